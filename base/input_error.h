@@ -1,0 +1,32 @@
+// Errors a user can cause. The command line prints what() as one line and exits 2.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace moesim {
+
+// Where in which input something stands; line and column count from 1, 0 means unknown.
+struct SourcePlace {
+  std::string file;
+  long line = 0;
+  long column = 0;
+
+  // "file", "file:line" or "file:line:column".
+  std::string str() const;
+};
+
+// what() is "place: found X, expected Y", or "place: message", always one line.
+class InputError : public std::runtime_error {
+ public:
+  explicit InputError(const std::string& message);
+  InputError(const SourcePlace& place, const std::string& message);
+  InputError(const SourcePlace& place, const std::string& found, const std::string& expected);
+
+  const SourcePlace& place() const { return place_; }
+
+ private:
+  SourcePlace place_;
+};
+
+}  // namespace moesim

@@ -1,0 +1,12 @@
+// SHA-256 (FIPS 180-4) of input files, so that a result names exactly what it was computed from.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace moesim {
+
+// 64 lower-case hexadecimal digits.
+std::string sha256_hex(std::string_view data);
+
+}  // namespace moesim

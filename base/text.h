@@ -1,0 +1,33 @@
+// Small text helpers shared by readers and messages.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim {
+
+// Control characters become spaces or \xNN, so that a message stays on one line whatever a file held.
+std::string one_line(std::string_view text);
+
+// `text` in quotes, made printable and cut after `limit` characters: for "found ..." in messages.
+std::string in_quotes(std::string_view text, std::size_t limit = 60);
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// Decimal integer or number that fills all of `text`; nullopt otherwise (also on overflow, NaN and infinity).
+std::optional<long long> parse_int(std::string_view text);
+std::optional<double> parse_number(std::string_view text);
+
+// The candidate with the smallest edit distance to `word`, if it is near enough to be a typo.
+std::optional<std::string> closest(std::string_view word, std::span<const std::string> candidates);
+
+// "; did you mean 'x'?" or "" when nothing is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+}  // namespace moesim

@@ -1,0 +1,22 @@
+// Numbers with units as people type them: "100GBps", "400Gbps", "2us", "64MiB".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moesim {
+
+// A plain number, or a number with a unit of the asked kind; each throws InputError naming what it found.
+// Decimal prefixes are powers of 1000, binary ones (KiB, MiB, ...) of 1024.
+double parse_bandwidth(std::string_view text);  // bytes per second; GBps and GB/s are bytes, Gbps is bits
+double parse_seconds(std::string_view text);    // s, ms, us, ns, ps
+double parse_bytes(std::string_view text);      // B, kB, MB, GB, KiB, MiB, GiB
+double parse_fraction(std::string_view text);   // "5%" or "0.05"
+
+// For people: "1.50 ms", "12.3 us"; "1.25 GiB"; "46.1 GB/s".
+std::string format_us(double microseconds);
+std::string format_bytes(double bytes);
+std::string format_bandwidth(double bytes_per_second);
+
+}  // namespace moesim

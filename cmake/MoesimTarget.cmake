@@ -1,0 +1,46 @@
+# One library per folder. A folder is included as "folder/file.h" through a directory that holds nothing but a
+# link to it, so an include against the arrows of docs/architecture.md finds no file and does not build.
+
+add_library(moesim_options INTERFACE)
+target_compile_options(moesim_options INTERFACE -Wall -Wextra -Wpedantic)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 reports std::string concatenation as overlapping copies (GCC bug 105651).
+  target_compile_options(moesim_options INTERFACE -Wno-restrict)
+endif()
+if(MOESIM_SANITIZE)
+  target_compile_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE} -fno-omit-frame-pointer
+                                                  -fno-sanitize-recover=all)
+  target_link_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE})
+endif()
+
+# moesim_library(NAME SOURCES files... [DEPENDS moesim folders...] [LIBRARIES other targets...])
+function(moesim_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  set(view ${CMAKE_BINARY_DIR}/include/${name})
+  file(MAKE_DIRECTORY ${view})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${view}/${name} SYMBOLIC)
+  add_library(moesim_${name} STATIC ${ARG_SOURCES})
+  add_library(moesim::${name} ALIAS moesim_${name})
+  target_include_directories(moesim_${name} PUBLIC $<BUILD_INTERFACE:${view}>)
+  target_link_libraries(moesim_${name} PRIVATE $<BUILD_INTERFACE:moesim_options>)
+  foreach(dependency ${ARG_DEPENDS})
+    target_link_libraries(moesim_${name} PUBLIC moesim::${dependency})
+  endforeach()
+  target_link_libraries(moesim_${name} PUBLIC ${ARG_LIBRARIES})
+endfunction()
+
+# moesim_test(FOLDER SOURCES files... [DEPENDS moesim folders...] [LIBRARIES other targets...])
+# Makes FOLDER_tests and registers every GoogleTest case with ctest, so that skips stay visible.
+function(moesim_test folder)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_executable(${folder}_tests ${ARG_SOURCES})
+  foreach(dependency ${ARG_DEPENDS})
+    target_link_libraries(${folder}_tests PRIVATE moesim::${dependency})
+  endforeach()
+  target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${folder}_tests PRIVATE moesim_options GTest::gtest GTest::gmock GTest::gtest_main
+                                                rapidcheck ${ARG_LIBRARIES})
+  target_compile_definitions(${folder}_tests PRIVATE
+    MOESIM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MOESIM_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
+  gtest_discover_tests(${folder}_tests TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

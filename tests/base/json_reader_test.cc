@@ -1,0 +1,63 @@
+#include "base/json_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace moesim {
+namespace {
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(JsonReader, ReadsTypedValues) {
+  JsonObject object(JsonNode::parse(R"({"a": 1, "b": 2.5, "c": "x", "d": [true, null], "e": 1e6})", "t.json"));
+  EXPECT_EQ(object.at("a").integer(), 1);
+  EXPECT_DOUBLE_EQ(object.at("b").number(), 2.5);
+  EXPECT_EQ(object.at("c").string(), "x");
+  EXPECT_TRUE(object.at("d").items()[0].boolean());
+  EXPECT_EQ(object.at("e").integer(), 1000000);
+  EXPECT_EQ(object.integer("missing", 7), 7);
+  EXPECT_NO_THROW(object.finish());
+}
+
+TEST(JsonReader, UnknownKeyNamesLineAndClosestKey) {
+  JsonObject object(JsonNode::parse("{\n  \"nodes\": 2,\n  \"gpus_per_nod\": 8\n}\n", "c.json"));
+  object.integer("nodes", 1);
+  object.integer("gpus_per_node", 8);
+  EXPECT_EQ(error_of([&] { object.finish(); }),
+            "c.json:3: unknown key 'gpus_per_nod'; did you mean 'gpus_per_node'?");
+}
+
+TEST(JsonReader, WrongTypeNamesPathLineFoundAndExpected) {
+  const JsonNode root = JsonNode::parse("{\"nic\":\n {\n\"latency\": \"fast\"}}", "c.json");
+  EXPECT_EQ(error_of([&] { root.find("nic")->find("latency")->number(); }),
+            "c.json:3: found nic.latency 'fast', expected a number");
+  EXPECT_EQ(error_of([&] { JsonNode::parse("[1,\n2,\n-3\n]", "x").items()[2].integer(0); }),
+            "x:3: found [2] -3, expected a whole number of at least 0");
+}
+
+TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {
+  EXPECT_EQ(error_of([] { JsonNode::parse("{\"a\":1,\n\"a\":2}", "f"); }),
+            "f:2: found key 'a' twice, expected each key once");
+  EXPECT_NE(error_of([] { JsonNode::parse(std::string(100000, '['), "f"); }).find("deeper than 64"),
+            std::string::npos);
+  EXPECT_EQ(error_of([] { JsonNode::parse("{\"a\": 1", "f"); }).substr(0, 14), "f:1: not JSON:");
+  EXPECT_EQ(error_of([] { JsonNode::parse("", "f"); }).substr(0, 14), "f:1: not JSON:");
+  EXPECT_NE(error_of([] { JsonNode::parse("{\"a\": 1e999}", "f"); }), "no error");
+}
+
+TEST(JsonReader, HugeIntegersAreNotWrapped) {
+  const JsonNode node = JsonNode::parse("18446744073709551615", "f");
+  EXPECT_NE(error_of([&] { node.integer(); }), "no error");
+  EXPECT_DOUBLE_EQ(node.number(), 18446744073709551615.0);
+}
+
+}  // namespace
+}  // namespace moesim
