@@ -1,0 +1,105 @@
+// The moesim command: picks a verb, turns every error into one line and an exit code.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "tools/moesim/output.h"
+#include "tools/moesim/verb.h"
+#include "tools/moesim/version.h"
+
+namespace moesim::tools {
+
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr int kInternalError = 3;
+
+void declare_common(CLI::App& command, CommonOptions& options) {
+  static const std::map<std::string, Format> kFormats{
+      {"table", Format::kTable}, {"json", Format::kJson}, {"csv", Format::kCsv}};
+  command.add_option("--format", options.format, "table (for people), json or csv")
+      ->transform(CLI::CheckedTransformer(kFormats).description(""))
+      ->type_name("table|json|csv");
+  command.add_flag("-q,--quiet", options.quiet, "no warnings and no progress");
+  command.add_option("--seed", options.seed, "seed of everything that is drawn")->capture_default_str();
+  command.add_option("--threads", options.threads, "worker threads, 0: all cores")
+      ->check(CLI::Range(0, 4096).description(""));
+}
+
+// CLI11 lists what it did not understand; the nearest known option is what the user wants to read.
+std::string explain_extras(const CLI::App& command, const std::vector<std::string>& extras) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const CLI::App* verb : command.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(verb->get_name());
+  const std::string& extra = extras.front();
+  const std::string name = extra.substr(0, extra.find('='));
+  return fmt::format("unknown {} {}{}; see 'moesim {} --help'", extra.starts_with('-') ? "option" : "argument",
+                     in_quotes(extra), did_you_mean(name, known), command.get_name());
+}
+
+int run(int argc, char** argv) {
+  CommonOptions options;
+  CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet"};
+  app.set_version_flag("--version", std::string("moesim ") + version());
+  app.set_help_flag("-h,--help", "this text");
+  app.require_subcommand(0, 1);
+  app.allow_extras();
+  std::map<const CLI::App*, Run> runs;
+  for (const Verb& verb : all_verbs()) {
+    CLI::App* command = app.add_subcommand(verb.name, verb.summary);
+    command->footer("Examples:\n" + verb.examples);
+    runs[command] = verb.declare(*command);
+    declare_common(*command, options);
+    command->allow_extras();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw InputError(error.what());
+  }
+  options.command_line.assign(argv + 1, argv + argc);
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) {
+    const auto extras = app.remaining();
+    if (!extras.empty()) throw InputError(explain_extras(app, extras));
+    print(app.help());
+    return 0;
+  }
+  const CLI::App* command = chosen.front();
+  if (const auto extras = command->remaining(true); !extras.empty())
+    throw InputError(explain_extras(*command, extras));
+  return runs.at(command)(options);
+}
+
+}  // namespace
+
+}  // namespace moesim::tools
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // print() sees the error and exits as a pipe's writer should
+  try {
+    return moesim::tools::run(argc, argv);
+  } catch (const moesim::InputError& error) {
+    fmt::print(stderr, "moesim: {}\n", error.what());
+    return moesim::tools::kUsageError;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "moesim: out of memory\n");
+    return moesim::tools::kInternalError;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moesim: internal error: {}\n", moesim::one_line(error.what()));
+    return moesim::tools::kInternalError;
+  }
+}

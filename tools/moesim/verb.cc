@@ -1,0 +1,12 @@
+#include "tools/moesim/verb.h"
+
+namespace moesim::tools {
+
+const std::vector<Verb>& all_verbs() {
+  static const std::vector<Verb> verbs{
+      list_verb(),
+  };
+  return verbs;
+}
+
+}  // namespace moesim::tools

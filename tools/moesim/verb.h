@@ -1,0 +1,42 @@
+// A verb is one file: it declares its options on a CLI11 subcommand and returns what to run when it is chosen.
+// Adding one: write tools/moesim/<verb>.cc, declare its function here, add a line to all_verbs() in verb.cc.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace moesim::tools {
+
+enum class Format { kTable, kJson, kCsv };
+
+// Options every verb shares; filled by the command line before the verb runs.
+struct CommonOptions {
+  Format format = Format::kTable;
+  bool quiet = false;
+  std::uint64_t seed = 1;
+  int threads = 0;                        // 0: all cores
+  std::vector<std::string> command_line;  // as typed, without the program's name
+};
+
+// Runs the verb; returns the exit code: 0 done, 1 a check the user asked for failed. Throws InputError (exit 2).
+using Run = std::function<int(const CommonOptions&)>;
+
+struct Verb {
+  std::string name;
+  std::string summary;   // one line of `moesim --help`
+  std::string examples;  // two worked examples, shown below the options
+  // Declares options on the subcommand; the returned function runs after parsing. Keep option variables in a
+  // shared_ptr captured by it.
+  std::function<Run(CLI::App&)> declare;
+};
+
+const std::vector<Verb>& all_verbs();
+
+Verb list_verb();
+
+}  // namespace moesim::tools
