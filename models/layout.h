@@ -1,0 +1,70 @@
+// Where ranks stand: parallel sizes, rank grids of Megatron and torch DeviceMesh, and the groups cut from them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim::models {
+
+// Sizes of a parallel plan. dense: world = tp*cp*dp*pp; experts: world = etp*ep*edp*pp (dispatchers.md 1.1).
+struct Parallel {
+  std::int64_t tp = 1;
+  std::int64_t cp = 1;
+  std::int64_t ep = 1;
+  std::int64_t etp = 1;
+  std::int64_t dp = 1;
+  std::int64_t pp = 1;
+  std::int64_t vpp = 1;
+  std::int64_t microbatches = 1;  // per step and data-parallel rank
+  std::int64_t micro_batch = 1;   // sequences
+  std::int64_t seq = 4096;        // tokens of one sequence
+
+  std::int64_t world() const { return tp * cp * dp * pp; }
+  std::int64_t edp() const { return tp * cp * dp / (etp * ep); }
+  std::int64_t dispatch_ranks() const { return etp * ep; }
+  // Tokens on one rank at MoE entry, with sequence parallelism (rounded up where it does not divide).
+  std::int64_t tokens_per_rank() const { return (micro_batch * seq + tp * cp - 1) / (tp * cp); }
+
+  // Throws InputError naming the first rule that is broken: sizes >= 1, world a multiple of both grids,
+  // experts divisible by ep, products within 2^31 ranks.
+  void validate(std::int64_t experts) const;
+};
+
+// One axis of a grid of ranks.
+struct Axis {
+  std::string name;
+  std::int64_t size = 1;
+};
+
+// A grid of ranks: rank = sum of index_k * stride_k. Megatron writes the fastest axis first ("tp-cp-ep-dp-pp"),
+// torch's DeviceMesh writes it last; both are the same grid read from the other end.
+class RankGrid {
+ public:
+  static RankGrid fastest_first(std::vector<Axis> axes);  // Megatron
+  static RankGrid fastest_last(std::vector<Axis> axes);   // torch DeviceMesh
+
+  std::int64_t size() const;
+  std::span<const Axis> axes() const { return axes_; }  // fastest first
+  // Index of `rank` along `axis`. Throws InputError for an unknown axis.
+  std::int64_t index(std::int64_t rank, std::string_view axis) const;
+  // All groups along `axes` ("ep", or "tp-ep" for a product): every other index fixed; members in grid order
+  // (fastest axis first), groups in order of their smallest rank. Throws InputError for an unknown axis.
+  std::vector<std::vector<std::int32_t>> groups(std::string_view axes) const;
+  std::vector<std::int32_t> group_of(std::int64_t rank, std::string_view axes) const;
+
+ private:
+  std::vector<Axis> axes_;
+};
+
+// Megatron's two grids of the same ranks (dispatchers.md 5.1); `order` is Megatron's string, e.g. "tp-cp-ep-dp-pp".
+// Throws InputError when the grids do not give the same pipeline groups.
+struct MegatronGrids {
+  RankGrid dense;    // axes tp, cp, dp, pp
+  RankGrid experts;  // axes tp (= ETP), ep, dp (= EDP), pp
+  explicit MegatronGrids(const Parallel& parallel, std::string_view order = "tp-cp-ep-dp-pp");
+};
+
+}  // namespace moesim::models

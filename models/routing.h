@@ -1,0 +1,96 @@
+// Who sends how many rows to which expert: one object per MoE layer and microbatch, for one dispatch group.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+// n[r][e] of dispatchers.md 1.2, with the token-level choices where they are known. Source ranks are in the order
+// of the dispatch group (ETP fastest, then EP).
+class Routing {
+ public:
+  Routing() = default;
+
+  // `counts` is [ranks][experts] row-major. tokens[r] is T_r. Throws InputError unless counts are >= 0, no expert
+  // gets more rows from a rank than it has tokens, and each rank's rows are at most T_r * topk.
+  static Routing from_counts(int ranks, int experts, int topk, std::vector<std::int64_t> tokens,
+                             std::vector<std::int64_t> counts);
+  // `choices[r]` is [T_r][topk] expert ids, -1 for a dropped assignment. Throws InputError for an id out of range
+  // or an expert chosen twice by one token.
+  static Routing from_choices(int experts, int topk, std::vector<std::vector<std::int32_t>> choices);
+
+  int ranks() const { return ranks_; }
+  int experts() const { return experts_; }
+  int topk() const { return topk_; }
+  std::int64_t tokens(int rank) const { return tokens_[rank]; }
+  std::int64_t max_tokens() const;
+  bool equal_tokens() const;
+  std::int64_t count(int rank, int expert) const { return counts_[std::size_t(rank) * experts_ + expert]; }
+  std::span<const std::int64_t> counts(int rank) const {
+    return {counts_.data() + std::size_t(rank) * experts_, std::size_t(experts_)};
+  }
+  std::int64_t rows(int rank) const;              // in[r]
+  std::vector<std::int64_t> expert_totals() const;  // N_e
+
+  bool has_choices() const { return !choices_.empty(); }
+  std::span<const std::int32_t> choices(int rank) const { return choices_[rank]; }
+
+  // S[r][d], [ranks][blocks] row-major: rows of rank r for the d-th of `blocks` equal blocks of experts.
+  std::vector<std::int64_t> split_matrix(int blocks) const;
+  // D[r][d]: tokens of r with at least one expert in block d. Exact where choices are known; otherwise its
+  // expectation when experts are chosen independently of each other, which equals identity 8 of dispatchers.md for
+  // uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
+  std::vector<std::int64_t> dedup_matrix(int blocks) const;
+
+  // The same rows after limiting every (rank, expert) count to `capacity` (drop by position where choices are
+  // known, so that the choices stay consistent).
+  Routing limited_to(std::int64_t capacity) const;
+
+  // max_e N_e / mean, max_d R_d / mean, and the Gini coefficient of N_e.
+  double expert_skew() const;
+  double rank_imbalance(int blocks) const;
+  double gini() const;
+
+ private:
+  int ranks_ = 0, experts_ = 0, topk_ = 0;
+  std::vector<std::int64_t> tokens_;
+  std::vector<std::int64_t> counts_;
+  std::vector<std::vector<std::int32_t>> choices_;
+};
+
+// A named distribution of expert popularity, or a file. Text form "zipf:1.2", "gini:0.3", "balanced"; object form
+// {"name": "zipf", "exponent": 1.2}; anything with a '/' or ending in ".json" is a path.
+struct RoutingSpec {
+  enum class Kind : std::uint8_t {
+    kBalanced,    // every expert equally often (largest remainders), the same on every rank
+    kRoundRobin,  // slot f = t*K + k of a rank goes to expert f mod E
+    kUniform,     // every token draws K different experts at random
+    kZipf,        // popularity ~ 1 / place^exponent, places shuffled by the seed
+    kDirichlet,   // popularity ~ Dirichlet(alpha)
+    kLogNormal,   // popularity ~ exp(sigma * normal)
+    kGini,        // popularity with a target Gini coefficient of the load
+    kFile,
+  };
+  Kind kind = Kind::kBalanced;
+  double parameter = 0;  // exponent, alpha, sigma or Gini
+  std::string path;      // kFile
+  std::string text = "balanced";  // as the user wrote it
+
+  static RoutingSpec parse(const std::string& text);
+  static RoutingSpec parse(const JsonNode& node);
+  static std::span<const std::string> names();
+};
+
+// Draws the routing of one layer and microbatch: expert popularity from (seed, layer), counts per rank from
+// (seed, layer, microbatch). Deterministic. spec.kind must not be kFile. Sum of counts is tokens*topk on every rank.
+Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
+                     std::uint64_t seed, int layer = 0, int microbatch = 0);
+
+}  // namespace moesim::models
