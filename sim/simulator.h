@@ -1,0 +1,35 @@
+// Runs a task graph.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/costs.h"
+#include "sim/task_graph.h"
+#include "sim/timeline.h"
+
+namespace moesim::sim {
+
+class Fabric;
+
+enum class Timing : std::uint8_t {
+  calibrated,  // collectives take what Costs::price_collective says
+  messages,    // collectives become messages that share no link
+  flow,        // collectives become flows that share the fabric's links, max-min fair
+};
+
+enum class Detail : std::uint8_t {
+  full,       // start, end and cause of every task
+  aggregate,  // summaries per rank only
+};
+
+struct RunOptions {
+  Timing timing = Timing::calibrated;
+  Detail detail = Detail::full;
+  const Fabric* fabric = nullptr;  // needed by `flow`; rank i is the fabric's GPU i
+};
+
+// The timeline of `graph`. The same graph, costs and options give the same timeline on every machine.
+// Throws Deadlock when the graph cannot finish.
+Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& options = {});
+
+}  // namespace moesim::sim
