@@ -1,32 +1,56 @@
 // Element types of tensors, messages and GEMMs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace moesim::models {
 
-enum class DType : std::uint8_t { kBool, kUint8, kFp8, kBf16, kFp16, kFp32, kFp64, kInt16, kInt32, kInt64 };
+enum class DType : std::uint8_t {
+  kBool,
+  kUint8,
+  kFp8,  // per-tensor scale
+  kBf16,
+  kFp16,
+  kFp32,
+  kFp64,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFp8Block,  // DeepSeek-style 1x128 / 128x128 block scales
+  kMxFp8,     // OCP microscaling, 1x32 scales
+  kTf32,      // fp32 storage, TF32 tensor cores
+};
+inline constexpr std::size_t kDTypes = 13;
 
-// Bytes of one element. A torch bool takes one byte.
+// Bytes of one element, block scales not counted. A torch bool takes one byte.
 constexpr int bytes_of(DType type) {
   switch (type) {
     case DType::kBool:
     case DType::kUint8:
-    case DType::kFp8: return 1;
+    case DType::kFp8:
+    case DType::kFp8Block:
+    case DType::kMxFp8:
+      return 1;
     case DType::kBf16:
     case DType::kFp16:
-    case DType::kInt16: return 2;
+    case DType::kInt16:
+      return 2;
     case DType::kFp32:
-    case DType::kInt32: return 4;
+    case DType::kTf32:
+    case DType::kInt32:
+      return 4;
     case DType::kFp64:
-    case DType::kInt64: return 8;
+    case DType::kInt64:
+      return 8;
   }
   return 0;
 }
 
-// "bool", "uint8", "fp8", "bf16", "fp16", "fp32", "fp64", "int16", "int32", "int64".
+// "bool", "uint8", "fp8", "bf16", "fp16", "fp32", "fp64", "int16", "int32", "int64", "fp8_block", "mxfp8",
+// "tf32".
 std::string_view name_of(DType type);
 
 // The inverse of name_of, accepting also the long spellings of torch and Hugging Face ("bfloat16", "float32",

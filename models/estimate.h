@@ -1,0 +1,25 @@
+// A number that knows how sure it is.
+#pragma once
+
+#include <span>
+
+namespace moesim::models {
+
+// A forecast with its 90 % interval; low == high == value only where the value is exact.
+struct Estimate {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+
+  static Estimate exact(double value) { return {value, value, value}; }
+
+  // value * exp(+-1.645 sigma): the interval of a value known up to a log-normal factor of standard deviation
+  // `sigma` (natural logarithm); sigma >= 0.
+  static Estimate log_normal(double value, double sigma);
+
+  // `value` with the 5 % and 95 % quantiles of `samples` (linear between order statistics; not empty),
+  // widened where needed so that low <= value <= high.
+  static Estimate from_samples(double value, std::span<const double> samples);
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,69 @@
+// What a matrix product takes on one GPU: dense, or one per expert.
+//
+// The forecast is never below the roofline of the profile's limits: FLOPs at the peak rate, bytes at the HBM
+// rate.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "models/dtype.h"
+#include "models/estimate.h"
+#include "models/profile.h"
+
+namespace moesim::models {
+
+// C[m,n] = A[m,k] B[k,n].
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+// For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
+enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
+
+// How the products of several experts reach the GPU.
+enum class GemmBackend : std::uint8_t {
+  kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
+             // nothing
+  kLoop,     // one launch per non-empty expert
+  kBatched,  // one strided batch: every expert is padded to the largest
+};
+
+enum class Clocks : std::uint8_t { kBurst, kSustained };
+
+class GemmModel {
+ public:
+  explicit GemmModel(const Profile& profile, Clocks clocks = Clocks::kSustained);
+  ~GemmModel();
+  GemmModel(GemmModel&&) noexcept;
+  GemmModel& operator=(GemmModel&&) noexcept;
+
+  // Seconds of one dense product as it is handed to the library; 0 if any dimension is 0.
+  double seconds(GemmShape shape, DType dtype) const;
+  Estimate estimate(GemmShape shape, DType dtype) const;
+
+  // Seconds of one expert GEMM over all local experts: rows[e] is M_e (zeros allowed), the weight of each
+  // expert is K x N; `pass` turns the shape as docs/dispatchers.md 1.6 does.
+  double grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
+                         GemmPass pass = GemmPass::kForward,
+                         GemmBackend backend = GemmBackend::kGrouped) const;
+  Estimate grouped_estimate(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
+                            GemmPass pass = GemmPass::kForward,
+                            GemmBackend backend = GemmBackend::kGrouped) const;
+
+  // The bound that no forecast goes below: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
+  double roofline_seconds(GemmShape shape, DType dtype) const;
+
+  // One line on what is extrapolated or derived for this dtype and shape; empty when measured.
+  std::string warning(GemmShape shape, DType dtype) const;
+
+ private:
+  struct Resolved;
+  std::unique_ptr<const Resolved> resolved_;
+};
+
+}  // namespace moesim::models
