@@ -74,12 +74,15 @@ class Name {
 // A tensor shape, stored once: absent (not written), None (written as None), or dimensions.
 class Shape {
  public:
+  // No tensor of any device comes near; keeps byte counts far from overflow.
+  static constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
+
   constexpr Shape() = default;
   bool present() const { return shape_ != nullptr; }
   bool is_none() const;
   bool has_dims() const { return present() && !is_none(); }
   std::span<const std::int64_t> dims() const;  // empty for a scalar, None or absent
-  // Product of the dimensions, at most 2^62 (readers refuse more); 1 for a scalar, 0 for None and absent.
+  // Product of the dimensions, at most kMaxElements; 1 for a scalar, 0 for None and absent.
   std::int64_t elements() const;
   std::string str() const;  // "[2048, 4096]", "None", ""
   friend bool operator==(Shape a, Shape b);
@@ -101,9 +104,9 @@ class Pool {
 
   Name name(std::string_view text);
   Shape shape_none();
-  // Throws InputError when a dimension is negative or the product exceeds 2^62.
+  // Throws InputError when a dimension is negative or the product exceeds Shape::kMaxElements.
   Shape shape(std::span<const std::int64_t> dims);
-  // From "None" or "[2048, 4096]"; nullopt when `text` is neither, or too large.
+  // From "None" or "[2048, 4096]" as Python prints them; nullopt when `text` is neither, or too large.
   std::optional<Shape> parse_shape(std::string_view text);
 
  private:

@@ -1,0 +1,23 @@
+// One line of a CMD recording, taken apart key by key in the order of the grammar; inside traces/ only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "traces/recording.h"
+
+namespace moesim::traces {
+
+// Limits on what a line may claim; generous against any real job, small enough that nothing downstream
+// overflows.
+inline constexpr std::int64_t kMaxRank = (1 << 24) - 1;
+inline constexpr std::int64_t kMaxStage = 65535;
+inline constexpr std::int64_t kMaxBatch = 999'999;
+inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 39;  // no device holds a tensor of 512 GiB
+
+// Parses `line` (without its line break) and appends the operation with all it holds to `rank`. Sets
+// rank.rank from the first line and refuses another rank later. Throws InputError with file, line and column.
+void parse_cmd_line(std::string_view line, std::uint32_t line_number, RankRecording& rank, Pool& pool);
+
+}  // namespace moesim::traces

@@ -1,0 +1,25 @@
+// What the name of a rank file says; inside traces/ only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moesim::traces {
+
+struct RankFile {
+  std::filesystem::path path;
+  std::int64_t rank = 0;
+  std::string time;  // the 14 digits YYYYMMDDhhmmss of the name, "" when it has none
+};
+
+// nullopt for names that are not of the form "...rank<number>[_<14 digits>].txt".
+std::optional<RankFile> parse_rank_file_name(const std::filesystem::path& path);
+
+// Tells the passes of a folder apart: in order of time, a pass ends where a rank comes again. Each pass is in
+// rank order. Throws InputError when two files of one rank carry the same time stamp, or none.
+std::vector<std::vector<RankFile>> separate_passes(std::vector<RankFile> files);
+
+}  // namespace moesim::traces
