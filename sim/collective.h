@@ -36,9 +36,9 @@ struct Traffic {
 
   Kind kind = Kind::uniform;
   bool transposed = false;
-  std::uint64_t bytes = 0;                // uniform: as above; matrix: bytes of one row
-  std::span<const std::uint64_t> pieces;  // g bytes
-  std::span<const std::uint32_t> rows;    // g x g rows
+  std::uint64_t bytes = 0;                     // uniform: as above; matrix: bytes of one row
+  std::span<const std::uint64_t> pieces = {};  // g bytes
+  std::span<const std::uint32_t> rows = {};    // g x g rows
 
   // Of a matrix, or of a uniform all_to_all (bytes / g, rounded down): what `sender` sends to `receiver`.
   std::uint64_t between(std::size_t sender, std::size_t receiver, std::size_t members) const {

@@ -16,7 +16,7 @@ struct FlowPlan {
   Time step;                // latency of each step of the algorithm (a direct all_to_all has one)
   double efficiency = 1.0;  // share of a link's bandwidth that the protocol turns into payload, in (0, 1]
   double bandwidth = 0.0;   // bytes per second of one connection: the cap of a flow (0: only the links limit
-                           // it); of a message under timing `messages`, where it must be positive
+                            // it); of a message under timing `messages`, where it must be positive
 };
 
 // How much longer work takes while the GPU computes and communicates at the same time; at least 1.

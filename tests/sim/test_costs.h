@@ -1,0 +1,33 @@
+// Costs for tests: one rule for every collective.
+#pragma once
+
+#include <functional>
+
+#include "sim/costs.h"
+
+namespace moesim::sim {
+
+class TestCosts : public Costs {
+ public:
+  void price_works(std::span<const std::uint64_t> keys, std::span<Time> out) const override {
+    ++work_questions;
+    for (std::size_t i = 0; i < keys.size(); ++i) out[i] = Time::from_us(static_cast<double>(keys[i]));
+  }
+  void price_collective(const CollectiveShape& shape, std::span<Time> out) const override {
+    ++collective_questions;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = duration(shape, i);
+  }
+  FlowPlan plan_collective(const CollectiveShape&) const override { return plan; }
+  Overlap overlap(RankId) const override { return slowdown; }
+
+  std::function<Time(const CollectiveShape&, std::size_t)> duration =
+      [](const CollectiveShape&, std::size_t) { return Time::from_us(10); };
+  FlowPlan plan;
+  Overlap slowdown;
+  mutable int work_questions = 0;
+  mutable int collective_questions = 0;
+};
+
+inline Time us(double value) { return Time::from_us(value); }
+
+}  // namespace moesim::sim
