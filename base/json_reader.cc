@@ -36,7 +36,8 @@ using Type = nlohmann::json::value_t;
 
 constexpr std::size_t kMaxDepth = 64;
 
-// Walks the text for nlohmann's lexer and remembers how far it has read: the lexer reports no positions itself.
+// Walks the text for nlohmann's lexer and remembers how far it has read: the lexer reports no positions
+// itself.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -105,7 +106,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     key_line_ = line;
     return true;
   }
-  bool parse_error(std::size_t, const std::string& last_token, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t, const std::string& last_token,
+                   const nlohmann::detail::exception& error) override {
     std::string why = error.what();
     if (const auto at = why.find(": "); at != std::string::npos) why = why.substr(at + 2);
     if (const auto at = why.find(" - "); at != std::string::npos) why = why.substr(at + 3);
@@ -131,7 +133,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool open(Type type) {
     if (open_.size() >= kMaxDepth)
-      throw InputError(SourcePlace{source_.file, current_line()}, "JSON nested deeper than 64 levels", "less");
+      throw InputError(SourcePlace{source_.file, current_line()}, "JSON nested deeper than 64 levels",
+                       "less");
     // Parents only grow while their last child is open, so the pointers on the stack stay valid.
     open_.push_back(put({}, type));
     seen_.emplace_back();
@@ -291,7 +294,8 @@ double JsonNode::number(double low, double high) const {
   if (!is_number()) fail(describe(), "a number");
   const double value = is_integer() ? static_cast<double>(value_->integer) : value_->number;
   if (!(value >= low && value <= high)) {
-    if (high == std::numeric_limits<double>::max()) fail(describe(), fmt::format("a number of at least {}", low));
+    if (high == std::numeric_limits<double>::max())
+      fail(describe(), fmt::format("a number of at least {}", low));
     fail(describe(), fmt::format("a number from {} to {}", low, high));
   }
   return value;
@@ -311,6 +315,20 @@ std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
     fail(describe(), fmt::format("a whole number from {} to {}", low, high));
   }
   return value;
+}
+
+std::vector<std::int64_t> JsonNode::integers(std::int64_t low, std::int64_t high) const {
+  if (!is_array()) fail(describe(), "an array of whole numbers");
+  std::vector<std::int64_t> out;
+  out.reserve(value_->items.size());
+  for (std::size_t i = 0; i < value_->items.size(); ++i) {
+    const JsonValue& item = value_->items[i];
+    if (item.type == Type::number_integer && item.integer >= low && item.integer <= high) [[likely]]
+      out.push_back(item.integer);
+    else
+      out.push_back(JsonNode(source_, &item, fmt::format("{}[{}]", path_, i)).integer(low, high));
+  }
+  return out;
 }
 
 std::size_t JsonNode::size() const { return value_->items.size(); }
@@ -333,7 +351,8 @@ std::optional<JsonNode> JsonNode::find(std::string_view key) const {
   if (!is_object()) fail(describe(), "an object");
   for (std::size_t i = 0; i < value_->keys.size(); ++i)
     if (value_->keys[i] == key)
-      return JsonNode(source_, &value_->items[i], path_.empty() ? std::string(key) : path_ + "." + std::string(key));
+      return JsonNode(source_, &value_->items[i],
+                      path_.empty() ? std::string(key) : path_ + "." + std::string(key));
   return std::nullopt;
 }
 

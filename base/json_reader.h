@@ -1,17 +1,18 @@
-// JSON input that is checked as it is read: every value knows its line, every unknown key is an error that names
-// the key, its line and the closest known key. Parsing itself is nlohmann/json's.
+// JSON input that is checked as it is read: every value knows its line, every unknown key is an error that
+// names the key, its line and the closest known key. Parsing itself is nlohmann/json's.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 
@@ -23,11 +24,12 @@ struct JsonSource;
 }  // namespace detail
 
 // A view of one value inside a document; cheap to copy, keeps the document alive.
-// Typed reads throw InputError "file:line: found X, expected Y" when the value is of another type or out of range.
+// Typed reads throw InputError "file:line: found X, expected Y" when the value is of another type or out of
+// range.
 class JsonNode {
  public:
-  // Throws InputError at the offending line for text that is not JSON, that nests deeper than 64 levels, or that
-  // repeats a key. `file` is used in messages only.
+  // Throws InputError at the offending line for text that is not JSON, that nests deeper than 64 levels, or
+  // that repeats a key. `file` is used in messages only.
   static JsonNode parse(std::string_view text, std::string file);
   static JsonNode read(const std::filesystem::path& path);
   // A value made by the program (command line, defaults); messages then name `origin` without a line.
@@ -48,9 +50,12 @@ class JsonNode {
   std::int64_t integer(std::int64_t low = std::numeric_limits<std::int64_t>::min(),
                        std::int64_t high = std::numeric_limits<std::int64_t>::max()) const;
 
-  std::size_t size() const;                      // of an array or object, 0 otherwise
-  std::vector<JsonNode> items() const;           // of an array
-  std::vector<std::string> keys() const;         // of an object, in file order
+  // All items of an array of whole numbers, each within [low, high]; one pass without a node per item.
+  std::vector<std::int64_t> integers(std::int64_t low, std::int64_t high) const;
+
+  std::size_t size() const;                                  // of an array or object, 0 otherwise
+  std::vector<JsonNode> items() const;                       // of an array
+  std::vector<std::string> keys() const;                     // of an object, in file order
   std::optional<JsonNode> find(std::string_view key) const;  // of an object
 
   // A dotted path for messages, e.g. "cluster.nic.bandwidth".

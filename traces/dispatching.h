@@ -43,7 +43,7 @@ struct DispatchingEntry {
 struct Dispatching {
   std::int64_t ep = 0;       // expert-parallel ranks; rank d holds experts [d * E/EP, (d + 1) * E/EP)
   std::int64_t experts = 0;  // E
-  // Each (layer, microbatch) pair at most once.
+  // Sorted by layer, then microbatch, "every one" first; each pair at most once.
   std::vector<DispatchingEntry> entries;
   friend bool operator==(const Dispatching&, const Dispatching&) = default;
 
@@ -51,6 +51,10 @@ struct Dispatching {
   // then the one for all. nullptr when the file says nothing about it.
   const DispatchingTable* find(std::int64_t layer, std::int64_t microbatch) const;
 };
+
+// Limits of one file: rows that a rank may send, and entries of the EP x E matrix.
+inline constexpr std::int64_t kMaxRowsPerRank = (std::int64_t{1} << 31) - 1;
+inline constexpr std::int64_t kMaxMatrixEntries = std::int64_t{1} << 26;
 
 // Throws InputError with file and line for wrong types or sizes, negative or overflowing counts, a rank that
 // is missing or out of range, and parts that contradict each other (received counts that are not the column

@@ -17,7 +17,8 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 TEST(JsonReader, ReadsTypedValues) {
-  JsonObject object(JsonNode::parse(R"({"a": 1, "b": 2.5, "c": "x", "d": [true, null], "e": 1e6})", "t.json"));
+  JsonObject object(
+      JsonNode::parse(R"({"a": 1, "b": 2.5, "c": "x", "d": [true, null], "e": 1e6})", "t.json"));
   EXPECT_EQ(object.at("a").integer(), 1);
   EXPECT_DOUBLE_EQ(object.at("b").number(), 2.5);
   EXPECT_EQ(object.at("c").string(), "x");
@@ -41,6 +42,16 @@ TEST(JsonReader, WrongTypeNamesPathLineFoundAndExpected) {
             "c.json:3: found nic.latency 'fast', expected a number");
   EXPECT_EQ(error_of([&] { JsonNode::parse("[1,\n2,\n-3\n]", "x").items()[2].integer(0); }),
             "x:3: found [2] -3, expected a whole number of at least 0");
+}
+
+TEST(JsonReader, ReadsArraysOfWholeNumbersAtOnce) {
+  EXPECT_EQ(JsonNode::parse("[1, 2e3, -3]", "x").integers(-3, 2000),
+            (std::vector<std::int64_t>{1, 2000, -3}));
+  EXPECT_TRUE(JsonNode::parse("[]", "x").integers(0, 1).empty());
+  EXPECT_EQ(error_of([] { JsonNode::parse("[1,\n2,\n-3\n]", "x").integers(0, 9); }),
+            "x:3: found [2] -3, expected a whole number from 0 to 9");
+  EXPECT_EQ(error_of([] { JsonNode::parse("7", "x").integers(0, 9); }),
+            "x:1: found 7, expected an array of whole numbers");
 }
 
 TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {

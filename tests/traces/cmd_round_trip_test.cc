@@ -18,7 +18,8 @@ std::vector<fs::path> public_recordings() {
   const fs::path root = fs::path(MOESIM_DATA_DIR) / "echo";
   if (!fs::exists(root)) return files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
-    if (entry.is_regular_file() && entry.path().filename().string().starts_with("rank")) files.push_back(entry.path());
+    if (entry.is_regular_file() && entry.path().filename().string().starts_with("rank"))
+      files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -31,7 +32,8 @@ TEST(CmdRoundTrip, EveryPublicFileComesBackByteForByte) {
     Pool pool;
     const RankRecording rank = read_cmd_text(text, file.string(), pool);
     EXPECT_EQ(write_cmd_text(rank), text) << file;
-    EXPECT_EQ(rank.operations.size(), static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'))) << file;
+    EXPECT_EQ(rank.operations.size(), static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')))
+        << file;
   }
 }
 

@@ -1,0 +1,190 @@
+#include "traces/dispatching.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "base/input_error.h"
+
+namespace moesim::traces {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_dispatching(text, "routing.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Two ranks, four experts, two choices for each of four tokens.
+constexpr const char* kSmall = R"({
+  "ep": 2, "experts": 4,
+  "per_rank_results": {
+    "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [7, 2]},
+    "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}
+  },
+  "num_global_tokens_per_expert": [[3, 1, 2, 2], [4, 1, 3, 0]]
+})";
+
+TEST(Dispatching, SentAndReceivedAreKeptApart) {
+  const Dispatching dispatching = parse_dispatching(kSmall, "routing.json");
+  EXPECT_EQ(dispatching.ep, 2);
+  EXPECT_EQ(dispatching.experts, 4);
+  const DispatchingTable* table = dispatching.find(17, 3);
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(table->sent, (std::vector<std::int64_t>{3, 1, 2, 2, 4, 1, 3, 0}));
+  EXPECT_EQ(table->received, (std::vector<std::int64_t>{7, 2, 5, 2}));
+  EXPECT_TRUE(table->topk.empty());
+}
+
+TEST(Dispatching, TopkIndicesMakeTheHistogramsInBothPlaces) {
+  const char* inside = R"({"ep": 2, "experts": 4, "per_rank_results": {
+    "0": {"topk_indices": [[0, 1], [0, 3]]}, "1": {"topk_indices": [[2, 3], [1, 0]]}}})";
+  const char* outside =
+      R"({"ep": 2, "experts": 4, "topk_indices": {"0": [[0, 1], [0, 3]], "1": [[2, 3], [1, 0]]}})";
+  const Dispatching a = parse_dispatching(inside, "a");
+  EXPECT_EQ(a, parse_dispatching(outside, "b"));
+  EXPECT_EQ(a.entries[0].table.sent, (std::vector<std::int64_t>{2, 1, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(a.entries[0].table.topk[1], (TopkIndices{2, 2, {2, 3, 1, 0}}));
+}
+
+TEST(Dispatching, TheMostParticularTableWins) {
+  const Dispatching dispatching = parse_dispatching(R"({"ep": 1, "experts": 1,
+    "per_rank_results": {"0": {"num_local_tokens_per_expert": [1]}},
+    "tables": [{"layer": 2, "microbatch": 1, "per_rank_results": {"0": {"num_local_tokens_per_expert": [4]}}},
+               {"layer": 2, "num_global_tokens_per_expert": [[2]]},
+               {"microbatch": 1, "num_global_tokens_per_expert": [[3]]}]})",
+                                                    "r");
+  const auto rows = [&](int layer, int microbatch) { return dispatching.find(layer, microbatch)->sent[0]; };
+  EXPECT_EQ(rows(0, 0), 1);
+  EXPECT_EQ(rows(2, 0), 2);
+  EXPECT_EQ(rows(0, 1), 3);
+  EXPECT_EQ(rows(2, 1), 4);
+  const Dispatching partial = parse_dispatching(
+      R"({"ep": 1, "experts": 1, "tables": [{"layer": 2, "num_global_tokens_per_expert": [[2]]}]})", "p");
+  EXPECT_EQ(partial.find(1, 0), nullptr);
+  EXPECT_EQ(partial.find(2, 9)->sent[0], 2);
+}
+
+TEST(Dispatching, ReceivedCountsAloneAreAccepted) {
+  const Dispatching dispatching = parse_dispatching(R"({"ep": 2, "experts": 4, "per_rank_results": {
+    "0": {"tokens_per_local_expert": [7, 2]}, "1": {"tokens_per_local_expert": [5, 2]}}})",
+                                                    "r");
+  EXPECT_TRUE(dispatching.entries[0].table.sent.empty());
+  EXPECT_EQ(dispatching.entries[0].table.received, (std::vector<std::int64_t>{7, 2, 5, 2}));
+}
+
+TEST(Dispatching, PartsThatContradictEachOtherAreRefusedWithTheirLines) {
+  EXPECT_EQ(error_of(R"({"ep": 2, "experts": 4,
+ "per_rank_results": {
+  "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [7, 3]},
+  "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}})"),
+            "routing.json:3: found per_rank_results.0.tokens_per_local_expert 3 rows received by expert 1, "
+            "expected 2, "
+            "the sum of what the ranks send");
+  EXPECT_EQ(error_of(R"({"ep": 2, "experts": 4,
+ "per_rank_results": {"0": {"num_local_tokens_per_expert": [3, 1, 2, 2]}},
+ "num_global_tokens_per_expert": [[3, 1, 2, 2],
+ [4, 1, 3, 0]],
+ "topk_indices": {"1":
+  [[0, 1, 2, 2]]}})"),
+            "routing.json:5: found topk_indices.1 1 rows from rank 1 to expert 0, expected 4 as "
+            "num_global_tokens_per_expert[1] says on line 4");
+}
+
+TEST(Dispatching, SentCountsInThePlaceOfReceivedOnesAreExplained) {
+  EXPECT_THAT(
+      error_of(R"({"ep": 2, "experts": 4, "per_rank_results": {
+    "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [3, 1]},
+    "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}})"),
+      HasSubstr(
+          "found per_rank_results.0.tokens_per_local_expert the rows that rank 0 sends to its own experts, "
+          "expected the rows that its experts receive from all ranks, 7 for expert 0"));
+}
+
+TEST(Dispatching, RefusesBadInputInOneLine) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "not JSON"},
+      {"{}", "no key 'ep'"},
+      {R"({"ep": 2, "experts": 4})", "no counts"},
+      {R"({"ep": 3, "experts": 8, "per_rank_results": {}})", "a multiple of ep = 3"},
+      {R"({"ep": 0, "experts": 8, "per_rank_results": {}})", "from 1 to"},
+      {R"({"ep": 1048576, "experts": 1048576, "per_rank_results": {}})", "at most 2^26 entries"},
+      {R"({"ep": 1, "experts": 1, "per_rank_result": {}})", "did you mean 'per_rank_results'?"},
+      {R"({"ep": 2, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [1, 1]}}})",
+       "no counts of EP rank 1"},
+      {R"({"ep": 2, "experts": 2, "per_rank_results": {"2": {"num_local_tokens_per_expert": [1, 1]}}})",
+       "an EP rank from 0 to 1"},
+      {R"({"ep": 2, "experts": 2, "per_rank_results": {"01": {"num_local_tokens_per_expert": [1, 1]}}})",
+       "an EP rank from 0 to 1"},
+      {R"({"ep": 1, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [1]}}})",
+       "found per_rank_results.0.num_local_tokens_per_expert 1 counts, expected 2"},
+      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {"num_local_tokens_per_expert": [-1]}}})",
+       "from 0 to 2147483647"},
+      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {"num_local_tokens_per_expert": [10000000000]}}})",
+       "from 0 to 2147483647"},
+      {R"({"ep": 1, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [2147483647, 1]}}})",
+       "found per_rank_results.0.num_local_tokens_per_expert 2147483648 rows, expected at most 2147483647"},
+      {R"({"ep": 1, "experts": 1, "per_rank_results": {"0": {}}})", "no counts"},
+      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[0, 1], [0]]}})", "2 as for the first token"},
+      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[0, 2]]}})", "from 0 to 1"},
+      {R"({"ep": 1, "experts": 2, "topk_indices": {"0": [[]]}})", "one or more"},
+      {R"({"ep": 2, "experts": 2, "num_global_tokens_per_expert": [[1, 1], [1, 1]], "topk_indices": {"0": [[0, 1]]}})",
+       "no top-k indices of EP rank 1"},
+      {R"({"ep": 1, "experts": 1, "tables": [{"num_global_tokens_per_expert": [[2]]}]})",
+       "neither layer nor microbatch"},
+      {R"({"ep": 1, "experts": 1, "tables": [{"layer": 1, "num_global_tokens_per_expert": [[2]]},
+          {"layer": 1, "num_global_tokens_per_expert": [[3]]}]})",
+       "two tables for layer 1, microbatch any"},
+      {R"({"schema": "moesim.cluster/1", "ep": 1, "experts": 1, "num_global_tokens_per_expert": [[1]]})",
+       "expected 'moesim.dispatching/1'"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const std::string error = error_of(text);
+    EXPECT_THAT(error, HasSubstr(expected)) << text;
+    EXPECT_THAT(error, ::testing::StartsWith("routing.json")) << text;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(Dispatching, WhatIsWrittenIsReadBack) {
+  EXPECT_TRUE(rc::check("any dispatching file comes back", [] {
+    Dispatching dispatching;
+    dispatching.ep = *rc::gen::inRange(1, 5);
+    dispatching.experts = dispatching.ep * *rc::gen::inRange(1, 4);
+    const auto tables = *rc::gen::inRange(1, 4);
+    for (int i = 0; i < tables; ++i) {
+      DispatchingEntry entry;
+      if (i > 0) entry.layer = i / 2;
+      if (i == 2) entry.microbatch = 7;
+      const bool with_topk = *rc::gen::arbitrary<bool>();
+      entry.table.received.assign(static_cast<std::size_t>(dispatching.experts), 0);
+      const auto topk = *rc::gen::inRange<std::int64_t>(1, 4);
+      for (std::int64_t rank = 0; rank < dispatching.ep; ++rank) {
+        TopkIndices indices{*rc::gen::inRange<std::int64_t>(1, 6), topk, {}};
+        std::vector<std::int64_t> row(static_cast<std::size_t>(dispatching.experts), 0);
+        for (std::int64_t k = 0; k < indices.tokens * topk; ++k) {
+          indices.experts.push_back(
+              *rc::gen::inRange<std::int32_t>(0, static_cast<std::int32_t>(dispatching.experts)));
+          ++row[static_cast<std::size_t>(indices.experts.back())];
+        }
+        for (std::size_t e = 0; e < row.size(); ++e) entry.table.received[e] += row[e];
+        entry.table.sent.insert(entry.table.sent.end(), row.begin(), row.end());
+        if (with_topk) entry.table.topk.push_back(indices);
+      }
+      dispatching.entries.push_back(entry);
+    }
+    RC_ASSERT(parse_dispatching(write_dispatching(dispatching), "w") == dispatching);
+  }));
+}
+
+}  // namespace
+}  // namespace moesim::traces
