@@ -1,0 +1,72 @@
+#include "replay/recorded.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::replay {
+
+std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) {
+  std::map<int, double> first_start;  // by node: clocks agree inside a node only
+  for (const RankSteps& rank : job.ranks)
+    for (const Step& step : rank.steps)
+      if (step.start_us > 0) {
+        auto [at, added] = first_start.try_emplace(rank.rank / gpus_per_node, step.start_us);
+        if (!added) at->second = std::min(at->second, step.start_us);
+      }
+  std::vector<RankPlan> plans;
+  for (int expected = 0; expected < job.topology.world(); ++expected) {
+    const auto at = std::find_if(job.ranks.begin(), job.ranks.end(),
+                                 [&](const RankSteps& rank) { return rank.rank == expected; });
+    if (at == job.ranks.end())
+      throw InputError(SourcePlace{job.ranks.empty() ? "" : job.ranks.front().recording->file},
+                       fmt::format("no recording of rank {} beside it", expected),
+                       fmt::format("all {} ranks of a realistic recording", job.topology.world()));
+    RankPlan plan;
+    plan.rank = at->rank;
+    plan.recording = at->recording;
+    double reached = first_start.contains(at->rank / gpus_per_node) ? first_start.at(at->rank / gpus_per_node) : 0;
+    for (std::size_t s = 0; s < at->steps.size(); ++s) {
+      PlannedStep planned{at->steps[s], 0};
+      const bool second_of_pair = s > 0 && at->steps[s - 1].fused_with_next;
+      if (planned.step.start_us > 0 && !second_of_pair) planned.gap_us = std::max(0.0, planned.step.start_us - reached);
+      if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
+      plan.steps.push_back(std::move(planned));
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+// An instance's traffic is its number, which names its recorded duration.
+class RecordedPricing::Costs final : public sim::Costs {
+ public:
+  void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const override {
+    check(keys.empty(), "recorded computing has its times in the graph");
+  }
+  void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
+    std::fill(out.begin(), out.end(), sim::Time::from_us(durations_us.at(shape.traffic.bytes)));
+  }
+  sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
+    check_failed("recorded durations have no flows");
+  }
+  std::vector<double> durations_us;
+};
+
+RecordedPricing::RecordedPricing() : costs_(std::make_unique<Costs>()) {}
+RecordedPricing::~RecordedPricing() = default;
+
+sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder&) {
+  check(index == costs_->durations_us.size(), "instances come in order");
+  costs_->durations_us.push_back(instance.shortest_us);
+  return sim::uniform_traffic(index);
+}
+
+const sim::Costs& RecordedPricing::costs() const { return *costs_; }
+
+}  // namespace moesim::replay
