@@ -1,0 +1,85 @@
+// The network: GPUs, switches and NICs with links between them, and the route of every pair of GPUs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/ids.h"
+#include "sim/time.h"
+
+namespace moesim::sim {
+
+enum class NodeKind : std::uint8_t { gpu, nvswitch, pcie, nic, leaf, spine, core };
+std::string_view name(NodeKind kind);
+
+// What the fabric does where several shortest routes lead to a GPU.
+enum class Multipath : std::uint8_t {
+  hash,         // one of them by a hash of source, destination and switch (ECMP)
+  destination,  // one of them by the destination's number (D-mod-k, the usual choice of static fat-tree
+                // routing)
+};
+
+// A directed link. Bandwidths in bytes per second.
+struct FabricLink {
+  std::uint32_t from = 0;  // node
+  std::uint32_t to = 0;
+  double capacity = 0;
+  Time latency;
+  double connection_cap = 0;  // of one flow; 0: none
+};
+
+struct FabricNode {
+  NodeKind kind = NodeKind::gpu;
+  std::string name;
+  bool forwards = true;  // traffic between others may pass through
+};
+
+struct Route {
+  std::vector<std::uint32_t> links;
+  Time latency;
+  double cap = 0;  // of a flow: the smallest connection cap on the way; 0: none
+
+  bool reaches = false;  // false: there is no way
+};
+
+class Fabric {
+ public:
+  Fabric();
+  ~Fabric();
+  Fabric(Fabric&&) noexcept;
+  Fabric& operator=(Fabric&&) noexcept;
+
+  // Building. GPUs are numbered in the order they are added; they forward nothing unless told to.
+  std::uint32_t add_gpu(std::string name, bool forwards = false);
+  std::uint32_t add_node(NodeKind kind, std::string name);
+  void add_link(std::uint32_t from, std::uint32_t to, double capacity, Time latency,
+                double connection_cap = 0);
+  // Both directions.
+  void add_cable(std::uint32_t a, std::uint32_t b, double capacity, Time latency, double connection_cap = 0);
+  void set_multipath(Multipath multipath);
+
+  std::size_t gpu_count() const;
+  std::uint32_t gpu_node(std::size_t gpu) const;  // the node of the gpu-th GPU
+  std::span<const FabricNode> nodes() const;
+  std::span<const FabricLink> links() const;
+  std::vector<double> capacities() const;  // of all links
+
+  // The way with the fewest links from one GPU to another, the same for every call; empty for from == to.
+  // Routes to a destination are computed once, when they are first asked for.
+  void route(std::size_t from_gpu, std::size_t to_gpu, Route& route) const;
+
+  // One line for each thing that is wrong: pairs of GPUs without a way (the first few by name), links without
+  // bandwidth or with an absurd bandwidth (outside 1 kB/s .. 1 PB/s) or latency (negative or beyond one
+  // second).
+  std::vector<std::string> problems() const;
+
+ private:
+  struct Graph;
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace moesim::sim
