@@ -5,6 +5,7 @@ namespace moesim::tools {
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs{
       list_verb(),
+      trace_verb(),
   };
   return verbs;
 }

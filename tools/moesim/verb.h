@@ -38,5 +38,6 @@ struct Verb {
 const std::vector<Verb>& all_verbs();
 
 Verb list_verb();
+Verb trace_verb();
 
 }  // namespace moesim::tools

@@ -1,0 +1,17 @@
+// The commands below `moesim trace`: each declares itself on the trace subcommand and says what to run.
+#pragma once
+
+#include "tools/moesim/verb.h"
+
+namespace moesim::tools {
+
+struct TraceCommand {
+  CLI::App* command = nullptr;
+  Run run;
+};
+
+TraceCommand declare_trace_info(CLI::App& trace);
+TraceCommand declare_trace_check(CLI::App& trace);
+TraceCommand declare_trace_convert(CLI::App& trace);
+
+}  // namespace moesim::tools

@@ -1,0 +1,344 @@
+#include "traces/recording_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+namespace moesim::traces {
+namespace {
+
+// "0-3, 7, 9-12", cut after a few runs.
+std::string runs_of(const std::vector<std::int32_t>& ranks) {
+  std::string out;
+  int shown = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++shown) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (shown == 6) return out + ", ...";
+    out += out.empty() ? "" : ", ";
+    out += last == i ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
+class Examiner {
+ public:
+  Examiner(const Recording& recording, const RecordingFacts& facts) : recording_(recording), facts_(facts) {}
+
+  std::vector<Finding> run() {
+    for (const RankRecording& rank : recording_.ranks) examine_rank(rank);
+    same_program_on_a_stage();
+    same_collectives_in_an_expert_group();
+    matched_sends();
+    rows_conserved();
+    names_against_lines();
+    ranks_present();
+    outliers();
+    gradients();
+    habits();
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
+    return std::move(findings_);
+  }
+
+ private:
+  void add(Severity severity, SourcePlace place, std::string text) {
+    findings_.push_back({severity, std::move(place), std::move(text)});
+  }
+
+  static std::int64_t count(const RankRecording& rank, std::string_view name) {
+    return std::count_if(rank.operations.begin(), rank.operations.end(),
+                         [&](const Operation& op) { return op.name == name; });
+  }
+
+  static std::int32_t stage_of(const RankRecording& rank) { return rank.operations.front().stage_id; }
+
+  void examine_rank(const RankRecording& rank) {
+    std::map<std::string_view, std::int32_t> next_batch;
+    const Operation* before = nullptr;
+    for (const Operation& op : rank.operations) {
+      if (op.stage_id != stage_of(rank)) {
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("rank {} stands on stage {} here and on stage {} above", rank.rank, op.stage_id,
+                        stage_of(rank)));
+        break;
+      }
+      if (op.form == LineForm::kGradientBucket) continue;
+      std::int32_t& expected = next_batch[op.name.view()];
+      if (op.batch_id != expected) {
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("{} has batch_id {} after {} lines of that name", op.name.view(), op.batch_id,
+                        expected));
+        break;
+      }
+      ++expected;
+      if (op.timestamp.is_placeholder()) continue;
+      if (before != nullptr && op.timestamp.value() < before->timestamp.value()) {
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("time runs backwards: {} ms after {} ms", op.timestamp.str(),
+                        before->timestamp.str()));
+        break;
+      }
+      before = &op;
+    }
+    const std::int64_t forwards = count(rank, "forward_step");
+    const std::int64_t backwards = count(rank, "backward_step");
+    if (forwards == 0 || forwards != backwards)
+      add(Severity::kProblem, {rank.file},
+          fmt::format("rank {} has {} forward_step and {} backward_step lines", rank.rank, forwards,
+                      backwards));
+    if (facts_.side == Side::kScaling && forwards > 1)
+      add(Severity::kProblem, {rank.file},
+          fmt::format("a scaling recording holds one microbatch, rank {} has {}", rank.rank, forwards));
+    if (count(rank, "optimizer_step") != 1)
+      add(Severity::kWarning, {rank.file},
+          fmt::format("rank {} has {} optimizer_step lines", rank.rank, count(rank, "optimizer_step")));
+  }
+
+  // Ranks of one stage run the same program: the same operations in the same order.
+  void same_program_on_a_stage() {
+    std::map<std::int32_t, const RankRecording*> first;
+    for (const RankRecording& rank : recording_.ranks) {
+      const RankRecording& model = *first.try_emplace(stage_of(rank), &rank).first->second;
+      const auto differs = std::mismatch(
+          rank.operations.begin(), rank.operations.end(), model.operations.begin(), model.operations.end(),
+          [](const Operation& a, const Operation& b) { return a.name == b.name; });
+      if (differs.first == rank.operations.end() && differs.second == model.operations.end()) continue;
+      const bool ended = differs.first == rank.operations.end();
+      add(Severity::kProblem, ended ? SourcePlace{rank.file} : rank.place(*differs.first),
+          fmt::format(
+              "rank {} {} where rank {} of the same stage has {}", rank.rank,
+              ended ? "ends" : "has " + differs.first->name.str(), model.rank,
+              differs.second == model.operations.end() ? "no more lines" : differs.second->name.str()));
+    }
+  }
+
+  // Every member of a collective must call it: the sequence of expert collectives is one per stage. Row
+  // counts may differ, functions may not.
+  void same_collectives_in_an_expert_group() {
+    std::map<std::pair<std::int32_t, std::size_t>, std::pair<const RankRecording*, const Operation*>> first;
+    for (const RankRecording& rank : recording_.ranks) {
+      for (std::size_t i = 0; i < rank.operations.size(); ++i) {
+        const Operation& op = rank.operations[i];
+        if (op.sub_count == 0 && op.name != "forward_step" && op.name != "backward_step") continue;
+        const auto& [model, model_op] = first.try_emplace({stage_of(rank), i}, &rank, &op).first->second;
+        if (model_op->name != op.name) break;  // said by same_program_on_a_stage
+        const auto a = rank.subs(op);
+        const auto b = model->subs(*model_op);
+        const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end(),
+                                           [](const SubOperation& x, const SubOperation& y) {
+                                             return x.comm_func == y.comm_func && x.group == y.group;
+                                           });
+        if (differs.first == a.end() && differs.second == b.end()) continue;
+        const auto describe_sub = [](std::span<const SubOperation> subs,
+                                     std::span<const SubOperation>::iterator at) {
+          return at == subs.end() ? std::string("nothing more")
+                                  : fmt::format("{} over {}", at->comm_func.view(), at->group.view());
+        };
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("sub-operation {} of {} is {} on rank {} and {} on rank {} of the same stage ({})",
+                        differs.first - a.begin() + 1, op.name.view(), describe_sub(a, differs.first),
+                        rank.rank, describe_sub(b, differs.second), model->rank,
+                        model->place(*model_op).str()));
+        break;
+      }
+    }
+  }
+
+  void matched_sends() {
+    if (facts_.side != Side::kRealistic || facts_.stages < 2) return;
+    std::map<std::int32_t, const RankRecording*> stages;
+    for (const RankRecording& rank : recording_.ranks) stages.try_emplace(stage_of(rank), &rank);
+    const auto compare = [&](const RankRecording& from, const RankRecording& to, const char* send,
+                             const char* receive) {
+      if (count(from, send) != count(to, receive))
+        add(Severity::kProblem, {from.file},
+            fmt::format("rank {} has {} {} lines, rank {} of the other stage has {} {}", from.rank,
+                        count(from, send), send, to.rank, count(to, receive), receive));
+    };
+    for (const auto& [stage, rank] : stages) {
+      const auto next = stages.find(stage + 1);
+      if (next == stages.end()) continue;
+      compare(*rank, *next->second, "send_forward", "recv_forward");
+      compare(*next->second, *rank, "send_backward", "recv_backward");
+    }
+  }
+
+  // What the ranks of an expert group send is what they receive.
+  void rows_conserved() {
+    if (!recording_.named.ep || facts_.dispatcher != "alltoall" || recording_.named.tp.value_or(1) != 1)
+      return;
+    const std::int64_t ep = *recording_.named.ep;
+    std::map<std::int64_t, std::vector<const RankRows*>> groups;
+    for (const RankRows& rows : facts_.rows) groups[rows.rank / ep].push_back(&rows);
+    for (const auto& [group, members] : groups) {
+      if (static_cast<std::int64_t>(members.size()) != ep) continue;
+      std::int64_t sent = 0, received = 0;
+      for (const RankRows* rows : members) {
+        sent += rows->sent;
+        received += rows->received;
+      }
+      if (sent != received)
+        add(Severity::kProblem, {recording_.source},
+            fmt::format("ranks {}-{} send {} rows in the first MoE layer and receive {}", group * ep,
+                        group * ep + ep - 1, sent, received));
+    }
+  }
+
+  void names_against_lines() {
+    const NamedTopology& named = recording_.named;
+    const auto compare = [&](const char* what, std::optional<std::int64_t> says, std::int64_t seen) {
+      if (says && *says > 0 && seen > 0 && *says != seen)
+        add(Severity::kProblem, {recording_.source},
+            fmt::format("the name says {} {}, the lines show {}", *says, what, seen));
+    };
+    compare("pipeline stages", named.pp, facts_.stages);
+    compare("experts", named.experts, facts_.experts);
+    if (facts_.moe_layers > 0 && named.layers && facts_.moe_layers > *named.layers)
+      add(Severity::kProblem, {recording_.source},
+          fmt::format("the name says {} layers, the lines show {} MoE layers", *named.layers,
+                      facts_.moe_layers));
+    if (named.world && recording_.ranks.back().rank >= *named.world)
+      add(Severity::kProblem, {recording_.ranks.back().file},
+          fmt::format("rank {} in a world of {}", recording_.ranks.back().rank, *named.world));
+  }
+
+  void ranks_present() {
+    const std::vector<std::int32_t>& missing = facts_.missing_ranks;
+    if (missing.empty()) return;
+    const NamedTopology& named = recording_.named;
+    const std::string which = fmt::format("{} of {} ranks are missing: {}", missing.size(),
+                                          missing.size() + recording_.ranks.size(), runs_of(missing));
+    if (!named.pp || !facts_.world || *facts_.world % *named.pp != 0) {
+      add(Severity::kWarning, {recording_.source}, which);
+      return;
+    }
+    // Ranks of one stage and one expert rank do equal work, so one of them can stand for the others.
+    const std::int64_t per_stage = *facts_.world / *named.pp;
+    const std::int64_t tp = named.tp.value_or(1);
+    const std::int64_t ep = std::max<std::int64_t>(1, named.ep.value_or(1));
+    std::map<std::pair<std::int64_t, std::int64_t>, bool> present;
+    for (const RankRecording& rank : recording_.ranks)
+      present[{rank.rank / per_stage, rank.rank / tp % ep}] = true;
+    const auto wanted = static_cast<std::size_t>(*named.pp * ep);
+    if (present.size() == wanted)
+      add(Severity::kNote, {recording_.source},
+          which + "; every pipeline stage and expert rank has a representative, symmetry fills the rest");
+    else
+      add(Severity::kProblem, {recording_.source},
+          fmt::format("{}; {} of {} pairs of pipeline stage and expert rank have no representative", which,
+                      wanted - std::min(wanted, present.size()), wanted));
+  }
+
+  // Compute is the same on all ranks that do equal work; one that took half as long again was disturbed.
+  void outliers() {
+    struct Group {
+      std::vector<std::pair<double, std::pair<const RankRecording*, const Operation*>>> values;
+    };
+    std::map<std::pair<std::string, std::int32_t>, Group> groups;
+    for (const RankRecording& rank : recording_.ranks)
+      for (const Operation& op : rank.operations)
+        if (op.name == "forward_step" || op.name == "backward_step" || op.name == "optimizer_step")
+          groups[{op.name.str(), op.stage_id}].values.push_back({op.duration.value(), {&rank, &op}});
+    for (auto& [key, group] : groups) {
+      auto& values = group.values;
+      if (values.size() < 4) continue;
+      std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      const double median = values[values.size() / 2].first;
+      const auto out = std::count_if(values.begin(), values.end(), [&](const auto& value) {
+        return value.first > 1.5 * median && value.first > median + 1.0;
+      });
+      if (out == 0) continue;
+      const auto& [worst, where] = values.back();
+      add(Severity::kWarning, where.first->place(*where.second),
+          fmt::format(
+              "{} of {} {} on stage {} took more than 1.5 times the median of {:.2f} ms; this one {:.2f} ms",
+              out, values.size(), key.first, key.second, median, worst));
+    }
+  }
+
+  void gradients() {
+    bool float16 = false, placeholder = false, expert_line = false;
+    SourcePlace float16_place, placeholder_place;
+    for (const RankRecording& rank : recording_.ranks)
+      for (const Operation& op : rank.operations) {
+        expert_line |= op.name == "exp_dp_allreduce" || op.name == "ep_dp_allreduce";
+        if (op.name != "dp_allreduce") continue;
+        if (op.dtype == "torch.float16" && !float16) {
+          float16 = true;
+          float16_place = rank.place(op);
+        }
+        if (op.duration.is_placeholder() && !placeholder) {
+          placeholder = true;
+          placeholder_place = rank.place(op);
+        }
+      }
+    if (float16 && facts_.side == Side::kScaling)
+      add(Severity::kWarning, float16_place,
+          "dp_allreduce is written as torch.float16; recorders of scaling runs are known to write this for "
+          "gradients "
+          "that are reduced in float32");
+    if (placeholder)
+      add(Severity::kNote, placeholder_place,
+          "dp_allreduce is a placeholder: its size is recorded, its time is not");
+    if (!facts_.dispatcher.empty() && !expert_line)
+      add(Severity::kWarning, {recording_.source},
+          "no line for the gradients of the experts; dp_allreduce then holds dense and expert parameters "
+          "together");
+  }
+
+  void habits() {
+    if (facts_.side == Side::kUnclear)
+      add(Severity::kWarning, {recording_.source},
+          "neither clearly a scaling nor a realistic recording: " + join(facts_.side_evidence, ", "));
+    if (facts_.side == Side::kScaling) {
+      add(Severity::kNote, {recording_.source}, "one sample per rank: no repetition to judge its noise by");
+      add(Severity::kNote, {recording_.source},
+          "durations of communication are those of local stubs and say nothing about the network");
+      if (facts_.dispatcher == "allgather")
+        add(Severity::kWarning, {recording_.source},
+            "scaling recordings of the allgather dispatcher write no backward collectives, and their expert "
+            "compute "
+            "covers about 1/EP of the rows");
+    }
+    if (facts_.side == Side::kRealistic)
+      add(Severity::kNote, {recording_.source},
+          "durations of communication contain the wait for the slowest peer");
+    if (facts_.clock_domains.size() > 1)
+      add(Severity::kNote, {recording_.source},
+          fmt::format("{} clocks (nodes) that cannot be compared with each other",
+                      facts_.clock_domains.size()));
+    const bool changing = std::any_of(facts_.rows.begin(), facts_.rows.end(),
+                                      [](const RankRows& rows) { return !rows.constant; });
+    if (changing) add(Severity::kNote, {recording_.source}, "routing changes between layers or microbatches");
+  }
+
+  const Recording& recording_;
+  const RecordingFacts& facts_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::string_view to_string(Severity severity) {
+  switch (severity) {
+    case Severity::kNote:
+      return "note";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kProblem:
+      break;
+  }
+  return "problem";
+}
+
+std::vector<Finding> examine(const Recording& recording, const RecordingFacts& facts) {
+  return Examiner(recording, facts).run();
+}
+
+}  // namespace moesim::traces

@@ -1,0 +1,69 @@
+// What a recording is, told from its lines: which side of an experiment, which writer, which dispatcher, how
+// many layers and rows, and how long everything took. Facts with their evidence; nothing here changes the
+// recording.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/recording.h"
+
+namespace moesim::traces {
+
+enum class Side {
+  kScaling,    // one GPU played the ranks in turn: one microbatch, communication written but not executed
+  kRealistic,  // a real distributed run
+  kUnclear
+};
+std::string_view to_string(Side side);
+
+// Durations of one kind of operation or sub-operation, over all ranks.
+struct DurationStats {
+  std::string name;
+  std::string parent;     // the operation, for sub-operations; "" otherwise
+  std::string group;      // group_kind or group
+  std::string comm_func;  // sub-operations only
+  std::int64_t count = 0;
+  double mean_ms = 0.0;
+  double min_ms = 0.0;
+  double max_ms = 0.0;
+};
+
+// Rows that one rank exchanged per MoE layer, from the shapes of its forward collectives over the expert
+// group.
+struct RankRows {
+  std::int32_t rank = 0;
+  std::int32_t stage = 0;
+  std::int64_t moe_layers = 0;  // on this rank, per microbatch
+  std::int64_t sent = 0;        // rows into the dispatch of the first layer (AlltoAll), 0 if unknown
+  std::int64_t received = 0;    // rows into the combine of the first layer (AlltoAll), 0 if unknown
+  bool constant = true;         // the same in every layer and microbatch
+};
+
+struct RecordingFacts {
+  Side side = Side::kUnclear;
+  std::vector<std::string> side_evidence;  // what decided it, one phrase each
+  // True when lines carry the 2026 fields. Time stamps of sub-operations are then starts, not ends.
+  bool newer_writer = false;
+
+  std::int64_t stages = 0;                  // highest stage_id + 1
+  std::int64_t microbatches = 0;            // most forward_step lines of any rank
+  std::optional<std::int64_t> world;        // as named, else what the sizes in the names give
+  std::vector<std::int32_t> missing_ranks;  // below the world size
+  std::string dispatcher;       // "alltoall", "allgather", "mixed", "" when no expert collective was seen
+  std::int64_t experts = 0;     // from the count all-gather, 0 when not seen
+  std::int64_t moe_layers = 0;  // over all stages, one rank each; 0 when not seen
+  std::vector<RankRows> rows;   // ranks with expert collectives, in rank order
+  std::vector<DurationStats> operations;  // in order of first appearance
+  std::vector<DurationStats> sub_operations;
+  std::int64_t fused_pairs = 0;  // sends and receives that were one call (is_fused_pair)
+  // Ranks whose clocks can be compared: time stamps within minutes of each other. Nodes count from their
+  // boot.
+  std::vector<std::vector<std::int32_t>> clock_domains;
+};
+
+RecordingFacts describe(const Recording& recording);
+
+}  // namespace moesim::traces
