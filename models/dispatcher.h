@@ -1,5 +1,5 @@
 // The interface of a token dispatcher and the registry of all of them. A new dispatcher is one file in
-// models/dispatchers/ and one line in models/dispatchers/registry.cc (docs/adding-a-dispatcher.md).
+// models/dispatchers/ and one line in models/dispatchers/registry.cmake (docs/adding-a-dispatcher.md).
 #pragma once
 
 #include <cstdint>
@@ -85,6 +85,12 @@ struct DispatcherEntry {
   std::string_view summary;  // one line for `moesim list dispatchers`
   std::unique_ptr<Dispatcher> (*make)(DispatcherOptions& options);
 };
+
+// For DispatcherEntry::make.
+template <class D>
+std::unique_ptr<Dispatcher> make_dispatcher_of(DispatcherOptions& options) {
+  return std::make_unique<D>(options);
+}
 
 // All dispatchers, in the order of `moesim list`.
 std::span<const DispatcherEntry> dispatcher_registry();

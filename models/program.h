@@ -4,6 +4,7 @@
 // quantities are rows and bytes; nothing here knows a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,24 +13,25 @@
 #include <vector>
 
 #include "models/dtype.h"
+#include "models/gemm.h"
+#include "models/kernels.h"
+#include "sim/task_graph.h"
 
 namespace moesim::models {
-
-// The part of the breakdown that an operation counts for.
-enum class Part : std::uint8_t { kRouter, kPermute, kDispatch, kExpert, kCombine, kUnpermute, kHostSync, kAttention };
-std::string_view name_of(Part part);
 
 enum class OpKind : std::uint8_t {
   kCollective,  // COMM
   kKernel,      // KERN: memory-bound device work
-  kGemm,        // GGEMM: grouped over the local experts
+  kGemm,        // GGEMM: grouped over the local experts, or dense with one "expert"
+  kAttention,   // the flash-style core of attention: n = score width, k = value width of all heads together
   kCopyToHost,  // D2H, asynchronous
-  kHostWait,    // the host waits for everything the operation depends on (a blocking sync)
+  kHostWait,    // the host waits for what the operation depends on (a blocking sync)
   kHost,        // host work between launches
   kAllocate,    // ALLOC
   kFree,        // FREE
 };
 
+// In-order queues of one rank. kHost is the CPU that launches everything.
 enum class Stream : std::uint8_t { kCompute, kComm, kCopy, kShared, kHost };
 inline constexpr int kStreams = 5;
 
@@ -46,27 +48,13 @@ enum class CommKind : std::uint8_t {
 std::string_view name_of(CommKind kind);
 
 // Who takes part, inside the dispatch group of R = ETP * EP ranks (rank = etp + ETP * ep).
-enum class GroupKind : std::uint8_t { kTpEp /* all R */, kEp /* same etp */, kTp /* same ep */ };
-std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp"
-
-// Classes of memory-bound kernels (dispatchers.md 1.5): they differ in the share of bandwidth they reach.
-enum class KernelKind : std::uint8_t {
-  kGatherRows,        // permute, index_select
-  kUnpermute,         // per-token sum of rows
-  kScatterAdd,        // atomics
-  kScatterAddSorted,  // deterministic: sort of rows keys, then an ordered add
-  kSort,              // radix sort of keys
-  kHistogram,
-  kElementwise,       // casts, multiplies, activation
-  kFill,              // zeros, padding
-  kCopyStrided,       // chunk sort, transpose copies, stack of weights
-  kLayout,            // small index and metadata kernels
+enum class GroupKind : std::uint8_t {
+  kTpEp,   // all R
+  kEp,     // same ETP index
+  kTp,     // same EP index
+  kDense,  // tensor-parallel ranks of the dense part: consecutive blocks (only in the dense program)
 };
-std::string_view name_of(KernelKind kind);
-
-enum class GemmRole : std::uint8_t { kForward, kDgrad, kWgrad };
-// How the local experts' GEMMs are launched.
-enum class ExpertBackend : std::uint8_t { kGrouped, kLoop, kBatched };
+std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp", "dense_tp"
 
 // One number per rank, or the same for all: value of rank r = values[first + step * r].
 struct PerRank {
@@ -74,92 +62,107 @@ struct PerRank {
   std::uint32_t step = 0;
 };
 
-// One operation. Fields that its kind does not use are zero.
+// One operation. Fields that its kind does not use keep their defaults.
 struct Op {
   OpKind kind = OpKind::kKernel;
-  Part part = Part::kExpert;
+  sim::Category category = sim::Category::other;
   Stream stream = Stream::kCompute;
-  std::string_view name;  // what it does, e.g. "tokens"; a literal
+  std::string_view name;  // what it does, "tokens"; a literal
 
   // In-order on its stream; besides, it starts after these operations of the same pass (-1: none).
-  std::int32_t after[2] = {-1, -1};
+  std::array<std::int32_t, 2> after{-1, -1};
 
   // kCollective
   CommKind comm = CommKind::kAllGather;
   GroupKind group = GroupKind::kTpEp;
   DType dtype = DType::kBf16;
-  bool fused = false;      // travels inside the previous collective: its bytes count, its launch does not
-  bool one_kernel = false; // a dispatch or combine kernel of its own kind (DeepEP, HybridEP), not NCCL
+  bool fused = false;       // travels inside the previous collective: its bytes count, its launch does not
+  bool one_kernel = false;  // a dispatch or combine kernel of its own kind (DeepEP, HybridEP), not NCCL
+  bool across_nodes = false;  // of such a kernel: the network stage (otherwise the NVLink stage)
   PerRank in, out, tx, rx;   // bytes, dispatchers.md 1.3
   std::int32_t matrix = -1;  // kAllToAllV: index into Program::matrices()
   bool transposed = false;   // rows go the other way
   std::int64_t row_bytes = 0;
 
   // kKernel
-  KernelKind kernel = KernelKind::kElementwise;
+  KernelClass kernel = KernelClass::kElementwise;
   PerRank read, written;  // bytes
-  std::int32_t launches = 1;
+  std::int32_t launches = 1;  // of kKernel and kGemm: kernels launched by the host
 
-  // kGemm: rows per local expert in Program::expert_rows(table, rank)
-  GemmRole role = GemmRole::kForward;
-  ExpertBackend backend = ExpertBackend::kGrouped;
+  // kGemm: rows per local expert are expert_rows(table, rank); kAttention: queries in the same place
+  GemmPass pass = GemmPass::kForward;
+  GemmBackend backend = GemmBackend::kGrouped;
   std::int32_t table = -1;
   std::int64_t n = 0, k = 0;  // forward sense: [M,k] x [k,n]
-  std::int32_t repeat = 1;    // separate equal GEMMs (gate and up as two weights)
+  std::int64_t keys = 0;      // kAttention: keys that a query sees, on average
+  std::int32_t repeat = 1;    // equal GEMMs one after the other (gate and up as two weights)
 
-  // kCopyToHost, kAllocate, kFree: bytes; kHost: nanoseconds are the cost model's business, this counts calls
+  // kCopyToHost, kAllocate, kFree: bytes
   PerRank bytes;
-  std::int32_t calls = 0;
 };
 
-// Rows sent from rank to rank, over the whole dispatch group: rows[src * ranks + dst].
+// Rows from member to member of every group of one kind: rows[(group * g + sender) * g + receiver].
 struct SplitMatrix {
+  GroupKind group = GroupKind::kEp;
   std::vector<std::int64_t> rows;
 };
 
+// Rows of each local expert of each rank, [ranks][experts].
 struct ExpertRows {
-  int experts = 0;                // local experts
-  std::vector<std::int64_t> rows;  // [ranks][experts]
+  int experts = 0;
+  std::vector<std::int64_t> rows;
 };
 
 class Program {
  public:
-  explicit Program(int ranks, int ep, int etp) : ranks_(ranks), ep_(ep), etp_(etp) {}
+  Program(int ep, int etp, int dense_tp = 1) : ep_(ep), etp_(etp), dense_tp_(dense_tp) {}
 
-  int ranks() const { return ranks_; }
+  int ranks() const { return ep_ * etp_; }
   int ep() const { return ep_; }
   int etp() const { return etp_; }
   int group_size(GroupKind group) const;
-  // Position-independent description of the groups: the members of the group of `kind` that holds `rank`.
-  std::vector<int> members(GroupKind kind, int rank) const;
+  int group_count(GroupKind group) const { return ranks() / group_size(group); }
+  // The rank that is member `member` of the `group`-th group of this kind, and back.
+  int rank_of(GroupKind kind, int group, int member) const;
+  int group_index(GroupKind kind, int rank) const;
+  int member_index(GroupKind kind, int rank) const;
 
-  std::span<const Op> forward() const { return forward_; }
-  std::span<const Op> backward() const { return backward_; }
-  std::int64_t value(PerRank v, int rank) const { return values_[v.first + std::size_t(v.step) * rank]; }
-  std::span<const SplitMatrix> matrices() const { return matrices_; }
+  const std::vector<Op>& forward() const { return forward_; }
+  const std::vector<Op>& backward() const { return backward_; }
+  std::int64_t value(PerRank v, int rank) const { return values_[v.first + std::size_t{v.step} * rank]; }
+  bool uniform(PerRank v) const { return v.step == 0; }
+  const std::vector<SplitMatrix>& matrices() const { return matrices_; }
+  // The g x g rows of one group.
+  std::span<const std::int64_t> matrix(int id, int group) const {
+    const SplitMatrix& m = matrices_[id];
+    const std::size_t g = group_size(m.group);
+    return {m.rows.data() + group * g * g, g * g};
+  }
+  std::size_t table_count() const { return tables_.size(); }
   std::span<const std::int64_t> expert_rows(int table, int rank) const {
     const ExpertRows& t = tables_[table];
     return {t.rows.data() + std::size_t(t.experts) * rank, std::size_t(t.experts)};
   }
 
-  // Host synchronisations of the forward pass, hidden ones included.
-  int host_syncs() const;
+  // Blocking host synchronisations of a pass, hidden ones included.
+  static int host_syncs(const std::vector<Op>& pass);
 
-  // What the run reports beside times.
-  std::vector<std::int64_t> computed_rows;   // a_r of dispatchers.md 4: rows of the experts' GEMMs
-  std::vector<std::int64_t> balanced_rows;   // u_r = T_r * K
-  std::vector<std::int64_t> saved_bytes;     // A_save: kept from forward to backward
-  std::vector<std::int64_t> peak_forward_bytes;   // transient on top of what is saved, forward
-  std::vector<std::int64_t> peak_backward_bytes;  // the same, backward
-  std::int64_t persistent_bytes = 0;         // buffers allocated once per process
-  std::int64_t dropped_rows = 0;             // over the group
-  double work_replication = 1;               // times that each token is processed by the group (KempnerForge: EP)
+  // What the run reports beside times; one value per rank.
+  std::vector<std::int64_t> computed_rows;  // a_r of dispatchers.md 4: rows of the experts' GEMMs
+  std::vector<std::int64_t> balanced_rows;  // u_r = T_r * K
+  std::vector<std::int64_t> saved_bytes;    // A_save: kept from forward to backward
+  std::vector<std::int64_t> peak_forward_bytes;   // highest amount at any time of forward, saved bytes included
+  std::vector<std::int64_t> peak_backward_bytes;  // the same of backward
+  std::int64_t persistent_bytes = 0;        // buffers allocated once per process
+  std::int64_t dropped_rows = 0;            // over the group
+  bool tokens_replicated = false;           // all ranks of the EP group process the same tokens (KempnerForge)
+  bool runs_shared_expert = false;          // the shared expert is part of this program (overlapped)
   std::vector<std::pair<std::string, std::int64_t>> counters;  // fast paths taken, under their original names
   std::vector<std::string> warnings;
 
  private:
   friend class ProgramBuilder;
-  int ranks_, ep_, etp_;
+  int ep_, etp_, dense_tp_;
   std::vector<Op> forward_, backward_;
   std::vector<std::int64_t> values_;
   std::vector<SplitMatrix> matrices_;

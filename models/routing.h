@@ -39,6 +39,9 @@ class Routing {
   std::int64_t rows(int rank) const;              // in[r]
   std::vector<std::int64_t> expert_totals() const;  // N_e
 
+  // Marks counts that come from slot f = t*K + k going to expert f mod E, so that duplicates are known exactly.
+  void set_round_robin() { round_robin_ = true; }
+
   bool has_choices() const { return !choices_.empty(); }
   std::span<const std::int32_t> choices(int rank) const { return choices_[rank]; }
 
@@ -49,9 +52,11 @@ class Routing {
   // uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
   std::vector<std::int64_t> dedup_matrix(int blocks) const;
 
-  // The same rows after limiting every (rank, expert) count to `capacity` (drop by position where choices are
-  // known, so that the choices stay consistent).
-  Routing limited_to(std::int64_t capacity) const;
+  // The same after limiting the rows of rank r to any expert to capacity[r] (by position where choices are known, so
+  // that they stay consistent).
+  Routing limited_to(const std::vector<std::int64_t>& capacity) const;
+  // Every count raised to the next multiple, by tokens that are switched on for this; choices are lost.
+  Routing padded_to(std::int64_t multiple) const;
 
   // max_e N_e / mean, max_d R_d / mean, and the Gini coefficient of N_e.
   double expert_skew() const;
@@ -63,7 +68,11 @@ class Routing {
   std::vector<std::int64_t> tokens_;
   std::vector<std::int64_t> counts_;
   std::vector<std::vector<std::int32_t>> choices_;
+  bool round_robin_ = false;
 };
+
+// Gini coefficient of non-negative loads: 0 when all are equal, towards 1 when one holds everything.
+double gini_of(std::vector<double> load);
 
 // A named distribution of expert popularity, or a file. Text form "zipf:1.2", "gini:0.3", "balanced"; object form
 // {"name": "zipf", "exponent": 1.2}; anything with a '/' or ending in ".json" is a path.
@@ -75,11 +84,12 @@ struct RoutingSpec {
     kZipf,        // popularity ~ 1 / place^exponent, places shuffled by the seed
     kDirichlet,   // popularity ~ Dirichlet(alpha)
     kLogNormal,   // popularity ~ exp(sigma * normal)
-    kGini,        // popularity with a target Gini coefficient of the load
+    kGini,        // popularity with a target Gini coefficient of the load (power of place, as Zipf)
+    kHotExperts,  // a share `parameter` of all rows to one eighth of the experts (at least one)
     kFile,
   };
   Kind kind = Kind::kBalanced;
-  double parameter = 0;  // exponent, alpha, sigma or Gini
+  double parameter = 0;  // exponent, alpha, sigma, Gini or share
   std::string path;      // kFile
   std::string text = "balanced";  // as the user wrote it
 

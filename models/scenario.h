@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,10 +25,10 @@ struct Scenario {
 
   Architecture model;
   Parallel parallel;
-  bool dp_given = false;   // otherwise dp follows from the cluster's size
-  bool seq_given = false;  // otherwise tokens follow from a routing file
+  bool dp_given = false;   // otherwise dp fills the cluster
+  bool seq_given = false;  // otherwise a routing file says how many tokens a rank has
   std::vector<DispatcherSpec> dispatchers;
-  bool all_dispatchers = false;
+  bool all_dispatchers = false;  // every legal one; the others are listed with the rule that excludes them
   RoutingSpec routing;
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
   Scope scope = Scope::kLayer;
@@ -36,13 +37,21 @@ struct Scenario {
   DType router_dtype = DType::kFp32;
   Recompute recompute = Recompute::kNone;
   std::uint64_t seed = 1;
-  std::int64_t topk = 0;  // 0: the model's
+  std::int64_t topk = 0;  // 0: the model's, or the routing file's
+  std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
 
-  // Reads the object of a scenario file (interface.md, "Files"). Relative paths inside are taken from the folder
-  // of the file. Throws InputError for unknown keys, wrong types and impossible sizes, with file:line.
+  // Reads the object of a scenario file (docs/interface: "Files"). Relative paths inside are taken from the folder
+  // of the file, or from the current one where nothing stands there. Throws InputError for unknown keys, wrong
+  // types and impossible sizes, with file:line. Checks between values are resolve()'s.
   static Scenario parse(const JsonNode& node);
 
-  // Fills what follows from other values (topk, dp) and checks everything against everything else. Throws
+  void set_model(const std::string& name_or_path);
+  void set_cluster(const std::string& name_or_path);
+  void set_dispatchers(const std::string& text);
+  void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
+  void set_recompute(const std::string& name);     // none, activation, full
+
+  // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster. Throws
   // InputError naming the rule.
   void resolve();
 };

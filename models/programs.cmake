@@ -1,0 +1,18 @@
+# Sources of routing, layouts, architectures and dispatcher programs, in ${program_sources}. The registry of
+# dispatchers is generated from models/dispatchers/registry.cmake, so that a dispatcher is one file and one line.
+set(program_sources
+  architecture.cc architecture_builtin.cc architecture_json.cc
+  dispatcher.cc dispatchers/capacity.cc dispatchers/common.cc dispatchers/shared_expert.cc
+  dtype.cc layout.cc program.cc program_builder.cc routing.cc routing_draw.cc scenario.cc)
+
+include(${CMAKE_CURRENT_LIST_DIR}/dispatchers/registry.cmake)
+set(dispatcher_declarations "")
+set(dispatcher_entries "")
+foreach(dispatcher ${dispatchers})
+  list(APPEND program_sources dispatchers/${dispatcher}.cc)
+  string(APPEND dispatcher_declarations "DispatcherEntry ${dispatcher}();\n")
+  string(APPEND dispatcher_entries "${dispatcher}(), ")
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/dispatchers/registry.cc.in
+               ${CMAKE_CURRENT_BINARY_DIR}/dispatcher_registry.cc @ONLY)
+list(APPEND program_sources ${CMAKE_CURRENT_BINARY_DIR}/dispatcher_registry.cc)
