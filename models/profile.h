@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/dtype.h"
@@ -119,6 +120,15 @@ class Profile {
   const Constant* find_constant(std::string_view name) const;  // nullptr when absent
   double constant(std::string_view name) const;                // throws InputError when absent
   const std::map<std::string, Constant, std::less<>>& constants() const { return constants_; }
+  void set_constant(const std::string& name, Constant constant);
+
+  // For calibration, which makes profiles: what stands beside the fitted numbers.
+  void describe(std::string name, std::string gpu, std::string provenance, std::vector<std::string> gaps) {
+    name_ = std::move(name);
+    gpu_ = std::move(gpu);
+    provenance_ = std::move(provenance);
+    gaps_ = std::move(gaps);
+  }
 
   // A profile whose parameters, law factors and constants are drawn from their distributions (log-normal,
   // with the covariance of each set); everything drawn is independent between sets. The same state of
@@ -129,6 +139,8 @@ class Profile {
   std::string to_json() const;
 
  private:
+  static Profile from_node(const JsonNode& node);
+
   std::string name_, gpu_, provenance_;
   std::vector<std::string> gaps_;
   DeviceLimits device_;

@@ -1,0 +1,44 @@
+// The time of one collective inside a scale-up domain against its size and rank count (law "size-curve").
+//
+//   T(n, S) = latency + latency_per_rank (n-1) + E(n, S)
+//
+// S is the nccl-tests "size". E, the excess over the latency, is linear in S between knots (the regimes in
+// which NCCL keeps one algorithm and protocol), zero at S = 0, and beyond the last knot goes on with the
+// bandwidth of the last regime. It was fitted at a few rank counts; between and beyond them it is linear in
+// 1/n, as the bytes on a rank's link are: (n-1)/n S for a ring, and every direct exchange. Latency is linear
+// in n-1, the steps of a ring.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "models/profile.h"
+
+namespace moesim::models {
+
+struct SizeCurve {
+  static constexpr std::size_t kMostKnots = 32;
+  static constexpr std::size_t kMostCounts = 8;
+
+  double latency = 0;
+  double latency_per_rank = 0;
+  double factor = 1;
+  std::size_t knots = 0;
+  std::size_t counts = 0;
+  std::array<double, kMostKnots> size{};
+  std::array<double, kMostCounts> inverse_count{};  // 1/n, descending
+  std::array<std::array<double, kMostKnots>, kMostCounts> excess{};
+
+  // Reads "latency", "latency_per_rank" and "excess/<ranks>/<bytes>" of a set. Throws InputError naming `key`
+  // for a set that lacks a knot for one of its rank counts.
+  static SizeCurve from(const ParameterSet& set, const std::string& key);
+
+  double floor(double ranks) const { return factor * (latency + latency_per_rank * (ranks - 1)); }
+  double excess_at(double ranks, double bytes) const;
+  double seconds(double ranks, double bytes) const { return floor(ranks) + excess_at(ranks, bytes); }
+
+ private:
+  double excess_of(std::size_t count, std::size_t segment, double bytes) const;
+};
+
+}  // namespace moesim::models
