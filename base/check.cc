@@ -5,9 +5,9 @@
 
 namespace moesim {
 
-void check_failed(std::string_view what, std::source_location where) {
-  std::fprintf(stderr, "moesim: internal error at %s:%u: %.*s\n", where.file_name(),
-               static_cast<unsigned>(where.line()), static_cast<int>(what.size()), what.data());
+void check_failed(std::string_view what, const char* file, int line) {
+  std::fprintf(stderr, "moesim: internal error at %s:%d: %.*s\n", file, line, static_cast<int>(what.size()),
+               what.data());
   std::abort();
 }
 
