@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/text.h"
@@ -235,30 +236,43 @@ class Examiner {
                       wanted - std::min(wanted, present.size()), wanted));
   }
 
-  // Compute is the same on all ranks that do equal work; one that took half as long again was disturbed.
+  // Ranks with the same layers and the same rows do equal work; one that took half as long again was
+  // disturbed.
   void outliers() {
-    struct Group {
-      std::vector<std::pair<double, std::pair<const RankRecording*, const Operation*>>> values;
+    using Key = std::tuple<std::string_view, std::int64_t, std::int64_t, std::int64_t>;
+    struct Sample {
+      double ms = 0.0;
+      const RankRecording* rank = nullptr;
+      const Operation* op = nullptr;
     };
-    std::map<std::pair<std::string, std::int32_t>, Group> groups;
-    for (const RankRecording& rank : recording_.ranks)
-      for (const Operation& op : rank.operations)
-        if (op.name == "forward_step" || op.name == "backward_step" || op.name == "optimizer_step")
-          groups[{op.name.str(), op.stage_id}].values.push_back({op.duration.value(), {&rank, &op}});
-    for (auto& [key, group] : groups) {
-      auto& values = group.values;
-      if (values.size() < 4) continue;
-      std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-      const double median = values[values.size() / 2].first;
-      const auto out = std::count_if(values.begin(), values.end(), [&](const auto& value) {
-        return value.first > 1.5 * median && value.first > median + 1.0;
+    std::map<std::int32_t, const RankRows*> rows_of;
+    for (const RankRows& rows : facts_.rows) rows_of[rows.rank] = &rows;
+    std::map<Key, std::vector<Sample>> groups;
+    for (const RankRecording& rank : recording_.ranks) {
+      const auto rows = rows_of.find(rank.rank);
+      for (const Operation& op : rank.operations) {
+        if (op.name != "forward_step" && op.name != "backward_step" && op.name != "optimizer_step") continue;
+        // Without expert collectives the stage is all that is known of the work.
+        const Key key = rows == rows_of.end()
+                            ? Key{op.name.view(), op.stage_id, 0, 0}
+                            : Key{op.name.view(), -1, rows->second->moe_layers, rows->second->received};
+        groups[key].push_back({op.duration.value(), &rank, &op});
+      }
+    }
+    for (auto& [key, samples] : groups) {
+      std::stable_sort(samples.begin(), samples.end(),
+                       [](const Sample& a, const Sample& b) { return a.ms < b.ms; });
+      const double median = samples[(samples.size() - 1) / 2].ms;
+      const auto out = std::count_if(samples.begin(), samples.end(), [&](const Sample& sample) {
+        return sample.ms > 1.5 * median && sample.ms > median + 1.0;
       });
       if (out == 0) continue;
-      const auto& [worst, where] = values.back();
-      add(Severity::kWarning, where.first->place(*where.second),
+      const Sample& worst = samples.back();
+      add(Severity::kWarning, worst.rank->place(*worst.op),
           fmt::format(
-              "{} of {} {} on stage {} took more than 1.5 times the median of {:.2f} ms; this one {:.2f} ms",
-              out, values.size(), key.first, key.second, median, worst));
+              "{} of {} {} that do equal work took more than 1.5 times their median of {:.2f} ms; this one "
+              "{:.2f} ms",
+              out, samples.size(), std::get<0>(key), median, worst.ms));
     }
   }
 
