@@ -30,14 +30,13 @@ std::uint64_t mix(std::uint64_t x) {  // finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-// For one destination, the links that lead nearer from every node that may be on the way.
-struct WaysTo {
-  std::vector<std::uint32_t> begin;     // by node
-  std::vector<std::uint32_t> links;     // in the order in which they were added
-  std::vector<std::uint32_t> distance;  // by node
-};
-
 }  // namespace
+
+// For one destination, the links that lead nearer to it from every node that may be on the way.
+struct Router::Ways {
+  std::vector<std::uint32_t> begin;  // by node
+  std::vector<std::uint32_t> links;  // in the order in which they were added
+};
 
 struct Fabric::Graph {
   using Boost = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, boost::no_property,
@@ -48,47 +47,32 @@ struct Fabric::Graph {
   std::vector<FabricLink> links;
   std::vector<std::uint32_t> gpus;
   Multipath multipath = Multipath::hash;
-  mutable std::vector<std::unique_ptr<WaysTo>> ways;  // by destination GPU
+  std::vector<std::uint32_t> domains;  // by GPU
 
   std::uint32_t add(FabricNode node) {
     nodes.push_back(std::move(node));
-    ways.clear();
     return static_cast<std::uint32_t>(boost::add_vertex(boost));
   }
 
-  const WaysTo& ways_to(std::size_t gpu) const {
-    ways.resize(gpus.size());
-    if (!ways[gpu]) ways[gpu] = std::make_unique<WaysTo>(find_ways(gpus[gpu]));
-    return *ways[gpu];
+  // Whether what is on its way to `destination` may take the link.
+  bool leads(const Boost::edge_descriptor& link, std::uint32_t destination) const {
+    const auto to = boost::target(link, boost);
+    return to == destination || nodes[to].forwards;
   }
 
-  WaysTo find_ways(std::uint32_t destination) const {
-    WaysTo result;
-    result.distance.assign(nodes.size(), kFar);
-    result.distance[destination] = 0;
-    // Backwards from the destination, through nodes that forward.
-    const auto may_enter = [this, destination](const Boost::edge_descriptor& link) {
-      const auto to = boost::target(link, boost);
-      return to == destination || nodes[to].forwards;
+  // Links from every node to `destination`, kFar where there is no way.
+  std::vector<std::uint32_t> distances(std::uint32_t destination) const {
+    std::vector<std::uint32_t> result(nodes.size(), kFar);
+    result[destination] = 0;
+    const auto leads_there = [this, destination](const Boost::edge_descriptor& link) {
+      return leads(link, destination);
     };
     const boost::filtered_graph<Boost, std::function<bool(const Boost::edge_descriptor&)>> open(boost,
-                                                                                                may_enter);
+                                                                                                leads_there);
     const auto backwards = boost::make_reverse_graph(open);
     boost::breadth_first_search(backwards, destination,
                                 boost::visitor(boost::make_bfs_visitor(
-                                    boost::record_distances(result.distance.data(), boost::on_tree_edge()))));
-    result.begin.reserve(nodes.size() + 1);
-    result.begin.push_back(0);
-    for (std::uint32_t node = 0; node < nodes.size(); ++node) {
-      if (result.distance[node] != kFar && node != destination) {
-        for (const auto& link : boost::make_iterator_range(boost::out_edges(node, boost))) {
-          const auto to = boost::target(link, boost);
-          if (result.distance[to] + 1 == result.distance[node] && may_enter(link))
-            result.links.push_back(boost::get(boost::edge_index, boost, link));
-        }
-      }
-      result.begin.push_back(static_cast<std::uint32_t>(result.links.size()));
-    }
+                                    boost::record_distances(result.data(), boost::on_tree_edge()))));
     return result;
   }
 };
@@ -98,9 +82,10 @@ Fabric::~Fabric() = default;
 Fabric::Fabric(Fabric&&) noexcept = default;
 Fabric& Fabric::operator=(Fabric&&) noexcept = default;
 
-std::uint32_t Fabric::add_gpu(std::string name, bool forwards) {
+std::uint32_t Fabric::add_gpu(std::string name, std::uint32_t domain, bool forwards) {
   const std::uint32_t node = graph_->add({NodeKind::gpu, std::move(name), forwards});
   graph_->gpus.push_back(node);
+  graph_->domains.push_back(domain);
   return node;
 }
 
@@ -116,7 +101,6 @@ void Fabric::add_link(std::uint32_t from, std::uint32_t to, double capacity, Tim
   const auto id = static_cast<std::uint32_t>(graph_->links.size());
   graph_->links.push_back({from, to, capacity, latency, connection_cap});
   boost::add_edge(from, to, id, graph_->boost);
-  graph_->ways.clear();
 }
 
 void Fabric::add_cable(std::uint32_t a, std::uint32_t b, double capacity, Time latency,
@@ -131,6 +115,8 @@ std::size_t Fabric::gpu_count() const { return graph_->gpus.size(); }
 
 std::uint32_t Fabric::gpu_node(std::size_t gpu) const { return graph_->gpus[gpu]; }
 
+std::uint32_t Fabric::domain(std::size_t gpu) const { return graph_->domains[gpu]; }
+
 std::span<const FabricNode> Fabric::nodes() const { return graph_->nodes; }
 
 std::span<const FabricLink> Fabric::links() const { return graph_->links; }
@@ -142,16 +128,36 @@ std::vector<double> Fabric::capacities() const {
   return result;
 }
 
-void Fabric::route(std::size_t from_gpu, std::size_t to_gpu, Route& route) const {
-  check(from_gpu < gpu_count() && to_gpu < gpu_count(), "a route joins two GPUs of the fabric");
+Router::Router(const Fabric& fabric) : fabric_(fabric), ways_(fabric.gpu_count()) {}
+Router::~Router() = default;
+
+void Router::find(std::size_t from_gpu, std::size_t to_gpu, Route& route) {
+  const Fabric::Graph& graph = *fabric_.graph_;
+  check(from_gpu < ways_.size() && to_gpu < ways_.size(), "a route joins two GPUs of the fabric");
   route.links.clear();
   route.latency = Time::kZero;
   route.cap = 0;
   route.reaches = true;
-  const std::uint32_t destination = graph_->gpus[to_gpu];
-  std::uint32_t node = graph_->gpus[from_gpu];
+  const std::uint32_t destination = graph.gpus[to_gpu];
+  std::uint32_t node = graph.gpus[from_gpu];
   if (node == destination) return;
-  const WaysTo& ways = graph_->ways_to(to_gpu);
+  if (!ways_[to_gpu]) {
+    ways_[to_gpu] = std::make_unique<Ways>();
+    Ways& ways = *ways_[to_gpu];
+    const std::vector<std::uint32_t> distance = graph.distances(destination);
+    ways.begin.reserve(distance.size() + 1);
+    ways.begin.push_back(0);
+    for (std::uint32_t at = 0; at < distance.size(); ++at) {
+      if (distance[at] != kFar && at != destination) {
+        for (const auto& link : boost::make_iterator_range(boost::out_edges(at, graph.boost)))
+          if (distance[boost::target(link, graph.boost)] + 1 == distance[at] &&
+              graph.leads(link, destination))
+            ways.links.push_back(boost::get(boost::edge_index, graph.boost, link));
+      }
+      ways.begin.push_back(static_cast<std::uint32_t>(ways.links.size()));
+    }
+  }
+  const Ways& ways = *ways_[to_gpu];
   const std::uint64_t pair = (std::uint64_t{from_gpu} << 32) ^ to_gpu;
   while (node != destination) {
     const std::uint32_t begin = ways.begin[node], choices = ways.begin[node + 1] - begin;
@@ -161,10 +167,10 @@ void Fabric::route(std::size_t from_gpu, std::size_t to_gpu, Route& route) const
     }
     std::uint64_t choice = 0;
     if (choices > 1)
-      choice = (graph_->multipath == Multipath::hash ? mix(mix(pair + 0x9e3779b97f4a7c15u) + node) : to_gpu) %
+      choice = (graph.multipath == Multipath::hash ? mix(mix(pair + 0x9e3779b97f4a7c15u) + node) : to_gpu) %
                choices;
     const std::uint32_t id = ways.links[begin + choice];
-    const FabricLink& link = graph_->links[id];
+    const FabricLink& link = graph.links[id];
     route.links.push_back(id);
     route.latency += link.latency;
     if (link.connection_cap > 0)
@@ -191,9 +197,9 @@ std::vector<std::string> Fabric::problems() const {
   }
   std::size_t unreachable = 0;
   for (std::size_t to = 0; to < gpu_count(); ++to) {
-    const WaysTo ways = graph_->find_ways(graph_->gpus[to]);
+    const std::vector<std::uint32_t> distance = graph_->distances(graph_->gpus[to]);
     for (std::size_t from = 0; from < gpu_count(); ++from) {
-      if (ways.distance[graph_->gpus[from]] != kFar) continue;
+      if (distance[graph_->gpus[from]] != kFar) continue;
       if (++unreachable <= kPairsNamed)
         result.push_back(fmt::format("no way from {} to {}", nodes[graph_->gpus[from]].name,
                                      nodes[graph_->gpus[to]].name));

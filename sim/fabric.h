@@ -41,8 +41,7 @@ struct FabricNode {
 struct Route {
   std::vector<std::uint32_t> links;
   Time latency;
-  double cap = 0;  // of a flow: the smallest connection cap on the way; 0: none
-
+  double cap = 0;        // of a flow: the smallest connection cap on the way; 0: none
   bool reaches = false;  // false: there is no way
 };
 
@@ -54,7 +53,8 @@ class Fabric {
   Fabric& operator=(Fabric&&) noexcept;
 
   // Building. GPUs are numbered in the order they are added; they forward nothing unless told to.
-  std::uint32_t add_gpu(std::string name, bool forwards = false);
+  // `domain` numbers the NVLink domain (usually the node): collectives stay inside as long as they can.
+  std::uint32_t add_gpu(std::string name, std::uint32_t domain = 0, bool forwards = false);
   std::uint32_t add_node(NodeKind kind, std::string name);
   void add_link(std::uint32_t from, std::uint32_t to, double capacity, Time latency,
                 double connection_cap = 0);
@@ -63,14 +63,11 @@ class Fabric {
   void set_multipath(Multipath multipath);
 
   std::size_t gpu_count() const;
-  std::uint32_t gpu_node(std::size_t gpu) const;  // the node of the gpu-th GPU
+  std::uint32_t gpu_node(std::size_t gpu) const;  // the graph node of the gpu-th GPU
+  std::uint32_t domain(std::size_t gpu) const;
   std::span<const FabricNode> nodes() const;
   std::span<const FabricLink> links() const;
   std::vector<double> capacities() const;  // of all links
-
-  // The way with the fewest links from one GPU to another, the same for every call; empty for from == to.
-  // Routes to a destination are computed once, when they are first asked for.
-  void route(std::size_t from_gpu, std::size_t to_gpu, Route& route) const;
 
   // One line for each thing that is wrong: pairs of GPUs without a way (the first few by name), links without
   // bandwidth or with an absurd bandwidth (outside 1 kB/s .. 1 PB/s) or latency (negative or beyond one
@@ -78,8 +75,25 @@ class Fabric {
   std::vector<std::string> problems() const;
 
  private:
+  friend class Router;
   struct Graph;
   std::unique_ptr<Graph> graph_;
+};
+
+// Finds routes in a fabric that does not change meanwhile: the way with the fewest links, the same for every
+// call. Keeps what leads to a destination once it has been asked for, so it belongs to one thread.
+class Router {
+ public:
+  explicit Router(const Fabric& fabric);
+  ~Router();
+
+  // Into `route`; no links for from == to. `reaches` is false where there is no way.
+  void find(std::size_t from_gpu, std::size_t to_gpu, Route& route);
+
+ private:
+  struct Ways;
+  const Fabric& fabric_;
+  std::vector<std::unique_ptr<Ways>> ways_;  // by destination GPU
 };
 
 }  // namespace moesim::sim

@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "sim/deadlock_finder.h"
+#include "sim/events.h"
+#include "sim/fabric.h"
 #include "sim/prices.h"
 #include "sim/sweep.h"
 
@@ -12,10 +14,19 @@ namespace moesim::sim {
 Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& options) {
   const Prices prices = price(graph, costs, options.timing == Timing::calibrated);
   check(options.timing != Timing::flow || options.fabric != nullptr, "timing `flow` needs a fabric");
-  TaskTimes times = sweep(graph, prices);
-  if (std::find(times.end.begin(), times.end.end(), kNotYet) != times.end.end())
-    throw find_deadlock(graph, times);
-  return TimelineRecorder::finish(graph, std::move(times), options.detail == Detail::full, {});
+  const bool rates_change =
+      options.timing == Timing::flow || (options.timing == Timing::calibrated && !prices.overlap.empty());
+  EventsResult result =
+      rates_change ? run_events(graph, prices, options) : EventsResult{sweep(graph, prices), {}};
+  if (std::find(result.times.end.begin(), result.times.end.end(), kNotYet) != result.times.end.end())
+    throw find_deadlock(graph, result.times);
+  if (options.fabric != nullptr) {
+    const Time iteration = *std::max_element(result.times.end.begin(), result.times.end.end());
+    for (LinkUse& use : result.links)
+      use.utilisation = use.bytes / (options.fabric->links()[index(use.link)].capacity * iteration.seconds());
+  }
+  return TimelineRecorder::finish(graph, std::move(result.times), options.detail == Detail::full,
+                                  std::move(result.links));
 }
 
 }  // namespace moesim::sim

@@ -26,10 +26,14 @@ struct RunOptions {
   Timing timing = Timing::calibrated;
   Detail detail = Detail::full;
   const Fabric* fabric = nullptr;  // needed by `flow`; rank i is the fabric's GPU i
+  // Of `flow`: zero solves the fair rates at every instant; see FlowNetwork for what a positive fraction
+  // does.
+  double flow_window = 0.0;
 };
 
 // The timeline of `graph`. The same graph, costs and options give the same timeline on every machine.
-// Throws Deadlock when the graph cannot finish.
+// Throws Deadlock when the graph cannot finish, and InputError when the fabric has too few GPUs or no way
+// between two ranks that talk.
 Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& options = {});
 
 }  // namespace moesim::sim

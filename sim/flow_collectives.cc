@@ -1,0 +1,236 @@
+#include "sim/flow_collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::sim {
+
+FlowCollectives::FlowCollectives(const TaskGraph& graph, const Prices& prices, const Fabric& fabric,
+                                 double window)
+    : graph_(graph),
+      prices_(prices),
+      fabric_(fabric),
+      router_(fabric),
+      network_(fabric.capacities(), window),
+      step_flows_(graph.shape_count()) {
+  if (graph.rank_count() > fabric.gpu_count())
+    throw InputError(
+        fmt::format("the job has {} ranks, the fabric {} GPUs", graph.rank_count(), fabric.gpu_count()));
+  if (!prices.overlap.empty()) {
+    factor_.assign(graph.rank_count(), 1.0);
+    flowing_.resize(graph.rank_count());
+  }
+}
+
+std::uint32_t FlowCollectives::take_active() {
+  if (free_active_.empty()) {
+    active_.emplace_back();
+    return static_cast<std::uint32_t>(active_.size() - 1);
+  }
+  const std::uint32_t active = free_active_.back();
+  free_active_.pop_back();
+  return active;
+}
+
+std::uint32_t FlowCollectives::take_part(const Part& part) {
+  if (free_parts_.empty()) {
+    parts_.push_back(part);
+    if (!factor_.empty()) flow_.emplace_back();
+    return static_cast<std::uint32_t>(parts_.size() - 1);
+  }
+  const std::uint32_t tag = free_parts_.back();
+  free_parts_.pop_back();
+  parts_[tag] = part;
+  return tag;
+}
+
+void FlowCollectives::begin(CollectiveId collective, Time now) {
+  const std::uint32_t id = take_active();
+  Active& a = active_[id];
+  const std::uint32_t shape = graph_.shape_index(collective);
+  a.collective = collective;
+  a.shape = graph_.shape(shape);
+  a.plan = &prices_.plan[shape];
+  a.members_left = static_cast<std::uint32_t>(a.shape.members());
+  a.step_flow = nullptr;
+  Time delay = a.plan->launch;
+  if (a.shape.op != CollectiveOp::all_to_all) {
+    std::optional<StepFlow>& flow = step_flows_[shape];
+    if (!flow) {
+      flow = step_flow(a.shape, *a.plan, fabric_, router_);
+      if (!flow->unreachable.empty())
+        throw InputError(fmt::format("the fabric has no way from rank {} to rank {}",
+                                     a.shape.ranks[flow->unreachable[0]].value(),
+                                     a.shape.ranks[flow->unreachable[1]].value()));
+    }
+    a.step_flow = &*flow;
+    const Time latency = a.plan->step > Time::kZero ? a.plan->step : flow->latency;
+    delay += latency * static_cast<std::int64_t>(flow->steps);
+  }
+  delays_.push(now, a.shape.members() == 1 ? Time::kZero : delay, {id, kWhole, 0});
+}
+
+Time FlowCollectives::next() { return std::min(delays_.next(), network_.next_end()); }
+
+void FlowCollectives::advance(Time now, std::vector<TaskId>& ended) {
+  ended_ = &ended;
+  due_.clear();
+  network_.end_due(now, due_);
+  for (const std::uint32_t tag : due_) {
+    const Part part = parts_[tag];
+    if (!factor_.empty()) {
+      for_each_rank(part, [&](RankId rank) {
+        auto& tags = flowing_[index(rank)];
+        tags.erase(std::find(tags.begin(), tags.end(), tag));
+      });
+    }
+    free_parts_.push_back(tag);
+    finish(part, now);
+  }
+  delays_.pop_due(now, [&](const Part& part) {
+    if (part.from == kWhole && active_[part.active].step_flow == nullptr)
+      launch(part.active, now);
+    else
+      start_flow(part, now);
+  });
+  ended_ = nullptr;
+}
+
+// The launch latency of an all_to_all is over.
+void FlowCollectives::launch(std::uint32_t id, Time now) {
+  const auto g = static_cast<std::uint32_t>(active_[id].shape.members());
+  if (g == 1) return end_member(id, 0);
+  Active& a = active_[id];
+  if (a.plan->algorithm == Algorithm::pairwise) {
+    a.outstanding.assign(g, 0);
+    a.step.assign(g, 0);
+    for (std::uint32_t member = 0; member < g; ++member) reach_step(id, member, now);
+  } else {
+    a.outstanding.assign(g, 2 * (g - 1));
+    for (std::uint32_t from = 0; from < g; ++from)
+      for (std::uint32_t shift = 1; shift < g; ++shift) send(id, from, (from + shift) % g, now);
+  }
+}
+
+// Pairwise: `member` goes to its next step. A message starts when both its ends are there.
+void FlowCollectives::reach_step(std::uint32_t id, std::uint32_t member, Time now) {
+  Active& a = active_[id];
+  const auto g = static_cast<std::uint32_t>(a.shape.members());
+  const std::uint32_t step = ++a.step[member];
+  if (step == g) return end_member(id, member);
+  a.outstanding[member] = 2;
+  const std::uint32_t to = member + step < g ? member + step : member + step - g;
+  const std::uint32_t from = member >= step ? member - step : member + g - step;
+  if (a.step[to] == step) send(id, member, to, now);
+  if (a.step[from] == step) send(id, from, member, now);
+}
+
+void FlowCollectives::find_route(const Active& a, std::uint32_t from, std::uint32_t to) {
+  const RankId sender = a.shape.ranks[from], receiver = a.shape.ranks[to];
+  router_.find(index(sender), index(receiver), route_);
+  if (!route_.reaches)
+    throw InputError(
+        fmt::format("the fabric has no way from rank {} to rank {}", sender.value(), receiver.value()));
+}
+
+void FlowCollectives::send(std::uint32_t id, std::uint32_t from, std::uint32_t to, Time now) {
+  const Active& a = active_[id];
+  Time latency = a.plan->step;
+  if (latency == Time::kZero) {
+    find_route(a, from, to);
+    latency = route_.latency;
+  }
+  delays_.push(now, latency, {id, from, to});
+}
+
+void FlowCollectives::start_flow(const Part& part, Time now) {
+  const Active& a = active_[part.active];
+  double bytes = 0, cap = 0;
+  shares_.clear();
+  if (part.from == kWhole) {
+    bytes = a.step_flow->bytes;
+    cap = a.step_flow->cap;
+    shares_ = a.step_flow->shares;
+  } else {
+    bytes = static_cast<double>(a.shape.traffic.between(part.from, part.to, a.shape.members())) /
+            a.plan->efficiency;
+    cap = a.plan->bandwidth;
+    if (bytes > 0) {
+      find_route(a, part.from, part.to);
+      for (const std::uint32_t link : route_.links) shares_.push_back({link, 1.0});
+      if (route_.cap > 0) cap = cap > 0 ? std::min(cap, route_.cap) : route_.cap;
+    }
+  }
+  if (bytes == 0) return finish(part, now);
+  const std::uint32_t tag = take_part(part);
+  if (factor_.empty()) {
+    network_.start(now, shares_, bytes, cap, tag);
+    return;
+  }
+  double most = cap;
+  for (const LinkShare& share : shares_) {
+    const double alone = fabric_.links()[share.link].capacity / share.factor;
+    most = most > 0 ? std::min(most, alone) : alone;
+  }
+  flow_[tag].most = most;
+  flow_[tag].slot = network_.start(now, shares_, bytes, most / slowdown(part), tag);
+  for_each_rank(part, [&](RankId rank) { flowing_[index(rank)].push_back(tag); });
+}
+
+void FlowCollectives::finish(const Part& part, Time now) {
+  Active& a = active_[part.active];
+  if (part.from == kWhole) {
+    const auto g = static_cast<std::uint32_t>(a.shape.members());
+    for (std::uint32_t member = 0; member < g; ++member) end_member(part.active, member);
+    return;
+  }
+  const bool pairwise = a.plan->algorithm == Algorithm::pairwise;
+  for (const std::uint32_t member : {part.from, part.to}) {
+    if (--a.outstanding[member] > 0) continue;
+    pairwise ? reach_step(part.active, member, now) : end_member(part.active, member);
+  }
+}
+
+void FlowCollectives::end_member(std::uint32_t id, std::uint32_t member) {
+  Active& a = active_[id];
+  ended_->push_back(graph_.members(a.collective)[member]);
+  if (--a.members_left == 0) free_active_.push_back(id);
+}
+
+template <class Visit>
+void FlowCollectives::for_each_rank(const Part& part, Visit&& visit) const {
+  const auto ranks = active_[part.active].shape.ranks;
+  if (part.from != kWhole) {
+    visit(ranks[part.from]);
+    visit(ranks[part.to]);
+    return;
+  }
+  for (const RankId rank : ranks) visit(rank);
+}
+
+double FlowCollectives::slowdown(const Part& part) const {
+  double result = 1.0;
+  for_each_rank(part, [&](RankId rank) { result = std::max(result, factor_[index(rank)]); });
+  return result;
+}
+
+void FlowCollectives::slow_down(RankId rank, double factor, Time now) {
+  if (factor_[index(rank)] == factor) return;
+  factor_[index(rank)] = factor;
+  for (const std::uint32_t tag : flowing_[index(rank)])
+    network_.set_cap(now, flow_[tag].slot, flow_[tag].most / slowdown(parts_[tag]));
+}
+
+std::vector<LinkUse> FlowCollectives::link_use() const {
+  std::vector<LinkUse> result;
+  const auto carried = network_.carried();
+  for (std::uint32_t link = 0; link < carried.size(); ++link)
+    if (carried[link] > 0) result.push_back({LinkId(link), carried[link], 0});
+  return result;
+}
+
+}  // namespace moesim::sim
