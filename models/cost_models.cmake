@@ -11,6 +11,7 @@ add_custom_command(
 set(cost_model_sources
   cluster.cc
   collectives.cc
+  costs.cc
   estimate.cc
   gemm.cc
   kernels.cc

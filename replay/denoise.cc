@@ -1,0 +1,274 @@
+#include "replay/denoise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::replay {
+
+namespace {
+
+// The quantile of a pool whose noise only adds time: tried from the minimum to the median on the development
+// recordings, bias and spread are smallest here (docs/replay.md).
+constexpr double kLowQuantile = 0.10;
+constexpr double kMedian = 0.5;
+
+double quantile(std::vector<double> values, double q) {
+  check(!values.empty(), "a quantile of something");
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+bool is_exchange(const Call& call) {
+  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
+}
+
+// A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and combine, and
+// tensor-parallel reductions between attention and FFN.
+using CallSign = std::tuple<std::string, GroupKind, int>;
+
+std::vector<CallSign> signs_of(const Step& step) {
+  std::map<std::pair<std::string, GroupKind>, int> seen;
+  std::vector<CallSign> signs;
+  for (const Call& call : step.calls) {
+    const std::pair key{std::string(call.source), call.group};
+    const bool alternates = is_exchange(call) || call.group == GroupKind::tp;
+    const int parity = alternates ? seen[key]++ % 2 : 0;
+    signs.emplace_back(key.first, key.second, parity);
+  }
+  return signs;
+}
+
+// What makes two segments samples of the same time.
+struct SegmentClass {
+  StepKind step;
+  std::optional<CallSign> before;
+  std::optional<CallSign> after;
+  int position = 0;  // pipeline position where it matters: 0 first stage, 1 middle, 2 last
+  int load = -1;     // expert rank where the work depends on its rows
+
+  friend auto operator<=>(const SegmentClass&, const SegmentClass&) = default;
+};
+
+int position_of(int stage, int stages) {
+  if (stage == stages - 1) return 2;
+  return stage == 0 ? 0 : 1;
+}
+
+// The experts work between two calls on expert groups; after the count gather and between layers the rows are those
+// of the rank's own tokens.
+bool depends_on_load(const Step& step, std::size_t segment) {
+  if (segment == 0 || segment == step.calls.size()) return false;
+  const Call& before = step.calls[segment - 1];
+  const Call& after = step.calls[segment];
+  if (before.group != GroupKind::expert && before.group != GroupKind::tp_expert) return false;
+  if (!is_exchange(before)) return before.op == sim::CollectiveOp::all_gather && !is_exchange(after);
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < segment; ++c) exchanges += is_exchange(step.calls[c]);
+  return exchanges % 2 == 1;
+}
+
+std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage, int stages,
+                                     int expert) {
+  std::vector<SegmentClass> classes;
+  for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+    SegmentClass made{step.kind, {}, {}, 0, -1};
+    if (s > 0) made.before = signs[s - 1];
+    if (s < signs.size()) made.after = signs[s];
+    if (s == 0 || s == signs.size()) made.position = position_of(stage, stages);
+    if (depends_on_load(step, s)) made.load = expert;
+    classes.push_back(std::move(made));
+  }
+  return classes;
+}
+
+struct Sample {
+  const RankSteps* rank;
+  PlaceKey key;
+};
+
+void require_same_calls(const Sample& a, const Sample& b) {
+  const auto differ = [&](const Step& step, const std::string& found, const std::string& expected) {
+    throw InputError(place_of(*b.rank, step), found, expected);
+  };
+  const auto& steps_a = a.rank->steps;
+  const auto& steps_b = b.rank->steps;
+  const std::string reference = fmt::format("as on rank {}, which has the same place in its pipeline and expert group",
+                                            a.rank->rank);
+  for (std::size_t s = 0; s < std::min(steps_a.size(), steps_b.size()); ++s) {
+    if (steps_a[s].kind != steps_b[s].kind)
+      differ(steps_b[s], fmt::format("{} on rank {}", name(steps_b[s].kind), b.rank->rank),
+             fmt::format("{} {}", name(steps_a[s].kind), reference));
+    if (signs_of(steps_a[s]) != signs_of(steps_b[s]))
+      differ(steps_b[s], fmt::format("{} calls in {} on rank {}", steps_b[s].calls.size(), name(steps_b[s].kind),
+                                     b.rank->rank),
+             fmt::format("the {} calls {}", steps_a[s].calls.size(), reference));
+    for (std::size_t c = 0; c < steps_a[s].calls.size(); ++c)
+      if (steps_a[s].calls[c].rows != steps_b[s].calls[c].rows)
+        differ(steps_b[s], fmt::format("{} rows in call {} of {} on rank {}", steps_b[s].calls[c].rows, c + 1,
+                                       name(steps_b[s].kind), b.rank->rank),
+               fmt::format("{} rows {}", steps_a[s].calls[c].rows, reference));
+  }
+  if (steps_a.size() != steps_b.size())
+    throw InputError(SourcePlace{b.rank->recording->file},
+                     fmt::format("{} operations on rank {}", steps_b.size(), b.rank->rank),
+                     fmt::format("{} {}", steps_a.size(), reference));
+}
+
+std::int64_t received_rows(const Step& forward) {
+  std::size_t exchanges = 0;
+  for (const Call& call : forward.calls)
+    if (is_exchange(call) && ++exchanges == 2) return call.rows;  // the first combine
+  return 0;
+}
+
+class Denoiser {
+ public:
+  explicit Denoiser(std::span<const RecordedJob> passes) : passes_(passes) {}
+
+  CleanJob run() {
+    check(!passes_.empty(), "a recording to clean");
+    job_.topology = passes_.front().topology;
+    for (const RecordedJob& pass : passes_)
+      for (const RankSteps& rank : pass.ranks) {
+        const Coordinates at = job_.topology.of(rank.rank);
+        samples_.push_back({&rank, {at.pp, at.tp, at.expert}});
+      }
+    job_.samples = samples_.size();
+    pool();
+    fill_places();
+    complete_places();
+    fit_expert_slope();
+    return std::move(job_);
+  }
+
+ private:
+  void pool() {
+    for (const Sample& sample : samples_)
+      for (const Step& step : sample.rank->steps) {
+        const auto classes = classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        for (std::size_t s = 0; s < classes.size(); ++s) pools_[classes[s]].push_back(step.segments_us[s]);
+      }
+  }
+
+  double clean(const SegmentClass& key) {
+    const auto [at, added] = cleaned_.try_emplace(key, 0.0);
+    // The optimizer has levels: clipping, which most recordings of one GPU lack, is added as an effect.
+    const bool only_added_to = key.step == StepKind::forward || key.step == StepKind::optimizer;
+    if (added) at->second = quantile(pools_.at(key), only_added_to ? kLowQuantile : kMedian);
+    return at->second;
+  }
+
+  void fill_places() {
+    std::map<PlaceKey, const Sample*> first;
+    for (const Sample& sample : samples_) {
+      const auto [at, added] = first.try_emplace(sample.key, &sample);
+      if (!added) {
+        // Passes may name their gradient lines differently; only replicas of one pass must agree.
+        if (same_pass(*at->second, sample)) require_same_calls(*at->second, sample);
+        continue;
+      }
+      CleanPlace place;
+      for (Step step : sample.rank->steps) {
+        const auto classes = classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        step.duration_us = 0;
+        for (std::size_t s = 0; s < classes.size(); ++s) {
+          step.segments_us[s] = clean(classes[s]);
+          step.duration_us += step.segments_us[s];
+        }
+        for (Call& call : step.calls) call.recorded_us = 0;
+        if (step.kind == StepKind::forward) place.received_rows = received_rows(step);
+        place.steps.push_back(std::move(step));
+      }
+      job_.places.emplace(sample.key, std::move(place));
+    }
+  }
+
+  bool same_pass(const Sample& a, const Sample& b) const {
+    for (const RecordedJob& pass : passes_) {
+      const auto holds = [&](const Sample& sample) {
+        return sample.rank >= pass.ranks.data() && sample.rank < pass.ranks.data() + pass.ranks.size();
+      };
+      if (holds(a)) return holds(b);
+    }
+    return false;
+  }
+
+  // A representative recording has one rank per stage and expert rank, or one per stage.
+  void complete_places() {
+    const Topology& topology = job_.topology;
+    const std::size_t recorded = job_.places.size();
+    for (int pp = 0; pp < topology.pp; ++pp)
+      for (int tp = 0; tp < topology.tp; ++tp)
+        for (int expert = 0; expert < topology.expert; ++expert) {
+          const PlaceKey key{pp, tp, expert};
+          if (job_.places.contains(key)) continue;
+          const auto source = stand_in(key);
+          if (!source)
+            throw InputError(
+                SourcePlace{passes_.front().ranks.empty() ? "" : passes_.front().ranks.front().recording->file},
+                fmt::format("no recording of stage {}, expert rank {} (for instance rank {})", pp, expert,
+                            topology.rank({tp, 0, expert, 0, pp})),
+                "one rank for every pipeline stage and expert rank; symmetry cannot fill this one");
+          job_.places.emplace(key, job_.places.at(*source));
+        }
+    const std::size_t needed = job_.places.size();
+    const std::size_t world = static_cast<std::size_t>(topology.world());
+    std::size_t distinct = 0;
+    for (const RankSteps& rank : passes_.front().ranks) distinct += rank.rank >= 0;
+    if (distinct < world)
+      job_.warnings.push_back(fmt::format(
+          "{} of {} ranks were recorded; the others are filled by symmetry ({} of {} places are recorded)", distinct,
+          world, recorded, needed));
+  }
+
+  // Tensor-parallel ranks do the same work; middle stages do the same work as each other.
+  std::optional<PlaceKey> stand_in(const PlaceKey& key) const {
+    const int position = position_of(key.pp, job_.topology.pp);
+    for (const auto& [other, place] : job_.places)
+      if (other.pp == key.pp && other.expert == key.expert) return other;
+    if (position == 1)
+      for (const auto& [other, place] : job_.places)
+        if (other.expert == key.expert && position_of(other.pp, job_.topology.pp) == 1) return other;
+    return std::nullopt;
+  }
+
+  // Least squares of the experts' backward segments against received rows, over all expert ranks.
+  void fit_expert_slope() {
+    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (const auto& [key, place] : job_.places)
+      for (const Step& step : place.steps) {
+        if (step.kind != StepKind::backward) continue;
+        for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+          if (!depends_on_load(step, s)) continue;
+          const auto x = static_cast<double>(place.received_rows);
+          n += 1, sx += x, sy += step.segments_us[s], sxx += x * x, sxy += x * step.segments_us[s];
+        }
+      }
+    const double spread = n * sxx - sx * sx;
+    if (n > 0 && spread > 1e-9 * n * sxx) job_.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
+    else if (sx > 0)
+      job_.expert_backward_us_per_row = sy / sx;  // balanced: all of it
+  }
+
+  std::span<const RecordedJob> passes_;
+  CleanJob job_;
+  std::vector<Sample> samples_;
+  std::map<SegmentClass, std::vector<double>> pools_;
+  std::map<SegmentClass, double> cleaned_;
+};
+
+}  // namespace
+
+CleanJob denoise(std::span<const RecordedJob> passes) { return Denoiser(passes).run(); }
+
+}  // namespace moesim::replay

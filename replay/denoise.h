@@ -1,0 +1,45 @@
+// Noise removed from a scaling recording by what must be equal: layers, replicas, and ranks with the same load.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "replay/steps.h"
+
+namespace moesim::replay {
+
+// What a rank of a (stage, tensor, expert) place does in one microbatch and at the end of the iteration, cleaned.
+// Calls keep their shapes; their recorded durations are dropped, since a recording of one GPU moves nothing.
+struct PlaceKey {
+  int pp = 0;
+  int tp = 0;
+  int expert = 0;
+
+  friend auto operator<=>(const PlaceKey&, const PlaceKey&) = default;
+};
+
+struct CleanPlace {
+  std::vector<Step> steps;       // in recorded order, without point-to-point
+  std::int64_t received_rows = 0;  // rows this expert rank gets; 0 without an all-to-all
+};
+
+struct CleanJob {
+  Topology topology;
+  std::map<PlaceKey, CleanPlace> places;  // complete
+  // Slope of the experts' backward time in received rows, us per row: the part bound by matrix products.
+  double expert_backward_us_per_row = 0;
+  std::size_t samples = 0;  // rank recordings pooled
+  std::vector<std::string> warnings;
+};
+
+// Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is the step,
+// the calls before and after, the pipeline position for the first and last segment, and the expert rank where the
+// work depends on the rows received. In forward the caching allocator still grows, which only adds time: the low tenth
+// of the pool is taken; elsewhere the median. Missing places are filled from the same expert rank of another pipeline
+// stage of the same position, with a warning. Throws InputError when a place cannot be filled or two replicas differ
+// in what they call.
+CleanJob denoise(std::span<const RecordedJob> passes);
+
+}  // namespace moesim::replay

@@ -1,0 +1,62 @@
+// What a run on many GPUs does and a recording of one GPU cannot show: constants with their sources. They are added
+// to scaling recordings only; `replay --explain` lists each with its value and its effect on the iteration.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moesim::models {
+class Profile;
+}
+
+namespace moesim::replay {
+
+enum class EffectKind : std::uint8_t {
+  gradient_prescale,        // ms/GB: gradients divided by DP and checked for NaN before their reduction
+  gradient_clip,            // bytes/parameter: norm and clipping inside the optimizer
+  embedding_accumulation,   // bytes/parameter: unfused accumulation of the embedding's gradient
+  memory_bandwidth,         // GB/s that such passes over memory reach
+  traced_call,              // us per communication call: event, synchronize, launch of a traced run
+  sustained_backward,       // share: matrix products of the experts in backward, at sustained clocks
+  dense_backward,           // share: all other computing in backward, while all GPUs of the node work
+  forward_entry,            // us per microbatch: from entering forward_step to its first kernel
+  batch_loading,            // us per microbatch: get_batch of a running job; a recording holds the very first one
+  gap_after_forward,        // us: host between forward_step and the send after it
+  gap_before_backward,      // us: host between loss_func and backward_step
+  gap_after_backward,       // us: host between backward_step and a next forward or receive
+  gap_other,                // us: host between any other two operations
+};
+inline constexpr std::size_t kEffects = 13;
+
+struct Effect {
+  std::string_view name;
+  double value = 0;
+  double sigma = 0;  // one standard deviation, same unit
+  std::string_view unit;
+  std::string source;
+  std::string_view what;
+};
+
+// The defaults below, overridden by constants of a profile that have the same names.
+class Effects {
+ public:
+  Effects();
+  explicit Effects(const models::Profile& profile);
+
+  double operator[](EffectKind kind) const { return list_[static_cast<std::size_t>(kind)].value; }
+  // For the question "what does this effect do": the same with one of them switched off.
+  Effects without(EffectKind kind) const;
+  void set(EffectKind kind, double value) { list_[static_cast<std::size_t>(kind)].value = value; }
+  const std::array<Effect, kEffects>& list() const { return list_; }
+
+  // Microseconds of `bytes` of reading and writing memory.
+  double memory_us(double bytes) const { return bytes / ((*this)[EffectKind::memory_bandwidth] * 1e3); }
+
+ private:
+  std::array<Effect, kEffects> list_;
+};
+
+}  // namespace moesim::replay

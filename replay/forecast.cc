@@ -1,0 +1,236 @@
+#include "replay/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "models/costs.h"
+#include "replay/routing_recovery.h"
+#include "replay/schedule.h"
+
+namespace moesim::replay {
+
+namespace {
+
+constexpr double kBytesPerGb = 1e9;
+constexpr double kUsPerMs = 1e3;
+constexpr int kDefaultGlobalBatch = 64;
+constexpr int kGradientBytes = 4;  // float32 buffers, whatever early recordings wrote
+
+
+}  // namespace
+
+struct ModelPricing::State {
+  State(const models::Cluster& cluster, const CleanJob& clean, const Effects& effects)
+      : job(clean), costs(cluster, effects[EffectKind::traced_call] * 1e-6) {}
+
+  const CleanJob& job;
+  models::ClusterCosts costs;
+  std::map<std::vector<std::int64_t>, sim::MatrixId> matrices;  // by sent and received rows
+};
+
+ModelPricing::ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects)
+    : state_(std::make_unique<State>(cluster, job, effects)) {}
+ModelPricing::~ModelPricing() = default;
+
+const sim::Costs& ModelPricing::costs() const { return state_->costs; }
+
+sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder& builder) {
+  const auto bytes = static_cast<std::uint64_t>(instance.rows.front()) * instance.row_bytes;
+  const auto members = static_cast<std::uint64_t>(instance.members.size());
+  if (instance.op == sim::CollectiveOp::reduce_scatter) return sim::uniform_traffic(bytes / members);
+  if (instance.op != sim::CollectiveOp::all_to_all || instance.group != GroupKind::expert)
+    return sim::uniform_traffic(bytes);
+  // A dispatch sends every rank's own rows and receives what its experts get; a combine is its transpose.
+  const Topology& topology = state_->job.topology;
+  std::vector<std::int64_t> received;
+  for (const int rank : instance.members) {
+    const Coordinates at = topology.of(rank);
+    received.push_back(state_->job.places.at({at.pp, at.tp, at.expert}).received_rows);
+  }
+  std::int64_t total = 0;
+  for (const std::int64_t rows : received) total += rows;
+  const bool combine = instance.rows == received;
+  // What the ranks of the group send in a dispatch: equal token counts, the recorder's fixed sequence length.
+  std::vector<std::int64_t> sent(instance.members.size(), total / static_cast<std::int64_t>(members));
+  for (std::int64_t left = total % static_cast<std::int64_t>(members), r = 0; r < left; ++r) ++sent[r];
+  std::vector<std::int64_t> key = sent;
+  key.insert(key.end(), received.begin(), received.end());
+  auto at = state_->matrices.find(key);
+  if (at == state_->matrices.end())
+    at = state_->matrices
+             .emplace(std::move(key), builder.add_matrix(sent.size(), recover_split_matrix(sent, received)))
+             .first;
+  return sim::matrix_traffic(at->second, instance.row_bytes, combine);
+}
+
+namespace {
+
+// Adds to a cleaned step what a real run does beyond it.
+class StepMaker {
+ public:
+  StepMaker(const CleanJob& job, const Effects& effects) : job_(job), effects_(effects) {}
+
+  Step forward(Step step) const {
+    step.segments_us.front() += effects_[EffectKind::forward_entry];
+    return step;
+  }
+
+  Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) const {
+    const double products_us = job_.expert_backward_us_per_row * static_cast<double>(place.received_rows);
+    std::size_t exchanges = 0;
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+      if (s > 0) exchanges += step.calls[s - 1].op == sim::CollectiveOp::all_to_all;
+      const bool experts = s > 0 && s < step.calls.size() && exchanges % 2 == 1;
+      if (experts)
+        step.segments_us[s] += effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
+      else
+        step.segments_us[s] *= 1.0 + effects_[EffectKind::dense_backward];
+    }
+    // Stage 0 ends its backward with the embedding.
+    step.segments_us.back() += effects_.memory_us(effects_[EffectKind::embedding_accumulation] *
+                                                  static_cast<double>(sizes.embedding));
+    return step;
+  }
+
+  Step get_batch(Step step) const {
+    step.segments_us.assign(1, std::min(step.segments_us.front(), effects_[EffectKind::batch_loading]));
+    return step;
+  }
+
+  Step optimizer(Step step, const GradientSizes& sizes) const {
+    step.segments_us.front() += effects_.memory_us(effects_[EffectKind::gradient_clip] *
+                                                   static_cast<double>(sizes.parameters()));
+    return step;
+  }
+
+  Step gradient_sync(Step step, StepKind kind, std::int64_t elements) const {
+    step.kind = kind;
+    step.elements = elements;
+    step.element_bytes = kGradientBytes;
+    step.duration_us = 0;
+    step.segments_us.assign(1, effects_[EffectKind::gradient_prescale] * kUsPerMs *
+                                   static_cast<double>(elements) * kGradientBytes / kBytesPerGb);
+    return step;
+  }
+
+  double gap_us(StepKind before, StepKind after) const {
+    if (before == StepKind::forward && after == StepKind::send_forward) return effects_[EffectKind::gap_after_forward];
+    if (before == StepKind::loss && after == StepKind::backward) return effects_[EffectKind::gap_before_backward];
+    if (before == StepKind::backward && !is_p2p(after) && !is_gradient_sync(after))
+      return effects_[EffectKind::gap_after_backward];
+    if (before == StepKind::backward && after == StepKind::recv_backward)
+      return effects_[EffectKind::gap_after_backward];
+    return effects_[EffectKind::gap_other];
+  }
+
+ private:
+  const CleanJob& job_;
+  const Effects& effects_;
+};
+
+const Step* find_step(const CleanPlace& place, StepKind kind) {
+  for (const Step& step : place.steps)
+    if (step.kind == kind) return &step;
+  return nullptr;
+}
+
+// The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro batch.
+struct Activation {
+  std::int64_t elements = 0;
+  int element_bytes = 2;
+};
+
+Activation activation_of(const CleanJob& job, const traces::NamedTopology& named) {
+  Activation out;
+  out.elements = named.seq.value_or(0) * named.hidden.value_or(0) * named.micro_batch.value_or(1);
+  if (out.elements > 0) return out;
+  // Without names: an exchange holds topk rows per token, so it is an upper bound; better than nothing moved.
+  for (const auto& [key, place] : job.places)
+    if (const Step* forward = find_step(place, StepKind::forward))
+      for (const Call& call : forward->calls)
+        if (call.op == sim::CollectiveOp::all_to_all) {
+          out.elements = std::max(out.elements, call.rows * call.row_elements / 2);
+          out.element_bytes = call.element_bytes;
+        }
+  return out;
+}
+
+}  // namespace
+
+int default_microbatches(const Topology& topology, const traces::NamedTopology& named) {
+  const auto micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
+  return static_cast<int>(std::max<std::int64_t>(1, kDefaultGlobalBatch / (topology.dp() * micro_batch)));
+}
+
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named, const Effects& effects,
+                                     const ForecastOptions& options, std::vector<std::string>& warnings) {
+  check(options.microbatches > 0, "a number of microbatches");
+  const Topology& topology = job.topology;
+  const ModelFacts facts = model_facts(named, job, options.architecture);
+  const Activation activation = activation_of(job, named);
+  const StepMaker maker(job, effects);
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < topology.world(); ++rank) {
+    const Coordinates at = topology.of(rank);
+    const PlaceKey key{at.pp, at.tp, at.expert};
+    const CleanPlace& place = job.places.at(key);
+    const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
+    RankPlan plan;
+    plan.rank = rank;
+    const auto add = [&](Step step) {
+      const bool second = !plan.steps.empty() && plan.steps.back().step.fused_with_next;
+      const double gap =
+          plan.steps.empty() || second ? 0.0 : maker.gap_us(plan.steps.back().step.kind, step.kind);
+      plan.steps.push_back({std::move(step), gap});
+    };
+    for (const Slot& slot : one_forward_one_backward(at.pp, topology.pp, options.microbatches)) {
+      Step step;
+      if (is_p2p(slot.kind)) {
+        step.elements = activation.elements;
+        step.element_bytes = activation.element_bytes;
+      } else {
+        const Step* recorded = find_step(place, slot.kind);
+        if (recorded == nullptr) {
+          if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss) continue;  // not every recorder has them
+          throw InputError(fmt::format("no {} in the recording of stage {}, expert rank {}", name(slot.kind), at.pp,
+                                       at.expert));
+        }
+        step = *recorded;
+        if (slot.kind == StepKind::forward) step = maker.forward(std::move(step));
+        if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), place, sizes);
+        if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step));
+      }
+      step.kind = slot.kind;
+      step.microbatch = slot.microbatch;
+      step.fused_with_next = slot.fused_with_next;
+      step.duration_us = 0;
+      add(std::move(step));
+    }
+    if (sizes.dense > 0) add(maker.gradient_sync({}, StepKind::dp_all_reduce, sizes.dense));
+    if (sizes.expert > 0) add(maker.gradient_sync({}, StepKind::expert_all_reduce, sizes.expert));
+    if (const Step* embedding = find_step(place, StepKind::embedding_all_reduce))
+      add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements));
+    if (const Step* optimizer = find_step(place, StepKind::optimizer)) add(maker.optimizer(*optimizer, sizes));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named, const models::Cluster& cluster,
+                         const Effects& effects, const ForecastOptions& options) {
+  if (cluster.ranks() < job.topology.world())
+    throw InputError(SourcePlace{}, fmt::format("a job of {} ranks", job.topology.world()),
+                     fmt::format("at most the {} GPUs of cluster {}", cluster.ranks(), cluster.name));
+  ScalingForecast out;
+  out.warnings = job.warnings;
+  const auto plans = forecast_plans(job, named, effects, options, out.warnings);
+  ModelPricing pricing(cluster, job, effects);
+  out.iteration = simulate(job.topology, plans, pricing);
+  return out;
+}
+
+}  // namespace moesim::replay

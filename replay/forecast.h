@@ -1,0 +1,55 @@
+// From a scaling recording, one microbatch of every rank on one GPU, to the full iteration of the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/cluster.h"
+#include "replay/denoise.h"
+#include "replay/effects.h"
+#include "replay/gradients.h"
+#include "replay/iteration.h"
+
+namespace moesim::replay {
+
+// Prices transfers with a cluster's profile; all-to-alls move the rows that the recording shows.
+class ModelPricing final : public Pricing {
+ public:
+  // `job` and `effects` must outlive the pricing.
+  ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects);
+  ~ModelPricing() override;
+  sim::TrafficRef traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder& builder) override;
+  const sim::Costs& costs() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct ForecastOptions {
+  int microbatches = 0;  // per data-parallel rank; must be positive
+  const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
+};
+
+struct ScalingForecast {
+  Iteration iteration;
+  std::vector<std::string> warnings;
+};
+
+// Plans of all ranks: the cleaned microbatch repeated in 1F1B order with the effects of a real run added.
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named, const Effects& effects,
+                                     const ForecastOptions& options, std::vector<std::string>& warnings);
+
+// Throws InputError when the cluster has fewer GPUs than the job has ranks.
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named, const models::Cluster& cluster,
+                         const Effects& effects, const ForecastOptions& options);
+
+// Microbatches per data-parallel rank when the user names none: a global batch of 64 sequences, as in the public
+// recordings, and at least one per rank. Recordings of one microbatch do not say.
+int default_microbatches(const Topology& topology, const traces::NamedTopology& named);
+
+}  // namespace moesim::replay
