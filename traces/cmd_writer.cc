@@ -1,6 +1,9 @@
 #include "traces/cmd_writer.h"
 
-#include <algorithm>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -122,11 +125,13 @@ void write_cmd(const Recording& recording, const fs::path& folder) {
   // All files go to a folder beside the final one, which then takes its name in one step.
   const fs::path full = fs::absolute(folder).lexically_normal();
   const fs::path target = full.has_filename() ? full : full.parent_path();
-  const fs::path staging = target.parent_path() / ("." + target.filename().string() + ".part");
-  fs::remove_all(staging, error);
+  fs::create_directories(target.parent_path(), error);
+  std::string staging_name = (target.parent_path() / ("." + target.filename().string() + ".XXXXXX")).string();
+  if (::mkdtemp(staging_name.data()) == nullptr)
+    throw InputError({folder.string()}, std::string("cannot make the folder: ") + std::strerror(errno));
+  const fs::path staging = staging_name;
   try {
-    if (!fs::create_directories(staging, error))
-      throw InputError({folder.string()}, "cannot make the folder: " + error.message());
+    fs::permissions(staging, fs::perms(0755));  // mkdtemp keeps others out
     for (const RankRecording& rank : recording.ranks) {
       const std::string text = write_cmd_text(rank);
       Pool pool;

@@ -1,0 +1,327 @@
+#include "traces/cmd_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+
+namespace moesim::traces {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// The parts of a well-formed line, to be spoilt one at a time.
+const std::string kHead =
+    "rank:3:forward_step(stage_id=1,batch_id=0,mg_state=steady,duration=24.5,description=None";
+const std::string kTail =
+    ",group_kind=None,input__shape=[1024, 1, 4096],input__dtype=torch.bfloat16,timestamp=3374745430.49,"
+    "sub_operations=['trace_src_func=_profiled_all_to_all_single,duration=0.04,timestamp=3374745412.6,"
+    "input__shape=[2048, 4096],input__dtype=torch.bfloat16,group=exp,comm_func=all_to_all'])\n";
+const std::string kLine = kHead + kTail;
+
+std::string error_of(const std::string& text) {
+  try {
+    Pool pool;
+    read_cmd_text(text, "rank03.txt", pool);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+// A folder of its own for each test, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = fs::temp_directory_path() / (std::string("moesim-") + test->test_suite_name() + "-" +
+                                         test->name() + "-" + std::to_string(::getpid()));
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name) << text;
+  }
+  std::string error(const CmdReadOptions& options = {}) const {
+    try {
+      read_cmd(path_, options);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::string line_of(int rank, const std::string& duration = "24.5") {
+  return replaced(replaced(kLine, "rank:3", "rank:" + std::to_string(rank)), "duration=24.5",
+                  "duration=" + duration);
+}
+
+TEST(CmdReader, ReadsEveryField) {
+  Pool pool;
+  const RankRecording rank = read_cmd_text(kLine, "rank03.txt", pool);
+  EXPECT_EQ(rank.rank, 3);
+  ASSERT_EQ(rank.operations.size(), 1u);
+  const Operation& op = rank.operations[0];
+  EXPECT_EQ(op.name, "forward_step");
+  EXPECT_EQ(op.form, LineForm::kV1);
+  EXPECT_EQ(op.stage_id, 1);
+  EXPECT_EQ(op.batch_id, 0);
+  EXPECT_EQ(op.line, 1u);
+  EXPECT_EQ(op.state, "steady");
+  EXPECT_DOUBLE_EQ(op.duration.value(), 24.5);
+  EXPECT_DOUBLE_EQ(op.start_ms(), 3374745430.49 - 24.5);
+  EXPECT_TRUE(op.description.is_none());
+  EXPECT_FALSE(op.cmd_uid.present());
+  EXPECT_THAT(op.shape.dims(), ::testing::ElementsAre(1024, 1, 4096));
+  EXPECT_EQ(op.shape.elements(), 1024 * 4096);
+  ASSERT_EQ(rank.subs(op).size(), 1u);
+  const SubOperation& sub = rank.subs(op)[0];
+  EXPECT_EQ(sub.source, "_profiled_all_to_all_single");
+  EXPECT_EQ(sub.comm_func, "all_to_all");
+  EXPECT_EQ(sub.group, "exp");
+  EXPECT_FALSE(sub.func_name.present());
+  EXPECT_EQ(sub.shape.str(), "[2048, 4096]");
+  EXPECT_EQ(dtype_bytes(sub.dtype), 2);
+}
+
+TEST(CmdReader, DescriptionsMayHoldCommasAndParentheses) {
+  const std::string text =
+      "model_chunk.finish_grad_sync(), All-reduce / reduce-scatter across DP replicas, duration=3, "
+      "sub_operations=[])";
+  Pool pool;
+  const RankRecording rank =
+      read_cmd_text(replaced(kLine, "description=None", "description=" + text), "rank03.txt", pool);
+  EXPECT_EQ(rank.operations[0].description, text);
+  EXPECT_DOUBLE_EQ(rank.operations[0].duration.value(), 24.5);
+}
+
+TEST(CmdReader, LeadingCommentsAreKept) {
+  Pool pool;
+  const RankRecording rank = read_cmd_text("# synthetic\n#\n" + kLine, "rank03.txt", pool);
+  EXPECT_THAT(rank.header, ::testing::ElementsAre(" synthetic", ""));
+  EXPECT_EQ(rank.operations[0].line, 3u);
+}
+
+TEST(CmdReader, PlaceholdersDifferFromMeasuredZeros) {
+  Pool pool;
+  const RankRecording rank = read_cmd_text(
+      replaced(replaced(kLine, "duration=24.5", "duration=0"), "duration=0.04", "duration=0.0"), "f", pool);
+  EXPECT_TRUE(rank.operations[0].duration.is_placeholder());
+  EXPECT_FALSE(rank.sub_operations[0].duration.is_placeholder());
+  EXPECT_TRUE(rank.sub_operations[0].duration.is_zero());
+}
+
+TEST(CmdReader, RefusesSpoiltLinesWithPlaceFoundAndExpected) {
+  EXPECT_EQ(error_of(replaced(kLine, "duration=24.5", "duration=-24.5")),
+            "rank03.txt:1:68: found '-24.5,description=None,group_kin...', expected a duration in "
+            "milliseconds like "
+            "24.5, from 0 to 10^15");
+  EXPECT_EQ(error_of(kLine + replaced(kLine, "rank:3", "rank:4")),
+            "rank03.txt:2:6: found rank 4, expected rank 3 as on the lines above");
+  EXPECT_EQ(error_of(kLine + kHead + "\n"),
+            "rank03.txt:2:85: found 'None', expected a description followed by ',group_kind='");
+  EXPECT_EQ(error_of(replaced(kLine, "mg_state=steady,duration=24.5", "duration=24.5,mg_state=steady")),
+            "rank03.txt:1:42: found ',duration=24.5,mg_state=steady,d...', expected ',mg_state='");
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "found an empty file"},
+      {"# nothing else\n", "found comments only"},
+      {"\n", "expected 'rank:'"},
+      {kLine + "\n", "rank03.txt:2:1: found the end of the line, expected 'rank:'"},
+      {kLine.substr(0, kLine.size() - 1), "found a last line without a line break"},
+      {kLine + kLine.substr(0, 40), "rank03.txt:2: found a last line without a line break"},
+      {replaced(kLine, "])\n", "]\n"), "found the end of the line, expected ')'"},
+      {replaced(kLine, "])\n", "]) \n"), "expected the end of the line"},
+      {kLine + "# late comment\n", "rank03.txt:2:1: found '# late comment', expected 'rank:'"},
+      {replaced(kLine, "rank:3", "rank:99999999999999999999"), "a rank from 0 to"},
+      {replaced(kLine, "rank:3", "rank:-1"), "a rank from 0 to"},
+      {replaced(kLine, "rank:3", "rank:03"), "a rank from 0 to"},
+      {replaced(kLine, "stage_id=1", "stage_id=1000000"), "a pipeline stage from 0 to 65535"},
+      {replaced(kLine, "batch_id=0", "batch_id=10000000000"), "a microbatch from 0 to 999999"},
+      {replaced(kLine, "mg_state=steady", "mg_state=stready"),
+       "'stready', expected an mg_state, one of None, warmup"},
+      {replaced(kLine, "group_kind=None", "group_kind=xp"), "'xp', expected a group, one of"},
+      {replaced(kLine, "torch.bfloat16", "torch.bfloat17"), "'torch.bfloat17', expected a data type, one of"},
+      {replaced(kLine, "comm_func=all_to_all", "comm_func=all2all"),
+       "'all2all', expected a communication function"},
+      {replaced(kLine, "duration=24.5", "duration=1e3"), "expected ',description='"},
+      {replaced(kLine, "duration=24.5", "duration=nan"), "expected a duration in milliseconds"},
+      {replaced(kLine, "duration=24.5", "duration=24."), "expected a duration in milliseconds"},
+      {replaced(kLine, "duration=24.5", "duration=.5"), "expected a duration in milliseconds"},
+      {replaced(kLine, "duration=24.5", "duration=024.5"), "expected a duration in milliseconds"},
+      {replaced(kLine, "duration=24.5", "duration=9999999999999999999"),
+       "expected a duration in milliseconds"},
+      {replaced(kLine, "[1024, 1, 4096]", "[1024, -1, 4096]"), "expected a shape"},
+      {replaced(kLine, "[1024, 1, 4096]", "[1024,1,4096]"), "expected a shape"},
+      {replaced(kLine, "[1024, 1, 4096]", "[1024, 1, 4096"), "expected a shape"},
+      {replaced(kLine, "[1024, 1, 4096]", "[10000000000, 1, 4096]"),
+       "expected a shape of at most 2^40 elements"},
+      {replaced(kLine, "[1024, 1, 4096]", "[100000000, 1, 4096]"), "expected a tensor of at most 512 GiB"},
+      {replaced(kLine, "'trace_src_func", "trace_src_func"), "expected '''"},
+      {replaced(kLine, "all_to_all'])", "all_to_all', 'x'])"), "expected 'trace_src_func='"},
+      {replaced(kLine, ",group=exp,comm_func=all_to_all", ",comm_func=all_to_all,group=exp"),
+       "expected the end of the sub-operation or its next key"},
+      {replaced(kLine, "description=None", "description=caf\xC3"),
+       "found the byte 0xc3, expected UTF-8 text"},
+      {replaced(kLine, "description=None", "description=\xED\xA0\x80"), "found the byte 0xed"},
+      {replaced(kLine, "description=None", std::string("description=a\0b", 15)), "found the byte 0x00"},
+      {replaced(kLine, "])\n", "])\r\n"),
+       "found the byte 0x0d, expected line breaks without a carriage return"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const std::string error = error_of(text);
+    EXPECT_THAT(error, HasSubstr(expected)) << text;
+    EXPECT_THAT(error, ::testing::StartsWith("rank03.txt:")) << text;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(CmdReader, EveryTruncationIsRefused) {
+  for (std::size_t length = 0; length < kLine.size(); ++length) {
+    EXPECT_NE(error_of(kLine.substr(0, length)), "no error") << length;
+    EXPECT_NE(error_of(kLine.substr(0, length) + "\n"), length + 1 == kLine.size() ? "" : "no error")
+        << length;
+  }
+}
+
+TEST(CmdReader, UnicodeDescriptionsAreKept) {
+  Pool pool;
+  const std::string word =
+      "r\xC3\xA9"
+      "duction \xE2\x86\x92 \xF0\x9F\x99\x82";
+  EXPECT_EQ(read_cmd_text(replaced(kLine, "description=None", "description=" + word), "f", pool)
+                .operations[0]
+                .description,
+            word);
+}
+
+TEST(CmdReader, FoldersAreReadInRankOrderAndOtherFilesLeftAlone) {
+  TemporaryFolder folder;
+  for (int rank : {10, 2, 0}) folder.write("rank" + std::to_string(rank) + ".txt", line_of(rank));
+  folder.write("notes.txt", "not a recording");
+  folder.write("memory_trace_rank0.json", "{}");
+  folder.write("frank1.txt", "not a recording");
+  const Recording recording = read_cmd(folder.path());
+  ASSERT_EQ(recording.ranks.size(), 3u);
+  EXPECT_EQ(recording.ranks[1].rank, 2);
+  EXPECT_EQ(recording.ranks[2].rank, 10);
+  EXPECT_EQ(recording.find(10), &recording.ranks[2]);
+  EXPECT_EQ(recording.find(1), nullptr);
+  EXPECT_TRUE(recording.warnings.empty());
+  EXPECT_EQ(read_cmd(folder.path() / "rank2.txt").ranks.size(), 1u);
+}
+
+TEST(CmdReader, FoldersWithoutRankFilesSayWhereRecordingsAre) {
+  TemporaryFolder folder;
+  folder.write("notes.txt", "x");
+  EXPECT_THAT(folder.error(), HasSubstr("found a folder without rank files"));
+  folder.write("scaling/rank00.txt", line_of(0));
+  folder.write("realistic/rank00.txt", line_of(0));
+  EXPECT_THAT(folder.error(), HasSubstr("; there are recordings in its folders realistic, scaling"));
+}
+
+TEST(CmdReader, RankOfTheNameAndOfTheLinesMustAgree) {
+  TemporaryFolder folder;
+  folder.write("rank1.txt", line_of(2));
+  EXPECT_THAT(folder.error(), HasSubstr("rank1.txt:1: found rank 2, expected rank 1 as the file name says"));
+}
+
+TEST(CmdReader, TwoFilesOfOneRankNeedTimeStamps) {
+  TemporaryFolder folder;
+  folder.write("rank1.txt", line_of(1));
+  folder.write("rank01.txt", line_of(1));
+  EXPECT_THAT(folder.error(), HasSubstr("found a second file of rank 1, expected one file per rank"));
+}
+
+TEST(CmdReader, PassesOfOneFolderAreToldApartByTime) {
+  TemporaryFolder folder;
+  const std::string name = "wd2_tp1_pp2_exp1_expNumNone_numl8_bs1_rank";
+  folder.write(name + "0_20250818063302.txt", line_of(0, "1.5"));
+  folder.write(name + "1_20250818063309.txt", line_of(1, "1.5"));
+  folder.write(name + "1_20250819101500.txt", line_of(1, "2.5"));
+  folder.write(name + "0_20250819101458.txt", line_of(0, "2.5"));
+  for (const std::size_t pass : {0u, 1u}) {
+    const Recording recording = read_cmd(folder.path(), {pass});
+    EXPECT_EQ(recording.passes, 2u);
+    ASSERT_EQ(recording.ranks.size(), 2u);
+    for (const RankRecording& rank : recording.ranks)
+      EXPECT_DOUBLE_EQ(rank.operations[0].duration.value(), pass == 0 ? 1.5 : 2.5);
+    EXPECT_THAT(recording.warnings, ::testing::ElementsAre(HasSubstr("holds 2 passes")));
+  }
+  EXPECT_THAT(folder.error({2}), HasSubstr("found pass 2, expected a pass from 0 to 1"));
+}
+
+TEST(CmdReader, UnknownOperationsAreKeptAndNamedOnce) {
+  TemporaryFolder folder;
+  const std::string odd = replaced(line_of(0), "forward_step", "forwrd_step");
+  folder.write("rank0.txt", odd + odd);
+  const Recording recording = read_cmd(folder.path());
+  EXPECT_EQ(recording.ranks[0].operations[0].name, "forwrd_step");
+  EXPECT_THAT(recording.warnings,
+              ::testing::ElementsAre(
+                  HasSubstr("rank0.txt:1: unknown operation 'forwrd_step'; did you mean 'forward_step'?")));
+}
+
+TEST(CmdReader, FusedPairsAreRecognised) {
+  const auto line = [](const std::string& name, int batch, const std::string& time) {
+    return "rank:0:" + name + "(stage_id=0,batch_id=" + std::to_string(batch) +
+           ",mg_state=steady,duration=1.0,description=None,group_kind=pp,input__shape=[4, 1, 8],"
+           "input__dtype=torch.bfloat16,timestamp=" +
+           time + ",sub_operations=[])\n";
+  };
+  Pool pool;
+  const RankRecording rank =
+      read_cmd_text(line("send_forward", 1, "9.0") + line("recv_backward", 0, "9.0") +
+                        line("send_forward", 2, "11.0") + line("recv_backward", 1, "12.0"),
+                    "f", pool);
+  EXPECT_TRUE(is_fused_pair(rank.operations, 0));
+  EXPECT_FALSE(is_fused_pair(rank.operations, 1));
+  EXPECT_FALSE(is_fused_pair(rank.operations, 2));
+  EXPECT_FALSE(is_fused_pair(rank.operations, 3));
+}
+
+TEST(NamedTopology, ReadsBothLayoutsOfPublicNames) {
+  NamedTopology folder;
+  folder.pp = 2, folder.tp = 1, folder.ep = 4, folder.experts = 8, folder.dp = 8, folder.layers = 8;
+  folder.hidden = 4096, folder.seq = 1024;
+  EXPECT_EQ(named_topology("/x/profiler_log/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024"), folder);
+  EXPECT_EQ(named_topology("/x/realistic_trace/pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024/"), folder);
+  EXPECT_EQ(named_topology("/x/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling2/rank00.txt"), folder);
+
+  NamedTopology file;
+  file.world = 256, file.tp = 8, file.pp = 8, file.ep = 4, file.experts = 128, file.layers = 48,
+  file.micro_batch = 1;
+  EXPECT_EQ(named_topology("wd256_tp8_pp8_exp4_expNum128_numl48_bs1_rank104_20260722112504.txt").world, 256);
+  EXPECT_EQ(named_topology("/x/y/wd256_tp8_pp8_exp4_expNum128_numl48_bs1_rank104_20260722112504.txt"), file);
+  file.layers = 8, file.experts = 0;  // the realistic spelling, dense
+  EXPECT_EQ(named_topology("/x/y/wd256_tp8_pp8_exp4_expNumNone_l8_bs1_rank104_20260722112504.txt"), file);
+
+  NamedTopology dense;
+  dense.world = 4, dense.tp = 2, dense.pp = 2, dense.layers = 40, dense.hidden = 5120, dense.seq = 4096;
+  EXPECT_EQ(named_topology("/x/dense_wd4_tp2_pp2_nl40_hs5120_sl4096/realistic"), dense);
+  dense.hidden.reset(), dense.seq.reset(), dense.micro_batch = 1;
+  EXPECT_EQ(named_topology("/x/y/wd4_tp2_pp2_numl40_bs1_GPT2BPETokenizer_rank0_20250321150450.txt"), dense);
+  EXPECT_TRUE(named_topology("/tmp/recordings/today/rank00.txt").empty());
+}
+
+}  // namespace
+}  // namespace moesim::traces
