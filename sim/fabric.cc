@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/breadth_first_search.hpp>
@@ -22,58 +20,37 @@ std::string_view name(NodeKind kind) {
 
 namespace {
 
-constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
+using Boost = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, boost::no_property,
+                                    boost::property<boost::edge_index_t, std::uint32_t>>;
 
-std::uint64_t mix(std::uint64_t x) {  // finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+// Lets a search go only where traffic to `target` may pass.
+struct LeadsTo {
+  const Boost* graph = nullptr;
+  const std::vector<FabricNode>* nodes = nullptr;
+  std::uint32_t target = 0;
+
+  bool operator()(const Boost::edge_descriptor& link) const {
+    const auto to = boost::target(link, *graph);
+    return to == target || (*nodes)[to].forwards;
+  }
+};
 
 }  // namespace
 
-// For one destination, the links that lead nearer to it from every node that may be on the way.
-struct Router::Ways {
-  std::vector<std::uint32_t> begin;  // by node
-  std::vector<std::uint32_t> links;  // in the order in which they were added
-};
-
 struct Fabric::Graph {
-  using Boost = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, boost::no_property,
-                                      boost::property<boost::edge_index_t, std::uint32_t>>;
-
   Boost boost;
   std::vector<FabricNode> nodes;
   std::vector<FabricLink> links;
+  std::vector<std::vector<std::uint32_t>> out, in;  // links by node
   std::vector<std::uint32_t> gpus;
   Multipath multipath = Multipath::hash;
   std::vector<std::uint32_t> domains;  // by GPU
 
   std::uint32_t add(FabricNode node) {
     nodes.push_back(std::move(node));
+    out.emplace_back();
+    in.emplace_back();
     return static_cast<std::uint32_t>(boost::add_vertex(boost));
-  }
-
-  // Whether what is on its way to `destination` may take the link.
-  bool leads(const Boost::edge_descriptor& link, std::uint32_t destination) const {
-    const auto to = boost::target(link, boost);
-    return to == destination || nodes[to].forwards;
-  }
-
-  // Links from every node to `destination`, kFar where there is no way.
-  std::vector<std::uint32_t> distances(std::uint32_t destination) const {
-    std::vector<std::uint32_t> result(nodes.size(), kFar);
-    result[destination] = 0;
-    const auto leads_there = [this, destination](const Boost::edge_descriptor& link) {
-      return leads(link, destination);
-    };
-    const boost::filtered_graph<Boost, std::function<bool(const Boost::edge_descriptor&)>> open(boost,
-                                                                                                leads_there);
-    const auto backwards = boost::make_reverse_graph(open);
-    boost::breadth_first_search(backwards, destination,
-                                boost::visitor(boost::make_bfs_visitor(
-                                    boost::record_distances(result.data(), boost::on_tree_edge()))));
-    return result;
   }
 };
 
@@ -101,6 +78,8 @@ void Fabric::add_link(std::uint32_t from, std::uint32_t to, double capacity, Tim
   const auto id = static_cast<std::uint32_t>(graph_->links.size());
   graph_->links.push_back({from, to, capacity, latency, connection_cap});
   boost::add_edge(from, to, id, graph_->boost);
+  graph_->out[from].push_back(id);
+  graph_->in[to].push_back(id);
 }
 
 void Fabric::add_cable(std::uint32_t a, std::uint32_t b, double capacity, Time latency,
@@ -128,55 +107,21 @@ std::vector<double> Fabric::capacities() const {
   return result;
 }
 
-Router::Router(const Fabric& fabric) : fabric_(fabric), ways_(fabric.gpu_count()) {}
-Router::~Router() = default;
+std::span<const std::uint32_t> Fabric::links_from(std::uint32_t node) const { return graph_->out[node]; }
 
-void Router::find(std::size_t from_gpu, std::size_t to_gpu, Route& route) {
-  const Fabric::Graph& graph = *fabric_.graph_;
-  check(from_gpu < ways_.size() && to_gpu < ways_.size(), "a route joins two GPUs of the fabric");
-  route.links.clear();
-  route.latency = Time::kZero;
-  route.cap = 0;
-  route.reaches = true;
-  const std::uint32_t destination = graph.gpus[to_gpu];
-  std::uint32_t node = graph.gpus[from_gpu];
-  if (node == destination) return;
-  if (!ways_[to_gpu]) {
-    ways_[to_gpu] = std::make_unique<Ways>();
-    Ways& ways = *ways_[to_gpu];
-    const std::vector<std::uint32_t> distance = graph.distances(destination);
-    ways.begin.reserve(distance.size() + 1);
-    ways.begin.push_back(0);
-    for (std::uint32_t at = 0; at < distance.size(); ++at) {
-      if (distance[at] != kFar && at != destination) {
-        for (const auto& link : boost::make_iterator_range(boost::out_edges(at, graph.boost)))
-          if (distance[boost::target(link, graph.boost)] + 1 == distance[at] &&
-              graph.leads(link, destination))
-            ways.links.push_back(boost::get(boost::edge_index, graph.boost, link));
-      }
-      ways.begin.push_back(static_cast<std::uint32_t>(ways.links.size()));
-    }
-  }
-  const Ways& ways = *ways_[to_gpu];
-  const std::uint64_t pair = (std::uint64_t{from_gpu} << 32) ^ to_gpu;
-  while (node != destination) {
-    const std::uint32_t begin = ways.begin[node], choices = ways.begin[node + 1] - begin;
-    if (choices == 0) {
-      route.reaches = false;
-      return;
-    }
-    std::uint64_t choice = 0;
-    if (choices > 1)
-      choice = (graph.multipath == Multipath::hash ? mix(mix(pair + 0x9e3779b97f4a7c15u) + node) : to_gpu) %
-               choices;
-    const std::uint32_t id = ways.links[begin + choice];
-    const FabricLink& link = graph.links[id];
-    route.links.push_back(id);
-    route.latency += link.latency;
-    if (link.connection_cap > 0)
-      route.cap = route.cap > 0 ? std::min(route.cap, link.connection_cap) : link.connection_cap;
-    node = link.to;
-  }
+std::span<const std::uint32_t> Fabric::links_to(std::uint32_t node) const { return graph_->in[node]; }
+
+Multipath Fabric::multipath() const { return graph_->multipath; }
+
+std::vector<std::uint32_t> Fabric::distances_to(std::uint32_t target) const {
+  std::vector<std::uint32_t> result(graph_->nodes.size(), kNoWay);
+  result[target] = 0;
+  const boost::filtered_graph<Boost, LeadsTo> open(graph_->boost,
+                                                   LeadsTo{&graph_->boost, &graph_->nodes, target});
+  boost::breadth_first_search(
+      boost::make_reverse_graph(open), target,
+      boost::visitor(boost::make_bfs_visitor(boost::record_distances(result.data(), boost::on_tree_edge()))));
+  return result;
 }
 
 std::vector<std::string> Fabric::problems() const {
@@ -197,9 +142,9 @@ std::vector<std::string> Fabric::problems() const {
   }
   std::size_t unreachable = 0;
   for (std::size_t to = 0; to < gpu_count(); ++to) {
-    const std::vector<std::uint32_t> distance = graph_->distances(graph_->gpus[to]);
+    const std::vector<std::uint32_t> distance = distances_to(graph_->gpus[to]);
     for (std::size_t from = 0; from < gpu_count(); ++from) {
-      if (distance[graph_->gpus[from]] != kFar) continue;
+      if (distance[graph_->gpus[from]] != kNoWay) continue;
       if (++unreachable <= kPairsNamed)
         result.push_back(fmt::format("no way from {} to {}", nodes[graph_->gpus[from]].name,
                                      nodes[graph_->gpus[to]].name));

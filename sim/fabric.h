@@ -1,4 +1,4 @@
-// The network: GPUs, switches and NICs with links between them, and the route of every pair of GPUs.
+// The network: GPUs, switches and NICs with links between them.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,6 @@ struct FabricNode {
   bool forwards = true;  // traffic between others may pass through
 };
 
-struct Route {
-  std::vector<std::uint32_t> links;
-  Time latency;
-  double cap = 0;        // of a flow: the smallest connection cap on the way; 0: none
-  bool reaches = false;  // false: there is no way
-};
-
 class Fabric {
  public:
   Fabric();
@@ -69,31 +62,22 @@ class Fabric {
   std::span<const FabricLink> links() const;
   std::vector<double> capacities() const;  // of all links
 
+  std::span<const std::uint32_t> links_from(std::uint32_t node) const;  // in the order they were added
+  std::span<const std::uint32_t> links_to(std::uint32_t node) const;
+  Multipath multipath() const;
+
+  // For every node, how many links lead from it to `target` through nodes that forward; kNoWay where none do.
+  static constexpr std::uint32_t kNoWay = 0xffffffff;
+  std::vector<std::uint32_t> distances_to(std::uint32_t target) const;
+
   // One line for each thing that is wrong: pairs of GPUs without a way (the first few by name), links without
   // bandwidth or with an absurd bandwidth (outside 1 kB/s .. 1 PB/s) or latency (negative or beyond one
   // second).
   std::vector<std::string> problems() const;
 
  private:
-  friend class Router;
   struct Graph;
   std::unique_ptr<Graph> graph_;
-};
-
-// Finds routes in a fabric that does not change meanwhile: the way with the fewest links, the same for every
-// call. Keeps what leads to a destination once it has been asked for, so it belongs to one thread.
-class Router {
- public:
-  explicit Router(const Fabric& fabric);
-  ~Router();
-
-  // Into `route`; no links for from == to. `reaches` is false where there is no way.
-  void find(std::size_t from_gpu, std::size_t to_gpu, Route& route);
-
- private:
-  struct Ways;
-  const Fabric& fabric_;
-  std::vector<std::unique_ptr<Ways>> ways_;  // by destination GPU
 };
 
 }  // namespace moesim::sim

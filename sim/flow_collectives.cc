@@ -15,7 +15,7 @@ FlowCollectives::FlowCollectives(const TaskGraph& graph, const Prices& prices, c
       prices_(prices),
       fabric_(fabric),
       router_(fabric),
-      network_(fabric.capacities(), window),
+      network_(fabric.capacities()),
       step_flows_(graph.shape_count()) {
   if (graph.rank_count() > fabric.gpu_count())
     throw InputError(
@@ -227,9 +227,8 @@ void FlowCollectives::slow_down(RankId rank, double factor, Time now) {
 
 std::vector<LinkUse> FlowCollectives::link_use() const {
   std::vector<LinkUse> result;
-  const auto carried = network_.carried();
-  for (std::uint32_t link = 0; link < carried.size(); ++link)
-    if (carried[link] > 0) result.push_back({LinkId(link), carried[link], 0});
+  for (std::uint32_t link = 0; link < fabric_.links().size(); ++link)
+    if (const double bytes = network_.carried(link); bytes > 0) result.push_back({LinkId(link), bytes, 0});
   return result;
 }
 

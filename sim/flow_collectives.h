@@ -9,6 +9,7 @@
 #include "sim/fabric.h"
 #include "sim/flows.h"
 #include "sim/prices.h"
+#include "sim/router.h"
 #include "sim/step_flow.h"
 #include "sim/task_graph.h"
 #include "sim/timeline.h"

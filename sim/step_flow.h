@@ -8,6 +8,7 @@
 #include "sim/costs.h"
 #include "sim/fabric.h"
 #include "sim/flows.h"
+#include "sim/router.h"
 
 namespace moesim::sim {
 
