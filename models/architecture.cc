@@ -6,8 +6,8 @@ namespace moesim::models {
 
 std::int64_t Attention::parameters(std::int64_t hidden) const {
   if (kind == Kind::kLatent) {
-    const std::int64_t queries = q_rank > 0 ? hidden * q_rank + q_rank + q_rank * heads * score_dim()
-                                            : hidden * heads * score_dim();
+    const std::int64_t queries =
+        q_rank > 0 ? hidden * q_rank + q_rank + q_rank * heads * score_dim() : hidden * heads * score_dim();
     return queries + hidden * (kv_rank + rope_dim) + kv_rank + kv_rank * heads * (nope_dim + value_dim) +
            heads * value_dim * hidden;
   }

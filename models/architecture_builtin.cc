@@ -42,10 +42,13 @@ Architecture sized(std::string name, std::int64_t hidden, std::int64_t layers, s
 
 std::vector<Architecture> make_all() {
   std::vector<Architecture> all;
-  all.push_back(sized("mixtral-8x7b", 4096, 32, 32000, grouped(32, 8, 128), 8, 2, 14336));    // mistralai/Mixtral-8x7B-v0.1
-  all.push_back(sized("mixtral-8x22b", 6144, 56, 32768, grouped(48, 8, 128), 8, 2, 16384));   // mistralai/Mixtral-8x22B-v0.1
+  all.push_back(sized("mixtral-8x7b", 4096, 32, 32000, grouped(32, 8, 128), 8, 2,
+                      14336));  // mistralai/Mixtral-8x7B-v0.1
+  all.push_back(sized("mixtral-8x22b", 6144, 56, 32768, grouped(48, 8, 128), 8, 2,
+                      16384));  // mistralai/Mixtral-8x22B-v0.1
   {
-    Architecture a = sized("deepseek-v2", 5120, 60, 102400, latent(128, 1536, 512), 160, 6, 1536);  // deepseek-ai/DeepSeek-V2
+    Architecture a = sized("deepseek-v2", 5120, 60, 102400, latent(128, 1536, 512), 160, 6,
+                           1536);  // deepseek-ai/DeepSeek-V2
     a.dense_layers = 1;
     a.dense_ffn = 12288;
     a.shared_ffn = 2 * 1536;
@@ -54,14 +57,16 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
-    Architecture a = sized("deepseek-v2-lite", 2048, 27, 102400, latent(16, 0, 512), 64, 6, 1408);  // deepseek-ai/DeepSeek-V2-Lite
+    Architecture a = sized("deepseek-v2-lite", 2048, 27, 102400, latent(16, 0, 512), 64, 6,
+                           1408);  // deepseek-ai/DeepSeek-V2-Lite
     a.dense_layers = 1;
     a.dense_ffn = 10944;
     a.shared_ffn = 2 * 1408;
     all.push_back(a);
   }
   {
-    Architecture a = sized("deepseek-v3", 7168, 61, 129280, latent(128, 1536, 512), 256, 8, 2048);  // deepseek-ai/DeepSeek-V3
+    Architecture a = sized("deepseek-v3", 7168, 61, 129280, latent(128, 1536, 512), 256, 8,
+                           2048);  // deepseek-ai/DeepSeek-V3
     a.dense_layers = 3;
     a.dense_ffn = 18432;
     a.shared_ffn = 2048;
@@ -72,7 +77,8 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
-    Architecture a = sized("kimi-k2", 7168, 61, 163840, latent(64, 1536, 512), 384, 8, 2048);  // moonshotai/Kimi-K2-Base
+    Architecture a =
+        sized("kimi-k2", 7168, 61, 163840, latent(64, 1536, 512), 384, 8, 2048);  // moonshotai/Kimi-K2-Base
     a.dense_layers = 1;
     a.dense_ffn = 18432;
     a.shared_ffn = 2048;
@@ -80,25 +86,28 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
-    Architecture a = sized("qwen2-57b-a14b", 3584, 28, 151936, grouped(28, 4, 128), 64, 8, 2560);  // Qwen/Qwen2-57B-A14B
+    Architecture a =
+        sized("qwen2-57b-a14b", 3584, 28, 151936, grouped(28, 4, 128), 64, 8, 2560);  // Qwen/Qwen2-57B-A14B
     a.attention.qkv_bias = true;
     a.shared_ffn = 20480;
     a.shared_gate = true;
     all.push_back(a);
   }
   {
-    Architecture a = sized("qwen3-30b-a3b", 2048, 48, 151936, grouped(32, 4, 128), 128, 8, 768);  // Qwen/Qwen3-30B-A3B
+    Architecture a =
+        sized("qwen3-30b-a3b", 2048, 48, 151936, grouped(32, 4, 128), 128, 8, 768);  // Qwen/Qwen3-30B-A3B
     a.attention.qk_norm = true;
     all.push_back(a);
   }
   {
-    Architecture a = sized("qwen3-235b-a22b", 4096, 94, 151936, grouped(64, 4, 128), 128, 8, 1536);  // Qwen/Qwen3-235B-A22B
+    Architecture a = sized("qwen3-235b-a22b", 4096, 94, 151936, grouped(64, 4, 128), 128, 8,
+                           1536);  // Qwen/Qwen3-235B-A22B
     a.attention.qk_norm = true;
     all.push_back(a);
   }
   for (const bool large : {true, false}) {  // openai/gpt-oss-120b, openai/gpt-oss-20b
-    Architecture a = sized(large ? "gpt-oss-120b" : "gpt-oss-20b", 2880, large ? 36 : 24, 201088, grouped(64, 8, 64),
-                           large ? 128 : 32, 4, 2880);
+    Architecture a = sized(large ? "gpt-oss-120b" : "gpt-oss-20b", 2880, large ? 36 : 24, 201088,
+                           grouped(64, 8, 64), large ? 128 : 32, 4, 2880);
     a.attention.qkv_bias = a.attention.output_bias = a.attention.sinks = true;
     a.attention.window = 128;
     a.attention.window_every = 2;
@@ -106,7 +115,8 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
-    Architecture a = sized("llama4-maverick", 5120, 48, 202048, grouped(40, 8, 128), 128, 1, 8192);  // meta-llama/Llama-4-Maverick-17B-128E
+    Architecture a = sized("llama4-maverick", 5120, 48, 202048, grouped(40, 8, 128), 128, 1,
+                           8192);  // meta-llama/Llama-4-Maverick-17B-128E
     a.moe_every = 2;
     a.dense_ffn = 16384;
     a.shared_ffn = 8192;
@@ -115,7 +125,8 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
-    Architecture a = sized("llama4-scout", 5120, 48, 202048, grouped(40, 8, 128), 16, 1, 8192);  // meta-llama/Llama-4-Scout-17B-16E
+    Architecture a = sized("llama4-scout", 5120, 48, 202048, grouped(40, 8, 128), 16, 1,
+                           8192);  // meta-llama/Llama-4-Scout-17B-16E
     a.shared_ffn = 8192;
     a.attention.window = 8192;
     a.attention.window_every = 4;
@@ -123,7 +134,8 @@ std::vector<Architecture> make_all() {
   }
   all.push_back(sized("dbrx", 6144, 40, 100352, grouped(48, 8, 128), 16, 4, 10752));  // databricks/dbrx-base
   {
-    Architecture a = sized("olmoe", 2048, 16, 50304, grouped(16, 16, 128), 64, 8, 1024);  // allenai/OLMoE-1B-7B-0924
+    Architecture a =
+        sized("olmoe", 2048, 16, 50304, grouped(16, 16, 128), 64, 8, 1024);  // allenai/OLMoE-1B-7B-0924
     a.attention.qk_norm = true;
     all.push_back(a);
   }

@@ -20,8 +20,9 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
     node.fail(fmt::format("top-{} of {} experts", a.topk, a.experts), "1 <= top-k <= experts");
   if (a.attention.kind == Attention::Kind::kGrouped && a.attention.kv_heads > 0 &&
       a.attention.heads % a.attention.kv_heads != 0)
-    node.fail(fmt::format("{} attention heads for {} key/value heads", a.attention.heads, a.attention.kv_heads),
-              "a multiple");
+    node.fail(
+        fmt::format("{} attention heads for {} key/value heads", a.attention.heads, a.attention.kv_heads),
+        "a multiple");
   if (a.dense_layers > a.layers)
     node.fail(fmt::format("{} dense layers of {}", a.dense_layers, a.layers), "at most all layers");
   if (a.moe_layers() < a.layers && a.experts > 0 && a.dense_ffn == 0 && a.layers > 1)
@@ -60,7 +61,8 @@ Architecture parse_own(const JsonNode& node) {
   Architecture a;
   if (const auto base = o.find("base")) {
     const auto& all = builtin_architectures();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Architecture& b) { return b.name == base->string(); });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Architecture& b) { return b.name == base->string(); });
     if (found == all.end()) {
       const std::vector<std::string> names(Architecture::names().begin(), Architecture::names().end());
       base->fail(base->describe(), "a built-in model" + did_you_mean(base->string(), names));
@@ -113,7 +115,8 @@ std::optional<JsonNode> first_of(const JsonNode& node, std::initializer_list<con
 std::int64_t size_of(const JsonNode& node, std::initializer_list<const char*> keys, std::int64_t fallback,
                      std::int64_t low = 0) {
   const auto value = first_of(node, keys);
-  if (!value && fallback < low) node.fail(fmt::format("no \"{}\"", *keys.begin()), "this key in a Hugging Face config");
+  if (!value && fallback < low)
+    node.fail(fmt::format("no \"{}\"", *keys.begin()), "this key in a Hugging Face config");
   return value ? value->integer(low, kMaxSize) : fallback;
 }
 
@@ -138,7 +141,9 @@ Attention hugging_face_attention(const JsonNode& node, std::int64_t hidden) {
   a.kv_heads = size_of(node, {"num_key_value_heads", "kv_n_heads"}, a.heads, 1);
   a.head_dim = size_of(node, {"head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
   a.window = size_of(node, {"sliding_window"}, 0);
-  if (const auto used = first_of(node, {"use_sliding_window"}); used && used->is_boolean() && !used->boolean()) a.window = 0;
+  if (const auto used = first_of(node, {"use_sliding_window"});
+      used && used->is_boolean() && !used->boolean())
+    a.window = 0;
   return a;
 }
 
@@ -157,11 +162,13 @@ Architecture parse_hugging_face(const JsonNode& node) {
     a.attention.heads = a.attention.kv_heads = std::max<std::int64_t>(1, a.hidden / 128);
     a.attention.head_dim = a.hidden / a.attention.heads;
   }
-  a.experts = size_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"}, 0, 1);
+  a.experts =
+      size_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"}, 0, 1);
   a.topk = size_of(node, {"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k"}, 0, 1);
   const std::int64_t inner = size_of(node, {"intermediate_size", "ffn_hidden_size"}, 0);
   a.expert_ffn = size_of(node, {"moe_intermediate_size", "expert_ffn_hidden_size"}, inner, 1);
-  // Keys of a dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
+  // Keys of a dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4
+  // _mlp.
   a.dense_ffn = size_of(node, {"intermediate_size_mlp"}, inner);
   a.dense_layers = size_of(node, {"first_k_dense_replace"}, 0);
   a.moe_every = std::max<std::int64_t>(
@@ -212,7 +219,8 @@ Architecture Architecture::load(const std::string& name_or_path) {
   if (!path) {
     const std::vector<std::string> known(names().begin(), names().end());
     throw InputError(fmt::format("model: found {}, expected one of {} or the path of a JSON file{}",
-                                 in_quotes(name_or_path), join(known, ", "), did_you_mean(name_or_path, known)));
+                                 in_quotes(name_or_path), join(known, ", "),
+                                 did_you_mean(name_or_path, known)));
   }
   return parse(JsonNode::read(name_or_path));
 }

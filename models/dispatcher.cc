@@ -10,7 +10,8 @@
 
 namespace moesim::models {
 
-DispatcherOptions::DispatcherOptions(std::string dispatcher, std::map<std::string, std::string, std::less<>> values,
+DispatcherOptions::DispatcherOptions(std::string dispatcher,
+                                     std::map<std::string, std::string, std::less<>> values,
                                      std::string origin)
     : dispatcher_(std::move(dispatcher)), origin_(std::move(origin)), values_(std::move(values)) {}
 
@@ -21,7 +22,8 @@ void DispatcherOptions::fail(const std::string& message) const {
 bool DispatcherOptions::given(std::string_view key) const { return values_.find(key) != values_.end(); }
 
 bool DispatcherOptions::flag(std::string_view key, bool fallback) {
-  static constexpr std::array<std::string_view, 4> kYes{"true", "1", "yes", "on"}, kNo{"false", "0", "no", "off"};
+  static constexpr std::array<std::string_view, 4> kYes{"true", "1", "yes", "on"},
+      kNo{"false", "0", "no", "off"};
   known_.emplace_back(key);
   const auto value = values_.find(key);
   if (value == values_.end()) return fallback;
@@ -37,7 +39,8 @@ std::int64_t DispatcherOptions::integer(std::string_view key, std::int64_t fallb
   if (value == values_.end()) return fallback;
   const std::optional<long long> number = parse_int(value->second);
   if (!number || *number < low || *number > high)
-    fail(fmt::format("found {}={}, expected an integer from {} to {}", key, in_quotes(value->second), low, high));
+    fail(fmt::format("found {}={}, expected an integer from {} to {}", key, in_quotes(value->second), low,
+                     high));
   return *number;
 }
 
@@ -47,7 +50,8 @@ double DispatcherOptions::number(std::string_view key, double fallback, double l
   if (value == values_.end()) return fallback;
   const std::optional<double> number = parse_number(value->second);
   if (!number || *number < low || *number > high)
-    fail(fmt::format("found {}={}, expected a number from {} to {}", key, in_quotes(value->second), low, high));
+    fail(fmt::format("found {}={}, expected a number from {} to {}", key, in_quotes(value->second), low,
+                     high));
   return *number;
 }
 
@@ -91,9 +95,11 @@ DispatcherSpec DispatcherSpec::parse(const std::string& text) {
     if (key.empty())
       throw InputError(fmt::format("--dispatcher: found {}, expected name:key=value", in_quotes(text)));
     // A key alone switches something on.
-    const std::string value = equals == std::string_view::npos ? "true" : std::string(part.substr(equals + 1));
+    const std::string value =
+        equals == std::string_view::npos ? "true" : std::string(part.substr(equals + 1));
     if (!spec.options.emplace(key, value).second)
-      throw InputError(fmt::format("--dispatcher: found option {} twice in {}", in_quotes(key), in_quotes(text)));
+      throw InputError(
+          fmt::format("--dispatcher: found option {} twice in {}", in_quotes(key), in_quotes(text)));
   }
   return spec;
 }
@@ -150,13 +156,13 @@ std::vector<DispatcherSpec> parse_dispatchers(const std::string& text) {
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec) {
   const auto registry = dispatcher_registry();
-  const auto entry =
-      std::find_if(registry.begin(), registry.end(), [&](const DispatcherEntry& e) { return e.name == spec.name; });
+  const auto entry = std::find_if(registry.begin(), registry.end(),
+                                  [&](const DispatcherEntry& e) { return e.name == spec.name; });
   if (entry == registry.end()) {
     std::vector<std::string> names;
     for (const DispatcherEntry& e : registry) names.emplace_back(e.name);
-    throw InputError(fmt::format("{}: found dispatcher {}, expected one of {}{}", spec.origin, in_quotes(spec.name),
-                                 join(names, ", "), did_you_mean(spec.name, names)));
+    throw InputError(fmt::format("{}: found dispatcher {}, expected one of {}{}", spec.origin,
+                                 in_quotes(spec.name), join(names, ", "), did_you_mean(spec.name, names)));
   }
   DispatcherOptions options(spec.name, spec.options, spec.origin);
   std::unique_ptr<Dispatcher> dispatcher = entry->make(options);

@@ -22,7 +22,8 @@ class JsonNode;
 
 namespace moesim::models {
 
-// What is recomputed in backward: nothing, the expert activation, or the whole MoE layer with its collectives.
+// What is recomputed in backward: nothing, the expert activation, or the whole MoE layer with its
+// collectives.
 enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
 
 // One MoE layer on one dispatch group: everything a dispatcher may look at.
@@ -74,7 +75,8 @@ class DispatcherOptions {
 class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
-  // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when legal.
+  // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when
+  // legal.
   virtual std::optional<std::string> illegal(const MoeLayer& layer) const = 0;
   // The program of one layer. Call only when legal.
   virtual Program build(const MoeLayer& layer) const = 0;
@@ -101,9 +103,9 @@ struct DispatcherSpec {
   std::map<std::string, std::string, std::less<>> options;
   std::string origin = "--dispatcher";
 
-  std::string text() const;  // "name:key=value:..."
-  static DispatcherSpec parse(const std::string& text);    // throws InputError
-  static DispatcherSpec parse(const JsonNode& node);       // "name" or {"name": ..., option: value, ...}
+  std::string text() const;                              // "name:key=value:..."
+  static DispatcherSpec parse(const std::string& text);  // throws InputError
+  static DispatcherSpec parse(const JsonNode& node);     // "name" or {"name": ..., option: value, ...}
 };
 
 // "a,b:k=v", or "all". Throws InputError for an unknown name or option, with the nearest one.

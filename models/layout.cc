@@ -19,7 +19,8 @@ constexpr std::int64_t kMaxRanks = std::int64_t{1} << 31;
 std::int64_t product(std::initializer_list<std::int64_t> sizes) {
   std::int64_t p = 1;
   for (const std::int64_t s : sizes) {
-    if (s > kMaxRanks / p) throw InputError("parallel: found sizes whose product exceeds 2^31, expected fewer ranks");
+    if (s > kMaxRanks / p)
+      throw InputError("parallel: found sizes whose product exceeds 2^31, expected fewer ranks");
     p *= s;
   }
   return p;
@@ -28,8 +29,16 @@ std::int64_t product(std::initializer_list<std::int64_t> sizes) {
 }  // namespace
 
 void Parallel::validate(std::int64_t experts) const {
-  const std::array<std::pair<const char*, std::int64_t>, 10> sizes{{{"tp", tp}, {"cp", cp}, {"ep", ep}, {"etp", etp},
-      {"dp", dp}, {"pp", pp}, {"vpp", vpp}, {"microbatches", microbatches}, {"micro_batch", micro_batch}, {"seq", seq}}};
+  const std::array<std::pair<const char*, std::int64_t>, 10> sizes{{{"tp", tp},
+                                                                    {"cp", cp},
+                                                                    {"ep", ep},
+                                                                    {"etp", etp},
+                                                                    {"dp", dp},
+                                                                    {"pp", pp},
+                                                                    {"vpp", vpp},
+                                                                    {"microbatches", microbatches},
+                                                                    {"micro_batch", micro_batch},
+                                                                    {"seq", seq}}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > kMaxRanks)
       throw InputError(fmt::format("parallel.{}: found {}, expected 1 to 2^31", name, size));
@@ -37,10 +46,13 @@ void Parallel::validate(std::int64_t experts) const {
   product({stage, pp});
   const std::int64_t group = product({etp, ep});
   if (micro_batch > (std::int64_t{1} << 40) / seq)
-    throw InputError(fmt::format("parallel: found micro_batch {} x seq {}, expected at most 2^40 tokens", micro_batch, seq));
+    throw InputError(fmt::format("parallel: found micro_batch {} x seq {}, expected at most 2^40 tokens",
+                                 micro_batch, seq));
   if (stage % group != 0)
-    throw InputError(fmt::format("parallel: found etp {} x ep {} = {}, expected a divisor of tp x cp x dp = {} (ranks of "
-                                 "one pipeline stage)", etp, ep, group, stage));
+    throw InputError(
+        fmt::format("parallel: found etp {} x ep {} = {}, expected a divisor of tp x cp x dp = {} (ranks of "
+                    "one pipeline stage)",
+                    etp, ep, group, stage));
   if (experts % ep != 0)
     throw InputError(fmt::format("parallel.ep: found {}, expected a divisor of the {} experts", ep, experts));
 }
@@ -51,8 +63,9 @@ RankGrid RankGrid::fastest_first(std::vector<Axis> axes) {
   std::int64_t size = 1;
   for (const Axis& axis : grid.axes_) {
     if (axis.size < 1 || axis.size > kMaxRanks / size)
-      throw InputError(fmt::format("rank grid: found size {} of axis {}, expected at least 1 and at most 2^31 ranks",
-                                   axis.size, in_quotes(axis.name)));
+      throw InputError(
+          fmt::format("rank grid: found size {} of axis {}, expected at least 1 and at most 2^31 ranks",
+                      axis.size, in_quotes(axis.name)));
     size *= axis.size;
   }
   return grid;
@@ -79,7 +92,8 @@ std::vector<char> chosen_axes(std::span<const Axis> axes, std::string_view list)
     if (axis == axes.end()) {
       std::vector<std::string> known;
       for (const Axis& a : axes) known.push_back(a.name);
-      throw InputError(fmt::format("rank grid: found axis {}, expected one of {}", in_quotes(name), join(known, ", ")));
+      throw InputError(
+          fmt::format("rank grid: found axis {}, expected one of {}", in_quotes(name), join(known, ", ")));
     }
     chosen[axis - axes.begin()] = 1;
   }
@@ -95,7 +109,8 @@ std::vector<std::int32_t> span_of(std::span<const Axis> axes, const std::vector<
     if (chosen[a] != mark) continue;
     const std::size_t before = ranks.size();
     for (std::int64_t i = 1; i < axes[a].size; ++i)
-      for (std::size_t r = 0; r < before; ++r) ranks.push_back(static_cast<std::int32_t>(ranks[r] + i * stride));
+      for (std::size_t r = 0; r < before; ++r)
+        ranks.push_back(static_cast<std::int32_t>(ranks[r] + i * stride));
   }
   return ranks;
 }
@@ -131,13 +146,15 @@ std::vector<std::int32_t> RankGrid::group_of(std::int64_t rank, std::string_view
 
 namespace {
 
-RankGrid grid_in_order(std::string_view order, const std::array<std::pair<std::string_view, std::int64_t>, 5>& sizes) {
+RankGrid grid_in_order(std::string_view order,
+                       const std::array<std::pair<std::string_view, std::int64_t>, 5>& sizes) {
   std::vector<Axis> axes;
   for (const std::string_view name : split(order, '-')) {
-    const auto size = std::find_if(sizes.begin(), sizes.end(), [&](const auto& s) { return s.first == name; });
+    const auto size =
+        std::find_if(sizes.begin(), sizes.end(), [&](const auto& s) { return s.first == name; });
     if (size == sizes.end())
-      throw InputError(fmt::format("rank order {}: found axis {}, expected tp, cp, ep, dp and pp", in_quotes(order),
-                                   in_quotes(name)));
+      throw InputError(fmt::format("rank order {}: found axis {}, expected tp, cp, ep, dp and pp",
+                                   in_quotes(order), in_quotes(name)));
     axes.push_back({std::string(name), size->second});
   }
   for (const auto& [name, size] : sizes)
@@ -151,13 +168,16 @@ RankGrid grid_in_order(std::string_view order, const std::array<std::pair<std::s
 
 MegatronGrids::MegatronGrids(const Parallel& p, std::string_view order)
     : dense(grid_in_order(order, {{{"tp", p.tp}, {"cp", p.cp}, {"ep", 1}, {"dp", p.dp}, {"pp", p.pp}}})),
-      experts(grid_in_order(order, {{{"tp", p.etp}, {"cp", 1}, {"ep", p.ep}, {"dp", p.edp()}, {"pp", p.pp}}})) {
+      experts(
+          grid_in_order(order, {{{"tp", p.etp}, {"cp", 1}, {"ep", p.ep}, {"dp", p.edp()}, {"pp", p.pp}}})) {
   if (dense.size() != experts.size())
-    throw InputError(fmt::format("parallel: found {} dense and {} expert ranks, expected the same number", dense.size(),
-                                 experts.size()));
+    throw InputError(fmt::format("parallel: found {} dense and {} expert ranks, expected the same number",
+                                 dense.size(), experts.size()));
   if (p.pp > 1 && dense.groups("pp") != experts.groups("pp"))
-    throw InputError(fmt::format("rank order {}: found different pipeline groups of the dense and the expert grid, "
-                                 "expected an order that ends in pp", in_quotes(order)));
+    throw InputError(
+        fmt::format("rank order {}: found different pipeline groups of the dense and the expert grid, "
+                    "expected an order that ends in pp",
+                    in_quotes(order)));
 }
 
 }  // namespace moesim::models

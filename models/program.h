@@ -1,7 +1,7 @@
 // A dispatcher's program: what one MoE layer does, forward and backward, on every rank of a dispatch group.
 //
-// The sequence of operations is the same on all ranks (rule P of dispatchers.md 2.11); the numbers differ. All
-// quantities are rows and bytes; nothing here knows a time.
+// The sequence of operations is the same on all ranks (rule P of dispatchers.md 2.11); the numbers differ.
+// All quantities are rows and bytes; nothing here knows a time.
 #pragma once
 
 #include <array>
@@ -44,7 +44,8 @@ enum class CommKind : std::uint8_t {
   kAllGatherV,
   kReduceScatterV,
 };
-// "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "all_to_all_v", "all_gather_v", "reduce_scatter_v".
+// "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "all_to_all_v", "all_gather_v",
+// "reduce_scatter_v".
 std::string_view name_of(CommKind kind);
 
 // Who takes part, inside the dispatch group of R = ETP * EP ranks (rank = etp + ETP * ep).
@@ -76,17 +77,17 @@ struct Op {
   CommKind comm = CommKind::kAllGather;
   GroupKind group = GroupKind::kTpEp;
   DType dtype = DType::kBf16;
-  bool fused = false;       // travels inside the previous collective: its bytes count, its launch does not
-  bool one_kernel = false;  // a dispatch or combine kernel of its own kind (DeepEP, HybridEP), not NCCL
+  bool fused = false;         // travels inside the previous collective: its bytes count, its launch does not
+  bool one_kernel = false;    // a dispatch or combine kernel of its own kind (DeepEP, HybridEP), not NCCL
   bool across_nodes = false;  // of such a kernel: the network stage (otherwise the NVLink stage)
-  PerRank in, out, tx, rx;   // bytes, dispatchers.md 1.3
-  std::int32_t matrix = -1;  // kAllToAllV: index into Program::matrices()
-  bool transposed = false;   // rows go the other way
+  PerRank in, out, tx, rx;    // bytes, dispatchers.md 1.3
+  std::int32_t matrix = -1;   // kAllToAllV: index into Program::matrices()
+  bool transposed = false;    // rows go the other way
   std::int64_t row_bytes = 0;
 
   // kKernel
   KernelClass kernel = KernelClass::kElementwise;
-  PerRank read, written;  // bytes
+  PerRank read, written;      // bytes
   std::int32_t launches = 1;  // of kKernel and kGemm: kernels launched by the host
 
   // kGemm: rows per local expert are expert_rows(table, rank); kAttention: queries in the same place
@@ -104,7 +105,7 @@ struct Op {
 // Rows from member to member of every group of one kind: rows[(group * g + sender) * g + receiver].
 struct SplitMatrix {
   GroupKind group = GroupKind::kEp;
-  std::vector<std::int64_t> rows;
+  std::vector<std::uint32_t> rows;
 };
 
 // Rows of each local expert of each rank, [ranks][experts].
@@ -115,7 +116,7 @@ struct ExpertRows {
 
 class Program {
  public:
-  Program(int ep, int etp, int dense_tp = 1) : ep_(ep), etp_(etp), dense_tp_(dense_tp) {}
+  explicit Program(int ep = 1, int etp = 1, int dense_tp = 1) : ep_(ep), etp_(etp), dense_tp_(dense_tp) {}
 
   int ranks() const { return ep_ * etp_; }
   int ep() const { return ep_; }
@@ -133,7 +134,7 @@ class Program {
   bool uniform(PerRank v) const { return v.step == 0; }
   const std::vector<SplitMatrix>& matrices() const { return matrices_; }
   // The g x g rows of one group.
-  std::span<const std::int64_t> matrix(int id, int group) const {
+  std::span<const std::uint32_t> matrix(int id, int group) const {
     const SplitMatrix& m = matrices_[id];
     const std::size_t g = group_size(m.group);
     return {m.rows.data() + group * g * g, g * g};
@@ -151,12 +152,13 @@ class Program {
   std::vector<std::int64_t> computed_rows;  // a_r of dispatchers.md 4: rows of the experts' GEMMs
   std::vector<std::int64_t> balanced_rows;  // u_r = T_r * K
   std::vector<std::int64_t> saved_bytes;    // A_save: kept from forward to backward
-  std::vector<std::int64_t> peak_forward_bytes;   // highest amount at any time of forward, saved bytes included
+  std::vector<std::int64_t>
+      peak_forward_bytes;  // highest amount at any time of forward, saved bytes included
   std::vector<std::int64_t> peak_backward_bytes;  // the same of backward
-  std::int64_t persistent_bytes = 0;        // buffers allocated once per process
-  std::int64_t dropped_rows = 0;            // over the group
-  bool tokens_replicated = false;           // all ranks of the EP group process the same tokens (KempnerForge)
-  bool runs_shared_expert = false;          // the shared expert is part of this program (overlapped)
+  std::int64_t persistent_bytes = 0;              // buffers allocated once per process
+  std::int64_t dropped_rows = 0;                  // over the group
+  bool tokens_replicated = false;   // all ranks of the EP group process the same tokens (KempnerForge)
+  bool runs_shared_expert = false;  // the shared expert is part of this program (overlapped)
   std::vector<std::pair<std::string, std::int64_t>> counters;  // fast paths taken, under their original names
   std::vector<std::string> warnings;
 

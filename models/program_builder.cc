@@ -1,8 +1,11 @@
 #include "models/program_builder.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
 #include "base/check.h"
+#include "base/input_error.h"
 
 namespace moesim::models {
 
@@ -27,15 +30,23 @@ PerRank ProgramBuilder::scaled(std::span<const std::int64_t> rows, std::int64_t 
   return {first, 1};
 }
 
-int ProgramBuilder::matrix(GroupKind group, std::vector<std::int64_t> rows) {
+int ProgramBuilder::matrix(GroupKind group, const std::vector<std::int64_t>& rows) {
   const auto g = static_cast<std::size_t>(program_.group_size(group));
   check(rows.size() == g * static_cast<std::size_t>(ranks()), "a split matrix has g x g rows per group");
-  program_.matrices_.push_back({group, std::move(rows)});
+  SplitMatrix m{group, std::vector<std::uint32_t>(rows.size())};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0 || rows[i] > std::numeric_limits<std::uint32_t>::max())
+      throw InputError("routing: found " + std::to_string(rows[i]) +
+                       " rows between two ranks, expected less than 2^32");
+    m.rows[i] = static_cast<std::uint32_t>(rows[i]);
+  }
+  program_.matrices_.push_back(std::move(m));
   return static_cast<int>(program_.matrices_.size()) - 1;
 }
 
 int ProgramBuilder::table(int experts, std::vector<std::int64_t> rows) {
-  check(rows.size() == static_cast<std::size_t>(experts) * ranks(), "a table has a row count per rank and expert");
+  check(rows.size() == static_cast<std::size_t>(experts) * ranks(),
+        "a table has a row count per rank and expert");
   program_.tables_.push_back({experts, std::move(rows)});
   return static_cast<int>(program_.tables_.size()) - 1;
 }
@@ -103,17 +114,17 @@ int ProgramBuilder::all_gather(GroupKind group, std::string_view name, sim::Cate
   const std::int64_t g = program_.group_size(group);
   if (g == 1) return -1;
   const PerRank wire = uniform((g - 1) * piece);
-  return collective(CommKind::kAllGather, group, name, category, dtype, uniform(piece), uniform(g * piece), wire,
-                    wire);
+  return collective(CommKind::kAllGather, group, name, category, dtype, uniform(piece), uniform(g * piece),
+                    wire, wire);
 }
 
-int ProgramBuilder::reduce_scatter(GroupKind group, std::string_view name, sim::Category category, DType dtype,
-                                   std::int64_t piece) {
+int ProgramBuilder::reduce_scatter(GroupKind group, std::string_view name, sim::Category category,
+                                   DType dtype, std::int64_t piece) {
   const std::int64_t g = program_.group_size(group);
   if (g == 1) return -1;
   const PerRank wire = uniform((g - 1) * piece);
-  return collective(CommKind::kReduceScatter, group, name, category, dtype, uniform(g * piece), uniform(piece), wire,
-                    wire);
+  return collective(CommKind::kReduceScatter, group, name, category, dtype, uniform(g * piece),
+                    uniform(piece), wire, wire);
 }
 
 int ProgramBuilder::all_reduce(GroupKind group, std::string_view name, sim::Category category, DType dtype,
@@ -143,7 +154,7 @@ int ProgramBuilder::all_to_all_v(std::string_view name, sim::Category category, 
   const auto n = static_cast<std::size_t>(ranks());
   std::vector<std::int64_t> sent(n), received(n), own(n);
   for (int group = 0; group < program_.group_count(m.group); ++group) {
-    const std::int64_t* rows = m.rows.data() + std::size_t(group) * g * g;
+    const std::uint32_t* rows = m.rows.data() + std::size_t(group) * g * g;
     for (int s = 0; s < g; ++s) {
       const int sender = program_.rank_of(m.group, group, s);
       for (int d = 0; d < g; ++d) {
@@ -161,8 +172,8 @@ int ProgramBuilder::all_to_all_v(std::string_view name, sim::Category category, 
     sent[r] -= own[r];
     received[r] -= own[r];
   }
-  const int id = collective(CommKind::kAllToAllV, m.group, name, category, dtype, in, out, scaled(sent, row_bytes),
-                            scaled(received, row_bytes));
+  const int id = collective(CommKind::kAllToAllV, m.group, name, category, dtype, in, out,
+                            scaled(sent, row_bytes), scaled(received, row_bytes));
   Op& op = ops()[id];
   op.matrix = matrix_id;
   op.transposed = transposed;
@@ -208,13 +219,14 @@ int ProgramBuilder::all_gather_v(GroupKind group, std::string_view name, sim::Ca
                     per_rank(u.forwarded), per_rank(u.received));
 }
 
-int ProgramBuilder::reduce_scatter_v(GroupKind group, std::string_view name, sim::Category category, DType dtype,
-                                     std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+int ProgramBuilder::reduce_scatter_v(GroupKind group, std::string_view name, sim::Category category,
+                                     DType dtype, std::span<const std::int64_t> rows,
+                                     std::int64_t row_bytes) {
   if (program_.group_size(group) == 1) return -1;
   const UnevenBytes u = uneven_bytes(program_, group, rows, row_bytes);
   // The mirror of the gather: what was received goes out, what was forwarded comes in.
-  return collective(CommKind::kReduceScatterV, group, name, category, dtype, per_rank(u.total), per_rank(u.piece),
-                    per_rank(u.received), per_rank(u.forwarded));
+  return collective(CommKind::kReduceScatterV, group, name, category, dtype, per_rank(u.total),
+                    per_rank(u.piece), per_rank(u.received), per_rank(u.forwarded));
 }
 
 int ProgramBuilder::kernel(std::string_view name, sim::Category category, KernelClass kernel, PerRank read,
@@ -231,7 +243,8 @@ int ProgramBuilder::kernel(std::string_view name, sim::Category category, Kernel
 }
 
 int ProgramBuilder::gemm(std::string_view name, sim::Category category, GemmPass pass, GemmBackend backend,
-                         DType dtype, int table_id, std::int64_t n, std::int64_t k, int repeat, int launches) {
+                         DType dtype, int table_id, std::int64_t n, std::int64_t k, int repeat,
+                         int launches) {
   Op op;
   op.kind = OpKind::kGemm;
   op.name = name;

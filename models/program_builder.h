@@ -1,4 +1,5 @@
-// Writes a Program: operations in issue order, each on its stream, waiting by default for the one issued before.
+// Writes a Program: operations in issue order, each on its stream, waiting by default for the one issued
+// before.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ class ProgramBuilder {
   PerRank per_rank(std::span<const std::int64_t> values);
   // value(rank) = factor * rows[rank] + offset, the usual form of a byte count.
   PerRank scaled(std::span<const std::int64_t> rows, std::int64_t factor, std::int64_t offset = 0);
-  // [groups][g][g] rows as SplitMatrix holds them.
-  int matrix(GroupKind group, std::vector<std::int64_t> rows);
+  // [groups][g][g] rows as SplitMatrix holds them. Throws InputError for 2^32 rows between two ranks.
+  int matrix(GroupKind group, const std::vector<std::int64_t>& rows);
   int table(int experts, std::vector<std::int64_t> rows);
 
   // Operations go to the end of this pass; forward first.
@@ -33,11 +34,14 @@ class ProgramBuilder {
   std::vector<Op>& ops() { return pass_ == Pass::kForward ? program_.forward_ : program_.backward_; }
 
   // Collectives over groups of one vanish: -1 is returned then, as where nothing was issued. Bytes per rank.
-  int all_gather(GroupKind group, std::string_view name, sim::Category category, DType dtype, std::int64_t piece);
+  int all_gather(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                 std::int64_t piece);
   int reduce_scatter(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                      std::int64_t piece);
-  int all_reduce(GroupKind group, std::string_view name, sim::Category category, DType dtype, std::int64_t bytes);
-  int all_to_all(GroupKind group, std::string_view name, sim::Category category, DType dtype, std::int64_t bytes);
+  int all_reduce(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                 std::int64_t bytes);
+  int all_to_all(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                 std::int64_t bytes);
   int all_to_all_v(std::string_view name, sim::Category category, DType dtype, int matrix, bool transposed,
                    std::int64_t row_bytes);
   // Pieces of rows[rank] * row_bytes.
@@ -48,8 +52,8 @@ class ProgramBuilder {
 
   int kernel(std::string_view name, sim::Category category, KernelClass kernel, PerRank read, PerRank written,
              int launches = 1);
-  int gemm(std::string_view name, sim::Category category, GemmPass pass, GemmBackend backend, DType dtype, int table,
-           std::int64_t n, std::int64_t k, int repeat, int launches);
+  int gemm(std::string_view name, sim::Category category, GemmPass pass, GemmBackend backend, DType dtype,
+           int table, std::int64_t n, std::int64_t k, int repeat, int launches);
   // Copy of `bytes` to the host on the compute stream and a blocking wait for it.
   int host_sync(std::string_view name, sim::Category category, PerRank bytes);
   // The two halves of it: a copy on the side stream that nothing waits for, and the wait of the host for it.
@@ -60,21 +64,30 @@ class ProgramBuilder {
   void join(int op);
   // The last operation runs beside what follows: the next one waits for what was issued before it instead.
   void detach();
-  // The next operation goes to this stream, waits only for what is on it already and for its joins, and nothing
-  // waits for it but what joins it.
-  void beside(Stream stream) { on(stream); beside_ = true; }
+  // The next operation goes to this stream, waits only for what is on it already and for its joins, and
+  // nothing waits for it but what joins it.
+  void beside(Stream stream) {
+    on(stream);
+    beside_ = true;
+  }
   // The next operation goes to another stream than its kind's own.
-  void on(Stream stream) { stream_ = stream; stream_given_ = true; }
+  void on(Stream stream) {
+    stream_ = stream;
+    stream_given_ = true;
+  }
   // Last operation issued, -1 at the start of a pass.
-  int last() const { return static_cast<int>(pass_ == Pass::kForward ? program_.forward_.size() : program_.backward_.size()) - 1; }
+  int last() const {
+    return static_cast<int>(pass_ == Pass::kForward ? program_.forward_.size() : program_.backward_.size()) -
+           1;
+  }
 
   // Memory. save(): allocated now, kept until the end of backward. allocate() and free_(): transient.
   void save(std::string_view name, PerRank bytes);
   void allocate(std::string_view name, PerRank bytes);
   void free(std::string_view name, PerRank bytes);
 
-  // Full recompute: of what forward saved only `kept` stays; backward first runs the whole forward pass again.
-  // Call last.
+  // Full recompute: of what forward saved only `kept` stays; backward first runs the whole forward pass
+  // again. Call last.
   void recompute_all(PerRank kept);
 
   // Whole-program figures from the operations: saved and peak bytes. The builder is empty afterwards.

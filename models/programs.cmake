@@ -3,7 +3,7 @@
 set(program_sources
   architecture.cc architecture_builtin.cc architecture_json.cc
   dispatcher.cc dispatchers/capacity.cc dispatchers/common.cc dispatchers/shared_expert.cc
-  dtype.cc layout.cc program.cc program_builder.cc routing.cc routing_draw.cc scenario.cc)
+  dense_layer.cc dtype.cc layer_costs.cc layout.cc memory.cc overload.cc program.cc program_builder.cc routing.cc routing_draw.cc scenario.cc)
 
 include(${CMAKE_CURRENT_LIST_DIR}/dispatchers/registry.cmake)
 set(dispatcher_declarations "")

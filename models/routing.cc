@@ -21,9 +21,11 @@ void check_sizes(std::int64_t ranks, std::int64_t experts, std::int64_t topk) {
   if (experts < 1 || experts > (1 << 20))
     throw InputError(fmt::format("routing: found {} experts, expected 1 to 1048576", experts));
   if (topk < 1 || topk > experts)
-    throw InputError(fmt::format("routing: found top-{} of {} experts, expected 1 to {}", topk, experts, experts));
+    throw InputError(
+        fmt::format("routing: found top-{} of {} experts, expected 1 to {}", topk, experts, experts));
   if (ranks * experts > (std::int64_t{1} << 28))
-    throw InputError(fmt::format("routing: found {} ranks x {} experts, expected at most 2^28 counts", ranks, experts));
+    throw InputError(
+        fmt::format("routing: found {} ranks x {} experts, expected at most 2^28 counts", ranks, experts));
 }
 
 }  // namespace
@@ -35,19 +37,23 @@ Routing Routing::from_counts(int ranks, int experts, int topk, std::vector<std::
   check(counts.size() == std::size_t(ranks) * experts, "a row count per rank and expert");
   for (int r = 0; r < ranks; ++r) {
     const std::int64_t t = tokens[r];
-    if (t < 0 || t > kMaxTokens) throw InputError(fmt::format("routing: found {} tokens on rank {}, expected 0 to 2^40", t, r));
+    if (t < 0 || t > kMaxTokens)
+      throw InputError(fmt::format("routing: found {} tokens on rank {}, expected 0 to 2^40", t, r));
     std::int64_t sum = 0;
     for (int e = 0; e < experts; ++e) {
       const std::int64_t n = counts[std::size_t(r) * experts + e];
       if (n < 0 || n > t)
-        throw InputError(fmt::format(
-            "routing: found {} rows from rank {} to expert {}, expected 0 to its {} tokens (a token meets an expert "
-            "once)", n, r, e, t));
+        throw InputError(
+            fmt::format("routing: found {} rows from rank {} to expert {}, expected 0 to its {} tokens (a "
+                        "token meets an expert "
+                        "once)",
+                        n, r, e, t));
       sum += n;
     }
     if (sum > t * topk)
-      throw InputError(fmt::format("routing: found {} rows on rank {}, expected at most {} tokens x top-{} = {}", sum, r,
-                                   t, topk, t * topk));
+      throw InputError(
+          fmt::format("routing: found {} rows on rank {}, expected at most {} tokens x top-{} = {}", sum, r,
+                      t, topk, t * topk));
   }
   Routing routing;
   routing.ranks_ = ranks;
@@ -75,12 +81,14 @@ Routing Routing::from_choices(int experts, int topk, std::vector<std::vector<std
         const std::int32_t e = c[t * topk + k];
         if (e == -1) continue;
         if (e < -1 || e >= experts)
-          throw InputError(fmt::format("routing: found expert {} for token {} of rank {}, expected 0 to {}", e, t, r,
-                                       experts - 1));
+          throw InputError(fmt::format("routing: found expert {} for token {} of rank {}, expected 0 to {}",
+                                       e, t, r, experts - 1));
         for (int j = 0; j < k; ++j)
           if (c[t * topk + j] == e)
-            throw InputError(fmt::format("routing: found expert {} twice for token {} of rank {}, expected different "
-                                         "experts", e, t, r));
+            throw InputError(
+                fmt::format("routing: found expert {} twice for token {} of rank {}, expected different "
+                            "experts",
+                            e, t, r));
         ++routing.counts_[std::size_t(r) * experts + e];
       }
   }
@@ -161,8 +169,8 @@ std::vector<std::int64_t> Routing::dedup_matrix(int blocks) const {
     for (int d = 0; d < blocks; ++d) {
       const std::int64_t rows = split[std::size_t(r) * blocks + d];
       if (rows == 0) continue;
-      // Hypergeometric chance that none of K different experts lies in the block, with the block's share of the
-      // rows in place of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal.
+      // Hypergeometric chance that none of K different experts lies in the block, with the block's share of
+      // the rows in place of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal.
       const double share = static_cast<double>(rows) / slots;
       double none = 1;
       for (int i = 0; i < topk_; ++i) none *= std::max(0.0, 1 - share * experts_ / (experts_ - i));
@@ -224,7 +232,8 @@ double gini_of(std::vector<double> load) {
   if (sum <= 0) return 0;
   const auto n = static_cast<double>(load.size());
   double weighted = 0;
-  for (std::size_t i = 0; i < load.size(); ++i) weighted += (2.0 * (static_cast<double>(i) + 1) - n - 1) * load[i];
+  for (std::size_t i = 0; i < load.size(); ++i)
+    weighted += (2.0 * (static_cast<double>(i) + 1) - n - 1) * load[i];
   return weighted / (n * sum);
 }
 

@@ -12,18 +12,18 @@ class JsonNode;
 
 namespace moesim::models {
 
-// n[r][e] of dispatchers.md 1.2, with the token-level choices where they are known. Source ranks are in the order
-// of the dispatch group (ETP fastest, then EP).
+// n[r][e] of dispatchers.md 1.2, with the token-level choices where they are known. Source ranks are in the
+// order of the dispatch group (ETP fastest, then EP).
 class Routing {
  public:
   Routing() = default;
 
-  // `counts` is [ranks][experts] row-major. tokens[r] is T_r. Throws InputError unless counts are >= 0, no expert
-  // gets more rows from a rank than it has tokens, and each rank's rows are at most T_r * topk.
+  // `counts` is [ranks][experts] row-major. tokens[r] is T_r. Throws InputError unless counts are >= 0, no
+  // expert gets more rows from a rank than it has tokens, and each rank's rows are at most T_r * topk.
   static Routing from_counts(int ranks, int experts, int topk, std::vector<std::int64_t> tokens,
                              std::vector<std::int64_t> counts);
-  // `choices[r]` is [T_r][topk] expert ids, -1 for a dropped assignment. Throws InputError for an id out of range
-  // or an expert chosen twice by one token.
+  // `choices[r]` is [T_r][topk] expert ids, -1 for a dropped assignment. Throws InputError for an id out of
+  // range or an expert chosen twice by one token.
   static Routing from_choices(int experts, int topk, std::vector<std::vector<std::int32_t>> choices);
 
   int ranks() const { return ranks_; }
@@ -36,10 +36,11 @@ class Routing {
   std::span<const std::int64_t> counts(int rank) const {
     return {counts_.data() + std::size_t(rank) * experts_, std::size_t(experts_)};
   }
-  std::int64_t rows(int rank) const;              // in[r]
+  std::int64_t rows(int rank) const;                // in[r]
   std::vector<std::int64_t> expert_totals() const;  // N_e
 
-  // Marks counts that come from slot f = t*K + k going to expert f mod E, so that duplicates are known exactly.
+  // Marks counts that come from slot f = t*K + k going to expert f mod E, so that duplicates are known
+  // exactly.
   void set_round_robin() { round_robin_ = true; }
 
   bool has_choices() const { return !choices_.empty(); }
@@ -48,12 +49,12 @@ class Routing {
   // S[r][d], [ranks][blocks] row-major: rows of rank r for the d-th of `blocks` equal blocks of experts.
   std::vector<std::int64_t> split_matrix(int blocks) const;
   // D[r][d]: tokens of r with at least one expert in block d. Exact where choices are known; otherwise its
-  // expectation when experts are chosen independently of each other, which equals identity 8 of dispatchers.md for
-  // uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
+  // expectation when experts are chosen independently of each other, which equals identity 8 of
+  // dispatchers.md for uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
   std::vector<std::int64_t> dedup_matrix(int blocks) const;
 
-  // The same after limiting the rows of rank r to any expert to capacity[r] (by position where choices are known, so
-  // that they stay consistent).
+  // The same after limiting the rows of rank r to any expert to capacity[r] (by position where choices are
+  // known, so that they stay consistent).
   Routing limited_to(const std::vector<std::int64_t>& capacity) const;
   // Every count raised to the next multiple, by tokens that are switched on for this; choices are lost.
   Routing padded_to(std::int64_t multiple) const;
@@ -74,7 +75,8 @@ class Routing {
 // Gini coefficient of non-negative loads: 0 when all are equal, towards 1 when one holds everything.
 double gini_of(std::vector<double> load);
 
-// A named distribution of expert popularity, or a file. Text form "zipf:1.2", "gini:0.3", "balanced"; object form
+// A named distribution of expert popularity, or a file. Text form "zipf:1.2", "gini:0.3", "balanced"; object
+// form
 // {"name": "zipf", "exponent": 1.2}; anything with a '/' or ending in ".json" is a path.
 struct RoutingSpec {
   enum class Kind : std::uint8_t {
@@ -89,8 +91,8 @@ struct RoutingSpec {
     kFile,
   };
   Kind kind = Kind::kBalanced;
-  double parameter = 0;  // exponent, alpha, sigma, Gini or share
-  std::string path;      // kFile
+  double parameter = 0;           // exponent, alpha, sigma, Gini or share
+  std::string path;               // kFile
   std::string text = "balanced";  // as the user wrote it
 
   static RoutingSpec parse(const std::string& text);
@@ -99,7 +101,8 @@ struct RoutingSpec {
 };
 
 // Draws the routing of one layer and microbatch: expert popularity from (seed, layer), counts per rank from
-// (seed, layer, microbatch). Deterministic. spec.kind must not be kFile. Sum of counts is tokens*topk on every rank.
+// (seed, layer, microbatch). Deterministic. spec.kind must not be kFile. Sum of counts is tokens*topk on
+// every rank.
 Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
                      std::uint64_t seed, int layer = 0, int microbatch = 0);
 

@@ -92,12 +92,13 @@ RoutingSpec RoutingSpec::parse(const std::string& text) {
   const std::string name = text.substr(0, colon);
   const Named* named = find_named(name);
   if (!named)
-    throw InputError(fmt::format("routing: found {}, expected one of {} or the path of a JSON file{}", in_quotes(name),
-                                 join(names(), ", "), did_you_mean(name, names())));
+    throw InputError(fmt::format("routing: found {}, expected one of {} or the path of a JSON file{}",
+                                 in_quotes(name), join(names(), ", "), did_you_mean(name, names())));
   if (colon == std::string::npos) return spec_of(*named, named->fallback, text);
   std::string_view value = std::string_view(text).substr(colon + 1);
   if (*named->parameter == '\0')
-    throw InputError(fmt::format("routing {}: found {}, expected no parameter", named->name, in_quotes(value)));
+    throw InputError(
+        fmt::format("routing {}: found {}, expected no parameter", named->name, in_quotes(value)));
   const std::string prefix = std::string(named->parameter) + "=";
   if (value.starts_with(prefix)) value.remove_prefix(prefix.size());
   const std::optional<double> number = parse_number(value);
@@ -123,7 +124,8 @@ RoutingSpec RoutingSpec::parse(const JsonNode& node) {
   if (!named)
     name.fail(name.describe(), "one of " + join(names(), ", ") + did_you_mean(name.string(), names()));
   double parameter = named->fallback;
-  if (*named->parameter != '\0') parameter = object.number(named->parameter, parameter, named->low, named->high);
+  if (*named->parameter != '\0')
+    parameter = object.number(named->parameter, parameter, named->low, named->high);
   object.finish();
   std::string text = named->name;
   if (*named->parameter != '\0') text += fmt::format(":{}", parameter);
@@ -139,8 +141,8 @@ std::vector<double> power_of_place(int experts, double exponent) {
   return p;
 }
 
-// Scales p to a sum of K with no entry above 1: a token meets an expert at most once. Water-filling: what is cut
-// off goes to the others in proportion.
+// Scales p to a sum of K with no entry above 1: a token meets an expert at most once. Water-filling: what is
+// cut off goes to the others in proportion.
 void to_inclusion(std::vector<double>& p, int topk) {
   std::vector<char> full(p.size(), 0);
   double left = topk;
@@ -187,31 +189,36 @@ std::vector<double> popularity_with_gini(int experts, int topk, double target) {
 std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk, Random& random) {
   std::vector<double> p(experts, 1.0);
   switch (spec.kind) {
-    case RoutingSpec::Kind::kZipf: p = power_of_place(experts, spec.parameter); break;
+    case RoutingSpec::Kind::kZipf:
+      p = power_of_place(experts, spec.parameter);
+      break;
     case RoutingSpec::Kind::kDirichlet:
       for (double& x : p) x = random.gamma(spec.parameter);
       break;
     case RoutingSpec::Kind::kLogNormal:
       for (double& x : p) x = std::exp(spec.parameter * random.normal());
       break;
-    case RoutingSpec::Kind::kGini: p = popularity_with_gini(experts, topk, spec.parameter); break;
+    case RoutingSpec::Kind::kGini:
+      p = popularity_with_gini(experts, topk, spec.parameter);
+      break;
     case RoutingSpec::Kind::kHotExperts: {
       const int hot = std::max(1, experts / 8);
       for (int e = 0; e < experts; ++e)
         p[e] = e < hot ? spec.parameter / hot : (1 - spec.parameter) / std::max(1, experts - hot);
       break;
     }
-    default: break;
+    default:
+      break;
   }
   to_inclusion(p, topk);
   for (std::size_t i = p.size(); i > 1; --i) std::swap(p[i - 1], p[random.below(i)]);
   return p;
 }
 
-// Whole rows with the given sum, 0 <= n[e] <= tokens, near the wishes: rounded down, then one more (or fewer) where
-// the remainder is largest. Ties go to the lower index.
-void apportion(std::span<const double> wish, std::int64_t tokens, std::int64_t total, std::span<std::int64_t> n,
-               std::vector<int>& order) {
+// Whole rows with the given sum, 0 <= n[e] <= tokens, near the wishes: rounded down, then one more (or fewer)
+// where the remainder is largest. Ties go to the lower index.
+void apportion(std::span<const double> wish, std::int64_t tokens, std::int64_t total,
+               std::span<std::int64_t> n, std::vector<int>& order) {
   std::int64_t sum = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
     n[e] = std::clamp(static_cast<std::int64_t>(std::floor(wish[e])), std::int64_t{0}, tokens);
@@ -239,24 +246,31 @@ Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, in
                      std::uint64_t seed, int layer, int microbatch) {
   check(spec.kind != RoutingSpec::Kind::kFile, "a routing file is read, not drawn");
   if (topk < 1 || topk > experts)
-    throw InputError(fmt::format("routing: found top-{} of {} experts, expected 1 to {}", topk, experts, experts));
-  if (tokens < 0 || tokens > (std::int64_t{1} << 40) || std::int64_t{ranks} * experts > (std::int64_t{1} << 28))
-    throw InputError(fmt::format("routing: found {} tokens on each of {} ranks for {} experts, expected sizes that fit "
-                                 "in memory", tokens, ranks, experts));
+    throw InputError(
+        fmt::format("routing: found top-{} of {} experts, expected 1 to {}", topk, experts, experts));
+  if (tokens < 0 || tokens > (std::int64_t{1} << 40) ||
+      std::int64_t{ranks} * experts > (std::int64_t{1} << 28))
+    throw InputError(
+        fmt::format("routing: found {} tokens on each of {} ranks for {} experts, expected sizes that fit "
+                    "in memory",
+                    tokens, ranks, experts));
   std::vector<std::int64_t> counts(std::size_t(ranks) * experts);
   const std::int64_t total = tokens * topk;
-  const auto row = [&](int r) { return std::span<std::int64_t>(counts).subspan(std::size_t(r) * experts, experts); };
+  const auto row = [&](int r) {
+    return std::span<std::int64_t>(counts).subspan(std::size_t(r) * experts, experts);
+  };
 
   if (spec.kind == RoutingSpec::Kind::kBalanced || spec.kind == RoutingSpec::Kind::kRoundRobin) {
-    // Round robin gives the first T*K mod E experts one more on every rank; balanced moves that place from rank to
-    // rank, so that the group as a whole is as even as it can be.
+    // Round robin gives the first T*K mod E experts one more on every rank; balanced moves that place from
+    // rank to rank, so that the group as a whole is as even as it can be.
     const std::int64_t each = total / experts, extra = total % experts;
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t first = spec.kind == RoutingSpec::Kind::kBalanced ? r * extra % experts : 0;
       for (int e = 0; e < experts; ++e) row(r)[e] = each;
       for (std::int64_t i = 0; i < extra; ++i) ++row(r)[(first + i) % experts];
     }
-    Routing even = Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens), std::move(counts));
+    Routing even = Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens),
+                                        std::move(counts));
     if (spec.kind == RoutingSpec::Kind::kRoundRobin) even.set_round_robin();
     return even;
   }
@@ -268,15 +282,16 @@ Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, in
   std::vector<int> order;
   for (int r = 0; r < ranks; ++r) {
     Random random = Random::for_item(layer_seed, (static_cast<std::uint64_t>(microbatch) << 32) + r);
-    // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its normal
-    // approximation; the sum over experts is then made exact.
+    // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its
+    // normal approximation; the sum over experts is then made exact.
     for (int e = 0; e < experts; ++e) {
       const double p = inclusion[e], mean = p * static_cast<double>(tokens);
       wish[e] = mean + std::sqrt(mean * (1 - p)) * random.normal();
     }
     apportion(wish, tokens, total, row(r), order);
   }
-  return Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens), std::move(counts));
+  return Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens),
+                              std::move(counts));
 }
 
 }  // namespace moesim::models

@@ -19,7 +19,8 @@ constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 // A path written in a scenario file: beside the file if it is there, else as it stands.
 std::string beside(const JsonNode& node, const std::string& path) {
   const std::filesystem::path from_file = std::filesystem::path(node.place().file).parent_path() / path;
-  return std::filesystem::path(path).is_relative() && std::filesystem::exists(from_file) ? from_file.string() : path;
+  return std::filesystem::path(path).is_relative() && std::filesystem::exists(from_file) ? from_file.string()
+                                                                                         : path;
 }
 
 void parse_parallel(const JsonNode& node, Scenario& scenario) {
@@ -27,9 +28,16 @@ void parse_parallel(const JsonNode& node, Scenario& scenario) {
   Parallel& p = scenario.parallel;
   scenario.dp_given = scenario.dp_given || o.find("dp").has_value();
   scenario.seq_given = scenario.seq_given || o.find("seq").has_value();
-  const std::array<std::pair<const char*, std::int64_t*>, 10> sizes{{{"tp", &p.tp}, {"cp", &p.cp}, {"ep", &p.ep},
-      {"etp", &p.etp}, {"dp", &p.dp}, {"pp", &p.pp}, {"vpp", &p.vpp}, {"microbatches", &p.microbatches},
-      {"micro_batch", &p.micro_batch}, {"seq", &p.seq}}};
+  const std::array<std::pair<const char*, std::int64_t*>, 10> sizes{{{"tp", &p.tp},
+                                                                     {"cp", &p.cp},
+                                                                     {"ep", &p.ep},
+                                                                     {"etp", &p.etp},
+                                                                     {"dp", &p.dp},
+                                                                     {"pp", &p.pp},
+                                                                     {"vpp", &p.vpp},
+                                                                     {"microbatches", &p.microbatches},
+                                                                     {"micro_batch", &p.micro_batch},
+                                                                     {"seq", &p.seq}}};
   for (const auto& [key, value] : sizes) *value = o.integer(key, *value, 1, kMaxSize);
   o.finish();
 }
@@ -50,6 +58,8 @@ void Scenario::set_model(const std::string& name_or_path) {
   model = Architecture::load(name_or_path);
   const auto names = Architecture::names();
   if (std::find(names.begin(), names.end(), name_or_path) == names.end()) files.emplace_back(name_or_path);
+  if (model.name == "custom" || model.name == "hugging-face")
+    model.name = std::filesystem::path(name_or_path).stem().string();
 }
 
 void Scenario::set_cluster(const std::string& name_or_path) {
@@ -66,7 +76,8 @@ void Scenario::set_router_dtype(const std::string& name) {
   router_dtype = dtype_named(name);
   if (router_dtype != DType::kBf16 && router_dtype != DType::kFp16 && router_dtype != DType::kFp32 &&
       router_dtype != DType::kFp64)
-    throw InputError(fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
+    throw InputError(
+        fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
 }
 
 void Scenario::set_recompute(const std::string& name) {
@@ -121,8 +132,10 @@ Scenario Scenario::parse(const JsonNode& node) {
   s.train = o.boolean("train", true);
   s.topk = o.integer("topk", 0, 1, kMaxSize);
   s.seed = static_cast<std::uint64_t>(o.integer("seed", 1, 0));
-  if (const auto dtype = o.find("router_dtype")) at_place(*dtype, [&] { s.set_router_dtype(dtype->string()); });
-  if (const auto recompute = o.find("recompute")) at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
+  if (const auto dtype = o.find("router_dtype"))
+    at_place(*dtype, [&] { s.set_router_dtype(dtype->string()); });
+  if (const auto recompute = o.find("recompute"))
+    at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
   o.finish();
   return s;
 }
@@ -133,7 +146,8 @@ void Scenario::resolve() {
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
   if (topk == 0) topk = model.topk;
   if (topk > model.experts)
-    throw InputError(fmt::format("topk: found {}, expected at most the model's {} experts", topk, model.experts));
+    throw InputError(
+        fmt::format("topk: found {}, expected at most the model's {} experts", topk, model.experts));
   Parallel p = parallel;
   if (!dp_given) {
     p.dp = 1;
@@ -150,13 +164,15 @@ void Scenario::resolve() {
   }
   p.validate(model.experts);
   if (cluster && p.world() > cluster->ranks())
-    throw InputError(fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",
-                                 cluster->name, cluster->ranks(), p.world()));
-  if (!cluster) cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
+    throw InputError(
+        fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",
+                    cluster->name, cluster->ranks(), p.world()));
+  if (!cluster)
+    cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
   parallel = p;
   if (model.expert_ffn % p.etp != 0)
-    throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}", p.etp,
-                                 model.expert_ffn));
+    throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
+                                 p.etp, model.expert_ffn));
 }
 
 }  // namespace moesim::models

@@ -1,4 +1,5 @@
-// A scenario: the model, the parallel plan, the dispatchers to compare, the routing, the cluster, the question.
+// A scenario: the model, the parallel plan, the dispatchers to compare, the routing, the cluster, the
+// question.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +38,12 @@ struct Scenario {
   DType router_dtype = DType::kFp32;
   Recompute recompute = Recompute::kNone;
   std::uint64_t seed = 1;
-  std::int64_t topk = 0;  // 0: the model's, or the routing file's
+  std::int64_t topk = 0;                     // 0: the model's, or the routing file's
   std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
 
-  // Reads the object of a scenario file (docs/interface: "Files"). Relative paths inside are taken from the folder
-  // of the file, or from the current one where nothing stands there. Throws InputError for unknown keys, wrong
-  // types and impossible sizes, with file:line. Checks between values are resolve()'s.
+  // Reads the object of a scenario file (docs/interface: "Files"). Relative paths inside are taken from the
+  // folder of the file, or from the current one where nothing stands there. Throws InputError for unknown
+  // keys, wrong types and impossible sizes, with file:line. Checks between values are resolve()'s.
   static Scenario parse(const JsonNode& node);
 
   void set_model(const std::string& name_or_path);
@@ -51,8 +52,8 @@ struct Scenario {
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
   void set_recompute(const std::string& name);     // none, activation, full
 
-  // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster. Throws
-  // InputError naming the rule.
+  // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster.
+  // Throws InputError naming the rule.
   void resolve();
 };
 

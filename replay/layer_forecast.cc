@@ -13,8 +13,8 @@ using models::Program;
 using sim::Category;
 
 bool on_device(OpKind kind) {
-  return kind == OpKind::kCollective || kind == OpKind::kKernel || kind == OpKind::kGemm || kind == OpKind::kAttention ||
-         kind == OpKind::kCopyToHost;
+  return kind == OpKind::kCollective || kind == OpKind::kKernel || kind == OpKind::kGemm ||
+         kind == OpKind::kAttention || kind == OpKind::kCopyToHost;
 }
 
 int launches_of(const Op& op) {
@@ -30,8 +30,8 @@ struct Interval {
 
 constexpr int kComputing = 3, kTransferring = 2, kWaiting = 1;
 
-// Books every instant of [0, total) once: computing, else transferring, else waiting in a rendezvous; what is left
-// is the device waiting for the host.
+// Books every instant of [0, total) once: computing, else transferring, else waiting in a rendezvous; what is
+// left is the device waiting for the host.
 void book(std::vector<Interval>& intervals, std::int64_t total, LayerTiming& timing) {
   std::vector<std::int64_t> cuts;
   cuts.reserve(2 * intervals.size() + 2);
@@ -40,7 +40,8 @@ void book(std::vector<Interval>& intervals, std::int64_t total, LayerTiming& tim
   for (const Interval& i : intervals) cuts.push_back(i.from), cuts.push_back(i.to);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.from < b.from; });
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.from < b.from; });
   std::vector<const Interval*> open;
   std::size_t next = 0;
   for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
@@ -58,7 +59,8 @@ void book(std::vector<Interval>& intervals, std::int64_t total, LayerTiming& tim
 // The clocks of all ranks, and one pass over a segment's operations.
 class Clocks {
  public:
-  Clocks(int ranks, std::int64_t launch_ps) : R_(ranks), launch_ps_(launch_ps), host_(R_), stream_(R_ * models::kStreams) {}
+  Clocks(int ranks, std::int64_t launch_ps)
+      : R_(ranks), launch_ps_(launch_ps), host_(R_), stream_(R_ * models::kStreams) {}
 
   // Follows one segment. `watched` >= 0: notes what that rank does.
   void run(const LayerSegment& segment, int watched, std::vector<Interval>* notes) {
@@ -88,7 +90,8 @@ class Clocks {
           const std::int64_t from = end[r];
           end[r] += segment.prices->at(i, static_cast<int>(r));
           if (static_cast<int>(r) == watched)
-            notes->push_back({from, end[r], op.kind == OpKind::kCopyToHost ? kTransferring : kComputing, op.category});
+            notes->push_back(
+                {from, end[r], op.kind == OpKind::kCopyToHost ? kTransferring : kComputing, op.category});
         }
       }
       std::copy(end, end + R_, free);
@@ -111,8 +114,8 @@ class Clocks {
     return latest;
   }
 
-  void meet(const Program& program, const Op& op, const models::PricedPass* prices, std::size_t i, std::int64_t* time,
-            int watched, std::vector<Interval>* notes) {
+  void meet(const Program& program, const Op& op, const models::PricedPass* prices, std::size_t i,
+            std::int64_t* time, int watched, std::vector<Interval>* notes) {
     const int g = program.group_size(op.group);
     for (int group = 0; group < program.group_count(op.group); ++group) {
       std::int64_t begin = 0;

@@ -58,9 +58,7 @@ std::vector<std::int64_t> round_up_each(std::vector<std::int64_t> rows, std::int
   return rows;
 }
 
-int bits_for(std::int64_t n) {
-  return n <= 2 ? 1 : std::bit_width(static_cast<std::uint64_t>(n - 1));
-}
+int bits_for(std::int64_t n) { return n <= 2 ? 1 : std::bit_width(static_cast<std::uint64_t>(n - 1)); }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
@@ -95,8 +93,8 @@ PerRank activation_bytes(ProgramBuilder& builder, const ExpertBlock& block, std:
 
 void up_gemms(ProgramBuilder& b, const ExpertBlock& block, std::string_view name, GemmPass pass) {
   const bool two = block.gated && block.split_gate;
-  b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, two ? block.F : block.F_up(), block.H,
-         two ? 2 : 1, (two ? 2 : 1) * block.launches());
+  b.gemm(name, block.category, pass, block.backend, block.dtype, block.table, two ? block.F : block.F_up(),
+         block.H, two ? 2 : 1, (two ? 2 : 1) * block.launches());
 }
 
 }  // namespace
@@ -110,10 +108,11 @@ void experts_forward(ProgramBuilder& b, const ExpertBlock& block) {
   } else {
     b.save("fc2 input", hidden);
   }
-  b.kernel("activation", block.category, KernelClass::kElementwise, activation_bytes(b, block, block.F_up()), hidden);
+  b.kernel("activation", block.category, KernelClass::kElementwise, activation_bytes(b, block, block.F_up()),
+           hidden);
   b.allocate("expert output", b.scaled(block.rows, block.H * block.b));
-  b.gemm("fc2", block.category, GemmPass::kForward, block.backend, block.dtype, block.table, block.H, block.F, 1,
-         block.launches());
+  b.gemm("fc2", block.category, GemmPass::kForward, block.backend, block.dtype, block.table, block.H, block.F,
+         1, block.launches());
   if (block.recompute_activation) b.free("fc2 input", hidden);
 }
 
@@ -127,14 +126,14 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
   const PerRank rows = b.scaled(block.rows, block.H * block.b);
   if (block.recompute_activation) {
     b.allocate("fc2 input again", hidden);
-    b.kernel("activation again", block.category, KernelClass::kElementwise, activation_bytes(b, block, block.F_up()),
-             hidden);
+    b.kernel("activation again", block.category, KernelClass::kElementwise,
+             activation_bytes(b, block, block.F_up()), hidden);
   }
   b.allocate("gradient of fc2 input", hidden);
-  b.gemm("fc2 dgrad", block.category, GemmPass::kDgrad, block.backend, block.dtype, block.table, block.H, block.F, 1,
-         block.launches());
-  b.gemm("fc2 wgrad", block.category, GemmPass::kWgrad, block.backend, block.dtype, block.table, block.H, block.F, 1,
-         block.launches());
+  b.gemm("fc2 dgrad", block.category, GemmPass::kDgrad, block.backend, block.dtype, block.table, block.H,
+         block.F, 1, block.launches());
+  b.gemm("fc2 wgrad", block.category, GemmPass::kWgrad, block.backend, block.dtype, block.table, block.H,
+         block.F, 1, block.launches());
   b.allocate("gradient of fc1 output", up);
   b.kernel("activation backward", block.category, KernelClass::kElementwise,
            activation_bytes(b, block, block.F_up() + block.F), activation_bytes(b, block, block.F_up()));
@@ -147,19 +146,21 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
   b.free("outgoing gradient", rows);
 }
 
-void gather_rows(ProgramBuilder& b, std::string_view name, Category category, const std::vector<std::int64_t>& rows,
-                 std::int64_t row) {
+void gather_rows(ProgramBuilder& b, std::string_view name, Category category,
+                 const std::vector<std::int64_t>& rows, std::int64_t row) {
   b.kernel(name, category, KernelClass::kGatherRows, b.scaled(rows, row + 8), b.scaled(rows, row));
 }
 
-void scatter_add(ProgramBuilder& b, std::string_view name, Category category, const std::vector<std::int64_t>& rows,
-                 const std::vector<std::int64_t>& targets, std::int64_t row) {
-  b.kernel(name, category, KernelClass::kScatterAdd, b.scaled(rows, 2 * row + 8), combined(b, rows, row, targets, row),
-           2);
+void scatter_add(ProgramBuilder& b, std::string_view name, Category category,
+                 const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& targets,
+                 std::int64_t row) {
+  b.kernel(name, category, KernelClass::kScatterAdd, b.scaled(rows, 2 * row + 8),
+           combined(b, rows, row, targets, row), 2);
 }
 
-void sort_keys(ProgramBuilder& b, std::string_view name, Category category, const std::vector<std::int64_t>& keys,
-               std::int64_t key_bytes, std::int64_t value_bytes, int bits) {
+void sort_keys(ProgramBuilder& b, std::string_view name, Category category,
+               const std::vector<std::int64_t>& keys, std::int64_t key_bytes, std::int64_t value_bytes,
+               int bits) {
   const int passes = (bits + 7) / 8;
   const PerRank bytes = b.scaled(keys, passes * (key_bytes + value_bytes));
   b.kernel(name, category, KernelClass::kSort, bytes, bytes, passes);

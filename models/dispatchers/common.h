@@ -38,14 +38,14 @@ std::vector<std::int64_t> round_up_each(std::vector<std::int64_t> rows, std::int
 
 // The experts' part of a program: grouped GEMMs and the activation between them (dispatchers.md 1.6).
 struct ExpertBlock {
-  int table = -1;                 // rows per expert
+  int table = -1;                  // rows per expert
   std::vector<std::int64_t> rows;  // their sum per rank
   std::int64_t H = 0, F = 0;       // F' of this rank
   std::int64_t b = 2, b_p = 4;
-  int experts = 1;                // local experts
+  int experts = 1;  // local experts
   bool gated = true;
-  bool split_gate = false;        // gate and up are two weights, two GEMMs of N = F'
-  bool probability = false;       // the activation multiplies the routing probability
+  bool split_gate = false;   // gate and up are two weights, two GEMMs of N = F'
+  bool probability = false;  // the activation multiplies the routing probability
   bool recompute_activation = false;
   DType dtype = DType::kBf16;
   GemmBackend backend = GemmBackend::kGrouped;
@@ -57,12 +57,12 @@ struct ExpertBlock {
 
 ExpertBlock expert_block(const MoeLayer& layer, const Figures& figures, ProgramBuilder& builder);
 
-// fc1, activation (x probability), fc2. Saves the activations of the experts; the input rows are the caller's.
-// The output (rows x H) is allocated and stays for the caller to free with free_expert_output().
+// fc1, activation (x probability), fc2. Saves the activations of the experts; the input rows are the
+// caller's. The output (rows x H) is allocated and stays for the caller to free with free_expert_output().
 void experts_forward(ProgramBuilder& builder, const ExpertBlock& block);
 void free_expert_output(ProgramBuilder& builder, const ExpertBlock& block);
-// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of dispatchers.md 1.7. The incoming
-// gradient rows are allocated by the caller.
+// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of dispatchers.md 1.7. The
+// incoming gradient rows are allocated by the caller.
 void experts_backward(ProgramBuilder& builder, const ExpertBlock& block);
 
 // Row kernels of dispatchers.md 1.5: n rows of `row` bytes per rank.
@@ -70,10 +70,12 @@ void gather_rows(ProgramBuilder& builder, std::string_view name, Category catego
                  const std::vector<std::int64_t>& rows, std::int64_t row);
 // Zeros for `targets` rows, then an atomic add of `rows` rows.
 void scatter_add(ProgramBuilder& builder, std::string_view name, Category category,
-                 const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& targets, std::int64_t row);
+                 const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& targets,
+                 std::int64_t row);
 // Radix sort of n keys with values: ceil(bits / 8) passes over keys and values.
 void sort_keys(ProgramBuilder& builder, std::string_view name, Category category,
-               const std::vector<std::int64_t>& keys, std::int64_t key_bytes, std::int64_t value_bytes, int bits);
+               const std::vector<std::int64_t>& keys, std::int64_t key_bytes, std::int64_t value_bytes,
+               int bits);
 // a * x + b * y per rank, as a PerRank.
 PerRank combined(ProgramBuilder& builder, const std::vector<std::int64_t>& x, std::int64_t a,
                  const std::vector<std::int64_t>& y, std::int64_t b, std::int64_t offset = 0);
@@ -83,7 +85,8 @@ int bits_for(std::int64_t n);
 std::int64_t ceil_div(std::int64_t a, std::int64_t b);
 std::int64_t round_up(std::int64_t a, std::int64_t multiple);
 
-// The reporting figures that every program fills the same way, the full recompute where asked for, and finish().
+// The reporting figures that every program fills the same way, the full recompute where asked for, and
+// finish().
 Program finish(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
                const std::vector<std::int64_t>& computed_rows);
 

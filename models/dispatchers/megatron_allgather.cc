@@ -1,5 +1,6 @@
-// Megatron AllGather dispatcher, current version (dispatchers.md 2.1.1): every rank gets every token of the group,
-// computes its local experts, and a reduce-scatter sums the partial outputs. The volume does not depend on routing.
+// Megatron AllGather dispatcher, current version (dispatchers.md 2.1.1): every rank gets every token of the
+// group, computes its local experts, and a reduce-scatter sums the partial outputs. The volume does not
+// depend on routing.
 #include "models/dispatchers/common.h"
 
 namespace moesim::models {
@@ -41,12 +42,14 @@ class AllGather final : public Dispatcher {
     b.save("permuted rows", b.scaled(f.computed, f.w));
     b.save("row ids and probabilities", b.scaled(f.computed, 8 + f.b_p));
     if (permute_fusion_) {
-      b.kernel("row id map", Category::permute, KernelClass::kCopy, b.uniform(RT * f.E_l), b.uniform(RT * f.E_l * 4));
+      b.kernel("row id map", Category::permute, KernelClass::kCopy, b.uniform(RT * f.E_l),
+               b.uniform(RT * f.E_l * 4));
     } else {
       sort_keys(b, "sort map", Category::permute, mask, 1, 8, 8);
     }
     gather_rows(b, "permute", Category::permute, f.computed, f.w);
-    b.kernel("select probabilities", Category::permute, KernelClass::kSelect, local_map, b.scaled(f.computed, f.b_p));
+    b.kernel("select probabilities", Category::permute, KernelClass::kSelect, local_map,
+             b.scaled(f.computed, f.b_p));
     b.host_sync("size of the selection", Category::host_sync, b.uniform(8));
     experts_forward(b, block);
     b.allocate("unpermuted output", all_rows);
@@ -72,8 +75,8 @@ class AllGather final : public Dispatcher {
   void unpermute(ProgramBuilder& b, const Figures& f, const std::vector<std::int64_t>& gathered,
                  const std::vector<std::int64_t>& mask) const {
     if (permute_fusion_) {
-      b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows, combined(b, f.computed, f.w, mask, 4),
-               b.scaled(gathered, f.w));
+      b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows,
+               combined(b, f.computed, f.w, mask, 4), b.scaled(gathered, f.w));
     } else {
       scatter_add(b, "unpermute", Category::unpermute, f.computed, gathered, f.w);
     }
@@ -101,7 +104,8 @@ class AllGather final : public Dispatcher {
     b.free("incoming gradient", rows);
     b.reduce_scatter(GroupKind::kTpEp, "hidden gradient", Category::dispatch, layer.activation, T * f.w);
     b.free("gradient of all rows", all_rows);
-    b.reduce_scatter(GroupKind::kTpEp, "probability gradient", Category::dispatch, layer.router, T * f.E * f.b_p);
+    b.reduce_scatter(GroupKind::kTpEp, "probability gradient", Category::dispatch, layer.router,
+                     T * f.E * f.b_p);
     b.free("gradient of all probabilities", dense);
   }
 

@@ -1,7 +1,8 @@
-// Megatron AlltoAll dispatcher (dispatchers.md 2.2): rows travel to their experts over the EP group, and over the
-// ETP group where experts are split; dropless, capacity with and without padding, shared expert overlapped.
-#include "models/dispatchers/common.h"
+// Megatron AlltoAll dispatcher (dispatchers.md 2.2): rows travel to their experts over the EP group, and over
+// the ETP group where experts are split; dropless, capacity with and without padding, shared expert
+// overlapped.
 #include "models/dispatchers/capacity.h"
+#include "models/dispatchers/common.h"
 #include "models/dispatchers/shared_expert.h"
 
 namespace moesim::models {
@@ -20,15 +21,18 @@ class AllToAll final : public Dispatcher {
     if (pad_ && capacity_factor_ == 0)
       options.fail("found pad without capacity_factor, expected a capacity: padding goes up to it");
     if (pad_map_ > 1 && capacity_factor_ > 0)
-      options.fail("found pad_map with capacity_factor, expected one of them: both fix the rows of an expert");
+      options.fail(
+          "found pad_map with capacity_factor, expected one of them: both fix the rows of an expert");
     if (pad_map_ > 1 && pad_rows_ > 1)
-      options.fail("found pad_map and pad_rows, expected one of them: rows are padded before or after the exchange");
+      options.fail(
+          "found pad_map and pad_rows, expected one of them: rows are padded before or after the exchange");
   }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (pad_ && !layer.routing->equal_tokens())
       return "drop-and-pad needs the same number of tokens on every rank: all must agree on the capacity";
-    if (shared_overlap_ && layer.shared_ffn == 0) return "shared_overlap needs a shared expert, this model has none";
+    if (shared_overlap_ && layer.shared_ffn == 0)
+      return "shared_overlap needs a shared expert, this model has none";
     return std::nullopt;
   }
 
@@ -77,8 +81,9 @@ class AllToAll final : public Dispatcher {
     f.experts.assign(std::size_t(f.R) * f.E_l, f.R * C);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const ExpertBlock block = expert_block(layer, f, b);
-    return build_program(b, layer, f, Exchange{true, -1, f.E * C}, block, false,
-                         total_dropped(*layer.routing, layer.routing->limited_to(std::vector<std::int64_t>(f.R, C))));
+    return build_program(
+        b, layer, f, Exchange{true, -1, f.E * C}, block, false,
+        total_dropped(*layer.routing, layer.routing->limited_to(std::vector<std::int64_t>(f.R, C))));
   }
 
   Program build_program(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const Exchange& exchange,
@@ -178,7 +183,8 @@ class AllToAll final : public Dispatcher {
     b.allocate("incoming gradient", computed);
     exchange.run(b, "output gradient", Category::combine, layer.activation, false, f.w);
     shared.backward_down();
-    if (gathers) gather_over_tp(b, "output gradient", Category::combine, layer.router, f, exchange, f.H * f.b_p);
+    if (gathers)
+      gather_over_tp(b, "output gradient", Category::combine, layer.router, f, exchange, f.H * f.b_p);
     if (sorts) chunk_sort(b, "unsort chunks backward", Category::unpermute, f, block.rows);
     experts_backward(b, block);
     if (sorts) chunk_sort(b, "sort chunks backward", Category::permute, f, block.rows);
@@ -243,11 +249,12 @@ class AllToAll final : public Dispatcher {
   }
 
   // Sums the partial products of the ETP group, in the router's dtype.
-  static void reduce_over_tp(ProgramBuilder& b, std::string_view name, Category category, const MoeLayer& layer,
-                             const Figures& f, const Exchange& exchange) {
+  static void reduce_over_tp(ProgramBuilder& b, std::string_view name, Category category,
+                             const MoeLayer& layer, const Figures& f, const Exchange& exchange) {
     const PerRank wide = b.scaled(f.computed, f.H * f.b_p);
     const bool cast = f.b_p != f.b;
-    if (cast) b.kernel("cast to router dtype", category, KernelClass::kElementwise, b.scaled(f.computed, f.w), wide);
+    if (cast)
+      b.kernel("cast to router dtype", category, KernelClass::kElementwise, b.scaled(f.computed, f.w), wide);
     if (exchange.equal) {
       b.reduce_scatter(GroupKind::kTp, name, category, layer.router, exchange.rows * f.H * f.b_p);
     } else {
@@ -268,7 +275,8 @@ class AllToAll final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry megatron_alltoall() {
-  return {"alltoall", "Megatron AlltoAll: rows travel to their experts; capacity, padding, shared-expert overlap",
+  return {"alltoall",
+          "Megatron AlltoAll: rows travel to their experts; capacity, padding, shared-expert overlap",
           make_dispatcher_of<AllToAll>};
 }
 

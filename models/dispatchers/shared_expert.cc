@@ -4,7 +4,8 @@
 
 namespace moesim::models {
 
-SharedExpert::SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures, bool overlapped)
+SharedExpert::SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+                           bool overlapped)
     : b_(builder), f_(figures), active_(overlapped && layer.shared_ffn > 0), dtype_(layer.activation) {
   if (!active_) return;
   builder.program().runs_shared_expert = true;
@@ -22,7 +23,8 @@ void SharedExpert::gemm(std::string_view name, GemmPass pass, bool up_weight) {
                   up_weight ? f_.H : F_, 1, 1);
 }
 
-void SharedExpert::activation(std::string_view name, std::int64_t read_columns, std::int64_t written_columns) {
+void SharedExpert::activation(std::string_view name, std::int64_t read_columns,
+                              std::int64_t written_columns) {
   b_.beside(Stream::kShared);
   last_ = b_.kernel(name, Category::expert, KernelClass::kElementwise, b_.scaled(rows_, read_columns * f_.b),
                     b_.scaled(rows_, written_columns * f_.b));
@@ -45,20 +47,22 @@ void SharedExpert::down() {
   gemm("shared fc2", GemmPass::kForward, false);
   if (tp_ == 1) return;
   b_.beside(Stream::kShared);
-  last_ = b_.reduce_scatter(GroupKind::kDense, "shared expert output", Category::expert, dtype_, f_.T() * f_.w);
+  last_ =
+      b_.reduce_scatter(GroupKind::kDense, "shared expert output", Category::expert, dtype_, f_.T() * f_.w);
 }
 
 void SharedExpert::add() {
   if (!active_) return;
   b_.join(last_);
-  b_.kernel("add shared expert", Category::unpermute, KernelClass::kElementwise, b_.scaled(f_.tokens, 2 * f_.w),
-            b_.scaled(f_.tokens, f_.w));
+  b_.kernel("add shared expert", Category::unpermute, KernelClass::kElementwise,
+            b_.scaled(f_.tokens, 2 * f_.w), b_.scaled(f_.tokens, f_.w));
 }
 
 void SharedExpert::backward_gather() {
   if (!active_) return;
   b_.beside(Stream::kShared);
-  last_ = b_.all_gather(GroupKind::kDense, "shared expert output gradient", Category::expert, dtype_, f_.T() * f_.w);
+  last_ = b_.all_gather(GroupKind::kDense, "shared expert output gradient", Category::expert, dtype_,
+                        f_.T() * f_.w);
 }
 
 void SharedExpert::backward_down() {

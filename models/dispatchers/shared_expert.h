@@ -6,7 +6,8 @@
 
 namespace moesim::models {
 
-// Every step does nothing when the shared expert does not overlap (it then runs in the dense part of the layer).
+// Every step does nothing when the shared expert does not overlap (it then runs in the dense part of the
+// layer).
 class SharedExpert {
  public:
   SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures, bool overlapped);

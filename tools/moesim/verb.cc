@@ -4,6 +4,7 @@ namespace moesim::tools {
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs{
+      compare_verb(),
       list_verb(),
       trace_verb(),
   };

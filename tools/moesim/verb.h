@@ -37,6 +37,7 @@ struct Verb {
 
 const std::vector<Verb>& all_verbs();
 
+Verb compare_verb();
 Verb list_verb();
 Verb trace_verb();
 

@@ -1,0 +1,197 @@
+#include "models/layer_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moesim::models {
+
+namespace {
+
+std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
+
+// Share of the dense peak that causal flash attention reaches, forward and backward, where the profile has no
+// constant of its own: FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6: head size 128, causal,
+// 4k-16k tokens) 550-640 forward and 450-550 backward of 989 TFLOP/s.
+constexpr double kAttentionForward = 0.58, kAttentionBackward = 0.48;
+
+double constant_or(const Profile& profile, const char* name, double fallback) {
+  const Constant* constant = profile.find_constant(name);
+  return constant ? constant->value : fallback;
+}
+
+sim::CollectiveOp simulated(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllGather:
+    case CommKind::kAllGatherV:
+      return sim::CollectiveOp::all_gather;
+    case CommKind::kReduceScatter:
+    case CommKind::kReduceScatterV:
+      return sim::CollectiveOp::reduce_scatter;
+    case CommKind::kAllReduce:
+      return sim::CollectiveOp::all_reduce;
+    case CommKind::kAllToAll:
+    case CommKind::kAllToAllV:
+      return sim::CollectiveOp::all_to_all;
+  }
+  return sim::CollectiveOp::barrier;
+}
+
+// The size that the collective model asks for (docs/dispatchers.md 1.3).
+double asked_bytes(const Program& program, const Op& op, int rank) {
+  const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
+  return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
+}
+
+}  // namespace
+
+GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank,
+                         std::int64_t stride) {
+  std::vector<std::int32_t> members;
+  for (const GroupKind kind : {GroupKind::kTpEp, GroupKind::kEp, GroupKind::kTp, GroupKind::kDense}) {
+    auto& shapes = shapes_[static_cast<int>(kind)];
+    const int size = program.group_size(kind);
+    for (int group = 0; group < program.group_count(kind); ++group) {
+      members.clear();
+      for (int m = 0; m < size; ++m)
+        members.push_back(static_cast<std::int32_t>(first_rank + stride * program.rank_of(kind, group, m)));
+      shapes.push_back(GroupShape::of(cluster, members));
+    }
+  }
+}
+
+LayerCosts::LayerCosts(const Cluster& cluster)
+    : collectives_(cluster), gemms_(cluster.profile), kernels_(cluster.profile) {
+  const Profile& profile = cluster.profile;
+  launch_ps_ = to_ps(profile.launch().kernel);
+  copy_ps_ = to_ps(profile.launch().d2h_copy);
+  host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
+  const double peak = profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  attention_forward_ = peak * constant_or(profile, "attention_forward_efficiency", kAttentionForward);
+  attention_backward_ = peak * constant_or(profile, "attention_backward_efficiency", kAttentionBackward);
+}
+
+void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                                  const GroupShapes& shapes, std::int64_t* out) const {
+  const Op& op = pass[index];
+  const int g = program.group_size(op.group);
+  std::array<double, 512> few;
+  std::vector<double> many;
+  double* seconds = few.data();
+  if (g > static_cast<int>(few.size())) {
+    many.resize(g);
+    seconds = many.data();
+  }
+  // Bytes that travel inside this collective without a launch of their own.
+  std::int64_t row_bytes = op.row_bytes;
+  std::size_t next = index + 1;
+  for (; next < pass.size() && pass[next].fused && pass[next].matrix == op.matrix; ++next)
+    row_bytes += pass[next].row_bytes;
+  for (int group = 0; group < program.group_count(op.group); ++group) {
+    const GroupShape& shape = shapes.of(op.group, group);
+    if (op.comm == CommKind::kAllToAllV) {
+      collectives_.all_to_all_v(shape, program.matrix(op.matrix, group), static_cast<double>(row_bytes),
+                                op.transposed, {seconds, static_cast<std::size_t>(g)});
+    } else {
+      double time = 0;
+      if (op.comm == CommKind::kAllGatherV || op.comm == CommKind::kReduceScatterV) {
+        const bool gather = op.comm == CommKind::kAllGatherV;
+        for (int m = 0; m < g; ++m)
+          seconds[m] = static_cast<double>(
+              program.value(gather ? op.in : op.out, program.rank_of(op.group, group, m)));
+        const std::span<const double> pieces(seconds, static_cast<std::size_t>(g));
+        time =
+            gather ? collectives_.all_gather_v(shape, pieces) : collectives_.reduce_scatter_v(shape, pieces);
+      } else {
+        time = collectives_.seconds(simulated(op.comm), shape,
+                                    asked_bytes(program, op, program.rank_of(op.group, group, 0)));
+      }
+      std::fill(seconds, seconds + g, time);
+    }
+    for (int m = 0; m < g; ++m) out[program.rank_of(op.group, group, m)] = to_ps(seconds[m]);
+  }
+  // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
+  if (next < pass.size() && pass[next].fused) {
+    std::vector<std::int64_t> stage(static_cast<std::size_t>(program.ranks()));
+    price_collective(program, pass, next, shapes, stage.data());
+    for (int r = 0; r < program.ranks(); ++r) out[r] = std::max(out[r], stage[r]);
+  }
+}
+
+PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass,
+                             const GroupShapes& shapes) const {
+  PricedPass priced;
+  priced.ranks = program.ranks();
+  const auto R = static_cast<std::size_t>(priced.ranks);
+  priced.ps.assign(pass.size() * R, 0);
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    const Op& op = pass[i];
+    std::int64_t* out = priced.ps.data() + i * R;
+    switch (op.kind) {
+      case OpKind::kCollective:
+        if (!op.fused) price_collective(program, pass, i, shapes, out);
+        break;
+      case OpKind::kKernel: {
+        const bool same = program.uniform(op.read) && program.uniform(op.written);
+        for (std::size_t r = 0; r < R; ++r) {
+          const int rank = static_cast<int>(r);
+          out[r] = same && r > 0 ? out[0]
+                                 : to_ps(kernels_.seconds(
+                                       op.kernel, static_cast<double>(program.value(op.read, rank)),
+                                       static_cast<double>(program.value(op.written, rank)), op.launches));
+        }
+        break;
+      }
+      case OpKind::kGemm:
+        for (std::size_t r = 0; r < R; ++r) {
+          const auto rows = program.expert_rows(op.table, static_cast<int>(r));
+          // Ranks with the same row counts (all of a dense product) cost the same.
+          if (r > 0 && std::ranges::equal(rows, program.expert_rows(op.table, static_cast<int>(r) - 1))) {
+            out[r] = out[r - 1];
+          } else {
+            out[r] =
+                to_ps(op.repeat * gemms_.grouped_seconds(rows, op.n, op.k, op.dtype, op.pass, op.backend));
+          }
+        }
+        break;
+      case OpKind::kAttention:
+        for (std::size_t r = 0; r < R; ++r) {
+          const auto queries = static_cast<double>(program.expert_rows(op.table, static_cast<int>(r))[0]);
+          const double flops = 2 * queries * static_cast<double>(op.keys) * static_cast<double>(op.n + op.k);
+          // Five products backward for two forward.
+          out[r] = to_ps(op.pass == GemmPass::kForward ? flops / attention_forward_
+                                                       : 2.5 * flops / attention_backward_);
+        }
+        break;
+      case OpKind::kCopyToHost:
+        std::fill(out, out + R, copy_ps_);
+        break;
+      case OpKind::kHostWait:
+        std::fill(out, out + R, host_sync_ps_);
+        break;
+      case OpKind::kHost:
+        std::fill(out, out + R, launch_ps_ * op.launches);
+        break;
+      case OpKind::kAllocate:
+      case OpKind::kFree:
+        break;
+    }
+  }
+  return priced;
+}
+
+std::vector<std::string> LayerCosts::warnings(const Program& program, const GroupShapes& shapes) const {
+  std::vector<std::string> all;
+  const auto add = [&](std::string text) {
+    if (!text.empty() && std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+  };
+  for (const auto* pass : {&program.forward(), &program.backward()})
+    for (const Op& op : *pass) {
+      if (op.kind == OpKind::kCollective)
+        add(collectives_.warning(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, 0)));
+      if (op.kind == OpKind::kGemm && op.pass == GemmPass::kForward)
+        add(gemms_.warning({program.expert_rows(op.table, 0)[0], op.n, op.k}, op.dtype));
+    }
+  return all;
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,65 @@
+// Prices of a program's operations on a cluster: picoseconds per operation and rank.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/cluster.h"
+#include "models/collectives.h"
+#include "models/gemm.h"
+#include "models/kernels.h"
+#include "models/program.h"
+
+namespace moesim::models {
+
+// How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
+class GroupShapes {
+ public:
+  // Rank i of the dispatch group is GPU first_rank + i * stride of the cluster. `dense_tp`: tensor-parallel
+  // size.
+  GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
+              std::int64_t stride = 1);
+  const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
+
+ private:
+  std::array<std::vector<GroupShape>, 4> shapes_;
+};
+
+// Durations of one pass: [operation][rank]. Operations without a duration (ALLOC, FREE) hold zeros.
+struct PricedPass {
+  std::vector<std::int64_t> ps;
+  int ranks = 0;
+  std::int64_t at(std::size_t op, int rank) const { return ps[op * ranks + rank]; }
+};
+
+class LayerCosts {
+ public:
+  // Resolves the cluster's profile.
+  explicit LayerCosts(const Cluster& cluster);
+
+  // Times a pass. A collective's duration is from the arrival of its last member.
+  PricedPass price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes) const;
+
+  std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch
+  std::int64_t host_sync_ps() const {
+    return host_sync_ps_;
+  }  // from the end of the copy until the host goes on
+
+  // What of a program is priced outside the measured domain, one line each, no repetitions.
+  std::vector<std::string> warnings(const Program& program, const GroupShapes& shapes) const;
+
+ private:
+  void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                        const GroupShapes& shapes, std::int64_t* out) const;
+
+  CollectiveModel collectives_;
+  GemmModel gemms_;
+  KernelModel kernels_;
+  std::int64_t launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
+  double attention_forward_ = 0, attention_backward_ = 0;  // FLOP/s
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,50 @@
+// What a rank must hold for a training step: weights, gradients, optimizer, saved activations at their
+// imbalanced sizes, transients.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/architecture.h"
+#include "models/layout.h"
+#include "models/program.h"
+
+namespace moesim::models {
+
+// How weights and optimizer state are kept. Bytes per parameter.
+struct MemoryPlan {
+  double weight_bytes = 2;            // bf16
+  double gradient_bytes = 4;          // fp32 accumulation, as Megatron does
+  double optimizer_bytes = 12;        // fp32 master weights and two Adam moments
+  bool distributed_optimizer = true;  // optimizer state is sharded over DP (dense) and EDP (experts): ZeRO-1
+  bool train = true;
+};
+
+struct RankMemory {
+  double parameters = 0, gradients = 0, optimizer = 0, activations = 0, transient = 0, persistent = 0;
+  double total() const { return parameters + gradients + optimizer + activations + transient + persistent; }
+};
+
+struct MemoryForecast {
+  RankMemory worst;
+  int rank = 0;   // of the dispatch group
+  int stage = 0;  // of the pipeline
+  double max_bytes = 0;
+  double limit_bytes = 0;
+  bool fits = true;
+  double missing_bytes = 0;  // on the worst rank
+};
+
+// Parameters on one rank of pipeline stage `stage`: {dense part, experts}.
+struct StageParameters {
+  double dense = 0, experts = 0;
+};
+StageParameters stage_parameters(const Architecture& model, const Parallel& parallel, int stage);
+
+// The worst rank over pipeline stages and ranks of the dispatch group, when every MoE layer behaves like
+// `program`. 1F1B: stage s keeps min(pp - s, microbatches) microbatches of activations. `dense_saved` as
+// dense_saved_bytes().
+MemoryForecast forecast_memory(const Architecture& model, const Parallel& parallel, const Program& program,
+                               std::int64_t dense_saved, double limit_bytes, const MemoryPlan& plan = {});
+
+}  // namespace moesim::models

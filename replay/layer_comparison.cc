@@ -1,0 +1,272 @@
+#include "replay/layer_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/input_error.h"
+#include "base/random.h"
+#include "base/units.h"
+#include "models/dense_layer.h"
+#include "models/layer_costs.h"
+#include "replay/layer_forecast.h"
+#include "replay/routing_from_dispatching.h"
+
+namespace moesim::replay {
+
+namespace {
+
+using models::Program;
+using models::Scenario;
+using sim::Category;
+
+constexpr std::uint64_t kDrawStream = 0x6d6f6573696d;  // keeps draws of profiles apart from draws of routings
+
+// Everything about one dispatcher that no price changes.
+struct Candidate {
+  std::string name;
+  Program program;
+  Program dense;
+  models::GroupShapes shapes;
+};
+
+models::Routing routing_of(Scenario& scenario, std::vector<std::string>& warnings) {
+  const models::Parallel& p = scenario.parallel;
+  const int ranks = static_cast<int>(p.dispatch_ranks());
+  if (scenario.routing.kind != models::RoutingSpec::Kind::kFile)
+    return models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
+                                static_cast<int>(scenario.model.experts), static_cast<int>(scenario.topk),
+                                scenario.seed);
+  LoadedRouting loaded = load_routing(scenario.routing.path, ranks, static_cast<int>(p.etp),
+                                      scenario.model.experts, scenario.topk);
+  for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
+  const std::int64_t tokens = loaded.routing.max_tokens();
+  if (tokens != p.tokens_per_rank()) {
+    if (scenario.seq_given)
+      warnings.push_back(
+          fmt::format("{}: {} tokens per rank, where micro_batch x seq / (tp x cp) is {}: the file's are "
+                      "taken",
+                      scenario.routing.path, tokens, p.tokens_per_rank()));
+    // The attention of the layer sees the sequence that gives this many tokens.
+    scenario.parallel.seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
+  }
+  return std::move(loaded.routing);
+}
+
+models::MoeLayer moe_layer(const Scenario& s, const models::Routing& routing) {
+  models::MoeLayer layer;
+  layer.hidden = s.model.hidden;
+  layer.expert_ffn = s.model.expert_ffn;
+  layer.shared_ffn = s.model.shared_ffn;
+  layer.gated = s.model.gated;
+  layer.ep = static_cast<int>(s.parallel.ep);
+  layer.etp = static_cast<int>(s.parallel.etp);
+  layer.tp = static_cast<int>(s.parallel.tp);
+  layer.cp = static_cast<int>(s.parallel.cp);
+  layer.ranks_per_node = s.cluster->gpus_per_node;
+  layer.activation = s.activation;
+  layer.router = s.router_dtype;
+  layer.recompute = s.recompute;
+  layer.train = s.train;
+  layer.routing = &routing;
+  return layer;
+}
+
+models::DenseLayer dense_layer(const Scenario& s, const models::Routing& routing, bool shared_expert) {
+  models::DenseLayer dense;
+  dense.model = &s.model;
+  dense.parallel = s.parallel;
+  dense.tokens = routing.max_tokens();
+  dense.topk = s.topk;
+  dense.activation = s.activation;
+  dense.router = s.router_dtype;
+  dense.shared_expert = shared_expert;
+  dense.train = s.train;
+  return dense;
+}
+
+LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train, bool breakdown) {
+  const models::PricedPass dense_forward = costs.price(c.dense, c.dense.forward(), c.shapes);
+  const models::PricedPass forward = costs.price(c.program, c.program.forward(), c.shapes);
+  std::vector<LayerSegment> segments{{&c.dense, &c.dense.forward(), &dense_forward},
+                                     {&c.program, &c.program.forward(), &forward}};
+  models::PricedPass backward, dense_backward;
+  if (train) {
+    backward = costs.price(c.program, c.program.backward(), c.shapes);
+    dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes);
+    segments.push_back({&c.program, &c.program.backward(), &backward});
+    segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
+  }
+  return time_layer(segments, costs.launch_ps(), breakdown);
+}
+
+std::vector<std::int64_t> sent_bytes(const Program& program) {
+  std::vector<std::int64_t> tx(program.ranks());
+  for (const auto* pass : {&program.forward(), &program.backward()})
+    for (const models::Op& op : *pass)
+      if (op.kind == models::OpKind::kCollective)
+        for (int r = 0; r < program.ranks(); ++r) tx[r] += program.value(op.tx, r);
+  return tx;
+}
+
+// Parts of the breakdown that a reader thinks of as one thing.
+struct Portion {
+  const char* name;
+  std::vector<Category> categories;
+};
+
+double portion_us(const DispatcherForecast& f, const Portion& portion) {
+  double us = 0;
+  for (const Category c : portion.categories) us += f.breakdown_us[static_cast<std::size_t>(c)];
+  return us;
+}
+
+std::string explain(const LayerComparison& c) {
+  const DispatcherForecast& winner = c.forecasts[c.winner];
+  if (c.runner_up < 0) return fmt::format("{} is the only dispatcher that was compared.", winner.dispatcher);
+  const DispatcherForecast& other = c.forecasts[c.runner_up];
+  static const std::vector<Portion> kPortions{
+      {"dispatch and combine", {Category::dispatch, Category::combine}},
+      {"permutation", {Category::permute, Category::unpermute}},
+      {"the experts", {Category::expert}},
+      {"waiting for slower ranks", {Category::straggler_wait}},
+      {"host synchronisation and launches", {Category::host_sync}}};
+  const Portion* most_saved = nullptr;
+  const Portion* most_lost = nullptr;
+  double saved = 0, lost = 0;
+  for (const Portion& portion : kPortions) {
+    const double difference = portion_us(other, portion) - portion_us(winner, portion);
+    if (difference > saved) saved = difference, most_saved = &portion;
+    if (-difference > lost) lost = -difference, most_lost = &portion;
+  }
+  const auto busiest = [](const std::vector<std::int64_t>& tx) {
+    return format_bytes(static_cast<double>(*std::max_element(tx.begin(), tx.end())));
+  };
+  const double total = other.time_us.value - winner.time_us.value;
+  if (!most_saved || total <= 0)
+    return fmt::format("{} and {} take the same time: neither part of the layer differs.", winner.dispatcher,
+                       other.dispatcher);
+  std::string text =
+      fmt::format("{} wins over {} by {}, most of it in {} ({} against {})", winner.dispatcher,
+                  other.dispatcher, format_us(total), most_saved->name,
+                  format_us(portion_us(winner, *most_saved)), format_us(portion_us(other, *most_saved)));
+  if (most_saved == &kPortions[0])
+    text += fmt::format(": its busiest rank sends {} where {}'s sends {}", busiest(winner.tx_bytes),
+                        other.dispatcher, busiest(other.tx_bytes));
+  if (most_saved->categories.front() == Category::straggler_wait || winner.overload.max > 1.05)
+    text += fmt::format("; the busiest rank computes {:.2f} times its balanced share", winner.overload.max);
+  if (most_lost && lost > 0.1 * saved)
+    text += fmt::format("; it loses {} in {}", format_us(lost), most_lost->name);
+  return text + ".";
+}
+
+void decide(LayerComparison& c) {
+  std::vector<int> order(c.forecasts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return c.forecasts[a].time_us.value < c.forecasts[b].time_us.value; });
+  c.winner = order.front();
+  if (order.size() > 1) {
+    c.runner_up = order[1];
+    const DispatcherForecast &w = c.forecasts[c.winner], &o = c.forecasts[c.runner_up];
+    const double ratio = o.time_us.value / w.time_us.value;
+    c.speedup = models::Estimate::exact(ratio);
+    const std::size_t draws = w.draws_us.size();
+    if (draws > 0) {
+      std::vector<double> ratios(draws);
+      double wins = 0;
+      for (std::size_t d = 0; d < draws; ++d) {
+        ratios[d] = o.draws_us[d] / w.draws_us[d];
+        // Several that take the same time share the win.
+        int as_fast = 0;
+        bool fastest = true;
+        for (const DispatcherForecast& f : c.forecasts) {
+          if (f.draws_us[d] < w.draws_us[d]) fastest = false;
+          if (f.draws_us[d] == w.draws_us[d]) ++as_fast;
+        }
+        if (fastest) wins += 1.0 / as_fast;
+      }
+      c.speedup = models::Estimate::from_samples(ratio, ratios);
+      c.probability = wins / static_cast<double>(draws);
+    }
+  } else {
+    c.speedup = models::Estimate::exact(1);
+  }
+  c.because = explain(c);
+}
+
+}  // namespace
+
+LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& options) {
+  scenario.resolve();
+  if (scenario.dispatchers.empty())
+    throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
+  LayerComparison c;
+  c.routing = routing_of(scenario, c.warnings);
+  const models::MoeLayer layer = moe_layer(scenario, c.routing);
+  const double memory_limit = scenario.cluster->profile.device().memory_bytes;
+
+  std::vector<Candidate> candidates;
+  for (const models::DispatcherSpec& spec : scenario.dispatchers) {
+    const std::unique_ptr<models::Dispatcher> dispatcher = models::make_dispatcher(spec);
+    if (const auto rule = dispatcher->illegal(layer)) {
+      if (!scenario.all_dispatchers)
+        throw InputError(fmt::format("{}: dispatcher {}: {}", spec.origin, spec.text(), *rule));
+      c.excluded.push_back({spec.text(), *rule});
+      continue;
+    }
+    Program program = dispatcher->build(layer);
+    Program dense = models::dense_program(dense_layer(scenario, c.routing, !program.runs_shared_expert));
+    models::GroupShapes shapes(*scenario.cluster, dense);
+    candidates.push_back({spec.text(), std::move(program), std::move(dense), std::move(shapes)});
+  }
+  if (candidates.empty())
+    throw InputError("compare: found no legal dispatcher, expected one; " + c.excluded.front().rule);
+
+  const models::LayerCosts costs(*scenario.cluster);
+  const std::int64_t dense_saved = models::dense_saved_bytes(dense_layer(scenario, c.routing, true));
+  for (Candidate& candidate : candidates) {
+    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, options.breakdown);
+    DispatcherForecast f;
+    f.dispatcher = candidate.name;
+    f.time_us = models::Estimate::exact(static_cast<double>(timing.total_ps) * 1e-6);
+    for (std::size_t i = 0; i < sim::kCategories; ++i)
+      f.breakdown_us[i] = static_cast<double>(timing.breakdown_ps[i]) * 1e-6;
+    f.critical_rank = timing.critical_rank;
+    f.tx_bytes = sent_bytes(candidate.program);
+    f.host_syncs_forward = Program::host_syncs(candidate.program.forward());
+    f.host_syncs_backward = Program::host_syncs(candidate.program.backward());
+    models::MemoryPlan plan;
+    plan.train = scenario.train;
+    f.memory = models::forecast_memory(scenario.model, scenario.parallel, candidate.program, dense_saved,
+                                       memory_limit, plan);
+    f.overload = models::overload_of({candidate.program.computed_rows, candidate.program.balanced_rows});
+    for (const std::string& warning : candidate.program.warnings)
+      c.warnings.push_back(candidate.name + ": " + warning);
+    for (const std::string& warning : costs.warnings(candidate.program, candidate.shapes))
+      if (std::find(c.warnings.begin(), c.warnings.end(), warning) == c.warnings.end())
+        c.warnings.push_back(warning);
+    c.forecasts.push_back(std::move(f));
+  }
+  models::Cluster drawn = *scenario.cluster;
+  for (int d = 0; d < options.draws; ++d) {
+    Random random = Random::for_item(scenario.seed ^ kDrawStream, static_cast<std::uint64_t>(d));
+    drawn.profile = scenario.cluster->profile.draw(random);
+    const models::LayerCosts drawn_costs(drawn);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      c.forecasts[i].draws_us.push_back(
+          static_cast<double>(time_candidate(candidates[i], drawn_costs, scenario.train, false).total_ps) *
+          1e-6);
+  }
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    DispatcherForecast& f = c.forecasts[i];
+    if (!f.draws_us.empty()) f.time_us = models::Estimate::from_samples(f.time_us.value, f.draws_us);
+    f.program = std::move(candidates[i].program);
+  }
+  c.scenario = std::move(scenario);
+  decide(c);
+  return c;
+}
+
+}  // namespace moesim::replay

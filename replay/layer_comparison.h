@@ -1,0 +1,59 @@
+// Dispatchers side by side for one MoE layer: time with its interval, breakdown, bytes, memory, overload, the
+// winner and why it wins.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/estimate.h"
+#include "models/memory.h"
+#include "models/overload.h"
+#include "models/program.h"
+#include "models/routing.h"
+#include "models/scenario.h"
+#include "sim/task_graph.h"
+
+namespace moesim::replay {
+
+struct DispatcherForecast {
+  std::string dispatcher;  // as asked for, with options
+  models::Program program;
+  models::Estimate time_us;
+  std::array<double, sim::kCategories> breakdown_us{};  // of the critical rank, adds up to time_us.value
+  int critical_rank = 0;
+  std::vector<std::int64_t> tx_bytes;  // per rank, forward and backward
+  int host_syncs_forward = 0, host_syncs_backward = 0;
+  models::MemoryForecast memory;
+  models::Overload overload;
+  std::vector<double> draws_us;  // the time under each drawn profile, the same draws for all dispatchers
+};
+
+struct ExcludedDispatcher {
+  std::string dispatcher;
+  std::string rule;
+};
+
+struct LayerComparison {
+  models::Scenario scenario;  // resolved
+  models::Routing routing;
+  std::vector<DispatcherForecast> forecasts;  // in the order asked for
+  std::vector<ExcludedDispatcher> excluded;
+  int winner = 0;            // index into forecasts
+  int runner_up = -1;        // -1 when there is one dispatcher only
+  models::Estimate speedup;  // of the winner over the runner-up
+  double probability = 1;    // share of the drawn profiles under which the winner is the fastest
+  std::string because;
+  std::vector<std::string> warnings;
+};
+
+struct ComparisonOptions {
+  int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
+  bool breakdown = true;
+};
+
+// Throws InputError for a scenario that does not fit together, and when no dispatcher is legal.
+LayerComparison compare_layer(models::Scenario scenario, const ComparisonOptions& options = {});
+
+}  // namespace moesim::replay
