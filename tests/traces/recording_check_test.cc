@@ -1,0 +1,276 @@
+#include "traces/recording_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "traces/cmd_reader.h"
+#include "traces/recording_facts.h"
+
+namespace moesim::traces {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Writes the lines of a small job as a recorder would, two stages by two expert ranks, so that tests can bend
+// it.
+struct Job {
+  bool realistic = false;
+  int microbatches = 1;
+  std::int64_t received[2] = {5, 3};
+  std::string dp_dtype = "torch.float32";
+
+  Recording recording(const std::string& name = "pp2_tp1_ep2_expn4_dp2_nl4_hs8_sl4") const {
+    Recording out;
+    out.source = name;
+    out.named = named_topology("/x/" + name + "/scaling");
+    for (int rank = 0; rank < 4; ++rank)
+      out.ranks.push_back(read_cmd_text(text(rank), "rank0" + std::to_string(rank) + ".txt", out.pool));
+    return out;
+  }
+
+  std::string text(int rank) const {
+    const int stage = rank / 2;
+    std::string out;
+    double clock = 1000.0 * (stage + 1);
+    const auto line = [&](const std::string& op, int batch, const std::string& group, const std::string& subs,
+                          const std::string& dtype, double duration) {
+      clock += duration + 1.0;
+      out += "rank:" + std::to_string(rank) + ":" + op + "(stage_id=" + std::to_string(stage) +
+             ",batch_id=" + std::to_string(batch) + ",mg_state=" + (realistic ? "steady" : "None") +
+             ",duration=" + Decimal::from_ms(duration).str() +
+             ",description=" + (realistic ? "None" : "simulation") + ",group_kind=" + group +
+             ",input__shape=" + (dtype == "None" ? "None" : "[16]") + ",input__dtype=" + dtype +
+             ",timestamp=" + Decimal::from_ms(clock).str() + ",sub_operations=[" + subs + "])\n";
+    };
+    const auto sub = [&](const std::string& func, const std::string& shape, const std::string& comm) {
+      return "'trace_src_func=" + func + ",duration=0.01,timestamp=" + Decimal::from_ms(clock).str() +
+             ",input__shape=" + shape + ",input__dtype=torch.bfloat16,group=exp,comm_func=" + comm + "'";
+    };
+    const std::string rows = "[" + std::to_string(received[rank % 2]) + ", 8]";
+    for (int batch = 0; batch < microbatches; ++batch) {
+      if (realistic && stage == 1) line("recv_forward", batch, "pp", "", "torch.bfloat16", 1.0);
+      std::string subs;
+      for (int layer = 0; layer < 2; ++layer) {
+        if (layer > 0) subs += ", ";
+        subs += sub("_gather_along_first_dim_expert_parallel", "[4]", "allgather") + ", " +
+                sub("_profiled_all_to_all_single", "[4, 8]", "all_to_all") + ", " +
+                sub("_profiled_all_to_all_single", rows, "all_to_all");
+      }
+      line("forward_step", batch, "None", subs, "None", 10.0);
+      if (realistic && stage == 0) line("send_forward", batch, "pp", "", "torch.bfloat16", 1.0);
+      line("backward_step", batch, "None", "", "None", 20.0);
+    }
+    line("dp_allreduce", 0, "dp", "", dp_dtype, 1.0);
+    line("exp_dp_allreduce", 0, "exp_dp", "", "torch.float32", 1.0);
+    line("optimizer_step", 0, "None", "", "None", 2.0);
+    return out;
+  }
+};
+
+std::vector<std::string> texts(const Recording& recording, Severity severity) {
+  std::vector<std::string> out;
+  for (const Finding& finding : examine(recording, describe(recording)))
+    if (finding.severity == severity) out.push_back(finding.place.str() + ": " + finding.text);
+  return out;
+}
+
+Operation& operation(Recording& recording, std::size_t rank, std::string_view name) {
+  auto& operations = recording.ranks[rank].operations;
+  return *std::find_if(operations.begin(), operations.end(),
+                       [&](const Operation& op) { return op.name == name; });
+}
+
+TEST(RecordingFacts, TellsWhatAScalingRecordingIs) {
+  const RecordingFacts facts = describe(Job().recording());
+  EXPECT_EQ(facts.side, Side::kScaling);
+  EXPECT_FALSE(facts.newer_writer);
+  EXPECT_EQ(facts.stages, 2);
+  EXPECT_EQ(facts.microbatches, 1);
+  EXPECT_EQ(facts.world, 4);
+  EXPECT_TRUE(facts.missing_ranks.empty());
+  EXPECT_EQ(facts.dispatcher, "alltoall");
+  EXPECT_EQ(facts.experts, 4);
+  EXPECT_EQ(facts.moe_layers, 4);
+  ASSERT_EQ(facts.rows.size(), 4u);
+  EXPECT_EQ(facts.rows[1].sent, 4);
+  EXPECT_EQ(facts.rows[1].received, 3);
+  EXPECT_TRUE(facts.rows[1].constant);
+  EXPECT_EQ(facts.operations[0].name, "forward_step");
+  EXPECT_EQ(facts.operations[0].count, 4);
+  EXPECT_DOUBLE_EQ(facts.operations[0].mean_ms, 10.0);
+  EXPECT_EQ(facts.sub_operations[1].count, 16);
+  EXPECT_EQ(facts.sub_operations[1].comm_func, "all_to_all");
+}
+
+TEST(RecordingFacts, TellsWhatARealisticRecordingIs) {
+  Job job;
+  job.realistic = true;
+  job.microbatches = 3;
+  const RecordingFacts facts = describe(job.recording());
+  EXPECT_EQ(facts.side, Side::kRealistic);
+  EXPECT_EQ(facts.microbatches, 3);
+  EXPECT_EQ(facts.clock_domains.size(), 1u);
+}
+
+TEST(RecordingFacts, NodesWithOtherBootTimesAreOtherClocks) {
+  Recording recording = Job().recording();
+  for (std::size_t rank : {2u, 3u})
+    for (Operation& op : recording.ranks[rank].operations)
+      op.timestamp = Decimal::from_ms(op.timestamp.value() + 6e8);
+  EXPECT_THAT(describe(recording).clock_domains, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+}
+
+TEST(RecordingCheck, WholeRecordingsHaveNoProblems) {
+  EXPECT_THAT(texts(Job().recording(), Severity::kProblem), ElementsAre());
+  Job job;
+  job.realistic = true;
+  job.microbatches = 3;
+  EXPECT_THAT(texts(job.recording(), Severity::kProblem), ElementsAre());
+}
+
+TEST(RecordingCheck, ARankOnTwoStagesIsAProblem) {
+  Recording recording = Job().recording();
+  recording.ranks[1].operations.back().stage_id = 1;
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ElementsAre("rank01.txt:5: rank 1 stands on stage 1 here and on stage 0 above"));
+}
+
+TEST(RecordingCheck, ABatchLeftOutIsAProblem) {
+  Recording recording = Job().recording();
+  operation(recording, 2, "backward_step").batch_id = 1;
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ElementsAre("rank02.txt:2: backward_step has batch_id 1 after 0 lines of that name"));
+}
+
+TEST(RecordingCheck, TimeRunningBackwardsIsAProblem) {
+  Recording recording = Job().recording();
+  operation(recording, 0, "backward_step").timestamp = Decimal::from_ms(1.0);
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ElementsAre(HasSubstr("rank00.txt:2: time runs backwards")));
+}
+
+TEST(RecordingCheck, RanksOfOneStageMustRunOneProgram) {
+  Recording recording = Job().recording();
+  recording.ranks[3].operations.pop_back();
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ElementsAre("rank03.txt: rank 3 ends where rank 2 of the same stage has optimizer_step"));
+}
+
+TEST(RecordingCheck, RanksThatDisagreeOnACollectiveAreAProblem) {
+  Recording recording = Job().recording();
+  recording.ranks[1].sub_operations[2].comm_func = recording.pool.name("allreduce");
+  EXPECT_THAT(
+      texts(recording, Severity::kProblem),
+      ::testing::Contains(
+          "rank01.txt:1: sub-operation 3 of forward_step is allreduce over exp on rank 1 and all_to_all "
+          "over exp on rank 0 of the same stage (rank00.txt:1)"));
+}
+
+TEST(RecordingCheck, RowsThatGetLostAreAProblem) {
+  Job job;
+  job.received[0] = 6;
+  const std::vector<std::string> problems = texts(job.recording(), Severity::kProblem);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_THAT(problems[0], HasSubstr("ranks 0-1 send 8 rows in the first MoE layer and receive 9"));
+}
+
+TEST(RecordingCheck, MissingRanksAreAProblemOnlyWhereNobodyStandsForThem) {
+  const std::string name = "pp2_tp1_ep2_expn4_dp4_nl4_hs8_sl4";  // a world of 8
+  Job job;
+  Recording all = job.recording(name);
+  EXPECT_EQ(describe(all).missing_ranks.size(), 4u);
+  // Ranks 0-3 are all on stage 0 of this world, so stage 1 has no representative.
+  EXPECT_THAT(texts(all, Severity::kProblem),
+              ::testing::Contains(
+                  HasSubstr("2 of 4 pairs of pipeline stage and expert rank have no representative")));
+  // Ranks 0, 1 and 4, 5: one of each stage and expert rank.
+  all.ranks[2].rank = 4;
+  all.ranks[3].rank = 5;
+  EXPECT_THAT(texts(all, Severity::kProblem), ElementsAre());
+  EXPECT_THAT(texts(all, Severity::kNote),
+              ::testing::Contains(HasSubstr("4 of 8 ranks are missing: 2-3, 6-7; every pipeline stage")));
+}
+
+TEST(RecordingCheck, NamesThatContradictTheLinesAreAProblem) {
+  EXPECT_THAT(texts(Job().recording("pp4_tp1_ep2_expn8_dp1_nl4_hs8_sl4"), Severity::kProblem),
+              ::testing::IsSupersetOf({HasSubstr("the name says 4 pipeline stages, the lines show 2"),
+                                       HasSubstr("the name says 8 experts, the lines show 4")}));
+}
+
+TEST(RecordingCheck, OutliersAreJudgedAmongRanksOfEqualWork) {
+  Recording recording = Job().recording();
+  operation(recording, 2, "forward_step").duration = Decimal::from_ms(19.0);
+  EXPECT_THAT(
+      texts(recording, Severity::kWarning),
+      ElementsAre(
+          "rank02.txt:1: 1 of 2 forward_step that do equal work took more than 1.5 times their median of "
+          "10.00 ms; this one 19.00 ms"));
+  // Both ranks that receive more rows take longer: that is imbalance, not noise.
+  operation(recording, 0, "forward_step").duration = Decimal::from_ms(19.0);
+  EXPECT_THAT(texts(recording, Severity::kWarning), ElementsAre());
+}
+
+TEST(RecordingCheck, Float16GradientsOfScalingRunsAreDoubted) {
+  Job job;
+  job.dp_dtype = "torch.float16";
+  EXPECT_THAT(texts(job.recording(), Severity::kWarning),
+              ElementsAre(HasSubstr("dp_allreduce is written as torch.float16")));
+}
+
+TEST(RecordingCheck, SendsWithoutReceivesAreAProblem) {
+  Job job;
+  job.realistic = true;
+  job.microbatches = 2;
+  Recording recording = job.recording();
+  for (std::size_t rank : {2u, 3u}) {
+    auto& operations = recording.ranks[rank].operations;
+    operations.erase(std::find_if(operations.rbegin(), operations.rend(),
+                                  [](const Operation& op) { return op.name == "recv_forward"; })
+                         .base() -
+                     1);
+  }
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ElementsAre(HasSubstr(
+                  "rank 0 has 2 send_forward lines, rank 2 of the other stage has 1 recv_forward")));
+}
+
+TEST(RecordingFacts, PublicRecordingsAreWhatTheirDescriptionsSay) {
+  const fs::path folder = fs::path(MOESIM_DATA_DIR) / "echo" / "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no recordings under " << MOESIM_DATA_DIR;
+  for (const char* side : {"scaling", "scaling2", "realistic"}) {
+    const Recording recording = read_cmd(folder / side);
+    const RecordingFacts facts = describe(recording);
+    EXPECT_EQ(facts.side, side == std::string("realistic") ? Side::kRealistic : Side::kScaling);
+    EXPECT_EQ(facts.moe_layers, 8);
+    EXPECT_EQ(facts.experts, 8);
+    EXPECT_EQ(facts.dispatcher, "alltoall");
+    EXPECT_EQ(facts.microbatches, side == std::string("realistic") ? 8 : 1);
+    EXPECT_EQ(facts.clock_domains.size(), side == std::string("realistic") ? 2u : 1u);
+    // Received rows per EP rank, as the description of the data lists them, on every group of four.
+    const std::int64_t received[] = {2173, 3667, 2167, 185};
+    ASSERT_EQ(facts.rows.size(), 16u);
+    for (const RankRows& rows : facts.rows) {
+      EXPECT_EQ(rows.sent, 2048);
+      EXPECT_EQ(rows.received, received[rows.rank % 4]);
+      EXPECT_TRUE(rows.constant);
+    }
+    EXPECT_THAT(texts(recording, Severity::kProblem), ElementsAre()) << side;
+  }
+  // Mean durations over all ranks and microbatches that the description gives for the realistic run.
+  std::map<std::string, double> mean_ms;
+  for (const DurationStats& stats : describe(read_cmd(folder / "realistic")).operations)
+    mean_ms[stats.name] = stats.mean_ms;
+  EXPECT_NEAR(mean_ms["forward_step"], 25.37, 0.006);
+  EXPECT_NEAR(mean_ms["backward_step"], 33.16, 0.006);
+  EXPECT_NEAR(mean_ms["optimizer_step"], 33.45, 0.006);
+}
+
+}  // namespace
+}  // namespace moesim::traces
