@@ -13,6 +13,7 @@ set(cost_model_sources
   collectives.cc
   costs.cc
   estimate.cc
+  expert_ffn.cc
   gemm.cc
   kernels.cc
   network_law.cc

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "base/check.h"
@@ -17,8 +18,11 @@ constexpr double kUnmeasuredSigma = 0.25;
 struct Tile {
   int rows;
   int columns;
+  constexpr double area() const { return static_cast<double>(rows) * columns; }
 };
-constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {64, 256}, {64, 128}, {64, 64}};
+constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {64, 256},
+                           {64, 128},  {64, 64},   {32, 128},  {16, 128}};
+constexpr std::size_t kDenseTiles = 6;  // the last two serve the few rows of an expert
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr double kDepth = 64;  // K is processed in steps of this many elements
 
@@ -36,10 +40,15 @@ double smooth_max(double a, double b, double power) {
 struct Rates {
   bool known = false;
   bool derived = false;
-  double peak = 0;        // FLOP/s of the data sheet
-  double rate = 0;        // FLOP/s of one SM on a full tile
-  double small_tile = 0;  // relative speed of a tile of half the area
-  double prologue = 0;    // seconds a tile takes besides its arithmetic
+  double peak = 0;                                // FLOP/s of the data sheet
+  double rate = 0;                                // FLOP/s of one SM on the largest tile
+  std::array<double, std::size(kTiles)> speed{};  // and on each tile
+  double small_tile = 0;                          // relative speed of a tile of half the area
+  double prologue = 0;                            // seconds a tile takes besides its arithmetic
+  double tail = 1;        // share of a last, partly filled wave that is lost (stream-K kernels lose less)
+  double reduction = 0;   // seconds to add up a split K
+  double input_pass = 0;  // bytes moved per element of A before the product (quantisation on the fly)
+  double host = 0;        // seconds that the host needs per call: eager kernels are not faster
   double floor = 0;       // seconds of the smallest kernel
   double memory = 0;      // seconds per byte
   double power = 4;
@@ -49,17 +58,45 @@ struct Rates {
   double sigma = kUnmeasuredSigma;
 };
 
+// `set` may be missing: then the defaults below are a typical library's.
+Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, double clock) {
+  static const ParameterSet kNone;
+  const ParameterSet& p = set ? *set : kNone;
+  const DeviceLimits& device = profile.device();
+  Rates r;
+  r.known = true;
+  r.peak = device.peak_flops[static_cast<std::size_t>(dtype)];
+  r.bytes_in = bytes_of(dtype);
+  r.bytes_out = std::max(2.0, r.bytes_in);
+  r.rate = r.peak * p.get("peak_share", 0.85) * clock / device.sms;
+  r.small_tile = p.get("small_tile", 0.9);
+  for (std::size_t i = 0; i < std::size(kTiles); ++i)
+    r.speed[i] = r.rate * std::pow(r.small_tile, std::log2(32768.0 / kTiles[i].area()));
+  r.prologue = p.get("prologue", 1e-6);
+  r.tail = std::min(p.get("tail", 1), 1.0);
+  r.reduction = p.get("reduction", 1e-6);
+  r.floor = p.get("floor", profile.launch().kernel_floor);
+  r.memory = 1 / (device.hbm_bandwidth * std::min(p.get("memory_share", 0.85), 1.0));
+  r.power = p.get("overlap_power", 4);
+  r.input_pass = p.get("input_pass", 0);
+  r.host = p.get("host", 0);
+  r.factor = p.factor;
+  if (set) r.sigma = std::hypot(set->residual, set->systematic);
+  return r;
+}
+
 }  // namespace
 
 struct GemmModel::Resolved {
   std::array<Rates, kDTypes> rates;
+  std::array<Rates, kDTypes> grouped_rates;
   double sms = 1;
   double launch = 0;
   double spec_memory = 0;  // seconds per byte at the data sheet's bandwidth
   std::string profile;
 
-  const Rates& of(DType dtype) const {
-    const Rates& found = rates[static_cast<std::size_t>(dtype)];
+  const Rates& of(DType dtype, bool grouped = false) const {
+    const Rates& found = (grouped ? grouped_rates : rates)[static_cast<std::size_t>(dtype)];
     if (!found.known)
       throw InputError("profile " + profile + " has no " + std::string(name_of(dtype)) + " matrix units");
     return found;
@@ -67,16 +104,17 @@ struct GemmModel::Resolved {
 
   // Best of the tile shapes for `blocks(tile)` output tiles that each reduce over `k`.
   template <class Blocks>
-  double compute(const Rates& r, double k, const Blocks& blocks) const {
+  double compute(const Rates& r, std::size_t tiles, double k, const Blocks& blocks) const {
     double best = std::numeric_limits<double>::infinity();
-    for (const Tile& tile : kTiles) {
-      const double area = static_cast<double>(tile.rows) * tile.columns;
-      const double speed = r.rate * std::pow(r.small_tile, std::log2(32768.0 / area));
-      const double count = blocks(tile);
+    for (std::size_t t = 0; t < tiles; ++t) {
+      const double area = kTiles[t].area();
+      const double speed = r.speed[t];
+      const double count = blocks(kTiles[t]);
       for (const int split : kSplits) {
         const double depth = std::ceil(k / split / kDepth) * kDepth;
-        const double waves = std::ceil(count * split / sms);
-        const double time = waves * (2 * area * depth / speed + r.prologue) + (split > 1 ? r.prologue : 0);
+        const double filled = count * split / sms;
+        const double waves = std::max(1.0, filled + r.tail * (std::ceil(filled) - filled));
+        const double time = waves * (2 * area * depth / speed + r.prologue) + (split > 1 ? r.reduction : 0);
         best = std::min(best, time);
       }
     }
@@ -84,7 +122,7 @@ struct GemmModel::Resolved {
   }
 };
 
-GemmModel::GemmModel(const Profile& profile, Clocks clocks) {
+GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view grouped_key) {
   auto resolved = std::make_unique<Resolved>();
   const DeviceLimits& device = profile.device();
   resolved->sms = device.sms;
@@ -92,30 +130,22 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks) {
   resolved->profile = profile.name();
   if (device.hbm_bandwidth <= 0) throw InputError("profile " + profile.name() + " has no hbm_bandwidth");
   resolved->spec_memory = 1 / device.hbm_bandwidth;
+  const double clock = clocks == Clocks::kSustained ? device.sustained_clock : 1;
   for (std::size_t i = 0; i < kDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    Rates& r = resolved->rates[i];
-    r.peak = device.peak_flops[i];
-    if (r.peak <= 0) continue;
-    r.known = true;
-    r.bytes_in = bytes_of(dtype);
-    r.bytes_out = std::max(2.0, dtype == DType::kFp32 || dtype == DType::kTf32 ? 4.0 : 2.0);
-    if (dtype == DType::kFp64) r.bytes_out = 8;
-    const ParameterSet* set = profile.find("gemm/" + std::string(name_of(dtype)));
-    r.derived = set == nullptr;
-    if (!set) set = profile.find("gemm/bf16");
-    static const ParameterSet kNone;
-    const ParameterSet& p = set ? *set : kNone;
-    const double clock = clocks == Clocks::kSustained ? device.sustained_clock : 1;
-    r.rate = r.peak * p.get("peak_share", 0.85) * clock / device.sms;
-    r.small_tile = p.get("small_tile", 0.9);
-    r.prologue = p.get("prologue", 1e-6);
-    r.floor = p.get("floor", profile.launch().kernel_floor);
-    r.memory = 1 / (device.hbm_bandwidth * p.get("memory_share", 0.85));
-    r.power = p.get("overlap_power", 4);
-    r.factor = p.factor;
-    if (set) r.sigma = std::hypot(set->residual, set->systematic);
-    if (r.derived) r.sigma = std::max(r.sigma, kUnmeasuredSigma);
+    if (device.peak_flops[i] <= 0) continue;
+    const std::string name(name_of(dtype));
+    const ParameterSet* dense = profile.find("gemm/" + name);
+    const ParameterSet* grouped =
+        profile.find(grouped_key.empty() ? "grouped_gemm/" + name : std::string(grouped_key));
+    resolved->rates[i] = rates_of(profile, dtype, dense ? dense : profile.find("gemm/bf16"), clock);
+    resolved->rates[i].derived = dense == nullptr;
+    if (!dense) resolved->rates[i].sigma = std::max(resolved->rates[i].sigma, kUnmeasuredSigma);
+    if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/bf16");
+    resolved->grouped_rates[i] = rates_of(profile, dtype, grouped, clock);
+    resolved->grouped_rates[i].derived = grouped == nullptr || grouped == dense;
+    if (resolved->grouped_rates[i].derived)
+      resolved->grouped_rates[i].sigma = std::max(resolved->grouped_rates[i].sigma, kUnmeasuredSigma);
   }
   resolved_ = std::move(resolved);
 }
@@ -136,11 +166,12 @@ double GemmModel::seconds(GemmShape s, DType dtype) const {
   if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
   const Rates& r = resolved_->of(dtype);
   const double m = static_cast<double>(s.m), n = static_cast<double>(s.n), k = static_cast<double>(s.k);
-  const double compute = resolved_->compute(r, k, [&](const Tile& tile) {
+  const double compute = resolved_->compute(r, kDenseTiles, k, [&](const Tile& tile) {
     return static_cast<double>(tiles_of(s.m, tile.rows)) * static_cast<double>(tiles_of(s.n, tile.columns));
   });
   const double memory = ((m * k + k * n) * r.bytes_in + m * n * r.bytes_out) * r.memory;
-  return std::max(r.factor * (r.floor + smooth_max(compute, memory, r.power)), roofline_seconds(s, dtype));
+  const double device = r.floor + m * k * r.input_pass * r.memory + smooth_max(compute, memory, r.power);
+  return std::max(r.factor * std::max(device, r.host), roofline_seconds(s, dtype));
 }
 
 Estimate GemmModel::estimate(GemmShape shape, DType dtype) const {
@@ -149,7 +180,7 @@ Estimate GemmModel::estimate(GemmShape shape, DType dtype) const {
 
 double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                   DType dtype, GemmPass pass, GemmBackend backend) const {
-  const Rates& r = resolved_->of(dtype);
+  const Rates& r = resolved_->of(dtype, true);
   const auto shape_of = [&](std::int64_t m) {
     switch (pass) {
       case GemmPass::kForward:
@@ -189,7 +220,7 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
     // and the deepest expert bounds them.
     const double tiles = experts;
     const double depth = computed / experts;
-    compute = resolved_->compute(r, depth, [&](const Tile& tile) {
+    compute = resolved_->compute(r, std::size(kTiles), depth, [&](const Tile& tile) {
       return tiles * static_cast<double>(tiles_of(k, tile.rows)) *
              static_cast<double>(tiles_of(n, tile.columns));
     });
@@ -198,7 +229,7 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
     const double depth = pass == GemmPass::kForward ? dk : dn;
     bytes = computed * depth * r.bytes_in + computed * static_cast<double>(columns) * r.bytes_out +
             experts * dn * dk * r.bytes_in;
-    compute = resolved_->compute(r, depth, [&](const Tile& tile) {
+    compute = resolved_->compute(r, std::size(kTiles), depth, [&](const Tile& tile) {
       std::int64_t count = 0;
       if (batched)
         count = static_cast<std::int64_t>(rows.size()) * tiles_of(largest, tile.rows);
@@ -213,7 +244,8 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
 
 Estimate GemmModel::grouped_estimate(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                      DType dtype, GemmPass pass, GemmBackend backend) const {
-  return Estimate::log_normal(grouped_seconds(rows, n, k, dtype, pass, backend), resolved_->of(dtype).sigma);
+  return Estimate::log_normal(grouped_seconds(rows, n, k, dtype, pass, backend),
+                              resolved_->of(dtype, true).sigma);
 }
 
 std::string GemmModel::warning(GemmShape, DType dtype) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "models/dtype.h"
 #include "models/estimate.h"
@@ -37,7 +38,10 @@ enum class Clocks : std::uint8_t { kBurst, kSustained };
 
 class GemmModel {
  public:
-  explicit GemmModel(const Profile& profile, Clocks clocks = Clocks::kSustained);
+  // `grouped_key` names the law of grouped products where it is not "grouped_gemm/<dtype>" (another
+  // library's).
+  explicit GemmModel(const Profile& profile, Clocks clocks = Clocks::kSustained,
+                     std::string_view grouped_key = {});
   ~GemmModel();
   GemmModel(GemmModel&&) noexcept;
   GemmModel& operator=(GemmModel&&) noexcept;

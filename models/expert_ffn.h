@@ -1,0 +1,44 @@
+// The whole expert FFN of one GPU as inference libraries run and benchmark it (law "expert-ffn"): permute, up
+// and gate GEMM, activation, down GEMM, weighted unpermute. Training programs are made of the single kernels
+// instead (models/program.h); this is how grouped GEMMs are calibrated, since no table of them alone is large
+// enough.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "models/dtype.h"
+#include "models/gemm.h"
+#include "models/profile.h"
+
+namespace moesim::models {
+
+struct FfnShape {
+  std::int64_t tokens = 0;  // presented to the layer, over all ranks
+  std::int64_t hidden = 0;
+  std::int64_t inter = 0;  // of one expert on this GPU (divided by TP)
+  int topk = 1;
+};
+
+class ExpertFfnModel {
+ public:
+  // `key`: a law of the profile, "ffn/bf16" or "ffn/bf16@<kernel>", which holds the parameters of its grouped
+  // GEMMs and besides: "overhead" (seconds of the small kernels), "row_pass" (multiple of the bytes that
+  // permute, activation and unpermute move at least), "token_pass" (the same for the output of all tokens).
+  ExpertFfnModel(const Profile& profile, const std::string& key, DType dtype);
+
+  // Seconds for the given rows of each local expert.
+  double seconds(const FfnShape& shape, std::span<const std::int64_t> rows) const;
+
+ private:
+  GemmModel gemm_;
+  DType dtype_;
+  double overhead_ = 0;
+  double row_pass_ = 1;
+  double token_pass_ = 1;
+  double memory_ = 0;  // seconds per byte
+};
+
+}  // namespace moesim::models
