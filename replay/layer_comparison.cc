@@ -34,10 +34,14 @@ struct Candidate {
 models::Routing routing_of(Scenario& scenario, std::vector<std::string>& warnings) {
   const models::Parallel& p = scenario.parallel;
   const int ranks = static_cast<int>(p.dispatch_ranks());
-  if (scenario.routing.kind != models::RoutingSpec::Kind::kFile)
-    return models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
-                                static_cast<int>(scenario.model.experts), static_cast<int>(scenario.topk),
-                                scenario.seed);
+  if (scenario.routing.kind != models::RoutingSpec::Kind::kFile) {
+    models::Routing drawn =
+        models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
+                             static_cast<int>(scenario.model.experts), static_cast<int>(scenario.topk), scenario.seed);
+    drawn.set_group_limit(static_cast<int>(scenario.model.routing_groups),
+                          static_cast<int>(scenario.model.routing_topk_groups));
+    return drawn;
+  }
   LoadedRouting loaded = load_routing(scenario.routing.path, ranks, static_cast<int>(p.etp),
                                       scenario.model.experts, scenario.topk);
   for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
@@ -69,6 +73,7 @@ models::MoeLayer moe_layer(const Scenario& s, const models::Routing& routing) {
   layer.router = s.router_dtype;
   layer.recompute = s.recompute;
   layer.train = s.train;
+  layer.routing_given = s.routing.kind == models::RoutingSpec::Kind::kFile;
   layer.routing = &routing;
   return layer;
 }
@@ -210,7 +215,7 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   std::vector<Candidate> candidates;
   for (const models::DispatcherSpec& spec : scenario.dispatchers) {
     const std::unique_ptr<models::Dispatcher> dispatcher = models::make_dispatcher(spec);
-    if (const auto rule = dispatcher->illegal(layer)) {
+    if (const auto rule = models::rule_against(*dispatcher, layer)) {
       if (!scenario.all_dispatchers)
         throw InputError(fmt::format("{}: dispatcher {}: {}", spec.origin, spec.text(), *rule));
       c.excluded.push_back({spec.text(), *rule});

@@ -26,8 +26,16 @@ constexpr int kInternalError = 3;
 void declare_common(CLI::App& command, CommonOptions& options) {
   static const std::map<std::string, Format> kFormats{
       {"table", Format::kTable}, {"json", Format::kJson}, {"csv", Format::kCsv}};
-  command.add_option("--format", options.format, "table (for people), json or csv")
-      ->transform(CLI::CheckedTransformer(kFormats).description(""))
+  command
+      .add_option_function<std::string>(
+          "--format",
+          [&options](const std::string& text) {
+            const auto at = kFormats.find(text);
+            if (at == kFormats.end())
+              throw InputError("found --format " + in_quotes(text) + ", expected table, json or csv");
+            options.format = at->second;
+          },
+          "table (for people), json or csv")
       ->type_name("table|json|csv");
   command.add_flag("-q,--quiet", options.quiet, "no warnings and no progress");
   command.add_option("--seed", options.seed, "seed of everything that is drawn")->capture_default_str();
@@ -44,13 +52,14 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
     known.push_back(verb->get_name());
   const std::string& extra = extras.front();
   const std::string name = extra.substr(0, extra.find('='));
-  return fmt::format("unknown {} {}{}; see 'moesim {} --help'", extra.starts_with('-') ? "option" : "argument",
-                     in_quotes(extra), did_you_mean(name, known), command.get_name());
+  const std::string help = command.get_name() == "moesim" ? "moesim --help" : "moesim " + command.get_name() + " --help";
+  return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument", in_quotes(extra),
+                     did_you_mean(name, known), help);
 }
 
 int run(int argc, char** argv) {
   CommonOptions options;
-  CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet"};
+  CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet", "moesim"};
   app.set_version_flag("--version", std::string("moesim ") + version());
   app.set_help_flag("-h,--help", "this text");
   app.require_subcommand(0, 1);

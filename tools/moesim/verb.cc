@@ -5,8 +5,10 @@ namespace moesim::tools {
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs{
       compare_verb(),
-      list_verb(),
+      replay_verb(),
+      validate_verb(),
       trace_verb(),
+      list_verb(),
   };
   return verbs;
 }

@@ -39,6 +39,8 @@ const std::vector<Verb>& all_verbs();
 
 Verb compare_verb();
 Verb list_verb();
+Verb replay_verb();
+Verb validate_verb();
 Verb trace_verb();
 
 }  // namespace moesim::tools

@@ -1,0 +1,30 @@
+// A forecast held against a measured recording, in total and operation by operation.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "replay/measured.h"
+
+namespace moesim::replay {
+
+struct Comparison {
+  std::string_view name;
+  double forecast_us = 0;
+  double measured_us = 0;
+
+  double error() const { return measured_us > 0 ? forecast_us / measured_us - 1.0 : 0.0; }
+};
+
+struct Validation {
+  Comparison iteration;
+  // Means over all ranks and microbatches, waiting included; p2p per rank and iteration. Only what both sides have.
+  std::vector<Comparison> components;
+
+  double mean_abs_component_error() const;
+};
+
+Validation validate(const RunSummary& forecast, const RunSummary& measured);
+
+}  // namespace moesim::replay

@@ -1,0 +1,251 @@
+// `moesim replay`: what a recorded job takes on a topology.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "models/architecture.h"
+#include "models/cluster.h"
+#include "replay/forecast.h"
+#include "replay/measured.h"
+#include "replay/recorded.h"
+#include "tools/moesim/inputs.h"
+#include "tools/moesim/output.h"
+#include "tools/moesim/recordings.h"
+#include "tools/moesim/timeline_json.h"
+#include "tools/moesim/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> folders;
+  std::string cluster;
+  std::string model;
+  std::string timeline;
+  int microbatches = 0;
+  bool explain = false;
+};
+
+struct Answer {
+  replay::Iteration iteration;
+  replay::RunSummary summary;
+  std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
+  int microbatches = 0;
+  std::vector<std::string> warnings;
+};
+
+// The smallest cluster of 8-GPU H800 nodes that holds the job: what the public recordings ran on.
+std::string default_cluster(const replay::Topology& topology) {
+  return fmt::format("echo-h800x{}", std::max(1, (topology.world() + 7) / 8));
+}
+
+Answer replay_recorded(const replay::RecordedJob& job, const models::Cluster& cluster) {
+  Answer out;
+  const auto plans = replay::recorded_plans(job, cluster.gpus_per_node);
+  replay::RecordedPricing pricing;
+  out.iteration = replay::simulate(job.topology, plans, pricing);
+  out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
+  for (const auto& rank : job.ranks)
+    for (const auto& step : rank.steps)
+      if (step.kind == replay::StepKind::forward) out.microbatches = std::max(out.microbatches, step.microbatch + 1);
+  return out;
+}
+
+Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clean, const models::Cluster& cluster,
+                      const replay::Effects& effects, const Options& options) {
+  Answer out;
+  std::optional<models::Architecture> architecture;
+  if (!options.model.empty()) architecture = models::Architecture::load(options.model);
+  replay::ForecastOptions forecast_options;
+  forecast_options.architecture = architecture ? &*architecture : nullptr;
+  forecast_options.microbatches = options.microbatches;
+  if (options.microbatches == 0) {
+    forecast_options.microbatches = replay::default_microbatches(clean.topology, recordings.recording(0).named);
+    out.warnings.push_back(
+        fmt::format("a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
+                    "batch of 64; set --microbatches",
+                    forecast_options.microbatches));
+  }
+  auto made = replay::forecast(clean, recordings.recording(0).named, cluster, effects, forecast_options);
+  out.iteration = std::move(made.iteration);
+  out.microbatches = forecast_options.microbatches;
+  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
+  return out;
+}
+
+nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
+  nlohmann::ordered_json path = nlohmann::ordered_json::array();
+  for (const auto& step : iteration.timeline.critical_path(iteration.graph)) {
+    nlohmann::ordered_json one{{"rank", iteration.graph.rank(step.task).value()},
+                               {"task", iteration.graph.label(step.task).name},
+                               {"from_us", step.from.us()},
+                               {"to_us", step.to.us()},
+                               {"waited_for", sim::name(step.cause)}};
+    const std::uint32_t origin = iteration.graph.origin(step.task);
+    if (origin < iteration.origins.size()) one["recorded_at"] = iteration.origins[origin].str();
+    path.push_back(std::move(one));
+  }
+  return path;
+}
+
+nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered_json& inputs) {
+  auto result = envelope("replay", inputs, answer.warnings);
+  const double us = answer.summary.iteration_us;
+  result["iteration_us"] = {{"value", us}, {"low", us}, {"high", us}};
+  if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
+  result["microbatches"] = answer.microbatches;
+  result["topology"] = answer.iteration.topology.str();
+  result["ranks"] = nlohmann::ordered_json::array();
+  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
+    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
+    result["ranks"].push_back({{"rank", r},
+                               {"busy_us", rank.busy.us()},
+                               {"exposed_comm_us", rank.exposed_comm.us()},
+                               {"straggler_wait_us", rank.straggler_wait.us()},
+                               {"bubble_us", rank.bubble.us()},
+                               {"host_us", rank.host.us()},
+                               {"peak_memory_bytes", nullptr}});
+  }
+  result["ops"] = nlohmann::ordered_json::object();
+  for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
+    const auto& mean = answer.summary.steps[k];
+    if (mean.count > 0)
+      result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {{"count", mean.count},
+                                                                                   {"mean_us", mean.mean_us}};
+  }
+  result["critical_path"] = critical_path_json(answer.iteration);
+  return result;
+}
+
+Table rank_table(const Answer& answer) {
+  Table table({{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
+  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
+  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
+    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
+    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait), ms(rank.bubble),
+               ms(rank.host)});
+  }
+  return table;
+}
+
+Table operation_table(const Answer& answer) {
+  Table table({{"operation", Table::Align::kLeft}, {"count"}, {"mean ms"}});
+  for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
+    const auto& mean = answer.summary.steps[k];
+    if (mean.count > 0)
+      table.row({std::string(replay::name(static_cast<replay::StepKind>(k))), std::to_string(mean.count),
+                 fmt::format("{:.3f}", mean.mean_us / 1e3)});
+  }
+  return table;
+}
+
+// Every constant that was added, and what the iteration would be without it.
+Table effect_table(const Recordings& recordings, const replay::CleanJob& clean, const models::Cluster& cluster,
+                   const replay::Effects& effects, Options options, const Answer& answer) {
+  Table table({{"effect", Table::Align::kLeft},
+               {"value"},
+               {"unit", Table::Align::kLeft},
+               {"changes the iteration by"},
+               {"source", Table::Align::kLeft}});
+  options.microbatches = answer.microbatches;
+  for (std::size_t k = 0; k < replay::kEffects; ++k) {
+    const auto& effect = effects.list()[k];
+    const auto without = effects.without(static_cast<replay::EffectKind>(k));
+    const Answer other = replay_scaling(recordings, clean, cluster, without, options);
+    table.row({std::string(effect.name), fmt::format("{:g}", effect.value), std::string(effect.unit),
+               fmt::format("{:+.2f} ms", (answer.summary.iteration_us - other.iteration.us()) / 1e3), effect.source});
+  }
+  return table;
+}
+
+int run(const Options& options, const CommonOptions& common) {
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  Recordings recordings;
+  for (const std::string& folder : options.folders) recordings.add(folder, inputs);
+  const replay::RecordedJob& job = recordings.jobs().front();
+  const models::Cluster cluster =
+      models::Cluster::load(options.cluster.empty() ? default_cluster(job.topology) : options.cluster);
+  inputs["cluster"] = cluster.name;
+  Answer answer;
+  std::optional<replay::CleanJob> clean;
+  const replay::Effects effects(cluster.profile);
+  if (job.realistic) {
+    if (options.folders.size() > 1)
+      throw InputError("found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
+    if (options.microbatches > 0)
+      throw InputError("found --microbatches with a realistic recording, expected a scaling recording: a run is "
+                       "replayed with the microbatches it had");
+    answer = replay_recorded(job, cluster);
+  } else {
+    clean = replay::denoise(recordings.jobs());
+    answer = replay_scaling(recordings, *clean, cluster, effects, options);
+  }
+  answer.summary = replay::summarize(answer.iteration);
+  const auto read_warnings = recordings.warnings();
+  answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
+
+  if (!options.timeline.empty())
+    write_file(options.timeline, timeline_json(answer.iteration.graph, answer.iteration.timeline, inputs));
+  if (common.format == Format::kJson) {
+    auto result = result_json(answer, inputs);
+    if (options.explain && clean) {
+      result["effects"] = nlohmann::ordered_json::array();
+      for (const auto& effect : effects.list())
+        result["effects"].push_back({{"name", effect.name},
+                                     {"value", effect.value},
+                                     {"sigma", effect.sigma},
+                                     {"unit", effect.unit},
+                                     {"source", effect.source},
+                                     {"what", effect.what}});
+    }
+    print_json(result);
+    return 0;
+  }
+  for (const std::string& warning : answer.warnings) warn(common, warning);
+  if (common.format == Format::kCsv) {
+    print(rank_table(answer).csv());
+    return 0;
+  }
+  std::string text = fmt::format("{} recording of {}, {} microbatches, on {}\niteration {}",
+                                 job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
+                                 cluster.name, fmt::format("{:.2f} ms", answer.summary.iteration_us / 1e3));
+  if (answer.measured_us)
+    text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
+                        percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
+  print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text());
+  if (options.explain && clean)
+    print("\n" + effect_table(recordings, *clean, cluster, effects, options, answer).text());
+  return 0;
+}
+
+}  // namespace
+
+Verb replay_verb() {
+  return {"replay", "what a recorded job takes on a topology",
+          "  moesim replay traces/samples/mixtral-pp2-ep4/scaling --cluster echo-h800x2 --microbatches 8\n"
+          "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
+          [](CLI::App& app) -> Run {
+            auto options = std::make_shared<Options>();
+            app.add_option("recording", options->folders, "folder of rank files; several scaling passes are pooled")
+                ->required()
+                ->type_name("DIR");
+            app.add_option("--cluster", options->cluster,
+                           "built-in name or file; default: as many H800 nodes as the job needs");
+            app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+            app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
+                ->check(CLI::Range(1, 1 << 20).description(""));
+            app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
+                ->type_name("FILE");
+            app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");
+            return [options](const CommonOptions& common) { return run(*options, common); };
+          }};
+}
+
+}  // namespace moesim::tools

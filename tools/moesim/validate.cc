@@ -1,0 +1,247 @@
+// `moesim validate`: how far a forecast is from a measured recording, in total and operation by operation.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/input_error.h"
+#include "base/units.h"
+#include "models/architecture.h"
+#include "models/cluster.h"
+#include "replay/forecast.h"
+#include "replay/measured.h"
+#include "replay/recorded.h"
+#include "replay/validate.h"
+#include "tools/moesim/inputs.h"
+#include "tools/moesim/output.h"
+#include "tools/moesim/recordings.h"
+#include "tools/moesim/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> forecast;
+  std::string measured;
+  std::string all;
+  std::string cluster = "echo-h800x2";
+  std::string model;
+  std::string max_error;
+  int microbatches = 0;
+};
+
+// One row of the answer.
+struct Case {
+  std::string name;
+  std::string pass;
+  replay::Validation validation;
+  std::vector<std::string> warnings;
+};
+
+// Microbatches per rank that a realistic recording shows.
+int microbatches_of(const replay::RecordedJob& measured) {
+  int count = 0;
+  for (const auto& rank : measured.ranks)
+    for (const auto& step : rank.steps)
+      if (step.kind == replay::StepKind::forward) count = std::max(count, step.microbatch + 1);
+  return count;
+}
+
+Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
+                   const models::Cluster& cluster, const Options& options, nlohmann::ordered_json& inputs) {
+  Recordings recorded;
+  for (const std::string& folder : forecast) recorded.add(folder, inputs);
+  Recordings measured;
+  measured.add(measured_folder, inputs);
+  const replay::RecordedJob& truth = measured.jobs().front();
+  if (recorded.jobs().front().topology.str() != truth.topology.str())
+    throw InputError(SourcePlace{forecast.front()}, "a recording of " + recorded.jobs().front().topology.str(),
+                     truth.topology.str() + " as in " + measured_folder);
+  Case out;
+  out.warnings = recorded.warnings();
+  const replay::RunSummary truth_summary = replay::summarize(truth, cluster.gpus_per_node);
+  if (recorded.jobs().front().realistic) {
+    const auto plans = replay::recorded_plans(recorded.jobs().front(), cluster.gpus_per_node);
+    replay::RecordedPricing pricing;
+    const auto iteration = replay::simulate(recorded.jobs().front().topology, plans, pricing);
+    out.validation = replay::validate(replay::summarize(iteration), truth_summary);
+    return out;
+  }
+  std::optional<models::Architecture> architecture;
+  if (!options.model.empty()) architecture = models::Architecture::load(options.model);
+  const replay::Effects effects(cluster.profile);
+  replay::ForecastOptions forecast_options;
+  forecast_options.microbatches = options.microbatches > 0 ? options.microbatches : microbatches_of(truth);
+  forecast_options.architecture = architecture ? &*architecture : nullptr;
+  const auto clean = replay::denoise(recorded.jobs());
+  auto made = replay::forecast(clean, recorded.recording(0).named, cluster, effects, forecast_options);
+  out.validation = replay::validate(replay::summarize(made.iteration), truth_summary);
+  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
+  return out;
+}
+
+nlohmann::ordered_json triple(const replay::Comparison& comparison) {
+  return {{"forecast_us", comparison.forecast_us},
+          {"measured_us", comparison.measured_us},
+          {"error", comparison.error()}};
+}
+
+void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
+  out["iteration"] = triple(validation.iteration);
+  out["components"] = nlohmann::ordered_json::object();
+  for (const auto& component : validation.components) out["components"][std::string(component.name)] = triple(component);
+  out["mean_abs_component_error"] = validation.mean_abs_component_error();
+}
+
+std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
+
+// One configuration: a row per component.
+Table component_table(const Case& one) {
+  Table table({{"operation", Table::Align::kLeft}, {"forecast ms"}, {"measured ms"}, {"error"}});
+  const auto add = [&](const replay::Comparison& c) {
+    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.measured_us), percent(c.error())});
+  };
+  add(one.validation.iteration);
+  table.separator();
+  for (const auto& component : one.validation.components) add(component);
+  return table;
+}
+
+// Many configurations: a row each, a column per component.
+Table overview_table(const std::vector<Case>& cases) {
+  std::vector<std::string_view> names;
+  for (const Case& one : cases)
+    for (const auto& component : one.validation.components)
+      if (std::find(names.begin(), names.end(), component.name) == names.end()) names.push_back(component.name);
+  std::vector<Table::Column> columns{{"recording", Table::Align::kLeft},
+                                     {"passes", Table::Align::kLeft},
+                                     {"forecast ms"},
+                                     {"measured ms"},
+                                     {"error"}};
+  for (const auto name : names) columns.push_back({std::string(name)});
+  Table table(columns);
+  for (const Case& one : cases) {
+    const auto& iteration = one.validation.iteration;
+    std::vector<std::string> row{one.name, one.pass, milliseconds(iteration.forecast_us),
+                                 milliseconds(iteration.measured_us), percent(iteration.error())};
+    for (const auto name : names) {
+      const auto& components = one.validation.components;
+      const auto at = std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
+      row.push_back(at == components.end() ? "-" : percent(at->error()));
+    }
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+// Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them pooled.
+std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster, const Options& options,
+                               nlohmann::ordered_json& inputs) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(root))
+    if (fs::is_directory(entry.path() / "realistic")) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  std::vector<Case> cases;
+  for (const fs::path& folder : folders) {
+    std::vector<std::string> passes;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_directory() && entry.path().filename().string().starts_with("scaling"))
+        passes.push_back(entry.path().string());
+    std::sort(passes.begin(), passes.end());
+    const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
+      Case one = validate_case(some, (folder / "realistic").string(), cluster, options, inputs);
+      one.name = folder.filename().string();
+      one.pass = pass;
+      cases.push_back(std::move(one));
+    };
+    for (const std::string& pass : passes) add({pass}, fs::path(pass).filename().string());
+    if (passes.size() > 1) add(passes, "pooled");
+  }
+  if (cases.empty())
+    throw InputError(SourcePlace{root}, "no folder with realistic/ and scaling*/ below it",
+                     "recordings of both sides, as <name>/realistic and <name>/scaling");
+  return cases;
+}
+
+int run(const Options& options, const CommonOptions& common) {
+  if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
+    throw InputError("found " + std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
+                     ", expected --forecast SCALING_DIR with --measured REALISTIC_DIR, or --all DIR");
+  const models::Cluster cluster = models::Cluster::load(options.cluster);
+  const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  std::vector<Case> cases;
+  if (options.all.empty()) {
+    cases.push_back(validate_case(options.forecast, options.measured, cluster, options, inputs));
+    cases.back().name = options.forecast.front();
+  } else {
+    cases = validate_all(options.all, cluster, options, inputs);
+  }
+  double sum = 0, worst = 0;
+  std::vector<std::string> warnings;
+  for (const Case& one : cases) {
+    sum += std::abs(one.validation.iteration.error());
+    worst = std::max(worst, std::abs(one.validation.iteration.error()));
+    for (const std::string& warning : one.warnings)
+      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  }
+  const double mean = sum / static_cast<double>(cases.size());
+
+  if (common.format == Format::kJson) {
+    auto result = envelope("validate", inputs, warnings);
+    if (options.all.empty()) {
+      add_to(result, cases.front().validation);
+    } else {
+      result["recordings"] = nlohmann::ordered_json::array();
+      for (const Case& one : cases) {
+        nlohmann::ordered_json row{{"recording", one.name}, {"passes", one.pass}};
+        add_to(row, one.validation);
+        result["recordings"].push_back(std::move(row));
+      }
+      result["mean_abs_iteration_error"] = mean;
+      result["worst_abs_iteration_error"] = worst;
+    }
+    print_json(result);
+  } else {
+    for (const std::string& warning : warnings) warn(common, warning);
+    const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
+    print(common.format == Format::kCsv ? table.csv() : table.text());
+    if (common.format == Format::kTable && !options.all.empty())
+      print(fmt::format("\nmean absolute error of the iteration {}, worst {}\n", percent(mean).substr(1),
+                        percent(worst).substr(1)));
+  }
+  return worst > limit ? 1 : 0;
+}
+
+}  // namespace
+
+Verb validate_verb() {
+  return {"validate", "how far a forecast is from a measured recording",
+          "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2 --max-error 5%\n"
+          "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
+          [](CLI::App& app) -> Run {
+            auto options = std::make_shared<Options>();
+            app.add_option("--forecast", options->forecast, "scaling recording to forecast from; several are pooled")
+                ->type_name("DIR");
+            app.add_option("--measured", options->measured, "realistic recording of the same job")->type_name("DIR");
+            app.add_option("--all", options->all, "every <name>/scaling* below DIR against its <name>/realistic")
+                ->type_name("DIR");
+            app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
+                ->capture_default_str();
+            app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+            app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
+                ->check(CLI::Range(1, 1 << 20).description(""));
+            app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
+            return [options](const CommonOptions& common) { return run(*options, common); };
+          }};
+}
+
+}  // namespace moesim::tools
