@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -97,7 +98,9 @@ class StepMaker {
   }
 
   Step get_batch(Step step) const {
-    step.segments_us.assign(1, std::min(step.segments_us.front(), effects_[EffectKind::batch_loading]));
+    double recorded = 0;
+    for (double& segment : step.segments_us) recorded += std::exchange(segment, 0.0);
+    step.segments_us.front() = std::min(recorded, effects_[EffectKind::batch_loading]);
     return step;
   }
 
