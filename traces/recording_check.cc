@@ -33,6 +33,7 @@ class Examiner {
 
   std::vector<Finding> run() {
     for (const RankRecording& rank : recording_.ranks) examine_rank(rank);
+    stages_present();
     same_program_on_a_stage();
     same_collectives_in_an_expert_group();
     matched_sends();
@@ -99,6 +100,23 @@ class Examiner {
     if (count(rank, "optimizer_step") != 1)
       add(Severity::kWarning, {rank.file},
           fmt::format("rank {} has {} optimizer_step lines", rank.rank, count(rank, "optimizer_step")));
+  }
+
+  // Stages count from 0 without gaps, and the last one computes the loss.
+  void stages_present() {
+    std::map<std::int32_t, const RankRecording*> stages;
+    for (const RankRecording& rank : recording_.ranks) stages.try_emplace(stage_of(rank), &rank);
+    std::vector<std::int32_t> missing;
+    for (std::int32_t stage = 0; stage < stages.rbegin()->first; ++stage)
+      if (!stages.contains(stage)) missing.push_back(stage);
+    if (!missing.empty())
+      add(Severity::kProblem, {recording_.source}, "no rank of pipeline stages " + runs_of(missing));
+    const RankRecording& last = *stages.rbegin()->second;
+    if (count(last, "loss_func") == 0)
+      add(Severity::kProblem, {last.file},
+          fmt::format(
+              "rank {} of stage {}, the last one recorded, has no loss_func: later stages are missing",
+              last.rank, stage_of(last)));
   }
 
   // Ranks of one stage run the same program: the same operations in the same order.

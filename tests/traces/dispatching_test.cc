@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <string>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 
 namespace moesim::traces {
@@ -43,6 +45,17 @@ TEST(Dispatching, SentAndReceivedAreKeptApart) {
   EXPECT_EQ(table->sent, (std::vector<std::int64_t>{3, 1, 2, 2, 4, 1, 3, 0}));
   EXPECT_EQ(table->received, (std::vector<std::int64_t>{7, 2, 5, 2}));
   EXPECT_TRUE(table->topk.empty());
+}
+
+TEST(Dispatching, TheDocumentedExampleIsRead) {
+  const std::string page = read_file(std::filesystem::path(MOESIM_SOURCE_DIR) / "docs" / "formats.md");
+  const std::size_t start = page.find("```json\n");
+  ASSERT_NE(start, std::string::npos);
+  const Dispatching dispatching =
+      parse_dispatching(page.substr(start + 8, page.find("```", start + 8) - start - 8), "docs/formats.md");
+  EXPECT_EQ(dispatching.find(0, 0)->received, (std::vector<std::int64_t>{7, 2, 5, 2}));
+  EXPECT_EQ(dispatching.find(0, 0)->topk[0].tokens, 4);
+  EXPECT_EQ(dispatching.find(3, 0)->received, (std::vector<std::int64_t>{4, 4, 4, 4}));
 }
 
 TEST(Dispatching, TopkIndicesMakeTheHistogramsInBothPlaces) {

@@ -65,6 +65,7 @@ struct Job {
       }
       line("forward_step", batch, "None", subs, "None", 10.0);
       if (realistic && stage == 0) line("send_forward", batch, "pp", "", "torch.bfloat16", 1.0);
+      if (stage == 1) line("loss_func", batch, "None", "", "None", 0.5);
       line("backward_step", batch, "None", "", "None", 20.0);
     }
     line("dp_allreduce", 0, "dp", "", dp_dtype, 1.0);
@@ -146,7 +147,7 @@ TEST(RecordingCheck, ABatchLeftOutIsAProblem) {
   Recording recording = Job().recording();
   operation(recording, 2, "backward_step").batch_id = 1;
   EXPECT_THAT(texts(recording, Severity::kProblem),
-              ElementsAre("rank02.txt:2: backward_step has batch_id 1 after 0 lines of that name"));
+              ElementsAre("rank02.txt:3: backward_step has batch_id 1 after 0 lines of that name"));
 }
 
 TEST(RecordingCheck, TimeRunningBackwardsIsAProblem) {
@@ -196,6 +197,17 @@ TEST(RecordingCheck, MissingRanksAreAProblemOnlyWhereNobodyStandsForThem) {
   EXPECT_THAT(texts(all, Severity::kProblem), ElementsAre());
   EXPECT_THAT(texts(all, Severity::kNote),
               ::testing::Contains(HasSubstr("4 of 8 ranks are missing: 2-3, 6-7; every pipeline stage")));
+}
+
+TEST(RecordingCheck, AMissingStageIsAProblemWithoutAnyName) {
+  Recording first = Job().recording("recording");
+  first.ranks.resize(2);
+  EXPECT_THAT(texts(first, Severity::kProblem),
+              ElementsAre("rank00.txt: rank 0 of stage 0, the last one recorded, has no loss_func: later "
+                          "stages are missing"));
+  Recording second = Job().recording("recording");
+  second.ranks.erase(second.ranks.begin(), second.ranks.begin() + 2);
+  EXPECT_THAT(texts(second, Severity::kProblem), ElementsAre("recording: no rank of pipeline stages 0"));
 }
 
 TEST(RecordingCheck, NamesThatContradictTheLinesAreAProblem) {
@@ -270,6 +282,18 @@ TEST(RecordingFacts, PublicRecordingsAreWhatTheirDescriptionsSay) {
   EXPECT_NEAR(mean_ms["forward_step"], 25.37, 0.006);
   EXPECT_NEAR(mean_ms["backward_step"], 33.16, 0.006);
   EXPECT_NEAR(mean_ms["optimizer_step"], 33.45, 0.006);
+}
+
+TEST(RecordingCheck, NoPublicRecordingHasProblems) {
+  const fs::path root = fs::path(MOESIM_DATA_DIR) / "echo";
+  if (!fs::exists(root)) GTEST_SKIP() << "no recordings under " << MOESIM_DATA_DIR;
+  int recordings = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (!fs::exists(entry.path() / "rank00.txt")) continue;
+    EXPECT_THAT(texts(read_cmd(entry.path()), Severity::kProblem), ElementsAre()) << entry.path();
+    ++recordings;
+  }
+  EXPECT_GT(recordings, 0);
 }
 
 }  // namespace
