@@ -15,11 +15,12 @@ FlowCollectives::FlowCollectives(const TaskGraph& graph, const Prices& prices, c
       prices_(prices),
       fabric_(fabric),
       router_(fabric),
-      network_(fabric.capacities()),
+      exact_(fabric.capacities()),
       step_flows_(graph.shape_count()) {
   if (graph.rank_count() > fabric.gpu_count())
     throw InputError(
         fmt::format("the job has {} ranks, the fabric {} GPUs", graph.rank_count(), fabric.gpu_count()));
+  if (window > 0) windowed_.emplace(fabric.capacities(), window);
   if (!prices.overlap.empty()) {
     factor_.assign(graph.rank_count(), 1.0);
     flowing_.resize(graph.rank_count());
@@ -74,12 +75,14 @@ void FlowCollectives::begin(CollectiveId collective, Time now) {
   delays_.push(now, a.shape.members() == 1 ? Time::kZero : delay, {id, kWhole, 0});
 }
 
-Time FlowCollectives::next() { return std::min(delays_.next(), network_.next_end()); }
+Time FlowCollectives::next() {
+  return std::min(delays_.next(), windowed_ ? windowed_->next_end() : exact_.next_end());
+}
 
 void FlowCollectives::advance(Time now, std::vector<TaskId>& ended) {
   ended_ = &ended;
   due_.clear();
-  network_.end_due(now, due_);
+  windowed_ ? windowed_->end_due(now, due_) : exact_.end_due(now, due_);
   for (const std::uint32_t tag : due_) {
     const Part part = parts_[tag];
     if (!factor_.empty()) {
@@ -147,6 +150,11 @@ void FlowCollectives::send(std::uint32_t id, std::uint32_t from, std::uint32_t t
   delays_.push(now, latency, {id, from, to});
 }
 
+std::uint32_t FlowCollectives::start_in_network(Time now, double bytes, double cap, std::uint32_t tag) {
+  return windowed_ ? windowed_->start(now, shares_, bytes, cap, tag)
+                   : exact_.start(now, shares_, bytes, cap, tag);
+}
+
 void FlowCollectives::start_flow(const Part& part, Time now) {
   const Active& a = active_[part.active];
   double bytes = 0, cap = 0;
@@ -168,7 +176,7 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
   if (bytes == 0) return finish(part, now);
   const std::uint32_t tag = take_part(part);
   if (factor_.empty()) {
-    network_.start(now, shares_, bytes, cap, tag);
+    start_in_network(now, bytes, cap, tag);
     return;
   }
   double most = cap;
@@ -177,7 +185,7 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
     most = most > 0 ? std::min(most, alone) : alone;
   }
   flow_[tag].most = most;
-  flow_[tag].slot = network_.start(now, shares_, bytes, most / slowdown(part), tag);
+  flow_[tag].slot = start_in_network(now, bytes, most / slowdown(part), tag);
   for_each_rank(part, [&](RankId rank) { flowing_[index(rank)].push_back(tag); });
 }
 
@@ -221,14 +229,17 @@ double FlowCollectives::slowdown(const Part& part) const {
 void FlowCollectives::slow_down(RankId rank, double factor, Time now) {
   if (factor_[index(rank)] == factor) return;
   factor_[index(rank)] = factor;
-  for (const std::uint32_t tag : flowing_[index(rank)])
-    network_.set_cap(now, flow_[tag].slot, flow_[tag].most / slowdown(parts_[tag]));
+  for (const std::uint32_t tag : flowing_[index(rank)]) {
+    const double cap = flow_[tag].most / slowdown(parts_[tag]);
+    windowed_ ? windowed_->set_cap(now, flow_[tag].slot, cap) : exact_.set_cap(now, flow_[tag].slot, cap);
+  }
 }
 
 std::vector<LinkUse> FlowCollectives::link_use() const {
   std::vector<LinkUse> result;
   for (std::uint32_t link = 0; link < fabric_.links().size(); ++link)
-    if (const double bytes = network_.carried(link); bytes > 0) result.push_back({LinkId(link), bytes, 0});
+    if (const double bytes = windowed_ ? windowed_->carried(link) : exact_.carried(link); bytes > 0)
+      result.push_back({LinkId(link), bytes, 0});
   return result;
 }
 

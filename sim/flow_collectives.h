@@ -13,6 +13,7 @@
 #include "sim/step_flow.h"
 #include "sim/task_graph.h"
 #include "sim/timeline.h"
+#include "sim/windowed_flows.h"
 
 namespace moesim::sim {
 
@@ -60,8 +61,8 @@ class FlowCollectives {
 
   // A part that flows, kept where ranks are slowed.
   struct Flow {
-    FlowNetwork::Slot slot = 0;
-    double most = 0;  // bytes per second that it could take alone
+    std::uint32_t slot = 0;  // in the network
+    double most = 0;         // bytes per second that it could take alone
   };
 
   std::uint32_t take_active();
@@ -70,6 +71,7 @@ class FlowCollectives {
   void reach_step(std::uint32_t active, std::uint32_t member, Time now);
   void send(std::uint32_t active, std::uint32_t from, std::uint32_t to, Time now);
   void start_flow(const Part& part, Time now);
+  std::uint32_t start_in_network(Time now, double bytes, double cap, std::uint32_t tag);
   void finish(const Part& part, Time now);
   void end_member(std::uint32_t active, std::uint32_t member);
   void find_route(const Active& a, std::uint32_t from, std::uint32_t to);
@@ -81,7 +83,8 @@ class FlowCollectives {
   const Prices& prices_;
   const Fabric& fabric_;
   Router router_;
-  FlowNetwork network_;
+  FlowNetwork exact_;
+  std::optional<WindowedFlowNetwork> windowed_;  // in its place
   DelayLines<Part> delays_;
   std::vector<Active> active_;
   std::vector<std::uint32_t> free_active_;

@@ -14,6 +14,10 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Fair shares closer than this are one bottleneck.
 constexpr double kSameLevel = 1.0 + 1e-12;
+// A link with less than this share of its capacity free counts as full.
+constexpr double kFull = 1.0 - 1e-9;
+// With more links than this a heap finds the next bottleneck, else a look at all of them.
+constexpr std::size_t kFewLinks = 24;
 // Flows that would end this soon (ps) are looked at for ending together with one that is due.
 constexpr std::int64_t kSoon = 1000;
 
@@ -75,7 +79,6 @@ FlowNetwork::Slot FlowNetwork::start(Time now, std::span<const LinkShare> shares
     std::vector<User>& users = links_[share.link].users;
     *use = {share.link, static_cast<std::uint32_t>(users.size()), share.factor};
     users.push_back({slot, static_cast<std::uint32_t>(use - uses_.data())});
-    if (users.size() > 1) touch(share.link);
     ++use;
   }
   dirty_flows_.push_back(slot);
@@ -87,12 +90,14 @@ void FlowNetwork::detach(Slot slot) {
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
     const Use& use = uses_[u];
     Link& link = links_[use.link];
+    if (link.load >= link.capacity * kFull) touch(use.link);
     const User last = link.users.back();
     link.users[use.place] = last;
     uses_[last.use].place = use.place;
     link.users.pop_back();
     link.carried += flow.bytes * use.factor;
-    if (!link.users.empty()) touch(use.link);
+    // Sums of rates must not drift over millions of flows.
+    link.load = link.users.empty() ? 0.0 : link.load - flow.rate * use.factor;
   }
 }
 
@@ -156,133 +161,175 @@ void FlowNetwork::refresh_tree() {
 }
 
 void FlowNetwork::solve() {
-  collect();
-  solved_flows_ += reached_flows_.size();
-  fill();
-  refresh_tree();
-}
-
-// Everything that shared links connect to the changes: reached_flows_ and reached_links_.
-void FlowNetwork::collect() {
   ++mark_;
   reached_links_.clear();
   reached_flows_.clear();
-  const auto reach_link = [this](std::uint32_t id) {
-    Link& link = links_[id];
-    if (link.mark == mark_) return;
-    link.mark = mark_;
-    link.left = link.capacity;
-    link.weight = 0;
-    link.open = static_cast<std::uint32_t>(link.users.size());
-    reached_links_.push_back(id);
-  };
-  const auto reach_flow = [this](Slot slot) {
-    if (flows_[slot].mark == mark_) return;
-    flows_[slot].mark = mark_;
-    reached_flows_.push_back(slot);
-  };
+  limits_.clear();
   for (const std::uint32_t id : dirty_links_) {
-    Link& link = links_[id];
-    link.dirty = false;
-    if (link.users.size() > 1) reach_link(id);
-    // A link that only one flow is left on has become that flow's own.
-    if (link.users.size() == 1) reach_flow(link.users.front().flow);
+    links_[id].dirty = false;
+    if (links_[id].users.size() > 1) reach_link(id, true);
+    if (links_[id].users.size() == 1) reach_flow(links_[id].users.front().flow);
   }
   for (const Slot slot : dirty_flows_) reach_flow(slot);
   dirty_links_.clear();
   dirty_flows_.clear();
-  limits_.clear();
-  std::size_t next_link = 0, next_flow = 0;
-  while (next_link < reached_links_.size() || next_flow < reached_flows_.size()) {
-    while (next_flow < reached_flows_.size()) {
-      const Slot slot = reached_flows_[next_flow++];
-      const Flow& flow = flows_[slot];
-      double limit = flow.cap;
-      for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
-        Link& link = links_[uses_[u].link];
-        if (link.users.size() == 1) {
-          limit = std::min(limit, link.capacity / uses_[u].factor);
-          continue;
-        }
-        reach_link(uses_[u].link);
-        link.weight += uses_[u].factor;
-      }
-      limits_.emplace_back(limit, slot);
-    }
-    while (next_link < reached_links_.size() && next_flow == reached_flows_.size())
-      for (const User& user : links_[reached_links_[next_link++]].users) reach_flow(user.flow);
+  do {
+    expand();
+    fill();
+  } while (drag_others());
+  solved_flows_ += reached_flows_.size();
+  for (const Slot slot : reached_flows_) set_rate(flows_[slot], slot, flows_[slot].next_rate);
+  refresh_tree();
+}
+
+void FlowNetwork::reach_link(std::uint32_t id, bool whole) {
+  Link& link = links_[id];
+  if (link.mark != mark_) {
+    link.mark = mark_;
+    link.whole = false;
+    link.solved = 0;
+    link.weight = 0;
+    link.offer = link.capacity - link.load;
+    reached_links_.push_back(id);
   }
+  if (whole && !link.whole) {
+    link.whole = true;
+    whole_links_.push_back(id);
+  }
+}
+
+void FlowNetwork::reach_flow(Slot slot) {
+  Flow& flow = flows_[slot];
+  if (flow.mark == mark_) return;
+  flow.mark = mark_;
+  reached_flows_.push_back(slot);
+  double limit = flow.cap;
+  for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
+    const Use& use = uses_[u];
+    Link& link = links_[use.link];
+    if (link.users.size() == 1) {
+      limit = std::min(limit, link.capacity / use.factor);
+      continue;
+    }
+    reach_link(use.link, link.load >= link.capacity * kFull);
+    ++link.solved;
+    link.weight += use.factor;
+    link.offer += flow.rate * use.factor;
+  }
+  limits_.emplace_back(limit, slot);
+}
+
+// Reaches all users of whole links.
+void FlowNetwork::expand() {
+  while (!whole_links_.empty()) {
+    const Link& link = links_[whole_links_.back()];
+    whole_links_.pop_back();
+    for (const User& user : link.users) reach_flow(user.flow);
+  }
+}
+
+// Where a link now bounds flows to a share that users outside the solution exceed, these must be solved too.
+bool FlowNetwork::drag_others() {
+  for (const auto& [share, id] : tight_) {
+    const Link& link = links_[id];
+    if (link.whole || link.solved == link.users.size()) continue;
+    for (const User& user : link.users) {
+      const Flow& flow = flows_[user.flow];
+      if (flow.mark == mark_ || flow.rate <= share * kSameLevel) continue;
+      reach_link(id, true);
+      break;
+    }
+  }
+  return !whole_links_.empty();
+}
+
+// The link with the lowest fair share among those with open users; shares only rise while others are fixed,
+// so what was computed before is a lower bound.
+bool FlowNetwork::next_bottleneck(std::uint32_t& id, double& level) {
+  const bool few = shares_.size() <= kFewLinks;
+  const auto later = [](const auto& a, const auto& b) { return a > b; };
+  while (!shares_.empty()) {
+    if (few)
+      std::iter_swap(std::min_element(shares_.begin(), shares_.end()), shares_.end() - 1);
+    else
+      std::pop_heap(shares_.begin(), shares_.end(), later);
+    const auto [key, candidate] = shares_.back();
+    const Link& link = links_[candidate];
+    if (link.open == 0) {
+      shares_.pop_back();
+      continue;
+    }
+    level = std::max(link.left / link.open_weight, key);
+    if (level <= key * kSameLevel) {
+      id = candidate;
+      if (!few) std::push_heap(shares_.begin(), shares_.end(), later);
+      return true;
+    }
+    shares_.back().first = level;
+    if (!few) std::push_heap(shares_.begin(), shares_.end(), later);
+  }
+  return false;
 }
 
 // Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): the link with the lowest fair share
 // bounds all its flows; take them out and go on.
 void FlowNetwork::fill() {
-  if (reached_links_.empty()) {
-    for (const auto& [limit, slot] : limits_) set_rate(flows_[slot], slot, limit);
-    return;
+  ++filling_;
+  tight_.clear();
+  shares_.clear();
+  for (const std::uint32_t id : reached_links_) {
+    Link& link = links_[id];
+    link.open = link.solved;
+    link.open_weight = link.weight;
+    link.left = link.offer;
+    if (link.open > 0) shares_.emplace_back(std::max(link.left, 0.0) / link.weight, id);
   }
+  if (shares_.size() > kFewLinks)
+    std::make_heap(shares_.begin(), shares_.end(), [](const auto& a, const auto& b) { return a > b; });
   double lowest_limit = kInfinity;
   for (const auto& [limit, slot] : limits_) lowest_limit = std::min(lowest_limit, limit);
-  heap_.clear();
-  for (const std::uint32_t id : reached_links_) heap_.emplace_back(links_[id].left / links_[id].weight, id);
-  const auto later = [](const auto& a, const auto& b) { return a > b; };
-  std::make_heap(heap_.begin(), heap_.end(), later);
-  ++mark_;  // from here on a flow with the mark has its rate
   std::size_t next_limit = 0;
-  bool sorted = false;
-  while (!heap_.empty()) {
-    const auto [key, id] = heap_.front();
-    const Link& link = links_[id];
-    if (link.open == 0) {
-      std::pop_heap(heap_.begin(), heap_.end(), later);
-      heap_.pop_back();
-      continue;
-    }
-    const double level = std::max(link.left / link.weight, key);
-    if (level > key * kSameLevel) {  // others took less than their share here: the level has risen since
-      std::pop_heap(heap_.begin(), heap_.end(), later);
-      heap_.back().first = level;
-      std::push_heap(heap_.begin(), heap_.end(), later);
-      continue;
-    }
+  std::uint32_t id = 0;
+  double level = 0;
+  while (next_bottleneck(id, level)) {
     if (lowest_limit < level) {
-      if (!sorted) {
-        std::sort(limits_.begin(), limits_.end());
-        sorted = true;
-      }
+      if (next_limit == 0) std::sort(limits_.begin(), limits_.end());
       bool any = false;
       for (; next_limit < limits_.size() && limits_[next_limit].first < level; ++next_limit) {
         const auto [limit, slot] = limits_[next_limit];
-        if (flows_[slot].mark == mark_) continue;
+        if (flows_[slot].fixed == filling_) continue;
         fix(slot, limit);
         any = true;
       }
       lowest_limit = next_limit < limits_.size() ? limits_[next_limit].first : kInfinity;
       if (any) continue;
     }
-    for (const User& user : link.users)
-      if (flows_[user.flow].mark != mark_) fix(user.flow, level);
-    std::pop_heap(heap_.begin(), heap_.end(), later);
-    heap_.pop_back();
+    tight_.emplace_back(level, id);
+    for (const User& user : links_[id].users) {
+      const Flow& flow = flows_[user.flow];
+      if (flow.mark == mark_ && flow.fixed != filling_) fix(user.flow, level);
+    }
   }
   for (const auto& [limit, slot] : limits_)
-    if (flows_[slot].mark != mark_) set_rate(flows_[slot], slot, limit);
+    if (flows_[slot].fixed != filling_) fix(slot, limit);
 }
 
 void FlowNetwork::fix(Slot slot, double rate) {
   Flow& flow = flows_[slot];
-  flow.mark = mark_;
+  flow.fixed = filling_;
+  flow.next_rate = rate;
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
     Link& link = links_[uses_[u].link];
     link.left -= rate * uses_[u].factor;
-    link.weight -= uses_[u].factor;
+    link.open_weight -= uses_[u].factor;
     --link.open;
   }
-  set_rate(flow, slot, rate);
 }
 
 void FlowNetwork::set_rate(Flow& flow, Slot slot, double rate) {
   if (rate == flow.rate) return;
+  for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u)
+    links_[uses_[u].link].load += (rate - flow.rate) * uses_[u].factor;
   const auto passed = static_cast<double>((now_ - flow.updated).ps());
   flow.remaining = std::max(0.0, flow.remaining - flow.rate * passed);
   flow.updated = now_;

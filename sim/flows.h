@@ -60,14 +60,19 @@ class FlowNetwork {
 
   struct Link {
     double capacity;  // bytes per ps
+    double load = 0;  // of its users
     std::vector<User> users;
-    double carried = 0;
-    bool dirty = false;
     std::uint32_t mark = 0;
+    bool dirty = false;
     // While solving:
-    std::uint32_t open = 0;  // flows without a rate yet
-    double weight = 0;       // the sum of their factors
-    double left = 0;         // capacity not given away yet
+    bool whole = false;        // all users are solved, not only those that were reached otherwise
+    std::uint32_t solved = 0;  // users that are solved
+    std::uint32_t open = 0;    // of these, without a rate yet
+    double weight = 0;         // the sum of the factors of solved users
+    double offer = 0;          // what the users that are not solved leave to them
+    double open_weight = 0;    // the same for open users
+    double left = 0;
+    double carried = 0;
   };
 
   struct Use {
@@ -82,8 +87,10 @@ class FlowNetwork {
     double bytes = 0;
     double cap = 0;
     Time updated;
+    double next_rate = 0;     // while solving
+    std::uint32_t mark = 0;   // of the solution that it is part of
+    std::uint32_t fixed = 0;  // of the filling that has given it a rate
     std::uint32_t tag = 0;
-    std::uint32_t mark = 0;
     std::uint32_t use_begin = 0;
     std::uint32_t use_end = 0;
   };
@@ -92,8 +99,12 @@ class FlowNetwork {
   void touch(std::uint32_t link);
   void detach(Slot flow);
   void solve();
-  void collect();
+  void reach_link(std::uint32_t link, bool whole);
+  void reach_flow(Slot flow);
+  void expand();
   void fill();
+  bool drag_others();
+  bool next_bottleneck(std::uint32_t& link, double& level);
   void fix(Slot flow, double rate);
   void set_rate(Flow& flow, Slot slot, double rate);
   void refresh_tree();
@@ -108,14 +119,19 @@ class FlowNetwork {
   std::vector<std::int64_t> tree_;
   std::vector<Slot> rescheduled_;
 
-  std::vector<std::uint32_t> dirty_links_;    // whose users or capacity changed
-  std::vector<Slot> dirty_flows_;             // new, or with another cap
-  std::vector<std::uint32_t> reached_links_;  // what is being solved
+  std::vector<std::uint32_t> dirty_links_;  // full ones that a flow has left or come to
+  std::vector<Slot> dirty_flows_;           // new, or with another limit
+  // What is being solved.
+  std::vector<std::uint32_t> reached_links_;
   std::vector<Slot> reached_flows_;
-  std::vector<std::pair<double, std::uint32_t>> heap_;  // links by fair share
+  std::vector<std::uint32_t> whole_links_;                // whose users are still to be reached
+  std::vector<std::pair<double, std::uint32_t>> shares_;  // links by fair share; a heap when there are many
+  std::vector<std::pair<double, std::uint32_t>>
+      tight_;  // links that bound some of their users, and their share
   std::vector<std::pair<double, Slot>> limits_;
   std::vector<std::uint32_t> stack_;
   std::uint32_t mark_ = 0;
+  std::uint32_t filling_ = 0;
   Time now_;
   std::size_t running_ = 0;
   std::uint64_t solved_flows_ = 0;

@@ -1,0 +1,92 @@
+// Max-min fair flows for very many flows of unequal sizes, where every start and end would change every rate:
+// rates are brought up to date in windows of time instead of at every instant.
+//
+// A window is a fraction of the mean remaining time of the running flows. Within it a flow that starts takes
+// the fair share of its links as they stood, and what an ended flow leaves stays unused. Each link keeps an
+// account of what its flows took too much or too little against its capacity, and the next window gives it
+// back, so that a saturated link carries its capacity on average. The fair shares follow by relaxation: each
+// link shares what the flows that are held back elsewhere leave to those that are not, from the shares of the
+// window before. Ends of flows are exact for their rates; the error against FlowNetwork falls with the window
+// (docs/performance.md has measurements).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/flows.h"
+#include "sim/time.h"
+
+namespace moesim::sim {
+
+class WindowedFlowNetwork {
+ public:
+  // `window` in (0, 1).
+  WindowedFlowNetwork(std::span<const double> capacities, double window);
+
+  // As of FlowNetwork.
+  std::uint32_t start(Time now, std::span<const LinkShare> shares, double bytes, double cap,
+                      std::uint32_t tag);
+  void set_cap(Time now, std::uint32_t flow, double cap);
+  // When a flow ends or a window closes.
+  Time next_end();
+  void end_due(Time now, std::vector<std::uint32_t>& tags);
+  double carried(std::uint32_t link) const { return carried_[link]; }
+
+ private:
+  struct Use {
+    std::uint32_t link;
+    float factor;
+  };
+
+  struct Due {
+    Time when;
+    std::uint32_t flow;
+    bool operator>(const Due& other) const {
+      return when > other.when || (when == other.when && flow > other.flow);
+    }
+  };
+
+  void open_window();
+  double relax();
+  void settle();
+  void change_load(std::uint32_t flow, double rate);
+
+  // By link. Rates and shares in bytes per ps.
+  std::vector<double> capacity_;
+  std::vector<double> share_;      // fair share of a flow
+  std::vector<double> account_;    // bytes that the link has carried too little (positive) or too much
+  std::vector<double> offered_;    // capacity in this window
+  std::vector<double> load_;       // of the running flows
+  std::vector<double> moment_;     // changes of the load in this window, times when after its start
+  std::vector<double> bound_;      // of these, by flows that are held back here: the sum of their factors
+  std::vector<double> elsewhere_;  // of these, the rates of flows that are held back elsewhere
+  std::vector<double> largest_;    // rate among them
+  std::vector<double> carried_;
+  std::vector<std::uint32_t> users_;
+
+  // By flow.
+  std::vector<double> rate_;
+  std::vector<double> remaining_;  // bytes at the start of the window, or at its own start
+  std::vector<double> bytes_;
+  std::vector<double> cap_;
+  std::vector<Time> since_;
+  std::vector<std::uint32_t> tag_;
+  std::vector<std::uint32_t> use_begin_;
+  std::vector<std::uint16_t> use_count_;
+  std::vector<std::uint8_t> running_;
+  std::vector<Use> uses_;
+  std::vector<std::vector<std::uint32_t>> free_;  // by number of links
+
+  std::vector<std::uint32_t> active_;  // flows of this window in order of their start, ended ones included
+  std::vector<Due> due_;               // a heap: flows that end within this window
+  std::size_t live_ = 0;
+  std::size_t started_ = 0;  // in this window
+  bool stale_ = false;       // a new window must be opened before time goes on
+  Time window_start_;
+  Time window_end_;
+  Time now_;
+  double window_;
+};
+
+}  // namespace moesim::sim
