@@ -305,7 +305,7 @@ class Assembler {
         const sim::LabelId gap = builder_.add_label("host gap", sim::Category::host_sync);
         mark(builder_.add_host(stream, sim::Time::from_us(planned.gap_us), gap), origin);
       }
-      Span span{plan.rank, step.kind, step.microbatch, step.fused_with_next, {}, {}};
+      StepSpan span{plan.rank, step.kind, step.microbatch, step.fused_with_next, {}, {}, 0, 0};
       const auto note = [&](sim::TaskId task) {
         mark(task, origin);
         if (!span.first.valid()) span.first = task;
@@ -371,21 +371,14 @@ class Assembler {
                                     : SourcePlace{};
       throw InputError(place, who);
     }
-    for (const Span& span : spans_)
-      out.spans.push_back({span.rank, span.kind, span.microbatch, span.fused, out.timeline.start(span.first).us(),
-                           out.timeline.end(span.last).us()});
+    for (StepSpan& span : spans_) {
+      span.start_us = out.timeline.start(span.first).us();
+      span.end_us = out.timeline.end(span.last).us();
+    }
+    out.spans = std::move(spans_);
     out.origins = std::move(origins_);
     return out;
   }
-
-  struct Span {
-    int rank;
-    StepKind kind;
-    int microbatch;
-    bool fused;
-    sim::TaskId first;
-    sim::TaskId last;
-  };
 
   const Topology& topology_;
   std::span<const RankPlan> plans_;
@@ -396,7 +389,7 @@ class Assembler {
   std::size_t next_joined_ = 0;
   std::vector<sim::Category> category_;  // by instance
   std::vector<sim::CollectiveId> collectives_;
-  std::vector<Span> spans_;
+  std::vector<StepSpan> spans_;
   std::vector<SourcePlace> origins_;
 };
 

@@ -55,6 +55,8 @@ struct StepSpan {
   StepKind kind = StepKind::other;
   int microbatch = 0;
   bool fused_with_next = false;
+  sim::TaskId first;  // its tasks: from `first` to `last` on the rank's stream
+  sim::TaskId last;
   double start_us = 0;
   double end_us = 0;
 

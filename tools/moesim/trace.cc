@@ -12,12 +12,13 @@
 namespace moesim::tools {
 
 Verb trace_verb() {
-  return {"trace", "info, check and convert recordings",
-          "  moesim trace info traces/samples/alltoall-pp2-ep2\n"
+  return {"trace", "info, check, convert and synthesize recordings",
+          "  moesim trace info traces/samples/synthetic-pp2-ep4/scaling\n"
           "  moesim trace check profiler_log/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --format json",
           [](CLI::App& trace) -> Run {
             const auto commands = std::make_shared<std::vector<TraceCommand>>(std::vector<TraceCommand>{
-                declare_trace_info(trace), declare_trace_check(trace), declare_trace_convert(trace)});
+                declare_trace_info(trace), declare_trace_check(trace), declare_trace_convert(trace),
+                declare_trace_synthesize(trace)});
             for (const TraceCommand& each : *commands) {
               each.command->fallthrough();  // --format and the like may follow
               each.command->allow_extras();

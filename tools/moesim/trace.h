@@ -13,5 +13,6 @@ struct TraceCommand {
 TraceCommand declare_trace_info(CLI::App& trace);
 TraceCommand declare_trace_check(CLI::App& trace);
 TraceCommand declare_trace_convert(CLI::App& trace);
+TraceCommand declare_trace_synthesize(CLI::App& trace);
 
 }  // namespace moesim::tools

@@ -1,0 +1,97 @@
+// `moesim trace synthesize`: recordings made by the models, to try things out without a GPU.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/input_error.h"
+#include "replay/synthesize.h"
+#include "tools/moesim/inputs.h"
+#include "tools/moesim/output.h"
+#include "tools/moesim/trace.h"
+#include "traces/cmd_writer.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct Options {
+  std::string out;
+  std::string model = "mixtral-8x7b";
+  std::string cluster = "echo-h800x2";
+  std::string routing = "zipf:1.2";
+  int pp = 2, ep = 4, dp = 8, layers = 8, microbatches = 8;
+  std::int64_t seq = 1024;
+  double noise = 0.02;
+};
+
+int run(const Options& options, const CommonOptions& common) {
+  replay::SynthesisSpec spec;
+  spec.model = models::Architecture::load(options.model);
+  spec.cluster = models::Cluster::load(options.cluster);
+  spec.routing = models::RoutingSpec::parse(options.routing);
+  if (options.dp % options.ep != 0)
+    throw InputError(fmt::format("found --ep {} with --dp {}, expected an ep that divides dp", options.ep, options.dp));
+  spec.topology.pp = options.pp;
+  spec.topology.expert = options.ep;
+  spec.topology.expert_dp = options.dp / options.ep;
+  spec.topology.check_sizes("moesim trace synthesize");
+  spec.layers = options.layers;
+  spec.seq = options.seq;
+  spec.microbatches = options.microbatches;
+  spec.seed = common.seed;
+  spec.noise = options.noise;
+  if (spec.routing.kind == models::RoutingSpec::Kind::kFile)
+    throw InputError("found --routing " + options.routing + ", expected a named distribution");
+  const auto made = replay::synthesize(spec);
+
+  namespace fs = std::filesystem;
+  const fs::path folder(options.out);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw InputError(SourcePlace{options.out}, "cannot create: " + error.message());
+  traces::write_cmd(made.scaling, folder / "scaling");
+  traces::write_cmd(made.realistic, folder / "realistic");
+  if (common.format == Format::kJson) {
+    auto result = envelope("trace-synthesize", describe_inputs(common), {});
+    result["folder"] = options.out;
+    result["topology"] = spec.topology.str();
+    result["synthetic"] = true;
+    print_json(result);
+  } else if (!common.quiet) {
+    print(fmt::format("synthetic recordings of {} ({}), not measured on any machine:\n  {}\n  {}\n", options.model,
+                      spec.topology.str(), (folder / "scaling").string(), (folder / "realistic").string()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+TraceCommand declare_trace_synthesize(CLI::App& trace) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
+  command->footer(
+      "Examples:\n"
+      "  moesim trace synthesize --out /tmp/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --routing zipf:1.2\n"
+      "  moesim trace synthesize --out /tmp/pp4_tp1_ep2_expn8_dp4_nl8_hs4096_sl2048 --pp 4 --ep 2 --dp 4 --seq 2048");
+  command->add_option("--out", options->out, "new folder; gets scaling/ and realistic/")->required()->type_name("DIR");
+  command->add_option("--model", options->model)->capture_default_str();
+  command->add_option("--cluster", options->cluster)->capture_default_str();
+  command->add_option("--routing", options->routing, "a named distribution")->capture_default_str();
+  const auto size = CLI::Range(1, 1 << 20).description("");
+  command->add_option("--pp", options->pp)->check(size)->capture_default_str();
+  command->add_option("--ep", options->ep)->check(size)->capture_default_str();
+  command->add_option("--dp", options->dp, "contains ep")->check(size)->capture_default_str();
+  command->add_option("--layers", options->layers)->check(size)->capture_default_str();
+  command->add_option("--microbatches", options->microbatches)->check(size)->capture_default_str();
+  command->add_option("--seq", options->seq)->check(size)->capture_default_str();
+  command->add_option("--noise", options->noise, "standard deviation of computing times, as a share")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->capture_default_str();
+  return {command, [options](const CommonOptions& common) { return run(*options, common); }};
+}
+
+}  // namespace moesim::tools

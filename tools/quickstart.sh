@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# From a clone to a first answer: installs what is missing (apt, as root or with sudo), builds build/moesim, replays a
+# recording and compares two dispatchers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+tools/setup.sh -DMOESIM_BUILD_TESTS=OFF
+say "building build/moesim"
+cmake --build build --target moesim
+
+run() {
+  say "$*"
+  "$@"
+}
+run build/moesim trace info traces/samples/synthetic-pp2-ep4/scaling
+run build/moesim replay traces/samples/synthetic-pp2-ep4/scaling --cluster echo-h800x2 --microbatches 8
+run build/moesim compare --model mixtral-8x7b --cluster dgx-h100x4 --ep 8 --dispatcher allgather,alltoall --routing zipf:1.2
+if [[ -d ../shared/data/echo ]]; then
+  run build/moesim validate --all ../shared/data/echo --only expn --cluster echo-h800x2
+fi

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need and configures build/. Called by quickstart.sh and test.sh; run it alone
+# to prepare a machine. Asks nothing; does nothing that is done already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '== %s\n' "$*"; }
+
+# Debian package names, one a line, # comments.
+packages=$(sed 's/#.*//' tools/packages.txt | xargs)
+missing=()
+for package in $packages; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  say "installing: ${missing[*]}"
+  as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null || { echo "setup.sh: not root and no sudo; install: ${missing[*]}" >&2; exit 2; }
+    as_root=(sudo)
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  "${as_root[@]}" apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+else
+  say "all packages are installed"
+fi
+
+# A compiler cache makes the second build quick where somebody installed one.
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+say "configuring build/"
+cmake --preset release "${launcher[@]}" "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
+mv build.configure.log build/configure.log
