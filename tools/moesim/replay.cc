@@ -229,7 +229,7 @@ int run(const Options& options, const CommonOptions& common) {
 
 Verb replay_verb() {
   return {"replay", "what a recorded job takes on a topology",
-          "  moesim replay traces/samples/mixtral-pp2-ep4/scaling --cluster echo-h800x2 --microbatches 8\n"
+          "  moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster echo-h800x2 --microbatches 8\n"
           "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
           [](CLI::App& app) -> Run {
             auto options = std::make_shared<Options>();

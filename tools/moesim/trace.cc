@@ -13,7 +13,7 @@ namespace moesim::tools {
 
 Verb trace_verb() {
   return {"trace", "info, check, convert and synthesize recordings",
-          "  moesim trace info traces/samples/synthetic-pp2-ep4/scaling\n"
+          "  moesim trace info traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling\n"
           "  moesim trace check profiler_log/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --format json",
           [](CLI::App& trace) -> Run {
             const auto commands = std::make_shared<std::vector<TraceCommand>>(std::vector<TraceCommand>{

@@ -49,7 +49,10 @@ int run(const Options& options, const CommonOptions& common) {
   const auto made = replay::synthesize(spec);
 
   namespace fs = std::filesystem;
-  const fs::path folder(options.out);
+  // The layout of public recordings, whose names say what the lines do not: sizes of the job.
+  const fs::path folder = fs::path(options.out) / fmt::format("pp{}_tp1_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp,
+                                                              options.ep, spec.model.experts, options.dp,
+                                                              options.layers, spec.model.hidden, options.seq);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError(SourcePlace{options.out}, "cannot create: " + error.message());
@@ -57,7 +60,7 @@ int run(const Options& options, const CommonOptions& common) {
   traces::write_cmd(made.realistic, folder / "realistic");
   if (common.format == Format::kJson) {
     auto result = envelope("trace-synthesize", describe_inputs(common), {});
-    result["folder"] = options.out;
+    result["folder"] = folder.string();
     result["topology"] = spec.topology.str();
     result["synthetic"] = true;
     print_json(result);
@@ -75,9 +78,9 @@ TraceCommand declare_trace_synthesize(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
   command->footer(
       "Examples:\n"
-      "  moesim trace synthesize --out /tmp/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --routing zipf:1.2\n"
-      "  moesim trace synthesize --out /tmp/pp4_tp1_ep2_expn8_dp4_nl8_hs4096_sl2048 --pp 4 --ep 2 --dp 4 --seq 2048");
-  command->add_option("--out", options->out, "new folder; gets scaling/ and realistic/")->required()->type_name("DIR");
+      "  moesim trace synthesize --out synthetic --routing zipf:1.2 --seed 7\n"
+      "  moesim trace synthesize --out synthetic --model qwen3-30b-a3b --pp 4 --ep 2 --dp 4 --seq 2048");
+  command->add_option("--out", options->out, "gets a folder named by the job's sizes, with scaling/ and realistic/")->required()->type_name("DIR");
   command->add_option("--model", options->model)->capture_default_str();
   command->add_option("--cluster", options->cluster)->capture_default_str();
   command->add_option("--routing", options->routing, "a named distribution")->capture_default_str();
