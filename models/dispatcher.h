@@ -39,6 +39,7 @@ struct MoeLayer {
   DType weight = DType::kBf16;
   Recompute recompute = Recompute::kNone;
   bool train = true;
+  bool routing_given = false;  // by a file or recording: every rank's rows are as they are
   const Routing* routing = nullptr;
 
   int ranks() const { return ep * etp; }
@@ -78,9 +79,14 @@ class Dispatcher {
   // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when
   // legal.
   virtual std::optional<std::string> illegal(const MoeLayer& layer) const = 0;
+  // Whether the hidden size of experts is split where there are more ranks than experts (MegaBlocks).
+  virtual bool splits_experts() const { return false; }
   // The program of one layer. Call only when legal.
   virtual Program build(const MoeLayer& layer) const = 0;
 };
+
+// illegal() after the rules that hold for every dispatcher.
+std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeLayer& layer);
 
 struct DispatcherEntry {
   std::string_view name;

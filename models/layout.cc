@@ -53,8 +53,8 @@ void Parallel::validate(std::int64_t experts) const {
         fmt::format("parallel: found etp {} x ep {} = {}, expected a divisor of tp x cp x dp = {} (ranks of "
                     "one pipeline stage)",
                     etp, ep, group, stage));
-  if (experts % ep != 0)
-    throw InputError(fmt::format("parallel.ep: found {}, expected a divisor of the {} experts", ep, experts));
+  if (experts % ep != 0 && ep % experts != 0)
+    throw InputError(fmt::format("parallel.ep: found {}, expected a divisor (or, for MegaBlocks, a multiple) of the {} experts", ep, experts));
 }
 
 RankGrid RankGrid::fastest_first(std::vector<Axis> axes) {

@@ -29,7 +29,7 @@ struct Parallel {
   std::int64_t tokens_per_rank() const { return (micro_batch * seq + tp * cp - 1) / (tp * cp); }
 
   // Throws InputError naming the first rule that is broken: sizes >= 1, world a multiple of both grids,
-  // experts divisible by ep, products within 2^31 ranks.
+  // experts divisible by ep or the other way round, products within 2^31 ranks.
   void validate(std::int64_t experts) const;
 };
 

@@ -83,6 +83,14 @@ int ProgramBuilder::push(Op op) {
   return tail_;
 }
 
+void ProgramBuilder::mark_kernel(bool across_nodes, bool fused) {
+  Op& op = ops().back();
+  check(op.kind == OpKind::kCollective, "only a collective can be a dispatch kernel");
+  op.one_kernel = true;
+  op.across_nodes = across_nodes;
+  op.fused = fused;
+}
+
 void ProgramBuilder::join(int op) {
   if (op >= 0) joins_.push_back(op);
 }
@@ -125,6 +133,24 @@ int ProgramBuilder::reduce_scatter(GroupKind group, std::string_view name, sim::
   const PerRank wire = uniform((g - 1) * piece);
   return collective(CommKind::kReduceScatter, group, name, category, dtype, uniform(g * piece),
                     uniform(piece), wire, wire);
+}
+
+int ProgramBuilder::all_gather_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                                    std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+  const std::int64_t g = program_.group_size(group);
+  if (g == 1) return -1;
+  const PerRank wire = scaled(rows, (g - 1) * row_bytes);
+  return collective(CommKind::kAllGather, group, name, category, dtype, scaled(rows, row_bytes),
+                    scaled(rows, g * row_bytes), wire, wire);
+}
+
+int ProgramBuilder::reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                                        std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+  const std::int64_t g = program_.group_size(group);
+  if (g == 1) return -1;
+  const PerRank wire = scaled(rows, (g - 1) * row_bytes);
+  return collective(CommKind::kReduceScatter, group, name, category, dtype, scaled(rows, g * row_bytes),
+                    scaled(rows, row_bytes), wire, wire);
 }
 
 int ProgramBuilder::all_reduce(GroupKind group, std::string_view name, sim::Category category, DType dtype,

@@ -38,6 +38,11 @@ class ProgramBuilder {
                  std::int64_t piece);
   int reduce_scatter(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                      std::int64_t piece);
+  // The same with pieces of rows[rank] * row_bytes that are equal within each group.
+  int all_gather_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                      std::span<const std::int64_t> rows, std::int64_t row_bytes);
+  int reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
+                          std::span<const std::int64_t> rows, std::int64_t row_bytes);
   int all_reduce(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                  std::int64_t bytes);
   int all_to_all(GroupKind group, std::string_view name, sim::Category category, DType dtype,
@@ -59,6 +64,10 @@ class ProgramBuilder {
   // The two halves of it: a copy on the side stream that nothing waits for, and the wait of the host for it.
   int copy_to_host(std::string_view name, sim::Category category, PerRank bytes, int after);
   int host_wait(std::string_view name, sim::Category category, int copy);
+
+  // The last operation is a collective: it is a dispatch or combine kernel of its own kind; `across_nodes` for the
+  // network stage, `fused` when it travels inside the collective before it.
+  void mark_kernel(bool across_nodes, bool fused);
 
   // The next operation also waits for `op` (no effect for -1).
   void join(int op);

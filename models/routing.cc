@@ -163,18 +163,23 @@ std::vector<std::int64_t> Routing::dedup_matrix(int blocks) const {
     return dedup;
   }
   const std::vector<std::int64_t> split = split_matrix(blocks);
+  const bool limited = groups_ > 1 && blocks % groups_ == 0 && experts_ * topk_groups_ / groups_ >= topk_;
   for (int r = 0; r < ranks_; ++r) {
     const std::int64_t tokens = tokens_[r];
     const double slots = static_cast<double>(tokens) * topk_;
     for (int d = 0; d < blocks; ++d) {
       const std::int64_t rows = split[std::size_t(r) * blocks + d];
       if (rows == 0) continue;
-      // Hypergeometric chance that none of K different experts lies in the block, with the block's share of
-      // the rows in place of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal.
+      // Hypergeometric chance that none of K different experts lies in the block, with the block's share of the
+      // rows in place of its share of the experts: C(E-E_l,K)/C(E,K) when these are equal. A limit to M of G groups
+      // leaves E*M/G experts to choose from, for the M/G of the tokens that may use the block's group.
       const double share = static_cast<double>(rows) / slots;
+      const double allowed = limited ? static_cast<double>(topk_groups_) / groups_ : 1;
+      const double open = experts_ * allowed;
       double none = 1;
-      for (int i = 0; i < topk_; ++i) none *= std::max(0.0, 1 - share * experts_ / (experts_ - i));
-      const auto expected = static_cast<std::int64_t>(std::llround(static_cast<double>(tokens) * (1 - none)));
+      for (int i = 0; i < topk_ && i < open; ++i) none *= std::max(0.0, 1 - share * experts_ / (open - i));
+      const double hit = allowed * (1 - none);
+      const auto expected = static_cast<std::int64_t>(std::llround(static_cast<double>(tokens) * hit));
       const std::int64_t per_token = std::min(topk_, local);
       dedup[std::size_t(r) * blocks + d] =
           std::clamp(expected, (rows + per_token - 1) / per_token, std::min(rows, tokens));
@@ -200,6 +205,16 @@ Routing Routing::limited_to(const std::vector<std::int64_t>& capacity) const {
       if (n > capacity[r]) n = capacity[r], limited.round_robin_ = false;
     }
   return limited;
+}
+
+Routing Routing::replicated() const {
+  Routing same = *this;
+  for (int r = 1; r < ranks_; ++r) {
+    same.tokens_[r] = tokens_[0];
+    std::copy_n(counts_.begin(), experts_, same.counts_.begin() + std::ptrdiff_t(r) * experts_);
+    if (has_choices()) same.choices_[r] = choices_[0];
+  }
+  return same;
 }
 
 Routing Routing::padded_to(std::int64_t multiple) const {

@@ -59,6 +59,12 @@ class Routing {
   // Every count raised to the next multiple, by tokens that are switched on for this; choices are lost.
   Routing padded_to(std::int64_t multiple) const;
 
+  // All ranks route as rank 0 does.
+  Routing replicated() const;
+  // Group-limited routing (DeepSeek): experts lie in `groups` blocks, a token uses at most `topk_groups` of them.
+  // Only what dedup_matrix() expects of counts without choices changes.
+  void set_group_limit(int groups, int topk_groups) { groups_ = groups, topk_groups_ = topk_groups; }
+
   // max_e N_e / mean, max_d R_d / mean, and the Gini coefficient of N_e.
   double expert_skew() const;
   double rank_imbalance(int blocks) const;
@@ -70,6 +76,7 @@ class Routing {
   std::vector<std::int64_t> counts_;
   std::vector<std::vector<std::int32_t>> choices_;
   bool round_robin_ = false;
+  int groups_ = 1, topk_groups_ = 1;
 };
 
 // Gini coefficient of non-negative loads: 0 when all are equal, towards 1 when one holds everything.

@@ -1,0 +1,33 @@
+// MegaBlocks dMoE with grouped GEMMs (dispatchers.md 2.12): dropless, unpadded, counts already on the host.
+#include "models/dispatchers/megablocks.h"
+
+namespace moesim::models {
+
+namespace {
+
+class MegablocksDmoeGrouped final : public Dispatcher {
+ public:
+  explicit MegablocksDmoeGrouped(DispatcherOptions& options) : o_(options) {}
+
+  bool splits_experts() const override { return true; }
+  std::optional<std::string> illegal(const MoeLayer& layer) const override { return o_.illegal(layer); }
+
+  Program build(const MoeLayer& layer) const override {
+    const MegablocksFigures f(layer);
+    MegablocksCompute compute;
+    compute.rows = f.experts;
+    return megablocks_program(layer, o_, f, compute);
+  }
+
+ private:
+  MegablocksOptions o_;
+};
+
+}  // namespace
+
+DispatcherEntry megablocks_dmoe_grouped() {
+  return {"megablocks-dmoe-grouped", "MegaBlocks dMoE: dropless, grouped GEMMs over unpadded rows",
+          make_dispatcher_of<MegablocksDmoeGrouped>};
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,58 @@
+// MegaBlocks MoE with a capacity (dispatchers.md 2.12): every row travels, overflow is dropped by the receiver, the
+// experts run as a batch of C rows each.
+#include <algorithm>
+
+#include "models/dispatchers/megablocks.h"
+
+namespace moesim::models {
+
+namespace {
+
+class MegablocksMoe final : public Dispatcher {
+ public:
+  explicit MegablocksMoe(DispatcherOptions& options)
+      : o_(options),
+        capacity_factor_(options.number("capacity_factor", 1.0, 0, 1e6)),
+        nominal_(options.flag("nominal_capacity", false)) {}
+
+  bool splits_experts() const override { return true; }
+
+  std::optional<std::string> illegal(const MoeLayer& layer) const override {
+    if (!layer.routing->equal_tokens()) return "it needs the same number of tokens on every rank for one capacity";
+    return o_.illegal(layer);
+  }
+
+  Program build(const MoeLayer& layer) const override {
+    const MegablocksFigures f(layer);
+    MegablocksCompute compute;
+    compute.backend = GemmBackend::kBatched;
+    std::int64_t C = *std::max_element(f.experts.begin(), f.experts.end());
+    if (capacity_factor_ > 0) {
+      // In the parallel path the row count after the top-k gather and the repetition stands for the tokens, so that the
+      // capacity is K * hsd times the nominal one.
+      const std::int64_t rows = nominal_ || f.W == 1 ? f.tokens[0] : f.tokens[0] * f.K * f.hsd;
+      C = static_cast<std::int64_t>(capacity_factor_ * static_cast<double>(f.K) * static_cast<double>(rows) *
+                                    static_cast<double>(f.W) / static_cast<double>(f.E));
+    }
+    compute.sync_capacity = capacity_factor_ == 0;
+    compute.rows.assign(f.experts.size(), C);
+    for (int r = 0; r < f.esd; ++r)  // the other hidden slices see the same rows
+      for (int e = 0; e < f.E_pr; ++e)
+        compute.dropped += std::max<std::int64_t>(0, f.experts[std::size_t(r) * f.E_pr + e] - C);
+    return megablocks_program(layer, o_, f, compute);
+  }
+
+ private:
+  MegablocksOptions o_;
+  double capacity_factor_;
+  bool nominal_;
+};
+
+}  // namespace
+
+DispatcherEntry megablocks_moe() {
+  return {"megablocks-moe", "MegaBlocks MoE: capacity, overflow dropped by the receiver, batched experts",
+          make_dispatcher_of<MegablocksMoe>};
+}
+
+}  // namespace moesim::models

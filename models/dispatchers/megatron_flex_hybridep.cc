@@ -1,0 +1,151 @@
+// Megatron Flex dispatcher, HybridEP back end (dispatchers.md 2.4): an all-gather of the routing map replaces the
+// notification; dispatch writes rows expert-major; exact sizes, a static budget, or drop and pad.
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "models/dispatchers/capacity.h"
+#include "models/dispatchers/common.h"
+#include "models/dispatchers/deduplicated.h"
+
+namespace moesim::models {
+
+namespace {
+
+enum Mode : std::size_t { kDynamic, kStatic, kDropAndPad };
+constexpr std::array<std::string_view, 3> kModes{"dynamic", "static", "pad"};
+
+class FlexHybridEp final : public Dispatcher {
+ public:
+  explicit FlexHybridEp(DispatcherOptions& options)
+      : mode_(options.choice("mode", kDynamic, kModes)),
+        rank_factor_(options.number("rank_capacity_factor", 1.0, 1e-6, 1e6)),
+        capacity_factor_(options.number("capacity_factor", 1.0, 1e-6, 1e6)),
+        align_(options.integer("align", 1, 1, 1 << 20)) {
+    if (options.given("rank_capacity_factor") && mode_ != kStatic)
+      options.fail("found rank_capacity_factor, expected mode=static: only a static budget has one");
+    if (options.given("capacity_factor") && mode_ != kDropAndPad)
+      options.fail("found capacity_factor, expected mode=pad: only drop-and-pad has a capacity per expert");
+  }
+
+  std::optional<std::string> illegal(const MoeLayer& layer) const override {
+    if (layer.ranks() == 1) return "it needs more than one rank: HybridEP exchanges rows between ranks";
+    if (mode_ == kDropAndPad && !layer.routing->equal_tokens())
+      return "mode=pad needs the same number of tokens on every rank: all must agree on the capacity";
+    return DeduplicatedExchange::illegal(layer);
+  }
+
+  Program build(const MoeLayer& given) const override {
+    MoeLayer layer = given;
+    layer.router = DType::kFp32;
+    Routing capped;
+    if (mode_ == kDropAndPad) {
+      capped = layer.routing->limited_to(capacities(*layer.routing, capacity_factor_));
+      layer.routing = &capped;
+    }
+    const Figures f(layer);
+    ProgramBuilder b(layer.ep, layer.etp, layer.tp);
+    const DeduplicatedExchange exchange(b, layer, f);
+    const std::vector<std::int64_t>& U = exchange.received();
+    std::vector<std::int64_t> per_expert = round_up_each(f.experts, align_);
+    std::int64_t budget = 0;  // rows of the output buffer; 0: as many as arrive
+    if (mode_ == kStatic) {
+      const std::int64_t T = given.routing->max_tokens();
+      budget = round_up(static_cast<std::int64_t>(std::ceil(static_cast<double>(T * f.K * f.etp) * rank_factor_)), align_);
+      drop_above(b, f, per_expert, budget);
+    } else if (mode_ == kDropAndPad) {
+      const std::int64_t C = capacity(f.T(), f.K, f.E, capacity_factor_);
+      budget = C * f.R * f.E_l;
+      per_expert.assign(per_expert.size(), f.R * C);
+      b.program().dropped_rows = total_dropped(*given.routing, capped);
+    }
+    ExpertBlock block = expert_block(layer, f, b);
+    block.probability = true;
+    block.rows = sums_per_rank(per_expert, f.E_l);
+    block.table = b.table(f.E_l, per_expert);
+    const std::int64_t virtual_experts = std::int64_t{f.R} * f.E_l, T_max = layer.routing->max_tokens();
+    const std::int64_t per_node = std::min(f.R, layer.ranks_per_node);
+    const PerRank rows = budget > 0 ? b.uniform(budget * f.w) : b.scaled(block.rows, f.w);
+    const PerRank probabilities = budget > 0 ? b.uniform(budget * f.b_p) : b.scaled(block.rows, f.b_p);
+
+    b.begin(ProgramBuilder::Pass::kForward);
+    b.save("router input", b.scaled(f.tokens, f.w));
+    if (!layer.routing->equal_tokens()) {
+      b.all_reduce(GroupKind::kTpEp, "longest rank", Category::dispatch, DType::kInt64, 8);
+      b.host_sync("longest rank", Category::host_sync, b.uniform(8));
+    }
+    const std::int64_t T = layer.routing->equal_tokens() ? f.T() : round_up(T_max, 64);
+    b.all_gather(GroupKind::kTpEp, "routing map", Category::dispatch, DType::kBool, T * virtual_experts);
+    b.save("handle: row maps", b.uniform(f.R * T * 4 + T * virtual_experts));
+    b.kernel("metadata", Category::permute, KernelClass::kSelect, b.uniform(f.R * T * virtual_experts),
+             b.uniform(f.R * T * (4 + f.E_l)), 3);
+    if (mode_ == kDynamic) b.host_sync("row counts", Category::host_sync, b.uniform(std::int64_t{f.E_l} * 8));
+    b.save("expert-major rows", rows);
+    b.save("expert-major probabilities", probabilities);
+    exchange.dispatch("tokens", Category::dispatch, layer.activation, f.w, "probabilities", f.E_l * per_node * 4);
+    copy_locally(b, "expert-major copies", Category::permute, f, U, block);
+    experts_forward(b, block);
+    copy_locally(b, "sum of a token's rows", Category::unpermute, f, U, block);
+    exchange.combine("tokens", Category::combine, layer.activation, f.w, "", 0);
+    free_expert_output(b, block);
+    if (layer.train) {
+      b.begin(ProgramBuilder::Pass::kBackward);
+      b.allocate("incoming gradient", rows);
+      exchange.dispatch("output gradient", Category::combine, layer.activation, f.w, "", 0);
+      copy_locally(b, "expert-major copies of the gradient", Category::unpermute, f, U, block);
+      experts_backward(b, block);
+      copy_locally(b, "sum of a token's gradients", Category::permute, f, U, block);
+      exchange.combine("hidden gradient", Category::dispatch, layer.activation, f.w, "probability gradients",
+                       f.E_l * per_node * 4);
+      b.free("incoming gradient", rows);
+    }
+    // Worst-case buffers, allocated once.
+    const std::int64_t buffer_rows = T_max * f.R;
+    b.program().persistent_bytes =
+        buffer_rows * (f.w + f.E_l * per_node * 4) + (exchange.nodes() - 1) * T_max * (f.w + f.E_l * per_node * 4);
+    if (!f.routing->has_choices() && f.K > 1)
+      b.program().warnings.push_back("copies per token are their expectation: the routing has counts, not choices");
+    return finish(b, layer, f, block.rows);
+  }
+
+ private:
+  // Rows above the budget are dropped, the last experts first: they come last in the buffer.
+  static void drop_above(ProgramBuilder& b, const Figures& f, std::vector<std::int64_t>& per_expert,
+                         std::int64_t budget) {
+    for (int r = 0; r < f.R; ++r) {
+      std::int64_t left = budget;
+      for (int e = 0; e < f.E_l; ++e) {
+        std::int64_t& rows = per_expert[std::size_t(r) * f.E_l + e];
+        const std::int64_t kept = std::min(rows, left);
+        if (r % f.etp == 0) b.program().dropped_rows += std::max<std::int64_t>(0, f.experts[std::size_t(r) * f.E_l + e] - kept);
+        rows = kept;
+        left -= kept;
+      }
+    }
+    if (b.program().dropped_rows > 0)
+      b.program().warnings.push_back(fmt::format("{} rows above the static budget of {} rows per rank are dropped",
+                                                 b.program().dropped_rows, budget));
+  }
+
+  // The permutation is fused into the exchange: only rows beyond the first copy of a token are written again.
+  static void copy_locally(ProgramBuilder& b, std::string_view name, Category category, const Figures& f,
+                           const std::vector<std::int64_t>& unique, const ExpertBlock& block) {
+    std::vector<std::int64_t> more(f.R);
+    for (int r = 0; r < f.R; ++r) more[r] = std::max<std::int64_t>(0, block.rows[r] - unique[r]);
+    b.kernel(name, category, KernelClass::kGatherRows, b.scaled(more, f.w), b.scaled(more, f.w));
+  }
+
+  std::size_t mode_;
+  double rank_factor_, capacity_factor_;
+  std::int64_t align_;
+};
+
+}  // namespace
+
+DispatcherEntry megatron_flex_hybridep() {
+  return {"flex-hybridep", "Megatron Flex with HybridEP: map all-gather, fused permutation, static budgets",
+          make_dispatcher_of<FlexHybridEp>};
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,109 @@
+// torchtitan fork: equal-split padded all-to-all (dispatchers.md 2.7), for back ends where an equal all-to-all is
+// faster than one with split lists. All ranks take the same decision; the largest chunk is reduced over the group.
+#include <fmt/format.h>
+
+#include "models/dispatchers/equal_split.h"
+#include "models/dispatchers/torchtitan.h"
+
+namespace moesim::models {
+
+namespace {
+
+enum Policy : std::size_t { kForce, kAdaptive, kOff };
+constexpr std::array<std::string_view, 3> kPolicies{"force", "adaptive", "off"};
+
+class TorchtitanEqualSplit final : public Dispatcher {
+ public:
+  explicit TorchtitanEqualSplit(DispatcherOptions& options)
+      : o_(options),
+        policy_(options.choice("policy", kForce, kPolicies)),
+        threshold_(options.number("threshold", 0.10, 0, 1e6)),
+        direct_(options.flag("direct", false)) {}
+
+  std::optional<std::string> illegal(const MoeLayer& layer) const override {
+    if (layer.etp > 1) return "torchtitan does not split experts over etp";
+    if (layer.ep == 1) return "it needs ep > 1: there is nothing to pad without an exchange";
+    if (direct_ && layer.topk() != layer.local_experts())
+      return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts", layer.topk(),
+                         layer.local_experts());
+    if (direct_) return "direct needs forced balance, use torchtitan-force-balance:direct=true";
+    return o_.illegal(layer);
+  }
+
+  Program build(const MoeLayer& layer) const override {
+    const Figures f(layer);
+    const EqualSplit split(f);
+    const bool pads = policy_ == kForce || (policy_ == kAdaptive && split.worst() <= threshold_);
+    ProgramBuilder b(layer.ep, layer.etp, layer.tp);
+    const int matrix = pads ? -1 : b.matrix(GroupKind::kEp, f.splits);
+    TorchtitanSteps steps(b, layer, f, o_);
+    const auto exchange = [&](std::string_view name, Category category, bool there) {
+      if (pads) {
+        split.exchange(b, name, category, layer.activation, f, there);
+      } else {
+        b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
+      }
+    };
+    const PerRank received = b.scaled(f.computed, f.w);
+    b.begin(ProgramBuilder::Pass::kForward);
+    steps.save_input();
+    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 8),
+             b.uniform(f.E * 8));
+    steps.sort_and_gather();
+    steps.score(true);
+    exchange_counts(b, f);
+    if (policy_ != kOff) {
+      // The pad width, and with policy=adaptive the worst overhead beside it, must be the same everywhere.
+      b.all_reduce(GroupKind::kEp, "largest chunk", Category::dispatch, DType::kInt64, 8);
+      b.host_sync("largest chunk", Category::host_sync, b.uniform(8));
+    }
+    b.allocate("received rows", received);
+    exchange("tokens", Category::dispatch, true);
+    steps.index_and_gather();
+    b.free("received rows", received);
+    steps.run_experts();
+    steps.inverse_permute();
+    exchange("tokens", Category::combine, false);
+    steps.score(false);
+    steps.scatter_add_back();
+    steps.free_experts();
+    if (layer.train) {
+      b.begin(ProgramBuilder::Pass::kBackward);
+      steps.gather_gradient();
+      exchange("output gradient", Category::combine, true);
+      steps.inverse_permute_backward();
+      steps.experts_backward_pass();
+      steps.index_backward();
+      exchange("hidden gradient", Category::dispatch, false);
+      steps.input_gradient();
+    }
+    auto& counters = b.program().counters;
+    if (pads) {
+      counters.emplace_back("equal_a2a_padding_dispatch", 1);
+      counters.emplace_back("equal_a2a_padding_combine", 1);
+      counters.emplace_back("normal_equal_a2a_count", 2);
+      counters.emplace_back("normal_equal_a2a_sum", 2 * f.ep * split.m);
+      counters.emplace_back("normal_equal_a2a_min", f.ep * split.m);
+      counters.emplace_back("normal_equal_a2a_max", f.ep * split.m);
+    } else if (policy_ == kAdaptive) {
+      b.program().warnings.push_back(
+          fmt::format("the worst padding overhead {:.2f} exceeds {:.2f}: not padded", split.worst(), threshold_));
+    }
+    return finish(b, layer, f, steps.computed_rows());
+  }
+
+ private:
+  TorchtitanOptions o_;
+  std::size_t policy_;
+  double threshold_;
+  bool direct_;
+};
+
+}  // namespace
+
+DispatcherEntry torchtitan_equal_split() {
+  return {"torchtitan-equal-split", "torchtitan fork: chunks padded to the largest, equal all-to-all",
+          make_dispatcher_of<TorchtitanEqualSplit>};
+}
+
+}  // namespace moesim::models

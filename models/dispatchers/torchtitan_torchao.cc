@@ -1,0 +1,77 @@
+// torchtitan with TorchAO padding (dispatchers.md 2.9): each local expert's rows are padded to a multiple on the
+// receiving side, for quantised grouped GEMMs; wire bytes are those of the normal path. Also without expert
+// parallelism.
+#include "models/dispatchers/torchtitan.h"
+
+namespace moesim::models {
+
+namespace {
+
+class TorchtitanTorchAo final : public Dispatcher {
+ public:
+  explicit TorchtitanTorchAo(DispatcherOptions& options)
+      : o_(options),
+        multiple_(options.integer("multiple", 16, 1, 1 << 20)),
+        pad_empty_(options.flag("pad_empty", false)) {}
+
+  std::optional<std::string> illegal(const MoeLayer& layer) const override {
+    if (layer.etp > 1) return "torchtitan does not split experts over etp";
+    return o_.illegal(layer);
+  }
+
+  Program build(const MoeLayer& layer) const override {
+    const Figures f(layer);
+    ProgramBuilder b(layer.ep, layer.etp, layer.tp);
+    const int matrix = b.matrix(GroupKind::kEp, f.splits);
+    TorchtitanSteps steps(b, layer, f, o_);
+    std::vector<std::int64_t> padded = round_up_each(f.experts, multiple_);
+    if (pad_empty_)
+      for (std::int64_t& rows : padded) rows = std::max(rows, multiple_);
+    steps.set_expert_rows(std::move(padded));
+    const PerRank received = b.scaled(f.computed, f.w);
+    b.begin(ProgramBuilder::Pass::kForward);
+    steps.save_input();
+    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 8),
+             b.uniform(f.E * 8));
+    steps.sort_and_gather();
+    steps.score(true);
+    if (f.ep > 1) exchange_counts(b, f);
+    b.allocate("received rows", received);
+    b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
+    b.kernel("append sentinel row", Category::permute, KernelClass::kCopy, received, b.scaled(f.computed, f.w, f.w));
+    steps.index_and_gather();
+    b.free("received rows", received);
+    steps.run_experts();
+    steps.inverse_permute();
+    b.kernel("strip sentinel row", Category::unpermute, KernelClass::kCopy, received, received);
+    b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
+    steps.score(false);
+    steps.scatter_add_back();
+    steps.free_experts();
+    if (layer.train) {
+      b.begin(ProgramBuilder::Pass::kBackward);
+      steps.gather_gradient();
+      b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
+      steps.inverse_permute_backward();
+      steps.experts_backward_pass();
+      steps.index_backward();
+      b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
+      steps.input_gradient();
+    }
+    return finish(b, layer, f, steps.computed_rows());
+  }
+
+ private:
+  TorchtitanOptions o_;
+  std::int64_t multiple_;
+  bool pad_empty_;
+};
+
+}  // namespace
+
+DispatcherEntry torchtitan_torchao() {
+  return {"torchtitan-torchao", "torchtitan with TorchAO: rows of an expert padded to a multiple after the exchange",
+          make_dispatcher_of<TorchtitanTorchAo>};
+}
+
+}  // namespace moesim::models
