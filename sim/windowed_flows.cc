@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Relaxation stops when no share moves by more than this fraction, or after so many rounds.
-constexpr double kSettled = 0.02;
-constexpr int kMostRounds = 64;
+constexpr double kSettled = 0.1;
+constexpr int kMostRounds = 3;
 // More starts than this fraction of the running flows close a window early.
 constexpr double kManyStarts = 0.125;
 // A link gives back at most this fraction of its capacity in one window.

@@ -10,8 +10,8 @@
 namespace moesim::sim {
 namespace {
 
-// A small network with flows that come and go: after every change all rates are those of slow filling, and flows end
-// when their bytes are through at these rates.
+// A small network with flows that come and go: after every change all rates are those of slow filling, and
+// flows end when their bytes are through at these rates.
 void compare_with_slow_filling(std::uint64_t seed) {
   Random random(seed);
   const std::size_t links = 1 + random.below(8);

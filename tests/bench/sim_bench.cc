@@ -1,0 +1,108 @@
+// The simulator's workloads as benchmarks. Each reports simulated_us, and peak_bytes of the process: run one
+// at a time
+// (--benchmark_filter=^name$) to get the peak of that workload alone, as tools/bench.sh does.
+#include <benchmark/benchmark.h>
+#include <sys/resource.h>
+
+#include <functional>
+#include <string>
+
+#include "sim/simulator.h"
+#include "tests/bench/training_step.h"
+#include "tests/bench/workloads.h"
+
+namespace moesim::bench {
+namespace {
+
+using sim::Algorithm;
+using sim::Timing;
+
+void report(benchmark::State& state, double simulated_us) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_bytes"] = static_cast<double>(usage.ru_maxrss) * 1024.0;
+  state.counters["simulated_us"] = simulated_us;
+}
+
+// Graph, prices and timeline are part of what is timed; the fabric is not.
+void time_run(benchmark::State& state, const std::function<sim::TaskGraph()>& make_graph, Algorithm algorithm,
+              Timing timing, const sim::Fabric* fabric, double window) {
+  double simulated = 0;
+  for (auto _ : state) {
+    sim::RunOptions options;
+    options.timing = timing;
+    options.fabric = fabric;
+    options.flow_window = window;
+    const double bandwidth = timing == Timing::messages ? kPort : 0.0;
+    simulated = sim::run(make_graph(), PlanCosts(plan(algorithm, bandwidth)), options).iteration().us();
+  }
+  report(state, simulated);
+}
+
+using MakeGraph = sim::TaskGraph (*)(std::uint32_t);
+using MakeFabric = sim::Fabric (*)(std::uint32_t);
+
+void add_messages(const std::string& name, MakeGraph graph, Algorithm algorithm,
+                  std::initializer_list<std::uint32_t> sizes) {
+  for (const std::uint32_t n : sizes)
+    benchmark::RegisterBenchmark((name + "/" + std::to_string(n)).c_str(), [=](benchmark::State& state) {
+      time_run(
+          state, [=] { return graph(n); }, algorithm, Timing::messages, nullptr, 0);
+    })->Unit(benchmark::kMillisecond);
+}
+
+void add_flows(const std::string& name, MakeGraph graph, Algorithm algorithm, MakeFabric fabric,
+               double window, std::initializer_list<std::uint32_t> sizes) {
+  for (const std::uint32_t n : sizes)
+    benchmark::RegisterBenchmark((name + "/" + std::to_string(n)).c_str(), [=](benchmark::State& state) {
+      const sim::Fabric network = fabric(n);
+      time_run(
+          state, [=] { return graph(n); }, algorithm, Timing::flow, &network, window);
+    })->Unit(benchmark::kMillisecond);
+}
+
+void add_step(const std::string& name, const StepShape& shape) {
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+    double simulated = 0;
+    std::uint64_t tasks = 0;
+    for (auto _ : state) {
+      const StepResult result = run_training_step(shape);
+      simulated = result.timeline.iteration().us();
+      tasks = result.tasks;
+    }
+    state.counters["tasks"] = static_cast<double>(tasks);
+    report(state, simulated);
+  })->Unit(benchmark::kMillisecond);
+}
+
+void add_all() {
+  add_messages("w1", all_to_all_equal, Algorithm::pairwise, {64, 256, 1024, 4096});
+  add_messages("w1s", all_to_all_unequal, Algorithm::pairwise, {256, 1024});
+  add_messages("w2", ring_all_gather, Algorithm::ring, {64, 256, 1024, 4096});
+  add_flows("w3-flat", all_to_all_equal, Algorithm::pairwise, flat, 0, {1024});
+  add_flows("w3-island", all_to_all_equal, Algorithm::pairwise, island, 0, {256, 1024});
+  add_flows("w3-2:1", all_to_all_equal, Algorithm::pairwise, fat_tree, 0, {256, 1024});
+  add_flows("w1s-island", all_to_all_unequal, Algorithm::pairwise, island, 0, {256});
+  add_flows("w1n", all_to_all_unequal, Algorithm::direct, flat, kWindow, {256, 1024});
+  add_flows("w1n-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {256, 1024});
+  add_step("step/2048", {});
+  add_step("step/16384", {.ranks = 16384});
+  // Cost curves: the same work per rank from 256 ranks on (EP16), and over microbatches.
+  for (const std::uint32_t ranks : {256u, 1024u, 4096u, 16384u, 65536u})
+    add_step("curve-ranks/" + std::to_string(ranks),
+             {.ranks = ranks, .expert_parallel = 16, .microbatches = 32});
+  for (const std::uint32_t microbatches : {16u, 32u, 64u, 128u, 256u})
+    add_step("curve-microbatches/" + std::to_string(microbatches),
+             {.ranks = 1024, .expert_parallel = 16, .microbatches = microbatches});
+}
+
+}  // namespace
+}  // namespace moesim::bench
+
+int main(int argc, char** argv) {
+  moesim::bench::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,173 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/input_error.h"
+#include "sim/simulator.h"
+#include "tests/bench/workloads.h"
+#include "tests/sim/test_costs.h"
+
+namespace moesim::sim {
+namespace {
+
+Timeline run_flow(const TaskGraph& graph, const Fabric& fabric, Algorithm algorithm, double window = 0) {
+  RunOptions options;
+  options.timing = Timing::flow;
+  options.fabric = &fabric;
+  options.flow_window = window;
+  return run(graph, bench::PlanCosts(bench::plan(algorithm)), options);
+}
+
+Timeline run_messages(const TaskGraph& graph, Algorithm algorithm) {
+  RunOptions options;
+  options.timing = Timing::messages;
+  return run(graph, bench::PlanCosts(bench::plan(algorithm, bench::kPort)), options);
+}
+
+// Where no two messages share a link, flows must take exactly the time of messages that share none.
+TEST(FlowCollectives, PairwiseOnOneSwitchIsTheMessageRecurrence) {
+  for (const std::uint32_t n : {2u, 5u, 16u, 64u}) {
+    const Fabric fabric = bench::flat(n);
+    EXPECT_EQ(run_flow(bench::all_to_all_equal(n), fabric, Algorithm::pairwise).iteration(),
+              run_messages(bench::all_to_all_equal(n), Algorithm::pairwise).iteration());
+    EXPECT_NEAR(run_flow(bench::all_to_all_unequal(n), fabric, Algorithm::pairwise).iteration().us(),
+                run_messages(bench::all_to_all_unequal(n), Algorithm::pairwise).iteration().us(), 0.01);
+  }
+}
+
+// The oracle of the workloads: no all-to-all beats its most loaded port or node.
+TEST(FlowCollectives, NoAllToAllBeatsItsMostLoadedPortOrNode) {
+  const std::uint32_t n = 32;
+  std::vector<double> out(n), in(n), node_out(n / 8), node_in(n / 8);
+  for (std::uint32_t from = 0; from < n; ++from)
+    for (std::uint32_t to = 0; to < n; ++to) {
+      if (from == to) continue;
+      const auto bytes = static_cast<double>(bench::unequal_bytes(from, to));
+      out[from] += bytes;
+      in[to] += bytes;
+      if (from / 8 == to / 8) continue;
+      node_out[from / 8] += bytes;
+      node_in[to / 8] += bytes;
+    }
+  const auto most = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::max(*std::max_element(a.begin(), a.end()), *std::max_element(b.begin(), b.end()));
+  };
+  const TaskGraph graph = bench::all_to_all_unequal(n);
+  const double flat_bound = most(out, in) / bench::kPort * 1e6 + bench::kLatencyUs;
+  const double island_bound =
+      std::max(most(out, in) / 450e9, most(node_out, node_in) / 400e9) * 1e6 + bench::kLatencyUs;
+  for (const Algorithm algorithm : {Algorithm::pairwise, Algorithm::direct}) {
+    for (const double window : {0.0, 0.05}) {
+      EXPECT_GE(run_flow(graph, bench::flat(n), algorithm, window).iteration().us(), flat_bound * 0.9999);
+      EXPECT_GE(run_flow(graph, bench::island(n), algorithm, window).iteration().us(), island_bound * 0.9999);
+    }
+  }
+  // All at once, the most loaded port never rests: the bound is reached.
+  EXPECT_NEAR(run_flow(graph, bench::flat(n), Algorithm::direct).iteration().us(), flat_bound, 0.01);
+}
+
+TEST(FlowCollectives, WindowsStayNearTheExactSolution) {
+  const TaskGraph graph = bench::all_to_all_unequal(40);
+  const Fabric flat = bench::flat(40), island = bench::island(40);
+  for (const Fabric* fabric : {&flat, &island}) {
+    const double exact = run_flow(graph, *fabric, Algorithm::direct).iteration().us();
+    EXPECT_NEAR(run_flow(graph, *fabric, Algorithm::direct, 0.05).iteration().us(), exact, 0.005 * exact);
+  }
+}
+
+struct Job {
+  TaskGraphBuilder b;
+  std::vector<RankId> all;
+  std::vector<StreamId> streams;
+  LabelId label = b.add_label("x", Category::grad_sync);
+
+  explicit Job(std::uint32_t ranks) {
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      all.push_back(b.add_rank());
+      streams.push_back(b.add_stream(all.back(), StreamKind::comm));
+    }
+  }
+  void collective(CollectiveOp op, const std::vector<std::uint32_t>& members, TrafficRef traffic) {
+    std::vector<RankId> ranks;
+    for (const std::uint32_t m : members) ranks.push_back(all[m]);
+    const CollectiveId c = b.add_collective(op, b.add_group(ranks), traffic, label);
+    for (std::uint32_t i = 0; i < members.size(); ++i) b.add_member(streams[members[i]], c, i);
+  }
+};
+
+TEST(FlowCollectives, RingsTakeTheTimeOfTheirSteps) {
+  const Fabric fabric = bench::flat(8);
+  const auto time_of = [&](CollectiveOp op, Algorithm algorithm) {
+    Job job(8);
+    job.collective(op, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(8'000'000));
+    return run_flow(job.b.finalize(), fabric, algorithm).iteration().us();
+  };
+  EXPECT_NEAR(time_of(CollectiveOp::all_gather, Algorithm::ring), 7 * (2 + 160.0), 0.01);
+  EXPECT_NEAR(time_of(CollectiveOp::reduce_scatter, Algorithm::ring), 7 * (2 + 160.0), 0.01);
+  EXPECT_NEAR(time_of(CollectiveOp::all_reduce, Algorithm::ring), 14 * (2 + 20.0), 0.01);
+  EXPECT_NEAR(time_of(CollectiveOp::broadcast, Algorithm::ring), 7 * 2 + 160.0, 0.01);
+}
+
+TEST(FlowCollectives, ASwitchThatReducesMovesEachBufferOnce) {
+  Fabric fabric;
+  const std::uint32_t nvswitch = fabric.add_node(NodeKind::nvswitch, "nvswitch");
+  for (int g = 0; g < 8; ++g) fabric.add_cable(fabric.add_gpu("g"), nvswitch, 50e9, us(1));
+  Job job(8);
+  job.collective(CollectiveOp::all_reduce, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(8'000'000));
+  // A member sends its buffer and an eighth of the result, and receives as much.
+  EXPECT_NEAR(run_flow(job.b.finalize(), fabric, Algorithm::nvls).iteration().us(), 2 * 2 + 180.0, 0.01);
+}
+
+TEST(FlowCollectives, ConcurrentCollectivesShareTheUplinkTheyHaveInCommon) {
+  // Ranks 0 and 4 share nothing with 1 and 5 but their nodes' links.
+  Fabric fabric;
+  const std::uint32_t spine = fabric.add_node(NodeKind::spine, "spine");
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    const std::uint32_t node = fabric.add_node(NodeKind::nvswitch, "node");
+    fabric.add_cable(node, spine, 100e9, Time::kZero);
+    for (std::uint32_t g = 0; g < 4; ++g) fabric.add_cable(fabric.add_gpu("g", n), node, 100e9, us(1));
+  }
+  const auto time_of = [&](std::uint32_t pairs) {
+    Job job(8);
+    for (std::uint32_t p = 0; p < pairs; ++p)
+      job.collective(CollectiveOp::send_recv, {p, p + 4}, uniform_traffic(10'000'000));
+    return run_flow(job.b.finalize(), fabric, Algorithm::ring).iteration().us();
+  };
+  EXPECT_NEAR(time_of(1), 2 + 100.0, 0.01);
+  EXPECT_NEAR(time_of(3), 2 + 300.0, 0.01);
+}
+
+TEST(FlowCollectives, RingsOfSeveralDomainsLeaveEachThroughAllItsMembers) {
+  // Two nodes of four GPUs with a port of 50 GB/s each to the outside: four rings use all ports.
+  Fabric fabric;
+  const std::uint32_t leaf = fabric.add_node(NodeKind::leaf, "leaf");
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    const std::uint32_t node = fabric.add_node(NodeKind::nvswitch, "node");
+    for (std::uint32_t g = 0; g < 4; ++g) {
+      const std::uint32_t gpu = fabric.add_gpu("g", n);
+      fabric.add_cable(gpu, node, 400e9, us(1));
+      const std::uint32_t nic = fabric.add_node(NodeKind::nic, "nic");
+      fabric.add_cable(gpu, nic, 50e9, us(1));
+      fabric.add_cable(nic, leaf, 50e9, us(1));
+    }
+  }
+  Job job(8);
+  job.collective(CollectiveOp::all_reduce, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(80'000'000));
+  const double us_taken = run_flow(job.b.finalize(), fabric, Algorithm::ring).iteration().us();
+  EXPECT_NEAR(us_taken, 14 * 2 + 2 * 7 / 8.0 * 80e6 / (4 * 50e9) * 1e6, 1.0);
+}
+
+TEST(FlowCollectives, AFabricWithoutAWayIsAnInputError) {
+  Fabric fabric;
+  fabric.add_gpu("a");
+  fabric.add_gpu("b");
+  for (const CollectiveOp op : {CollectiveOp::send_recv, CollectiveOp::all_to_all}) {
+    Job job(2);
+    job.collective(op, {0, 1}, uniform_traffic(100));
+    EXPECT_THROW(run_flow(job.b.finalize(), fabric, Algorithm::direct), InputError);
+  }
+  Job job(3);
+  EXPECT_THROW(run_flow(job.b.finalize(), fabric, Algorithm::direct), InputError);
+}
+
+}  // namespace
+}  // namespace moesim::sim
