@@ -13,6 +13,7 @@ set(cost_model_sources
   collectives.cc
   costs.cc
   estimate.cc
+  ep_kernel.cc
   expert_ffn.cc
   gemm.cc
   kernels.cc

@@ -73,7 +73,7 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
 
 double SizeCurve::excess_of(std::size_t count, std::size_t segment, double bytes) const {
   const auto& y = excess[count];
-  if (segment == 0) return y[0] * bytes / size[0];
+  if (segment == 0) return y[0];
   if (segment == knots) {
     if (knots == 1) return y[0] * bytes / size[0];
     const double slope = (y[knots - 1] - y[knots - 2]) / (size[knots - 1] - size[knots - 2]);

@@ -3,7 +3,7 @@
 //   T(n, S) = latency + latency_per_rank (n-1) + E(n, S)
 //
 // S is the nccl-tests "size". E, the excess over the latency, is linear in S between knots (the regimes in
-// which NCCL keeps one algorithm and protocol), zero at S = 0, and beyond the last knot goes on with the
+// which NCCL keeps one algorithm and protocol), constant below the first, and beyond the last goes on with the
 // bandwidth of the last regime. It was fitted at a few rank counts; between and beyond them it is linear in
 // 1/n, as the bytes on a rank's link are: (n-1)/n S for a ring, and every direct exchange. Latency is linear
 // in n-1, the steps of a ring.

@@ -1,0 +1,133 @@
+#include "calibration/fit_ffn.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "calibration/ffn_rows.h"
+#include "calibration/least_squares.h"
+#include "models/expert_ffn.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ExpertFfnModel;
+using models::FfnShape;
+using models::ParameterSet;
+using models::Profile;
+
+struct Parameter {
+  const char* name;
+  double start, low, high;
+};
+
+constexpr Parameter kParameters[] = {
+    {"peak_share", 0.8, 0.05, 1.0}, {"small_tile", 0.9, 0.4, 1.0},    {"prologue", 1e-6, 5e-8, 2e-5},
+    {"floor", 3e-6, 5e-7, 1e-4},    {"memory_share", 0.85, 0.2, 1.0}, {"overlap_power", 4, 1, 20},
+    {"tail", 0.7, 0.02, 1.0},       {"reduction", 1e-6, 1e-8, 1e-4},  {"overhead", 15e-6, 1e-6, 3e-4},
+    {"row_pass", 1, 0.05, 20},      {"token_pass", 0.5, 0.02, 20},
+};
+
+struct Prepared {
+  FfnShape shape;
+  std::vector<std::vector<std::int64_t>> rows;
+  double seconds;
+};
+
+std::vector<Prepared> prepare(const std::vector<FfnRow>& rows) {
+  std::vector<Prepared> result;
+  result.reserve(rows.size());
+  for (const FfnRow& row : rows)
+    result.push_back(
+        {{row.tokens, row.hidden, std::max(row.inter / row.tp, 1), row.topk}, expert_rows(row), row.seconds});
+  return result;
+}
+
+std::vector<double> residuals(const Profile& profile, const std::vector<Prepared>& rows,
+                              const std::string& key, models::DType dtype) {
+  const ExpertFfnModel model(profile, key, dtype);
+  std::vector<double> result;
+  result.reserve(rows.size());
+  for (const Prepared& row : rows) {
+    double mean = 0;
+    for (const auto& draw : row.rows) mean += model.seconds(row.shape, draw);
+    result.push_back(std::log(mean / static_cast<double>(row.rows.size()) / row.seconds));
+  }
+  return result;
+}
+
+FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const std::string& key,
+                     models::DType dtype, ParameterSet& set) {
+  FitOptions options;
+  options.iterations = 40;
+  std::vector<double> start;
+  for (std::size_t i = 0; i < std::size(kParameters); ++i) {
+    start.push_back(set.values.empty() ? kParameters[i].start : set.values[i]);
+    options.low.push_back(kParameters[i].low);
+    options.high.push_back(kParameters[i].high);
+  }
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        set.values = values;
+        profile.set(key, set);
+        return residuals(profile, rows, key, dtype);
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  return fit;
+}
+
+}  // namespace
+
+std::vector<double> ffn_residuals(const Profile& profile, const std::vector<FfnRow>& rows,
+                                  const std::string& key) {
+  if (rows.empty()) return {};
+  return residuals(profile, prepare(rows), key, models::dtype_named(rows.front().dtype));
+}
+
+ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, const std::string& key,
+                     bool leave_out) {
+  const models::DType dtype = models::dtype_named(rows.front().dtype);
+  const std::vector<Prepared> prepared = prepare(rows);
+  ParameterSet set;
+  set.law = "expert-ffn";
+  for (const Parameter& parameter : kParameters) set.names.emplace_back(parameter.name);
+  const FitResult fit = fit_values(profile, prepared, key, dtype, set);
+  set.residual = fit.rms;
+  set.rows = static_cast<int>(rows.size());
+  set.source = rows.front().origin.source;
+
+  const auto shape = [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); };
+  std::set<std::tuple<int, int, int>> shapes;
+  for (const FfnRow& row : rows) shapes.insert(shape(row));
+  if (leave_out && shapes.size() > 1) {
+    double squares = 0;
+    std::size_t count = 0;
+    for (const auto& out : shapes) {
+      std::vector<Prepared> rest, held;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        (shape(rows[i]) == out ? held : rest).push_back(prepared[i]);
+      ParameterSet trial = set;
+      fit_values(profile, rest, key, dtype, trial);
+      Profile fitted = profile;
+      fitted.set(key, trial);
+      for (const double r : residuals(fitted, held, key, dtype)) {
+        squares += std::min(r * r, 0.25);
+        ++count;
+      }
+    }
+    set.systematic = std::sqrt(std::max(squares / static_cast<double>(count) - fit.rms * fit.rms, 0.0));
+  }
+  double low = 1e300, high = 0;
+  for (const FfnRow& row : rows) {
+    low = std::min(low, static_cast<double>(row.tokens));
+    high = std::max(high, static_cast<double>(row.tokens));
+  }
+  set.domain.push_back({"tokens", low, high});
+  return set;
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,30 @@
+// Robust non-linear least squares over positive parameters (Levenberg-Marquardt on their logarithms).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace moesim::calibration {
+
+struct FitOptions {
+  int iterations = 60;
+  double huber = 0.1;             // residuals beyond this count linearly, not squared
+  std::vector<double> low, high;  // bounds of the parameters; empty = none
+};
+
+struct FitResult {
+  std::vector<double> values;
+  std::vector<double> covariance;  // of the logarithms, row-major
+  double rms = 0;                  // of the weighted residuals
+  double median_abs = 0;
+};
+
+// Finds positive parameters that minimise sum huber(residual). `residuals(parameters)` gives log(model /
+// measured) of every row, always the same number of rows. The covariance is rms^2 (J^T J)^-1 at the optimum
+// (Moore-Penrose where the data leave a direction open, with that direction's parameters given a standard
+// deviation of 1).
+FitResult fit_log(std::vector<double> start,
+                  const std::function<std::vector<double>(const std::vector<double>&)>& residuals,
+                  const FitOptions& options = {});
+
+}  // namespace moesim::calibration
