@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/random.h"
 #include "models/costs.h"
 #include "replay/routing_recovery.h"
 #include "replay/schedule.h"
@@ -70,23 +72,34 @@ sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim
 
 namespace {
 
-// Adds to a cleaned step what a real run does beyond it.
+// Whether the experts work in this segment: between the two exchanges of a layer.
+bool is_expert_segment(const Step& step, std::size_t segment) {
+  if (segment == 0 || segment >= step.calls.size()) return false;
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < segment; ++c) exchanges += step.calls[c].op == sim::CollectiveOp::all_to_all;
+  return exchanges % 2 == 1;
+}
+
+// Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps only.
 class StepMaker {
  public:
-  StepMaker(const CleanJob& job, const Effects& effects) : job_(job), effects_(effects) {}
+  StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank)
+      : job_(job),
+        effects_(effects),
+        random_(Random::for_item(seed, static_cast<std::uint64_t>(rank))),
+        expert_speed_(1.0 + effects[EffectKind::expert_spread] * random_.normal()),
+        dense_speed_(1.0 + effects[EffectKind::dense_spread] * random_.normal()) {}
 
-  Step forward(Step step) const {
+  Step forward(Step step) {
     step.segments_us.front() += effects_[EffectKind::forward_entry];
+    disturb(step, EffectKind::forward_jitter);
     return step;
   }
 
-  Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) const {
+  Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) {
     const double products_us = job_.expert_backward_us_per_row * static_cast<double>(place.received_rows);
-    std::size_t exchanges = 0;
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-      if (s > 0) exchanges += step.calls[s - 1].op == sim::CollectiveOp::all_to_all;
-      const bool experts = s > 0 && s < step.calls.size() && exchanges % 2 == 1;
-      if (experts)
+      if (is_expert_segment(step, s))
         step.segments_us[s] += effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
       else
         step.segments_us[s] *= 1.0 + effects_[EffectKind::dense_backward];
@@ -94,6 +107,7 @@ class StepMaker {
     // Stage 0 ends its backward with the embedding.
     step.segments_us.back() += effects_.memory_us(effects_[EffectKind::embedding_accumulation] *
                                                   static_cast<double>(sizes.embedding));
+    disturb(step, EffectKind::backward_jitter);
     return step;
   }
 
@@ -105,8 +119,8 @@ class StepMaker {
   }
 
   Step optimizer(Step step, const GradientSizes& sizes) const {
-    step.segments_us.front() += effects_.memory_us(effects_[EffectKind::gradient_clip] *
-                                                   static_cast<double>(sizes.parameters()));
+    step.segments_us.front() +=
+        effects_[EffectKind::gradient_clip] * kUsPerMs * static_cast<double>(sizes.parameters()) / 1e9;
     return step;
   }
 
@@ -131,8 +145,20 @@ class StepMaker {
   }
 
  private:
+  // Segments of many small kernels wait for the host now and then; products of the experts are launched ahead.
+  void disturb(Step& step, EffectKind jitter) {
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+      step.segments_us[s] *= is_expert_segment(step, s)
+                                 ? expert_speed_
+                                 : dense_speed_ + effects_[jitter] * -std::log1p(-random_.uniform());
+    }
+  }
+
   const CleanJob& job_;
   const Effects& effects_;
+  Random random_;
+  double expert_speed_;
+  double dense_speed_;
 };
 
 const Step* find_step(const CleanPlace& place, StepKind kind) {
@@ -175,13 +201,13 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
   const Topology& topology = job.topology;
   const ModelFacts facts = model_facts(named, job, options.architecture);
   const Activation activation = activation_of(job, named);
-  const StepMaker maker(job, effects);
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
     const PlaceKey key{at.pp, at.tp, at.expert};
     const CleanPlace& place = job.places.at(key);
     const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
+    StepMaker maker(job, effects, options.seed, rank);
     RankPlan plan;
     plan.rank = rank;
     const auto add = [&](Step step) {

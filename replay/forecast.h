@@ -33,6 +33,7 @@ class ModelPricing final : public Pricing {
 struct ForecastOptions {
   int microbatches = 0;  // per data-parallel rank; must be positive
   const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
+  std::uint64_t seed = 1;                              // of the jitter
 };
 
 struct ScalingForecast {

@@ -29,6 +29,7 @@ struct Candidate {
   Program program;
   Program dense;
   models::GroupShapes shapes;
+  models::UnevenLoads loads, dense_loads;
 };
 
 models::Routing routing_of(Scenario& scenario, std::vector<std::string>& warnings) {
@@ -92,14 +93,14 @@ models::DenseLayer dense_layer(const Scenario& s, const models::Routing& routing
 }
 
 LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train, bool breakdown) {
-  const models::PricedPass dense_forward = costs.price(c.dense, c.dense.forward(), c.shapes);
-  const models::PricedPass forward = costs.price(c.program, c.program.forward(), c.shapes);
+  const models::PricedPass dense_forward = costs.price(c.dense, c.dense.forward(), c.shapes, c.dense_loads);
+  const models::PricedPass forward = costs.price(c.program, c.program.forward(), c.shapes, c.loads);
   std::vector<LayerSegment> segments{{&c.dense, &c.dense.forward(), &dense_forward},
                                      {&c.program, &c.program.forward(), &forward}};
   models::PricedPass backward, dense_backward;
   if (train) {
-    backward = costs.price(c.program, c.program.backward(), c.shapes);
-    dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes);
+    backward = costs.price(c.program, c.program.backward(), c.shapes, c.loads);
+    dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes, c.dense_loads);
     segments.push_back({&c.program, &c.program.backward(), &backward});
     segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
   }
@@ -166,9 +167,21 @@ std::string explain(const LayerComparison& c) {
   return text + ".";
 }
 
+// A dispatcher that does less (or more) work than was asked for is shown but not ranked.
+std::string other_work(const Program& program, const models::Routing& routing, bool all_dispatchers) {
+  if (program.forces_routing && routing.expert_skew() > 1.001)
+    return "it forces its own balanced routing, not the one that was asked for";
+  if (program.tokens_replicated) return "all ranks of its EP group process the same tokens: EP times the work per token";
+  if (program.dropped_rows > 0 && all_dispatchers) return fmt::format("it drops {} rows", program.dropped_rows);
+  return "";
+}
+
 void decide(LayerComparison& c) {
-  std::vector<int> order(c.forecasts.size());
-  std::iota(order.begin(), order.end(), 0);
+  const bool any = std::any_of(c.forecasts.begin(), c.forecasts.end(),
+                               [](const DispatcherForecast& f) { return f.not_ranked.empty(); });
+  std::vector<int> order;
+  for (std::size_t i = 0; i < c.forecasts.size(); ++i)
+    if (!any || c.forecasts[i].not_ranked.empty()) order.push_back(static_cast<int>(i));
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return c.forecasts[a].time_us.value < c.forecasts[b].time_us.value; });
   c.winner = order.front();
@@ -186,7 +199,8 @@ void decide(LayerComparison& c) {
         // Several that take the same time share the win.
         int as_fast = 0;
         bool fastest = true;
-        for (const DispatcherForecast& f : c.forecasts) {
+        for (const int i : order) {
+          const DispatcherForecast& f = c.forecasts[i];
           if (f.draws_us[d] < w.draws_us[d]) fastest = false;
           if (f.draws_us[d] == w.draws_us[d]) ++as_fast;
         }
@@ -224,7 +238,9 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     Program program = dispatcher->build(layer);
     Program dense = models::dense_program(dense_layer(scenario, c.routing, !program.runs_shared_expert));
     models::GroupShapes shapes(*scenario.cluster, dense);
-    candidates.push_back({spec.text(), std::move(program), std::move(dense), std::move(shapes)});
+    models::UnevenLoads loads(program, shapes), dense_loads(dense, shapes);
+    candidates.push_back({spec.text(), std::move(program), std::move(dense), std::move(shapes), std::move(loads),
+                          std::move(dense_loads)});
   }
   if (candidates.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " + c.excluded.front().rule);
@@ -268,6 +284,7 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     DispatcherForecast& f = c.forecasts[i];
     if (!f.draws_us.empty()) f.time_us = models::Estimate::from_samples(f.time_us.value, f.draws_us);
     f.program = std::move(candidates[i].program);
+    f.not_ranked = other_work(f.program, c.routing, scenario.all_dispatchers);
   }
   c.scenario = std::move(scenario);
   decide(c);
