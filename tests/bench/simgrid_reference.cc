@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   const int ranks = std::atoi(argv[3]);
   for (const char* setting :
        {"network/model:CM02", "network/TCP-gamma:0", "network/crosstraffic:0", "network/bandwidth-factor:1",
-        "network/latency-factor:1", "network/weight-S:0", "contexts/stack-size:64"})
+        "network/latency-factor:1", "network/weight-S:0", "surf/precision:1e-12", "contexts/stack-size:64"})
     s4u::Engine::set_config(setting);
   s4u::NetZone* root = network == "2:1" ? s4u::create_full_zone("root") : s4u::create_star_zone("root");
   const std::vector<s4u::Host*> hosts = network == "flat"     ? flat(root, ranks)

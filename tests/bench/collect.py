@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Runs every benchmark in a process of its own and collects the results.
+
+collect.py BUILD_DIR [--repeat N] [--only PREFIX] [--docs FILE] [--no-reference]
+
+Writes BUILD_DIR/bench.json ("moesim.bench/1") and, with --docs, the table between the markers of FILE. Times are the
+median of N runs of a process; the SimGrid reference runs once, right after ours.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+# Our name -> SimGrid's workload, network and ranks.
+REFERENCES = {
+    "w1/64": ("w1", "flat", 64),
+    "w1/256": ("w1", "flat", 256),
+    "w1/1024": ("w1", "flat", 1024),
+    "w1s/256": ("w1s", "flat", 256),
+    "w2/256": ("w2", "flat", 256),
+    "w2/1024": ("w2", "flat", 1024),
+    "w3-flat/1024": ("w1", "flat", 1024),
+    "w3-island/256": ("w1", "island", 256),
+    "w3-island/1024": ("w1", "island", 1024),
+    "w3-2:1/256": ("w1", "2:1", 256),
+    "w3-2:1/1024": ("w1", "2:1", 1024),
+    "w1s-island/256": ("w1s", "island", 256),
+    "w1n/256": ("w1n", "flat", 256),
+    "w1n-island/256": ("w1n", "island", 256),
+}
+
+# What the goals of the project ask of a workload: seconds at most, or SimGrid's time over ours at least.
+GOALS = {
+    "w1/1024": "<= 0.05 s",
+    "w1/4096": "<= 1 s, 300 MB",
+    "w3-island/1024": ">= 30 x",
+    "w3-2:1/1024": ">= 30 x",
+    "w1s-island/256": ">= 30 x",
+    "w1n/256": ">= 30 x",
+    "w1n-island/256": ">= 30 x",
+    "w1n/1024": "<= 2 s",
+    "w1n-island/1024": "<= 2 s",
+    "step/2048": "<= 3 s",
+    "step/16384": "<= 60 s, 8 GB",
+    "cli/compare": "<= 0.05 s",
+    "cli/replay": "<= 0.05 s",
+    "read/cmd": ">= 200 MB/s",
+}
+
+
+def run(command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def benchmark_names(binary):
+    return run([binary, "--benchmark_list_tests"]).split()
+
+
+def escape(name):
+    return "".join("\\" + c if c in ".+*?()[]{}^$|\\" else c for c in name)
+
+
+def run_benchmark(binary, name, repeat):
+    seconds, peaks, entry = [], [], None
+    for _ in range(repeat):
+        text = run([binary, "--benchmark_filter=^" + escape(name) + "$", "--benchmark_format=json",
+                    "--benchmark_min_time=0.01"])
+        entry = json.loads(text)["benchmarks"][0]
+        unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[entry["time_unit"]]
+        seconds.append(entry["real_time"] * unit)
+        peaks.append(entry.get("peak_bytes", 0))
+    result = {"name": name, "seconds": statistics.median(seconds), "peak_bytes": int(max(peaks))}
+    for key in ("simulated_us", "tasks", "bytes_per_second"):
+        if key in entry:
+            result[key] = entry[key]
+    return result
+
+
+def run_reference(binary, workload):
+    seconds, peak, simulated = run([binary, *map(str, workload), "--log=root.threshold:error"]).split()
+    return float(seconds), int(peak), float(simulated)
+
+
+def time_command(command, repeat):
+    """Median wall time of a whole process; its children's peak memory."""
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def command_line_entries(build, root):
+    moesim = build / "moesim"
+    if not moesim.exists():
+        return
+    yield "cli/compare", [str(moesim), "compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8",
+                          "--tp", "1", "--pp", "4", "--topk", "2", "--dispatcher", "allgather,alltoall", "--routing",
+                          "zipf:1.2", "--scope", "layer"]
+    echo = root.parent / "shared" / "data" / "echo"
+    for recording in sorted(echo.glob("pp*_exp*/scaling")) + sorted(echo.glob("*/scaling")):
+        if len(list(recording.glob("*.txt"))) == 16:
+            yield "cli/replay", [str(moesim), "replay", str(recording), "--cluster", "echo-h800x2"]
+            return
+
+
+def render(results, note):
+    lines = ["| workload | time | peak memory | simulated | SimGrid | simulated there | ratio | goal |",
+             "|---|---:|---:|---:|---:|---:|---:|---|"]
+    for r in results:
+        reference = r.get("reference_seconds")
+        cells = [r["name"], "%.4g s" % r["seconds"]]
+        cells.append("%.0f MB" % (r["peak_bytes"] / 1e6) if r.get("peak_bytes") else "")
+        cells.append("%.3f ms" % (r["simulated_us"] / 1e3) if "simulated_us" in r else "")
+        cells.append("%.3g s" % reference if reference else "")
+        cells.append("%.3f ms" % (r["reference_simulated_us"] / 1e3) if reference else "")
+        cells.append("%.0f x" % r["ratio"] if reference else "")
+        cells.append(GOALS.get(r["name"], ""))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n\n" + note + "\n"
+
+
+def replace_between(path, text):
+    begin, end = "<!-- bench -->", "<!-- /bench -->"
+    content = path.read_text()
+    head, rest = content.split(begin, 1)
+    tail = rest.split(end, 1)[1]
+    path.write_text(head + begin + "\n" + text + end + tail)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", default="", help="names that start with this")
+    parser.add_argument("--docs", type=pathlib.Path)
+    parser.add_argument("--no-reference", action="store_true")
+    arguments = parser.parse_args()
+    root = pathlib.Path(__file__).resolve().parents[2]
+    build = arguments.build.resolve()
+    bench = build / "tests" / "bench"
+    reference = bench / "simgrid_reference"
+    use_reference = reference.exists() and not arguments.no_reference
+    results = []
+
+    def finish(result):
+        results.append(result)
+        print("%-26s %10.4f s" % (result["name"], result["seconds"]), "ratio %.0f" % result["ratio"]
+              if "ratio" in result else "", file=sys.stderr, flush=True)
+
+    for binary in sorted(bench.glob("*_bench")):
+        for name in benchmark_names(str(binary)):
+            if not name.startswith(arguments.only):
+                continue
+            slow = name.startswith("curve-") or name == "step/16384"
+            result = run_benchmark(str(binary), name, 1 if slow else arguments.repeat)
+            if use_reference and name in REFERENCES:
+                seconds, _, simulated = run_reference(str(reference), REFERENCES[name])
+                result.update(reference="SimGrid S4U", reference_seconds=seconds, reference_simulated_us=simulated,
+                              ratio=seconds / result["seconds"])
+            finish(result)
+    for name, command in command_line_entries(build, root):
+        if name.startswith(arguments.only):
+            try:
+                result = {"name": name, "seconds": time_command(command, 15)}
+            except subprocess.CalledProcessError as error:
+                print("%s: skipped, %s" % (name, error), file=sys.stderr)
+                continue
+            result["peak_bytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+            if name.startswith("cli/"):
+                del result["peak_bytes"]  # of the largest child so far, which may have been a benchmark
+            finish(result)
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+                 platform.machine())
+    note = "Made by `tools/bench.sh` on %s: %s, %d cores, load %.1f at the end." % (
+        datetime.date.today().isoformat(), model, os.cpu_count(), os.getloadavg()[0])
+    output = {"schema": "moesim.bench/1", "machine": model, "cores": os.cpu_count(), "results": results}
+    partial = build / "bench.json.partial"
+    partial.write_text(json.dumps(output, indent=1) + "\n")
+    partial.rename(build / "bench.json")
+    table = render(results, note)
+    if arguments.docs:
+        replace_between(arguments.docs, table)
+    print(table)
+
+
+if __name__ == "__main__":
+    main()
