@@ -59,6 +59,18 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::in
   }
 }
 
+UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes) : loads_(program.matrices().size() * 2) {
+  for (const auto* pass : {&program.forward(), &program.backward()})
+    for (const Op& op : *pass) {
+      if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
+      auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
+      if (!loads.empty()) continue;
+      for (int group = 0; group < program.group_count(op.group); ++group)
+        loads.push_back(
+            CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group), op.transposed));
+    }
+}
+
 LayerCosts::LayerCosts(const Cluster& cluster)
     : collectives_(cluster), gemms_(cluster.profile), kernels_(cluster.profile) {
   const Profile& profile = cluster.profile;
@@ -71,7 +83,7 @@ LayerCosts::LayerCosts(const Cluster& cluster)
 }
 
 void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
-                                  const GroupShapes& shapes, std::int64_t* out) const {
+                                  const GroupShapes& shapes, const UnevenLoads& loads, std::int64_t* out) const {
   const Op& op = pass[index];
   const int g = program.group_size(op.group);
   std::array<double, 512> few;
@@ -89,8 +101,8 @@ void LayerCosts::price_collective(const Program& program, const std::vector<Op>&
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
     if (op.comm == CommKind::kAllToAllV) {
-      collectives_.all_to_all_v(shape, program.matrix(op.matrix, group), static_cast<double>(row_bytes),
-                                op.transposed, {seconds, static_cast<std::size_t>(g)});
+      collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group), static_cast<double>(row_bytes),
+                                {seconds, static_cast<std::size_t>(g)});
     } else {
       double time = 0;
       if (op.comm == CommKind::kAllGatherV || op.comm == CommKind::kReduceScatterV) {
@@ -112,13 +124,13 @@ void LayerCosts::price_collective(const Program& program, const std::vector<Op>&
   // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
   if (next < pass.size() && pass[next].fused) {
     std::vector<std::int64_t> stage(static_cast<std::size_t>(program.ranks()));
-    price_collective(program, pass, next, shapes, stage.data());
+    price_collective(program, pass, next, shapes, loads, stage.data());
     for (int r = 0; r < program.ranks(); ++r) out[r] = std::max(out[r], stage[r]);
   }
 }
 
-PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass,
-                             const GroupShapes& shapes) const {
+PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
+                             const UnevenLoads& loads) const {
   PricedPass priced;
   priced.ranks = program.ranks();
   const auto R = static_cast<std::size_t>(priced.ranks);
@@ -128,7 +140,7 @@ PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass
     std::int64_t* out = priced.ps.data() + i * R;
     switch (op.kind) {
       case OpKind::kCollective:
-        if (!op.fused) price_collective(program, pass, i, shapes, out);
+        if (!op.fused) price_collective(program, pass, i, shapes, loads, out);
         break;
       case OpKind::kKernel: {
         const bool same = program.uniform(op.read) && program.uniform(op.written);

@@ -28,6 +28,18 @@ class GroupShapes {
   std::array<std::vector<GroupShape>, 4> shapes_;
 };
 
+// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's numbers are.
+class UnevenLoads {
+ public:
+  UnevenLoads(const Program& program, const GroupShapes& shapes);
+  const UnevenLoad& of(int matrix, bool transposed, int group) const {
+    return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)][static_cast<std::size_t>(group)];
+  }
+
+ private:
+  std::vector<std::vector<UnevenLoad>> loads_;  // [matrix * 2 + transposed][group]; empty where not used
+};
+
 // Durations of one pass: [operation][rank]. Operations without a duration (ALLOC, FREE) hold zeros.
 struct PricedPass {
   std::vector<std::int64_t> ps;
@@ -41,7 +53,8 @@ class LayerCosts {
   explicit LayerCosts(const Cluster& cluster);
 
   // Times a pass. A collective's duration is from the arrival of its last member.
-  PricedPass price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes) const;
+  PricedPass price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
+                   const UnevenLoads& loads) const;
 
   std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch
   std::int64_t host_sync_ps() const {
@@ -53,7 +66,7 @@ class LayerCosts {
 
  private:
   void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
-                        const GroupShapes& shapes, std::int64_t* out) const;
+                        const GroupShapes& shapes, const UnevenLoads& loads, std::int64_t* out) const;
 
   CollectiveModel collectives_;
   GemmModel gemms_;

@@ -89,8 +89,7 @@ class TorchtitanForceBalance final : public Dispatcher {
     }
     if (uniform) b.program().counters.emplace_back("uniform_local_count", f.experts[0]);
     if (direct_) b.program().counters.emplace_back("direct_equal_split_input", 1);
-    if (layer.routing->expert_skew() > 1.001)
-      b.program().warnings.push_back("it forces its own balanced routing: not the routing that was asked for");
+    b.program().forces_routing = true;
     return finish(b, layer, f, steps.computed_rows());
   }
 

@@ -145,6 +145,7 @@ ordered_json forecast_json(const DispatcherForecast& f, bool messages) {
       {"saved_bytes_per_rank", f.program.saved_bytes},
       {"rows_per_rank", f.program.computed_rows}};
   if (!f.memory.fits) j["missing_bytes"] = f.memory.missing_bytes;
+  if (!f.not_ranked.empty()) j["not_ranked"] = f.not_ranked;
   if (f.program.dropped_rows > 0) j["dropped_rows"] = f.program.dropped_rows;
   if (!f.program.counters.empty()) {
     ordered_json counters = ordered_json::object();
@@ -283,6 +284,8 @@ void print_people(const LayerComparison& c, const CompareOptions& o) {
                     c.routing.gini()));
   print(result_table(c, true).text());
   if (o.detail == "messages") print("\n" + message_table(c).text());
+  for (const DispatcherForecast& f : c.forecasts)
+    if (!f.not_ranked.empty()) print(fmt::format("not ranked: {}: {}\n", f.dispatcher, f.not_ranked));
   for (const replay::ExcludedDispatcher& e : c.excluded)
     print(fmt::format("not {}: {}\n", e.dispatcher, e.rule));
   print("\n");

@@ -7,6 +7,7 @@ const std::vector<Verb>& all_verbs() {
       compare_verb(),
       replay_verb(),
       validate_verb(),
+      calibrate_verb(),
       trace_verb(),
       list_verb(),
   };
