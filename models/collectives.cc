@@ -333,32 +333,28 @@ void finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) 
 
 }  // namespace
 
+// The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each member to
+// be done at the same time.
 template <class Traffic>
-void all_to_all_times(const CollectiveModel& model, const GroupShape& shape, const Traffic& traffic,
-                      std::span<double> out) {
+UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   const auto n = static_cast<std::size_t>(shape.ranks);
-  check(out.size() == n, "one time per member");
-  if (n <= 1) {
-    std::fill(out.begin(), out.end(), 0.0);
-    return;
-  }
-  const double full =
-      static_cast<double>(n) / static_cast<double>(n - 1);  // from wire bytes to an equal exchange
+  UnevenLoad load;
+  if (n <= 1) return load;
   if (!shape.across_domains()) {
-    finish_bytes(n, traffic, out);
-    for (double& time : out) time = model.seconds(CollectiveOp::all_to_all, shape, time * full);
-    return;
+    load.within.resize(n);
+    finish_bytes(n, traffic, load.within);
+    return load;
   }
   check(shape.domain_of.size() == n, "a group across domains knows the domain of each member");
   // Network and scale-up parts run side by side; each member waits for the slower. An equal exchange whose
   // crossing bytes are those of the busiest member stands for the network part.
-  std::vector<double> crossing(n);
+  load.across.resize(n);
   finish_bytes(
       n,
       [&](std::size_t i, std::size_t j) {
         return shape.domain_of[i] == shape.domain_of[j] ? 0.0 : traffic(i, j);
       },
-      crossing);
+      load.across);
   // Ports shared by the members of a domain: the domain's total over its members bounds all of them.
   std::vector<double> sends(static_cast<std::size_t>(shape.domains), 0.0), receives(sends);
   std::vector<int> members(sends.size(), 0);
@@ -370,23 +366,50 @@ void all_to_all_times(const CollectiveModel& model, const GroupShape& shape, con
         receives[static_cast<std::size_t>(shape.domain_of[j])] += traffic(i, j);
       }
   }
-  GroupShape inside = GroupShape::uniform(1, shape.max_per_domain);
-  std::vector<double> within(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto domain = static_cast<std::size_t>(shape.domain_of[i]);
+    load.across[i] = std::max(load.across[i], std::max(sends[domain], receives[domain]) / members[domain]);
+  }
+  load.within.resize(n);
   finish_bytes(
       n,
       [&](std::size_t i, std::size_t j) {
         return shape.domain_of[i] == shape.domain_of[j] ? traffic(i, j) : 0.0;
       },
-      within);
+      load.within);
+  return load;
+}
+
+UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed) {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
+  return load_from(shape, [&](std::size_t i, std::size_t j) {
+    return static_cast<double>(transposed ? rows[j * n + i] : rows[i * n + j]);
+  });
+}
+
+void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
+                                   std::span<double> out) const {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  check(out.size() == n, "one time per member");
+  if (n <= 1) {
+    std::fill(out.begin(), out.end(), 0.0);
+    return;
+  }
+  if (!shape.across_domains()) {
+    // From wire bytes to an equal exchange.
+    const double full = static_cast<double>(n) / static_cast<double>(n - 1);
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = seconds(CollectiveOp::all_to_all, shape, load.within[i] * bytes_per_row * full);
+    return;
+  }
+  const GroupShape inside = GroupShape::uniform(1, shape.max_per_domain);
   const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.max_per_domain);
+  const double inside_share = shape.max_per_domain / std::max(1.0, shape.max_per_domain - 1.0);
   for (std::size_t i = 0; i < n; ++i) {
-    const auto domain = static_cast<std::size_t>(shape.domain_of[i]);
-    const double shared = std::max(sends[domain], receives[domain]) / members[domain];
-    out[i] = model.seconds(CollectiveOp::all_to_all, shape, std::max(crossing[i], shared) * crossing_share);
+    out[i] = seconds(CollectiveOp::all_to_all, shape, load.across[i] * bytes_per_row * crossing_share);
     if (shape.max_per_domain > 1)
-      out[i] =
-          std::max(out[i], model.seconds(CollectiveOp::all_to_all, inside,
-                                         within[i] * shape.max_per_domain / (shape.max_per_domain - 1.0)));
+      out[i] = std::max(out[i], seconds(CollectiveOp::all_to_all, inside, load.within[i] * bytes_per_row * inside_share));
   }
 }
 
@@ -394,20 +417,13 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const doub
                                    std::span<double> out) const {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(bytes.size() == n * n, "an uneven all-to-all has ranks x ranks byte counts");
-  all_to_all_times(
-      *this, shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }, out);
+  all_to_all_v(
+      shape, load_from(shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }), 1.0, out);
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows,
                                    double bytes_per_row, bool transposed, std::span<double> out) const {
-  const auto n = static_cast<std::size_t>(shape.ranks);
-  check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
-  all_to_all_times(
-      *this, shape,
-      [&](std::size_t i, std::size_t j) {
-        return bytes_per_row * (transposed ? rows[j * n + i] : rows[i * n + j]);
-      },
-      out);
+  all_to_all_v(shape, load_of(shape, rows, transposed), bytes_per_row, out);
 }
 
 double CollectiveModel::all_gather_v(const GroupShape& shape, std::span<const double> pieces) const {

@@ -47,6 +47,13 @@ struct CollectiveParts {
   double efficiency = 1;  // share of `bandwidth` reached at this size
 };
 
+// What each member of an uneven all-to-all has to move, in rows of an equal exchange that would take as long: inside
+// the NVLink domain and across domains (empty where the group lies in one). Does not depend on a profile.
+struct UnevenLoad {
+  std::vector<double> within;
+  std::vector<double> across;
+};
+
 // Resolved from a cluster's profile once; then every call is a few floating-point operations.
 class CollectiveModel {
  public:
@@ -70,6 +77,11 @@ class CollectiveModel {
   // The same from row counts (rows x `bytes_per_row`), `transposed` for the way back.
   void all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows, double bytes_per_row,
                     bool transposed, std::span<double> out) const;
+  // The two halves of it, for callers who price the same rows many times: the load of a row matrix (it scales with
+  // the bytes of a row), and the times from it.
+  static UnevenLoad load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed);
+  void all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
+                    std::span<double> out) const;
   // Uneven pieces: grouped broadcasts / reduces, as PyTorch lowers them (docs/dispatchers.md 1.3).
   double all_gather_v(const GroupShape& shape, std::span<const double> pieces) const;
   double reduce_scatter_v(const GroupShape& shape, std::span<const double> pieces) const;
