@@ -1,0 +1,162 @@
+// Noise out, symmetry in: what a cleaned recording must keep, and what it must refuse.
+#include "replay/denoise.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/input_error.h"
+#include "base/random.h"
+#include "models/cluster.h"
+#include "recording_builder.h"
+#include "replay/forecast.h"
+
+namespace moesim::replay {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+testing::ScalingSpec moe_job(double (*disturb)(std::size_t) = nullptr) {
+  testing::ScalingSpec spec;
+  spec.topology = {.expert = 2, .expert_dp = 4, .pp = 2};
+  spec.layers_per_stage = 4;
+  spec.tokens = 1024;
+  spec.received = {3000, 1096};
+  spec.disturb = disturb;
+  return spec;
+}
+
+CleanJob cleaned(const traces::Recording& recording) {
+  const RecordedJob job = interpret(recording);
+  CleanJob clean = denoise(std::span(&job, 1));
+  // Lines belong to the recording that goes away with the caller's.
+  return clean;
+}
+
+const Step& step_of(const CleanJob& job, const PlaceKey& key, StepKind kind) {
+  for (const Step& step : job.places.at(key).steps)
+    if (step.kind == kind) return step;
+  throw std::out_of_range("no such step");
+}
+
+TEST(Denoise, KeepsARecordingWithoutNoise) {
+  const traces::Recording recording = testing::scaling_recording(moe_job());
+  const CleanJob job = cleaned(recording);
+  EXPECT_THAT(job.warnings, IsEmpty());
+  EXPECT_EQ(job.places.size(), 4u);  // two stages by two expert ranks
+  EXPECT_EQ(job.samples, 16u);
+  for (const auto& [key, place] : job.places) {
+    EXPECT_EQ(place.received_rows, key.expert == 0 ? 3000 : 1096);
+    const Step& forward = step_of(job, key, StepKind::forward);
+    ASSERT_EQ(forward.calls.size(), 12u);
+    EXPECT_NEAR(forward.segments_us[0], 2000, 1e-2);
+    EXPECT_NEAR(forward.segments_us[1], 500, 1e-2);
+    EXPECT_NEAR(forward.segments_us[2], key.expert == 0 ? 3200 : 1300, 10.01)
+        << "stamps are rounded to 10 us";
+    EXPECT_NEAR(forward.segments_us[3], 2300, 1e-2);
+  }
+  EXPECT_NEAR(job.expert_backward_us_per_row, 2.0, 0.02);
+}
+
+// One sample in five takes twice as long, the others vary by a percent.
+double outliers(std::size_t sample) {
+  Random random = Random::for_item(7, sample);
+  const bool outlier = random.uniform() < 0.2;
+  return (1.0 + 0.01 * random.normal()) * (outlier ? 2.0 : 1.0);
+}
+
+TEST(Denoise, OutliersOfAHundredPercentChangeLittle) {
+  const traces::Recording truth = testing::scaling_recording(moe_job());
+  const traces::Recording noisy = testing::scaling_recording(moe_job(outliers));
+  const CleanJob expected = cleaned(truth);
+  const CleanJob job = cleaned(noisy);
+  for (const auto& [key, place] : expected.places)
+    for (const StepKind kind : {StepKind::forward, StepKind::backward, StepKind::optimizer}) {
+      const Step& was = step_of(expected, key, kind);
+      const Step& is = step_of(job, key, kind);
+      for (std::size_t s = 0; s < was.segments_us.size(); ++s)
+        EXPECT_NEAR(is.segments_us[s], was.segments_us[s], 0.04 * was.segments_us[s] + 10)
+            << name(kind) << " segment " << s << " of stage " << key.pp << " expert rank " << key.expert;
+    }
+}
+
+TEST(Denoise, PoolsPasses) {
+  const traces::Recording first = testing::scaling_recording(moe_job(outliers));
+  const traces::Recording second = testing::scaling_recording(moe_job());
+  const std::vector<RecordedJob> passes{interpret(first), interpret(second)};
+  EXPECT_EQ(denoise(passes).samples, 32u);
+}
+
+double forecast_us(const traces::Recording& recording, std::vector<std::string>& warnings) {
+  const auto cluster = models::Cluster::load("echo-h800x2");
+  const RecordedJob job = interpret(recording);
+  const CleanJob clean = denoise(std::span(&job, 1));
+  const Effects effects(cluster.profile);
+  ForecastOptions options;
+  options.microbatches = 8;
+  const ScalingForecast made = forecast(clean, recording.named, cluster, effects, options);
+  warnings = made.warnings;
+  return made.iteration.us();
+}
+
+TEST(Denoise, OneRankPerStageAndExpertRankGivesTheSameForecast) {
+  std::vector<std::string> warnings;
+  const double all = forecast_us(testing::scaling_recording(moe_job()), warnings);
+  EXPECT_THAT(warnings, ::testing::Not(Contains(HasSubstr("symmetry"))));
+  traces::Recording some = testing::scaling_recording(moe_job());
+  testing::keep_ranks(some, {0, 1, 8, 9});
+  EXPECT_NEAR(forecast_us(some, warnings), all, 1e-3 * all);
+  EXPECT_THAT(warnings, Contains(AllOf(HasSubstr("4 of 16 ranks"), HasSubstr("symmetry"))));
+}
+
+TEST(Denoise, MiddleStagesStandInForEachOther) {
+  testing::ScalingSpec spec = moe_job();
+  spec.topology = {.expert = 2, .expert_dp = 1, .pp = 4};
+  traces::Recording recording = testing::scaling_recording(spec);
+  testing::keep_ranks(recording, {0, 1, 2, 3, 6, 7});  // without stage 2
+  const CleanJob job = cleaned(recording);
+  EXPECT_EQ(job.places.size(), 8u);
+  EXPECT_EQ(job.places.at({2, 0, 1}).received_rows, 1096);
+  EXPECT_THAT(job.warnings, Contains(HasSubstr("6 of 8 ranks")));
+}
+
+std::string refusal(const traces::Recording& recording) {
+  try {
+    cleaned(recording);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Denoise, RefusesAPlaceThatSymmetryCannotFill) {
+  traces::Recording recording = testing::scaling_recording(moe_job());
+  testing::keep_ranks(recording, {0, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15});  // no expert rank 1 on stage 0
+  EXPECT_THAT(refusal(recording),
+              AllOf(HasSubstr("no recording of stage 0, expert rank 1"), HasSubstr("rank 1)")));
+  recording = testing::scaling_recording(moe_job());
+  testing::keep_ranks(recording, {0, 1, 2, 3, 4, 5, 6, 7});  // no last stage
+  EXPECT_THAT(refusal(recording), HasSubstr("no recording of stage 1"));
+}
+
+TEST(Denoise, RefusesReplicasThatReceiveDifferentRows) {
+  traces::Recording recording = testing::scaling_recording(moe_job());
+  auto& combine = recording.ranks[2].sub_operations[2];  // rank 2 is a replica of rank 0
+  combine.shape = recording.pool.shape(std::vector<std::int64_t>{2999, 32});
+  EXPECT_THAT(refusal(recording),
+              AllOf(HasSubstr("rank02.txt:1: found 2999 rows"), HasSubstr("3000 rows as on rank 0")));
+}
+
+TEST(Denoise, RefusesReplicasThatCallDifferently) {
+  traces::Recording recording = testing::scaling_recording(moe_job());
+  recording.ranks[2].operations[0].sub_count -= 3;
+  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("rank02.txt:1: found"), HasSubstr("as on rank 0")));
+  recording = testing::scaling_recording(moe_job());
+  recording.ranks[2].operations.pop_back();
+  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("rank02.txt"), HasSubstr("operations on rank 2")));
+}
+
+}  // namespace
+}  // namespace moesim::replay

@@ -1,0 +1,195 @@
+// Plans of all ranks matched, timed and, where they do not fit, refused with both lines.
+#include "replay/iteration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "base/input_error.h"
+#include "recording_builder.h"
+#include "replay/recorded.h"
+#include "replay/schedule.h"
+
+namespace moesim::replay {
+namespace {
+
+using ::testing::AllOf;
+using testing::CallSpec;
+using ::testing::HasSubstr;
+using testing::RecordingBuilder;
+
+// 1F1B of equal stages and free transfers: the closed form is (microbatches + stages - 1) * (forward +
+// backward).
+std::vector<RankPlan> uniform_pipeline(int stages, int microbatches, double forward_us, double backward_us) {
+  std::vector<RankPlan> plans;
+  for (int stage = 0; stage < stages; ++stage) {
+    RankPlan plan;
+    plan.rank = stage;
+    for (const Slot& slot : one_forward_one_backward(stage, stages, microbatches)) {
+      Step step;
+      step.kind = slot.kind;
+      step.microbatch = slot.microbatch;
+      step.fused_with_next = slot.fused_with_next;
+      step.elements = is_p2p(slot.kind) ? 16 : 0;
+      step.element_bytes = 2;
+      if (slot.kind == StepKind::forward) step.segments_us = {forward_us};
+      if (slot.kind == StepKind::backward) step.segments_us = {backward_us};
+      plan.steps.push_back({std::move(step), 0});
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+RC_GTEST_PROP(Iteration, UniformPipelineHasItsClosedForm, ()) {
+  const int stages = *rc::gen::inRange(1, 9);
+  const int microbatches = *rc::gen::inRange(1, 20);
+  const double forward_us = *rc::gen::inRange(1, 1000);
+  const double backward_us = *rc::gen::inRange(1, 1000);
+  RecordedPricing pricing;
+  const auto plans = uniform_pipeline(stages, microbatches, forward_us, backward_us);
+  const Iteration iteration = simulate({.pp = stages}, plans, pricing);
+  RC_ASSERT(iteration.us() == (microbatches + stages - 1) * (forward_us + backward_us));
+  for (const StepSpan& span : iteration.spans) {
+    if (span.kind == StepKind::forward) RC_ASSERT(span.duration_us() == forward_us);
+    if (span.kind == StepKind::backward) RC_ASSERT(span.duration_us() == backward_us);
+  }
+}
+
+// Two expert ranks, one all-gather between two pieces of computing.
+CallSpec gather(std::int64_t rows, double before_ms, double ms) {
+  return {
+      "_gather_along_first_dim_expert_parallel", "allgather", "exp", {rows}, "torch.int64", before_ms, ms};
+}
+CallSpec exchange(std::int64_t rows, double before_ms, double ms, const char* dtype = "torch.bfloat16") {
+  return {"_profiled_all_to_all_single", "all_to_all", "exp", {rows, 4}, dtype, before_ms, ms};
+}
+
+Iteration replayed(const traces::Recording& recording) {
+  const RecordedJob job = interpret(recording);
+  RecordedPricing pricing;
+  return simulate(job.topology, recorded_plans(job, 8), pricing);
+}
+
+std::string refusal(const traces::Recording& recording) {
+  try {
+    replayed(recording);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Iteration, EveryoneWaitsForTheLastAndThenTransfers) {
+  // Rank 1 comes 3 ms late; its recorded 0.5 ms is the transfer, rank 0's 3.5 ms is waiting and transfer.
+  RecordingBuilder builder(Topology{.expert = 2});
+  builder.add(0, {.name = "forward_step", .calls = {gather(4, 2, 3.5)}, .after_ms = 1});
+  builder.add(1, {.name = "forward_step", .calls = {gather(4, 5, 0.5)}, .after_ms = 4});
+  const traces::Recording recording = builder.take();
+  const Iteration iteration = replayed(recording);
+  EXPECT_NEAR(iteration.us(), 9500, 1e-3);
+  const auto& fast = iteration.timeline.rank(sim::RankId(0));
+  EXPECT_NEAR(fast.straggler_wait.us(), 3000, 1e-3);
+  EXPECT_NEAR(iteration.timeline.rank(sim::RankId(1)).straggler_wait.us(), 0, 1e-3);
+  EXPECT_NEAR(fast.busy.us(), 3000, 1e-3);
+}
+
+TEST(Iteration, HostGapsAreKept) {
+  RecordingBuilder builder(Topology{});
+  builder.add(0, {.name = "forward_step", .after_ms = 2});
+  builder.add(0, {.name = "backward_step", .gap_ms = 0.75, .after_ms = 3});
+  const traces::Recording recording = builder.take();
+  const Iteration iteration = replayed(recording);
+  EXPECT_NEAR(iteration.us(), 5750, 1e-3);
+  EXPECT_NEAR(iteration.timeline.rank(sim::RankId(0)).host.us(), 750, 1e-3);
+}
+
+TEST(Iteration, RanksMayExchangeUnequalRows) {
+  RecordingBuilder builder(Topology{.expert = 2});
+  builder.add(0, {.name = "forward_step", .calls = {exchange(100, 1, 0.5)}, .after_ms = 1});
+  builder.add(1, {.name = "forward_step", .calls = {exchange(7, 1, 0.5)}, .after_ms = 1});
+  EXPECT_EQ(refusal(builder.take()), "nothing was refused");
+}
+
+TEST(Iteration, RefusesRanksThatDisagreeOnTheCollective) {
+  RecordingBuilder builder(Topology{.expert = 2});
+  builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
+  builder.add(1, {.name = "get_batch", .after_ms = 1});
+  builder.add(1, {.name = "forward_step", .calls = {exchange(4, 1, 0.5)}, .after_ms = 1});
+  const std::string text = refusal(builder.take());
+  EXPECT_THAT(text, AllOf(HasSubstr("rank01.txt:2: found"), HasSubstr("(rank00.txt:1)"), HasSubstr("rank 0"),
+                          HasSubstr("rank 1")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
+}
+
+TEST(Iteration, RefusesRanksThatDisagreeOnSizeOrType) {
+  RecordingBuilder sizes(Topology{.expert = 2});
+  sizes.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
+  sizes.add(1, {.name = "forward_step", .calls = {gather(8, 1, 0.5)}, .after_ms = 1});
+  EXPECT_THAT(refusal(sizes.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("of 8 x 8 bytes"),
+                                           HasSubstr("of 4 x 8 bytes"), HasSubstr("(rank00.txt:1)")));
+  RecordingBuilder types(Topology{.expert = 2});
+  types.add(0, {.name = "forward_step", .calls = {exchange(4, 1, 0.5)}, .after_ms = 1});
+  types.add(1, {.name = "forward_step", .calls = {exchange(4, 1, 0.5, "torch.float32")}, .after_ms = 1});
+  EXPECT_THAT(refusal(types.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("4 x 16 bytes"),
+                                           HasSubstr("4 x 8 bytes"), HasSubstr("(rank00.txt:1)")));
+  RecordingBuilder gradients(Topology{.expert = 2});
+  for (int rank = 0; rank < 2; ++rank)
+    gradients.add(rank, {.name = "dp_allreduce",
+                         .after_ms = 1,
+                         .group = "dp",
+                         .shape = {100 + rank},
+                         .dtype = "torch.float32"});
+  EXPECT_THAT(refusal(gradients.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("101 x 4 bytes"),
+                                               HasSubstr("100 x 4 bytes"), HasSubstr("(rank00.txt:1)")));
+}
+
+TEST(Iteration, RefusesACallThatAMemberNeverMakes) {
+  RecordingBuilder builder(Topology{.expert = 2});
+  builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5), gather(4, 1, 0.5)}, .after_ms = 1});
+  builder.add(1, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
+  EXPECT_THAT(refusal(builder.take()), AllOf(HasSubstr("rank00.txt:1: found rank 0"), HasSubstr("number 2"),
+                                             HasSubstr("which rank 1 never makes")));
+}
+
+TEST(Iteration, RefusesASendThatNobodyReceives) {
+  RecordingBuilder builder(Topology{.pp = 2});
+  builder.add(0, {.name = "forward_step", .after_ms = 1});
+  builder.add(
+      0, {.name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"});
+  builder.add(1, {.name = "forward_step", .after_ms = 1});
+  EXPECT_THAT(refusal(builder.take()),
+              AllOf(HasSubstr("rank00.txt:2: found rank 0"), HasSubstr("rank 1 never makes")));
+}
+
+TEST(Iteration, RefusesToTalkBeyondTheLastStage) {
+  RecordingBuilder builder(Topology{.pp = 2});
+  builder.add(0, {.name = "forward_step", .after_ms = 1});
+  builder.add(
+      1, {.name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"});
+  EXPECT_THAT(refusal(builder.take()), HasSubstr("rank01.txt:1: found send_forward on stage 1 of 2"));
+}
+
+TEST(Iteration, ExplainsADeadlock) {
+  // Every call has its counterpart, but the two ranks make them in opposite order.
+  const CallSpec sum{"allreduce", "allreduce", "dp", {1}, "torch.float32", 1, 0.5};
+  RecordingBuilder builder(Topology{.expert = 2});
+  builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5), sum}, .after_ms = 1});
+  builder.add(1, {.name = "forward_step", .calls = {sum, gather(4, 1, 0.5)}, .after_ms = 1});
+  const std::string text = refusal(builder.take());
+  EXPECT_THAT(text, AllOf(HasSubstr("deadlock"), HasSubstr("rank 0"), HasSubstr("rank 1")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
+}
+
+TEST(Iteration, RefusesARealRunWithoutOneOfItsRanks) {
+  RecordingBuilder builder(Topology{.expert = 4});
+  for (int rank = 0; rank < 4; ++rank) builder.add(rank, {.name = "forward_step", .after_ms = 1});
+  traces::Recording recording = builder.take();
+  testing::keep_ranks(recording, {0, 1, 3});
+  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("no recording of rank 2"), HasSubstr("all 4 ranks")));
+}
+
+}  // namespace
+}  // namespace moesim::replay

@@ -1,0 +1,175 @@
+// A recording cut at its calls: segments and calls of a step add up to it, whatever the writer's time stamps
+// mean.
+#include "replay/steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "base/input_error.h"
+#include "echo_data.h"
+#include "recording_builder.h"
+#include "traces/cmd_reader.h"
+
+namespace moesim::replay {
+namespace {
+
+using testing::CallSpec;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::RecordingBuilder;
+
+Topology one_stage() { return {.expert = 2}; }
+
+testing::OperationSpec moe_forward() {
+  return {.name = "forward_step",
+          .calls =
+              {{"_gather_along_first_dim_expert_parallel", "allgather", "exp", {4}, "torch.int64", 2.0, 0.25},
+               {"_profiled_all_to_all_single", "all_to_all", "exp", {128, 32}, "torch.bfloat16", 0.5, 1.0},
+               {"_profiled_all_to_all_single", "all_to_all", "exp", {100, 32}, "torch.bfloat16", 3.0, 0.75}},
+          .after_ms = 0.4};
+}
+
+class Writers : public ::testing::TestWithParam<traces::LineForm> {};
+
+TEST_P(Writers, StampsOfEitherKindGiveTheSameSegments) {
+  RecordingBuilder builder(one_stage(), GetParam());
+  for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  const Step& step = job.ranks[1].steps.at(0);
+  EXPECT_EQ(step.kind, StepKind::forward);
+  EXPECT_THAT(step.segments_us, ElementsAre(DoubleNear(2000, 1e-3), DoubleNear(500, 1e-3),
+                                            DoubleNear(3000, 1e-3), DoubleNear(400, 1e-3)));
+  ASSERT_EQ(step.calls.size(), 3u);
+  EXPECT_EQ(step.calls[0].op, sim::CollectiveOp::all_gather);
+  EXPECT_EQ(step.calls[0].input_bytes(), 4u * 8);
+  EXPECT_EQ(step.calls[2].op, sim::CollectiveOp::all_to_all);
+  EXPECT_EQ(step.calls[2].group, GroupKind::expert);
+  EXPECT_EQ(step.calls[2].rows, 100);
+  EXPECT_EQ(step.calls[2].input_bytes(), 100u * 32 * 2);
+  EXPECT_DOUBLE_EQ(step.calls[2].recorded_us, 750);
+  EXPECT_NEAR(step.duration_us, 7900, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(V1AndV2, Writers, ::testing::Values(traces::LineForm::kV1, traces::LineForm::kV2));
+
+TEST(Steps, MoeGathersRunOnTheTensorAndExpertGroup) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank)
+    builder.add(rank, {.name = "forward_step",
+                       .calls = {{"_gather_along_first_dim_moe", "allgather", "exp", {64, 32}},
+                                 {"_reduce_scatter_along_first_dim_moe", "reduce_scatter", "exp", {128, 32}}},
+                       .after_ms = 1});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  for (const Call& call : job.ranks[0].steps[0].calls) EXPECT_EQ(call.group, GroupKind::tp_expert);
+}
+
+TEST(Steps, TransfersHaveNoSegmentsAndPlaceholdersNoTime) {
+  RecordingBuilder builder(Topology{.pp = 2});
+  builder.add(
+      0,
+      {.name = "send_forward", .after_ms = 2, .group = "pp", .shape = {8, 1, 4}, .dtype = "torch.bfloat16"});
+  builder.add(
+      0,
+      {.name = "dp_allreduce", .group = "dp", .shape = {77}, .dtype = "torch.float16", .placeholder = true});
+  builder.add(
+      1,
+      {.name = "recv_forward", .after_ms = 2, .group = "pp", .shape = {8, 1, 4}, .dtype = "torch.bfloat16"});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  EXPECT_TRUE(job.realistic);
+  const auto& steps = job.ranks[0].steps;
+  EXPECT_TRUE(steps[0].segments_us.empty());
+  EXPECT_EQ(steps[0].elements, 32);
+  EXPECT_EQ(steps[0].element_bytes, 2);
+  EXPECT_EQ(steps[1].kind, StepKind::dp_all_reduce);
+  EXPECT_EQ(steps[1].start_us, 0);
+  EXPECT_EQ(steps[1].elements, 77);
+}
+
+TEST(Steps, BothNamesOfTheExpertReductionMeanTheSame) {
+  RecordingBuilder builder(one_stage());
+  builder.add(
+      0,
+      {.name = "ep_dp_allreduce", .after_ms = 1, .group = "ep_dp", .shape = {9}, .dtype = "torch.float32"});
+  builder.add(
+      1,
+      {.name = "exp_dp_allreduce", .after_ms = 1, .group = "exp_dp", .shape = {9}, .dtype = "torch.float32"});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  for (const RankSteps& rank : job.ranks) EXPECT_EQ(rank.steps[0].kind, StepKind::expert_all_reduce);
+}
+
+TEST(Steps, AsynchronousWindowsStayComputing) {
+  RecordingBuilder builder(Topology{.tp = 2});
+  for (int rank = 0; rank < 2; ++rank)
+    builder.add(rank, {.name = "backward_step",
+                       .calls = {{"normlinear_bwd_async", "allreduce", "tp", {8, 4}, "torch.bfloat16", 1, 2}},
+                       .after_ms = 3});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  const Step& step = job.ranks[0].steps[0];
+  EXPECT_TRUE(step.calls.empty());
+  EXPECT_THAT(step.segments_us, ElementsAre(DoubleNear(6000, 1e-3)));
+}
+
+std::string refusal(const traces::Recording& recording) {
+  try {
+    interpret(recording);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Steps, RefusesCallsOutOfOrder) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
+  traces::Recording recording = builder.take();
+  auto& calls = recording.ranks[1].sub_operations;
+  std::swap(calls[0].timestamp, calls[1].timestamp);
+  EXPECT_THAT(refusal(recording), HasSubstr("rank01.txt:1: found a call of _profiled_all_to_all_single at"));
+}
+
+TEST(Steps, RefusesCallsBeyondTheirOperation) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
+  traces::Recording recording = builder.take();
+  recording.ranks[0].operations[0].timestamp = traces::Decimal::from_ms(1005.0);
+  EXPECT_THAT(refusal(recording), HasSubstr("rank00.txt:1: found calls that end"));
+}
+
+class EveryRecording : public testing::EchoTest {};
+
+TEST_P(EveryRecording, SegmentsAndCallsAddUpToTheStep) {
+  std::size_t with_calls = 0;
+  for (const char* side : {"realistic", "scaling", "scaling2"}) {
+    if (!std::filesystem::exists(folder() / side)) continue;
+    const traces::Recording recording = traces::read_cmd(folder() / side);
+    const RecordedJob job = interpret(recording);
+    EXPECT_EQ(job.realistic, std::string(side) == "realistic");
+    for (const RankSteps& rank : job.ranks)
+      for (const Step& step : rank.steps) {
+        if (is_p2p(step.kind) || is_gradient_sync(step.kind) || step.start_us <= 0) continue;
+        ASSERT_EQ(step.segments_us.size(), step.calls.size() + 1);
+        double sum = std::accumulate(step.segments_us.begin(), step.segments_us.end(), 0.0);
+        for (const Call& call : step.calls) sum += call.recorded_us;
+        with_calls += !step.calls.empty();
+        // Every stamp is rounded to 10 us, and the last call may be stamped after the event that ends the
+        // operation.
+        EXPECT_NEAR(sum, step.duration_us, 100 + 10.0 * static_cast<double>(step.calls.size()))
+            << place_of(rank, step).str();
+      }
+  }
+  EXPECT_GT(with_calls, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Echo, EveryRecording, ::testing::ValuesIn(testing::kRealRuns), testing::test_name);
+
+}  // namespace
+}  // namespace moesim::replay

@@ -1,0 +1,190 @@
+// Rank order and groups, against the worked tables of the rank grids.
+#include "replay/topology.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/input_error.h"
+#include "recording_builder.h"
+
+namespace moesim::replay {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Groups = std::vector<std::vector<int>>;
+
+Topology topology(int tp, int expert, int expert_dp, int pp, int cp = 1) {
+  return {.tp = tp, .cp = cp, .expert = expert, .expert_dp = expert_dp, .pp = pp};
+}
+
+struct Row {
+  int rank, pp, dp, expert, expert_dp;
+  std::vector<int> expert_group = {}, expert_dp_group = {}, pipeline = {};
+};
+
+TEST(Topology, SixteenRanksPp2Ep4) {
+  const Topology t = topology(1, 4, 2, 2);
+  EXPECT_EQ(t.world(), 16);
+  EXPECT_EQ(t.dp(), 8);
+  const std::vector<Row> rows{{0, 0, 0, 0, 0, {0, 1, 2, 3}, {0, 4}, {0, 8}},
+                              {1, 0, 1, 1, 0, {0, 1, 2, 3}, {1, 5}, {1, 9}},
+                              {2, 0, 2, 2, 0, {0, 1, 2, 3}, {2, 6}, {2, 10}},
+                              {3, 0, 3, 3, 0, {0, 1, 2, 3}, {3, 7}, {3, 11}},
+                              {4, 0, 4, 0, 1, {4, 5, 6, 7}, {0, 4}, {4, 12}},
+                              {5, 0, 5, 1, 1, {4, 5, 6, 7}, {1, 5}, {5, 13}},
+                              {6, 0, 6, 2, 1, {4, 5, 6, 7}, {2, 6}, {6, 14}},
+                              {7, 0, 7, 3, 1, {4, 5, 6, 7}, {3, 7}, {7, 15}},
+                              {8, 1, 0, 0, 0, {8, 9, 10, 11}, {8, 12}, {0, 8}},
+                              {9, 1, 1, 1, 0, {8, 9, 10, 11}, {9, 13}, {1, 9}},
+                              {10, 1, 2, 2, 0, {8, 9, 10, 11}, {10, 14}, {2, 10}},
+                              {11, 1, 3, 3, 0, {8, 9, 10, 11}, {11, 15}, {3, 11}},
+                              {12, 1, 4, 0, 1, {12, 13, 14, 15}, {8, 12}, {4, 12}},
+                              {13, 1, 5, 1, 1, {12, 13, 14, 15}, {9, 13}, {5, 13}},
+                              {14, 1, 6, 2, 1, {12, 13, 14, 15}, {10, 14}, {6, 14}},
+                              {15, 1, 7, 3, 1, {12, 13, 14, 15}, {11, 15}, {7, 15}}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.rank);
+    const Coordinates at = t.of(row.rank);
+    EXPECT_EQ(at, (Coordinates{0, 0, row.expert, row.expert_dp, row.pp}));
+    EXPECT_EQ(t.rank(at), row.rank);
+    EXPECT_EQ(t.dp_index(row.rank), row.dp);
+    EXPECT_EQ(t.group(GroupKind::tp, row.rank), std::vector<int>{row.rank});
+    EXPECT_EQ(t.group(GroupKind::expert, row.rank), row.expert_group);
+    EXPECT_EQ(t.group(GroupKind::expert_dp, row.rank), row.expert_dp_group);
+    const auto dp =
+        row.pp == 0 ? std::vector{0, 1, 2, 3, 4, 5, 6, 7} : std::vector{8, 9, 10, 11, 12, 13, 14, 15};
+    EXPECT_EQ(t.group(GroupKind::dp, row.rank), dp);
+    EXPECT_EQ(t.group(GroupKind::pp, row.rank), row.pipeline);
+    EXPECT_EQ(t.group(GroupKind::embedding, row.rank), row.pipeline);
+  }
+}
+
+TEST(Topology, TensorParallelCheck) {
+  const Topology t = topology(2, 2, 2, 2);
+  EXPECT_EQ(t.group(GroupKind::tp, 0), (std::vector{0, 1}));
+  EXPECT_EQ(t.group(GroupKind::expert, 0), (std::vector{0, 2}));
+  EXPECT_EQ(t.group(GroupKind::expert, 4), (std::vector{4, 6}));
+  EXPECT_EQ(t.group(GroupKind::expert_dp, 0), (std::vector{0, 4}));
+  EXPECT_EQ(t.group(GroupKind::expert_dp, 2), (std::vector{2, 6}));
+  EXPECT_EQ(t.group(GroupKind::dp, 0), (std::vector{0, 2, 4, 6}));
+  EXPECT_EQ(t.group(GroupKind::tp_expert, 0), (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(t.group(GroupKind::pp, 0), (std::vector{0, 8}));
+}
+
+// Megatron's grids of 16 ranks, group by group.
+TEST(Topology, DenseGrid) {
+  const Topology t = topology(2, 1, 4, 2);
+  EXPECT_EQ(t.groups(GroupKind::tp),
+            (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  EXPECT_EQ(t.groups(GroupKind::dp), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
+  EXPECT_EQ(t.groups(GroupKind::pp),
+            (Groups{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}}));
+}
+
+TEST(Topology, ExpertGrid) {
+  const Topology t = topology(1, 4, 2, 2);
+  EXPECT_EQ(t.groups(GroupKind::expert),
+            (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(t.groups(GroupKind::expert_dp),
+            (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
+}
+
+TEST(Topology, ExpertTensorGrid) {
+  const Topology t = topology(2, 2, 2, 2);
+  EXPECT_EQ(t.groups(GroupKind::expert),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  EXPECT_EQ(t.groups(GroupKind::tp_expert),
+            (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(t.groups(GroupKind::expert_dp),
+            (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
+}
+
+TEST(Topology, EmbeddingGroupIsTheEndsOfAPipeline) {
+  const Topology t = topology(1, 2, 1, 4);
+  EXPECT_EQ(t.group(GroupKind::pp, 3), (std::vector{1, 3, 5, 7}));
+  EXPECT_EQ(t.group(GroupKind::embedding, 3), (std::vector{1, 7}));
+  EXPECT_EQ(t.group(GroupKind::position, 3), (std::vector{1}));
+  EXPECT_EQ(topology(1, 2, 1, 1).group(GroupKind::embedding, 1), (std::vector{1}));
+}
+
+RC_GTEST_PROP(Topology, GroupsOfAKindPartitionTheWorld, ()) {
+  const bool with_cp = *rc::gen::arbitrary<bool>();
+  const Topology t =
+      topology(*rc::gen::inRange(1, 4), with_cp ? 1 : *rc::gen::inRange(1, 5), *rc::gen::inRange(1, 4),
+               *rc::gen::inRange(1, 5), with_cp ? *rc::gen::inRange(1, 4) : 1);
+  t.check_sizes("generated");
+  for (int rank = 0; rank < t.world(); ++rank) RC_ASSERT(t.rank(t.of(rank)) == rank);
+  for (const GroupKind kind : {GroupKind::tp, GroupKind::dp, GroupKind::expert, GroupKind::expert_dp,
+                               GroupKind::tp_expert, GroupKind::pp, GroupKind::model}) {
+    std::set<int> seen;
+    for (const auto& members : t.groups(kind))
+      for (const int rank : members) {
+        RC_ASSERT(seen.insert(rank).second);
+        RC_ASSERT(t.group(kind, rank) == members);
+      }
+    RC_ASSERT(static_cast<int>(seen.size()) == t.world());
+  }
+}
+
+TEST(Topology, RefusesSizesThatNoRecorderWrites) {
+  EXPECT_THROW(topology(1, 2, 1, 1, 2).check_sizes("x"), InputError);
+  EXPECT_THROW(topology(0, 1, 1, 1).check_sizes("x"), InputError);
+  EXPECT_THROW(topology(1 << 12, 1 << 12, 1, 1).check_sizes("x"), InputError);
+  EXPECT_NO_THROW(topology(8, 8, 16, 16).check_sizes("x"));
+}
+
+// --- What a recording says about its ranks.
+
+traces::Recording two_stages() {
+  testing::RecordingBuilder builder(topology(1, 2, 1, 2));
+  for (int rank = 0; rank < 4; ++rank) builder.add(rank, {.name = "forward_step", .after_ms = 1});
+  return builder.take();
+}
+
+std::string refusal(const traces::Recording& recording) {
+  try {
+    topology_of(recording);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(TopologyOfRecording, TakesNamesAndLines) {
+  EXPECT_EQ(topology_of(two_stages()).str(), topology(1, 2, 1, 2).str());
+  traces::Recording unnamed = two_stages();
+  unnamed.named = {};
+  EXPECT_EQ(topology_of(unnamed).str(), topology(1, 1, 2, 2).str()) << "complete: the lines show all ranks";
+}
+
+TEST(TopologyOfRecording, RefusesContradictions) {
+  traces::Recording bad = two_stages();
+  bad.named.pp = 1;
+  EXPECT_THAT(refusal(bad), HasSubstr("found stage_id 1 in the lines, expected less than pp 1"));
+  bad = two_stages();
+  bad.named.ep = 4;
+  bad.named.dp = std::nullopt;
+  EXPECT_THAT(refusal(bad), HasSubstr("found ep 4 with dp 2, expected an ep that divides dp"));
+  bad = two_stages();
+  bad.named.dp = 7;
+  EXPECT_THAT(refusal(bad), HasSubstr("found dp 7 in the name, expected 2"));
+  bad = two_stages();
+  bad.ranks[1].operations[0].stage_id = 1;
+  EXPECT_THAT(refusal(bad), HasSubstr("rank01.txt:1: found stage_id 1 on rank 1, expected 0"));
+  bad = two_stages();
+  bad.named = {};
+  bad.ranks.erase(bad.ranks.begin());
+  EXPECT_THAT(refusal(bad), HasSubstr("3 of at least 4 ranks and no name that says how many there were"));
+  bad = two_stages();
+  bad.named.world = std::int64_t{1} << 40;
+  bad.named.dp = std::nullopt;
+  EXPECT_THAT(refusal(bad), HasSubstr("1099511627776 ranks"));
+}
+
+}  // namespace
+}  // namespace moesim::replay
