@@ -83,7 +83,9 @@ class Clocks {
         // When the operation could start, kept in `end` until its duration is known.
         end[r] = std::max({host_[r], free[r], after(op, r)});
       }
-      if (op.kind == OpKind::kCollective) {
+      if (op.kind == OpKind::kCollective && op.fused) {
+        // It ends with the collective that it travels in.
+      } else if (op.kind == OpKind::kCollective) {
         meet(program, op, segment.prices, i, end, watched, notes);
       } else {
         for (std::size_t r = 0; r < R_; ++r) {

@@ -36,12 +36,4 @@ struct LayerTiming {
 // one before. `breakdown` off skips it (and leaves it zero).
 LayerTiming time_layer(std::span<const LayerSegment> segments, std::int64_t launch_ps, bool breakdown = true);
 
-// The same as a task graph for sim::run, for timelines and for contention on a fabric. Works and collectives
-// carry their prices in LayerGraph::collective_ps, by collective and member.
-struct LayerGraph {
-  sim::TaskGraph graph;
-  std::vector<std::vector<std::int64_t>> collective_ps;
-};
-LayerGraph layer_graph(std::span<const LayerSegment> segments, std::int64_t launch_ps);
-
 }  // namespace moesim::replay

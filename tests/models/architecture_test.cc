@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"deepseek-v2", 236, 21},           // arXiv 2405.04434
                       Published{"deepseek-v2-lite", 15.7, 0},      // arXiv 2405.04434
                       Published{"deepseek-v3", 671, 37},           // arXiv 2412.19437
-                      Published{"kimi-k2", 1040, 32.6},            // arXiv 2507.20534: 1.04T
+                      Published{"kimi-k2", 1030, 32.6},            // 1.03T parameters of the published checkpoint; 32.6B: arXiv 2507.20534
                       Published{"qwen2-57b-a14b", 57.4, 14.2},     // model card: 57.41B, 14B
                       Published{"qwen3-30b-a3b", 30.5, 3.3},       // model card
                       Published{"qwen3-235b-a22b", 235, 22},       // model card

@@ -288,7 +288,9 @@ TEST(WorkedExample3, OtherDispatchers) {
   EXPECT_EQ(numbers(direct, messages(direct.forward())[0].tx), Numbers(4, 384));
   const Program deepep = build("flex-deepep", layer);
   for (const Op& op : messages(deepep.forward()))
-    if (op.name == "tokens" && !op.transposed) EXPECT_EQ(numbers(deepep, op.tx), Numbers(4, 192));
+    if (op.name == "tokens" && !op.transposed) {
+      EXPECT_EQ(numbers(deepep, op.tx), Numbers(4, 192));
+    }
 }
 
 // T=16384, K=3, E=36, EP=12, rank 4 (dispatchers.md 2.8).
