@@ -1,5 +1,8 @@
 #include "replay/effects.h"
 
+#include <algorithm>
+
+#include "base/random.h"
 #include "models/profile.h"
 
 namespace moesim::replay {
@@ -25,7 +28,7 @@ Effects::Effects()
            "what a plain pass over memory reaches"},
           {"traced_call", 98.0, 10.0, "us", "offset of the all-to-all law of docs/dispatchers.md 1.3",
            "every call of a traced run is launched, timed and synchronised on its own"},
-          {"sustained_backward", 0.085, 0.02, "share", kRuns,
+          {"sustained_backward", 0.07, 0.02, "share", kRuns,
            "long matrix products of the experts run at sustained, not burst clocks"},
           {"dense_backward", 0.007, 0.005, "share", kRuns,
            "other computing in backward is slower while all GPUs of the node work"},
@@ -65,6 +68,12 @@ Effects Effects::without(EffectKind kind) const {
   // A bandwidth is no cost of its own: switched off, passes take no time.
   other.set(kind, kind == EffectKind::memory_bandwidth ? 1e12 : 0.0);
   return other;
+}
+
+Effects Effects::draw(Random& random) const {
+  Effects drawn = *this;
+  for (Effect& effect : drawn.list_) effect.value = std::max(0.0, effect.value + effect.sigma * random.normal());
+  return drawn;
 }
 
 }  // namespace moesim::replay

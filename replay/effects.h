@@ -8,6 +8,9 @@
 #include <string>
 #include <string_view>
 
+namespace moesim {
+class Random;
+}
 namespace moesim::models {
 class Profile;
 }
@@ -53,6 +56,8 @@ class Effects {
   double operator[](EffectKind kind) const { return list_[static_cast<std::size_t>(kind)].value; }
   // For the question "what does this effect do": the same with one of them switched off.
   Effects without(EffectKind kind) const;
+  // Every value drawn from a normal distribution around it, not below zero.
+  Effects draw(Random& random) const;
   void set(EffectKind kind, double value) { list_[static_cast<std::size_t>(kind)].value = value; }
   const std::array<Effect, kEffects>& list() const { return list_; }
 

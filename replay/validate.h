@@ -13,7 +13,10 @@ struct Comparison {
   std::string_view name;
   double forecast_us = 0;
   double measured_us = 0;
+  double low_us = 0;  // 90 % interval of the forecast; equal to it where none was drawn
+  double high_us = 0;
 
+  bool covered() const { return measured_us >= low_us && measured_us <= high_us; }
   double error() const { return measured_us > 0 ? forecast_us / measured_us - 1.0 : 0.0; }
 };
 
@@ -25,6 +28,7 @@ struct Validation {
   double mean_abs_component_error() const;
 };
 
-Validation validate(const RunSummary& forecast, const RunSummary& measured);
+// `drawn`: further forecasts of the same job, for the intervals; may be empty.
+Validation validate(const RunSummary& forecast, const RunSummary& measured, std::span<const RunSummary> drawn = {});
 
 }  // namespace moesim::replay

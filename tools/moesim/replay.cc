@@ -14,6 +14,7 @@
 #include "replay/forecast.h"
 #include "replay/measured.h"
 #include "replay/recorded.h"
+#include "replay/uncertainty.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
@@ -30,12 +31,15 @@ struct Options {
   std::string model;
   std::string timeline;
   int microbatches = 0;
+  int draws = 16;
+  std::uint64_t seed = 1;
   bool explain = false;
 };
 
 struct Answer {
   replay::Iteration iteration;
   replay::RunSummary summary;
+  models::Estimate estimate;            // of the iteration, us
   std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
   int microbatches = 0;
   std::vector<std::string> warnings;
@@ -66,6 +70,7 @@ Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clea
   replay::ForecastOptions forecast_options;
   forecast_options.architecture = architecture ? &*architecture : nullptr;
   forecast_options.microbatches = options.microbatches;
+  forecast_options.seed = options.seed;
   if (options.microbatches == 0) {
     forecast_options.microbatches = replay::default_microbatches(clean.topology, recordings.recording(0).named);
     out.warnings.push_back(
@@ -97,8 +102,8 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
 
 nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered_json& inputs) {
   auto result = envelope("replay", inputs, answer.warnings);
-  const double us = answer.summary.iteration_us;
-  result["iteration_us"] = {{"value", us}, {"low", us}, {"high", us}};
+  result["iteration_us"] = {
+      {"value", answer.estimate.value}, {"low", answer.estimate.low}, {"high", answer.estimate.high}};
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
@@ -188,6 +193,19 @@ int run(const Options& options, const CommonOptions& common) {
     answer = replay_scaling(recordings, *clean, cluster, effects, options);
   }
   answer.summary = replay::summarize(answer.iteration);
+  std::vector<double> drawn;
+  if (clean) {
+    std::optional<models::Architecture> architecture;
+    if (!options.model.empty()) architecture = models::Architecture::load(options.model);
+    replay::ForecastOptions same;
+    same.architecture = architecture ? &*architecture : nullptr;
+    same.microbatches = answer.microbatches;
+    same.seed = options.seed;
+    for (const auto& one : replay::draw_forecasts(*clean, recordings.recording(0).named, cluster, effects, same,
+                                                  options.draws))
+      drawn.push_back(one.iteration_us);
+  }
+  answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
   const auto read_warnings = recordings.warnings();
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
 
@@ -215,7 +233,9 @@ int run(const Options& options, const CommonOptions& common) {
   }
   std::string text = fmt::format("{} recording of {}, {} microbatches, on {}\niteration {}",
                                  job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
-                                 cluster.name, fmt::format("{:.2f} ms", answer.summary.iteration_us / 1e3));
+                                 cluster.name,
+                                 fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
+                                             answer.estimate.low / 1e3, answer.estimate.high / 1e3));
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
@@ -241,10 +261,16 @@ Verb replay_verb() {
             app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
             app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
                 ->check(CLI::Range(1, 1 << 20).description(""));
+            app.add_option("--draws", options->draws, "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
+                ->check(CLI::Range(0, 10000).description(""))
+                ->capture_default_str();
             app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
                 ->type_name("FILE");
             app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");
-            return [options](const CommonOptions& common) { return run(*options, common); };
+            return [options](const CommonOptions& common) {
+              options->seed = common.seed;
+              return run(*options, common);
+            };
           }};
 }
 

@@ -16,6 +16,7 @@
 #include "replay/forecast.h"
 #include "replay/measured.h"
 #include "replay/recorded.h"
+#include "replay/uncertainty.h"
 #include "replay/validate.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
@@ -33,7 +34,10 @@ struct Options {
   std::string cluster = "echo-h800x2";
   std::string model;
   std::string max_error;
+  std::string only;
+  std::uint64_t seed = 1;
   int microbatches = 0;
+  int draws = 16;
 };
 
 // One row of the answer.
@@ -78,10 +82,13 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const replay::Effects effects(cluster.profile);
   replay::ForecastOptions forecast_options;
   forecast_options.microbatches = options.microbatches > 0 ? options.microbatches : microbatches_of(truth);
+  forecast_options.seed = options.seed;
   forecast_options.architecture = architecture ? &*architecture : nullptr;
   const auto clean = replay::denoise(recorded.jobs());
   auto made = replay::forecast(clean, recorded.recording(0).named, cluster, effects, forecast_options);
-  out.validation = replay::validate(replay::summarize(made.iteration), truth_summary);
+  const auto drawn = replay::draw_forecasts(clean, recorded.recording(0).named, cluster, effects, forecast_options,
+                                            options.draws);
+  out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
   return out;
 }
@@ -89,7 +96,9 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
 nlohmann::ordered_json triple(const replay::Comparison& comparison) {
   return {{"forecast_us", comparison.forecast_us},
           {"measured_us", comparison.measured_us},
-          {"error", comparison.error()}};
+          {"error", comparison.error()},
+          {"low_us", comparison.low_us},
+          {"high_us", comparison.high_us}};
 }
 
 void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
@@ -103,9 +112,10 @@ std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
 // One configuration: a row per component.
 Table component_table(const Case& one) {
-  Table table({{"operation", Table::Align::kLeft}, {"forecast ms"}, {"measured ms"}, {"error"}});
+  Table table({{"operation", Table::Align::kLeft}, {"forecast ms"}, {"low"}, {"high"}, {"measured ms"}, {"error"}});
   const auto add = [&](const replay::Comparison& c) {
-    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.measured_us), percent(c.error())});
+    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us), milliseconds(c.high_us),
+               milliseconds(c.measured_us), percent(c.error())});
   };
   add(one.validation.iteration);
   table.separator();
@@ -122,14 +132,20 @@ Table overview_table(const std::vector<Case>& cases) {
   std::vector<Table::Column> columns{{"recording", Table::Align::kLeft},
                                      {"passes", Table::Align::kLeft},
                                      {"forecast ms"},
+                                     {"90 % interval"},
                                      {"measured ms"},
                                      {"error"}};
   for (const auto name : names) columns.push_back({std::string(name)});
   Table table(columns);
   for (const Case& one : cases) {
     const auto& iteration = one.validation.iteration;
-    std::vector<std::string> row{one.name, one.pass, milliseconds(iteration.forecast_us),
-                                 milliseconds(iteration.measured_us), percent(iteration.error())};
+    std::vector<std::string> row{
+        one.name,
+        one.pass,
+        milliseconds(iteration.forecast_us),
+        fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3, iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
+        milliseconds(iteration.measured_us),
+        percent(iteration.error())};
     for (const auto name : names) {
       const auto& components = one.validation.components;
       const auto at = std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
@@ -147,7 +163,9 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   if (!fs::is_directory(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(root))
-    if (fs::is_directory(entry.path() / "realistic")) folders.push_back(entry.path());
+    if (fs::is_directory(entry.path() / "realistic") &&
+        entry.path().filename().string().find(options.only) != std::string::npos)
+      folders.push_back(entry.path());
   std::sort(folders.begin(), folders.end());
   std::vector<Case> cases;
   for (const fs::path& folder : folders) {
@@ -186,9 +204,11 @@ int run(const Options& options, const CommonOptions& common) {
     cases = validate_all(options.all, cluster, options, inputs);
   }
   double sum = 0, worst = 0;
+  std::size_t covered = 0;
   std::vector<std::string> warnings;
   for (const Case& one : cases) {
     sum += std::abs(one.validation.iteration.error());
+    covered += one.validation.iteration.covered();
     worst = std::max(worst, std::abs(one.validation.iteration.error()));
     for (const std::string& warning : one.warnings)
       if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
@@ -208,6 +228,7 @@ int run(const Options& options, const CommonOptions& common) {
       }
       result["mean_abs_iteration_error"] = mean;
       result["worst_abs_iteration_error"] = worst;
+      result["interval_coverage"] = static_cast<double>(covered) / static_cast<double>(cases.size());
     }
     print_json(result);
   } else {
@@ -215,8 +236,8 @@ int run(const Options& options, const CommonOptions& common) {
     const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
     print(common.format == Format::kCsv ? table.csv() : table.text());
     if (common.format == Format::kTable && !options.all.empty())
-      print(fmt::format("\nmean absolute error of the iteration {}, worst {}\n", percent(mean).substr(1),
-                        percent(worst).substr(1)));
+      print(fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % interval in {} of {}\n",
+                        percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
   }
   return worst > limit ? 1 : 0;
 }
@@ -234,13 +255,20 @@ Verb validate_verb() {
             app.add_option("--measured", options->measured, "realistic recording of the same job")->type_name("DIR");
             app.add_option("--all", options->all, "every <name>/scaling* below DIR against its <name>/realistic")
                 ->type_name("DIR");
+            app.add_option("--only", options->only, "with --all: only folders whose names hold this text");
             app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
                 ->capture_default_str();
             app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
             app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
                 ->check(CLI::Range(1, 1 << 20).description(""));
+            app.add_option("--draws", options->draws, "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
+                ->check(CLI::Range(0, 10000).description(""))
+                ->capture_default_str();
             app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
-            return [options](const CommonOptions& common) { return run(*options, common); };
+            return [options](const CommonOptions& common) {
+              options->seed = common.seed;
+              return run(*options, common);
+            };
           }};
 }
 
