@@ -1,0 +1,271 @@
+// Bad input: one clear line on stderr, exit 2, nothing on stdout, nothing written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::read_text;
+using testing::run_moesim;
+using testing::sample_folder;
+using ::testing::StartsWith;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+void expect_refusal(const Outcome& outcome, const ::testing::Matcher<std::string>& message) {
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(StartsWith("moesim: "), message));
+}
+
+// A copy of the sample job that a test may spoil.
+class BadRecording : public ::testing::Test {
+ protected:
+  BadRecording() {
+    fs::create_directories(folder_.path() / sample_folder().filename());
+    fs::copy(sample_folder(), folder_.path() / sample_folder().filename(), fs::copy_options::recursive);
+  }
+  fs::path job() const { return folder_.path() / sample_folder().filename(); }
+  fs::path file(const char* side, int rank) const {
+    std::string name = std::to_string(rank);
+    if (rank < 10) name.insert(0, 1, '0');
+    return job() / side / ("rank" + name + ".txt");
+  }
+  // Replaces the first `from` after `after` in a rank file.
+  void edit(const char* side, int rank, const std::string& from, const std::string& to,
+            const std::string& after = "") const {
+    std::string text = read_text(file(side, rank));
+    const std::size_t start = after.empty() ? 0 : text.find(after);
+    ASSERT_NE(start, std::string::npos) << after;
+    const std::size_t at = text.find(from, start);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    folder_.write(fs::relative(file(side, rank), folder_.path()).string(), text);
+  }
+  // Every verb that reads recordings says the same.
+  void expect_refused(const char* side, const ::testing::Matcher<std::string>& message) const {
+    expect_refusal(run_moesim({"replay", (job() / side).string()}), message);
+    expect_refusal(run_moesim({"replay", (job() / side).string(), "--format", "json"}), message);
+    const bool scaling = std::string(side) == "scaling";
+    expect_refusal(run_moesim({"validate", "--forecast", (job() / (scaling ? side : "scaling")).string(),
+                               "--measured", (job() / (scaling ? "realistic" : side)).string()}),
+                   message);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(BadRecording, TheCopyItselfIsFine) {
+  EXPECT_EQ(run_moesim({"replay", (job() / "scaling").string(), "--quiet"}).exit_code, 0);
+  EXPECT_EQ(run_moesim({"replay", (job() / "realistic").string(), "--quiet"}).exit_code, 0);
+}
+
+TEST_F(BadRecording, TruncatedLine) {
+  const std::string text = read_text(file("scaling", 3));
+  folder_.write(fs::relative(file("scaling", 3), folder_.path()).string(), text.substr(0, text.size() / 2));
+  expect_refused("scaling", AllOf(HasSubstr("rank03.txt:"), HasSubstr("expected")));
+}
+
+TEST_F(BadRecording, NegativeDuration) {
+  edit("scaling", 5, "duration=", "duration=-", "forward_step");
+  expect_refused("scaling", AllOf(HasSubstr("rank05.txt:"), HasSubstr("-")));
+}
+
+TEST_F(BadRecording, ACountOfTenGigabytes) {
+  edit("scaling", 2, "input__shape=[", "input__shape=[10000000000, ", "_profiled_all_to_all_single");
+  expect_refused("scaling", HasSubstr("rank02.txt:"));
+}
+
+TEST_F(BadRecording, NumbersBeyondAnyInteger) {
+  edit("scaling", 2, "batch_id=0", "batch_id=99999999999999999999999999");
+  expect_refused("scaling", HasSubstr("rank02.txt:"));
+}
+
+TEST_F(BadRecording, AMissingRankThatSymmetryCannotFill) {
+  // Expert rank 1 of the first stage was rank 1 and its replica rank 5.
+  fs::remove(file("scaling", 1));
+  EXPECT_EQ(run_moesim({"replay", (job() / "scaling").string(), "--quiet"}).exit_code, 0)
+      << "rank 5 stands in";
+  fs::remove(file("scaling", 5));
+  expect_refusal(run_moesim({"replay", (job() / "scaling").string()}),
+                 AllOf(HasSubstr("expert rank 1"), HasSubstr("symmetry")));
+}
+
+TEST_F(BadRecording, AMissingRankOfARealRun) {
+  fs::remove(file("realistic", 6));
+  expect_refusal(run_moesim({"replay", (job() / "realistic").string()}), HasSubstr("rank 6"));
+}
+
+TEST_F(BadRecording, RanksThatDisagreeOnACollective) {
+  // Rank 6 gathers the counts of 16 experts, its peers those of 8.
+  edit("realistic", 6, "input__shape=[8]", "input__shape=[16]", "_gather_along_first_dim_expert_parallel");
+  expect_refusal(run_moesim({"replay", (job() / "realistic").string()}),
+                 AllOf(HasSubstr("rank06.txt:"), HasSubstr("rank04.txt:"), HasSubstr("all_gather")));
+}
+
+TEST_F(BadRecording, ACallThatAPeerNeverMakes) {
+  std::string text = read_text(file("realistic", 7));
+  const std::size_t last = text.find("exp_dp_allreduce");
+  const std::size_t start = text.rfind('\n', last) + 1;
+  text.erase(start, text.find('\n', last) + 1 - start);
+  folder_.write(fs::relative(file("realistic", 7), folder_.path()).string(), text);
+  expect_refusal(run_moesim({"replay", (job() / "realistic").string()}),
+                 AllOf(HasSubstr("rank03.txt:"), HasSubstr("rank 7 never makes")));
+}
+
+TEST_F(BadRecording, BytesThatAreNoText) {
+  folder_.write(fs::relative(file("scaling", 0), folder_.path()).string(), std::string("\xff\x00\x01\n", 4));
+  expect_refused("scaling", HasSubstr("rank00.txt:1"));
+}
+
+TEST_F(BadRecording, FoldersWithoutRecordings) {
+  fs::create_directories(folder_.path() / "empty");
+  const std::string empty = (folder_.path() / "empty").string();
+  for (const Words& words :
+       {Words{"replay", empty}, Words{"trace", "info", empty}, Words{"trace", "check", empty},
+        Words{"validate", "--forecast", empty, "--measured", empty}, Words{"validate", "--all", empty}})
+    expect_refusal(run_moesim(words), HasSubstr("empty"));
+  expect_refusal(run_moesim({"replay", empty + "/nowhere"}), HasSubstr("nowhere"));
+}
+
+TEST_F(BadRecording, OtherJobsDoNotMix) {
+  // The folder's name says how many expert ranks there are.
+  const fs::path other = folder_.path() / "pp2_tp1_ep2_expn8_dp8_nl8_hs4096_sl1024";
+  fs::rename(job(), other);
+  expect_refusal(run_moesim({"validate", "--forecast", (other / "scaling").string(), "--measured",
+                             (sample_folder() / "realistic").string()}),
+                 HasSubstr("expected pp2 tp1 ep4"));
+}
+
+struct Mistake {
+  std::string name;
+  Words words;
+  std::string says;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+std::vector<Mistake> mistakes() {
+  const std::string scaling = (sample_folder() / "scaling").string();
+  const std::string realistic = (sample_folder() / "realistic").string();
+  const auto compare = [](Words more) {
+    Words words{"compare", "--model", "mixtral-8x7b"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  return {
+      {"unknown_flag", compare({"--ep", "8", "--dispatchr", "alltoall"}), "did you mean '--dispatcher'?"},
+      {"ep_3_with_8_experts", compare({"--ep", "3"}), "found 3, expected a divisor"},
+      {"more_ranks_than_gpus", compare({"--ep", "8", "--pp", "64", "--cluster", "dgx-h100x1"}), "8 GPUs"},
+      {"no_model", {"compare", "--ep", "8"}, "model"},
+      {"unknown_model", {"compare", "--model", "mixtral-8x7", "--ep", "8"}, "mixtral-8x7b"},
+      {"unknown_cluster", compare({"--ep", "8", "--cluster", "dgx-h100"}), "dgx-h100"},
+      {"unknown_dispatcher", compare({"--ep", "8", "--dispatcher", "altoall"}), "did you mean 'alltoall'?"},
+      {"unknown_dispatcher_option", compare({"--ep", "8", "--dispatcher", "alltoall:speed=9"}), "speed"},
+      {"unknown_routing", compare({"--ep", "8", "--routing", "zip:1.2"}), "zip"},
+      {"routing_without_number", compare({"--ep", "8", "--routing", "zipf:much"}), "much"},
+      {"zero_ranks", compare({"--ep", "0"}), "--ep"},
+      {"negative_ranks", compare({"--ep", "-8"}), "-8"},
+      {"ten_billion_tokens", compare({"--ep", "8", "--seq", "10000000000"}), "10000000000"},
+      {"more_choices_than_experts", compare({"--ep", "8", "--topk", "9"}), "topk: found 9, expected at most"},
+      {"no_scenario_file", {"compare", "nowhere.json"}, "nowhere.json"},
+      {"replay_nothing", {"replay"}, "recording"},
+      {"replay_too_small_a_cluster", {"replay", scaling, "--cluster", "echo-h800x1"}, "8 GPUs"},
+      {"replay_unknown_model", {"replay", scaling, "--model", "gpt-5"}, "gpt-5"},
+      {"replay_no_microbatches", {"replay", scaling, "--microbatches", "0"}, "--microbatches"},
+      {"replay_run_with_microbatches", {"replay", realistic, "--microbatches", "4"}, "--microbatches"},
+      {"replay_two_runs", {"replay", realistic, realistic}, "several realistic"},
+      {"validate_nothing", {"validate"}, "--forecast"},
+      {"validate_half", {"validate", "--forecast", scaling}, "--measured"},
+      {"trace_nothing", {"trace"}, "info"},
+      {"trace_unknown", {"trace", "inspect"}, "inspect"},
+      {"trace_info_nothing", {"trace", "info"}, "recording"},
+      {"trace_no_such_pass", {"trace", "info", scaling, "--pass", "3"}, "pass"},
+      {"list_unknown", {"list", "model"}, "did you mean 'models'?"},
+      {"synthesize_ep_3", {"trace", "synthesize", "--out", "x", "--ep", "3"}, "--ep 3"},
+      {"synthesize_7_layers", {"trace", "synthesize", "--out", "x", "--layers", "7"}, "7 layers"},
+      {"synthesize_nowhere", {"trace", "synthesize"}, "--out"},
+  };
+}
+
+class BadUsage : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(BadUsage, IsRefusedInOneLine) {
+  const TempFolder here;
+  expect_refusal(run_moesim(GetParam().words, here.path()), HasSubstr(GetParam().says));
+  EXPECT_TRUE(fs::is_empty(here.path())) << "something was written";
+}
+
+INSTANTIATE_TEST_SUITE_P(Moesim, BadUsage, ::testing::ValuesIn(mistakes()),
+                         [](const auto& info) { return info.param.name; });
+
+// Scenario and routing files.
+struct BadFile {
+  std::string name;
+  std::string text;
+  std::string says;
+};
+
+void PrintTo(const BadFile& file, std::ostream* out) { *out << file.name; }
+
+std::vector<BadFile> bad_scenarios() {
+  const auto with = [](const std::string& more) {
+    return "{\n  \"model\": \"mixtral-8x7b\",\n  \"parallel\": {\"ep\": 8},\n  " + more + "\n}\n";
+  };
+  return {
+      {"not_json", "{ \"model\": ", "scenario.json:"},
+      {"unknown_key", with("\"dispatchr\": \"alltoall\""), "scenario.json:4: unknown key 'dispatchr'"},
+      {"wrong_type", with("\"topk\": \"two\""), "scenario.json:4"},
+      {"unknown_parallel_key", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"epp\": 8}}", "epp"},
+      {"ten_billion_ranks", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 10000000000}}",
+       "10000000000"},
+      {"negative_size", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": -8}}", "-8"},
+      {"repeated_key", "{\"model\": \"mixtral-8x7b\",\n\"model\": \"mixtral-8x7b\"}", "model"},
+  };
+}
+
+class BadScenario : public ::testing::TestWithParam<BadFile> {};
+
+TEST_P(BadScenario, IsRefusedInOneLine) {
+  const TempFolder here;
+  here.write("scenario.json", GetParam().text);
+  expect_refusal(run_moesim({"compare", "scenario.json"}, here.path()), HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(Moesim, BadScenario, ::testing::ValuesIn(bad_scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(BadRouting, CountsThatNoMachineHolds) {
+  const TempFolder here;
+  here.write("routing.json",
+             "{\"ep\": 1, \"experts\": 8, \"per_rank_results\": {\"0\": {\"num_local_tokens_per_expert\":\n"
+             " [10000000000, 1, 1, 1, 1, 1, 1, 1]}}}");
+  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "1", "--routing", "routing.json"},
+                            here.path()),
+                 AllOf(HasSubstr("routing.json:2"), HasSubstr("10000000000")));
+}
+
+TEST(BadRouting, AFileForAnotherGroup) {
+  const TempFolder here;
+  here.write("routing.json",
+             "{\"ep\": 1, \"experts\": 8, \"per_rank_results\": {\"0\": {\"num_local_tokens_per_expert\":\n"
+             " [1, 1, 1, 1, 1, 1, 1, 1]}}}");
+  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", "routing.json"},
+                            here.path()),
+                 HasSubstr("routing.json"));
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,82 @@
+// What every verb promises before it does anything: help with two examples, and one line for a mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "process.h"
+#include "tools/moesim/verb.h"
+#include "tools/moesim/version.h"
+
+namespace moesim::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using ::testing::StartsWith;
+
+std::vector<std::string> verb_names() {
+  std::vector<std::string> names;
+  for (const Verb& verb : all_verbs()) names.push_back(verb.name);
+  return names;
+}
+
+void expect_one_line_of_usage_error(const Outcome& outcome, const std::string& what) {
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+  EXPECT_THAT(outcome.err, StartsWith("moesim: "));
+  EXPECT_THAT(outcome.err, HasSubstr(what));
+}
+
+TEST(CommandLine, ListsItsVerbs) {
+  for (const auto& arguments : {std::vector<std::string>{}, std::vector<std::string>{"--help"}}) {
+    const Outcome outcome = run_moesim(arguments);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.err, "");
+    for (const std::string& verb : verb_names()) EXPECT_THAT(outcome.out, HasSubstr("  " + verb + " "));
+  }
+  const Outcome version_outcome = run_moesim({"--version"});
+  EXPECT_EQ(version_outcome.exit_code, 0);
+  EXPECT_EQ(version_outcome.out, "moesim " + std::string(version()) + "\n");
+}
+
+TEST(CommandLine, UnknownVerbNamesTheNearest) {
+  expect_one_line_of_usage_error(run_moesim({"compair"}), "did you mean 'compare'?");
+  expect_one_line_of_usage_error(run_moesim({"--frobnicate"}), "--frobnicate");
+}
+
+class EveryVerb : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryVerb, HelpShowsTwoExamples) {
+  const Outcome outcome = run_moesim({GetParam(), "--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, HasSubstr("Examples:"));
+  std::istringstream lines(outcome.out.substr(outcome.out.find("Examples:")));
+  std::size_t examples = 0;
+  for (std::string line; std::getline(lines, line);)
+    examples += line.find("moesim " + GetParam() + " ") != std::string::npos;
+  EXPECT_GE(examples, 2u) << outcome.out;
+  for (const char* common : {"--format", "--quiet", "--seed", "--threads"})
+    EXPECT_THAT(outcome.out, HasSubstr(common));
+}
+
+TEST_P(EveryVerb, RefusesWhatItDoesNotKnow) {
+  // Something stands there for verbs that need an argument; a flag is refused before it is looked at.
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--frobnicate", "argument"}), "--frobnicate");
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--frobnicate=3", "argument"}), "--frobnicate");
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--format", "yaml"}), "yaml");
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--seed", "soon"}), "soon");
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--threads", "-1"}), "-1");
+  expect_one_line_of_usage_error(run_moesim({GetParam(), "--format"}), "--format");
+}
+
+INSTANTIATE_TEST_SUITE_P(Moesim, EveryVerb, ::testing::ValuesIn(verb_names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace moesim::tools

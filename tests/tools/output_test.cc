@@ -1,0 +1,264 @@
+// What verbs print for programs: JSON with its envelope, CSV with as many cells as columns, the same bytes
+// every time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "tools/moesim/version.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::sample_folder;
+using ::testing::StartsWith;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+constexpr int kSampleMicrobatches = 4;
+const std::string kWarning = "moesim: warning: ";
+
+std::string scaling() { return (sample_folder() / "scaling").string(); }
+std::string realistic() { return (sample_folder() / "realistic").string(); }
+
+struct Command {
+  std::string name;
+  std::string schema;
+  Words words;
+};
+
+void PrintTo(const Command& command, std::ostream* out) { *out << command.name; }
+
+std::vector<Command> commands() {
+  const Words validate{"validate", "--forecast", scaling(), "--measured", realistic()};
+  return {
+      {"list", "moesim.list/1", {"list"}},
+      {"list_models", "moesim.list/1", {"list", "models"}},
+      {"compare",
+       "moesim.compare/1",
+       {"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", "zipf:1.2", "--draws", "4"}},
+      {"compare_messages",
+       "moesim.compare/1",
+       {"compare", "--model", "qwen3-30b-a3b", "--ep", "4", "--detail", "messages", "--draws", "0"}},
+      {"replay_scaling", "moesim.replay/1", {"replay", scaling(), "--microbatches", "4"}},
+      {"replay_explained", "moesim.replay/1", {"replay", scaling(), "--explain"}},
+      {"replay_realistic", "moesim.replay/1", {"replay", realistic(), "--cluster", "echo-h800x2"}},
+      {"validate", "moesim.validate/1", validate},
+      {"validate_all", "moesim.validate/1", {"validate", "--all", sample_folder().parent_path().string()}},
+      {"trace_info", "moesim.trace-info/1", {"trace", "info", scaling()}},
+      {"trace_check", "moesim.trace-check/1", {"trace", "check", realistic()}},
+  };
+}
+
+class EveryCommand : public ::testing::TestWithParam<Command> {
+ protected:
+  static Outcome run(Words more) {
+    Words words = GetParam().words;
+    words.insert(words.end(), more.begin(), more.end());
+    return run_moesim(words);
+  }
+};
+
+TEST_P(EveryCommand, PrintsATableForPeople) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_GT(outcome.out.size(), 40u);
+  EXPECT_EQ(outcome.out.back(), '\n');
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) EXPECT_THAT(line, StartsWith(kWarning));
+  const Outcome quiet = run({"--quiet"});
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_EQ(quiet.out, outcome.out);
+}
+
+// Every number of a result is a number: no NaN turned null, no infinity.
+void expect_finite(const json& value, const std::string& path) {
+  if (value.is_object())
+    for (const auto& [key, item] : value.items()) {
+      // The one value that is honestly unknown so far.
+      if (key != "peak_memory_bytes") expect_finite(item, path + "." + key);
+    }
+  else if (value.is_array())
+    for (const auto& item : value) expect_finite(item, path + "[]");
+  else
+    EXPECT_FALSE(value.is_null()) << path;
+}
+
+TEST_P(EveryCommand, PrintsJsonWithItsEnvelope) {
+  const Outcome outcome = run({"--format", "json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("schema"), GetParam().schema);
+  EXPECT_EQ(result.at("version"), version());
+  ASSERT_TRUE(result.at("inputs").is_object());
+  ASSERT_TRUE(result.at("inputs").at("files").is_object());
+  for (const auto& [file, facts] : result["inputs"]["files"].items())
+    EXPECT_EQ(facts.at("sha256").get<std::string>().size(), 64u) << file;
+  EXPECT_EQ(result["inputs"].at("command").get<Words>().front(), GetParam().words.front());
+  ASSERT_TRUE(result.at("warnings").is_array());
+  // The envelope comes first, so that a reader of a large result meets it at once.
+  const auto ordered = nlohmann::ordered_json::parse(outcome.out);
+  Words first;
+  for (const auto& [key, value] : ordered.items())
+    if (first.size() < 4) first.push_back(key);
+  EXPECT_EQ(first, (Words{"schema", "version", "inputs", "warnings"}));
+  // Whatever people are warned of, programs are too.
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) {
+    ASSERT_THAT(line, StartsWith(kWarning));
+    EXPECT_THAT(result["warnings"].get<Words>(), ::testing::Contains(line.substr(kWarning.size())));
+  }
+  expect_finite(result, "");
+}
+
+// Rows of RFC 4180 text.
+std::vector<Words> csv_rows(const std::string& text) {
+  std::vector<Words> rows(1, Words(1));
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string& cell = rows.back().back();
+    if (text[i] == '"') {
+      if (quoted && i + 1 < text.size() && text[i + 1] == '"')
+        cell += text[i++];
+      else
+        quoted = !quoted;
+    } else if (text[i] == ',' && !quoted) {
+      rows.back().emplace_back();
+    } else if (text[i] == '\n' && !quoted) {
+      rows.emplace_back(1);
+    } else {
+      cell += text[i];
+    }
+  }
+  EXPECT_FALSE(quoted);
+  EXPECT_EQ(rows.back(), Words(1)) << "the last line ends";
+  rows.pop_back();
+  return rows;
+}
+
+TEST_P(EveryCommand, PrintsRectangularCsv) {
+  const Outcome outcome = run({"--format", "csv", "--quiet"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const auto rows = csv_rows(outcome.out);
+  ASSERT_GE(rows.size(), 1u);
+  for (const auto& row : rows) EXPECT_EQ(row.size(), rows.front().size());
+  for (const auto& column : rows.front()) EXPECT_NE(column, "");
+  if (GetParam().name != "trace_check") {
+    EXPECT_GE(rows.size(), 2u);
+  }
+}
+
+TEST_P(EveryCommand, SaysTheSameTwiceAndOnAnyNumberOfThreads) {
+  for (const char* format : {"table", "json", "csv"}) {
+    const Outcome first = run({"--format", format});
+    const Outcome second = run({"--format", format});
+    EXPECT_EQ(first.out, second.out) << format;
+    EXPECT_EQ(first.err, second.err) << format;
+  }
+  const Outcome one = run({"--threads", "1", "--format", "csv"});
+  const Outcome many = run({"--threads", "7", "--format", "csv"});
+  EXPECT_EQ(one.out, many.out);
+}
+
+INSTANTIATE_TEST_SUITE_P(Moesim, EveryCommand, ::testing::ValuesIn(commands()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Output, AClosedPipeEndsQuietly) {
+  // As `moesim list | head -0`: the reader went away before the first byte.
+  for (const Words& words : {Words{"list"}, Words{"replay", scaling(), "--quiet"}}) {
+    const Outcome outcome = run_moesim(words, {}, testing::Output::kClosedPipe);
+    EXPECT_EQ(outcome.err, "") << words.front();
+    EXPECT_EQ(outcome.exit_code, 141) << words.front();
+  }
+}
+
+TEST(Output, AFullDiskIsAnError) {
+  const Outcome outcome = run_moesim({"list"}, {}, testing::Output::kFullDisk);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.error_lines(), 1u);
+  EXPECT_THAT(outcome.err, HasSubstr("No space left on device"));
+}
+
+TEST(Output, ReplayJsonHoldsWhatItsTableDoes) {
+  const json result = json::parse(run_moesim({"replay", realistic(), "--format", "json"}).out);
+  EXPECT_EQ(result.at("ranks").size(), 16u);
+  EXPECT_EQ(result.at("microbatches"), kSampleMicrobatches);
+  const double us = result.at("iteration_us").at("value");
+  EXPECT_LE(result["iteration_us"].at("low"), us);
+  EXPECT_GE(result["iteration_us"].at("high"), us);
+  for (const json& rank : result["ranks"]) {
+    double sum = 0;
+    for (const char* part : {"busy_us", "exposed_comm_us", "straggler_wait_us", "bubble_us", "host_us"})
+      sum += rank.at(part).get<double>();
+    EXPECT_NEAR(sum, us, 1e-6 * us) << rank.dump();
+  }
+  EXPECT_EQ(result.at("ops").at("forward").at("count"), 16 * kSampleMicrobatches);
+  // The path is one stretch of time from the start to the end, and points into the recording.
+  const json& path = result.at("critical_path");
+  ASSERT_FALSE(path.empty());
+  EXPECT_NEAR(path.front().at("from_us").get<double>(), 0, 1e-6);
+  EXPECT_NEAR(path.back().at("to_us").get<double>(), us, 1e-6);
+  for (std::size_t i = 1; i < path.size(); ++i)
+    EXPECT_NEAR(path[i].at("from_us").get<double>(), path[i - 1].at("to_us").get<double>(), 1e-6);
+  EXPECT_THAT(path.back().value("recorded_at", ""), HasSubstr("rank"));
+}
+
+TEST(Output, ValidateJsonHoldsTriples) {
+  const Outcome outcome =
+      run_moesim({"validate", "--forecast", scaling(), "--measured", realistic(), "--format", "json"});
+  const json result = json::parse(outcome.out);
+  const auto expect_triple = [](const json& triple) {
+    const double forecast = triple.at("forecast_us"), measured = triple.at("measured_us");
+    EXPECT_GT(measured, 0);
+    EXPECT_NEAR(triple.at("error").get<double>(), forecast / measured - 1, 1e-9);
+  };
+  expect_triple(result.at("iteration"));
+  for (const char* component :
+       {"forward", "backward", "optimizer", "dp_allreduce", "exp_dp_allreduce", "p2p"})
+    expect_triple(result.at("components").at(component));
+  EXPECT_GE(result.at("mean_abs_component_error"), 0);
+  // A synthetic job is forecast from its own scaling side.
+  EXPECT_NEAR(result["iteration"]["error"].get<double>(), 0, 0.05);
+}
+
+TEST(Output, ValidateFailsAboveTheAskedError) {
+  const Words words{"validate", "--forecast", scaling(), "--measured", realistic(), "--quiet", "--max-error"};
+  const auto with = [&](const char* limit) {
+    Words all = words;
+    all.push_back(limit);
+    return run_moesim(all);
+  };
+  EXPECT_EQ(with("99%").exit_code, 0);
+  const Outcome failed = with("0.000001%");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("iteration"));
+  EXPECT_EQ(with("many").exit_code, 2);
+}
+
+TEST(Output, ReplayExplainsEveryConstant) {
+  const json result = json::parse(run_moesim({"replay", scaling(), "--explain", "--format", "json"}).out);
+  ASSERT_GE(result.at("effects").size(), 5u);
+  for (const json& effect : result["effects"]) {
+    EXPECT_NE(effect.at("source"), "");
+    EXPECT_NE(effect.at("unit"), "");
+    EXPECT_GT(effect.at("value"), 0);
+  }
+  const Outcome table = run_moesim({"replay", scaling(), "--explain", "--quiet"});
+  for (const json& effect : result["effects"])
+    EXPECT_THAT(table.out, HasSubstr(effect.at("name").get<std::string>()));
+}
+
+}  // namespace
+}  // namespace moesim::tools

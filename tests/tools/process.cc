@@ -1,0 +1,130 @@
+#include "process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace moesim::tools::testing {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    read = ends[0];
+    write = ends[1];
+  }
+  ~Pipe() {
+    close_end(read);
+    close_end(write);
+  }
+  static void close_end(int& end) {
+    if (end >= 0) ::close(end);
+    end = -1;
+  }
+};
+
+// Reads what there is; false at the end.
+bool drain(int from, std::string& into) {
+  std::array<char, 65536> buffer;
+  const ssize_t got = ::read(from, buffer.data(), buffer.size());
+  if (got < 0) return errno == EINTR;
+  into.append(buffer.data(), static_cast<std::size_t>(got));
+  return got > 0;
+}
+
+}  // namespace
+
+std::size_t Outcome::error_lines() const {
+  return static_cast<std::size_t>(std::count(err.begin(), err.end(), '\n'));
+}
+
+Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& directory, Output output) {
+  std::vector<std::string> words{MOESIM_BINARY};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  Pipe out, err;
+  if (output == Output::kClosedPipe) Pipe::close_end(out.read);
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  if (child == 0) {
+    // Only calls that are safe between fork and exec.
+    const int target = output == Output::kFullDisk ? open("/dev/full", O_WRONLY) : out.write;
+    if (target < 0 || dup2(target, STDOUT_FILENO) < 0 || dup2(err.write, STDERR_FILENO) < 0) _exit(126);
+    if (!directory.empty() && chdir(directory.c_str()) != 0) _exit(126);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  Pipe::close_end(out.write);
+  Pipe::close_end(err.write);
+
+  Outcome outcome;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  bool killed = false;
+  while (out.read >= 0 || err.read >= 0) {
+    std::array<pollfd, 2> waiting{{{out.read, POLLIN, 0}, {err.read, POLLIN, 0}}};
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const int ready =
+        poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    if (ready == 0 && !killed) {
+      kill(child, SIGKILL);
+      killed = true;
+    }
+    if (waiting[0].revents != 0 && !drain(out.read, outcome.out)) Pipe::close_end(out.read);
+    if (waiting[1].revents != 0 && !drain(err.read, outcome.err)) Pipe::close_end(err.read);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+fs::path sample_folder() {
+  return fs::path(MOESIM_SOURCE_DIR) / "traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024";
+}
+
+TempFolder::TempFolder() {
+  std::string pattern = (fs::temp_directory_path() / "moesim_test_XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no folder for the test");
+  path_ = pattern;
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void TempFolder::write(const std::string& name, const std::string& content) const {
+  fs::create_directories((path_ / name).parent_path());
+  std::ofstream(path_ / name, std::ios::binary) << content;
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace moesim::tools::testing

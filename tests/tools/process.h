@@ -1,0 +1,46 @@
+// Runs the built moesim as a user does, and keeps what it said.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace moesim::tools::testing {
+
+struct Outcome {
+  int exit_code = -1;  // 128 + signal where one ended it
+  std::string out;
+  std::string err;
+
+  std::size_t error_lines() const;
+};
+
+enum class Output { kCaptured, kClosedPipe, kFullDisk };
+
+// Runs `moesim arguments...` in `directory` (empty: here). A run of more than a minute is killed and counts
+// as a hang.
+Outcome run_moesim(const std::vector<std::string>& arguments, const std::filesystem::path& directory = {},
+                   Output output = Output::kCaptured);
+
+// The synthetic job that ships with the sources: pp2, ep4, dp8, 16 ranks.
+std::filesystem::path sample_folder();
+
+// A folder of its own for one test, removed after it.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  void write(const std::string& name, const std::string& content) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_text(const std::filesystem::path& path);
+
+}  // namespace moesim::tools::testing
