@@ -16,8 +16,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSameLevel = 1.0 + 1e-12;
 // A link with less than this share of its capacity free counts as full.
 constexpr double kFull = 1.0 - 1e-9;
-// With more links than this a heap finds the next bottleneck, else a look at all of them.
-constexpr std::size_t kFewLinks = 24;
+// A look at all links finds the next bottleneck so many times; if more links than kFewLinks are left then, a
+// heap does.
+constexpr std::size_t kFewRounds = 4;
+constexpr std::size_t kFewLinks = 32;
+// More limits than this are sorted to find the next one.
+constexpr std::size_t kFewLimits = 64;
 // Flows that would end this soon (ps) are looked at for ending together with one that is due.
 constexpr std::int64_t kSoon = 1000;
 
@@ -243,32 +247,85 @@ bool FlowNetwork::drag_others() {
   return !whole_links_.empty();
 }
 
-// The link with the lowest fair share among those with open users; shares only rise while others are fixed,
-// so what was computed before is a lower bound.
-bool FlowNetwork::next_bottleneck(std::uint32_t& id, double& level) {
-  const bool few = shares_.size() <= kFewLinks;
+// Flows with a limit below `level` stop there. True when there were any.
+bool FlowNetwork::fix_limited(double level) {
+  if (lowest_limit_ >= level) return false;
+  bool any = false;
+  if (limits_.size() <= kFewLimits) {
+    lowest_limit_ = kInfinity;
+    for (const auto& [limit, slot] : limits_) {
+      if (flows_[slot].fixed == filling_) continue;
+      if (limit < level) {
+        fix(slot, limit);
+        any = true;
+      } else {
+        lowest_limit_ = std::min(lowest_limit_, limit);
+      }
+    }
+    return any;
+  }
+  if (next_limit_ == 0) std::sort(limits_.begin(), limits_.end());
+  for (; next_limit_ < limits_.size() && limits_[next_limit_].first < level; ++next_limit_) {
+    const auto [limit, slot] = limits_[next_limit_];
+    if (flows_[slot].fixed == filling_) continue;
+    fix(slot, limit);
+    any = true;
+  }
+  lowest_limit_ = next_limit_ < limits_.size() ? limits_[next_limit_].first : kInfinity;
+  return any;
+}
+
+// The link's open users get `level`.
+void FlowNetwork::fix_users(std::uint32_t id, double level) {
+  tight_.emplace_back(level, id);
+  for (const User& user : links_[id].users) {
+    const Flow& flow = flows_[user.flow];
+    if (flow.mark == mark_ && flow.fixed != filling_) fix(user.flow, level);
+  }
+}
+
+// Looks at all links for the lowest fair share, again and again; links that share it are done in one round.
+// Stops after `rounds`, and keeps links with open users in shares_.
+void FlowNetwork::fill_by_rounds(std::size_t rounds) {
+  while (rounds-- > 0 && !shares_.empty()) {
+    double lowest = kInfinity;
+    std::size_t kept = 0;
+    for (const auto& [key, id] : shares_) {
+      const Link& link = links_[id];
+      if (link.open == 0) continue;
+      const double level = std::max(link.left / link.open_weight, key);  // shares only rise
+      lowest = std::min(lowest, level);
+      shares_[kept++] = {level, id};
+    }
+    shares_.resize(kept);
+    if (fix_limited(lowest)) continue;
+    for (const auto& [level, id] : shares_)
+      if (level <= lowest * kSameLevel && links_[id].open > 0) fix_users(id, level);
+  }
+}
+
+// The same with a heap, for many links with many different shares.
+void FlowNetwork::fill_by_heap() {
   const auto later = [](const auto& a, const auto& b) { return a > b; };
+  std::make_heap(shares_.begin(), shares_.end(), later);
   while (!shares_.empty()) {
-    if (few)
-      std::iter_swap(std::min_element(shares_.begin(), shares_.end()), shares_.end() - 1);
-    else
-      std::pop_heap(shares_.begin(), shares_.end(), later);
-    const auto [key, candidate] = shares_.back();
-    const Link& link = links_[candidate];
+    std::pop_heap(shares_.begin(), shares_.end(), later);
+    const auto [key, id] = shares_.back();
+    const Link& link = links_[id];
     if (link.open == 0) {
       shares_.pop_back();
       continue;
     }
-    level = std::max(link.left / link.open_weight, key);
-    if (level <= key * kSameLevel) {
-      id = candidate;
-      if (!few) std::push_heap(shares_.begin(), shares_.end(), later);
-      return true;
+    // A share may have risen since it was computed.
+    const double level = std::max(link.left / link.open_weight, key);
+    if (level > key * kSameLevel || fix_limited(level)) {
+      shares_.back().first = level;
+      std::push_heap(shares_.begin(), shares_.end(), later);
+      continue;
     }
-    shares_.back().first = level;
-    if (!few) std::push_heap(shares_.begin(), shares_.end(), later);
+    fix_users(id, level);
+    shares_.pop_back();
   }
-  return false;
 }
 
 // Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): the link with the lowest fair share
@@ -282,34 +339,16 @@ void FlowNetwork::fill() {
     link.open = link.solved;
     link.open_weight = link.weight;
     link.left = link.offer;
-    if (link.open > 0) shares_.emplace_back(std::max(link.left, 0.0) / link.weight, id);
+    if (link.open > 0) shares_.emplace_back(0.0, id);
   }
-  if (shares_.size() > kFewLinks)
-    std::make_heap(shares_.begin(), shares_.end(), [](const auto& a, const auto& b) { return a > b; });
-  double lowest_limit = kInfinity;
-  for (const auto& [limit, slot] : limits_) lowest_limit = std::min(lowest_limit, limit);
-  std::size_t next_limit = 0;
-  std::uint32_t id = 0;
-  double level = 0;
-  while (next_bottleneck(id, level)) {
-    if (lowest_limit < level) {
-      if (next_limit == 0) std::sort(limits_.begin(), limits_.end());
-      bool any = false;
-      for (; next_limit < limits_.size() && limits_[next_limit].first < level; ++next_limit) {
-        const auto [limit, slot] = limits_[next_limit];
-        if (flows_[slot].fixed == filling_) continue;
-        fix(slot, limit);
-        any = true;
-      }
-      lowest_limit = next_limit < limits_.size() ? limits_[next_limit].first : kInfinity;
-      if (any) continue;
-    }
-    tight_.emplace_back(level, id);
-    for (const User& user : links_[id].users) {
-      const Flow& flow = flows_[user.flow];
-      if (flow.mark == mark_ && flow.fixed != filling_) fix(user.flow, level);
-    }
-  }
+  lowest_limit_ = kInfinity;
+  next_limit_ = 0;
+  for (const auto& [limit, slot] : limits_) lowest_limit_ = std::min(lowest_limit_, limit);
+  fill_by_rounds(kFewRounds);
+  if (shares_.size() <= kFewLinks)
+    fill_by_rounds(std::numeric_limits<std::size_t>::max());
+  else
+    fill_by_heap();
   for (const auto& [limit, slot] : limits_)
     if (flows_[slot].fixed != filling_) fix(slot, limit);
 }

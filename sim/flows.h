@@ -104,7 +104,10 @@ class FlowNetwork {
   void expand();
   void fill();
   bool drag_others();
-  bool next_bottleneck(std::uint32_t& link, double& level);
+  bool fix_limited(double level);
+  void fix_users(std::uint32_t link, double level);
+  void fill_by_rounds(std::size_t rounds);
+  void fill_by_heap();
   void fix(Slot flow, double rate);
   void set_rate(Flow& flow, Slot slot, double rate);
   void refresh_tree();
@@ -127,8 +130,10 @@ class FlowNetwork {
   std::vector<std::uint32_t> whole_links_;                // whose users are still to be reached
   std::vector<std::pair<double, std::uint32_t>> shares_;  // links by fair share; a heap when there are many
   std::vector<std::pair<double, std::uint32_t>>
-      tight_;  // links that bound some of their users, and their share
-  std::vector<std::pair<double, Slot>> limits_;
+      tight_;                                    // links that bound some of their users, and their share
+  std::vector<std::pair<double, Slot>> limits_;  // of the flows; sorted once one is needed
+  std::size_t next_limit_ = 0;
+  double lowest_limit_ = 0;
   std::vector<std::uint32_t> stack_;
   std::uint32_t mark_ = 0;
   std::uint32_t filling_ = 0;

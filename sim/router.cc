@@ -1,6 +1,7 @@
 #include "sim/router.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 
@@ -16,7 +17,8 @@ std::uint64_t mix(std::uint64_t x) {  // finaliser of splitmix64
 
 }  // namespace
 
-Router::Router(const Fabric& fabric) : fabric_(fabric), posts_(fabric.nodes().size()) {
+Router::Router(const Fabric& fabric)
+    : fabric_(fabric), multipath_(fabric.multipath()), posts_(fabric.nodes().size()) {
   std::uint32_t forwarders = 0;
   for (const FabricNode& node : fabric.nodes()) forwarder_.push_back(node.forwards ? forwarders++ : kNoLink);
   for (const FabricLink& link : fabric.links()) {
@@ -73,7 +75,8 @@ const Router::Signposts& Router::signposts_to(std::uint32_t target) {
 
 std::uint32_t Router::choose(const std::uint32_t* links, std::uint32_t count, std::size_t from_gpu,
                              std::size_t to_gpu, std::uint32_t node) const {
-  if (fabric_.multipath() == Multipath::destination) return links[to_gpu % count];
+  if (multipath_ == Multipath::destination)
+    return links[std::has_single_bit(count) ? to_gpu & (count - 1) : to_gpu % count];
   const std::uint64_t pair = (std::uint64_t{from_gpu} << 32) ^ to_gpu;
   return links[mix(mix(pair + 0x9e3779b97f4a7c15u) + node) % count];
 }

@@ -53,6 +53,7 @@ class Router {
   void add(std::uint32_t link, Route& route) const;
 
   const Fabric& fabric_;
+  Multipath multipath_;
   std::vector<Gpu> gpus_;
   std::vector<std::uint32_t>
       forwarder_;  // by node: its number among those that forward; kNoLink for the others

@@ -15,6 +15,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Relaxation stops when no share moves by more than this fraction, or after so many rounds.
 constexpr double kSettled = 0.1;
 constexpr int kMostRounds = 3;
+// The mean remaining time that windows are measured by is at least this fraction of the whole time of the
+// flows.
+constexpr double kLeastRemaining = 0.125;
 // More starts than this fraction of the running flows close a window early.
 constexpr double kManyStarts = 0.125;
 // A link gives back at most this fraction of its capacity in one window.
@@ -24,23 +27,14 @@ constexpr double kSame = 1.0 - 1e-9;
 }  // namespace
 
 WindowedFlowNetwork::WindowedFlowNetwork(std::span<const double> capacities, double window)
-    : share_(capacities.size()),
-      account_(capacities.size()),
-      offered_(capacities.size()),
-      load_(capacities.size()),
-      moment_(capacities.size()),
-      bound_(capacities.size()),
-      elsewhere_(capacities.size()),
-      largest_(capacities.size()),
-      carried_(capacities.size()),
-      users_(capacities.size()),
-      window_(window) {
+    : window_(window) {
   check(window > 0 && window < 1, "a window is a fraction of the remaining time");
   for (const double capacity : capacities) {
     check(capacity > 0 && std::isfinite(capacity), "a link has a capacity");
-    capacity_.push_back(capacity * 1e-12);
+    Link link;
+    link.capacity = link.share = link.offered = capacity * 1e-12;
+    links_.push_back(link);
   }
-  share_ = offered_ = capacity_;
 }
 
 std::uint32_t WindowedFlowNetwork::start(Time now, std::span<const LinkShare> shares, double bytes,
@@ -75,8 +69,8 @@ std::uint32_t WindowedFlowNetwork::start(Time now, std::span<const LinkShare> sh
   double rate = cap_[flow];
   for (const LinkShare& share : shares) {
     *use++ = {share.link, static_cast<float>(share.factor)};
-    rate = std::min(rate, share_[share.link] / share.factor);
-    ++users_[share.link];
+    rate = std::min(rate, links_[share.link].share / share.factor);
+    ++links_[share.link].users;
   }
   rate_[flow] = rate;
   change_load(flow, rate);
@@ -120,8 +114,8 @@ void WindowedFlowNetwork::end_due(Time now, std::vector<std::uint32_t>& tags) {
     change_load(flow, -rate_[flow]);
     const Use* use = uses_.data() + use_begin_[flow];
     for (std::uint16_t u = 0; u < use_count_[flow]; ++u) {
-      carried_[use[u].link] += bytes_[flow] * use[u].factor;
-      --users_[use[u].link];
+      links_[use[u].link].carried += bytes_[flow] * use[u].factor;
+      --links_[use[u].link].users;
     }
   }
   if (live_ > 0 && now >= window_end_) stale_ = true;
@@ -132,8 +126,8 @@ void WindowedFlowNetwork::change_load(std::uint32_t flow, double rate) {
   const auto passed = static_cast<double>((now_ - window_start_).ps());
   const Use* use = uses_.data() + use_begin_[flow];
   for (std::uint16_t u = 0; u < use_count_[flow]; ++u) {
-    load_[use[u].link] += rate * use[u].factor;
-    moment_[use[u].link] += rate * use[u].factor * passed;
+    links_[use[u].link].load += rate * use[u].factor;
+    links_[use[u].link].moment += rate * use[u].factor * passed;
   }
 }
 
@@ -156,53 +150,56 @@ void WindowedFlowNetwork::settle() {
 
 // One round: rates from shares, then shares from rates. Returns the largest relative change of a share.
 double WindowedFlowNetwork::relax() {
-  std::fill(load_.begin(), load_.end(), 0.0);
-  std::fill(bound_.begin(), bound_.end(), 0.0);
-  std::fill(elsewhere_.begin(), elsewhere_.end(), 0.0);
-  std::fill(largest_.begin(), largest_.end(), 0.0);
+  for (Link& link : links_) link.load = link.bound = link.elsewhere = link.largest = 0;
   for (const std::uint32_t flow : active_) {
     const Use* use = uses_.data() + use_begin_[flow];
     const std::uint16_t count = use_count_[flow];
     double rate = cap_[flow];
-    for (std::uint16_t u = 0; u < count; ++u) rate = std::min(rate, share_[use[u].link] / use[u].factor);
+    for (std::uint16_t u = 0; u < count; ++u) {
+      const double share = links_[use[u].link].share;
+      if (share < rate * use[u].factor) rate = share / use[u].factor;
+    }
     rate_[flow] = rate;
     for (std::uint16_t u = 0; u < count; ++u) {
-      const std::uint32_t link = use[u].link;
+      Link& link = links_[use[u].link];
       const double load = rate * use[u].factor;
-      load_[link] += load;
-      if (load >= share_[link] * kSame) {
-        bound_[link] += use[u].factor;
+      link.load += load;
+      if (load >= link.share * kSame) {
+        link.bound += use[u].factor;
       } else {
-        elsewhere_[link] += load;
-        largest_[link] = std::max(largest_[link], load);
+        link.elsewhere += load;
+        link.largest = std::max(link.largest, load);
       }
     }
   }
   double change = 0;
-  for (std::size_t link = 0; link < share_.size(); ++link) {
-    if (users_[link] == 0) {
-      share_[link] = offered_[link];
+  for (Link& link : links_) {
+    if (link.users == 0) {
+      link.share = link.offered;
       continue;
     }
     // Nobody held back here: one flow more or a flow set free elsewhere could have what is left.
-    double share = bound_[link] > 0 ? (offered_[link] - elsewhere_[link]) / bound_[link]
-                                    : offered_[link] - elsewhere_[link] + largest_[link];
-    share = std::max(share, offered_[link] / static_cast<double>(users_[link]));
-    if (bound_[link] > 0) change = std::max(change, std::abs(share - share_[link]) / share_[link]);
-    change = std::max(change, load_[link] / offered_[link] - 1.0);
-    share_[link] = share;
+    double share = link.bound > 0 ? (link.offered - link.elsewhere) / link.bound
+                                  : link.offered - link.elsewhere + link.largest;
+    share = std::max(share, link.offered / static_cast<double>(link.users));
+    if (link.bound > 0) change = std::max(change, std::abs(share - link.share) / link.share);
+    change = std::max(change, link.load / link.offered - 1.0);
+    link.share = share;
   }
   return change;
 }
 
 void WindowedFlowNetwork::open_window() {
   const auto passed = static_cast<double>((now_ - window_start_).ps());
-  for (std::size_t link = 0; link < share_.size(); ++link) {
-    // load x passed would be right if everything had run since the window opened; the moment takes back the
-    // rest.
-    const double moved = load_[link] * passed - moment_[link];
-    account_[link] = bound_[link] > 0 ? account_[link] + capacity_[link] * passed - moved : 0.0;
-    moment_[link] = 0;
+  const auto planned = static_cast<double>((window_end_ - window_start_).ps());
+  for (Link& link : links_) {
+    // load x passed would be right if everything had run since the window opened; the moment takes back
+    // the rest.
+    const double moved = link.load * passed - link.moment;
+    const double balance = link.account + link.capacity * std::min(passed, planned) - moved;
+    // What nobody wanted is not saved up.
+    link.account = link.bound > 0 && link.users > 0 ? balance : std::min(balance, 0.0);
+    link.moment = 0;
   }
   settle();
   stale_ = false;
@@ -210,13 +207,19 @@ void WindowedFlowNetwork::open_window() {
   due_.clear();
   window_start_ = window_end_ = now_;
   if (live_ == 0) return;
-  double remaining_time = 0;
-  for (const std::uint32_t flow : active_) remaining_time += remaining_[flow] / rate_[flow];
-  const double length = std::max(1.0, window_ * remaining_time / static_cast<double>(live_));
+  double remaining_time = 0, whole_time = 0;
+  for (const std::uint32_t flow : active_) {
+    const double per_byte = 1 / rate_[flow];
+    remaining_time += remaining_[flow] * per_byte;
+    whole_time += bytes_[flow] * per_byte;
+  }
+  // Flows that end together would never be reached by windows that shrink with them.
+  const double mean = std::max(remaining_time, kLeastRemaining * whole_time) / static_cast<double>(live_);
+  const double length = std::max(1.0, window_ * mean);
   window_end_ = now_ + Time::from_ps(static_cast<std::int64_t>(length));
-  for (std::size_t link = 0; link < share_.size(); ++link) {
-    const double most = kMostReturned * capacity_[link];
-    offered_[link] = capacity_[link] + std::clamp(account_[link] / length, -most, most);
+  for (Link& link : links_) {
+    const double most = kMostReturned * link.capacity;
+    link.offered = link.capacity + std::clamp(link.account / length, -most, most);
   }
   int rounds = 0;
   while (relax() > kSettled && ++rounds < kMostRounds) {

@@ -31,7 +31,7 @@ class WindowedFlowNetwork {
   // When a flow ends or a window closes.
   Time next_end();
   void end_due(Time now, std::vector<std::uint32_t>& tags);
-  double carried(std::uint32_t link) const { return carried_[link]; }
+  double carried(std::uint32_t link) const { return links_[link].carried; }
 
  private:
   struct Use {
@@ -52,18 +52,20 @@ class WindowedFlowNetwork {
   void settle();
   void change_load(std::uint32_t flow, double rate);
 
-  // By link. Rates and shares in bytes per ps.
-  std::vector<double> capacity_;
-  std::vector<double> share_;      // fair share of a flow
-  std::vector<double> account_;    // bytes that the link has carried too little (positive) or too much
-  std::vector<double> offered_;    // capacity in this window
-  std::vector<double> load_;       // of the running flows
-  std::vector<double> moment_;     // changes of the load in this window, times when after its start
-  std::vector<double> bound_;      // of these, by flows that are held back here: the sum of their factors
-  std::vector<double> elsewhere_;  // of these, the rates of flows that are held back elsewhere
-  std::vector<double> largest_;    // rate among them
-  std::vector<double> carried_;
-  std::vector<std::uint32_t> users_;
+  struct Link {
+    double capacity = 0;   // bytes per ps
+    double share = 0;      // fair share of a flow
+    double offered = 0;    // capacity in this window
+    double load = 0;       // of the running flows
+    double bound = 0;      // of these, by flows that are held back here: the sum of their factors
+    double elsewhere = 0;  // of these, the rates of flows that are held back elsewhere
+    double largest = 0;    // rate among them
+    std::uint32_t users = 0;
+    double moment = 0;   // changes of the load in this window, times when after its start
+    double account = 0;  // bytes that the link has carried too little (positive) or too much
+    double carried = 0;
+  };
+  std::vector<Link> links_;
 
   // By flow.
   std::vector<double> rate_;

@@ -3,8 +3,9 @@
 
 collect.py BUILD_DIR [--repeat N] [--only PREFIX] [--docs FILE] [--no-reference]
 
-Writes BUILD_DIR/bench.json ("moesim.bench/1") and, with --docs, the table between the markers of FILE. Times are the
-median of N runs of a process; the SimGrid reference runs once, right after ours.
+Writes BUILD_DIR/bench.json ("moesim.bench/1") and, with --docs, the table between the markers of FILE. Times of
+workloads are processor time of the one thread that runs (the same as wall time on an idle machine), the median of N
+processes; the SimGrid reference runs once, right after ours. Times of command lines are wall time, start included.
 """
 import argparse
 import datetime
@@ -34,6 +35,8 @@ REFERENCES = {
     "w1s-island/256": ("w1s", "island", 256),
     "w1n/256": ("w1n", "flat", 256),
     "w1n-island/256": ("w1n", "island", 256),
+    "w1n-unequal/64": ("w1n-unequal", "flat", 64),
+    "w1n-unequal-island/64": ("w1n-unequal", "island", 64),
 }
 
 # What the goals of the project ask of a workload: seconds at most, or SimGrid's time over ours at least.
@@ -74,7 +77,7 @@ def run_benchmark(binary, name, repeat):
                     "--benchmark_min_time=0.01"])
         entry = json.loads(text)["benchmarks"][0]
         unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[entry["time_unit"]]
-        seconds.append(entry["real_time"] * unit)
+        seconds.append(entry["cpu_time"] * unit)
         peaks.append(entry.get("peak_bytes", 0))
     result = {"name": name, "seconds": statistics.median(seconds), "peak_bytes": int(max(peaks))}
     for key in ("simulated_us", "tasks", "bytes_per_second"):

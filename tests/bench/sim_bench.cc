@@ -83,8 +83,13 @@ void add_all() {
   add_flows("w3-island", all_to_all_equal, Algorithm::pairwise, island, 0, {256, 1024});
   add_flows("w3-2:1", all_to_all_equal, Algorithm::pairwise, fat_tree, 0, {256, 1024});
   add_flows("w1s-island", all_to_all_unequal, Algorithm::pairwise, island, 0, {256});
-  add_flows("w1n", all_to_all_unequal, Algorithm::direct, flat, kWindow, {256, 1024});
-  add_flows("w1n-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {256, 1024});
+  // All at once: equal messages exactly, a million unequal ones in windows of time.
+  add_flows("w1n", all_to_all_equal, Algorithm::direct, flat, 0, {256});
+  add_flows("w1n-island", all_to_all_equal, Algorithm::direct, island, 0, {256});
+  add_flows("w1n", all_to_all_unequal, Algorithm::direct, flat, kWindow, {1024});
+  add_flows("w1n-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {1024});
+  add_flows("w1n-unequal", all_to_all_unequal, Algorithm::direct, flat, kWindow, {64});
+  add_flows("w1n-unequal-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {64});
   add_step("step/2048", {});
   add_step("step/16384", {.ranks = 16384});
   // Cost curves: the same work per rank from 256 ranks on (EP16), and over microbatches.

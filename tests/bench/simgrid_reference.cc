@@ -2,12 +2,12 @@
 // messages, the same links, its flow-level network model without TCP corrections. Prints "SECONDS PEAK_BYTES
 // SIMULATED_US".
 //
-// simgrid_reference w1|w1s|w1n|w2 flat|island|2:1 RANKS
+// simgrid_reference w1|w1s|w1n|w1n-unequal|w2 flat|island|2:1 RANKS
 #include <sys/resource.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -95,10 +95,10 @@ int payload = 0;  // SimGrid wants something to hand over
 
 void exchange(int rank, int ranks, const std::string& workload) {
   const auto bytes = [&](int from, int to) -> std::uint64_t {
-    return workload == "w1s" || workload == "w1n" ? moesim::bench::unequal_bytes(from, to)
-                                                  : moesim::bench::kMessage;
+    return workload == "w1s" || workload == "w1n-unequal" ? moesim::bench::unequal_bytes(from, to)
+                                                          : moesim::bench::kMessage;
   };
-  if (workload == "w1n") {
+  if (workload == "w1n" || workload == "w1n-unequal") {
     std::vector<s4u::CommPtr> pending;
     std::vector<int*> received(ranks);
     for (int shift = 1; shift < ranks; ++shift) {
@@ -125,7 +125,7 @@ void exchange(int rank, int ranks, const std::string& workload) {
 int main(int argc, char** argv) {
   s4u::Engine engine(&argc, argv);
   if (argc != 4) {
-    std::fprintf(stderr, "usage: simgrid_reference w1|w1s|w1n|w2 flat|island|2:1 RANKS\n");
+    std::fprintf(stderr, "usage: simgrid_reference w1|w1s|w1n|w1n-unequal|w2 flat|island|2:1 RANKS\n");
     return 2;
   }
   const std::string workload = argv[1], network = argv[2];
@@ -141,11 +141,11 @@ int main(int argc, char** argv) {
   root->seal();
   for (int rank = 0; rank < ranks; ++rank)
     s4u::Actor::create("r" + std::to_string(rank), hosts[rank], exchange, rank, ranks, workload);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   engine.run();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%.6f %ld %.6f\n", seconds.count(), usage.ru_maxrss * 1024L, s4u::Engine::get_clock() * 1e6);
+  std::printf("%.6f %ld %.6f\n", seconds, usage.ru_maxrss * 1024L, s4u::Engine::get_clock() * 1e6);
   return 0;
 }
