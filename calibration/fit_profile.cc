@@ -276,7 +276,7 @@ ParameterSet scaled_curve(const ParameterSet& set, double ratio) {
     const double ranks = *parse_number(parts[1]), bytes = *parse_number(parts[2]);
     const double large = curve.size[curve.knots - 1];
     const double slope = (curve.excess_at(ranks, 2 * large) - curve.excess_at(ranks, large)) / large;
-    result.values[i] += slope * (ratio - 1) * bytes;
+    result.values[i] = std::max(result.values[i] + slope * (ratio - 1) * bytes, 0.0);
   }
   return result;
 }

@@ -101,7 +101,9 @@ FitResult fit_log(std::vector<double> start,
     squares += limited * limited;
     magnitudes.push_back(std::abs(value));
   }
-  result.rms = rows > n ? std::sqrt(squares / static_cast<double>(rows - n)) : 0;
+  // Few rows for many parameters say little about their scatter: never more than two thirds count as used up.
+  const double freedom = std::max(static_cast<double>(rows - n), static_cast<double>(rows) / 3);
+  result.rms = rows > 0 ? std::sqrt(squares / freedom) : 0;
   if (!magnitudes.empty()) {
     std::nth_element(magnitudes.begin(),
                      magnitudes.begin() + static_cast<std::ptrdiff_t>(magnitudes.size() / 2),

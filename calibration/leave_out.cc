@@ -1,0 +1,119 @@
+#include "calibration/leave_out.h"
+
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "calibration/devices.h"
+#include "calibration/fit_profile.h"
+#include "calibration/variants.h"
+#include "models/profile.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::Profile;
+
+// Forecasts `held` from a fit of `rest`; rows of other devices in `rest` may help the fit.
+void forecast(const Device& device, const Measurements& rest, const Measurements& held, CheckReport& report) {
+  FitProfileOptions options;
+  options.leave_out_shapes = false;
+  Profile profile = fit_profile(device, rest, options);
+  // Cost models need the main collective laws even where only one operation was measured.
+  if (!held.collectives.empty()) derive_missing(profile, Profile::load(std::string(device.profile)));
+  CheckReport part = check_rows(held, [&](const std::string&) { return &profile; });
+  report.rows.insert(report.rows.end(), std::make_move_iterator(part.rows.begin()),
+                     std::make_move_iterator(part.rows.end()));
+  for (const auto& [reason, count] : part.skipped) report.skipped[reason] += count;
+}
+
+// For each device and group: hold out the rows with one value of `value_of` after another.
+template <class Row, class GroupOf, class ValueOf>
+void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only,
+                const GroupOf& group_of, const ValueOf& value_of, CheckReport& report) {
+  using Value = decltype(value_of(std::declval<const Row&>()));
+  std::map<std::pair<const Device*, std::string>, std::set<Value>> groups;
+  for (const Row& row : all.*member) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    const std::string group = device ? group_of(row, *device) : std::string();
+    if (!group.empty()) groups[{device, group}].insert(value_of(row));
+  }
+  for (const auto& [key, values] : groups) {
+    if (values.size() < (inner_only ? 3u : 2u)) continue;
+    for (auto value = values.begin(); value != values.end(); ++value) {
+      if (inner_only && (value == values.begin() || std::next(value) == values.end())) continue;
+      Measurements rest, held;
+      for (const Row& row : all.*member) {
+        const Device* device = device_of_gpu(row.origin.gpu);
+        if (!device) continue;
+        const bool mine = device == key.first && group_of(row, *device) == key.second;
+        if (mine && value_of(row) == *value)
+          (held.*member).push_back(row);
+        else if (mine || device != key.first)
+          (rest.*member).push_back(row);
+      }
+      forecast(*key.first, rest, held, report);
+    }
+  }
+}
+
+std::string collective_group(const CollectiveRow& row, const Device& device, bool network) {
+  Profile limits;
+  limits.device() = device.limits;
+  if (inside_domain(row, limits) == network) return "";
+  std::string group = collective_key(row.op, network);
+  if (network) {
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    return machine ? group + "@" + std::string(machine->name) : "";
+  }
+  group += "@" + row.library;
+  return integer_reduction(row) ? group + ",int" : group;
+}
+
+}  // namespace
+
+CheckReport leave_out(const Measurements& all, const std::string& what) {
+  CheckReport report;
+  const auto inside = [](const CollectiveRow& row, const Device& device) {
+    return collective_group(row, device, false);
+  };
+  const auto across = [](const CollectiveRow& row, const Device& device) {
+    return collective_group(row, device, true);
+  };
+  if (what == "sizes") {
+    each_value(
+        &Measurements::collectives, all, true, inside, [](const CollectiveRow& row) { return row.bytes; },
+        report);
+  } else if (what == "ranks") {
+    each_value(
+        &Measurements::collectives, all, false, inside, [](const CollectiveRow& row) { return row.ranks(); },
+        report);
+  } else if (what == "nodes") {
+    each_value(
+        &Measurements::collectives, all, false, across, [](const CollectiveRow& row) { return row.nodes; },
+        report);
+  } else if (what == "shapes") {
+    each_value(
+        &Measurements::gemms, all, false,
+        [](const GemmRow& row, const Device&) {
+          return row.sustained ? std::string() : row.dtype + "@" + row.kernel;
+        },
+        [](const GemmRow& row) { return std::pair(row.n, row.k); }, report);
+    each_value(
+        &Measurements::ffns, all, false,
+        [](const FfnRow& row, const Device&) { return row.dtype + "@" + row.kernel; },
+        [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); }, report);
+  } else {
+    throw InputError("found " + in_quotes(what) + ", expected sizes, ranks, nodes or shapes to leave out");
+  }
+  if (report.rows.empty() && report.skipped.empty())
+    throw InputError("nothing can be left out: every group has one value of " + what);
+  return report;
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,251 @@
+// Fits recover the laws that made the rows, and shipped profiles forecast the published ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "base/random.h"
+#include "calibration/check.h"
+#include "calibration/devices.h"
+#include "calibration/ffn_rows.h"
+#include "calibration/fit_collectives.h"
+#include "calibration/fit_gemm.h"
+#include "calibration/fit_profile.h"
+#include "calibration/least_squares.h"
+#include "calibration/rank_counts.h"
+#include "models/collectives.h"
+#include "models/gemm.h"
+#include "models/network_law.h"
+#include "models/size_curve.h"
+
+namespace moesim::calibration {
+namespace {
+
+using sim::CollectiveOp;
+
+TEST(LeastSquares, FindsParametersInSpiteOfOutliers) {
+  Random random(5);
+  std::vector<double> x, y;
+  for (int i = 0; i < 200; ++i) {
+    x.push_back(1 + i);
+    y.push_back((3 + 0.25 * x.back()) * std::exp(0.02 * random.normal()) * (i % 20 == 0 ? 4 : 1));
+  }
+  const FitResult fit = fit_log({1, 1}, [&](const std::vector<double>& p) {
+    std::vector<double> r;
+    for (std::size_t i = 0; i < x.size(); ++i) r.push_back(std::log((p[0] + p[1] * x[i]) / y[i]));
+    return r;
+  });
+  EXPECT_NEAR(fit.values[0], 3, 0.15);
+  EXPECT_NEAR(fit.values[1], 0.25, 0.01);
+  EXPECT_GT(fit.covariance[0], 0);
+}
+
+std::vector<CollectiveRow> rows_of_law(CollectiveOp op, const std::vector<int>& counts,
+                                       const std::function<double(int, double)>& seconds) {
+  std::vector<CollectiveRow> rows;
+  for (const int n : counts)
+    for (double bytes = 512; bytes <= 1 << 29; bytes *= 2) {
+      CollectiveRow row;
+      row.op = op;
+      row.gpus_per_node = n;
+      row.bytes = bytes;
+      row.seconds = seconds(n, bytes);
+      row.library = "NCCL 2.29.2";
+      row.datatype = "half";
+      row.origin.gpu = "H100-SXM5-80GB";
+      row.origin.source = "a law";
+      rows.push_back(row);
+    }
+  return rows;
+}
+
+TEST(SizeCurve, RankCountsBetweenFollowTheRing) {
+  // A ring with a saturating bandwidth: counts 3 to 7 are forecast from 2 and 8, sizes between from their
+  // neighbours.
+  const auto law = [](int n, double bytes) {
+    return 5e-6 + 1e-6 * (n - 1) + (n - 1.0) / n * (bytes / 350e9 + 8e-6 * bytes / (bytes + 4e6));
+  };
+  const auto curve =
+      models::SizeCurve::from(fit_size_curve(rows_of_law(CollectiveOp::all_gather, {2, 8}, law)), "fit");
+  for (int n = 2; n <= 8; ++n)
+    for (double bytes = 1000; bytes < 1 << 28; bytes *= 1.7)
+      EXPECT_NEAR(curve.seconds(n, bytes) / law(n, bytes), 1, 0.03) << n << " " << bytes;
+  // Beyond the data, bandwidth goes on.
+  EXPECT_NEAR(curve.seconds(8, 8e9) / law(8, 8e9), 1, 0.02);
+}
+
+TEST(SizeCurve, SwitchReductionsBetweenRingAndNvls) {
+  // Two ranks use the ring, eight the switch, integers the ring everywhere: four ranks take the better of
+  // both.
+  const auto ring = [](int n, double bytes) {
+    return 6e-6 + 1e-6 * (n - 1) + 2 * (n - 1.0) / n * bytes / 300e9;
+  };
+  const auto floats = rows_of_law(CollectiveOp::all_reduce, {2, 8}, [&](int n, double bytes) {
+    return n == 2 ? ring(n, bytes) : 13e-6 + (1 + 1.0 / n) * bytes / 280e9;
+  });
+  auto integers = rows_of_law(CollectiveOp::all_reduce, {2, 8}, ring);
+  for (auto& row : integers) row.datatype = "int8";
+  const auto points = missing_rank_counts(floats, integers, {}, *find_device("h100-sxm"));
+  ASSERT_FALSE(points.empty());
+  for (const CurvePoint& point : points) {
+    if (point.bytes <= 1e8) continue;
+    EXPECT_NEAR(point.seconds / std::min(ring(4, point.bytes), 1.25 * point.bytes / 280e9 + 9e-6), 1, 0.03);
+  }
+}
+
+TEST(NetworkLaw, NodeCountsBetweenAreForecast) {
+  models::ParameterSet truth;
+  truth.names = {"latency", "latency_per_rank", "connection_share", "node_share"};
+  truth.values = {3e-5, 4e-6, 0.9, 0.8};
+  models::Profile profile;
+  profile.device() = find_device("h100-sxm")->limits;
+  const models::Cluster cluster = cluster_of(profile, nullptr, 64, 8);
+  const auto law = models::NetworkCurve::from(truth, "collective/all_gather/network", cluster);
+  std::vector<CollectiveRow> rows;
+  Random random(9);
+  for (const int nodes : {2, 10})
+    for (const int per_node : {1, 2, 8})
+      for (double bytes = 1 << 20; bytes < 1e10; bytes *= 2) {
+        CollectiveRow row;
+        row.op = CollectiveOp::all_gather;
+        row.nodes = nodes;
+        row.gpus_per_node = per_node;
+        row.bytes = bytes;
+        row.seconds = law.seconds(models::GroupShape::uniform(nodes, per_node), bytes) *
+                      std::exp(0.02 * random.normal());
+        rows.push_back(row);
+      }
+  const auto fitted =
+      models::NetworkCurve::from(fit_network(cluster, rows), "collective/all_gather/network", cluster);
+  for (const int nodes : {3, 4, 6, 16})
+    for (double bytes = 1 << 20; bytes < 1e10; bytes *= 4) {
+      const auto shape = models::GroupShape::uniform(nodes, 4);
+      EXPECT_NEAR(fitted.seconds(shape, bytes) / law.seconds(shape, bytes), 1, 0.08) << nodes << " " << bytes;
+    }
+}
+
+TEST(DenseGemm, RecoversItsOwnLaw) {
+  models::Profile profile;
+  profile.device() = find_device("h100-sxm")->limits;
+  models::ParameterSet truth;
+  truth.law = "tiles";
+  truth.names = {"peak_share", "floor", "memory_share"};
+  truth.values = {0.7, 4e-6, 0.8};
+  models::Profile made = profile;
+  made.set("gemm/bf16", truth);
+  const models::GemmModel model(made, models::Clocks::kBurst);
+  std::vector<GemmRow> rows;
+  for (const double m : {1., 16., 100., 500., 2000., 9000.})
+    for (const auto& [n, k] :
+         std::vector<std::pair<double, double>>{{1024, 4096}, {4096, 4096}, {8192, 2048}, {16384, 8192}}) {
+      GemmRow row;
+      row.origin.gpu = "H100-SXM5-80GB";
+      row.origin.source = "a law";
+      row.dtype = "bf16";
+      row.m = m;
+      row.n = n;
+      row.k = k;
+      row.seconds = model.seconds(
+          {static_cast<std::int64_t>(m), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)},
+          models::DType::kBf16);
+      rows.push_back(row);
+    }
+  profile.set("gemm/bf16", fit_dense_gemm(profile, rows, false));
+  for (const double r : gemm_residuals(profile, rows)) EXPECT_NEAR(r, 0, 0.06);
+  EXPECT_NEAR(profile.at("gemm/bf16").get("peak_share", 0), 0.7, 0.05);
+}
+
+TEST(FfnRows, CountsAddUpAndRespectTheCap) {
+  FfnRow row;
+  row.experts = 64;
+  row.topk = 6;
+  row.ep = 1;
+  for (const std::int64_t tokens : {1, 5, 11, 64, 1000, 16384}) {
+    row.tokens = tokens;
+    for (const char* routing : {"balanced", "power_law_1.2"}) {
+      row.routing = routing;
+      for (const auto& rows : expert_rows(row)) {
+        EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), tokens * 6)
+            << routing << tokens;
+        EXPECT_LE(*std::max_element(rows.begin(), rows.end()), tokens);
+      }
+    }
+  }
+  // Few tokens: balanced routing still spreads over distinct experts.
+  row.tokens = 2;
+  row.routing = "balanced";
+  const auto few = expert_rows(row).front();
+  EXPECT_EQ(std::count(few.begin(), few.end(), 1), 12);
+  // The most loaded of eight ranks holds at least an eighth.
+  row.tokens = 4096;
+  row.ep = 8;
+  row.routing = "power_law_1.2";
+  for (const auto& rows : expert_rows(row)) {
+    EXPECT_EQ(rows.size(), 8u);
+    EXPECT_GE(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), 4096 * 6 / 8);
+  }
+  row.routing = "zipf";
+  EXPECT_THROW(expert_rows(row), InputError);
+}
+
+TEST(DerivedProfiles, SlowerLinksStretchOnlyTheBandwidthPart) {
+  const models::Profile h100 = models::Profile::load("h100-sxm");
+  models::Profile half;
+  half.describe("half", "Half", "test", {});
+  half.device() = h100.device();
+  half.device().scaleup_bandwidth /= 2;
+  derive_missing(half, h100);
+  const std::string key = "collective/all_gather/scaleup";
+  ASSERT_TRUE(half.at(key).derived);
+  const auto slow = models::SizeCurve::from(half.at(key), key),
+             fast = models::SizeCurve::from(h100.at(key), key);
+  EXPECT_DOUBLE_EQ(slow.floor(8), fast.floor(8));
+  EXPECT_NEAR(slow.seconds(8, 1e10) / fast.seconds(8, 1e10), 2, 0.05);
+  EXPECT_NEAR(slow.seconds(8, 4096) / fast.seconds(8, 4096), 1, 0.05);
+}
+
+struct Published {
+  const char* file;
+  double median;  // the shipped profiles must stay this good on the rows they were fitted to
+  double coverage;
+};
+
+class PublishedRows : public ::testing::TestWithParam<Published> {};
+
+TEST_P(PublishedRows, AreForecastByTheShippedProfiles) {
+  const auto path = std::filesystem::path(MOESIM_DATA_DIR) / "published" / GetParam().file;
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no data set at " << path;
+  std::map<std::string, models::Profile> profiles;
+  const CheckReport report =
+      check_rows(read_measurements(path), [&](const std::string& gpu) -> const models::Profile* {
+        const Device* device = device_of_gpu(gpu);
+        if (!device) return nullptr;
+        const std::string name(device->profile);
+        return &profiles.try_emplace(name, models::Profile::load(name)).first->second;
+      });
+  const CheckGroup total = report.total();
+  EXPECT_GT(total.rows, 0u);
+  EXPECT_LE(total.median_abs_error, GetParam().median);
+  EXPECT_GE(total.coverage, GetParam().coverage);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRows,
+                         ::testing::Values(Published{"collectives_intranode.csv", 0.01, 0.95},
+                                           Published{"collectives_multinode.csv", 0.06, 0.85},
+                                           Published{"gemm_dense.csv", 0.07, 0.85},
+                                           Published{"grouped_gemm.csv", 0.12, 0.5},
+                                           Published{"moe_ffn_h100.csv", 0.07, 0.85},
+                                           Published{"moe_ffn_b200.csv", 0.08, 0.85},
+                                           Published{"ep_dispatch_combine_sweeps.csv", 0.1, 0.85}),
+                         [](const auto& info) {
+                           std::string name = info.param.file;
+                           name = name.substr(0, name.find('.'));
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace moesim::calibration

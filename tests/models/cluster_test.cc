@@ -1,0 +1,68 @@
+#include "models/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+
+namespace moesim::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+Cluster from(const std::string& json) { return Cluster::load(JsonNode::parse(json, "cluster.json")); }
+
+std::string error_of(const std::string& json) {
+  try {
+    from(json);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Cluster, BuiltInNamesTakeAnyNodeCount) {
+  for (const Cluster::Pattern& pattern : Cluster::patterns()) {
+    const std::string prefix = pattern.name.substr(0, pattern.name.size() - 1);
+    const std::string profile = Cluster::load(prefix + "1").profile.name();
+    EXPECT_EQ(Cluster::load(prefix + "37").nodes, 37) << profile;
+  }
+  const Cluster dgx = Cluster::load(std::string("dgx-h100x4"));
+  EXPECT_EQ(dgx.ranks(), 32);
+  EXPECT_EQ(dgx.node_of(8), 1);
+  EXPECT_EQ(dgx.local_gpu(17), 1);
+  EXPECT_EQ(dgx.domain_of(31), 3);
+  EXPECT_DOUBLE_EQ(dgx.nvlink.bandwidth, dgx.profile.device().scaleup_bandwidth);
+}
+
+TEST(Cluster, EchoHasSevenPortsAndUnevenPairs) {
+  const Cluster echo = Cluster::load(std::string("echo-h800x2"));
+  EXPECT_EQ(echo.nic.ports_per_node, 7);
+  ASSERT_EQ(echo.nic.gpu_bandwidth.size(), 8u);
+  EXPECT_LT(echo.nic.gpu_bandwidth[0], echo.nic.gpu_bandwidth[2]);
+}
+
+TEST(Cluster, ObjectsTakeUnitsAndDefaultsFromTheProfile) {
+  const Cluster cluster =
+      from(R"({"profile": "h100-sxm", "nodes": 3, "nic": {"bandwidth": "100GBps", "ports_per_gpu": 2}})");
+  EXPECT_DOUBLE_EQ(cluster.nic.bandwidth, 100e9);
+  EXPECT_EQ(cluster.nic.ports_per_node, 16);
+  EXPECT_EQ(cluster.gpus_per_node, 8);
+  const Cluster changed = from(R"({"base": "dgx-h100x4", "nvlink": {"bandwidth": 9e11}})");
+  EXPECT_EQ(changed.nodes, 4);
+  EXPECT_DOUBLE_EQ(changed.nvlink.bandwidth, 9e11);
+}
+
+TEST(Cluster, BadInputIsNamed) {
+  EXPECT_THAT(error_of(R"({"profile": "h100-sxm", "nodes": 0})"), HasSubstr("nodes"));
+  EXPECT_THAT(error_of(R"({"profile": "h100-sxm", "node": 2})"), HasSubstr("'node'"));
+  EXPECT_THAT(error_of(R"({"profile": "h100-sxm", "nic": {"bandwidth": "10 parsec"}})"), HasSubstr("parsec"));
+  EXPECT_THAT(error_of(R"({"profile": "h100-sxm", "nic": {"gpu_bandwidth": [1e9]}})"), HasSubstr("8 GPUs"));
+  EXPECT_THAT(error_of(R"({"nodes": 2})"), HasSubstr("profile"));
+  EXPECT_THROW(Cluster::load(std::string("dgx-h100x0")), InputError);
+  EXPECT_THROW(Cluster::load(std::string("dgx-h1000x4")), InputError);
+}
+
+}  // namespace
+}  // namespace moesim::models

@@ -1,0 +1,164 @@
+#include "models/collectives.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/input_error.h"
+
+namespace moesim::models {
+namespace {
+
+using sim::CollectiveOp;
+
+const Cluster& dgx() {
+  static const Cluster cluster = Cluster::load(std::string("dgx-h100x16"));
+  return cluster;
+}
+
+const CollectiveModel& model() {
+  static const CollectiveModel model(dgx());
+  return model;
+}
+
+constexpr CollectiveOp kOps[] = {CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
+                                 CollectiveOp::all_reduce, CollectiveOp::all_to_all};
+
+TEST(Collectives, OneRankTakesNoTime) {
+  for (const CollectiveOp op : kOps) EXPECT_EQ(model().seconds(op, GroupShape::uniform(1, 1), 1e9), 0);
+}
+
+RC_GTEST_PROP(Collectives, MoreBytesNeverTakeLess, ()) {
+  const auto op = *rc::gen::elementOf(std::vector<CollectiveOp>(std::begin(kOps), std::end(kOps)));
+  const GroupShape shape = GroupShape::uniform(*rc::gen::inRange(1, 9), *rc::gen::inRange(1, 9));
+  const double bytes = *rc::gen::inRange(0, 1 << 28);
+  const double more = bytes + *rc::gen::inRange(0, 1 << 28);
+  RC_ASSERT(model().seconds(op, shape, more) >= model().seconds(op, shape, bytes) * (1 - 1e-12));
+}
+
+RC_GTEST_PROP(Collectives, IntervalsHoldTheirValueAndWidenOutsideTheData, ()) {
+  const auto op = *rc::gen::elementOf(std::vector<CollectiveOp>(std::begin(kOps), std::end(kOps)));
+  const double bytes = *rc::gen::inRange(1 << 10, 1 << 26);
+  const Estimate inside = model().estimate(op, GroupShape::uniform(10, 8), bytes);
+  RC_ASSERT(inside.low <= inside.value);
+  RC_ASSERT(inside.value <= inside.high);
+  const Estimate far = model().estimate(op, GroupShape::uniform(16, 8), bytes);
+  RC_ASSERT(far.high / far.low >= inside.high / inside.low);
+}
+
+TEST(Collectives, BandwidthStaysBelowTheLinks) {
+  // Bytes on the wire of one GPU over the time can not exceed its NVLink, nor its port across nodes.
+  constexpr double kBytes = 4e9;
+  for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::all_to_all}) {
+    const double piece = op == CollectiveOp::all_gather ? kBytes / 8 : kBytes;
+    EXPECT_LT(kBytes * 7 / 8 / model().seconds(op, GroupShape::uniform(1, 8), piece), dgx().nvlink.bandwidth);
+  }
+  const double across = model().seconds(CollectiveOp::all_to_all, GroupShape::uniform(8, 8), kBytes);
+  EXPECT_LT(kBytes * 7 / 8 / across, dgx().nic.bandwidth);
+}
+
+TEST(Collectives, FasterPortsHelpAcrossNodesOnly) {
+  Cluster faster = dgx();
+  faster.nic.bandwidth *= 2;
+  const CollectiveModel changed(faster);
+  const GroupShape inside = GroupShape::uniform(1, 8), across = GroupShape::uniform(4, 8);
+  EXPECT_EQ(changed.seconds(CollectiveOp::all_to_all, inside, 1e8),
+            model().seconds(CollectiveOp::all_to_all, inside, 1e8));
+  const double ratio = model().seconds(CollectiveOp::all_to_all, across, 1e9) /
+                       changed.seconds(CollectiveOp::all_to_all, across, 1e9);
+  EXPECT_GT(ratio, 1.7);
+  EXPECT_LE(ratio, 2.0);
+}
+
+TEST(Collectives, UnevenExchangeWithEqualSplitsIsTheEqualOne) {
+  for (const GroupShape& shape : {GroupShape::uniform(1, 8), GroupShape::uniform(2, 4)}) {
+    const auto n = static_cast<std::size_t>(shape.ranks);
+    const std::vector<double> bytes(n * n, 1e6);
+    std::vector<double> out(n);
+    model().all_to_all_v(shape, bytes, out);
+    const double equal = model().seconds(CollectiveOp::all_to_all, shape, 1e6 * shape.ranks);
+    for (const double seconds : out) EXPECT_NEAR(seconds, equal, 1e-9 * equal);
+  }
+}
+
+TEST(Collectives, EverythingToOneRankIsBoundByItsLink) {
+  // Example 2 of docs/dispatchers.md scaled up: rank 0 receives from all others; nobody can be faster than
+  // its link.
+  constexpr std::size_t kRanks = 4;
+  std::vector<double> bytes(kRanks * kRanks, 0.0);
+  for (std::size_t r = 0; r < kRanks; ++r) bytes[r * kRanks] = 64e6;
+  std::vector<double> out(kRanks);
+  const GroupShape shape = GroupShape::uniform(1, kRanks);
+  model().all_to_all_v(shape, bytes, out);
+  // An equal exchange in which every rank sends 3 x 64 MB.
+  const double bound = model().seconds(CollectiveOp::all_to_all, shape, 4 * 64e6);
+  for (const double seconds : out) EXPECT_NEAR(seconds, bound, 1e-9 * bound);
+}
+
+RC_GTEST_PROP(Collectives, TheWayBackMirrorsTheWayThere, ()) {
+  const int n = *rc::gen::inRange(2, 9);
+  const auto count = static_cast<std::size_t>(n);
+  const auto rows = *rc::gen::container<std::vector<std::uint32_t>>(count * count,
+                                                                    rc::gen::inRange<std::uint32_t>(0, 5000));
+  std::vector<std::uint32_t> turned(rows.size());
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t j = 0; j < count; ++j) turned[j * count + i] = rows[i * count + j];
+  const GroupShape shape = GroupShape::uniform(1, n);
+  std::vector<double> a(count), b(count);
+  model().all_to_all_v(shape, rows, 8192, true, a);
+  model().all_to_all_v(shape, turned, 8192, false, b);
+  RC_ASSERT(a == b);
+}
+
+RC_GTEST_PROP(Collectives, NobodyIsDoneBeforeItsOwnLinkIs, ()) {
+  const int n = *rc::gen::inRange(2, 9);
+  const auto count = static_cast<std::size_t>(n);
+  const auto rows = *rc::gen::container<std::vector<std::uint32_t>>(
+      count * count, rc::gen::inRange<std::uint32_t>(0, 100000));
+  const GroupShape shape = GroupShape::uniform(1, n);
+  std::vector<double> out(count);
+  model().all_to_all_v(shape, rows, 8192, false, out);
+  for (std::size_t i = 0; i < count; ++i) {
+    double sent = 0, received = 0;
+    for (std::size_t j = 0; j < count; ++j) {
+      if (j == i) continue;
+      sent += 8192.0 * rows[i * count + j];
+      received += 8192.0 * rows[j * count + i];
+    }
+    RC_ASSERT(out[i] >= std::max(sent, received) / dgx().nvlink.bandwidth);
+  }
+}
+
+TEST(Collectives, PiecesOfEqualSizeAreAnAllGather) {
+  const GroupShape shape = GroupShape::uniform(1, 8);
+  const std::vector<double> pieces(8, 3e6);
+  EXPECT_DOUBLE_EQ(model().all_gather_v(shape, pieces),
+                   model().seconds(CollectiveOp::all_gather, shape, 3e6));
+  EXPECT_DOUBLE_EQ(model().reduce_scatter_v(shape, pieces),
+                   model().seconds(CollectiveOp::reduce_scatter, shape, 3e6));
+}
+
+TEST(Collectives, ShapesSeeNodesAndDomains) {
+  const std::vector<std::int32_t> members = {0, 1, 8, 9, 10};
+  const GroupShape shape = GroupShape::of(dgx(), members);
+  EXPECT_EQ(shape.ranks, 5);
+  EXPECT_EQ(shape.domains, 2);
+  EXPECT_EQ(shape.max_per_domain, 3);
+  EXPECT_EQ(shape.min_per_domain, 2);
+  EXPECT_EQ(shape.domain_of, (std::vector<std::int32_t>{0, 0, 1, 1, 1}));
+  EXPECT_THROW(GroupShape::of(dgx(), std::vector<std::int32_t>{128}), InputError);
+  EXPECT_THROW(GroupShape::of(dgx(), std::vector<std::int32_t>{}), InputError);
+}
+
+TEST(Collectives, ExtrapolationIsSaid) {
+  EXPECT_TRUE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(1, 8), 1 << 20).empty());
+  EXPECT_FALSE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(512, 8), 1 << 20).empty());
+  EXPECT_FALSE(model().in_domain(CollectiveOp::broadcast, GroupShape::uniform(1, 8), 1 << 20));
+}
+
+}  // namespace
+}  // namespace moesim::models
