@@ -1,0 +1,114 @@
+// The crossover law of docs/dispatchers.md: AllGather wins when phi * K * (B_ring / B_a2a) > EP * (b + b_rs)
+// / (2 b). And the one measured crossover: MegaScale-MoE (arXiv 2505.11432), Mixtral-8x7B on 8 H800:
+// AllGather faster for k > 6.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "models/cluster.h"
+#include "models/collectives.h"
+#include "replay/layer_comparison.h"
+
+namespace moesim::replay {
+namespace {
+
+using sim::Category;
+
+struct Plan {
+  std::string cluster;
+  int ep;
+  std::int64_t seq;
+  models::DType router;
+  std::string routing;
+};
+
+double exchange_us(const DispatcherForecast& f) {
+  return f.breakdown_us[static_cast<std::size_t>(Category::dispatch)] +
+         f.breakdown_us[static_cast<std::size_t>(Category::combine)];
+}
+
+struct Point {
+  double all_gather_us, all_to_all_us, phi;
+};
+
+Point exchange_at(const Plan& plan, const models::Architecture& model, std::int64_t topk) {
+  models::Scenario s;
+  s.model = model;
+  s.set_cluster(plan.cluster);
+  s.parallel.ep = plan.ep;
+  s.parallel.seq = plan.seq;
+  s.topk = topk;
+  s.router_dtype = plan.router;
+  s.routing = models::RoutingSpec::parse(plan.routing);
+  s.set_dispatchers("allgather,alltoall");
+  const LayerComparison c = compare_layer(s, {.draws = 0});
+  return {exchange_us(c.forecasts[0]), exchange_us(c.forecasts[1]), c.routing.rank_imbalance(plan.ep)};
+}
+
+// Where the exchanges take the same time, between whole numbers of experts per token; 0 when nowhere.
+struct Crossover {
+  double topk = 0, phi = 1;
+};
+Crossover find_crossover(const Plan& plan, const models::Architecture& model) {
+  double before = 0;
+  for (std::int64_t k = 1; k <= model.experts / 2; ++k) {
+    const Point p = exchange_at(plan, model, k);
+    const double lead = p.all_to_all_us - p.all_gather_us;
+    if (lead > 0) return {k == 1 ? 1.0 : static_cast<double>(k - 1) + before / (before + lead), p.phi};
+    before = -lead;
+  }
+  return {};
+}
+
+// B_ring / B_a2a of the profile for the messages of this plan, by dispatchers.md 1.3; the exchange at the
+// size of its busiest rank.
+double bandwidth_ratio(const Plan& plan, std::int64_t hidden, double topk, double phi) {
+  const models::Cluster cluster = models::Cluster::load(plan.cluster);
+  const models::CollectiveModel model(cluster);
+  std::vector<std::int32_t> ranks;
+  for (int r = 0; r < plan.ep; ++r) ranks.push_back(r);
+  const models::GroupShape shape = models::GroupShape::of(cluster, ranks);
+  const double piece = static_cast<double>(plan.seq * hidden * 2), g = plan.ep;
+  const double ring = 2 * (g - 1) * piece /
+                      (model.seconds(sim::CollectiveOp::all_gather, shape, piece) +
+                       model.seconds(sim::CollectiveOp::reduce_scatter, shape, piece));
+  const double exchange = (g - 1) / g * piece * topk * phi /
+                          model.seconds(sim::CollectiveOp::all_to_all, shape, piece * topk * phi);
+  return ring / exchange;
+}
+
+TEST(Crossover, FollowsTheLawInsideANode) {
+  const models::Architecture model = models::Architecture::parse(
+      JsonNode::parse(R"({"hidden": 4096, "expert_ffn": 1536, "experts": 64, "topk": 8})", "model.json"));
+  for (const char* cluster : {"dgx-h800x1", "dgx-h100x1"})
+    for (const int ep : {4, 8})
+      for (const std::int64_t seq : {1024, 8192})
+        for (const models::DType router : {models::DType::kBf16, models::DType::kFp32})
+          for (const char* routing : {"balanced", "gini:0.4"}) {
+            const Plan plan{cluster, ep, seq, router, routing};
+            const Crossover found = find_crossover(plan, model);
+            ASSERT_GT(found.topk, 0) << cluster << ' ' << ep;
+            const double b_rs = models::bytes_of(router);
+            const double law = ep * (2 + b_rs) / 4 /
+                               (found.phi * bandwidth_ratio(plan, model.hidden, found.topk, found.phi));
+            EXPECT_NEAR(found.topk / law, 1, 0.10)
+                << cluster << " ep " << ep << " seq " << seq << " router " << b_rs << " B, " << routing;
+          }
+}
+
+TEST(Crossover, MegaScaleMoeOnEightH800) {
+  const Crossover found = find_crossover({"dgx-h800x1", 8, 4096, models::DType::kBf16, "balanced"}, [] {
+    // Crossovers beyond half of the experts are looked for too: the model has eight.
+    models::Architecture model = models::Architecture::load("mixtral-8x7b");
+    model.experts = 16;
+    return model;
+  }());
+  EXPECT_GT(found.topk, 5);
+  EXPECT_LT(found.topk, 8);
+}
+
+}  // namespace
+}  // namespace moesim::replay
