@@ -121,7 +121,8 @@ def render(results, note):
              "|---|---:|---:|---:|---:|---:|---:|---|"]
     for r in results:
         reference = r.get("reference_seconds")
-        cells = [r["name"], "%.4g s" % r["seconds"]]
+        speed = ", %.0f MB/s" % (r["bytes_per_second"] / 1e6) if "bytes_per_second" in r else ""
+        cells = [r["name"], "%.4g s%s" % (r["seconds"], speed)]
         cells.append("%.0f MB" % (r["peak_bytes"] / 1e6) if r.get("peak_bytes") else "")
         cells.append("%.3f ms" % (r["simulated_us"] / 1e3) if "simulated_us" in r else "")
         cells.append("%.3g s" % reference if reference else "")
@@ -170,6 +171,8 @@ def main():
                 seconds, _, simulated = run_reference(str(reference), REFERENCES[name])
                 result.update(reference="SimGrid S4U", reference_seconds=seconds, reference_simulated_us=simulated,
                               ratio=seconds / result["seconds"])
+            if name == "read/cmd_MiB/128":
+                result["name"] = "read/cmd"
             finish(result)
     for name, command in command_line_entries(build, root):
         if name.startswith(arguments.only):

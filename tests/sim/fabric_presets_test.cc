@@ -1,0 +1,160 @@
+#include "sim/fabric_presets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/input_error.h"
+#include "sim/fabric_file.h"
+#include "sim/router.h"
+#include "tests/sim/test_costs.h"
+
+namespace moesim::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<NodeKind> kinds_between(const Fabric& fabric, std::size_t from, std::size_t to) {
+  Router router(fabric);
+  Route route;
+  router.find(from, to, route);
+  std::vector<NodeKind> kinds;
+  for (const std::uint32_t link : route.links) kinds.push_back(fabric.nodes()[fabric.links()[link].to].kind);
+  return kinds;
+}
+
+TEST(FabricPresets, RailTreeKeepsRailsOnOneLeaf) {
+  const Fabric fabric = rail_tree(8, {}, {});
+  EXPECT_EQ(fabric.gpu_count(), 64u);
+  EXPECT_THAT(fabric.problems(), ElementsAre());
+  EXPECT_THAT(kinds_between(fabric, 0, 7), ElementsAre(NodeKind::nvswitch, NodeKind::gpu));
+  // The same rail of another node under the same leaf, another rail, and another leaf group.
+  EXPECT_THAT(kinds_between(fabric, 0, 8), ElementsAre(NodeKind::pcie, NodeKind::nic, NodeKind::leaf,
+                                                       NodeKind::nic, NodeKind::pcie, NodeKind::gpu));
+  EXPECT_EQ(kinds_between(fabric, 0, 9).size(), 8u);
+  EXPECT_EQ(kinds_between(fabric, 0, 32).size(), 8u);
+}
+
+TEST(FabricPresets, OversubscriptionIsWhatALeafPassesUp) {
+  TreeShape tree;
+  tree.oversubscription = 2;
+  for (const Fabric& fabric : {rail_tree(8, {}, tree), fat_tree(8, {}, tree)}) {
+    double down = 0, up = 0;
+    for (const FabricLink& link : fabric.links()) {
+      if (fabric.nodes()[link.from].kind != NodeKind::leaf) continue;
+      (fabric.nodes()[link.to].kind == NodeKind::spine ? up : down) += link.capacity;
+    }
+    EXPECT_NEAR(down / up, 2.0, 1e-9);
+  }
+}
+
+TEST(FabricPresets, AllReachAll) {
+  NodeShape mesh;
+  mesh.mesh = true;
+  NodeShape rack;
+  rack.gpus = rack.nics = 72;
+  NodeShape few_nics;
+  few_nics.nics = 3;
+  const std::uint32_t grid[] = {4, 3, 2}, plane[] = {4, 4};
+  for (const Fabric& fabric :
+       {single_node(mesh), fat_tree(3, rack, {}), fat_tree(9, few_nics, {}), pod_tree(20, {}, {}, 2),
+        dragonfly(40, {}, 4, 2, 100e9, 100e9), torus(grid, 50e9, us(1)), torus(plane, 50e9, us(1))})
+    EXPECT_THAT(fabric.problems(), ElementsAre());
+}
+
+TEST(FabricPresets, TorusTakesTheShortWayAround) {
+  const std::uint32_t extents[] = {6, 5};
+  const Fabric fabric = torus(extents, 50e9, us(1));
+  EXPECT_EQ(kinds_between(fabric, 0, 5).size(), 1u);
+  EXPECT_EQ(kinds_between(fabric, 0, 3).size(), 3u);
+  EXPECT_EQ(kinds_between(fabric, 0, 3 + 6 * 2).size(), 5u);
+}
+
+TEST(FabricPresets, WithoutGpudirectTrafficIsStaged) {
+  NodeShape node;
+  node.without_gpudirect = {0};
+  const Fabric fabric = rail_tree(2, node, {});
+  Router router(fabric);
+  Route staged, direct;
+  router.find(0, 8, staged);
+  router.find(1, 9, direct);
+  EXPECT_EQ(staged.latency - direct.latency, us(20));
+  EXPECT_DOUBLE_EQ(fabric.links()[staged.links.front()].capacity, 12e9);
+  EXPECT_DOUBLE_EQ(fabric.links()[direct.links.front()].capacity, 64e9);
+}
+
+Fabric read(const std::string& text) { return read_fabric(JsonNode::parse(text, "fabric.json")); }
+
+TEST(FabricFile, PresetsTakeTheirNumbers) {
+  const Fabric fabric =
+      read(R"({"preset": "fat-tree", "nodes": 4, "nodes_per_leaf": 2, "multipath": "destination",
+                                 "node": {"gpus": 4, "nic_bandwidth": "400Gbps", "connection_cap": "20GBps"}})");
+  EXPECT_EQ(fabric.gpu_count(), 16u);
+  EXPECT_EQ(fabric.multipath(), Multipath::destination);
+  Router router(fabric);
+  Route route;
+  router.find(0, 15, route);
+  EXPECT_DOUBLE_EQ(route.cap, 20e9);
+}
+
+TEST(FabricFile, OwnNetworksInJsonAndGraphml) {
+  const Fabric json = read(R"({"nodes": [{"name": "a", "kind": "gpu"}, {"name": "s", "kind": "leaf"},
+                                         {"name": "b", "kind": "gpu", "domain": 1}],
+                               "links": [{"from": "a", "to": "s", "bandwidth": "50GBps", "latency": "2us"},
+                                         {"from": "s", "to": "b", "bandwidth": 25e9, "cap": "10GBps"}]})");
+  EXPECT_EQ(json.links().size(), 4u);
+  EXPECT_EQ(json.domain(1), 1u);
+
+  const auto path = std::filesystem::temp_directory_path() / "moesim_fabric_test.graphml";
+  std::ofstream(path) << R"(<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="k" for="node" attr.name="kind" attr.type="string"/>
+  <key id="b" for="edge" attr.name="bandwidth" attr.type="double"/>
+  <key id="l" for="edge" attr.name="latency" attr.type="double"/>
+  <graph id="G" edgedefault="undirected">
+    <node id="n0"><data key="k">gpu</data></node>
+    <node id="n1"><data key="k">leaf</data></node>
+    <node id="n2"><data key="k">gpu</data></node>
+    <edge source="n0" target="n1"><data key="b">5e10</data><data key="l">1e-6</data></edge>
+    <edge source="n1" target="n2"><data key="b">5e10</data><data key="l">1e-6</data></edge>
+  </graph>
+</graphml>)";
+  const Fabric graphml = read_fabric_file(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(graphml.gpu_count(), 2u);
+  Router router(graphml);
+  Route route;
+  router.find(0, 1, route);
+  EXPECT_EQ(route.latency, us(2));
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(FabricFile, BadFilesAreRefusedInOneLine) {
+  EXPECT_THAT(refusal(R"({"preset": "fat-tre"})"), HasSubstr("did you mean 'fat-tree'"));
+  EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nods": 4})"), HasSubstr("nods"));
+  EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nodes": 1000000000})"), HasSubstr("nodes"));
+  EXPECT_THAT(refusal(R"({"preset": "torus", "extents": [100000, 100000]})"), HasSubstr("GPUs"));
+  EXPECT_THAT(refusal(R"({"preset": "rail-tree", "node": {"nic_bandwidth": "fast"}})"), HasSubstr("fast"));
+  EXPECT_THAT(
+      refusal(R"({"nodes": [{"name": "a", "kind": "gpu"}, {"name": "b", "kind": "gpu"}], "links": []})"),
+      HasSubstr("no way from"));
+  EXPECT_THAT(refusal(R"({"nodes": [{"name": "a", "kind": "chip"}], "links": []})"),
+              HasSubstr("no kind of node"));
+  EXPECT_THAT(refusal(R"({"nodes": [{"name": "a", "kind": "gpu"}],
+                          "links": [{"from": "a", "to": "x", "bandwidth": 1e9}]})"),
+              HasSubstr("no node 'x'"));
+}
+
+}  // namespace
+}  // namespace moesim::sim
