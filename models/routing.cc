@@ -233,6 +233,7 @@ double Routing::expert_skew() const {
 }
 
 double Routing::rank_imbalance(int blocks) const {
+  blocks = std::min(blocks, experts_);
   const std::vector<std::int64_t> split = split_matrix(blocks);
   std::vector<std::int64_t> received(blocks);
   for (std::size_t i = 0; i < split.size(); ++i) received[i % blocks] += split[i];

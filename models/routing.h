@@ -65,7 +65,7 @@ class Routing {
   // Only what dedup_matrix() expects of counts without choices changes.
   void set_group_limit(int groups, int topk_groups) { groups_ = groups, topk_groups_ = topk_groups; }
 
-  // max_e N_e / mean, max_d R_d / mean, and the Gini coefficient of N_e.
+  // max_e N_e / mean, max_d R_d / mean (over at most a block per expert), and the Gini coefficient of N_e.
   double expert_skew() const;
   double rank_imbalance(int blocks) const;
   double gini() const;

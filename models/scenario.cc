@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
@@ -155,7 +156,7 @@ void Scenario::resolve() {
     const std::int64_t dense = p.tp * p.cp, group = p.etp * p.ep;
     if (p.tp < 1 || p.cp < 1 || p.ep < 1 || p.etp < 1 || p.pp < 1 || dense > kMaxSize || group > kMaxSize)
       throw InputError("parallel: found a size outside 1 to 2^31, expected a number of ranks");
-    while (dense * p.dp % group != 0) ++p.dp;
+    p.dp = group / std::gcd(dense, group);
     const std::int64_t smallest = dense * p.dp;
     if (cluster) {
       const std::int64_t stage = cluster->ranks() / p.pp;

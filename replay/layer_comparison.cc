@@ -21,6 +21,7 @@ using models::Program;
 using models::Scenario;
 using sim::Category;
 
+constexpr std::int64_t kMaxGroup = 4096;  // split matrices have as many rows and columns
 constexpr std::uint64_t kDrawStream = 0x6d6f6573696d;  // keeps draws of profiles apart from draws of routings
 
 // Everything about one dispatcher that no price changes.
@@ -221,6 +222,9 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   scenario.resolve();
   if (scenario.dispatchers.empty())
     throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
+  if (scenario.parallel.dispatch_ranks() > kMaxGroup)
+    throw InputError(fmt::format("parallel: found a dispatch group of {} ranks (etp x ep), expected at most {}",
+                                 scenario.parallel.dispatch_ranks(), kMaxGroup));
   LayerComparison c;
   c.routing = routing_of(scenario, c.warnings);
   const models::MoeLayer layer = moe_layer(scenario, c.routing);
