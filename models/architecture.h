@@ -14,7 +14,8 @@ class JsonNode;
 
 namespace moesim::models {
 
-// Attention with separate query, key and value heads (MHA, GQA, MQA), or with latent vectors (MLA, DeepSeek-V2).
+// Attention with separate query, key and value heads (MHA, GQA, MQA), or with latent vectors (MLA,
+// DeepSeek-V2).
 struct Attention {
   enum class Kind : std::uint8_t { kGrouped, kLatent };
 
@@ -29,9 +30,9 @@ struct Attention {
   std::int64_t value_dim = 0;  // kLatent; width of a value head
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;        // a norm over head_dim on queries and keys
-  bool sinks = false;          // one learned logit per head (gpt-oss)
-  std::int64_t window = 0;     // tokens seen by a windowed layer; 0: none
+  bool qk_norm = false;           // a norm over head_dim on queries and keys
+  bool sinks = false;             // one learned logit per head (gpt-oss)
+  std::int64_t window = 0;        // tokens seen by a windowed layer; 0: none
   std::int64_t window_every = 0;  // of so many consecutive layers all but the last are windowed; 0: none
 
   // Widths of one head as the score and the value products see them.
@@ -54,15 +55,15 @@ struct Architecture {
 
   std::int64_t experts = 0;
   std::int64_t topk = 0;
-  std::int64_t expert_ffn = 0;    // F of dispatchers.md
-  bool gated = true;              // SwiGLU/GeGLU: two up projections
+  std::int64_t expert_ffn = 0;  // F of dispatchers.md
+  bool gated = true;            // SwiGLU/GeGLU: two up projections
   bool expert_bias = false;
   bool router_bias = false;
-  std::int64_t shared_ffn = 0;    // inner size of all shared experts together; 0: none
-  bool shared_gate = false;       // a learned scalar gate on the shared expert (Qwen2-MoE)
+  std::int64_t shared_ffn = 0;           // inner size of all shared experts together; 0: none
+  bool shared_gate = false;              // a learned scalar gate on the shared expert (Qwen2-MoE)
   std::int64_t routing_groups = 1;       // group-limited routing (DeepSeek): experts in so many groups,
   std::int64_t routing_topk_groups = 1;  // of which a token may use so many
-  std::int64_t mtp_layers = 0;    // multi-token-prediction layers, each a MoE layer and a 2H -> H projection
+  std::int64_t mtp_layers = 0;  // multi-token-prediction layers, each a MoE layer and a 2H -> H projection
 
   bool is_moe_layer(std::int64_t layer) const;
   std::int64_t moe_layers() const;

@@ -80,7 +80,8 @@ void DispatcherOptions::finish() const {
 
 std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeLayer& layer) {
   if (layer.experts() % layer.ep != 0 && !dispatcher.splits_experts())
-    return fmt::format("ep {} must divide the {} experts: a rank holds whole experts", layer.ep, layer.experts());
+    return fmt::format("ep {} must divide the {} experts: a rank holds whole experts", layer.ep,
+                       layer.experts());
   return dispatcher.illegal(layer);
 }
 

@@ -59,15 +59,16 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::in
   }
 }
 
-UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes) : loads_(program.matrices().size() * 2) {
+UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
+    : loads_(program.matrices().size() * 2) {
   for (const auto* pass : {&program.forward(), &program.backward()})
     for (const Op& op : *pass) {
       if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
       auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
       if (!loads.empty()) continue;
       for (int group = 0; group < program.group_count(op.group); ++group)
-        loads.push_back(
-            CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group), op.transposed));
+        loads.push_back(CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group),
+                                                 op.transposed));
     }
 }
 
@@ -83,7 +84,8 @@ LayerCosts::LayerCosts(const Cluster& cluster)
 }
 
 void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
-                                  const GroupShapes& shapes, const UnevenLoads& loads, std::int64_t* out) const {
+                                  const GroupShapes& shapes, const UnevenLoads& loads,
+                                  std::int64_t* out) const {
   const Op& op = pass[index];
   const int g = program.group_size(op.group);
   std::array<double, 512> few;
@@ -101,8 +103,8 @@ void LayerCosts::price_collective(const Program& program, const std::vector<Op>&
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
     if (op.comm == CommKind::kAllToAllV) {
-      collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group), static_cast<double>(row_bytes),
-                                {seconds, static_cast<std::size_t>(g)});
+      collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group),
+                                static_cast<double>(row_bytes), {seconds, static_cast<std::size_t>(g)});
     } else {
       double time = 0;
       if (op.comm == CommKind::kAllGatherV || op.comm == CommKind::kReduceScatterV) {

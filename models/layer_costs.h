@@ -28,12 +28,14 @@ class GroupShapes {
   std::array<std::vector<GroupShape>, 4> shapes_;
 };
 
-// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's numbers are.
+// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's
+// numbers are.
 class UnevenLoads {
  public:
   UnevenLoads(const Program& program, const GroupShapes& shapes);
   const UnevenLoad& of(int matrix, bool transposed, int group) const {
-    return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)][static_cast<std::size_t>(group)];
+    return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)]
+                 [static_cast<std::size_t>(group)];
   }
 
  private:

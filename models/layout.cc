@@ -54,7 +54,9 @@ void Parallel::validate(std::int64_t experts) const {
                     "one pipeline stage)",
                     etp, ep, group, stage));
   if (experts % ep != 0 && ep % experts != 0)
-    throw InputError(fmt::format("parallel.ep: found {}, expected a divisor (or, for MegaBlocks, a multiple) of the {} experts", ep, experts));
+    throw InputError(fmt::format(
+        "parallel.ep: found {}, expected a divisor (or, for MegaBlocks, a multiple) of the {} experts", ep,
+        experts));
 }
 
 RankGrid RankGrid::fastest_first(std::vector<Axis> axes) {

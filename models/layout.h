@@ -1,4 +1,5 @@
-// Where ranks stand: parallel sizes, rank grids of Megatron and torch DeviceMesh, and the groups cut from them.
+// Where ranks stand: parallel sizes, rank grids of Megatron and torch DeviceMesh, and the groups cut from
+// them.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct Axis {
   std::int64_t size = 1;
 };
 
-// A grid of ranks: rank = sum of index_k * stride_k. Megatron writes the fastest axis first ("tp-cp-ep-dp-pp"),
-// torch's DeviceMesh writes it last; both are the same grid read from the other end.
+// A grid of ranks: rank = sum of index_k * stride_k. Megatron writes the fastest axis first
+// ("tp-cp-ep-dp-pp"), torch's DeviceMesh writes it last; both are the same grid read from the other end.
 class RankGrid {
  public:
   static RankGrid fastest_first(std::vector<Axis> axes);  // Megatron
@@ -59,8 +60,8 @@ class RankGrid {
   std::vector<Axis> axes_;
 };
 
-// Megatron's two grids of the same ranks (dispatchers.md 5.1); `order` is Megatron's string, e.g. "tp-cp-ep-dp-pp".
-// Throws InputError when the grids do not give the same pipeline groups.
+// Megatron's two grids of the same ranks (dispatchers.md 5.1); `order` is Megatron's string, e.g.
+// "tp-cp-ep-dp-pp". Throws InputError when the grids do not give the same pipeline groups.
 struct MegatronGrids {
   RankGrid dense;    // axes tp, cp, dp, pp
   RankGrid experts;  // axes tp (= ETP), ep, dp (= EDP), pp

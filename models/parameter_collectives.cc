@@ -16,7 +16,8 @@ void add(std::vector<ParameterCollective>& all, CommKind kind, std::string_view 
 }
 
 // One kind of parameters over one group.
-void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t, bool experts) {
+void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
+              bool experts) {
   const std::int64_t P = experts ? t.expert_parameters : t.dense_parameters;
   const std::int64_t D = experts ? t.expert_group : t.dense_group;
   const std::string_view gradients = experts ? "expert gradients" : "dense gradients";
@@ -39,7 +40,8 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
       const std::int64_t gathers = t.microbatches * (t.reshard_after_forward ? 2 : 1);
       add(all, CommKind::kAllGather, parameters, S, P * t.weight_bytes * gathers, gathers);
       add(all, CommKind::kReduceScatter, gradients, S, P * t.gradient_bytes * t.microbatches, t.microbatches);
-      if (scheme == ShardingScheme::kHsdp) add(all, CommKind::kAllReduce, gradients, D / S, P / S * t.gradient_bytes, 1);
+      if (scheme == ShardingScheme::kHsdp)
+        add(all, CommKind::kAllReduce, gradients, D / S, P / S * t.gradient_bytes, 1);
       break;
     }
   }
@@ -47,7 +49,8 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
 
 }  // namespace
 
-std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme, const ParameterTraffic& traffic) {
+std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
+                                                       const ParameterTraffic& traffic) {
   std::vector<ParameterCollective> all;
   add_part(all, scheme, traffic, false);
   add_part(all, scheme, traffic, true);
@@ -58,9 +61,9 @@ std::int64_t ddp_bucket_parameters(std::int64_t data_parallel) {
   return std::max<std::int64_t>(40'000'000, 1'000'000 * data_parallel);
 }
 
-ShampooStep shampoo_step(ShardingScheme scheme, std::int64_t parameters, int bytes, std::int64_t trainer_group,
-                         std::int64_t replicate_group, std::int64_t step, std::int64_t start_step,
-                         std::int64_t precondition_frequency) {
+ShampooStep shampoo_step(ShardingScheme scheme, std::int64_t parameters, int bytes,
+                         std::int64_t trainer_group, std::int64_t replicate_group, std::int64_t step,
+                         std::int64_t start_step, std::int64_t precondition_frequency) {
   check(precondition_frequency >= 1, "root inverses run every so many steps");
   ShampooStep result;
   const std::int64_t group = scheme == ShardingScheme::kDdp    ? trainer_group

@@ -135,8 +135,8 @@ int ProgramBuilder::reduce_scatter(GroupKind group, std::string_view name, sim::
                     uniform(piece), wire, wire);
 }
 
-int ProgramBuilder::all_gather_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
-                                    std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+int ProgramBuilder::all_gather_rows(GroupKind group, std::string_view name, sim::Category category,
+                                    DType dtype, std::span<const std::int64_t> rows, std::int64_t row_bytes) {
   const std::int64_t g = program_.group_size(group);
   if (g == 1) return -1;
   const PerRank wire = scaled(rows, (g - 1) * row_bytes);
@@ -144,8 +144,9 @@ int ProgramBuilder::all_gather_rows(GroupKind group, std::string_view name, sim:
                     scaled(rows, g * row_bytes), wire, wire);
 }
 
-int ProgramBuilder::reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
-                                        std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+int ProgramBuilder::reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category,
+                                        DType dtype, std::span<const std::int64_t> rows,
+                                        std::int64_t row_bytes) {
   const std::int64_t g = program_.group_size(group);
   if (g == 1) return -1;
   const PerRank wire = scaled(rows, (g - 1) * row_bytes);

@@ -65,8 +65,8 @@ class ProgramBuilder {
   int copy_to_host(std::string_view name, sim::Category category, PerRank bytes, int after);
   int host_wait(std::string_view name, sim::Category category, int copy);
 
-  // The last operation is a collective: it is a dispatch or combine kernel of its own kind; `across_nodes` for the
-  // network stage, `fused` when it travels inside the collective before it.
+  // The last operation is a collective: it is a dispatch or combine kernel of its own kind; `across_nodes`
+  // for the network stage, `fused` when it travels inside the collective before it.
   void mark_kernel(bool across_nodes, bool fused);
 
   // The next operation also waits for `op` (no effect for -1).

@@ -61,8 +61,8 @@ class Routing {
 
   // All ranks route as rank 0 does.
   Routing replicated() const;
-  // Group-limited routing (DeepSeek): experts lie in `groups` blocks, a token uses at most `topk_groups` of them.
-  // Only what dedup_matrix() expects of counts without choices changes.
+  // Group-limited routing (DeepSeek): experts lie in `groups` blocks, a token uses at most `topk_groups` of
+  // them. Only what dedup_matrix() expects of counts without choices changes.
   void set_group_limit(int groups, int topk_groups) { groups_ = groups, topk_groups_ = topk_groups; }
 
   // max_e N_e / mean, max_d R_d / mean (over at most a block per expert), and the Gini coefficient of N_e.

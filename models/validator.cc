@@ -24,8 +24,10 @@ void check_collective(const Program& p, const Op& op, bool forward, std::vector<
       tx += p.value(op.tx, rank);
       rx += p.value(op.rx, rank);
       if (in < 0 || out < 0) fault(fmt::format("rank {} holds a negative number of bytes", rank));
-      if (op.comm == CommKind::kAllGather && out != g * in) fault(fmt::format("rank {}: out is not {} x in", rank, g));
-      if (op.comm == CommKind::kReduceScatter && in != g * out) fault(fmt::format("rank {}: in is not {} x out", rank, g));
+      if (op.comm == CommKind::kAllGather && out != g * in)
+        fault(fmt::format("rank {}: out is not {} x in", rank, g));
+      if (op.comm == CommKind::kReduceScatter && in != g * out)
+        fault(fmt::format("rank {}: in is not {} x out", rank, g));
       if ((op.comm == CommKind::kAllToAll || op.comm == CommKind::kAllReduce) && in != out)
         fault(fmt::format("rank {}: in and out differ", rank));
     }
@@ -48,14 +50,16 @@ std::string ranks_text(const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t j = i;
     while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
-    text += (text.empty() ? "" : ", ") + (i == j ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]));
+    text += (text.empty() ? "" : ", ") +
+            (i == j ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]));
     i = j + 1;
   }
   return text;
 }
 
 std::string describe(const IssuedCollective& op) {
-  return fmt::format("{} ({} {}{}{})", op.name, name_of(op.kind), name_of(op.dtype), op.place.empty() ? "" : ", ", op.place);
+  return fmt::format("{} ({} {}{}{})", op.name, name_of(op.kind), name_of(op.dtype),
+                     op.place.empty() ? "" : ", ", op.place);
 }
 
 }  // namespace
@@ -99,16 +103,16 @@ std::optional<Mismatch> match_positions(std::span<const std::vector<IssuedCollec
     const int example = mismatch.ranks.front();
     const std::string here = first ? describe(*first) : "nothing";
     const std::string there = at < members[example].size() ? describe(members[example][at]) : "nothing";
-    mismatch.text = fmt::format("mismatch at position {}, {} {}: member 0 issues {}, member {} issues {}; hang",
-                                mismatch.position, mismatch.ranks.size() > 1 ? "ranks" : "rank",
-                                ranks_text(mismatch.ranks), here, example, there);
+    mismatch.text = fmt::format(
+        "mismatch at position {}, {} {}: member 0 issues {}, member {} issues {}; hang", mismatch.position,
+        mismatch.ranks.size() > 1 ? "ranks" : "rank", ranks_text(mismatch.ranks), here, example, there);
     return mismatch;
   }
   return std::nullopt;
 }
 
-std::vector<std::vector<IssuedCollective>> issued(const Program& p, const std::vector<Op>& pass, GroupKind kind, int group,
-                                                  const std::string& prefix) {
+std::vector<std::vector<IssuedCollective>> issued(const Program& p, const std::vector<Op>& pass,
+                                                  GroupKind kind, int group, const std::string& prefix) {
   const int g = p.group_size(kind);
   std::vector<std::vector<IssuedCollective>> members(g);
   for (const Op& op : pass) {
@@ -133,7 +137,8 @@ std::vector<std::vector<IssuedCollective>> issued(const Program& p, const std::v
   return members;
 }
 
-std::optional<std::vector<IssuedPosition>> find_order_cycle(std::span<const std::vector<IssuedPosition>> order) {
+std::optional<std::vector<IssuedPosition>> find_order_cycle(
+    std::span<const std::vector<IssuedPosition>> order) {
   // A collective must be over before any of its members goes on to its next one.
   std::map<std::pair<int, int>, std::size_t> index;
   std::vector<IssuedPosition> nodes;
@@ -167,7 +172,8 @@ std::optional<std::vector<IssuedPosition>> find_order_cycle(std::span<const std:
       const std::size_t to = next[at][edge++];
       if (state[to] == 1) {
         std::vector<IssuedPosition> cycle;
-        auto from = std::find_if(path.begin(), path.end(), [&](const auto& step) { return step.first == to; });
+        auto from =
+            std::find_if(path.begin(), path.end(), [&](const auto& step) { return step.first == to; });
         for (; from != path.end(); ++from) cycle.push_back(nodes[from->first]);
         return cycle;
       }

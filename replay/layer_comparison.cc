@@ -21,7 +21,7 @@ using models::Program;
 using models::Scenario;
 using sim::Category;
 
-constexpr std::int64_t kMaxGroup = 4096;  // split matrices have as many rows and columns
+constexpr std::int64_t kMaxGroup = 4096;               // split matrices have as many rows and columns
 constexpr std::uint64_t kDrawStream = 0x6d6f6573696d;  // keeps draws of profiles apart from draws of routings
 
 // Everything about one dispatcher that no price changes.
@@ -37,9 +37,9 @@ models::Routing routing_of(Scenario& scenario, std::vector<std::string>& warning
   const models::Parallel& p = scenario.parallel;
   const int ranks = static_cast<int>(p.dispatch_ranks());
   if (scenario.routing.kind != models::RoutingSpec::Kind::kFile) {
-    models::Routing drawn =
-        models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
-                             static_cast<int>(scenario.model.experts), static_cast<int>(scenario.topk), scenario.seed);
+    models::Routing drawn = models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
+                                                 static_cast<int>(scenario.model.experts),
+                                                 static_cast<int>(scenario.topk), scenario.seed);
     drawn.set_group_limit(static_cast<int>(scenario.model.routing_groups),
                           static_cast<int>(scenario.model.routing_topk_groups));
     return drawn;
@@ -172,8 +172,10 @@ std::string explain(const LayerComparison& c) {
 std::string other_work(const Program& program, const models::Routing& routing, bool all_dispatchers) {
   if (program.forces_routing && routing.expert_skew() > 1.001)
     return "it forces its own balanced routing, not the one that was asked for";
-  if (program.tokens_replicated) return "all ranks of its EP group process the same tokens: EP times the work per token";
-  if (program.dropped_rows > 0 && all_dispatchers) return fmt::format("it drops {} rows", program.dropped_rows);
+  if (program.tokens_replicated)
+    return "all ranks of its EP group process the same tokens: EP times the work per token";
+  if (program.dropped_rows > 0 && all_dispatchers)
+    return fmt::format("it drops {} rows", program.dropped_rows);
   return "";
 }
 
@@ -223,8 +225,9 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   if (scenario.dispatchers.empty())
     throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
   if (scenario.parallel.dispatch_ranks() > kMaxGroup)
-    throw InputError(fmt::format("parallel: found a dispatch group of {} ranks (etp x ep), expected at most {}",
-                                 scenario.parallel.dispatch_ranks(), kMaxGroup));
+    throw InputError(
+        fmt::format("parallel: found a dispatch group of {} ranks (etp x ep), expected at most {}",
+                    scenario.parallel.dispatch_ranks(), kMaxGroup));
   LayerComparison c;
   c.routing = routing_of(scenario, c.warnings);
   const models::MoeLayer layer = moe_layer(scenario, c.routing);
@@ -243,8 +246,8 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     Program dense = models::dense_program(dense_layer(scenario, c.routing, !program.runs_shared_expert));
     models::GroupShapes shapes(*scenario.cluster, dense);
     models::UnevenLoads loads(program, shapes), dense_loads(dense, shapes);
-    candidates.push_back({spec.text(), std::move(program), std::move(dense), std::move(shapes), std::move(loads),
-                          std::move(dense_loads)});
+    candidates.push_back({spec.text(), std::move(program), std::move(dense), std::move(shapes),
+                          std::move(loads), std::move(dense_loads)});
   }
   if (candidates.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " + c.excluded.front().rule);

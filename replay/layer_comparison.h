@@ -27,7 +27,7 @@ struct DispatcherForecast {
   int host_syncs_forward = 0, host_syncs_backward = 0;
   models::MemoryForecast memory;
   models::Overload overload;
-  std::string not_ranked;         // why it cannot win: it does other work than what was asked for; empty: it can
+  std::string not_ranked;  // why it cannot win: it does other work than what was asked for; empty: it can
   std::vector<double> draws_us;  // the time under each drawn profile, the same draws for all dispatchers
 };
 

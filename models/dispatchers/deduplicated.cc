@@ -8,8 +8,10 @@ std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) 
   const int R = layer.ranks(), per_node = layer.ranks_per_node;
   if (R <= per_node) return std::nullopt;
   if (R % per_node != 0 || per_node % layer.etp != 0)
-    return fmt::format("a dispatch group of {} ranks on nodes of {} must fill whole nodes: rows are handed on inside a "
-                       "node by the GPU with the same local index", R, per_node);
+    return fmt::format(
+        "a dispatch group of {} ranks on nodes of {} must fill whole nodes: rows are handed on inside a "
+        "node by the GPU with the same local index",
+        R, per_node);
   return std::nullopt;
 }
 
@@ -20,7 +22,8 @@ DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLay
   const auto copies = [&](std::size_t r, std::size_t d) { return D[r * f.ep + d / f.etp]; };
   for (std::size_t r = 0; r < R; ++r)
     for (std::size_t d = 0; d < R; ++d) received_[d] += copies(r, d);
-  const std::size_t per_node = f.R <= layer.ranks_per_node ? R : static_cast<std::size_t>(layer.ranks_per_node);
+  const std::size_t per_node =
+      f.R <= layer.ranks_per_node ? R : static_cast<std::size_t>(layer.ranks_per_node);
   nodes_ = static_cast<int>(R / per_node);
   std::vector<std::int64_t> local(R * R, 0);
   for (std::size_t r = 0; r < R; ++r)
@@ -37,7 +40,8 @@ DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLay
 }
 
 void DeduplicatedExchange::exchange(std::string_view name, Category category, DType dtype, bool back,
-                                    std::int64_t row_bytes, std::string_view extra, std::int64_t extra_bytes) const {
+                                    std::int64_t row_bytes, std::string_view extra,
+                                    std::int64_t extra_bytes) const {
   bool first = true;
   for (const int matrix : {network_, local_}) {
     if (matrix < 0) continue;
@@ -50,13 +54,15 @@ void DeduplicatedExchange::exchange(std::string_view name, Category category, DT
   }
 }
 
-void DeduplicatedExchange::dispatch(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
-                                    std::string_view extra, std::int64_t extra_bytes) const {
+void DeduplicatedExchange::dispatch(std::string_view name, Category category, DType dtype,
+                                    std::int64_t row_bytes, std::string_view extra,
+                                    std::int64_t extra_bytes) const {
   exchange(name, category, dtype, false, row_bytes, extra, extra_bytes);
 }
 
-void DeduplicatedExchange::combine(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
-                                   std::string_view extra, std::int64_t extra_bytes) const {
+void DeduplicatedExchange::combine(std::string_view name, Category category, DType dtype,
+                                   std::int64_t row_bytes, std::string_view extra,
+                                   std::int64_t extra_bytes) const {
   exchange(name, category, dtype, true, row_bytes, extra, extra_bytes);
 }
 

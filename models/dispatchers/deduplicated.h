@@ -1,5 +1,5 @@
-// Exchange of deduplicated rows (DeepEP, HybridEP): one copy of a token per destination rank; between nodes one copy
-// per destination node, to the GPU with the same local index, which hands it on over NVLink.
+// Exchange of deduplicated rows (DeepEP, HybridEP): one copy of a token per destination rank; between nodes
+// one copy per destination node, to the GPU with the same local index, which hands it on over NVLink.
 #pragma once
 
 #include <optional>
@@ -21,10 +21,10 @@ class DeduplicatedExchange {
   int nodes() const { return nodes_; }
 
   // `row_bytes` of payload in `dtype`, and `extra_bytes` per row of `extra` (0: none) inside the same kernel.
-  void dispatch(std::string_view name, Category category, DType dtype, std::int64_t row_bytes, std::string_view extra,
-                std::int64_t extra_bytes) const;
-  void combine(std::string_view name, Category category, DType dtype, std::int64_t row_bytes, std::string_view extra,
-               std::int64_t extra_bytes) const;
+  void dispatch(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
+                std::string_view extra, std::int64_t extra_bytes) const;
+  void combine(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
+               std::string_view extra, std::int64_t extra_bytes) const;
 
  private:
   void exchange(std::string_view name, Category category, DType dtype, bool back, std::int64_t row_bytes,

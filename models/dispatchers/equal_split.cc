@@ -16,8 +16,8 @@ EqualSplit::EqualSplit(const Figures& f) {
 
 double EqualSplit::worst() const { return *std::max_element(overheads.begin(), overheads.end()); }
 
-void EqualSplit::exchange(ProgramBuilder& b, std::string_view name, Category category, DType dtype, const Figures& f,
-                          bool there) const {
+void EqualSplit::exchange(ProgramBuilder& b, std::string_view name, Category category, DType dtype,
+                          const Figures& f, bool there) const {
   const std::vector<std::int64_t>&from = there ? f.sent : f.arrived, &to = there ? f.arrived : f.sent;
   const PerRank padded = b.uniform(f.ep * m * f.w);
   b.allocate("padded rows", padded);

@@ -1,5 +1,6 @@
-// KempnerForge expert parallelism (dispatchers.md 2.11): counts per rank, rows and expert ids (as float32) travel; all
-// ranks of an EP group process the same tokens; zero contributions keep every gradient path alive.
+// KempnerForge expert parallelism (dispatchers.md 2.11): counts per rank, rows and expert ids (as float32)
+// travel; all ranks of an EP group process the same tokens; zero contributions keep every gradient path
+// alive.
 #include <array>
 
 #include "models/dispatchers/capacity.h"
@@ -21,7 +22,8 @@ class KempnerForge final : public Dispatcher {
         gradient_scale_(options.flag("gradient_scale", false)),
         capacity_factor_(options.number("capacity_factor", 0, 0, 1e6)) {
     if (!packed_ && experts_ == 1)
-      options.fail("found packed=false with experts=loop, expected one of them: the loop uses each weight in place");
+      options.fail(
+          "found packed=false with experts=loop, expected one of them: the loop uses each weight in place");
   }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
@@ -30,7 +32,8 @@ class KempnerForge final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    // Given routing is what each rank really routes; a drawn one is shared by the group, as the data loader does.
+    // Given routing is what each rank really routes; a drawn one is shared by the group, as the data loader
+    // does.
     const bool replicate = replicated_ == 1 || (replicated_ == 0 && !layer.routing_given);
     const Routing shared = replicate ? layer.routing->replicated() : Routing();
     const Figures f(layer, replicate ? shared : *layer.routing);
@@ -65,7 +68,8 @@ class KempnerForge final : public Dispatcher {
     count(b, "rows per expert", f.computed, f.E_l);
     if (!packed_) {
       b.save("stacked weights", b.uniform(weights));
-      b.kernel("stack weights", Category::expert, KernelClass::kCopy, b.uniform(weights), b.uniform(weights), 3);
+      b.kernel("stack weights", Category::expert, KernelClass::kCopy, b.uniform(weights), b.uniform(weights),
+               3);
     }
     run_experts(b, f, block);
     sort_keys(b, "invert permutation", Category::unpermute, f.computed, 8, 8, 64);
@@ -78,7 +82,8 @@ class KempnerForge final : public Dispatcher {
     b.save("rows for the gradient of the weights", sent);
     sort_keys(b, "invert order", Category::unpermute, f.sent, 8, 8, 64);
     gather_rows(b, "unsort returned rows", Category::unpermute, f.sent, f.w);
-    b.kernel("multiply weights", Category::unpermute, KernelClass::kElementwise, b.scaled(f.sent, f.w + f.b_p), sent);
+    b.kernel("multiply weights", Category::unpermute, KernelClass::kElementwise,
+             b.scaled(f.sent, f.w + f.b_p), sent);
     b.allocate("output", output);
     scatter_add(b, "scatter_add", Category::unpermute, f.sent, f.tokens, f.w);
     b.free("output", output);
@@ -91,8 +96,8 @@ class KempnerForge final : public Dispatcher {
       b.begin(ProgramBuilder::Pass::kBackward);
       b.allocate("gradient of returned rows", sent);
       gather_rows(b, "scatter_add backward", Category::unpermute, f.sent, f.w);
-      b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise, b.scaled(f.sent, 2 * f.w + f.b_p),
-               b.scaled(f.sent, f.w + f.b_p), 2);
+      b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(f.sent, 2 * f.w + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
       b.allocate("incoming gradient", received);
       b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
       gather_rows(b, "unsort backward", Category::unpermute, f.computed, f.w);
@@ -103,8 +108,8 @@ class KempnerForge final : public Dispatcher {
         b.kernel("unstack gradients", Category::expert, KernelClass::kCopy, stacked, stacked, 3);
         b.free("stacked gradients", stacked);
       }
-      b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
-               received);
+      b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
+               b.scaled(f.computed, f.w + 8), received);
       b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
       b.allocate("gradient of the input", output);
       scatter_add(b, "gather rows backward", Category::permute, f.sent, f.tokens, f.w);
@@ -118,7 +123,8 @@ class KempnerForge final : public Dispatcher {
 
  private:
   // bincount reads minimum and maximum back (two hidden syncs), then the list itself is copied.
-  static void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys, std::int64_t bins) {
+  static void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys,
+                    std::int64_t bins) {
     b.kernel(name, Category::permute, KernelClass::kReduce, b.scaled(keys, 16), b.uniform(16), 2);
     b.host_sync("minimum of bincount", Category::host_sync, b.uniform(8));
     b.host_sync("maximum of bincount", Category::host_sync, b.uniform(8));
@@ -151,8 +157,8 @@ class KempnerForge final : public Dispatcher {
     block.backend = GemmBackend::kBatched;
   }
 
-  // Rule Z: parameters without a row are read, and their gradient is zero. Packed weights need it only when no row
-  // arrived at all.
+  // Rule Z: parameters without a row are read, and their gradient is zero. Packed weights need it only when
+  // no row arrived at all.
   void zero_contribution(ProgramBuilder& b, const MoeLayer& layer, const Figures& f) const {
     const std::int64_t expert = (f.gated ? 3 : 2) * f.H * f.F * bytes_of(layer.weight);
     std::vector<std::int64_t> unused(f.R);
@@ -164,7 +170,9 @@ class KempnerForge final : public Dispatcher {
       unused[r] = empty * expert;
       any = any || empty > 0;
     }
-    if (any) b.kernel("zero contribution", Category::expert, KernelClass::kReduce, b.per_rank(unused), b.uniform(4), 2);
+    if (any)
+      b.kernel("zero contribution", Category::expert, KernelClass::kReduce, b.per_rank(unused), b.uniform(4),
+               2);
   }
 
   static void scale_gradients(ProgramBuilder& b, const Figures& f) {
@@ -196,7 +204,8 @@ class KempnerForge final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry kempnerforge() {
-  return {"kempnerforge", "KempnerForge: counts, rows and float32 expert ids; tokens replicated over the EP group",
+  return {"kempnerforge",
+          "KempnerForge: counts, rows and float32 expert ids; tokens replicated over the EP group",
           make_dispatcher_of<KempnerForge>};
 }
 

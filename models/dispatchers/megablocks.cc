@@ -8,7 +8,8 @@ MegablocksOptions::MegablocksOptions(DispatcherOptions& options)
     : memory_optimized(options.flag("memory_optimized", false)) {}
 
 std::optional<std::string> MegablocksOptions::illegal(const MoeLayer& layer) const {
-  if (layer.etp > 1) return "MegaBlocks splits experts over the ep group itself (hidden sharding), not over etp";
+  if (layer.etp > 1)
+    return "MegaBlocks splits experts over the ep group itself (hidden sharding), not over etp";
   if (layer.ep > layer.experts() && layer.expert_ffn % (layer.ep / layer.experts()) != 0)
     return "the experts' inner size must be a multiple of the hidden sharding degree ep / experts";
   if (memory_optimized && layer.gated) return "memory_optimized needs experts without a gate";
@@ -48,12 +49,13 @@ MegablocksFigures::MegablocksFigures(const MoeLayer& layer)
 
 namespace {
 
-void add_topology(ProgramBuilder& b, const MegablocksFigures& f, const ExpertBlock& block, std::int64_t width) {
+void add_topology(ProgramBuilder& b, const MegablocksFigures& f, const ExpertBlock& block,
+                  std::int64_t width) {
   // One int16 column index per block of the sparse output, its transpose (a sort), and a histogram.
   std::vector<std::int64_t> blocks(f.W);
   for (int r = 0; r < f.W; ++r) blocks[r] = block.rows[r] / width * ceil_div(f.F_pr, width);
-  b.kernel("block topology", Category::permute, KernelClass::kSort, b.scaled(blocks, 2 * 2 + 8), b.scaled(blocks, 2 * 2 + 8),
-           6);
+  b.kernel("block topology", Category::permute, KernelClass::kSort, b.scaled(blocks, 2 * 2 + 8),
+           b.scaled(blocks, 2 * 2 + 8), 6);
 }
 
 }  // namespace
@@ -78,7 +80,8 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
 
   std::vector<std::int64_t> repeated(f.W);
   for (int r = 0; r < f.W; ++r) repeated[r] = f.sent[r] * f.hsd;
-  const PerRank sent = b.scaled(f.sent, f.w), copies = b.scaled(repeated, f.w), received = b.scaled(f.computed, f.w);
+  const PerRank sent = b.scaled(f.sent, f.w), copies = b.scaled(repeated, f.w),
+                received = b.scaled(f.computed, f.w);
   const PerRank input = b.scaled(block.rows, f.w), output = b.scaled(f.tokens, f.w);
   const int bits = bits_for(f.E);
 
@@ -87,10 +90,12 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   b.save("scores for the balance loss", b.scaled(f.tokens, f.E * 4));
   b.save("indices and weights", b.scaled(f.sent, 12));
   sort_keys(b, "sort ids", Category::permute, f.sent, 4, 4, bits);
-  b.kernel("histogram and bins", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 4), b.uniform(f.E * 8), 2);
+  b.kernel("histogram and bins", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 4),
+           b.uniform(f.E * 8), 2);
   int counts = -1;
   if (f.W > 1) {
-    counts = b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt32, std::int64_t{f.E} * f.hsd * 4);
+    counts = b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt32,
+                          std::int64_t{f.E} * f.hsd * 4);
     b.detach();
   }
   b.allocate("gathered rows", sent);
@@ -116,18 +121,20 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   if (compute.topology) add_topology(b, f, block, compute.block);
   b.join(exchange);
   b.save("expert input", input);
-  b.kernel("gather into bins", Category::permute, KernelClass::kGatherRows, b.scaled(f.computed, f.w + 8), input);
+  b.kernel("gather into bins", Category::permute, KernelClass::kGatherRows, b.scaled(f.computed, f.w + 8),
+           input);
   experts_forward(b, block);
   if (f.gated && !block.recompute_activation) b.save("gate activation", b.scaled(block.rows, f.F_pr * f.b));
-  b.kernel("scatter out of bins", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8), received);
+  b.kernel("scatter out of bins", Category::unpermute, KernelClass::kScatterRows,
+           b.scaled(f.computed, f.w + 8), received);
   if (f.hsd == 1) b.allocate("returned rows", copies);
   b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
   if (f.hsd > 1)
     b.kernel("sum of hidden slices", Category::unpermute, KernelClass::kElementwise, copies, sent);
   b.save("rows for the gradient of the weights", sent);
   b.allocate("output", output);
-  b.kernel("scatter with weights", Category::unpermute, KernelClass::kScatterAdd, b.scaled(f.sent, f.w + 8 + f.b_p),
-           output, 1);
+  b.kernel("scatter with weights", Category::unpermute, KernelClass::kScatterAdd,
+           b.scaled(f.sent, f.w + 8 + f.b_p), output, 1);
   b.free("output", output);
   if (f.hsd == 1) b.free("returned rows", copies);
   if (f.hsd > 1) b.free("repeated rows", copies);
@@ -138,8 +145,8 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   if (layer.train) {
     b.begin(ProgramBuilder::Pass::kBackward);
     b.allocate("gradient of returned rows", copies);
-    b.kernel("scatter backward", Category::unpermute, KernelClass::kGatherRows, b.scaled(f.sent, 2 * f.w + 8 + f.b_p),
-             b.scaled(f.sent, f.w + f.b_p), 2);
+    b.kernel("scatter backward", Category::unpermute, KernelClass::kGatherRows,
+             b.scaled(f.sent, 2 * f.w + 8 + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
     if (f.hsd > 1) b.kernel("repeat gradient rows", Category::unpermute, KernelClass::kCopy, sent, copies);
     b.allocate("received gradient", received);
     b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
@@ -147,10 +154,11 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
     b.kernel("scatter out of bins backward", Category::unpermute, KernelClass::kGatherRows,
              b.scaled(f.computed, f.w + 8), input);
     experts_backward(b, block);
-    b.kernel("gather into bins backward", Category::permute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
-             received);
+    b.kernel("gather into bins backward", Category::permute, KernelClass::kScatterRows,
+             b.scaled(f.computed, f.w + 8), received);
     b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
-    if (f.hsd > 1) b.kernel("sum of gradient copies", Category::permute, KernelClass::kElementwise, copies, sent);
+    if (f.hsd > 1)
+      b.kernel("sum of gradient copies", Category::permute, KernelClass::kElementwise, copies, sent);
     b.allocate("gradient of the input", output);
     scatter_add(b, "gather rows backward", Category::permute, f.sent, f.tokens, f.w);
     b.free("gradient of the input", output);

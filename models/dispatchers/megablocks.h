@@ -1,4 +1,5 @@
-// What MegaBlocks' MoE and dMoE share (dispatchers.md 2.12): expert and hidden sharding, the exchange, its syncs.
+// What MegaBlocks' MoE and dMoE share (dispatchers.md 2.12): expert and hidden sharding, the exchange, its
+// syncs.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +34,16 @@ struct MegablocksFigures {
 
 // How the compute step treats the received rows.
 struct MegablocksCompute {
-  std::vector<std::int64_t> rows;        // M_e, [W][E_pr]
+  std::vector<std::int64_t> rows;  // M_e, [W][E_pr]
   GemmBackend backend = GemmBackend::kGrouped;
-  bool sync_capacity = false;            // the largest count is read back (capacity factor 0)
-  bool sync_padded = false;              // the padded total is read back
-  bool topology = false;                 // block topology is built
+  bool sync_capacity = false;  // the largest count is read back (capacity factor 0)
+  bool sync_padded = false;    // the padded total is read back
+  bool topology = false;       // block topology is built
   std::int64_t block = 128;
   std::int64_t dropped = 0;
 };
 
-Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& options, const MegablocksFigures& figures,
-                           const MegablocksCompute& compute);
+Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& options,
+                           const MegablocksFigures& figures, const MegablocksCompute& compute);
 
 }  // namespace moesim::models

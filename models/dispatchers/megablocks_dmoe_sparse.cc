@@ -1,4 +1,5 @@
-// MegaBlocks dMoE with block-sparse products (dispatchers.md 2.12): dropless, each expert padded to whole blocks.
+// MegaBlocks dMoE with block-sparse products (dispatchers.md 2.12): dropless, each expert padded to whole
+// blocks.
 #include <fmt/format.h>
 
 #include "models/dispatchers/megablocks.h"
@@ -18,7 +19,8 @@ class MegablocksDmoeSparse final : public Dispatcher {
     if (const auto rule = o_.illegal(layer)) return rule;
     const std::int64_t F_pr = layer.expert_ffn / std::max(1, layer.ep / layer.experts());
     if (F_pr % block_ != 0)
-      return fmt::format("the experts' inner size on a rank must be a multiple of the block of {}, here {}", block_, F_pr);
+      return fmt::format("the experts' inner size on a rank must be a multiple of the block of {}, here {}",
+                         block_, F_pr);
     return std::nullopt;
   }
 
@@ -40,7 +42,8 @@ class MegablocksDmoeSparse final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry megablocks_dmoe_sparse() {
-  return {"megablocks-dmoe-sparse", "MegaBlocks dMoE: dropless, block-sparse products over blocks of 128 rows",
+  return {"megablocks-dmoe-sparse",
+          "MegaBlocks dMoE: dropless, block-sparse products over blocks of 128 rows",
           make_dispatcher_of<MegablocksDmoeSparse>};
 }
 

@@ -1,5 +1,5 @@
-// MegaBlocks MoE with a capacity (dispatchers.md 2.12): every row travels, overflow is dropped by the receiver, the
-// experts run as a batch of C rows each.
+// MegaBlocks MoE with a capacity (dispatchers.md 2.12): every row travels, overflow is dropped by the
+// receiver, the experts run as a batch of C rows each.
 #include <algorithm>
 
 #include "models/dispatchers/megablocks.h"
@@ -18,7 +18,8 @@ class MegablocksMoe final : public Dispatcher {
   bool splits_experts() const override { return true; }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
-    if (!layer.routing->equal_tokens()) return "it needs the same number of tokens on every rank for one capacity";
+    if (!layer.routing->equal_tokens())
+      return "it needs the same number of tokens on every rank for one capacity";
     return o_.illegal(layer);
   }
 
@@ -28,8 +29,8 @@ class MegablocksMoe final : public Dispatcher {
     compute.backend = GemmBackend::kBatched;
     std::int64_t C = *std::max_element(f.experts.begin(), f.experts.end());
     if (capacity_factor_ > 0) {
-      // In the parallel path the row count after the top-k gather and the repetition stands for the tokens, so that the
-      // capacity is K * hsd times the nominal one.
+      // In the parallel path the row count after the top-k gather and the repetition stands for the tokens,
+      // so that the capacity is K * hsd times the nominal one.
       const std::int64_t rows = nominal_ || f.W == 1 ? f.tokens[0] : f.tokens[0] * f.K * f.hsd;
       C = static_cast<std::int64_t>(capacity_factor_ * static_cast<double>(f.K) * static_cast<double>(rows) *
                                     static_cast<double>(f.W) / static_cast<double>(f.E));

@@ -1,5 +1,6 @@
-// Megatron AllGather dispatcher, legacy index form (dispatchers.md 2.1.2), the one that scaling mode records: hidden
-// states first, then top-k indices and probabilities; rows are found with a mask, up to four host syncs.
+// Megatron AllGather dispatcher, legacy index form (dispatchers.md 2.1.2), the one that scaling mode records:
+// hidden states first, then top-k indices and probabilities; rows are found with a mask, up to four host
+// syncs.
 #include "models/dispatchers/common.h"
 
 namespace moesim::models {
@@ -24,7 +25,8 @@ class AllGatherLegacy final : public Dispatcher {
     const bool weighted = f.K > 1;  // with K = 1 the probability multiplies after the reduce-scatter
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const ExpertBlock block = expert_block(layer, f, b);
-    const PerRank all_rows = b.uniform(RT * f.w), mask = b.uniform(RT * f.K), rows = b.scaled(f.computed, f.w);
+    const PerRank all_rows = b.uniform(RT * f.w), mask = b.uniform(RT * f.K),
+                  rows = b.scaled(f.computed, f.w);
 
     b.begin(ProgramBuilder::Pass::kForward);
     b.save("router input", b.uniform(T * f.w));
@@ -32,7 +34,8 @@ class AllGatherLegacy final : public Dispatcher {
     b.all_gather(GroupKind::kTpEp, "hidden states", Category::dispatch, layer.activation, T * f.w);
     b.save("indices of local rows", b.scaled(f.computed, 8 + f.b_p));
     b.all_gather(GroupKind::kTpEp, "indices", Category::dispatch, DType::kInt64, T * f.K * 8);
-    b.kernel("mask of local experts", Category::permute, KernelClass::kElementwise, b.uniform(RT * f.K * 8), mask, 3);
+    b.kernel("mask of local experts", Category::permute, KernelClass::kElementwise, b.uniform(RT * f.K * 8),
+             mask, 3);
     select(b, "local indices", b.uniform(RT * f.K * 9), b.scaled(f.computed, 8));
     if (weighted) {
       b.all_gather(GroupKind::kTpEp, "probabilities", Category::dispatch, layer.router, T * f.K * f.b_p);
@@ -50,7 +53,8 @@ class AllGatherLegacy final : public Dispatcher {
     b.free("local rows", rows);
     b.free("gathered hidden states", all_rows);
     experts_forward(b, block);
-    b.kernel("unsort rows", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8), rows);
+    b.kernel("unsort rows", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
+             rows);
     if (weighted) {
       b.save("expert output", rows);  // for the gradient of the probabilities
       b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise,
@@ -64,8 +68,8 @@ class AllGatherLegacy final : public Dispatcher {
       b.reduce_scatter(GroupKind::kTpEp, "expert bias", Category::combine, layer.activation, T * f.w);
     b.free("summed output", all_rows);
     if (!weighted)
-      b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise, b.uniform(T * (f.w + f.b_p)),
-               b.uniform(T * f.w));
+      b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise,
+               b.uniform(T * (f.w + f.b_p)), b.uniform(T * f.w));
     if (layer.train) backward(b, layer, f, block, gathered);
     return finish(b, layer, f, f.computed);
   }
@@ -98,14 +102,16 @@ class AllGatherLegacy final : public Dispatcher {
                b.scaled(f.computed, 2 * f.w + f.b_p), b.scaled(f.computed, f.w + f.b_p), 2);
     gather_rows(b, "unsort backward", Category::unpermute, f.computed, f.w);
     experts_backward(b, block);
-    b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8), rows);
+    b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
+             b.scaled(f.computed, f.w + 8), rows);
     b.allocate("gradient of all rows", all_rows);
     scatter_add(b, "global to local rows backward", Category::permute, f.computed, gathered, f.w);
     b.free("incoming gradient", rows);
     if (f.K > 1) {
       b.kernel("scatter probability gradients", Category::permute, KernelClass::kScatterRows,
                b.scaled(f.computed, 8 + f.b_p), b.uniform(RT * f.K * f.b_p), 2);
-      b.reduce_scatter(GroupKind::kTpEp, "probability gradient", Category::dispatch, layer.router, T * f.K * f.b_p);
+      b.reduce_scatter(GroupKind::kTpEp, "probability gradient", Category::dispatch, layer.router,
+                       T * f.K * f.b_p);
     }
     b.reduce_scatter(GroupKind::kTpEp, "hidden gradient", Category::dispatch, layer.activation, T * f.w);
     b.free("gradient of all rows", all_rows);

@@ -1,5 +1,6 @@
-// Megatron AlltoAll dispatcher, legacy sequence form (dispatchers.md 2.2.3): with tensor parallelism rows travel with
-// H/TP columns; no probabilities travel, they multiply at the end; splits are read by blocking copies.
+// Megatron AlltoAll dispatcher, legacy sequence form (dispatchers.md 2.2.3): with tensor parallelism rows
+// travel with H/TP columns; no probabilities travel, they multiply at the end; splits are read by blocking
+// copies.
 #include "models/dispatchers/common.h"
 
 namespace moesim::models {
@@ -11,9 +12,11 @@ class AllToAllLegacy final : public Dispatcher {
   explicit AllToAllLegacy(DispatcherOptions&) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
-    if (layer.hidden % layer.etp != 0) return "the hidden size must be a multiple of etp: rows travel with H/TP columns";
+    if (layer.hidden % layer.etp != 0)
+      return "the hidden size must be a multiple of etp: rows travel with H/TP columns";
     if (layer.etp > 1 && !layer.routing->equal_tokens())
-      return "with etp > 1 every rank must hold the same number of tokens: the exchange over TP is an equal one";
+      return "with etp > 1 every rank must hold the same number of tokens: the exchange over TP is an equal "
+             "one";
     return std::nullopt;
   }
 
@@ -32,18 +35,21 @@ class AllToAllLegacy final : public Dispatcher {
     const std::size_t block_size = std::size_t(f.ep) * f.ep;
     for (int t = 0; t < f.etp; ++t)
       for (std::size_t i = 0; i < block_size; ++i)
-        for (int other = 0; other < f.etp; ++other) splits[t * block_size + i] += f.splits[other * block_size + i];
+        for (int other = 0; other < f.etp; ++other)
+          splits[t * block_size + i] += f.splits[other * block_size + i];
 
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const int matrix = b.matrix(GroupKind::kEp, splits);
     const ExpertBlock block = expert_block(layer, f, b);
-    const PerRank sent = b.scaled(rows, part), received = b.scaled(f.computed, part), full = b.scaled(f.computed, f.w);
+    const PerRank sent = b.scaled(rows, part), received = b.scaled(f.computed, part),
+                  full = b.scaled(f.computed, f.w);
     const PerRank output = b.scaled(f.tokens, f.w);
 
     b.begin(ProgramBuilder::Pass::kForward);
     b.save("router input", b.scaled(f.tokens, f.w));
     b.save("probabilities and row ids", b.scaled(rows, 8 + f.b_p));
-    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(rows, 8), b.uniform(f.E * 8));
+    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(rows, 8),
+             b.uniform(f.E * 8));
     b.host_sync("input splits", Category::host_sync, b.uniform(f.ep * 8));
     b.all_gather(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, f.E * 8);
     b.host_sync("output splits", Category::host_sync, b.uniform(f.ep * 8));
@@ -70,8 +76,8 @@ class AllToAllLegacy final : public Dispatcher {
       b.reduce_scatter_rows(GroupKind::kTp, "columns", Category::combine, layer.activation, f.computed, part);
     b.save("returned rows", sent);  // for the gradient of the probabilities
     b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, part);
-    b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise, b.scaled(rows, part + f.b_p),
-             sent);
+    b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise,
+             b.scaled(rows, part + f.b_p), sent);
     b.allocate("output", output);
     scatter_add(b, "unpermute", Category::unpermute, rows, tokens, part);
     if (columns)
@@ -82,16 +88,17 @@ class AllToAllLegacy final : public Dispatcher {
     if (layer.train) {
       b.begin(ProgramBuilder::Pass::kBackward);
       if (columns)
-        b.all_to_all(GroupKind::kTp, "output gradient to columns", Category::combine, layer.activation, f.T() * f.w);
+        b.all_to_all(GroupKind::kTp, "output gradient to columns", Category::combine, layer.activation,
+                     f.T() * f.w);
       b.allocate("gradient of returned rows", sent);
       gather_rows(b, "unpermute backward", Category::unpermute, rows, part);
-      b.kernel("probability backward", Category::unpermute, KernelClass::kElementwise, b.scaled(rows, 2 * part + f.b_p),
-               b.scaled(rows, part + f.b_p), 2);
+      b.kernel("probability backward", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(rows, 2 * part + f.b_p), b.scaled(rows, part + f.b_p), 2);
       b.allocate("incoming gradient", full);
       b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, part);
       if (columns)
-        b.all_gather_rows(GroupKind::kTp, "columns of the gradient", Category::combine, layer.activation, f.computed,
-                          part);
+        b.all_gather_rows(GroupKind::kTp, "columns of the gradient", Category::combine, layer.activation,
+                          f.computed, part);
       if (sorts) gather_rows(b, "unsort chunks backward", Category::unpermute, f.computed, f.w);
       experts_backward(b, block);
       if (sorts) gather_rows(b, "sort chunks backward", Category::permute, f.computed, f.w);
@@ -114,7 +121,8 @@ class AllToAllLegacy final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry megatron_alltoall_legacy() {
-  return {"alltoall-legacy", "Megatron AlltoAll, sequence form: rows travel with H/TP columns, probabilities stay",
+  return {"alltoall-legacy",
+          "Megatron AlltoAll, sequence form: rows travel with H/TP columns, probabilities stay",
           make_dispatcher_of<AllToAllLegacy>};
 }
 

@@ -1,5 +1,5 @@
-// Megatron Flex dispatcher, DeepEP back end (dispatchers.md 2.3): one copy of a token per destination rank, counts
-// exchanged through mapped memory while the host spins, combine sums at the source.
+// Megatron Flex dispatcher, DeepEP back end (dispatchers.md 2.3): one copy of a token per destination rank,
+// counts exchanged through mapped memory while the host spins, combine sums at the source.
 #include "models/dispatchers/common.h"
 #include "models/dispatchers/deduplicated.h"
 #include "models/dispatchers/shared_expert.h"
@@ -18,7 +18,8 @@ class FlexDeepEp final : public Dispatcher {
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.ranks() == 1) return "it needs more than one rank: DeepEP exchanges rows between ranks";
-    if (shared_overlap_ && layer.shared_ffn == 0) return "shared_overlap needs a shared expert, this model has none";
+    if (shared_overlap_ && layer.shared_ffn == 0)
+      return "shared_overlap needs a shared expert, this model has none";
     return DeduplicatedExchange::illegal(layer);
   }
 
@@ -50,7 +51,8 @@ class FlexDeepEp final : public Dispatcher {
              b.scaled(f.tokens, f.R, std::int64_t{f.R + f.E} * 4));
     shared.gather();
     // Counts of every pair: rows, and rows per local expert (our reading of "a few KB").
-    b.all_to_all(GroupKind::kTpEp, "notify", Category::dispatch, DType::kInt32, std::int64_t{f.R} * (1 + f.E_l) * 4);
+    b.all_to_all(GroupKind::kTpEp, "notify", Category::dispatch, DType::kInt32,
+                 std::int64_t{f.R} * (1 + f.E_l) * 4);
     b.mark_kernel(false, false);
     if (!worst_case_) b.host_sync("counts of all peers", Category::host_sync, b.uniform((1 + f.E_l) * 4));
     b.allocate("received rows", unique);
@@ -65,8 +67,8 @@ class FlexDeepEp final : public Dispatcher {
     b.free("received rows", unique);
     experts_forward(b, block);
     b.allocate("unpermuted rows", unique);
-    b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows, combined(b, f.computed, f.w, U, f.E_l * 4),
-             unique);
+    b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows,
+             combined(b, f.computed, f.w, U, f.E_l * 4), unique);
     exchange.combine("tokens", Category::combine, layer.activation, f.w, "", 0);
     shared.down();
     shared.add();
@@ -83,16 +85,18 @@ class FlexDeepEp final : public Dispatcher {
       b.allocate("incoming gradient", rows);
       gather_rows(b, "unpermute backward", Category::unpermute, f.computed, f.w);
       experts_backward(b, block);
-      b.kernel("permute backward", Category::permute, KernelClass::kGatherRows, combined(b, f.computed, f.w, U, f.E_l * 4),
-               unique);
-      exchange.combine("hidden gradient", Category::dispatch, layer.activation, f.w, "weight gradients", K * 4);
+      b.kernel("permute backward", Category::permute, KernelClass::kGatherRows,
+               combined(b, f.computed, f.w, U, f.E_l * 4), unique);
+      exchange.combine("hidden gradient", Category::dispatch, layer.activation, f.w, "weight gradients",
+                       K * 4);
       shared_backward.backward_up();
       shared_backward.add();
       b.free("incoming gradient", rows);
       b.free("received gradients", unique);
     }
     if (!f.routing->has_choices() && f.K > 1)
-      b.program().warnings.push_back("copies per token are their expectation: the routing has counts, not choices");
+      b.program().warnings.push_back(
+          "copies per token are their expectation: the routing has counts, not choices");
     return finish(b, layer, f, block.rows);
   }
 
@@ -105,7 +109,8 @@ class FlexDeepEp final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry megatron_flex_deepep() {
-  return {"flex-deepep", "Megatron Flex with DeepEP: one copy of a token per rank (per node over the network)",
+  return {"flex-deepep",
+          "Megatron Flex with DeepEP: one copy of a token per rank (per node over the network)",
           make_dispatcher_of<FlexDeepEp>};
 }
 

@@ -1,5 +1,5 @@
-// Megatron Flex dispatcher, HybridEP back end (dispatchers.md 2.4): an all-gather of the routing map replaces the
-// notification; dispatch writes rows expert-major; exact sizes, a static budget, or drop and pad.
+// Megatron Flex dispatcher, HybridEP back end (dispatchers.md 2.4): an all-gather of the routing map replaces
+// the notification; dispatch writes rows expert-major; exact sizes, a static budget, or drop and pad.
 #include <fmt/format.h>
 
 #include <array>
@@ -52,7 +52,8 @@ class FlexHybridEp final : public Dispatcher {
     std::int64_t budget = 0;  // rows of the output buffer; 0: as many as arrive
     if (mode_ == kStatic) {
       const std::int64_t T = given.routing->max_tokens();
-      budget = round_up(static_cast<std::int64_t>(std::ceil(static_cast<double>(T * f.K * f.etp) * rank_factor_)), align_);
+      budget = round_up(
+          static_cast<std::int64_t>(std::ceil(static_cast<double>(T * f.K * f.etp) * rank_factor_)), align_);
       drop_above(b, f, per_expert, budget);
     } else if (mode_ == kDropAndPad) {
       const std::int64_t C = capacity(f.T(), f.K, f.E, capacity_factor_);
@@ -83,7 +84,8 @@ class FlexHybridEp final : public Dispatcher {
     if (mode_ == kDynamic) b.host_sync("row counts", Category::host_sync, b.uniform(std::int64_t{f.E_l} * 8));
     b.save("expert-major rows", rows);
     b.save("expert-major probabilities", probabilities);
-    exchange.dispatch("tokens", Category::dispatch, layer.activation, f.w, "probabilities", f.E_l * per_node * 4);
+    exchange.dispatch("tokens", Category::dispatch, layer.activation, f.w, "probabilities",
+                      f.E_l * per_node * 4);
     copy_locally(b, "expert-major copies", Category::permute, f, U, block);
     experts_forward(b, block);
     copy_locally(b, "sum of a token's rows", Category::unpermute, f, U, block);
@@ -102,10 +104,11 @@ class FlexHybridEp final : public Dispatcher {
     }
     // Worst-case buffers, allocated once.
     const std::int64_t buffer_rows = T_max * f.R;
-    b.program().persistent_bytes =
-        buffer_rows * (f.w + f.E_l * per_node * 4) + (exchange.nodes() - 1) * T_max * (f.w + f.E_l * per_node * 4);
+    b.program().persistent_bytes = buffer_rows * (f.w + f.E_l * per_node * 4) +
+                                   (exchange.nodes() - 1) * T_max * (f.w + f.E_l * per_node * 4);
     if (!f.routing->has_choices() && f.K > 1)
-      b.program().warnings.push_back("copies per token are their expectation: the routing has counts, not choices");
+      b.program().warnings.push_back(
+          "copies per token are their expectation: the routing has counts, not choices");
     return finish(b, layer, f, block.rows);
   }
 
@@ -118,14 +121,16 @@ class FlexHybridEp final : public Dispatcher {
       for (int e = 0; e < f.E_l; ++e) {
         std::int64_t& rows = per_expert[std::size_t(r) * f.E_l + e];
         const std::int64_t kept = std::min(rows, left);
-        if (r % f.etp == 0) b.program().dropped_rows += std::max<std::int64_t>(0, f.experts[std::size_t(r) * f.E_l + e] - kept);
+        if (r % f.etp == 0)
+          b.program().dropped_rows += std::max<std::int64_t>(0, f.experts[std::size_t(r) * f.E_l + e] - kept);
         rows = kept;
         left -= kept;
       }
     }
     if (b.program().dropped_rows > 0)
-      b.program().warnings.push_back(fmt::format("{} rows above the static budget of {} rows per rank are dropped",
-                                                 b.program().dropped_rows, budget));
+      b.program().warnings.push_back(
+          fmt::format("{} rows above the static budget of {} rows per rank are dropped",
+                      b.program().dropped_rows, budget));
   }
 
   // The permutation is fused into the exchange: only rows beyond the first copy of a token are written again.

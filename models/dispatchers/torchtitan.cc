@@ -19,7 +19,8 @@ std::optional<std::string> TorchtitanOptions::illegal(const MoeLayer& layer) con
   if (in_place && layer.train)
     return "scatter_add_in_place needs a pass without gradients: autograd forbids writing over the target";
   if (experts == Experts::kBatched) {
-    if (layer.train) return "experts=batched needs a pass without gradients: the cached weight layouts have none";
+    if (layer.train)
+      return "experts=batched needs a pass without gradients: the cached weight layouts have none";
     const std::vector<std::int64_t> N = layer.routing->expert_totals();
     if (std::any_of(N.begin(), N.end(), [&](std::int64_t n) { return n != N.front(); }))
       return "experts=batched needs the same number of rows for every expert";
@@ -66,8 +67,8 @@ void TorchtitanSteps::save_input() {
 
 void TorchtitanSteps::sort_and_gather(bool indices_cached) {
   if (!indices_cached) sort_keys(b_, "sort by expert", Category::permute, f_.sent, 8, 8, 64);
-  b_.kernel("gather scores and token ids", Category::permute, KernelClass::kGatherRows, b_.scaled(f_.sent, 16 + f_.b_p),
-            b_.scaled(f_.sent, 8 + f_.b_p), 2);
+  b_.kernel("gather scores and token ids", Category::permute, KernelClass::kGatherRows,
+            b_.scaled(f_.sent, 16 + f_.b_p), b_.scaled(f_.sent, 8 + f_.b_p), 2);
   b_.allocate("sorted rows", sent_);
   gather_rows(b_, "gather rows", Category::permute, f_.sent, f_.w);
 }
@@ -77,10 +78,11 @@ void TorchtitanSteps::score(bool before) {
   const Category category = before ? Category::permute : Category::unpermute;
   // Eager: upcast, multiply, downcast; each reads and writes the rows.
   if (o_.score_fp32) {
-    b_.kernel("multiply scores", category, KernelClass::kElementwise, b_.scaled(f_.sent, f_.w + 8 * f_.H + f_.b_p),
-              b_.scaled(f_.sent, f_.H * (8 + f_.b)), 3);
+    b_.kernel("multiply scores", category, KernelClass::kElementwise,
+              b_.scaled(f_.sent, f_.w + 8 * f_.H + f_.b_p), b_.scaled(f_.sent, f_.H * (8 + f_.b)), 3);
   } else {
-    b_.kernel("multiply scores", category, KernelClass::kElementwise, b_.scaled(f_.sent, f_.w + f_.b_p), sent_);
+    b_.kernel("multiply scores", category, KernelClass::kElementwise, b_.scaled(f_.sent, f_.w + f_.b_p),
+              sent_);
   }
   b_.save("rows for the gradient of the scores", b_.scaled(f_.sent, f_.H * (o_.score_fp32 ? 4 : f_.b)));
 }
@@ -91,7 +93,8 @@ void TorchtitanSteps::index_and_gather() {
   b_.kernel("permutation indices", Category::permute, KernelClass::kElementwise, b_.scaled(block_.rows, 24),
             b_.scaled(block_.rows, 24), 8);
   b_.save("expert input", computed_);
-  b_.kernel("gather expert-major", Category::permute, KernelClass::kGatherRows, b_.scaled(f_.computed, f_.w + 8), computed_);
+  b_.kernel("gather expert-major", Category::permute, KernelClass::kGatherRows,
+            b_.scaled(f_.computed, f_.w + 8), computed_);
 }
 
 void TorchtitanSteps::transpose_copy() {
@@ -104,7 +107,8 @@ void TorchtitanSteps::run_experts() {
     b_.host_sync("rows per expert", Category::host_sync, b_.uniform(f_.E_l * 8));
   if (o_.experts == TorchtitanOptions::Experts::kBatched && !o_.weights_cached) {
     const std::int64_t weights = 3 * std::int64_t{f_.E_l} * f_.H * f_.F * bytes_of(layer_.weight);
-    b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights), b_.uniform(weights), 2);
+    b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights),
+              b_.uniform(weights), 2);
     b_.program().persistent_bytes += weights;
   }
   experts_forward(b_, block_);
@@ -113,8 +117,8 @@ void TorchtitanSteps::run_experts() {
 }
 
 void TorchtitanSteps::inverse_permute() {
-  b_.kernel("inverse permutation", Category::unpermute, KernelClass::kScatterRows, b_.scaled(f_.computed, f_.w + 8),
-            b_.scaled(f_.computed, f_.w));
+  b_.kernel("inverse permutation", Category::unpermute, KernelClass::kScatterRows,
+            b_.scaled(f_.computed, f_.w + 8), b_.scaled(f_.computed, f_.w));
 }
 
 void TorchtitanSteps::deterministic_scatter(std::string_view name, Category category) {
@@ -164,8 +168,8 @@ void TorchtitanSteps::index_backward() {
 
 void TorchtitanSteps::input_gradient() {
   if (o_.score_before)
-    b_.kernel("scores backward", Category::permute, KernelClass::kElementwise, b_.scaled(f_.sent, 2 * f_.w + f_.b_p),
-              b_.scaled(f_.sent, f_.w + f_.b_p), 2);
+    b_.kernel("scores backward", Category::permute, KernelClass::kElementwise,
+              b_.scaled(f_.sent, 2 * f_.w + f_.b_p), b_.scaled(f_.sent, f_.w + f_.b_p), 2);
   const PerRank input = b_.scaled(f_.tokens, f_.w);
   b_.allocate("gradient of the input", input);
   scatter_add(b_, "gather rows backward", Category::permute, f_.sent, f_.tokens, f_.w);
@@ -176,7 +180,8 @@ void TorchtitanSteps::input_gradient() {
 
 void exchange_counts(ProgramBuilder& b, const Figures& f) {
   b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, f.E * 8);
-  if (f.ep > 1) b.host_sync("input and output splits", Category::host_sync, b.uniform(2 * std::int64_t{f.ep} * 8));
+  if (f.ep > 1)
+    b.host_sync("input and output splits", Category::host_sync, b.uniform(2 * std::int64_t{f.ep} * 8));
 }
 
 }  // namespace moesim::models

@@ -37,7 +37,7 @@ class TorchtitanSteps {
   void set_expert_rows(std::vector<std::int64_t> per_expert);
   const std::vector<std::int64_t>& computed_rows() const { return block_.rows; }
 
-  void save_input();       // and what routing keeps for backward
+  void save_input();  // and what routing keeps for backward
   void sort_and_gather(bool indices_cached = false);
   void score(bool before);  // does something where the option says so
   void index_and_gather();  // rank-major -> expert-major

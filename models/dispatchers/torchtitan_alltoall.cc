@@ -1,5 +1,5 @@
-// torchtitan AlltoAll dispatcher, normal path (dispatchers.md 2.6): counts, one blocking read of the splits, rows;
-// neither probabilities nor ids travel.
+// torchtitan AlltoAll dispatcher, normal path (dispatchers.md 2.6): counts, one blocking read of the splits,
+// rows; neither probabilities nor ids travel.
 #include "models/dispatchers/torchtitan.h"
 
 namespace moesim::models {

@@ -1,5 +1,6 @@
-// torchtitan fork: equal-split padded all-to-all (dispatchers.md 2.7), for back ends where an equal all-to-all is
-// faster than one with split lists. All ranks take the same decision; the largest chunk is reduced over the group.
+// torchtitan fork: equal-split padded all-to-all (dispatchers.md 2.7), for back ends where an equal
+// all-to-all is faster than one with split lists. All ranks take the same decision; the largest chunk is
+// reduced over the group.
 #include <fmt/format.h>
 
 #include "models/dispatchers/equal_split.h"
@@ -24,8 +25,8 @@ class TorchtitanEqualSplit final : public Dispatcher {
     if (layer.etp > 1) return "torchtitan does not split experts over etp";
     if (layer.ep == 1) return "it needs ep > 1: there is nothing to pad without an exchange";
     if (direct_ && layer.topk() != layer.local_experts())
-      return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts", layer.topk(),
-                         layer.local_experts());
+      return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts",
+                         layer.topk(), layer.local_experts());
     if (direct_) return "direct needs forced balance, use torchtitan-force-balance:direct=true";
     return o_.illegal(layer);
   }
@@ -86,8 +87,8 @@ class TorchtitanEqualSplit final : public Dispatcher {
       counters.emplace_back("normal_equal_a2a_min", f.ep * split.m);
       counters.emplace_back("normal_equal_a2a_max", f.ep * split.m);
     } else if (policy_ == kAdaptive) {
-      b.program().warnings.push_back(
-          fmt::format("the worst padding overhead {:.2f} exceeds {:.2f}: not padded", split.worst(), threshold_));
+      b.program().warnings.push_back(fmt::format(
+          "the worst padding overhead {:.2f} exceeds {:.2f}: not padded", split.worst(), threshold_));
     }
     return finish(b, layer, f, steps.computed_rows());
   }

@@ -1,5 +1,5 @@
-// torchtitan fork: forced load balance (dispatchers.md 2.8). The router's debug mode sends slot f to expert f mod E, so
-// that every rank knows all splits without asking: no counts, no host sync, cached sort indices.
+// torchtitan fork: forced load balance (dispatchers.md 2.8). The router's debug mode sends slot f to expert f
+// mod E, so that every rank knows all splits without asking: no counts, no host sync, cached sort indices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,22 +23,27 @@ class TorchtitanForceBalance final : public Dispatcher {
     if (!layer.routing->equal_tokens())
       return "it needs the same number of tokens on every rank: split lists are computed, not exchanged";
     if (direct_ && layer.topk() != layer.local_experts())
-      return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts", layer.topk(),
-                         layer.local_experts());
-    if (direct_ && o_.score_before) return "direct cannot be used with score_before_experts: rows are not sorted";
+      return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts",
+                         layer.topk(), layer.local_experts());
+    if (direct_ && o_.score_before)
+      return "direct cannot be used with score_before_experts: rows are not sorted";
     if (direct_ && layer.routing->tokens(0) * layer.topk() % layer.experts() != 0)
-      return fmt::format("direct needs equal splits that local experts divide: {} rows over {} experts leave a rest",
-                         layer.routing->tokens(0) * layer.topk(), layer.experts());
+      return fmt::format(
+          "direct needs equal splits that local experts divide: {} rows over {} experts leave a rest",
+          layer.routing->tokens(0) * layer.topk(), layer.experts());
     return o_.illegal(layer);
   }
 
   Program build(const MoeLayer& layer) const override {
     RoutingSpec spec;
     spec.kind = RoutingSpec::Kind::kRoundRobin;
-    const Routing balanced = make_routing(spec, layer.ranks(), layer.routing->tokens(0), layer.experts(), layer.topk(), 0);
+    const Routing balanced =
+        make_routing(spec, layer.ranks(), layer.routing->tokens(0), layer.experts(), layer.topk(), 0);
     const Figures f(layer, balanced);
-    const bool equal = std::all_of(f.splits.begin(), f.splits.end(), [&](std::int64_t s) { return s == f.splits[0]; });
-    const bool uniform = std::all_of(f.experts.begin(), f.experts.end(), [&](std::int64_t n) { return n == f.experts[0]; });
+    const bool equal =
+        std::all_of(f.splits.begin(), f.splits.end(), [&](std::int64_t s) { return s == f.splits[0]; });
+    const bool uniform =
+        std::all_of(f.experts.begin(), f.experts.end(), [&](std::int64_t n) { return n == f.experts[0]; });
     const EqualSplit split(f);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const int matrix = b.matrix(GroupKind::kEp, f.splits);
@@ -101,7 +106,8 @@ class TorchtitanForceBalance final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry torchtitan_force_balance() {
-  return {"torchtitan-force-balance", "torchtitan fork, router in debug mode: balanced by force, no counts, no syncs",
+  return {"torchtitan-force-balance",
+          "torchtitan fork, router in debug mode: balanced by force, no counts, no syncs",
           make_dispatcher_of<TorchtitanForceBalance>};
 }
 

@@ -1,5 +1,5 @@
-// torchtitan without expert parallelism (dispatchers.md 2.5): sort, gather, experts, scatter_add; no collective and no
-// host sync.
+// torchtitan without expert parallelism (dispatchers.md 2.5): sort, gather, experts, scatter_add; no
+// collective and no host sync.
 #include "models/dispatchers/torchtitan.h"
 
 namespace moesim::models {

@@ -1,6 +1,6 @@
-// torchtitan with TorchAO padding (dispatchers.md 2.9): each local expert's rows are padded to a multiple on the
-// receiving side, for quantised grouped GEMMs; wire bytes are those of the normal path. Also without expert
-// parallelism.
+// torchtitan with TorchAO padding (dispatchers.md 2.9): each local expert's rows are padded to a multiple on
+// the receiving side, for quantised grouped GEMMs; wire bytes are those of the normal path. Also without
+// expert parallelism.
 #include "models/dispatchers/torchtitan.h"
 
 namespace moesim::models {
@@ -38,7 +38,8 @@ class TorchtitanTorchAo final : public Dispatcher {
     if (f.ep > 1) exchange_counts(b, f);
     b.allocate("received rows", received);
     b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
-    b.kernel("append sentinel row", Category::permute, KernelClass::kCopy, received, b.scaled(f.computed, f.w, f.w));
+    b.kernel("append sentinel row", Category::permute, KernelClass::kCopy, received,
+             b.scaled(f.computed, f.w, f.w));
     steps.index_and_gather();
     b.free("received rows", received);
     steps.run_experts();
@@ -70,7 +71,8 @@ class TorchtitanTorchAo final : public Dispatcher {
 }  // namespace
 
 DispatcherEntry torchtitan_torchao() {
-  return {"torchtitan-torchao", "torchtitan with TorchAO: rows of an expert padded to a multiple after the exchange",
+  return {"torchtitan-torchao",
+          "torchtitan with TorchAO: rows of an expert padded to a multiple after the exchange",
           make_dispatcher_of<TorchtitanTorchAo>};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Published {
   const char* name;
-  double total, active;  // 1e9; active 0: not published
+  double total, active;      // 1e9; active 0: not published
   double tolerance = 0.012;  // totals are published with two or three digits
 };
 
@@ -29,21 +29,23 @@ TEST_P(PublishedTotals, Match) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, PublishedTotals,
-    ::testing::Values(Published{"mixtral-8x7b", 46.7, 12.9},       // Mixtral of Experts, arXiv 2401.04088
-                      Published{"mixtral-8x22b", 141, 39},         // mistral.ai/news/mixtral-8x22b
-                      Published{"deepseek-v2", 236, 21},           // arXiv 2405.04434
-                      Published{"deepseek-v2-lite", 15.7, 0},      // arXiv 2405.04434
-                      Published{"deepseek-v3", 671, 37},           // arXiv 2412.19437
-                      Published{"kimi-k2", 1030, 32.6},            // 1.03T parameters of the published checkpoint; 32.6B: arXiv 2507.20534
-                      Published{"qwen2-57b-a14b", 57.4, 14.2},     // model card: 57.41B, 14B
-                      Published{"qwen3-30b-a3b", 30.5, 3.3},       // model card
-                      Published{"qwen3-235b-a22b", 235, 22},       // model card
-                      Published{"gpt-oss-120b", 116.8, 0},         // arXiv 2508.10925: 116.83B
-                      Published{"gpt-oss-20b", 20.9, 0},           // arXiv 2508.10925: 20.91B
-                      Published{"llama4-maverick", 400, 17, 0.02},   // model card, language model
-                      Published{"llama4-scout", 109, 17, 0.02},      // model card, language model
-                      Published{"dbrx", 132, 36},                  // model card
-                      Published{"olmoe", 6.92, 1.28}),             // arXiv 2409.02060: 6.9B, 1.3B
+    ::testing::Values(Published{"mixtral-8x7b", 46.7, 12.9},   // Mixtral of Experts, arXiv 2401.04088
+                      Published{"mixtral-8x22b", 141, 39},     // mistral.ai/news/mixtral-8x22b
+                      Published{"deepseek-v2", 236, 21},       // arXiv 2405.04434
+                      Published{"deepseek-v2-lite", 15.7, 0},  // arXiv 2405.04434
+                      Published{"deepseek-v3", 671, 37},       // arXiv 2412.19437
+                      Published{
+                          "kimi-k2", 1030,
+                          32.6},  // 1.03T parameters of the published checkpoint; 32.6B: arXiv 2507.20534
+                      Published{"qwen2-57b-a14b", 57.4, 14.2},      // model card: 57.41B, 14B
+                      Published{"qwen3-30b-a3b", 30.5, 3.3},        // model card
+                      Published{"qwen3-235b-a22b", 235, 22},        // model card
+                      Published{"gpt-oss-120b", 116.8, 0},          // arXiv 2508.10925: 116.83B
+                      Published{"gpt-oss-20b", 20.9, 0},            // arXiv 2508.10925: 20.91B
+                      Published{"llama4-maverick", 400, 17, 0.02},  // model card, language model
+                      Published{"llama4-scout", 109, 17, 0.02},     // model card, language model
+                      Published{"dbrx", 132, 36},                   // model card
+                      Published{"olmoe", 6.92, 1.28}),              // arXiv 2409.02060: 6.9B, 1.3B
     [](const auto& info) {
       std::string name = info.param.name;
       for (char& c : name)
@@ -55,7 +57,8 @@ TEST(Architecture, ReadsHuggingFace) {
   const Architecture a = Architecture::parse(JsonNode::parse(R"({
     "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_local_experts": 8,
     "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32,
-    "vocab_size": 32000, "something_new": {"nested": true}})", "config.json"));
+    "vocab_size": 32000, "something_new": {"nested": true}})",
+                                                             "config.json"));
   const Architecture b = Architecture::load("mixtral-8x7b");
   EXPECT_EQ(a.parameters(), b.parameters());
   EXPECT_EQ(a.active_parameters(), b.active_parameters());
@@ -67,7 +70,8 @@ TEST(Architecture, ReadsDeepSeekConfig) {
     "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
     "num_hidden_layers": 61, "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
     "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "n_group": 8,
-    "topk_group": 4, "moe_layer_freq": 1})", "config.json"));
+    "topk_group": 4, "moe_layer_freq": 1})",
+                                                             "config.json"));
   EXPECT_EQ(a.parameters(), Architecture::load("deepseek-v3").parameters());
   EXPECT_EQ(a.routing_topk_groups, 4);
 }
@@ -92,11 +96,14 @@ std::string error_of(const char* text) {
 TEST(Architecture, NamesWhatIsWrong) {
   using ::testing::AllOf;
   using ::testing::HasSubstr;
-  EXPECT_THAT(error_of(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 9})"), HasSubstr("top-9 of 8 experts"));
-  EXPECT_THAT(error_of("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"), HasSubstr("expert_ffn"));
+  EXPECT_THAT(error_of(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 9})"),
+              HasSubstr("top-9 of 8 experts"));
+  EXPECT_THAT(error_of("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"),
+              HasSubstr("expert_ffn"));
   EXPECT_THAT(error_of(R"({"hidden_size": 16, "intermediate_size": 32, "num_local_experts": 8})"),
               HasSubstr("num_experts_per_tok"));
-  EXPECT_THAT(error_of(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"), HasSubstr("model.json:1"));
+  EXPECT_THAT(error_of(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
+              HasSubstr("model.json:1"));
   EXPECT_THAT(error_of(R"("mixtral-8x7")"), HasSubstr("did you mean 'mixtral-8x7b'"));
 }
 

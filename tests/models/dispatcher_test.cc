@@ -43,11 +43,12 @@ TEST(DispatcherOptions, BadOnesNameTheNearest) {
 }
 
 TEST(DispatcherOptions, FromJson) {
-  const DispatcherSpec spec =
-      DispatcherSpec::parse(JsonNode::parse(R"({"name": "alltoall", "capacity_factor": 1.5, "pad": true})", "s.json"));
+  const DispatcherSpec spec = DispatcherSpec::parse(
+      JsonNode::parse(R"({"name": "alltoall", "capacity_factor": 1.5, "pad": true})", "s.json"));
   EXPECT_EQ(spec.text(), "alltoall:capacity_factor=1.5:pad=true");
   EXPECT_NO_THROW(make_dispatcher(spec));
-  const DispatcherSpec bad = DispatcherSpec::parse(JsonNode::parse("{\"name\": \"alltoall\",\n \"pud\": true}", "s.json"));
+  const DispatcherSpec bad =
+      DispatcherSpec::parse(JsonNode::parse("{\"name\": \"alltoall\",\n \"pud\": true}", "s.json"));
   EXPECT_THROW(make_dispatcher(bad), InputError);
 }
 
@@ -57,9 +58,12 @@ TEST(DispatcherRules, AreNamed) {
   MoeLayer layer = example_layer(routing);
   EXPECT_THAT(rule("torchtitan-local", layer), HasSubstr("ep 1"));
   EXPECT_THAT(rule("megablocks-dmoe-sparse", layer), HasSubstr("multiple of the block of 128"));
-  EXPECT_THAT(rule("torchtitan-equal-split:direct=true", example_layer(top1)), HasSubstr("K = local experts"));
-  EXPECT_THAT(rule("torchtitan-force-balance:direct=true", example_layer(top1)), HasSubstr("K = local experts"));
-  EXPECT_THAT(rule("torchtitan-force-balance:direct=true:score_before_experts=true", layer), HasSubstr("score_before"));
+  EXPECT_THAT(rule("torchtitan-equal-split:direct=true", example_layer(top1)),
+              HasSubstr("K = local experts"));
+  EXPECT_THAT(rule("torchtitan-force-balance:direct=true", example_layer(top1)),
+              HasSubstr("K = local experts"));
+  EXPECT_THAT(rule("torchtitan-force-balance:direct=true:score_before_experts=true", layer),
+              HasSubstr("score_before"));
   EXPECT_THAT(rule("alltoall:shared_overlap=true", layer), HasSubstr("shared expert"));
   EXPECT_THAT(rule("torchtitan-alltoall:experts=batched", layer), HasSubstr("without gradients"));
   EXPECT_THAT(rule("megablocks-moe:memory_optimized=true", layer), HasSubstr("gate"));
@@ -113,13 +117,16 @@ TEST(Memory, FormulasOfTheSpecification) {
   MoeLayer layer = example_layer(routing);
   const std::int64_t T = 8, K = 2, w = 32, H = 16, F = 32, b = 2, bp = 4, E = 8;
   const Numbers R_d{30, 14, 11, 9};
-  const Program titan = build("torchtitan-alltoall", layer), forge = build("kempnerforge:replicated=false", layer),
+  const Program titan = build("torchtitan-alltoall", layer),
+                forge = build("kempnerforge:replicated=false", layer),
                 mega = build("megablocks-dmoe-grouped", layer);
   const Program fused = build("torchtitan-alltoall:fused_activation=true:score_fp32=false", layer);
   const Program unpacked = build("kempnerforge:replicated=false:packed=false", layer);
   for (int r = 0; r < 4; ++r) {
-    EXPECT_EQ(titan.saved_bytes[r], T * w + T * K * (16 + bp) + R_d[r] * (8 + w) + R_d[r] * F * b * 4 + T * K * H * 4);
-    EXPECT_EQ(fused.saved_bytes[r], T * w + T * K * (16 + bp) + R_d[r] * (8 + w) + R_d[r] * F * b * 3 + T * K * H * b);
+    EXPECT_EQ(titan.saved_bytes[r],
+              T * w + T * K * (16 + bp) + R_d[r] * (8 + w) + R_d[r] * F * b * 4 + T * K * H * 4);
+    EXPECT_EQ(fused.saved_bytes[r],
+              T * w + T * K * (16 + bp) + R_d[r] * (8 + w) + R_d[r] * F * b * 3 + T * K * H * b);
     EXPECT_EQ(forge.saved_bytes[r], T * w + T * K * (24 + bp) + R_d[r] * w + 4 * R_d[r] * F * b + T * K * w);
     EXPECT_EQ(unpacked.saved_bytes[r], forge.saved_bytes[r] + 3 * 2 * H * F * 2);
     EXPECT_EQ(mega.saved_bytes[r], T * w + T * E * 4 + T * K * 12 + R_d[r] * (w + 4 * F * b) + T * K * w);
@@ -166,16 +173,18 @@ TEST(Counters, CarryTheNamesOfTheOriginals) {
   const Routing routing = example_3();
   MoeLayer layer = example_layer(routing);
   layer.train = false;
-  const Program p = build("torchtitan-force-balance:experts=batched:weights_cached=false:scatter_add_in_place=true", layer);
+  const Program p =
+      build("torchtitan-force-balance:experts=batched:weights_cached=false:scatter_add_in_place=true", layer);
   std::vector<std::string> names;
   for (const auto& [name, count] : p.counters) names.push_back(name);
-  for (const char* name : {"score_after_experts", "batched_no_grad_experts", "cached_w13_miss", "cached_w2_t_miss",
-                           "scatter_add_inplace_no_grad"})
+  for (const char* name : {"score_after_experts", "batched_no_grad_experts", "cached_w13_miss",
+                           "cached_w2_t_miss", "scatter_add_inplace_no_grad"})
     EXPECT_THAT(names, ::testing::Contains(name));
 }
 
 TEST(Validator, FindsAnInterleavingDeadlock) {
-  // Rule F: rank 0 reduces parameters (communicator 1) between the two exchanges (communicator 0), rank 1 after them.
+  // Rule F: rank 0 reduces parameters (communicator 1) between the two exchanges (communicator 0), rank 1
+  // after them.
   const std::vector<std::vector<IssuedPosition>> order{{{0, 0}, {1, 0}, {0, 1}}, {{0, 0}, {0, 1}, {1, 0}}};
   const auto cycle = find_order_cycle(order);
   ASSERT_TRUE(cycle);
@@ -208,7 +217,8 @@ TEST(ParameterCollectives, BytesOfEveryScheme) {
   EXPECT_EQ(hsdp[2].kind, CommKind::kAllReduce);
   EXPECT_EQ(hsdp[2].bytes, 500 * 4);
   t.expert_group = 1;
-  EXPECT_EQ(parameter_collectives(ShardingScheme::kDdp, t).size(), 1u);  // no collective for experts at EDP = 1
+  EXPECT_EQ(parameter_collectives(ShardingScheme::kDdp, t).size(),
+            1u);  // no collective for experts at EDP = 1
   EXPECT_EQ(ddp_bucket_parameters(8), 40'000'000);
   EXPECT_EQ(ddp_bucket_parameters(64), 64'000'000);
 }

@@ -1,11 +1,10 @@
 // The identities of docs/dispatchers.md 6.1 over random configurations. Each test runs 1,000 of them.
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
-
-#include <rapidcheck/gtest.h>
 
 #include "models/dispatchers/capacity.h"
 #include "models/dispatchers/equal_split.h"
@@ -25,10 +24,11 @@ const std::vector<std::string>& every_dispatcher() {
     std::vector<std::string> names;
     for (const DispatcherEntry& entry : dispatcher_registry()) names.emplace_back(entry.name);
     for (const char* more :
-         {"alltoall:capacity_factor=1:pad", "alltoall:capacity_factor=1", "alltoall:pad_map=4", "alltoall:pad_rows=16",
-          "torchtitan-equal-split:policy=adaptive", "kempnerforge:replicated=false", "kempnerforge:experts=loop",
-          "kempnerforge:packed=false", "megablocks-dmoe-sparse:block=4", "flex-hybridep:mode=static",
-          "flex-hybridep:mode=pad", "flex-deepep:fp8_dispatch", "torchtitan-alltoall:score_before_experts"})
+         {"alltoall:capacity_factor=1:pad", "alltoall:capacity_factor=1", "alltoall:pad_map=4",
+          "alltoall:pad_rows=16", "torchtitan-equal-split:policy=adaptive", "kempnerforge:replicated=false",
+          "kempnerforge:experts=loop", "kempnerforge:packed=false", "megablocks-dmoe-sparse:block=4",
+          "flex-hybridep:mode=static", "flex-hybridep:mode=pad", "flex-deepep:fp8_dispatch",
+          "torchtitan-alltoall:score_before_experts"})
       names.emplace_back(more);
     return names;
   }();
@@ -47,9 +47,10 @@ std::vector<std::pair<std::string, Program>> build_all(const MoeLayer& layer) {
 
 // Dispatchers that compute every routed row once, no more and no less.
 bool is_dropless_unpadded(const std::string& name) {
-  return name == "allgather" || name == "allgather-legacy" || name == "alltoall" || name == "alltoall-legacy" ||
-         name == "flex-deepep" || name == "flex-hybridep" || name == "torchtitan-alltoall" ||
-         name == "torchtitan-equal-split" || name == "kempnerforge:replicated=false" || name == "megablocks-dmoe-grouped";
+  return name == "allgather" || name == "allgather-legacy" || name == "alltoall" ||
+         name == "alltoall-legacy" || name == "flex-deepep" || name == "flex-hybridep" ||
+         name == "torchtitan-alltoall" || name == "torchtitan-equal-split" ||
+         name == "kempnerforge:replicated=false" || name == "megablocks-dmoe-grouped";
 }
 
 std::int64_t sum(const Numbers& n) { return std::accumulate(n.begin(), n.end(), std::int64_t{0}); }
@@ -85,7 +86,8 @@ RC_GTEST_PROP(Identities, TokenConservation, ()) {
   RC_ASSERT(received == rows);
 }
 
-// Identities 3 and 4: combine is the transpose of dispatch, backward of forward; the way back restores T*K rows.
+// Identities 3 and 4: combine is the transpose of dispatch, backward of forward; the way back restores T*K
+// rows.
 RC_GTEST_PROP(Identities, BackwardIsForwardSwapped, ()) {
   const RandomLayer random = random_layer(false);
   const Program p = build("torchtitan-alltoall", random.layer);
@@ -115,7 +117,8 @@ RC_GTEST_PROP(Identities, AllGatherIgnoresRouting, ()) {
   RC_ASSERT(total_tx(a, a.forward()) == total_tx(b, b.forward()));
   RC_ASSERT(total_tx(a, a.backward()) == total_tx(b, b.backward()));
   // The closed form of dispatchers.md 2.1.1.
-  const std::int64_t R = random.layer.ranks(), T = n.tokens(0), E = n.experts(), H = layer.hidden, bp = bytes_of(layer.router);
+  const std::int64_t R = random.layer.ranks(), T = n.tokens(0), E = n.experts(), H = layer.hidden,
+                     bp = bytes_of(layer.router);
   RC_ASSERT(total_tx(a, a.forward())[0] == (R - 1) * T * (E * (1 + bp) + H * (2 + bp)));
   RC_ASSERT(total_tx(a, a.backward())[0] == (R - 1) * T * (E * bp + H * (2 + bp)));
 }
@@ -126,8 +129,8 @@ RC_GTEST_PROP(Identities, AllToAllSendsAtMostEveryRow, ()) {
   if (random.layer.ep == 1) return;
   const Program p = build("alltoall", random.layer);
   const Op tokens = messages(p.forward())[1];
-  RC_ASSERT(sum(numbers(p, tokens.tx)) <= random.routing.topk() * random.routing.ranks() * random.routing.tokens(0) *
-                                              random.layer.hidden * 2);
+  RC_ASSERT(sum(numbers(p, tokens.tx)) <= random.routing.topk() * random.routing.ranks() *
+                                              random.routing.tokens(0) * random.layer.hidden * 2);
 }
 
 // Identity 7.
@@ -166,8 +169,8 @@ TEST(Identities, ExpectedCopies) {
     int ep, experts, topk;
     double copies;
   };
-  for (const Row row : {Row{8, 256, 8, 5.295}, Row{16, 256, 8, 6.523}, Row{32, 256, 8, 7.267}, Row{64, 256, 8, 7.676},
-                        Row{8, 64, 6, 4.536}, Row{4, 8, 2, 1.857}}) {
+  for (const Row row : {Row{8, 256, 8, 5.295}, Row{16, 256, 8, 6.523}, Row{32, 256, 8, 7.267},
+                        Row{64, 256, 8, 7.676}, Row{8, 64, 6, 4.536}, Row{4, 8, 2, 1.857}}) {
     const std::int64_t tokens = 1 << 20;
     const Routing routing = make_routing(RoutingSpec(), row.ep, tokens, row.experts, row.topk, 1);
     const Numbers D = routing.dedup_matrix(row.ep);
@@ -185,7 +188,8 @@ RC_GTEST_PROP(Identities, EqualSplitBounds, ()) {
   for (int r = 0; r < f.R; ++r) {
     RC_ASSERT(f.ep * split.m >= std::max(f.sent[r], f.computed[r]));
     RC_ASSERT((f.ep - 1) * split.m >= f.computed[r] - f.splits[r * f.ep + r]);
-    const bool equal = std::all_of(f.splits.begin(), f.splits.end(), [&](std::int64_t s) { return s == f.splits[0]; });
+    const bool equal =
+        std::all_of(f.splits.begin(), f.splits.end(), [&](std::int64_t s) { return s == f.splits[0]; });
     if (equal && split.m > 0) RC_ASSERT(split.worst() == 0);
   }
 }
@@ -238,7 +242,8 @@ std::int64_t forward_flops(const Program& p, int rank) {
   std::int64_t flops = 0;
   for (const Op& op : p.forward())
     if (op.kind == OpKind::kGemm)
-      for (const std::int64_t rows : p.expert_rows(op.table, rank)) flops += op.repeat * 2 * rows * op.n * op.k;
+      for (const std::int64_t rows : p.expert_rows(op.table, rank))
+        flops += op.repeat * 2 * rows * op.n * op.k;
   return flops;
 }
 
@@ -248,7 +253,8 @@ RC_GTEST_PROP(Identities, FlopsAreConserved, ()) {
   const Routing& n = random.routing;
   std::int64_t rows = 0;
   for (int r = 0; r < n.ranks(); ++r) rows += n.rows(r);
-  const std::int64_t total = rows * (random.layer.gated ? 6 : 4) * random.layer.hidden * random.layer.expert_ffn;
+  const std::int64_t total =
+      rows * (random.layer.gated ? 6 : 4) * random.layer.hidden * random.layer.expert_ffn;
   std::int64_t most = -1;
   for (const auto& [name, program] : build_all(random.layer)) {
     if (!is_dropless_unpadded(name)) continue;
@@ -299,7 +305,8 @@ RC_GTEST_PROP(Identities, HiddenShardingMultipliesRows, ()) {
   const std::int64_t tokens = *rc::gen::inRange(1, 20);
   RoutingSpec spec;
   spec.kind = RoutingSpec::Kind::kUniform;
-  const Routing routing = make_routing(spec, experts * hsd, tokens, experts, topk, *rc::gen::inRange(1, 1000));
+  const Routing routing =
+      make_routing(spec, experts * hsd, tokens, experts, topk, *rc::gen::inRange(1, 1000));
   const MoeLayer layer = example_layer(routing, experts * hsd);
   MoeLayer wide = layer;
   wide.expert_ffn = 12 * hsd;
@@ -339,12 +346,14 @@ RC_GTEST_PROP(Identities, RowsScaleWithTokens, ()) {
   std::vector<std::vector<std::int32_t>> repeated;
   for (int r = 0; r < random.routing.ranks(); ++r) {
     std::vector<std::int32_t> all;
-    for (int i = 0; i < c; ++i) all.insert(all.end(), random.routing.choices(r).begin(), random.routing.choices(r).end());
+    for (int i = 0; i < c; ++i)
+      all.insert(all.end(), random.routing.choices(r).begin(), random.routing.choices(r).end());
     repeated.push_back(all);
   }
   const Routing larger = Routing::from_choices(random.routing.experts(), random.routing.topk(), repeated);
   MoeLayer layer = random.layer;
-  for (const char* name : {"alltoall", "allgather", "torchtitan-equal-split", "flex-deepep", "kempnerforge:replicated=false"}) {
+  for (const char* name :
+       {"alltoall", "allgather", "torchtitan-equal-split", "flex-deepep", "kempnerforge:replicated=false"}) {
     if (layer.ep == 1) continue;
     layer.routing = &random.routing;
     const Program a = build(name, layer);

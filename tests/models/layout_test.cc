@@ -27,16 +27,19 @@ TEST(MegatronGrids, DenseTp2Dp4Pp2) {
   EXPECT_EQ(grids.dense.groups("tp")[0], (std::vector<std::int32_t>{0, 1}));
   EXPECT_EQ(grids.dense.groups("tp")[1], (std::vector<std::int32_t>{2, 3}));
   EXPECT_EQ(grids.dense.groups("dp"), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
-  EXPECT_EQ(grids.dense.groups("pp"), (Groups{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}}));
+  EXPECT_EQ(grids.dense.groups("pp"),
+            (Groups{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}}));
 }
 
 TEST(MegatronGrids, ExpertsEp4Edp2Pp2) {
   const MegatronGrids grids(plan(2, 4, 2, 1, 4));
-  EXPECT_EQ(grids.experts.groups("ep"), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(grids.experts.groups("ep"),
+            (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
   EXPECT_EQ(grids.experts.groups("dp"),
             (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
   EXPECT_EQ(grids.experts.groups("pp"), grids.dense.groups("pp"));
-  EXPECT_EQ(grids.experts.groups("ep-pp"), (Groups{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
+  EXPECT_EQ(grids.experts.groups("ep-pp"),
+            (Groups{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
 }
 
 TEST(MegatronGrids, ExpertsEtp2Ep2Edp2Pp2) {
@@ -73,9 +76,12 @@ TEST(DeviceMesh, ReplicateShardTp) {
 }
 
 TEST(DeviceMesh, TwoRanks) {
-  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 1}, {"shard", 2}, {"tp", 1}}).groups("shard"), (Groups{{0, 1}}));
-  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 2}, {"shard", 1}, {"tp", 1}}).groups("shard"), (Groups{{0}, {1}}));
-  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 1}, {"shard", 1}, {"tp", 2}}).groups("tp"), (Groups{{0, 1}}));
+  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 1}, {"shard", 2}, {"tp", 1}}).groups("shard"),
+            (Groups{{0, 1}}));
+  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 2}, {"shard", 1}, {"tp", 1}}).groups("shard"),
+            (Groups{{0}, {1}}));
+  EXPECT_EQ(RankGrid::fastest_last({{"replicate", 1}, {"shard", 1}, {"tp", 2}}).groups("tp"),
+            (Groups{{0, 1}}));
 }
 
 TEST(DeviceMesh, MegaBlocksOnTwoRanks) {

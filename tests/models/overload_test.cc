@@ -17,8 +17,10 @@ OverloadStage worked_example(std::vector<OverloadEvent> order) {
           std::move(order)};
 }
 
-const std::vector<OverloadEvent> kBothInFlight{{0, true}, {1, true}, {2, true}, {3, true}, {1, false}, {0, false}, {3, false}, {2, false}};
-const std::vector<OverloadEvent> kOneByOne{{0, true}, {1, true}, {1, false}, {0, false}, {2, true}, {3, true}, {3, false}, {2, false}};
+const std::vector<OverloadEvent> kBothInFlight{{0, true},  {1, true},  {2, true},  {3, true},
+                                               {1, false}, {0, false}, {3, false}, {2, false}};
+const std::vector<OverloadEvent> kOneByOne{{0, true}, {1, true}, {1, false}, {0, false},
+                                           {2, true}, {3, true}, {3, false}, {2, false}};
 
 TEST(Overload, WorkedExample) {
   const OverloadStage stage = worked_example(kBothInFlight);

@@ -44,7 +44,8 @@ TEST(Routing, MicrobatchesOfALayerShareItsPopularity) {
 
 TEST(Routing, GiniIsHit) {
   for (const double target : {0.1, 0.25, 0.4})
-    EXPECT_NEAR(make_routing(RoutingSpec::parse("gini:" + std::to_string(target)), 8, 65536, 64, 4, 1).gini(), target, 0.01);
+    EXPECT_NEAR(make_routing(RoutingSpec::parse("gini:" + std::to_string(target)), 8, 65536, 64, 4, 1).gini(),
+                target, 0.01);
 }
 
 TEST(Routing, BalancedIsEvenOverTheGroup) {

@@ -1,4 +1,5 @@
-// The example of docs/adding-a-dispatcher.md: it compiles, it does what it says, and the page shows this very code.
+// The example of docs/adding-a-dispatcher.md: it compiles, it does what it says, and the page shows this very
+// code.
 #include <gtest/gtest.h>
 
 #include "base/file_io.h"

@@ -197,7 +197,8 @@ TEST(WorkedExample1, EqualSplit) {
   // Overheads 0.391, 1.133, 1.370, 1.560: the worst exceeds 0.10, so that the adaptive policy does not pad.
   const Program adaptive = build("torchtitan-equal-split:policy=adaptive", example_layer(routing));
   EXPECT_EQ(messages(adaptive.forward())[2].comm, CommKind::kAllToAllV);
-  const Program lenient = build("torchtitan-equal-split:policy=adaptive:threshold=1.57", example_layer(routing));
+  const Program lenient =
+      build("torchtitan-equal-split:policy=adaptive:threshold=1.57", example_layer(routing));
   EXPECT_EQ(messages(lenient.forward())[2].comm, CommKind::kAllToAll);
 }
 
@@ -323,14 +324,15 @@ TEST(WorkedExample4, Flex) {
     }
 }
 
-// Two MoE layers on the KempnerForge program, the graph edge of rule P removed: ranks without rows skip the backward
-// of their dispatch.
+// Two MoE layers on the KempnerForge program, the graph edge of rule P removed: ranks without rows skip the
+// backward of their dispatch.
 TEST(WorkedExample5, PositionMatching) {
   const Routing routing = example_2();
   const Program p = build("kempnerforge:replicated=false", example_layer(routing));
   auto with_edge = issued(p, p.backward(), GroupKind::kEp, 0, "L2 ");
   const auto lower = issued(p, p.backward(), GroupKind::kEp, 0, "L1 ");
-  for (std::size_t m = 0; m < 4; ++m) with_edge[m].insert(with_edge[m].end(), lower[m].begin(), lower[m].end());
+  for (std::size_t m = 0; m < 4; ++m)
+    with_edge[m].insert(with_edge[m].end(), lower[m].begin(), lower[m].end());
   ASSERT_EQ(with_edge[0].size(), 4u);
   EXPECT_FALSE(match_positions(with_edge));
 
