@@ -22,7 +22,8 @@ class ToyBroadcast final : public Dispatcher {
 
     b.begin(ProgramBuilder::Pass::kForward);
     b.save("expert input", b.scaled(f.computed, f.w));
-    b.all_gather(GroupKind::kTpEp, "tokens", Category::dispatch, fp8_ ? DType::kFp8 : layer.activation, f.T() * row);
+    b.all_gather(GroupKind::kTpEp, "tokens", Category::dispatch, fp8_ ? DType::kFp8 : layer.activation,
+                 f.T() * row);
     gather_rows(b, "pick local rows", Category::permute, f.computed, f.w);
     experts_forward(b, experts);
     b.reduce_scatter(GroupKind::kTpEp, "output", Category::combine, layer.activation, f.T() * f.w);
@@ -32,7 +33,8 @@ class ToyBroadcast final : public Dispatcher {
       b.begin(ProgramBuilder::Pass::kBackward);
       b.all_gather(GroupKind::kTpEp, "output gradient", Category::combine, layer.activation, f.T() * f.w);
       experts_backward(b, experts);
-      b.reduce_scatter(GroupKind::kTpEp, "hidden gradient", Category::dispatch, layer.activation, f.T() * f.w);
+      b.reduce_scatter(GroupKind::kTpEp, "hidden gradient", Category::dispatch, layer.activation,
+                       f.T() * f.w);
     }
     return finish(b, layer, f, f.computed);
   }

@@ -1,4 +1,5 @@
-// The operation-by-operation recursion of time_layer() against the event-driven simulator on the same programs.
+// The operation-by-operation recursion of time_layer() against the event-driven simulator on the same
+// programs.
 #include "replay/layer_forecast.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +98,8 @@ sim::Time simulate(std::span<const LayerSegment> segments, std::int64_t launch_p
       barrier[r].clear();
       for (int s = 0; s < models::kStreams; ++s)
         if (s != static_cast<int>(models::Stream::kHost))
-          if (const sim::TaskId last = b.last_on_stream(streams[r][s]); last.valid()) barrier[r].push_back(last);
+          if (const sim::TaskId last = b.last_on_stream(streams[r][s]); last.valid())
+            barrier[r].push_back(last);
     }
   }
   return sim::run(b.finalize(), costs).iteration();
@@ -110,7 +112,8 @@ models::PricedPass made_up_prices(const Program& p, const std::vector<Op>& pass,
   for (std::size_t i = 0; i < pass.size(); ++i)
     for (int r = 0; r < p.ranks(); ++r) {
       seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-      const bool nothing = pass[i].kind == OpKind::kAllocate || pass[i].kind == OpKind::kFree || pass[i].fused;
+      const bool nothing =
+          pass[i].kind == OpKind::kAllocate || pass[i].kind == OpKind::kFree || pass[i].fused;
       prices.ps.push_back(nothing ? 0 : static_cast<std::int64_t>((seed >> 33) % 20'000'000));
     }
   return prices;
@@ -141,9 +144,11 @@ TEST(LayerForecast, EqualsTheSimulatorOnEveryDispatcher) {
             const Program p = dispatcher->build(layer);
             const models::PricedPass forward = made_up_prices(p, p.forward(), seed);
             const models::PricedPass backward = made_up_prices(p, p.backward(), seed + 17);
-            const std::vector<LayerSegment> segments{{&p, &p.forward(), &forward}, {&p, &p.backward(), &backward}};
+            const std::vector<LayerSegment> segments{{&p, &p.forward(), &forward},
+                                                     {&p, &p.backward(), &backward}};
             const LayerTiming timing = time_layer(segments, 3'000'000);
-            EXPECT_EQ(timing.total_ps, simulate(segments, 3'000'000).ps()) << name << " ep " << ep << " etp " << etp;
+            EXPECT_EQ(timing.total_ps, simulate(segments, 3'000'000).ps())
+                << name << " ep " << ep << " etp " << etp;
             std::int64_t booked = 0;
             for (const std::int64_t ps : timing.breakdown_ps) booked += ps;
             EXPECT_EQ(booked, timing.total_ps) << name;
