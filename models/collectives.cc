@@ -64,7 +64,9 @@ struct Trust {
   double rank_octaves(double n) const { return has_ranks ? octaves_outside(&ranks, n) : 0; }
   double node_octaves(double n) const { return has_nodes ? octaves_outside(&nodes, n) : 0; }
 
-  double sigma(double size, double n, double groups) const {
+  // `measured`: the rank count is one that was fitted, so that no rank law stands between.
+  double sigma(double size, double n, double groups, bool measured) const {
+    const double systematic = this->systematic * (measured ? 0.25 : 1);
     const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
                            kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
     return std::sqrt(residual * residual + systematic * systematic + outside * outside +
@@ -247,8 +249,10 @@ Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, dou
   const double value = seconds(op, shape, bytes);
   if (shape.ranks <= 1) return Estimate::exact(value);
   const bool across = shape.across_domains();
-  double sigma =
-      resolved_->trust(op, across).sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains);
+  const ScaleupLaw& law = resolved_->scaleup[index(op)];
+  const bool measured = !across && law.known && law.curve.measured(shape.ranks);
+  double sigma = resolved_->trust(op, across)
+                     .sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains, measured);
   if (!resolved_->direct(op, across)) sigma = std::hypot(sigma, kDerived);
   return Estimate::log_normal(value, sigma);
 }
@@ -333,8 +337,8 @@ void finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) 
 
 }  // namespace
 
-// The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each member to
-// be done at the same time.
+// The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each
+// member to be done at the same time.
 template <class Traffic>
 UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   const auto n = static_cast<std::size_t>(shape.ranks);
@@ -380,7 +384,8 @@ UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   return load;
 }
 
-UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed) {
+UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows,
+                                    bool transposed) {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
   return load_from(shape, [&](std::size_t i, std::size_t j) {
@@ -409,7 +414,8 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& lo
   for (std::size_t i = 0; i < n; ++i) {
     out[i] = seconds(CollectiveOp::all_to_all, shape, load.across[i] * bytes_per_row * crossing_share);
     if (shape.max_per_domain > 1)
-      out[i] = std::max(out[i], seconds(CollectiveOp::all_to_all, inside, load.within[i] * bytes_per_row * inside_share));
+      out[i] = std::max(
+          out[i], seconds(CollectiveOp::all_to_all, inside, load.within[i] * bytes_per_row * inside_share));
   }
 }
 
@@ -417,8 +423,8 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const doub
                                    std::span<double> out) const {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(bytes.size() == n * n, "an uneven all-to-all has ranks x ranks byte counts");
-  all_to_all_v(
-      shape, load_from(shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }), 1.0, out);
+  all_to_all_v(shape, load_from(shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }), 1.0,
+               out);
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows,

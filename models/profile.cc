@@ -21,6 +21,7 @@ namespace {
 constexpr std::string_view kSchema = "moesim.profile/1";
 constexpr double kHuge = 1e30;
 constexpr std::size_t kMostParameters = 200;
+constexpr double kRoundingSlack = 0.05;  // correlations are written with three digits
 
 using Json = nlohmann::ordered_json;
 
@@ -90,7 +91,7 @@ bool cholesky(const std::vector<double>& matrix, std::size_t n, std::vector<doub
       for (std::size_t k = 0; k < j; ++k) sum -= lower[i * n + k] * lower[j * n + k];
       if (i == j) {
         const double scale = std::max(matrix[i * n + i], 1e-300);
-        if (sum < -1e-6 * scale) return false;
+        if (sum < -kRoundingSlack * scale) return false;
         lower[i * n + i] = std::sqrt(std::max(sum, 0.0));
       } else {
         lower[i * n + j] = lower[j * n + j] > 0 ? sum / lower[j * n + j] : 0;
@@ -165,6 +166,14 @@ ParameterSet read_law(const JsonNode& node) {
   return set;
 }
 
+// Files keep what the data support: a difference of 10^-6 in a fitted value is noise, and diffs stay
+// readable.
+double rounded(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  return std::round(value * scale) / scale;
+}
+
 Json write_law(const ParameterSet& set) {
   const std::size_t n = set.names.size();
   Json law;
@@ -174,9 +183,9 @@ Json write_law(const ParameterSet& set) {
   bool correlated = false;
   for (std::size_t i = 0; i < n; ++i) {
     if (!set.covariance.empty()) sigmas[i] = std::sqrt(set.covariance[i * n + i]);
-    parameters[set.names[i]] = {{"value", set.values[i]}, {"sigma", sigmas[i]}};
+    parameters[set.names[i]] = {{"value", rounded(set.values[i], 6)}, {"sigma", rounded(sigmas[i], 3)}};
     for (std::size_t j = 0; j < i && !set.covariance.empty(); ++j)
-      correlated = correlated || set.covariance[i * n + j] != 0;
+      correlated = correlated || std::abs(set.covariance[i * n + j]) > 5e-4 * sigmas[i] * sigmas[j];
   }
   law["parameters"] = std::move(parameters);
   if (correlated) {
@@ -185,7 +194,9 @@ Json write_law(const ParameterSet& set) {
       Json row = Json::array();
       for (std::size_t j = 0; j < i; ++j) {
         const double scale = sigmas[i] * sigmas[j];
-        row.push_back(scale > 0 ? std::clamp(set.covariance[i * n + j] / scale, -1.0, 1.0) : 0.0);
+        row.push_back(scale > 0
+                          ? std::clamp(std::round(set.covariance[i * n + j] / scale * 1e3) / 1e3, -1.0, 1.0)
+                          : 0.0);
       }
       rows.push_back(std::move(row));
     }
@@ -194,8 +205,8 @@ Json write_law(const ParameterSet& set) {
   Json domain = Json::object();
   for (const DomainRange& range : set.domain) domain[range.quantity] = {range.low, range.high};
   if (!domain.empty()) law["domain"] = std::move(domain);
-  law["residual"] = set.residual;
-  law["systematic"] = set.systematic;
+  law["residual"] = rounded(set.residual, 4);
+  law["systematic"] = rounded(set.systematic, 4);
   law["rows"] = set.rows;
   if (set.derived) law["derived"] = true;
   law["source"] = set.source;

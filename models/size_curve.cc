@@ -1,6 +1,7 @@
 #include "models/size_curve.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace {
 // Share of one extra step that a ring spends on its own piece, where only one rank count was measured: from
 // the ratio of 2 and 8 GPUs on H100 and B200 (published all_gather, 512 MiB).
 constexpr double kOwnPiece = 0.37;
+
+// A count that was measured leaves the scatter between repeated runs, not the error of a rank law.
+constexpr double kMeasuredShare = 0.25;
 
 struct Knot {
   double ranks;
@@ -45,6 +49,7 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
   curve.latency = set.get("latency", 0);
   curve.latency_per_rank = set.get("latency_per_rank", 0);
   curve.factor = set.factor;
+  curve.measured_factor = std::pow(set.factor, kMeasuredShare);
   const std::vector<Knot> knots = read_knots(set, key);
   for (const Knot& knot : knots) {
     if (curve.counts == 0 || curve.inverse_count[curve.counts - 1] != 1 / knot.ranks) {
@@ -71,6 +76,12 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
   return curve;
 }
 
+bool SizeCurve::measured(double ranks) const {
+  for (std::size_t i = 0; i < counts; ++i)
+    if (inverse_count[i] == 1 / ranks) return true;
+  return false;
+}
+
 double SizeCurve::excess_of(std::size_t count, std::size_t segment, double bytes) const {
   const auto& y = excess[count];
   if (segment == 0) return y[0];
@@ -89,7 +100,7 @@ double SizeCurve::excess_at(double ranks, double bytes) const {
   const double x = 1 / ranks;
   if (counts == 1) {
     const double n = 1 / inverse_count[0];
-    return factor * excess_of(0, segment, bytes) * ((ranks - 1 + kOwnPiece) / ranks) /
+    return factor_at(ranks) * excess_of(0, segment, bytes) * ((ranks - 1 + kOwnPiece) / ranks) /
            ((n - 1 + kOwnPiece) / n);
   }
   std::size_t upper = 1;
@@ -97,7 +108,7 @@ double SizeCurve::excess_at(double ranks, double bytes) const {
   const double a = excess_of(upper - 1, segment, bytes);
   const double b = excess_of(upper, segment, bytes);
   const double t = (inverse_count[upper - 1] - x) / (inverse_count[upper - 1] - inverse_count[upper]);
-  return factor * std::max(a + t * (b - a), 0.0);
+  return factor_at(ranks) * std::max(a + t * (b - a), 0.0);
 }
 
 }  // namespace moesim::models

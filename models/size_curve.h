@@ -3,10 +3,10 @@
 //   T(n, S) = latency + latency_per_rank (n-1) + E(n, S)
 //
 // S is the nccl-tests "size". E, the excess over the latency, is linear in S between knots (the regimes in
-// which NCCL keeps one algorithm and protocol), constant below the first, and beyond the last goes on with the
-// bandwidth of the last regime. It was fitted at a few rank counts; between and beyond them it is linear in
-// 1/n, as the bytes on a rank's link are: (n-1)/n S for a ring, and every direct exchange. Latency is linear
-// in n-1, the steps of a ring.
+// which NCCL keeps one algorithm and protocol), constant below the first, and beyond the last goes on with
+// the bandwidth of the last regime. It was fitted at a few rank counts; between and beyond them it is linear
+// in 1/n, as the bytes on a rank's link are: (n-1)/n S for a ring, and every direct exchange. Latency is
+// linear in n-1, the steps of a ring.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ struct SizeCurve {
 
   double latency = 0;
   double latency_per_rank = 0;
-  double factor = 1;
+  double factor = 1;           // drawn error of the law at rank counts that were not measured
+  double measured_factor = 1;  // and at those that were: a quarter of it
   std::size_t knots = 0;
   std::size_t counts = 0;
   std::array<double, kMostKnots> size{};
@@ -33,7 +34,11 @@ struct SizeCurve {
   // for a set that lacks a knot for one of its rank counts.
   static SizeCurve from(const ParameterSet& set, const std::string& key);
 
-  double floor(double ranks) const { return factor * (latency + latency_per_rank * (ranks - 1)); }
+  bool measured(double ranks) const;
+  double factor_at(double ranks) const {
+    return factor == 1 ? 1 : measured(ranks) ? measured_factor : factor;
+  }
+  double floor(double ranks) const { return factor_at(ranks) * (latency + latency_per_rank * (ranks - 1)); }
   double excess_at(double ranks, double bytes) const;
   double seconds(double ranks, double bytes) const { return floor(ranks) + excess_at(ranks, bytes); }
 
