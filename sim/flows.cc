@@ -80,9 +80,16 @@ FlowNetwork::Slot FlowNetwork::start(Time now, std::span<const LinkShare> shares
   ++running_;
   Use* use = uses_.data() + flow.use_begin;
   for (const LinkShare& share : shares) {
-    std::vector<User>& users = links_[share.link].users;
-    *use = {share.link, static_cast<std::uint32_t>(users.size()), share.factor};
-    users.push_back({slot, static_cast<std::uint32_t>(use - uses_.data())});
+    Link& link = links_[share.link];
+    const bool alone = link.users.empty();
+    if (link.users.size() == 1) {
+      Use& other = uses_[link.users.front().use];
+      other.alone = false;
+      link.load = flows_[link.users.front().flow].rate * other.factor;
+    }
+    *use = {share.link, static_cast<std::uint32_t>(link.users.size()), share.factor,
+            link.capacity / share.factor, alone};
+    link.users.push_back({slot, static_cast<std::uint32_t>(use - uses_.data())});
     ++use;
   }
   dirty_flows_.push_back(slot);
@@ -94,14 +101,18 @@ void FlowNetwork::detach(Slot slot) {
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
     const Use& use = uses_[u];
     Link& link = links_[use.link];
+    link.carried += flow.bytes * use.factor;
+    if (use.alone) {
+      link.users.clear();
+      continue;
+    }
     if (link.load >= link.capacity * kFull) touch(use.link);
+    link.load -= flow.rate * use.factor;
     const User last = link.users.back();
     link.users[use.place] = last;
     uses_[last.use].place = use.place;
     link.users.pop_back();
-    link.carried += flow.bytes * use.factor;
-    // Sums of rates must not drift over millions of flows.
-    link.load = link.users.empty() ? 0.0 : link.load - flow.rate * use.factor;
+    if (link.users.size() == 1) uses_[link.users.front().use].alone = true;
   }
 }
 
@@ -210,11 +221,11 @@ void FlowNetwork::reach_flow(Slot slot) {
   double limit = flow.cap;
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
     const Use& use = uses_[u];
-    Link& link = links_[use.link];
-    if (link.users.size() == 1) {
-      limit = std::min(limit, link.capacity / use.factor);
+    if (use.alone) {
+      limit = std::min(limit, use.limit);
       continue;
     }
+    Link& link = links_[use.link];
     reach_link(use.link, link.load >= link.capacity * kFull);
     ++link.solved;
     link.weight += use.factor;
@@ -358,9 +369,11 @@ void FlowNetwork::fix(Slot slot, double rate) {
   flow.fixed = filling_;
   flow.next_rate = rate;
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u) {
-    Link& link = links_[uses_[u].link];
-    link.left -= rate * uses_[u].factor;
-    link.open_weight -= uses_[u].factor;
+    const Use& use = uses_[u];
+    if (use.alone) continue;
+    Link& link = links_[use.link];
+    link.left -= rate * use.factor;
+    link.open_weight -= use.factor;
     --link.open;
   }
 }
@@ -368,7 +381,7 @@ void FlowNetwork::fix(Slot slot, double rate) {
 void FlowNetwork::set_rate(Flow& flow, Slot slot, double rate) {
   if (rate == flow.rate) return;
   for (std::uint32_t u = flow.use_begin; u < flow.use_end; ++u)
-    links_[uses_[u].link].load += (rate - flow.rate) * uses_[u].factor;
+    if (!uses_[u].alone) links_[uses_[u].link].load += (rate - flow.rate) * uses_[u].factor;
   const auto passed = static_cast<double>((now_ - flow.updated).ps());
   flow.remaining = std::max(0.0, flow.remaining - flow.rate * passed);
   flow.updated = now_;

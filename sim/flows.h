@@ -79,6 +79,8 @@ class FlowNetwork {
     std::uint32_t link;
     std::uint32_t place;  // in Link::users
     double factor;
+    double limit;  // of the flow, by this link alone
+    bool alone;    // the link has no other user; its load is then not kept
   };
 
   struct Flow {
