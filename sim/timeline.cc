@@ -186,6 +186,27 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
   return timeline;
 }
 
+std::vector<MemoryPoint> Timeline::memory(const TaskGraph& graph, RankId rank) const {
+  check(has_tasks() || graph.task_count() == 0, "memory over time needs Detail::full");
+  std::vector<MemoryPoint> points;  // changes first, then what is held
+  for (const MemoryChange& change : graph.memory_changes()) {
+    if (graph.rank(change.task) != rank) continue;
+    if (change.at_start != 0) points.push_back({start(change.task), change.at_start});
+    if (change.at_end != 0) points.push_back({end(change.task), change.at_end});
+  }
+  std::stable_sort(points.begin(), points.end(),
+                   [](const MemoryPoint& a, const MemoryPoint& b) { return a.when < b.when; });
+  std::size_t kept = 0;
+  std::int64_t held = 0;
+  for (const MemoryPoint& change : points) {
+    held += change.bytes;
+    if (kept == 0 || points[kept - 1].when != change.when) ++kept;
+    points[kept - 1] = {change.when, held};
+  }
+  points.resize(kept);
+  return points;
+}
+
 std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {
   check(has_tasks() || graph.task_count() == 0, "a critical path needs Detail::full");
   std::vector<PathStep> path;

@@ -47,6 +47,11 @@ struct PathStep {
   Cause cause;  // why it starts at `from`
 };
 
+struct MemoryPoint {
+  Time when;
+  std::int64_t bytes = 0;  // held from then on
+};
+
 struct LinkUse {
   LinkId link;
   double bytes = 0;        // carried
@@ -74,6 +79,9 @@ class Timeline {
 
   // From the start of the iteration to its end. Of Detail::full only.
   std::vector<PathStep> critical_path(const TaskGraph& graph) const;
+
+  // What a rank holds over time, a point for every instant at which that changes. Of Detail::full only.
+  std::vector<MemoryPoint> memory(const TaskGraph& graph, RankId rank) const;
 
   std::span<const LinkUse> links() const { return links_; }  // of timing `flow`: links that carried something
 

@@ -107,6 +107,45 @@ TEST(FlowCollectives, RingsTakeTheTimeOfTheirSteps) {
   EXPECT_NEAR(time_of(CollectiveOp::broadcast, Algorithm::ring), 7 * 2 + 160.0, 0.01);
 }
 
+// What a profile of this network would say: steps x latency + bytes over the busiest connection / bandwidth.
+class ClosedForm : public bench::PlanCosts {
+ public:
+  using PlanCosts::PlanCosts;
+  void price_collective(const CollectiveShape& shape, std::span<Time> out) const override {
+    const auto g = static_cast<double>(shape.members());
+    const auto x = static_cast<double>(shape.traffic.bytes);
+    double steps = g - 1, bytes = (g - 1) * x;
+    if (shape.op == CollectiveOp::all_reduce) steps = 2 * (g - 1), bytes = 2 * (g - 1) / g * x;
+    if (shape.op == CollectiveOp::all_to_all) steps = 1, bytes = (g - 1) / g * x;
+    if (shape.op == CollectiveOp::send_recv) steps = 1, bytes = x;
+    if (shape.op == CollectiveOp::broadcast) bytes = x;
+    for (Time& time : out) time = Time::from_us(steps * bench::kLatencyUs + bytes / bench::kPort * 1e6);
+  }
+};
+
+TEST(FlowCollectives, CalibratedAndFlowTimingAgreeWhereNothingContends) {
+  const Fabric fabric = bench::flat(8);
+  for (const CollectiveOp op :
+       {CollectiveOp::all_gather, CollectiveOp::reduce_scatter, CollectiveOp::all_reduce,
+        CollectiveOp::all_to_all, CollectiveOp::broadcast, CollectiveOp::send_recv}) {
+    for (const std::uint64_t bytes : {1'000u, 1'000'000u, 100'000'000u}) {
+      Job job(8);
+      std::vector<std::uint32_t> members{0, 1, 2, 3, 4, 5, 6, 7};
+      if (op == CollectiveOp::send_recv) members = {2, 5};
+      job.collective(op, members, uniform_traffic(bytes));
+      job.collective(op, members, uniform_traffic(bytes / 2));
+      const TaskGraph graph = job.b.finalize();
+      const FlowPlan plan = bench::plan(op == CollectiveOp::all_to_all ? Algorithm::direct : Algorithm::ring);
+      const double calibrated = run(graph, ClosedForm(plan)).iteration().us();
+      RunOptions options;
+      options.timing = Timing::flow;
+      options.fabric = &fabric;
+      const double flow = run(graph, ClosedForm(plan), options).iteration().us();
+      EXPECT_NEAR(flow, calibrated, 0.01 * calibrated) << name(op) << " of " << bytes;
+    }
+  }
+}
+
 TEST(FlowCollectives, ASwitchThatReducesMovesEachBufferOnce) {
   Fabric fabric;
   const std::uint32_t nvswitch = fabric.add_node(NodeKind::nvswitch, "nvswitch");

@@ -57,8 +57,13 @@ TEST(Timeline, PeakMemoryCountsWhatIsHeldAtTheSameTime) {
   const TaskId first = b.add_compute(s, us(1), l), second = b.add_compute(s, us(1), l);
   b.add_memory(first, 100, -60);
   b.add_memory(second, 50, -90);
-  const Timeline timeline = run(b.finalize(), TestCosts());
+  const TaskGraph graph = b.finalize();
+  const Timeline timeline = run(graph, TestCosts());
   EXPECT_EQ(timeline.rank(RankId(0)).peak_memory, 100);  // 100, then 40 + 50
+  std::vector<std::pair<Time, std::int64_t>> points;
+  for (const MemoryPoint& point : timeline.memory(graph, RankId(0)))
+    points.emplace_back(point.when, point.bytes);
+  EXPECT_EQ(points, (std::vector<std::pair<Time, std::int64_t>>{{us(0), 100}, {us(1), 90}, {us(2), 0}}));
 }
 
 TEST(Timeline, WaitingForTheOtherSideOfASendIsBubble) {
