@@ -1,0 +1,117 @@
+// `moesim calibrate` as a user runs it: a log comes in, a profile is held against it, a limit decides the
+// exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::read_text;
+using testing::run_moesim;
+using testing::TempFolder;
+
+// What all_gather_perf prints, with times of our own.
+constexpr const char* kLog = R"(# nThread 1 nGpus 2 minBytes 1048576 maxBytes 16777216 step: 16(factor)
+#  Rank  0 Group  0 Pid   1234 on     node0 device  0 [0x19] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   1234 on     node0 device  1 [0x3b] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        131072     float    none      -1    30.00   34.95   17.48      0    30.00   34.95   17.48      0
+    16777216       2097152     float    none      -1    80.00  209.72  104.86      0    80.00  209.72  104.86      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 61.17
+)";
+
+class Calibrate : public ::testing::Test {
+ protected:
+  Calibrate() { here_.write("all_gather.log", kLog); }
+  Outcome run(std::vector<std::string> words) const {
+    words.insert(words.begin(), "calibrate");
+    return run_moesim(words, here_.path());
+  }
+  Outcome import_log() const {
+    return run({"import", "nccl-tests", "all_gather.log", "--gpu", "h100-sxm", "--op", "all_gather", "--out",
+                "raw.json"});
+  }
+
+  TempFolder here_;
+};
+
+TEST_F(Calibrate, ImportsALog) {
+  const Outcome outcome = import_log();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json rows = json::parse(read_text(here_.path() / "raw.json")).at("collectives");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].at("op"), "all_gather");
+  EXPECT_EQ(rows[1].at("gpus_per_node"), 2);
+  EXPECT_EQ(rows[1].at("bytes"), 16777216);
+  EXPECT_NEAR(rows[1].at("seconds").get<double>(), 80e-6, 1e-12);
+}
+
+TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
+  ASSERT_EQ(import_log().exit_code, 0);
+  const Outcome outcome = run({"check", "h100-sxm", "--against", "raw.json", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("schema"), "moesim.calibrate-check/1");
+  EXPECT_TRUE(result.at("inputs").is_object());
+  EXPECT_TRUE(result.at("warnings").is_array());
+  EXPECT_EQ(result.at("rows"), 2);
+  const double error = result.at("mean_abs_error");
+  EXPECT_GT(error, 0);
+  EXPECT_GE(result.at("coverage"), 0);
+  EXPECT_LE(result.at("coverage"), 1);
+  const auto with = [&](double limit) {
+    return run({"check", "h100-sxm", "--against", "raw.json", "--max-error", std::to_string(limit)})
+        .exit_code;
+  };
+  EXPECT_EQ(with(1.01 * error), 0);
+  EXPECT_EQ(with(0.99 * error), 1);
+}
+
+TEST_F(Calibrate, RefusesInOneLine) {
+  ASSERT_EQ(import_log().exit_code, 0);
+  here_.write("cut.log", std::string(kLog).substr(0, 300));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
+      {{}, "measure, import, fit, check"},
+      {{"import", "nccl-tests", "nowhere.log"}, "nowhere.log"},
+      {{"import", "nccl-tests", "cut.log", "--op", "all_gather"}, "cut.log"},
+      {{"import", "nccl-tests", "raw.json"}, "raw.json"},
+      {{"import", "vtune", "all_gather.log"}, "vtune"},
+      {{"import", "nccl-tests", "all_gather.log", "--op", "all_gather", "--gpu", "h100-sxm", "--out",
+        "no/where.json"},
+       "no/where.json"},
+      {{"check", "h100-sxm"}, "--against"},
+      {{"check", "h100-sx", "--against", "raw.json"}, "h100-sx"},
+      {{"check", "h100-sxm", "--against", "raw.json", "--max-error", "few"}, "few"},
+      {{"fit", "raw.json"}, "--out"},
+      {{"fit", "all_gather.log", "--out", "p.json"}, "all_gather.log"}};
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(here_.path()),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = files();
+  for (const auto& [words, says] : mistakes) {
+    const Outcome outcome = run(words);
+    SCOPED_TRACE(says);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+  }
+  EXPECT_EQ(files(), before) << "something was written";
+}
+
+}  // namespace
+}  // namespace moesim::tools
