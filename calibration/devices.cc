@@ -84,6 +84,18 @@ const std::vector<Device>& table() {
   return devices;
 }
 
+// A machine without a GPU, measured by moesim-bench-host. Nobody's data sheet: bounds that no host core
+// reaches, so that all that counts is fitted. It has no built-in profile.
+const Device& host() {
+  static const Device one = [] {
+    Device d = device("host", "HOST", {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10}, "",
+                      "moesim-bench-host");
+    d.launch = {};
+    return d;
+  }();
+  return one;
+}
+
 constexpr Machine kMachines[] = {
     {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 50 * kGB},
     {"gke-a3-mega", "GKE A3 Mega", "H100", 8, 25 * kGB},
@@ -102,6 +114,7 @@ constexpr Machine kMachines[] = {
 std::span<const Device> devices() { return table(); }
 
 const Device* find_device(std::string_view profile) {
+  if (profile == "host") return &host();
   for (const Device& device : table())
     if (device.profile == profile) return &device;
   return nullptr;
@@ -111,6 +124,7 @@ const Device* device_of_gpu(std::string_view gpu) {
   const std::string_view plain = gpu.substr(0, gpu.find(" ("));
   for (const Device& device : table())
     if (device.gpu == plain || device.profile == plain) return &device;
+  if (plain == "HOST" || plain == "host") return &host();
   if (plain == "A100-SXM4-40GB") return find_device("a100-sxm");
   if (plain == "B300") return find_device("b300-sxm");
   if (plain == "B200") return find_device("b200-sxm");

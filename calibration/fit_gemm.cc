@@ -26,9 +26,9 @@ struct Parameter {
 };
 
 constexpr Parameter kDense[] = {
-    {"peak_share", 0.85, 0.2, 1.0}, {"small_tile", 0.9, 0.5, 1.0},    {"prologue", 1e-6, 5e-8, 2e-5},
-    {"floor", 2.5e-6, 5e-7, 2e-5},  {"memory_share", 0.85, 0.3, 1.0}, {"overlap_power", 4, 1, 20},
-    {"tail", 0.7, 0.02, 1.0},       {"reduction", 1e-6, 1e-8, 2e-5},  {"input_pass", 0.05, 1e-3, 20},
+    {"peak_share", 0.85, 1e-3, 1.0}, {"small_tile", 0.9, 0.5, 1.0},     {"prologue", 1e-6, 5e-8, 2e-5},
+    {"floor", 2.5e-6, 5e-7, 2e-5},   {"memory_share", 0.85, 1e-2, 1.0}, {"overlap_power", 4, 1, 20},
+    {"tail", 0.7, 0.02, 1.0},        {"reduction", 1e-6, 1e-8, 2e-5},   {"input_pass", 0.05, 1e-3, 20},
     {"host", 1e-6, 1e-7, 3e-4},
 };
 

@@ -18,7 +18,9 @@ using sim::CollectiveOp;
 constexpr std::size_t kOps = 7;
 constexpr double kPerOctave = 0.06;  // log standard deviation that each octave of size beyond the data adds
 constexpr double kPerRankOctave = 0.06;  // and each doubling of ranks or nodes
-constexpr double kDerived = 0.20;        // a law taken over from another operation or GPU
+constexpr double kBetweenSizes =
+    0.04;  // what a size between two measured ones adds (leave-one-size-out, docs/calibration.md)
+constexpr double kDerived = 0.20;  // a law taken over from another operation or GPU
 
 std::size_t index(CollectiveOp op) { return static_cast<std::size_t>(op); }
 
@@ -66,10 +68,10 @@ struct Trust {
 
   // `measured`: the rank count is one that was fitted, so that no rank law stands between.
   double sigma(double size, double n, double groups, bool measured) const {
-    const double systematic = this->systematic * (measured ? 0.25 : 1);
+    const double law = systematic * (measured ? 0.25 : 1);
     const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
                            kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
-    return std::sqrt(residual * residual + systematic * systematic + outside * outside +
+    return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside +
                      (derived ? kDerived * kDerived : 0));
   }
 };

@@ -239,6 +239,7 @@ std::vector<const Device*> devices_in(const Measurements& all) {
   std::vector<const Device*> result;
   for (const Device& device : calibration::devices())
     if (seen.contains(&device)) result.push_back(&device);
+  if (const Device* host = calibration::find_device("host"); seen.contains(host)) result.push_back(host);
   return result;
 }
 

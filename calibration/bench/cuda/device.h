@@ -1,0 +1,75 @@
+// What all GPU benches share: errors that end the run with a line, buffers that are given back, a stopwatch
+// on the GPU.
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace moesim::bench {
+
+// Print where and what, and exit 1: a failed call makes every later number worthless.
+void require(cudaError_t status, const char* what);
+void require(cublasStatus_t status, const char* what);
+void require(ncclResult_t status, const char* what);
+
+// Device memory, freed by the destructor.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  Buffer& operator=(Buffer&&) = delete;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Copies of an input that together are larger than twice the L2, so that none is in it when its turn comes.
+std::size_t rotation(std::size_t bytes);
+
+// Mean GPU seconds of one call of `work(turn)` over `calls` calls on `stream`, between two events.
+double gpu_seconds(cudaStream_t stream, int calls, const std::function<void(int)>& work);
+
+// Runs a benchmark in manual time: warm-up, then each iteration is the mean of `calls` calls.
+void run_timed(benchmark::State& state, cudaStream_t stream, int calls, const std::function<void(int)>& work);
+
+// Heats the GPU with matrix products for some seconds, so that the clocks are those of a long job.
+void heat(double seconds);
+
+// "H200-SXM5-141GB" as published tables call it, or the device's own name.
+std::string canonical_gpu(const std::string& name);
+
+// Clocks, power, temperature and driver as nvidia-smi prints them; "unknown" without it.
+std::string machine_state();
+
+struct Case {
+  std::string name;
+  double seconds;  // about how long it takes
+};
+
+// Each registers its benchmarks and says what it will run.
+void register_collectives(std::vector<Case>& cases, int argc, char** argv);
+void register_gemms(std::vector<Case>& cases);
+void register_kernels(std::vector<Case>& cases);
+void register_latencies(std::vector<Case>& cases);
+
+void add_case(std::vector<Case>& cases, const std::string& name, double seconds,
+              const std::function<void(benchmark::State&)>& run);
+
+}  // namespace moesim::bench
