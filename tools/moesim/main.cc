@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -75,8 +76,15 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    std::ostringstream out;
+    const int code = app.exit(help, out, out);
+    print(out.str());
+    return code;
   } catch (const CLI::ParseError& error) {
+    // A mistyped option is what the user wants to hear of, not what is missing because of it.
+    for (const CLI::App* command : app.get_subcommands())
+      if (const auto extras = command->remaining(true); !extras.empty())
+        throw InputError(explain_extras(*command, extras));
     throw InputError(error.what());
   }
   options.command_line.assign(argv + 1, argv + argc);
