@@ -14,8 +14,9 @@ namespace moesim::replay {
 
 namespace {
 
-// The quantile of a pool whose noise only adds time. The jitter of a run is added on top by the effects, so this is
-// what a segment takes undisturbed: 2 % below the median of a run on the development recordings (docs/replay.md).
+// The quantile of a pool whose noise only adds time. The jitter of a run is added on top by the effects, so
+// this is what a segment takes undisturbed: 2 % below the median of a run on the development recordings
+// (docs/replay.md).
 constexpr double kLowQuantile = 0.05;
 constexpr double kMedian = 0.5;
 
@@ -32,8 +33,8 @@ bool is_exchange(const Call& call) {
   return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
 }
 
-// A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and combine, and
-// tensor-parallel reductions between attention and FFN.
+// A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and
+// combine, and tensor-parallel reductions between attention and FFN.
 using CallSign = std::tuple<std::string, GroupKind, int>;
 
 std::vector<CallSign> signs_of(const Step& step) {
@@ -64,8 +65,8 @@ int position_of(int stage, int stages) {
   return stage == 0 ? 0 : 1;
 }
 
-// The experts work between two calls on expert groups; after the count gather and between layers the rows are those
-// of the rank's own tokens.
+// The experts work between two calls on expert groups; after the count gather and between layers the rows are
+// those of the rank's own tokens.
 bool depends_on_load(const Step& step, std::size_t segment) {
   if (segment == 0 || segment == step.calls.size()) return false;
   const Call& before = step.calls[segment - 1];
@@ -77,8 +78,8 @@ bool depends_on_load(const Step& step, std::size_t segment) {
   return exchanges % 2 == 1;
 }
 
-std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage, int stages,
-                                     int expert) {
+std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage,
+                                     int stages, int expert) {
   std::vector<SegmentClass> classes;
   for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
     SegmentClass made{step.kind, {}, {}, 0, -1};
@@ -102,20 +103,22 @@ void require_same_calls(const Sample& a, const Sample& b) {
   };
   const auto& steps_a = a.rank->steps;
   const auto& steps_b = b.rank->steps;
-  const std::string reference = fmt::format("as on rank {}, which has the same place in its pipeline and expert group",
-                                            a.rank->rank);
+  const std::string reference =
+      fmt::format("as on rank {}, which has the same place in its pipeline and expert group", a.rank->rank);
   for (std::size_t s = 0; s < std::min(steps_a.size(), steps_b.size()); ++s) {
     if (steps_a[s].kind != steps_b[s].kind)
       differ(steps_b[s], fmt::format("{} on rank {}", name(steps_b[s].kind), b.rank->rank),
              fmt::format("{} {}", name(steps_a[s].kind), reference));
     if (signs_of(steps_a[s]) != signs_of(steps_b[s]))
-      differ(steps_b[s], fmt::format("{} calls in {} on rank {}", steps_b[s].calls.size(), name(steps_b[s].kind),
-                                     b.rank->rank),
+      differ(steps_b[s],
+             fmt::format("{} calls in {} on rank {}", steps_b[s].calls.size(), name(steps_b[s].kind),
+                         b.rank->rank),
              fmt::format("the {} calls {}", steps_a[s].calls.size(), reference));
     for (std::size_t c = 0; c < steps_a[s].calls.size(); ++c)
       if (steps_a[s].calls[c].rows != steps_b[s].calls[c].rows)
-        differ(steps_b[s], fmt::format("{} rows in call {} of {} on rank {}", steps_b[s].calls[c].rows, c + 1,
-                                       name(steps_b[s].kind), b.rank->rank),
+        differ(steps_b[s],
+               fmt::format("{} rows in call {} of {} on rank {}", steps_b[s].calls[c].rows, c + 1,
+                           name(steps_b[s].kind), b.rank->rank),
                fmt::format("{} rows {}", steps_a[s].calls[c].rows, reference));
   }
   if (steps_a.size() != steps_b.size())
@@ -155,7 +158,8 @@ class Denoiser {
   void pool() {
     for (const Sample& sample : samples_)
       for (const Step& step : sample.rank->steps) {
-        const auto classes = classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        const auto classes =
+            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
         for (std::size_t s = 0; s < classes.size(); ++s) pools_[classes[s]].push_back(step.segments_us[s]);
       }
   }
@@ -179,7 +183,8 @@ class Denoiser {
       }
       CleanPlace place;
       for (Step step : sample.rank->steps) {
-        const auto classes = classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        const auto classes =
+            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
         step.duration_us = 0;
         for (std::size_t s = 0; s < classes.size(); ++s) {
           step.segments_us[s] = clean(classes[s]);
@@ -215,7 +220,8 @@ class Denoiser {
           const auto source = stand_in(key);
           if (!source)
             throw InputError(
-                SourcePlace{passes_.front().ranks.empty() ? "" : passes_.front().ranks.front().recording->file},
+                SourcePlace{passes_.front().ranks.empty() ? ""
+                                                          : passes_.front().ranks.front().recording->file},
                 fmt::format("no recording of stage {}, expert rank {} (for instance rank {})", pp, expert,
                             topology.rank({tp, 0, expert, 0, pp})),
                 "one rank for every pipeline stage and expert rank; symmetry cannot fill this one");
@@ -227,8 +233,8 @@ class Denoiser {
     for (const RankSteps& rank : passes_.front().ranks) distinct += rank.rank >= 0;
     if (distinct < world)
       job_.warnings.push_back(fmt::format(
-          "{} of {} ranks were recorded; the others are filled by symmetry ({} of {} places are recorded)", distinct,
-          world, recorded, needed));
+          "{} of {} ranks were recorded; the others are filled by symmetry ({} of {} places are recorded)",
+          distinct, world, recorded, needed));
   }
 
   // Tensor-parallel ranks do the same work; middle stages do the same work as each other.
@@ -255,7 +261,8 @@ class Denoiser {
         }
       }
     const double spread = n * sxx - sx * sx;
-    if (n > 0 && spread > 1e-9 * n * sxx) job_.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
+    if (n > 0 && spread > 1e-9 * n * sxx)
+      job_.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
     else if (sx > 0)
       job_.expert_backward_us_per_row = sy / sx;  // balanced: all of it
   }

@@ -1,4 +1,5 @@
-// Noise removed from a scaling recording by what must be equal: layers, replicas, and ranks with the same load.
+// Noise removed from a scaling recording by what must be equal: layers, replicas, and ranks with the same
+// load.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,9 @@
 
 namespace moesim::replay {
 
-// What a rank of a (stage, tensor, expert) place does in one microbatch and at the end of the iteration, cleaned.
-// Calls keep their shapes; their recorded durations are dropped, since a recording of one GPU moves nothing.
+// What a rank of a (stage, tensor, expert) place does in one microbatch and at the end of the iteration,
+// cleaned. Calls keep their shapes; their recorded durations are dropped, since a recording of one GPU moves
+// nothing.
 struct PlaceKey {
   int pp = 0;
   int tp = 0;
@@ -21,7 +23,7 @@ struct PlaceKey {
 };
 
 struct CleanPlace {
-  std::vector<Step> steps;       // in recorded order, without point-to-point
+  std::vector<Step> steps;         // in recorded order, without point-to-point
   std::int64_t received_rows = 0;  // rows this expert rank gets; 0 without an all-to-all
 };
 
@@ -34,12 +36,12 @@ struct CleanJob {
   std::vector<std::string> warnings;
 };
 
-// Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is the step,
-// the calls before and after, the pipeline position for the first and last segment, and the expert rank where the
-// work depends on the rows received. In forward the caching allocator still grows, which only adds time: the low tenth
-// of the pool is taken; elsewhere the median. Missing places are filled from the same expert rank of another pipeline
-// stage of the same position, with a warning. Throws InputError when a place cannot be filled or two replicas differ
-// in what they call.
+// Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is
+// the step, the calls before and after, the pipeline position for the first and last segment, and the expert
+// rank where the work depends on the rows received. In forward the caching allocator still grows, which only
+// adds time: the low tenth of the pool is taken; elsewhere the median. Missing places are filled from the
+// same expert rank of another pipeline stage of the same position, with a warning. Throws InputError when a
+// place cannot be filled or two replicas differ in what they call.
 CleanJob denoise(std::span<const RecordedJob> passes);
 
 }  // namespace moesim::replay

@@ -9,17 +9,19 @@ namespace moesim::replay {
 
 namespace {
 
-constexpr const char* kRuns = "16-GPU H800 runs of the Echo data set (docs/replay.md), fitted on three of five";
+constexpr const char* kRuns = "read off the five 16-GPU H800 runs of the Echo data set (docs/replay.md)";
 
 }  // namespace
 
 Effects::Effects()
     : list_{{
           {"gradient_prescale", 1.003, 0.01, "ms/GB",
-           "expert reductions in groups of one rank: 5.65 ms for 5.637 GB, 2.86 ms for 2.819 GB (three passes)",
+           "expert reductions in groups of one rank: 5.65 ms for 5.637 GB, 2.86 ms for 2.819 GB (three "
+           "passes)",
            "gradients are divided by the data-parallel size and checked for NaN before they are reduced"},
           {"gradient_clip", 4.33, 0.15, "ms/1e9 parameters",
-           "optimizer_step of the 16-GPU runs, 18.62, less the lowest recorded level of one GPU, 14.29; about 13 bytes",
+           "optimizer_step of the 16-GPU runs, 18.62, less the lowest recorded level of one GPU, 14.29; "
+           "about 13 bytes",
            "the gradients' norm is taken and they are clipped; on one GPU the norm stays below the limit"},
           {"embedding_accumulation", 12.0, 1.0, "bytes/parameter",
            "bf16 gradient written and read, float32 sum read and written",
@@ -39,7 +41,8 @@ Effects::Effects()
            "segments without products of experts in the runs, against their median: 95 % +5 %, 99 % +11 %",
            "the same in backward, where the host launches further ahead"},
           {"expert_spread", 0.007, 0.002, "share",
-           "expert segments of ranks with equal rows in the runs, medians over microbatches", "GPUs differ in speed"},
+           "expert segments of ranks with equal rows in the runs, medians over microbatches",
+           "GPUs differ in speed"},
           {"dense_spread", 0.018, 0.004, "share",
            "other segments of ranks with equal work in the runs, medians over microbatches",
            "GPUs and the processes that drive them differ in speed"},
@@ -47,7 +50,8 @@ Effects::Effects()
            "a real forward_step takes longer to reach its first kernels than a recorded one"},
           {"batch_loading", 220.0, 40.0, "us", kRuns,
            "get_batch of a running job; a recording of one GPU holds the first one of its process"},
-          {"gap_after_forward", 345.0, 50.0, "us", kRuns, "host time between forward_step and the send after it"},
+          {"gap_after_forward", 345.0, 50.0, "us", kRuns,
+           "host time between forward_step and the send after it"},
           {"gap_before_backward", 330.0, 50.0, "us", kRuns, "host time between loss_func and backward_step"},
           {"gap_after_backward", 200.0, 40.0, "us", kRuns,
            "host time between backward_step and the next forward or receive"},
@@ -72,7 +76,8 @@ Effects Effects::without(EffectKind kind) const {
 
 Effects Effects::draw(Random& random) const {
   Effects drawn = *this;
-  for (Effect& effect : drawn.list_) effect.value = std::max(0.0, effect.value + effect.sigma * random.normal());
+  for (Effect& effect : drawn.list_)
+    effect.value = std::max(0.0, effect.value + effect.sigma * random.normal());
   return drawn;
 }
 

@@ -1,5 +1,6 @@
-// What a run on many GPUs does and a recording of one GPU cannot show: constants with their sources. They are added
-// to scaling recordings only; `replay --explain` lists each with its value and its effect on the iteration.
+// What a run on many GPUs does and a recording of one GPU cannot show: constants with their sources. They are
+// added to scaling recordings only; `replay --explain` lists each with its value and its effect on the
+// iteration.
 #pragma once
 
 #include <array>
@@ -18,23 +19,23 @@ class Profile;
 namespace moesim::replay {
 
 enum class EffectKind : std::uint8_t {
-  gradient_prescale,        // ms/GB: gradients divided by DP and checked for NaN before their reduction
-  gradient_clip,            // ms per 1e9 parameters: norm and clipping inside the optimizer
-  embedding_accumulation,   // bytes/parameter: unfused accumulation of the embedding's gradient
-  memory_bandwidth,         // GB/s that such passes over memory reach
-  traced_call,              // us per communication call: event, synchronize, launch of a traced run
-  sustained_backward,       // share: matrix products of the experts in backward, at sustained clocks
-  dense_backward,           // share: all other computing in backward, while all GPUs of the node work
-  forward_jitter,           // share: mean of the exponential delays of computing that the host has to launch
-  backward_jitter,          // share: the same in backward, where autograd launches further ahead
-  expert_spread,            // share: standard deviation between ranks of the experts' computing
-  dense_spread,             // share: standard deviation between ranks of all other computing
-  forward_entry,            // us per microbatch: from entering forward_step to its first kernel
-  batch_loading,            // us per microbatch: get_batch of a running job; a recording holds the very first one
-  gap_after_forward,        // us: host between forward_step and the send after it
-  gap_before_backward,      // us: host between loss_func and backward_step
-  gap_after_backward,       // us: host between backward_step and a next forward or receive
-  gap_other,                // us: host between any other two operations
+  gradient_prescale,       // ms/GB: gradients divided by DP and checked for NaN before their reduction
+  gradient_clip,           // ms per 1e9 parameters: norm and clipping inside the optimizer
+  embedding_accumulation,  // bytes/parameter: unfused accumulation of the embedding's gradient
+  memory_bandwidth,        // GB/s that such passes over memory reach
+  traced_call,             // us per communication call: event, synchronize, launch of a traced run
+  sustained_backward,      // share: matrix products of the experts in backward, at sustained clocks
+  dense_backward,          // share: all other computing in backward, while all GPUs of the node work
+  forward_jitter,          // share: mean of the exponential delays of computing that the host has to launch
+  backward_jitter,         // share: the same in backward, where autograd launches further ahead
+  expert_spread,           // share: standard deviation between ranks of the experts' computing
+  dense_spread,            // share: standard deviation between ranks of all other computing
+  forward_entry,           // us per microbatch: from entering forward_step to its first kernel
+  batch_loading,        // us per microbatch: get_batch of a running job; a recording holds the very first one
+  gap_after_forward,    // us: host between forward_step and the send after it
+  gap_before_backward,  // us: host between loss_func and backward_step
+  gap_after_backward,   // us: host between backward_step and a next forward or receive
+  gap_other,            // us: host between any other two operations
 };
 inline constexpr std::size_t kEffects = 17;
 

@@ -23,7 +23,6 @@ constexpr double kUsPerMs = 1e3;
 constexpr int kDefaultGlobalBatch = 64;
 constexpr int kGradientBytes = 4;  // float32 buffers, whatever early recordings wrote
 
-
 }  // namespace
 
 struct ModelPricing::State {
@@ -80,7 +79,8 @@ bool is_expert_segment(const Step& step, std::size_t segment) {
   return exchanges % 2 == 1;
 }
 
-// Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps only.
+// Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps
+// only.
 class StepMaker {
  public:
   StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank)
@@ -100,7 +100,8 @@ class StepMaker {
     const double products_us = job_.expert_backward_us_per_row * static_cast<double>(place.received_rows);
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
       if (is_expert_segment(step, s))
-        step.segments_us[s] += effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
+        step.segments_us[s] +=
+            effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
       else
         step.segments_us[s] *= 1.0 + effects_[EffectKind::dense_backward];
     }
@@ -135,8 +136,10 @@ class StepMaker {
   }
 
   double gap_us(StepKind before, StepKind after) const {
-    if (before == StepKind::forward && after == StepKind::send_forward) return effects_[EffectKind::gap_after_forward];
-    if (before == StepKind::loss && after == StepKind::backward) return effects_[EffectKind::gap_before_backward];
+    if (before == StepKind::forward && after == StepKind::send_forward)
+      return effects_[EffectKind::gap_after_forward];
+    if (before == StepKind::loss && after == StepKind::backward)
+      return effects_[EffectKind::gap_before_backward];
     if (before == StepKind::backward && !is_p2p(after) && !is_gradient_sync(after))
       return effects_[EffectKind::gap_after_backward];
     if (before == StepKind::backward && after == StepKind::recv_backward)
@@ -145,7 +148,8 @@ class StepMaker {
   }
 
  private:
-  // Segments of many small kernels wait for the host now and then; products of the experts are launched ahead.
+  // Segments of many small kernels wait for the host now and then; products of the experts are launched
+  // ahead.
   void disturb(Step& step, EffectKind jitter) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
       step.segments_us[s] *= is_expert_segment(step, s)
@@ -167,7 +171,8 @@ const Step* find_step(const CleanPlace& place, StepKind kind) {
   return nullptr;
 }
 
-// The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro batch.
+// The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro
+// batch.
 struct Activation {
   std::int64_t elements = 0;
   int element_bytes = 2;
@@ -195,8 +200,9 @@ int default_microbatches(const Topology& topology, const traces::NamedTopology& 
   return static_cast<int>(std::max<std::int64_t>(1, kDefaultGlobalBatch / (topology.dp() * micro_batch)));
 }
 
-std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named, const Effects& effects,
-                                     const ForecastOptions& options, std::vector<std::string>& warnings) {
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                     const Effects& effects, const ForecastOptions& options,
+                                     std::vector<std::string>& warnings) {
   check(options.microbatches > 0, "a number of microbatches");
   const Topology& topology = job.topology;
   const ModelFacts facts = model_facts(named, job, options.architecture);
@@ -224,9 +230,10 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
       } else {
         const Step* recorded = find_step(place, slot.kind);
         if (recorded == nullptr) {
-          if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss) continue;  // not every recorder has them
-          throw InputError(fmt::format("no {} in the recording of stage {}, expert rank {}", name(slot.kind), at.pp,
-                                       at.expert));
+          if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss)
+            continue;  // not every recorder has them
+          throw InputError(fmt::format("no {} in the recording of stage {}, expert rank {}", name(slot.kind),
+                                       at.pp, at.expert));
         }
         step = *recorded;
         if (slot.kind == StepKind::forward) step = maker.forward(std::move(step));
@@ -243,14 +250,16 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
     if (sizes.expert > 0) add(maker.gradient_sync({}, StepKind::expert_all_reduce, sizes.expert));
     if (const Step* embedding = find_step(place, StepKind::embedding_all_reduce))
       add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements));
-    if (const Step* optimizer = find_step(place, StepKind::optimizer)) add(maker.optimizer(*optimizer, sizes));
+    if (const Step* optimizer = find_step(place, StepKind::optimizer))
+      add(maker.optimizer(*optimizer, sizes));
     plans.push_back(std::move(plan));
   }
   return plans;
 }
 
-ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named, const models::Cluster& cluster,
-                         const Effects& effects, const ForecastOptions& options) {
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const Effects& effects,
+                         const ForecastOptions& options) {
   if (cluster.ranks() < job.topology.world())
     throw InputError(SourcePlace{}, fmt::format("a job of {} ranks", job.topology.world()),
                      fmt::format("at most the {} GPUs of cluster {}", cluster.ranks(), cluster.name));

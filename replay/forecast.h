@@ -22,7 +22,8 @@ class ModelPricing final : public Pricing {
   // `job` and `effects` must outlive the pricing.
   ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects);
   ~ModelPricing() override;
-  sim::TrafficRef traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder& builder) override;
+  sim::TrafficRef traffic(const Instance& instance, std::size_t index,
+                          sim::TaskGraphBuilder& builder) override;
   const sim::Costs& costs() const override;
 
  private:
@@ -31,7 +32,7 @@ class ModelPricing final : public Pricing {
 };
 
 struct ForecastOptions {
-  int microbatches = 0;  // per data-parallel rank; must be positive
+  int microbatches = 0;                                // per data-parallel rank; must be positive
   const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
   std::uint64_t seed = 1;                              // of the jitter
 };
@@ -42,15 +43,17 @@ struct ScalingForecast {
 };
 
 // Plans of all ranks: the cleaned microbatch repeated in 1F1B order with the effects of a real run added.
-std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named, const Effects& effects,
-                                     const ForecastOptions& options, std::vector<std::string>& warnings);
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                     const Effects& effects, const ForecastOptions& options,
+                                     std::vector<std::string>& warnings);
 
 // Throws InputError when the cluster has fewer GPUs than the job has ranks.
-ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named, const models::Cluster& cluster,
-                         const Effects& effects, const ForecastOptions& options);
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const Effects& effects,
+                         const ForecastOptions& options);
 
-// Microbatches per data-parallel rank when the user names none: a global batch of 64 sequences, as in the public
-// recordings, and at least one per rank. Recordings of one microbatch do not say.
+// Microbatches per data-parallel rank when the user names none: a global batch of 64 sequences, as in the
+// public recordings, and at least one per rank. Recordings of one microbatch do not say.
 int default_microbatches(const Topology& topology, const traces::NamedTopology& named);
 
 }  // namespace moesim::replay

@@ -36,10 +36,10 @@ std::int64_t attention_elements(const models::Architecture& architecture) {
          architecture.experts * architecture.hidden;
 }
 
-// Elements of the embedding (or output head with its norm) that `dense` leaves after the layers; nullopt when it is
-// no whole table.
-std::optional<std::int64_t> embedding_elements(std::int64_t dense, const ModelFacts& facts, const Topology& topology,
-                                               int stage) {
+// Elements of the embedding (or output head with its norm) that `dense` leaves after the layers; nullopt when
+// it is no whole table.
+std::optional<std::int64_t> embedding_elements(std::int64_t dense, const ModelFacts& facts,
+                                               const Topology& topology, int stage) {
   if (!facts.attention_elements || topology.tp != 1) return std::nullopt;
   std::int64_t rest = dense - facts.layers / topology.pp * *facts.attention_elements;
   if (stage == topology.pp - 1) rest -= facts.hidden;  // final norm
@@ -100,7 +100,8 @@ GradientSizes gradient_sizes(const CleanJob& job, const PlaceKey& key, const Mod
       sizes.expert = experts;
     } else {
       const std::string warning =
-          "the recording has one gradient size for dense and expert parameters and no built-in model fits it: all of "
+          "the recording has one gradient size for dense and expert parameters and no built-in model fits "
+          "it: all of "
           "it is reduced over dp; name the model with --model";
       if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
     }

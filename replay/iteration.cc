@@ -48,7 +48,8 @@ class Matcher {
  public:
   Matcher(const Topology& topology, std::span<const RankPlan> plans) : topology_(topology), plans_(plans) {}
 
-  // The instance and member index of the next call of `rank` on its group of this kind; nullopt for a group of one.
+  // The instance and member index of the next call of `rank` on its group of this kind; nullopt for a group
+  // of one.
   std::optional<std::pair<std::size_t, std::size_t>> join(GroupKind kind, int rank, const Request& request,
                                                           std::size_t plan, std::size_t step) {
     const std::size_t channel = channel_of(kind, rank);
@@ -57,8 +58,8 @@ class Matcher {
   }
 
   // Messages from `from` to `to` in one direction, a channel of their own.
-  std::pair<std::size_t, std::size_t> join_p2p(int from, int to, bool forward, int rank, const Request& request,
-                                               std::size_t plan, std::size_t step) {
+  std::pair<std::size_t, std::size_t> join_p2p(int from, int to, bool forward, int rank,
+                                               const Request& request, std::size_t plan, std::size_t step) {
     const auto [at, added] = pairs_.try_emplace({from, to, forward}, channels_.size());
     if (added) channels_.push_back({GroupKind::pp, {from, to}, {}, {0, 0}});
     return join(at->second, rank, request, plan, step);
@@ -77,9 +78,9 @@ class Matcher {
             missing += fmt::format("{}{}", missing.empty() ? "" : ", ", channel.members[m]);
         throw InputError(
             place_in(plan, step),
-            fmt::format("rank {} in {} number {} of its {} group, which rank {} never makes (deadlock)", plan.rank,
-                        sim::name(instances_[instance].op), position_[instance] + 1, replay::name(channel.group),
-                        missing),
+            fmt::format("rank {} in {} number {} of its {} group, which rank {} never makes (deadlock)",
+                        plan.rank, sim::name(instances_[instance].op), position_[instance] + 1,
+                        replay::name(channel.group), missing),
             "the same sequence of calls on every member");
       }
   }
@@ -128,8 +129,8 @@ class Matcher {
     return {index, member};
   }
 
-  void require_agreement(const Instance& instance, const Seen& first, const Request& request, std::size_t plan,
-                         std::size_t step, std::size_t position) const {
+  void require_agreement(const Instance& instance, const Seen& first, const Request& request,
+                         std::size_t plan, std::size_t step, std::size_t position) const {
     const bool rows_may_differ = request.op == sim::CollectiveOp::all_to_all;
     const Step& mine = plans_[plan].steps[step].step;
     const auto describe = [](sim::CollectiveOp op, std::int64_t rows, std::uint64_t row_bytes) {
@@ -142,12 +143,12 @@ class Matcher {
     if (agree) return;
     const RankPlan& other = plans_[first.plan];
     const SourcePlace there = place_in(other, other.steps[first.step].step);
-    throw InputError(
-        place_in(plans_[plan], mine),
-        fmt::format("{} as call {} of rank {} on its {} group", describe(request.op, request.rows, request.row_bytes),
-                    position + 1, plans_[plan].rank, replay::name(instance.group)),
-        fmt::format("{} as on rank {} ({})", describe(instance.op, rows, instance.row_bytes), other.rank,
-                    there.str()));
+    throw InputError(place_in(plans_[plan], mine),
+                     fmt::format("{} as call {} of rank {} on its {} group",
+                                 describe(request.op, request.rows, request.row_bytes), position + 1,
+                                 plans_[plan].rank, replay::name(instance.group)),
+                     fmt::format("{} as on rank {} ({})", describe(instance.op, rows, instance.row_bytes),
+                                 other.rank, there.str()));
   }
 
   const Topology& topology_;
@@ -181,7 +182,8 @@ sim::Category segment_category(const Step& step, std::size_t segment) {
   };
   const Call& before = step.calls[segment - 1];
   const Call& after = step.calls[segment];
-  if (before.group == GroupKind::expert && before.op == sim::CollectiveOp::all_gather && exchange(after)) return permute;
+  if (before.group == GroupKind::expert && before.op == sim::CollectiveOp::all_gather && exchange(after))
+    return permute;
   if (!exchange(before) || !exchange(after)) return attention;
   // Exchanges pair up: dispatch, then combine; between them are the experts.
   std::size_t exchanges = 0;
@@ -241,10 +243,10 @@ class Assembler {
     for (std::size_t s = 0; s < plan.steps.size(); ++s) {
       const Step& step = plan.steps[s].step;
       for (const Call& call : step.calls) {
-        const Request request{call.op, call.rows,
-                              static_cast<std::uint64_t>(call.row_elements) *
-                                  static_cast<std::uint64_t>(call.element_bytes),
-                              call.recorded_us, true};
+        const Request request{
+            call.op, call.rows,
+            static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes),
+            call.recorded_us, true};
         note_joined(matcher_.join(call.group, plan.rank, request, p, s),
                     call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
       }
@@ -268,9 +270,10 @@ class Assembler {
     const bool to_next = step.kind == StepKind::send_forward || step.kind == StepKind::recv_backward;
     other.pp += to_next ? 1 : -1;
     if (other.pp < 0 || other.pp >= topology_.pp)
-      throw InputError(place_in(plan, step), fmt::format("{} on stage {} of {}", name(step.kind),
-                                                         topology_.of(plan.rank).pp, topology_.pp),
-                       "a neighbour stage to talk to");
+      throw InputError(
+          place_in(plan, step),
+          fmt::format("{} on stage {} of {}", name(step.kind), topology_.of(plan.rank).pp, topology_.pp),
+          "a neighbour stage to talk to");
     const int peer = topology_.rank(other);
     const bool sends = step.kind == StepKind::send_forward || step.kind == StepKind::send_backward;
     const bool forward = step.kind == StepKind::send_forward || step.kind == StepKind::recv_forward;
@@ -290,7 +293,8 @@ class Assembler {
   sim::LabelId label_of(const Instance& instance) {
     const sim::Category category = category_[collectives_.size()];
     if (!instance.inside_step) return builder_.add_label(name(instance.step), category);
-    return builder_.add_label(fmt::format("{} {}", sim::name(instance.op), replay::name(instance.group)), category);
+    return builder_.add_label(fmt::format("{} {}", sim::name(instance.op), replay::name(instance.group)),
+                              category);
   }
 
   void build(std::size_t p) {

@@ -14,9 +14,9 @@
 
 namespace moesim::replay {
 
-// A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the prices, and
-// `segments_us` holds local work before the transfer (gradient scaling and checks). In a group of one, a transfer or
-// call takes its recorded duration.
+// A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the
+// prices, and `segments_us` holds local work before the transfer (gradient scaling and checks). In a group of
+// one, a transfer or call takes its recorded duration.
 struct PlannedStep {
   Step step;
   double gap_us = 0;  // host time between the step before and this one; nothing runs on the GPU
@@ -32,12 +32,12 @@ struct RankPlan {
 struct Instance {
   sim::CollectiveOp op = sim::CollectiveOp::all_gather;
   GroupKind group = GroupKind::expert;
-  std::vector<int> members;                // ranks in group order
-  std::vector<std::int64_t> rows;          // input rows by member; elements for p2p and gradients
-  std::uint64_t row_bytes = 0;             // bytes of one row
-  double shortest_us = 0;                  // smallest recorded duration of a member: the transfer without waiting
-  StepKind step = StepKind::forward;       // the step it belongs to
-  bool inside_step = true;                 // a call inside a step, not a step of its own
+  std::vector<int> members;           // ranks in group order
+  std::vector<std::int64_t> rows;     // input rows by member; elements for p2p and gradients
+  std::uint64_t row_bytes = 0;        // bytes of one row
+  double shortest_us = 0;             // smallest recorded duration of a member: the transfer without waiting
+  StepKind step = StepKind::forward;  // the step it belongs to
+  bool inside_step = true;            // a call inside a step, not a step of its own
 };
 
 // How instances become traffic and time.
@@ -45,7 +45,8 @@ class Pricing {
  public:
   virtual ~Pricing() = default;
   // The traffic of an instance in the graph; may add matrices or pieces to the builder.
-  virtual sim::TrafficRef traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder& builder) = 0;
+  virtual sim::TrafficRef traffic(const Instance& instance, std::size_t index,
+                                  sim::TaskGraphBuilder& builder) = 0;
   virtual const sim::Costs& costs() const = 0;
 };
 
@@ -73,8 +74,9 @@ struct Iteration {
   double us() const { return timeline.iteration().us(); }
 };
 
-// Matches the calls of all ranks, builds the task graph and runs it. Every rank of the topology must be in `plans`.
-// Throws InputError naming both lines when two ranks disagree on a collective or a call has no counterpart.
+// Matches the calls of all ranks, builds the task graph and runs it. Every rank of the topology must be in
+// `plans`. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
+// counterpart.
 Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing);
 
 }  // namespace moesim::replay

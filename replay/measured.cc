@@ -58,10 +58,12 @@ RunSummary summarize(const Iteration& simulated) {
   for (std::size_t i = 0; i < simulated.spans.size(); ++i) {
     const StepSpan& span = simulated.spans[i];
     // Both halves of a fused call start together and end together, as the recorder writes them.
-    const bool second = i > 0 && simulated.spans[i - 1].fused_with_next && simulated.spans[i - 1].rank == span.rank;
+    const bool second =
+        i > 0 && simulated.spans[i - 1].fused_with_next && simulated.spans[i - 1].rank == span.rank;
     double start = span.start_us;
     double end = span.end_us;
-    if (span.fused_with_next && i + 1 < simulated.spans.size()) end = std::max(end, simulated.spans[i + 1].end_us);
+    if (span.fused_with_next && i + 1 < simulated.spans.size())
+      end = std::max(end, simulated.spans[i + 1].end_us);
     if (second) {
       start = simulated.spans[i - 1].start_us;
       end = std::max(end, simulated.spans[i - 1].end_us);

@@ -1,4 +1,5 @@
-// What a run took, operation by operation: from a realistic recording or from a simulated iteration, by one rule.
+// What a run took, operation by operation: from a realistic recording or from a simulated iteration, by one
+// rule.
 #pragma once
 
 #include <array>
@@ -24,8 +25,8 @@ struct RunSummary {
   const StepMean& of(StepKind kind) const { return steps[static_cast<std::size_t>(kind)]; }
 };
 
-// Clocks are comparable inside a node only, so the iteration is the longest span of a node from its first start to
-// its last end: all nodes leave the barrier before the iteration together (docs/replay.md).
+// Clocks are comparable inside a node only, so the iteration is the longest span of a node from its first
+// start to its last end: all nodes leave the barrier before the iteration together (docs/replay.md).
 RunSummary summarize(const RecordedJob& measured, int gpus_per_node);
 RunSummary summarize(const Iteration& simulated);
 

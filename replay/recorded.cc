@@ -30,11 +30,13 @@ std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) 
     RankPlan plan;
     plan.rank = at->rank;
     plan.recording = at->recording;
-    double reached = first_start.contains(at->rank / gpus_per_node) ? first_start.at(at->rank / gpus_per_node) : 0;
+    double reached =
+        first_start.contains(at->rank / gpus_per_node) ? first_start.at(at->rank / gpus_per_node) : 0;
     for (std::size_t s = 0; s < at->steps.size(); ++s) {
       PlannedStep planned{at->steps[s], 0};
       const bool second_of_pair = s > 0 && at->steps[s - 1].fused_with_next;
-      if (planned.step.start_us > 0 && !second_of_pair) planned.gap_us = std::max(0.0, planned.step.start_us - reached);
+      if (planned.step.start_us > 0 && !second_of_pair)
+        planned.gap_us = std::max(0.0, planned.step.start_us - reached);
       if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
       plan.steps.push_back(std::move(planned));
     }
@@ -61,7 +63,8 @@ class RecordedPricing::Costs final : public sim::Costs {
 RecordedPricing::RecordedPricing() : costs_(std::make_unique<Costs>()) {}
 RecordedPricing::~RecordedPricing() = default;
 
-sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder&) {
+sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index,
+                                         sim::TaskGraphBuilder&) {
   check(index == costs_->durations_us.size(), "instances come in order");
   costs_->durations_us.push_back(instance.shortest_us);
   return sim::uniform_traffic(index);

@@ -1,5 +1,5 @@
-// A realistic recording replayed as recorded: every piece of computing as measured, every transfer as long as its
-// fastest member saw it, waiting left to the simulation.
+// A realistic recording replayed as recorded: every piece of computing as measured, every transfer as long as
+// its fastest member saw it, waiting left to the simulation.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,18 @@
 
 namespace moesim::replay {
 
-// Plans with the recorded steps and the host gaps between them, one per rank of the job. Throws InputError when a
-// rank of the topology was not recorded: in a realistic recording no rank can stand for another.
+// Plans with the recorded steps and the host gaps between them, one per rank of the job. Throws InputError
+// when a rank of the topology was not recorded: in a realistic recording no rank can stand for another.
 std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node);
 
-// Prices every transfer with the smallest recorded duration among its members: the last to arrive waits for nobody.
+// Prices every transfer with the smallest recorded duration among its members: the last to arrive waits for
+// nobody.
 class RecordedPricing final : public Pricing {
  public:
   RecordedPricing();
   ~RecordedPricing() override;
-  sim::TrafficRef traffic(const Instance& instance, std::size_t index, sim::TaskGraphBuilder& builder) override;
+  sim::TrafficRef traffic(const Instance& instance, std::size_t index,
+                          sim::TaskGraphBuilder& builder) override;
   const sim::Costs& costs() const override;
 
  private:

@@ -15,8 +15,8 @@ namespace moesim::replay {
 namespace {
 
 constexpr double kUsPerMs = 1000.0;
-// Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this much
-// are rounding, more is a broken recording.
+// Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this
+// much are rounding, more is a broken recording.
 constexpr double kClockSlackUs = 100.0;
 
 constexpr std::array<std::pair<std::string_view, StepKind>, 13> kSteps{{
@@ -79,9 +79,9 @@ bool is_asynchronous(const traces::SubOperation& sub) { return sub.source.view()
 
 std::string_view name(StepKind kind) {
   static constexpr std::array<std::string_view, kStepKinds> kNames{
-      "get_batch",     "forward",       "loss",         "backward",         "send_forward",
-      "recv_forward",  "send_backward", "recv_backward", "dp_allreduce",     "exp_dp_allreduce",
-      "ep_allreduce",  "optimizer",     "other"};
+      "get_batch",    "forward",       "loss",          "backward",     "send_forward",
+      "recv_forward", "send_backward", "recv_backward", "dp_allreduce", "exp_dp_allreduce",
+      "ep_allreduce", "optimizer",     "other"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -127,18 +127,20 @@ RecordedJob interpret(const traces::Recording& recording) {
         const double stamp = sub.timestamp.value() * kUsPerMs;
         const double begin = line.form == traces::LineForm::kV2 ? stamp : stamp - call.recorded_us;
         if (begin < reached - kClockSlackUs)
-          throw InputError(recorded.place(line),
-                           fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
-                                       sub.source.view(), begin / kUsPerMs, reached / kUsPerMs),
-                           "calls in the order of their time stamps");
+          throw InputError(
+              recorded.place(line),
+              fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
+                          sub.source.view(), begin / kUsPerMs, reached / kUsPerMs),
+              "calls in the order of their time stamps");
         step.segments_us.push_back(std::max(0.0, begin - reached));
         reached = std::max(reached, begin) + call.recorded_us;
         step.calls.push_back(call);
       }
       if (measured && reached > end + kClockSlackUs)
-        throw InputError(recorded.place(line),
-                         fmt::format("calls that end {:.2f} ms after {}", (reached - end) / kUsPerMs, line.name.view()),
-                         "calls inside the operation");
+        throw InputError(
+            recorded.place(line),
+            fmt::format("calls that end {:.2f} ms after {}", (reached - end) / kUsPerMs, line.name.view()),
+            "calls inside the operation");
       if (is_p2p(step.kind) || is_gradient_sync(step.kind))
         step.segments_us.clear();  // the step is the transfer itself
       else

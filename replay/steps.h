@@ -49,7 +49,8 @@ struct Call {
   }
 };
 
-// One top-level operation. segments_us has one entry more than calls: the time before, between and after them.
+// One top-level operation. segments_us has one entry more than calls: the time before, between and after
+// them.
 struct Step {
   StepKind kind = StepKind::other;
   int microbatch = 0;
@@ -78,8 +79,9 @@ struct RecordedJob {
   std::vector<std::string> warnings;
 };
 
-// Interprets `recording`, which must outlive the result. Calls overlapped with computing (asynchronous windows) are
-// kept as computing time. Throws InputError with file and line for shapes, groups or time stamps that make no sense.
+// Interprets `recording`, which must outlive the result. Calls overlapped with computing (asynchronous
+// windows) are kept as computing time. Throws InputError with file and line for shapes, groups or time stamps
+// that make no sense.
 RecordedJob interpret(const traces::Recording& recording);
 
 // "file:line" of a step for messages.

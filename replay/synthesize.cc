@@ -19,9 +19,9 @@ namespace moesim::replay {
 
 namespace {
 
-constexpr double kUs = 1e6;                  // microseconds in a second
+constexpr double kUs = 1e6;  // microseconds in a second
 constexpr double kMsPerUs = 1e-3;
-constexpr double kFirstStampMs = 1000000.0;  // host clocks count from boot; any origin will do
+constexpr double kFirstStampMs = 1000000.0;   // host clocks count from boot; any origin will do
 constexpr double kAttentionEfficiency = 0.4;  // of the peak rate, causal flash attention at training lengths
 
 // Computing times of one layer and of the ends of the model, in microseconds.
@@ -36,16 +36,19 @@ class LayerTimes {
     const double products = gemm_.seconds({tokens_, weights, model.hidden}, models::DType::kBf16);
     const double flops = 2.0 * static_cast<double>(tokens_) * static_cast<double>(tokens_) *
                          static_cast<double>(model.attention.heads * model.attention.output_dim());
-    const double peak = spec_.cluster.profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
+    const double peak =
+        spec_.cluster.profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
     const double core = flops / (kAttentionEfficiency * peak);
     const double norms = kernels_.seconds(models::KernelClass::kReduce, 4 * row_bytes(), 2 * row_bytes(), 6);
     return kUs * (backward ? 2 * products + 2.5 * core + 2 * norms : products + core + norms);
   }
   double permute() const {
-    return kUs * kernels_.seconds(models::KernelClass::kGatherRows, topk() * row_bytes(), topk() * row_bytes(), 3);
+    return kUs *
+           kernels_.seconds(models::KernelClass::kGatherRows, topk() * row_bytes(), topk() * row_bytes(), 3);
   }
   double unpermute() const {
-    return kUs * kernels_.seconds(models::KernelClass::kScatterAdd, 2 * topk() * row_bytes(), topk() * row_bytes(), 2);
+    return kUs * kernels_.seconds(models::KernelClass::kScatterAdd, 2 * topk() * row_bytes(),
+                                  topk() * row_bytes(), 2);
   }
   double experts(std::span<const std::int64_t> rows, bool backward) const {
     const auto& model = spec_.model;
@@ -56,12 +59,15 @@ class LayerTimes {
     using enum models::GemmPass;
     double total = 0;
     for (const std::int64_t count : rows) total += static_cast<double>(count);
-    const double activation = kernels_.seconds(models::KernelClass::kElementwise, total * static_cast<double>(up) * 2,
-                                               total * static_cast<double>(model.expert_ffn) * 2);
-    if (!backward) return kUs * (time(up, model.hidden, kForward) + time(model.hidden, model.expert_ffn, kForward) + activation);
+    const double activation =
+        kernels_.seconds(models::KernelClass::kElementwise, total * static_cast<double>(up) * 2,
+                         total * static_cast<double>(model.expert_ffn) * 2);
+    if (!backward)
+      return kUs *
+             (time(up, model.hidden, kForward) + time(model.hidden, model.expert_ffn, kForward) + activation);
     return kUs * (time(up, model.hidden, kDgrad) + time(up, model.hidden, kWgrad) +
-                  time(model.hidden, model.expert_ffn, kDgrad) + time(model.hidden, model.expert_ffn, kWgrad) +
-                  2 * activation);
+                  time(model.hidden, model.expert_ffn, kDgrad) +
+                  time(model.hidden, model.expert_ffn, kWgrad) + 2 * activation);
   }
   double head(bool backward) const {
     return kUs * (backward ? 2 : 1) *
@@ -88,8 +94,9 @@ class Synthesizer {
 
   SyntheticRecordings run() {
     check_sizes();
-    routing_ = models::make_routing(spec_.routing, spec_.topology.expert, spec_.seq, static_cast<int>(spec_.model.experts),
-                                    static_cast<int>(spec_.model.topk), spec_.seed);
+    routing_ = models::make_routing(spec_.routing, spec_.topology.expert, spec_.seq,
+                                    static_cast<int>(spec_.model.experts), static_cast<int>(spec_.model.topk),
+                                    spec_.seed);
     SyntheticRecordings out;
     out.scaling = scaling();
     out.realistic = realistic(out.scaling);
@@ -102,13 +109,16 @@ class Synthesizer {
     const auto refuse = [](const std::string& found, const std::string& expected) {
       throw InputError(SourcePlace{}, found, expected);
     };
-    if (t.tp != 1 || t.cp != 1) refuse(fmt::format("tp {} and cp {}", t.tp, t.cp), "1 and 1 for a synthetic recording");
+    if (t.tp != 1 || t.cp != 1)
+      refuse(fmt::format("tp {} and cp {}", t.tp, t.cp), "1 and 1 for a synthetic recording");
     if (spec_.layers < 1 || spec_.layers % t.pp != 0)
       refuse(fmt::format("{} layers with pp {}", spec_.layers, t.pp), "a multiple of pp");
     if (spec_.model.experts % t.expert != 0)
-      refuse(fmt::format("ep {} with {} experts", t.expert, spec_.model.experts), "an ep that divides the experts");
+      refuse(fmt::format("ep {} with {} experts", t.expert, spec_.model.experts),
+             "an ep that divides the experts");
     if (spec_.cluster.ranks() < t.world())
-      refuse(fmt::format("{} ranks", t.world()), fmt::format("at most the {} GPUs of {}", spec_.cluster.ranks(), spec_.cluster.name));
+      refuse(fmt::format("{} ranks", t.world()),
+             fmt::format("at most the {} GPUs of {}", spec_.cluster.ranks(), spec_.cluster.name));
   }
 
   std::vector<std::int64_t> expert_rows(int expert_rank) const {
@@ -138,14 +148,17 @@ class Synthesizer {
   }
 
   std::vector<std::string> header(const char* side) const {
-    return {" SYNTHETIC recording: made by `moesim trace synthesize` from cost models, measured on no machine",
-            fmt::format(" side={} model={} cluster={} profile={} {} layers={} seq={} routing={} seed={} noise={:g}", side,
-                        spec_.model.name, spec_.cluster.name, spec_.cluster.profile.name(), spec_.topology.str(),
-                        spec_.layers, spec_.seq, spec_.routing.text, spec_.seed, spec_.noise)};
+    return {
+        " SYNTHETIC recording: made by `moesim trace synthesize` from cost models, measured on no machine",
+        fmt::format(
+            " side={} model={} cluster={} profile={} {} layers={} seq={} routing={} seed={} noise={:g}", side,
+            spec_.model.name, spec_.cluster.name, spec_.cluster.profile.name(), spec_.topology.str(),
+            spec_.layers, spec_.seq, spec_.routing.text, spec_.seed, spec_.noise)};
   }
 
-  traces::SubOperation sub(traces::Pool& pool, const char* source, const char* dtype, std::vector<std::int64_t> dims,
-                           const char* func_name, const char* comm, double duration_us, double end_us) const {
+  traces::SubOperation sub(traces::Pool& pool, const char* source, const char* dtype,
+                           std::vector<std::int64_t> dims, const char* func_name, const char* comm,
+                           double duration_us, double end_us) const {
     traces::SubOperation made;
     made.source = pool.name(source);
     made.duration = traces::Decimal::from_ms(duration_us * kMsPerUs);
@@ -159,7 +172,8 @@ class Synthesizer {
   }
 
   traces::Operation line(traces::Pool& pool, const char* name, int stage, int batch, const char* state,
-                         double duration_us, double end_us, const char* description, const char* group) const {
+                         double duration_us, double end_us, const char* description,
+                         const char* group) const {
     traces::Operation made;
     made.name = pool.name(name);
     made.stage_id = stage;
@@ -225,19 +239,21 @@ class Synthesizer {
           if (s + 1 == segments.size()) break;
           const std::size_t in_layer = s % per_layer;
           if (!backward && in_layer == 0)
-            subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64", {spec_.model.experts},
-                               "gather_along_first_dim_expert_parallel", "allgather", 0, now));
+            subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64",
+                               {spec_.model.experts}, "gather_along_first_dim_expert_parallel", "allgather",
+                               0, now));
           else
             subs.push_back(sub(pool, "_profiled_all_to_all_single", "torch.bfloat16",
-                               {in_layer + 1 == per_layer ? received : sent, spec_.model.hidden}, nullptr, "all_to_all",
-                               0, now));
+                               {in_layer + 1 == per_layer ? received : sent, spec_.model.hidden}, nullptr,
+                               "all_to_all", 0, now));
         }
         rank.add(line(pool, name, at.pp, 0, "None", now - start, now, "simulation", "None"), subs);
       };
       if (at.pp == 0 || at.pp == t.pp - 1) simple("get_batch", 300, "simulation", "tp");
       pass("forward_step", false);
       if (at.pp == t.pp - 1)
-        simple("loss_func", 280, "simulation: loss_func, calculate and DP allreduce for the last stage", "None");
+        simple("loss_func", 280, "simulation: loss_func, calculate and DP allreduce for the last stage",
+               "None");
       pass("backward_step", true);
       const auto [dense, expert] = parameters(at);
       const auto reduction = [&](const char* name, std::int64_t elements, const char* group) {
@@ -248,7 +264,8 @@ class Synthesizer {
       };
       reduction("dp_allreduce", dense, "dp");
       reduction("exp_dp_allreduce", expert, "exp_dp");
-      simple("optimizer_step", noisy(times_.optimizer(static_cast<double>(dense + expert))), "simulation", "None");
+      simple("optimizer_step", noisy(times_.optimizer(static_cast<double>(dense + expert))), "simulation",
+             "None");
       recording.ranks.push_back(std::move(rank));
     }
     return recording;
@@ -258,11 +275,13 @@ class Synthesizer {
   std::pair<std::int64_t, std::int64_t> parameters(const Coordinates& at) const {
     const auto& model = spec_.model;
     const std::int64_t layers = spec_.layers / spec_.topology.pp;
-    std::int64_t dense = layers * (model.attention.parameters(model.hidden) + 2 * model.hidden + model.experts * model.hidden);
+    std::int64_t dense =
+        layers * (model.attention.parameters(model.hidden) + 2 * model.hidden + model.experts * model.hidden);
     if (at.pp == 0) dense += model.vocabulary * model.hidden;
     if (at.pp == spec_.topology.pp - 1) dense += model.vocabulary * model.hidden + model.hidden;
     const std::int64_t matrices = model.gated ? 3 : 2;
-    return {dense, layers * (model.experts / spec_.topology.expert) * matrices * model.hidden * model.expert_ffn};
+    return {dense,
+            layers * (model.experts / spec_.topology.expert) * matrices * model.hidden * model.expert_ffn};
   }
 
   // The simulated iteration, written down as a recorder would have.
@@ -283,23 +302,26 @@ class Synthesizer {
     }
     for (std::size_t i = 0; i < iteration.spans.size(); ++i) {
       const StepSpan& span = iteration.spans[i];
-      const bool second = i > 0 && iteration.spans[i - 1].fused_with_next && iteration.spans[i - 1].rank == span.rank;
-      const StepSpan& pair = second ? iteration.spans[i - 1]
+      const bool second =
+          i > 0 && iteration.spans[i - 1].fused_with_next && iteration.spans[i - 1].rank == span.rank;
+      const StepSpan& pair = second                 ? iteration.spans[i - 1]
                              : span.fused_with_next ? iteration.spans[i + 1]
                                                     : span;
       const double start = std::min(span.start_us, pair.start_us);
       const double end = std::max(span.end_us, pair.end_us);
       auto& rank = recording.ranks[static_cast<std::size_t>(span.rank)];
       const int stage = spec_.topology.of(span.rank).pp;
-      auto written = line(pool, recorded_name(span.kind), stage, span.microbatch,
-                          is_gradient_sync(span.kind) || span.kind == StepKind::optimizer ? "finalize" : "steady",
-                          end - start, end, "None", group_of(span.kind));
+      auto written =
+          line(pool, recorded_name(span.kind), stage, span.microbatch,
+               is_gradient_sync(span.kind) || span.kind == StepKind::optimizer ? "finalize" : "steady",
+               end - start, end, "None", group_of(span.kind));
       if (is_p2p(span.kind)) {
         written.shape = pool.shape(std::vector<std::int64_t>{spec_.seq, 1, spec_.model.hidden});
         written.dtype = pool.name("torch.bfloat16");
       } else if (is_gradient_sync(span.kind)) {
         const auto [dense, expert] = parameters(spec_.topology.of(span.rank));
-        written.shape = pool.shape(std::vector<std::int64_t>{span.kind == StepKind::dp_all_reduce ? dense : expert});
+        written.shape =
+            pool.shape(std::vector<std::int64_t>{span.kind == StepKind::dp_all_reduce ? dense : expert});
         written.dtype = pool.name("torch.float32");
       }
       rank.add(written, calls_of(iteration, span, pool));
@@ -321,12 +343,14 @@ class Synthesizer {
         const double end = iteration.timeline.end(task).us();
         const auto shape = iteration.graph.shape(iteration.graph.collective(task));
         if (shape.op == sim::CollectiveOp::all_gather)
-          subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64", {spec_.model.experts},
-                             "gather_along_first_dim_expert_parallel", "allgather", end - start, end));
+          subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64",
+                             {spec_.model.experts}, "gather_along_first_dim_expert_parallel", "allgather",
+                             end - start, end));
         else
-          subs.push_back(sub(pool, "_profiled_all_to_all_single", "torch.bfloat16",
-                             {exchanges++ % 2 == 0 ? spec_.seq * spec_.model.topk : received, spec_.model.hidden},
-                             nullptr, "all_to_all", end - start, end));
+          subs.push_back(
+              sub(pool, "_profiled_all_to_all_single", "torch.bfloat16",
+                  {exchanges++ % 2 == 0 ? spec_.seq * spec_.model.topk : received, spec_.model.hidden},
+                  nullptr, "all_to_all", end - start, end));
       }
       if (task == span.last) break;
     }

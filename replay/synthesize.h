@@ -1,4 +1,5 @@
-// Recordings made by the models, for trying things out without a GPU: no measurement, and their headers say so.
+// Recordings made by the models, for trying things out without a GPU: no measurement, and their headers say
+// so.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ struct SyntheticRecordings {
   traces::Recording realistic;  // the simulated iteration of the same job
 };
 
-// The AlltoAll program as public recordings show it: count gather, dispatch, combine per layer. Computing times come
-// from the cluster's profile. Throws InputError for sizes that do not divide or a cluster that is too small.
+// The AlltoAll program as public recordings show it: count gather, dispatch, combine per layer. Computing
+// times come from the cluster's profile. Throws InputError for sizes that do not divide or a cluster that is
+// too small.
 SyntheticRecordings synthesize(const SynthesisSpec& spec);
 
 }  // namespace moesim::replay

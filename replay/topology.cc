@@ -97,8 +97,8 @@ std::vector<std::vector<int>> Topology::groups(GroupKind kind) const {
 }
 
 std::string Topology::str() const {
-  return fmt::format("pp{} tp{}{} ep{} dp{} ({} ranks)", pp, tp, cp > 1 ? fmt::format(" cp{}", cp) : "", expert,
-                     dp(), world());
+  return fmt::format("pp{} tp{}{} ep{} dp{} ({} ranks)", pp, tp, cp > 1 ? fmt::format(" cp{}", cp) : "",
+                     expert, dp(), world());
 }
 
 void Topology::check_sizes(const std::string& source) const {
@@ -121,7 +121,8 @@ Topology topology_of(const traces::Recording& recording) {
   std::int64_t highest = 0;
   for (const auto& rank : recording.ranks) {
     highest = std::max<std::int64_t>(highest, rank.rank);
-    for (const auto& operation : rank.operations) stages = std::max<std::int64_t>(stages, operation.stage_id + 1);
+    for (const auto& operation : rank.operations)
+      stages = std::max<std::int64_t>(stages, operation.stage_id + 1);
   }
   const std::int64_t tp = named.tp.value_or(1);
   const std::int64_t ep = named.ep.value_or(1);
@@ -138,20 +139,21 @@ Topology topology_of(const traces::Recording& recording) {
     // Nothing names it: a complete recording shows every rank.
     world = highest + 1;
     if (static_cast<std::int64_t>(recording.ranks.size()) != world)
-      throw InputError(place, fmt::format("{} of at least {} ranks and no name that says how many there were",
-                                          recording.ranks.size(), world),
+      throw InputError(place,
+                       fmt::format("{} of at least {} ranks and no name that says how many there were",
+                                   recording.ranks.size(), world),
                        "a folder or file name with wd or dp");
   }
   if (world < 1 || world > kMaxWorld)
     throw InputError(place, fmt::format("{} ranks", world), "from 1 to 4194304");
   if (world % per_stage_dp != 0)
-    throw InputError(place, fmt::format("{} ranks with tp {} and pp {}", world, tp, pp), "a multiple of tp x pp");
+    throw InputError(place, fmt::format("{} ranks with tp {} and pp {}", world, tp, pp),
+                     "a multiple of tp x pp");
   const std::int64_t dp = world / per_stage_dp;
   if (named.dp && *named.dp != dp)
     throw InputError(place, fmt::format("dp {} in the name", *named.dp),
                      fmt::format("{} = {} ranks / (tp {} x pp {})", dp, world, tp, pp));
-  if (dp % ep != 0)
-    throw InputError(place, fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
+  if (dp % ep != 0) throw InputError(place, fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
   if (highest >= world)
     throw InputError(place, fmt::format("rank {} of {} ranks", highest, world), "ranks below the world size");
   Topology topology;
@@ -163,7 +165,8 @@ Topology topology_of(const traces::Recording& recording) {
   for (const auto& rank : recording.ranks)
     for (const auto& operation : rank.operations)
       if (operation.stage_id != topology.of(rank.rank).pp)
-        throw InputError(rank.place(operation), fmt::format("stage_id {} on rank {}", operation.stage_id, rank.rank),
+        throw InputError(rank.place(operation),
+                         fmt::format("stage_id {} on rank {}", operation.stage_id, rank.rank),
                          fmt::format("{} in {}", topology.of(rank.rank).pp, topology.str()));
   return topology;
 }

@@ -1,7 +1,7 @@
 // The fake topology: which world ranks a recording stands for, and the groups its labels mean.
 //
-// Rank order is Megatron's tp-cp-ep-dp-pp, fastest first (docs/formats.md): world_rank = tp + TP*(cp + CP*(exp +
-// EXP*(edp + EDP*pp))), with DP = EXP*EDP.
+// Rank order is Megatron's tp-cp-ep-dp-pp, fastest first (docs/formats.md): world_rank = tp + TP*(cp +
+// CP*(exp + EXP*(edp + EDP*pp))), with DP = EXP*EDP.
 #pragma once
 
 #include <cstdint>
@@ -51,13 +51,13 @@ struct Topology {
   // "pp2 tp1 ep4 dp8 (16 ranks)".
   std::string str() const;
 
-  // Throws InputError when a size is not positive, the world exceeds 2^22 ranks, or CP and EP are both above one
-  // (the recorder refuses that too).
+  // Throws InputError when a size is not positive, the world exceeds 2^22 ranks, or CP and EP are both above
+  // one (the recorder refuses that too).
   void check_sizes(const std::string& source) const;
 };
 
-// The topology a recording names (folder and file names) and its lines agree with. Throws InputError naming the file
-// when names and lines contradict each other, or when nothing says how many ranks there were.
+// The topology a recording names (folder and file names) and its lines agree with. Throws InputError naming
+// the file when names and lines contradict each other, or when nothing says how many ranks there were.
 Topology topology_of(const traces::Recording& recording);
 
 }  // namespace moesim::replay

@@ -33,7 +33,8 @@ std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedT
 
 models::Estimate interval(double value, const std::vector<double>& drawn) {
   if (drawn.empty()) return models::Estimate::log_normal(value, kRunToRun);
-  // The spread of few draws is known better than their extremes; their mean is a better centre than one jitter.
+  // The spread of few draws is known better than their extremes; their mean is a better centre than one
+  // jitter.
   double mean = 0;
   for (const double one : drawn) mean += std::log(one);
   mean /= static_cast<double>(drawn.size());

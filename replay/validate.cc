@@ -13,11 +13,15 @@ double Validation::mean_abs_component_error() const {
   return components.empty() ? 0.0 : sum / static_cast<double>(components.size());
 }
 
-Validation validate(const RunSummary& forecast, const RunSummary& measured, std::span<const RunSummary> drawn) {
+Validation validate(const RunSummary& forecast, const RunSummary& measured,
+                    std::span<const RunSummary> drawn) {
   // get_batch is left out: a fifth of a millisecond that no forecast depends on.
-  static constexpr std::array kCompared{StepKind::forward,           StepKind::backward,
-                                        StepKind::loss,              StepKind::optimizer,
-                                        StepKind::dp_all_reduce,     StepKind::expert_all_reduce,
+  static constexpr std::array kCompared{StepKind::forward,
+                                        StepKind::backward,
+                                        StepKind::loss,
+                                        StepKind::optimizer,
+                                        StepKind::dp_all_reduce,
+                                        StepKind::expert_all_reduce,
                                         StepKind::embedding_all_reduce};
   const auto compare = [&](std::string_view name, const auto& value_of) {
     const double value = value_of(forecast);
@@ -30,7 +34,8 @@ Validation validate(const RunSummary& forecast, const RunSummary& measured, std:
   out.iteration = compare("iteration", [](const RunSummary& run) { return run.iteration_us; });
   for (const StepKind kind : kCompared)
     if (forecast.of(kind).count > 0 && measured.of(kind).count > 0 && measured.of(kind).mean_us > 0)
-      out.components.push_back(compare(name(kind), [&](const RunSummary& run) { return run.of(kind).mean_us; }));
+      out.components.push_back(
+          compare(name(kind), [&](const RunSummary& run) { return run.of(kind).mean_us; }));
   if (forecast.p2p_us > 0 && measured.p2p_us > 0)
     out.components.push_back(compare("p2p", [](const RunSummary& run) { return run.p2p_us; }));
   return out;

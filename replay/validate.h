@@ -22,13 +22,15 @@ struct Comparison {
 
 struct Validation {
   Comparison iteration;
-  // Means over all ranks and microbatches, waiting included; p2p per rank and iteration. Only what both sides have.
+  // Means over all ranks and microbatches, waiting included; p2p per rank and iteration. Only what both sides
+  // have.
   std::vector<Comparison> components;
 
   double mean_abs_component_error() const;
 };
 
 // `drawn`: further forecasts of the same job, for the intervals; may be empty.
-Validation validate(const RunSummary& forecast, const RunSummary& measured, std::span<const RunSummary> drawn = {});
+Validation validate(const RunSummary& forecast, const RunSummary& measured,
+                    std::span<const RunSummary> drawn = {});
 
 }  // namespace moesim::replay

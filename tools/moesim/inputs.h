@@ -2,8 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/verb.h"
 
@@ -14,6 +15,7 @@ nlohmann::ordered_json describe_inputs(const CommonOptions& options);
 
 // Adds `path` and its SHA-256 to inputs["files"].
 void add_input_file(nlohmann::ordered_json& inputs, const std::filesystem::path& path);
-void add_input_file(nlohmann::ordered_json& inputs, const std::filesystem::path& path, std::string_view content);
+void add_input_file(nlohmann::ordered_json& inputs, const std::filesystem::path& path,
+                    std::string_view content);
 
 }  // namespace moesim::tools

@@ -1,14 +1,15 @@
 // `moesim list`: what is built in.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "base/text.h"
@@ -31,10 +32,11 @@ Entries models_list() {
   Entries out;
   for (const std::string& name : models::Architecture::names()) {
     const auto model = models::Architecture::load(name);
-    out.emplace_back(name, fmt::format("{:.1f} B parameters ({:.1f} B active), {} layers, hidden {}, {} experts, top-{}",
-                                       static_cast<double>(model.parameters()) / 1e9,
-                                       static_cast<double>(model.active_parameters()) / 1e9, model.layers,
-                                       model.hidden, model.experts, model.topk));
+    out.emplace_back(
+        name, fmt::format("{:.1f} B parameters ({:.1f} B active), {} layers, hidden {}, {} experts, top-{}",
+                          static_cast<double>(model.parameters()) / 1e9,
+                          static_cast<double>(model.active_parameters()) / 1e9, model.layers, model.hidden,
+                          model.experts, model.topk));
   }
   return out;
 }
@@ -95,7 +97,8 @@ int run(const std::vector<std::string>& wanted, const CommonOptions& common) {
     for (const Kind& kind : kinds()) chosen.push_back(&kind);
 
   auto result = envelope("list", describe_inputs(common), {});
-  Table rows({{"kind", Table::Align::kLeft}, {"name", Table::Align::kLeft}, {"description", Table::Align::kLeft}});
+  Table rows(
+      {{"kind", Table::Align::kLeft}, {"name", Table::Align::kLeft}, {"description", Table::Align::kLeft}});
   std::string text;
   for (const Kind* kind : chosen) {
     Table table({{kind->name, Table::Align::kLeft}, {"", Table::Align::kLeft}});
@@ -120,7 +123,8 @@ Verb list_verb() {
   return {"list", "what is built in: models, clusters, profiles, dispatchers, routings",
           "  moesim list dispatchers\n  moesim list models --format json", [](CLI::App& app) -> Run {
             auto wanted = std::make_shared<std::vector<std::string>>();
-            app.add_option("kind", *wanted, "models, clusters, profiles, dispatchers or routings; default: all")
+            app.add_option("kind", *wanted,
+                           "models, clusters, profiles, dispatchers or routings; default: all")
                 ->type_name("KIND");
             return [wanted](const CommonOptions& common) { return run(*wanted, common); };
           }};

@@ -1,7 +1,6 @@
 // The moesim command: picks a verb, turns every error into one line and an exit code.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -10,6 +9,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "base/input_error.h"
 #include "base/text.h"
@@ -53,9 +54,10 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
     known.push_back(verb->get_name());
   const std::string& extra = extras.front();
   const std::string name = extra.substr(0, extra.find('='));
-  const std::string help = command.get_name() == "moesim" ? "moesim --help" : "moesim " + command.get_name() + " --help";
-  return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument", in_quotes(extra),
-                     did_you_mean(name, known), help);
+  const std::string help =
+      command.get_name() == "moesim" ? "moesim --help" : "moesim " + command.get_name() + " --help";
+  return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument",
+                     in_quotes(extra), did_you_mean(name, known), help);
 }
 
 int run(int argc, char** argv) {

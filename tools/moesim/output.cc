@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -61,8 +62,7 @@ std::string Table::text() const {
     out += text + '\n';
   };
   std::string rule;
-  for (std::size_t c = 0; c < columns_.size(); ++c)
-    rule += (c > 0 ? "  " : "") + std::string(widths[c], '-');
+  for (std::size_t c = 0; c < columns_.size(); ++c) rule += (c > 0 ? "  " : "") + std::string(widths[c], '-');
   line([&](std::size_t c) { return columns_[c].name; });
   out += rule + '\n';
   for (const auto& row : rows_) {

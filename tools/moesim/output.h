@@ -1,10 +1,12 @@
-// How results look: aligned tables for people, JSON and CSV for programs; warnings and progress go to stderr only.
+// How results look: aligned tables for people, JSON and CSV for programs; warnings and progress go to stderr
+// only.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/verb.h"
 
@@ -33,13 +35,15 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
 };
 
-// Writes to stdout; throws InputError when stdout cannot take it (a full disk), exits quietly on a closed pipe.
+// Writes to stdout; throws InputError when stdout cannot take it (a full disk), exits quietly on a closed
+// pipe.
 void print(std::string_view text);
 
 // A warning on stderr, unless --quiet.
 void warn(const CommonOptions& options, std::string_view text);
 
-// {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} to be completed by the verb.
+// {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} to be completed by the
+// verb.
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
                                 const std::vector<std::string>& warnings);
 

@@ -1,6 +1,7 @@
 #include "tools/moesim/recordings.h"
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"

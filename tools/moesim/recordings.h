@@ -1,10 +1,12 @@
-// Recordings as verbs take them: folders of CMD traces, read, interpreted, and named in the inputs of a result.
+// Recordings as verbs take them: folders of CMD traces, read, interpreted, and named in the inputs of a
+// result.
 #pragma once
 
 #include <deque>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "replay/steps.h"
 #include "traces/recording.h"

@@ -1,11 +1,12 @@
 // `moesim replay`: what a recorded job takes on a topology.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
@@ -39,7 +40,7 @@ struct Options {
 struct Answer {
   replay::Iteration iteration;
   replay::RunSummary summary;
-  models::Estimate estimate;            // of the iteration, us
+  models::Estimate estimate;          // of the iteration, us
   std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
   int microbatches = 0;
   std::vector<std::string> warnings;
@@ -58,12 +59,14 @@ Answer replay_recorded(const replay::RecordedJob& job, const models::Cluster& cl
   out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
   for (const auto& rank : job.ranks)
     for (const auto& step : rank.steps)
-      if (step.kind == replay::StepKind::forward) out.microbatches = std::max(out.microbatches, step.microbatch + 1);
+      if (step.kind == replay::StepKind::forward)
+        out.microbatches = std::max(out.microbatches, step.microbatch + 1);
   return out;
 }
 
-Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clean, const models::Cluster& cluster,
-                      const replay::Effects& effects, const Options& options) {
+Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clean,
+                      const models::Cluster& cluster, const replay::Effects& effects,
+                      const Options& options) {
   Answer out;
   std::optional<models::Architecture> architecture;
   if (!options.model.empty()) architecture = models::Architecture::load(options.model);
@@ -72,11 +75,12 @@ Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clea
   forecast_options.microbatches = options.microbatches;
   forecast_options.seed = options.seed;
   if (options.microbatches == 0) {
-    forecast_options.microbatches = replay::default_microbatches(clean.topology, recordings.recording(0).named);
-    out.warnings.push_back(
-        fmt::format("a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
-                    "batch of 64; set --microbatches",
-                    forecast_options.microbatches));
+    forecast_options.microbatches =
+        replay::default_microbatches(clean.topology, recordings.recording(0).named);
+    out.warnings.push_back(fmt::format(
+        "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
+        "batch of 64; set --microbatches",
+        forecast_options.microbatches));
   }
   auto made = replay::forecast(clean, recordings.recording(0).named, cluster, effects, forecast_options);
   out.iteration = std::move(made.iteration);
@@ -122,20 +126,21 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
   for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
     const auto& mean = answer.summary.steps[k];
     if (mean.count > 0)
-      result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {{"count", mean.count},
-                                                                                   {"mean_us", mean.mean_us}};
+      result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
+          {"count", mean.count}, {"mean_us", mean.mean_us}};
   }
   result["critical_path"] = critical_path_json(answer.iteration);
   return result;
 }
 
 Table rank_table(const Answer& answer) {
-  Table table({{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
+  Table table(
+      {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
   const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
-    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait), ms(rank.bubble),
-               ms(rank.host)});
+    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
+               ms(rank.bubble), ms(rank.host)});
   }
   return table;
 }
@@ -152,8 +157,9 @@ Table operation_table(const Answer& answer) {
 }
 
 // Every constant that was added, and what the iteration would be without it.
-Table effect_table(const Recordings& recordings, const replay::CleanJob& clean, const models::Cluster& cluster,
-                   const replay::Effects& effects, Options options, const Answer& answer) {
+Table effect_table(const Recordings& recordings, const replay::CleanJob& clean,
+                   const models::Cluster& cluster, const replay::Effects& effects, Options options,
+                   const Answer& answer) {
   Table table({{"effect", Table::Align::kLeft},
                {"value"},
                {"unit", Table::Align::kLeft},
@@ -165,7 +171,8 @@ Table effect_table(const Recordings& recordings, const replay::CleanJob& clean, 
     const auto without = effects.without(static_cast<replay::EffectKind>(k));
     const Answer other = replay_scaling(recordings, clean, cluster, without, options);
     table.row({std::string(effect.name), fmt::format("{:g}", effect.value), std::string(effect.unit),
-               fmt::format("{:+.2f} ms", (answer.summary.iteration_us - other.iteration.us()) / 1e3), effect.source});
+               fmt::format("{:+.2f} ms", (answer.summary.iteration_us - other.iteration.us()) / 1e3),
+               effect.source});
   }
   return table;
 }
@@ -183,10 +190,12 @@ int run(const Options& options, const CommonOptions& common) {
   const replay::Effects effects(cluster.profile);
   if (job.realistic) {
     if (options.folders.size() > 1)
-      throw InputError("found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
+      throw InputError(
+          "found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
     if (options.microbatches > 0)
-      throw InputError("found --microbatches with a realistic recording, expected a scaling recording: a run is "
-                       "replayed with the microbatches it had");
+      throw InputError(
+          "found --microbatches with a realistic recording, expected a scaling recording: a run is "
+          "replayed with the microbatches it had");
     answer = replay_recorded(job, cluster);
   } else {
     clean = replay::denoise(recordings.jobs());
@@ -201,8 +210,8 @@ int run(const Options& options, const CommonOptions& common) {
     same.architecture = architecture ? &*architecture : nullptr;
     same.microbatches = answer.microbatches;
     same.seed = options.seed;
-    for (const auto& one : replay::draw_forecasts(*clean, recordings.recording(0).named, cluster, effects, same,
-                                                  options.draws))
+    for (const auto& one :
+         replay::draw_forecasts(*clean, recordings.recording(0).named, cluster, effects, same, options.draws))
       drawn.push_back(one.iteration_us);
   }
   answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
@@ -231,11 +240,11 @@ int run(const Options& options, const CommonOptions& common) {
     print(rank_table(answer).csv());
     return 0;
   }
-  std::string text = fmt::format("{} recording of {}, {} microbatches, on {}\niteration {}",
-                                 job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
-                                 cluster.name,
-                                 fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
-                                             answer.estimate.low / 1e3, answer.estimate.high / 1e3));
+  std::string text = fmt::format(
+      "{} recording of {}, {} microbatches, on {}\niteration {}", job.realistic ? "realistic" : "scaling",
+      job.topology.str(), answer.microbatches, cluster.name,
+      fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
+                  answer.estimate.low / 1e3, answer.estimate.high / 1e3));
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
@@ -248,30 +257,34 @@ int run(const Options& options, const CommonOptions& common) {
 }  // namespace
 
 Verb replay_verb() {
-  return {"replay", "what a recorded job takes on a topology",
-          "  moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster echo-h800x2 --microbatches 8\n"
-          "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
-          [](CLI::App& app) -> Run {
-            auto options = std::make_shared<Options>();
-            app.add_option("recording", options->folders, "folder of rank files; several scaling passes are pooled")
-                ->required()
-                ->type_name("DIR");
-            app.add_option("--cluster", options->cluster,
-                           "built-in name or file; default: as many H800 nodes as the job needs");
-            app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
-            app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
-                ->check(CLI::Range(1, 1 << 20).description(""));
-            app.add_option("--draws", options->draws, "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
-                ->check(CLI::Range(0, 10000).description(""))
-                ->capture_default_str();
-            app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
-                ->type_name("FILE");
-            app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");
-            return [options](const CommonOptions& common) {
-              options->seed = common.seed;
-              return run(*options, common);
-            };
-          }};
+  return {
+      "replay", "what a recorded job takes on a topology",
+      "  moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster "
+      "echo-h800x2 --microbatches 8\n"
+      "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
+      [](CLI::App& app) -> Run {
+        auto options = std::make_shared<Options>();
+        app.add_option("recording", options->folders,
+                       "folder of rank files; several scaling passes are pooled")
+            ->required()
+            ->type_name("DIR");
+        app.add_option("--cluster", options->cluster,
+                       "built-in name or file; default: as many H800 nodes as the job needs");
+        app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+        app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
+            ->check(CLI::Range(1, 1 << 20).description(""));
+        app.add_option("--draws", options->draws,
+                       "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
+            ->check(CLI::Range(0, 10000).description(""))
+            ->capture_default_str();
+        app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
+            ->type_name("FILE");
+        app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");
+        return [options](const CommonOptions& common) {
+          options->seed = common.seed;
+          return run(*options, common);
+        };
+      }};
 }
 
 }  // namespace moesim::tools

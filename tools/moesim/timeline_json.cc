@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 
@@ -12,7 +13,8 @@ namespace moesim::tools {
 
 namespace {
 
-// Reserved colour names of the trace viewer, one per category, so that a category looks the same in every file.
+// Reserved colour names of the trace viewer, one per category, so that a category looks the same in every
+// file.
 std::string_view color_of(sim::Category category) {
   switch (category) {
     case sim::Category::attention:
@@ -45,8 +47,10 @@ class Writer {
 
   std::string run(const nlohmann::ordered_json& metadata) {
     out_ = "{\"displayTimeUnit\":\"ms\",\"otherData\":" + metadata.dump() + ",\"traceEvents\":[\n";
-    for (std::size_t s = 0; s < graph_.stream_count(); ++s) name_stream(sim::StreamId(static_cast<std::uint32_t>(s)));
-    for (std::size_t t = 0; t < graph_.task_count(); ++t) add_task(sim::TaskId(static_cast<std::uint32_t>(t)));
+    for (std::size_t s = 0; s < graph_.stream_count(); ++s)
+      name_stream(sim::StreamId(static_cast<std::uint32_t>(s)));
+    for (std::size_t t = 0; t < graph_.task_count(); ++t)
+      add_task(sim::TaskId(static_cast<std::uint32_t>(t)));
     for (std::size_t c = 0; c < graph_.collective_count(); ++c)
       add_arrows(sim::CollectiveId(static_cast<std::uint32_t>(c)));
     out_ += "\n]}\n";
@@ -62,8 +66,10 @@ class Writer {
 
   void name_stream(sim::StreamId stream) {
     const auto rank = graph_.rank_of(stream).value();
-    event(fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank, rank));
-    event(fmt::format(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", rank, rank));
+    event(fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank,
+                      rank));
+    event(fmt::format(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", rank,
+                      rank));
     event(fmt::format(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})", rank,
                       stream.value(), sim::name(graph_.kind_of(stream))));
   }
@@ -74,8 +80,8 @@ class Writer {
     const sim::StreamId stream = graph_.stream(task);
     event(fmt::format(
         R"({{"ph":"X","name":{},"cat":"{}","cname":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}}}}})",
-        quoted_json(name), sim::name(category), color_of(category), graph_.rank_of(stream).value(), stream.value(),
-        from.us(), (to - from).us(), args));
+        quoted_json(name), sim::name(category), color_of(category), graph_.rank_of(stream).value(),
+        stream.value(), from.us(), (to - from).us(), args));
   }
 
   void add_task(sim::TaskId task) {
@@ -90,10 +96,11 @@ class Writer {
     const sim::CollectiveId collective = graph_.collective(task);
     const sim::Time begin = timeline_.begin(collective);
     const sim::TaskId last = timeline_.last_arrival(collective);
-    slice(fmt::format("wait for rank {}", graph_.rank(last).value()), sim::Category::straggler_wait, task, start, begin,
-          fmt::format(R"("in":{})", quoted_json(label.name)));
+    slice(fmt::format("wait for rank {}", graph_.rank(last).value()), sim::Category::straggler_wait, task,
+          start, begin, fmt::format(R"("in":{})", quoted_json(label.name)));
     slice(label.name, label.category, task, begin, end,
-          fmt::format(R"("collective":{},"members":{})", collective.value(), graph_.members(collective).size()));
+          fmt::format(R"("collective":{},"members":{})", collective.value(),
+                      graph_.members(collective).size()));
   }
 
   // From the last to come, whom the others waited for.
@@ -104,8 +111,8 @@ class Writer {
     const auto arrow = [&](char phase, sim::TaskId task, std::string_view binding) {
       const sim::StreamId stream = graph_.stream(task);
       event(fmt::format(
-          R"({{"ph":"{}","name":"collective","cat":"collective","id":{},"pid":{},"tid":{},"ts":{}{}}})", phase,
-          next_arrow_, graph_.rank_of(stream).value(), stream.value(), begin.us(), binding));
+          R"({{"ph":"{}","name":"collective","cat":"collective","id":{},"pid":{},"tid":{},"ts":{}{}}})",
+          phase, next_arrow_, graph_.rank_of(stream).value(), stream.value(), begin.us(), binding));
     };
     for (const sim::TaskId to : graph_.members(collective)) {
       if (to == from || timeline_.end(to) <= begin) continue;

@@ -1,11 +1,12 @@
 // `moesim trace synthesize`: recordings made by the models, to try things out without a GPU.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "replay/synthesize.h"
@@ -34,7 +35,8 @@ int run(const Options& options, const CommonOptions& common) {
   spec.cluster = models::Cluster::load(options.cluster);
   spec.routing = models::RoutingSpec::parse(options.routing);
   if (options.dp % options.ep != 0)
-    throw InputError(fmt::format("found --ep {} with --dp {}, expected an ep that divides dp", options.ep, options.dp));
+    throw InputError(
+        fmt::format("found --ep {} with --dp {}, expected an ep that divides dp", options.ep, options.dp));
   spec.topology.pp = options.pp;
   spec.topology.expert = options.ep;
   spec.topology.expert_dp = options.dp / options.ep;
@@ -50,9 +52,10 @@ int run(const Options& options, const CommonOptions& common) {
 
   namespace fs = std::filesystem;
   // The layout of public recordings, whose names say what the lines do not: sizes of the job.
-  const fs::path folder = fs::path(options.out) / fmt::format("pp{}_tp1_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp,
-                                                              options.ep, spec.model.experts, options.dp,
-                                                              options.layers, spec.model.hidden, options.seq);
+  const fs::path folder =
+      fs::path(options.out) / fmt::format("pp{}_tp1_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp, options.ep,
+                                          spec.model.experts, options.dp, options.layers, spec.model.hidden,
+                                          options.seq);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError(SourcePlace{options.out}, "cannot create: " + error.message());
@@ -65,8 +68,9 @@ int run(const Options& options, const CommonOptions& common) {
     result["synthetic"] = true;
     print_json(result);
   } else if (!common.quiet) {
-    print(fmt::format("synthetic recordings of {} ({}), not measured on any machine:\n  {}\n  {}\n", options.model,
-                      spec.topology.str(), (folder / "scaling").string(), (folder / "realistic").string()));
+    print(fmt::format("synthetic recordings of {} ({}), not measured on any machine:\n  {}\n  {}\n",
+                      options.model, spec.topology.str(), (folder / "scaling").string(),
+                      (folder / "realistic").string()));
   }
   return 0;
 }
@@ -75,12 +79,17 @@ int run(const Options& options, const CommonOptions& common) {
 
 TraceCommand declare_trace_synthesize(CLI::App& trace) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
+  CLI::App* command =
+      trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
   command->footer(
       "Examples:\n"
       "  moesim trace synthesize --out synthetic --routing zipf:1.2 --seed 7\n"
       "  moesim trace synthesize --out synthetic --model qwen3-30b-a3b --pp 4 --ep 2 --dp 4 --seq 2048");
-  command->add_option("--out", options->out, "gets a folder named by the job's sizes, with scaling/ and realistic/")->required()->type_name("DIR");
+  command
+      ->add_option("--out", options->out,
+                   "gets a folder named by the job's sizes, with scaling/ and realistic/")
+      ->required()
+      ->type_name("DIR");
   command->add_option("--model", options->model)->capture_default_str();
   command->add_option("--cluster", options->cluster)->capture_default_str();
   command->add_option("--routing", options->routing, "a named distribution")->capture_default_str();

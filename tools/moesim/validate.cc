@@ -1,13 +1,16 @@
 // `moesim validate`: how far a forecast is from a measured recording, in total and operation by operation.
+#include "replay/validate.h"
+
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "base/units.h"
@@ -17,7 +20,6 @@
 #include "replay/measured.h"
 #include "replay/recorded.h"
 #include "replay/uncertainty.h"
-#include "replay/validate.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
@@ -65,7 +67,8 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   measured.add(measured_folder, inputs);
   const replay::RecordedJob& truth = measured.jobs().front();
   if (recorded.jobs().front().topology.str() != truth.topology.str())
-    throw InputError(SourcePlace{forecast.front()}, "a recording of " + recorded.jobs().front().topology.str(),
+    throw InputError(SourcePlace{forecast.front()},
+                     "a recording of " + recorded.jobs().front().topology.str(),
                      truth.topology.str() + " as in " + measured_folder);
   Case out;
   out.warnings = recorded.warnings();
@@ -86,8 +89,8 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   forecast_options.architecture = architecture ? &*architecture : nullptr;
   const auto clean = replay::denoise(recorded.jobs());
   auto made = replay::forecast(clean, recorded.recording(0).named, cluster, effects, forecast_options);
-  const auto drawn = replay::draw_forecasts(clean, recorded.recording(0).named, cluster, effects, forecast_options,
-                                            options.draws);
+  const auto drawn = replay::draw_forecasts(clean, recorded.recording(0).named, cluster, effects,
+                                            forecast_options, options.draws);
   out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
   return out;
@@ -104,7 +107,8 @@ nlohmann::ordered_json triple(const replay::Comparison& comparison) {
 void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
   out["iteration"] = triple(validation.iteration);
   out["components"] = nlohmann::ordered_json::object();
-  for (const auto& component : validation.components) out["components"][std::string(component.name)] = triple(component);
+  for (const auto& component : validation.components)
+    out["components"][std::string(component.name)] = triple(component);
   out["mean_abs_component_error"] = validation.mean_abs_component_error();
 }
 
@@ -112,10 +116,11 @@ std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
 // One configuration: a row per component.
 Table component_table(const Case& one) {
-  Table table({{"operation", Table::Align::kLeft}, {"forecast ms"}, {"low"}, {"high"}, {"measured ms"}, {"error"}});
+  Table table(
+      {{"operation", Table::Align::kLeft}, {"forecast ms"}, {"low"}, {"high"}, {"measured ms"}, {"error"}});
   const auto add = [&](const replay::Comparison& c) {
-    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us), milliseconds(c.high_us),
-               milliseconds(c.measured_us), percent(c.error())});
+    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us),
+               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error())});
   };
   add(one.validation.iteration);
   table.separator();
@@ -128,7 +133,8 @@ Table overview_table(const std::vector<Case>& cases) {
   std::vector<std::string_view> names;
   for (const Case& one : cases)
     for (const auto& component : one.validation.components)
-      if (std::find(names.begin(), names.end(), component.name) == names.end()) names.push_back(component.name);
+      if (std::find(names.begin(), names.end(), component.name) == names.end())
+        names.push_back(component.name);
   std::vector<Table::Column> columns{{"recording", Table::Align::kLeft},
                                      {"passes", Table::Align::kLeft},
                                      {"forecast ms"},
@@ -139,16 +145,17 @@ Table overview_table(const std::vector<Case>& cases) {
   Table table(columns);
   for (const Case& one : cases) {
     const auto& iteration = one.validation.iteration;
-    std::vector<std::string> row{
-        one.name,
-        one.pass,
-        milliseconds(iteration.forecast_us),
-        fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3, iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
-        milliseconds(iteration.measured_us),
-        percent(iteration.error())};
+    std::vector<std::string> row{one.name,
+                                 one.pass,
+                                 milliseconds(iteration.forecast_us),
+                                 fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3,
+                                             iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
+                                 milliseconds(iteration.measured_us),
+                                 percent(iteration.error())};
     for (const auto name : names) {
       const auto& components = one.validation.components;
-      const auto at = std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
+      const auto at =
+          std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
       row.push_back(at == components.end() ? "-" : percent(at->error()));
     }
     table.row(std::move(row));
@@ -156,11 +163,13 @@ Table overview_table(const std::vector<Case>& cases) {
   return table;
 }
 
-// Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them pooled.
-std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster, const Options& options,
-                               nlohmann::ordered_json& inputs) {
+// Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
+// pooled.
+std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
+                               const Options& options, nlohmann::ordered_json& inputs) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  if (!fs::is_directory(root))
+    throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(root))
     if (fs::is_directory(entry.path() / "realistic") &&
@@ -191,7 +200,8 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
 
 int run(const Options& options, const CommonOptions& common) {
   if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
-    throw InputError("found " + std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
+    throw InputError("found " +
+                     std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
                      ", expected --forecast SCALING_DIR with --measured REALISTIC_DIR, or --all DIR");
   const models::Cluster cluster = models::Cluster::load(options.cluster);
   const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
@@ -236,8 +246,10 @@ int run(const Options& options, const CommonOptions& common) {
     const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
     print(common.format == Format::kCsv ? table.csv() : table.text());
     if (common.format == Format::kTable && !options.all.empty())
-      print(fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % interval in {} of {}\n",
-                        percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
+      print(
+          fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
+                      "interval in {} of {}\n",
+                      percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
   }
   return worst > limit ? 1 : 0;
 }
@@ -245,31 +257,36 @@ int run(const Options& options, const CommonOptions& common) {
 }  // namespace
 
 Verb validate_verb() {
-  return {"validate", "how far a forecast is from a measured recording",
-          "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2 --max-error 5%\n"
-          "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
-          [](CLI::App& app) -> Run {
-            auto options = std::make_shared<Options>();
-            app.add_option("--forecast", options->forecast, "scaling recording to forecast from; several are pooled")
-                ->type_name("DIR");
-            app.add_option("--measured", options->measured, "realistic recording of the same job")->type_name("DIR");
-            app.add_option("--all", options->all, "every <name>/scaling* below DIR against its <name>/realistic")
-                ->type_name("DIR");
-            app.add_option("--only", options->only, "with --all: only folders whose names hold this text");
-            app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
-                ->capture_default_str();
-            app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
-            app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
-                ->check(CLI::Range(1, 1 << 20).description(""));
-            app.add_option("--draws", options->draws, "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
-                ->check(CLI::Range(0, 10000).description(""))
-                ->capture_default_str();
-            app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
-            return [options](const CommonOptions& common) {
-              options->seed = common.seed;
-              return run(*options, common);
-            };
-          }};
+  return {
+      "validate", "how far a forecast is from a measured recording",
+      "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2 --max-error "
+      "5%\n"
+      "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
+      [](CLI::App& app) -> Run {
+        auto options = std::make_shared<Options>();
+        app.add_option("--forecast", options->forecast,
+                       "scaling recording to forecast from; several are pooled")
+            ->type_name("DIR");
+        app.add_option("--measured", options->measured, "realistic recording of the same job")
+            ->type_name("DIR");
+        app.add_option("--all", options->all, "every <name>/scaling* below DIR against its <name>/realistic")
+            ->type_name("DIR");
+        app.add_option("--only", options->only, "with --all: only folders whose names hold this text");
+        app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
+            ->capture_default_str();
+        app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+        app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
+            ->check(CLI::Range(1, 1 << 20).description(""));
+        app.add_option("--draws", options->draws,
+                       "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
+            ->check(CLI::Range(0, 10000).description(""))
+            ->capture_default_str();
+        app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
+        return [options](const CommonOptions& common) {
+          options->seed = common.seed;
+          return run(*options, common);
+        };
+      }};
 }
 
 }  // namespace moesim::tools
