@@ -29,10 +29,6 @@ double quantile(std::vector<double> values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-bool is_exchange(const Call& call) {
-  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
-}
-
 // A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and
 // combine, and tensor-parallel reductions between attention and FFN.
 using CallSign = std::tuple<std::string, GroupKind, int>;
@@ -65,19 +61,6 @@ int position_of(int stage, int stages) {
   return stage == 0 ? 0 : 1;
 }
 
-// The experts work between two calls on expert groups; after the count gather and between layers the rows are
-// those of the rank's own tokens.
-bool depends_on_load(const Step& step, std::size_t segment) {
-  if (segment == 0 || segment == step.calls.size()) return false;
-  const Call& before = step.calls[segment - 1];
-  const Call& after = step.calls[segment];
-  if (before.group != GroupKind::expert && before.group != GroupKind::tp_expert) return false;
-  if (!is_exchange(before)) return before.op == sim::CollectiveOp::all_gather && !is_exchange(after);
-  std::size_t exchanges = 0;
-  for (std::size_t c = 0; c < segment; ++c) exchanges += is_exchange(step.calls[c]);
-  return exchanges % 2 == 1;
-}
-
 std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage,
                                      int stages, int expert) {
   std::vector<SegmentClass> classes;
@@ -86,7 +69,7 @@ std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSig
     if (s > 0) made.before = signs[s - 1];
     if (s < signs.size()) made.after = signs[s];
     if (s == 0 || s == signs.size()) made.position = position_of(stage, stages);
-    if (depends_on_load(step, s)) made.load = expert;
+    if (in_experts(step, s)) made.load = expert;
     classes.push_back(std::move(made));
   }
   return classes;
@@ -255,7 +238,7 @@ class Denoiser {
       for (const Step& step : place.steps) {
         if (step.kind != StepKind::backward) continue;
         for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-          if (!depends_on_load(step, s)) continue;
+          if (!in_experts(step, s)) continue;
           const auto x = static_cast<double>(place.received_rows);
           n += 1, sx += x, sy += step.segments_us[s], sxx += x * x, sxy += x * step.segments_us[s];
         }

@@ -71,14 +71,6 @@ sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim
 
 namespace {
 
-// Whether the experts work in this segment: between the two exchanges of a layer.
-bool is_expert_segment(const Step& step, std::size_t segment) {
-  if (segment == 0 || segment >= step.calls.size()) return false;
-  std::size_t exchanges = 0;
-  for (std::size_t c = 0; c < segment; ++c) exchanges += step.calls[c].op == sim::CollectiveOp::all_to_all;
-  return exchanges % 2 == 1;
-}
-
 // Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps
 // only.
 class StepMaker {
@@ -99,7 +91,7 @@ class StepMaker {
   Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) {
     const double products_us = job_.expert_backward_us_per_row * static_cast<double>(place.received_rows);
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-      if (is_expert_segment(step, s))
+      if (in_experts(step, s))
         step.segments_us[s] +=
             effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
       else
@@ -152,7 +144,7 @@ class StepMaker {
   // ahead.
   void disturb(Step& step, EffectKind jitter) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-      step.segments_us[s] *= is_expert_segment(step, s)
+      step.segments_us[s] *= in_experts(step, s)
                                  ? expert_speed_
                                  : dense_speed_ + effects_[jitter] * -std::log1p(-random_.uniform());
     }

@@ -91,6 +91,21 @@ bool is_gradient_sync(StepKind kind) {
   return kind >= StepKind::dp_all_reduce && kind <= StepKind::embedding_all_reduce;
 }
 
+bool is_exchange(const Call& call) {
+  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
+}
+
+bool in_experts(const Step& step, std::size_t segment) {
+  if (segment == 0 || segment >= step.calls.size()) return false;
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < segment; ++c) exchanges += is_exchange(step.calls[c]);
+  if (exchanges % 2 == 1) return true;
+  const Call& before = step.calls[segment - 1];
+  const Call& after = step.calls[segment];
+  return before.op == sim::CollectiveOp::all_gather && before.group == GroupKind::tp_expert &&
+         after.op == sim::CollectiveOp::reduce_scatter && after.group == GroupKind::tp_expert;
+}
+
 SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.recording->place(*step.line); }
 
 RecordedJob interpret(const traces::Recording& recording) {

@@ -66,6 +66,15 @@ struct Step {
   double end_us() const { return start_us + duration_us; }
 };
 
+// An exchange of rows with the experts' ranks: dispatch or combine of the AlltoAll dispatcher, or their
+// gradients.
+bool is_exchange(const Call& call);
+
+// Whether the experts work in this segment, so that its time depends on the rows received: between the two
+// exchanges of a layer, whatever tensor-parallel calls lie there, or between the gather and the reduction of
+// the AllGather dispatcher.
+bool in_experts(const Step& step, std::size_t segment);
+
 struct RankSteps {
   const traces::RankRecording* recording = nullptr;
   int rank = 0;
