@@ -9,13 +9,15 @@ double distinct_places(double places, double topk) {
   return places <= 1 ? 1 : places * (1 - std::pow(1 - 1 / places, topk));
 }
 
-EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth) {
+EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth,
+                             double scaleup_bandwidth) {
   const ParameterSet& set = profile.at(key);
   latency_ = set.get("latency", 2e-5);
   latency_per_octave_ = set.get("latency_per_octave", 0);
   per_token_ = set.get("per_token", 0);
   sm_half_ = set.get("sm_half", 0);
-  scaleup_ = profile.device().scaleup_bandwidth * set.get("scaleup_share", 0.7);
+  scaleup_ = (scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth) *
+             set.get("scaleup_share", 0.7);
   network_ = nic_bandwidth * set.get("network_share", 0.9);
   factor_ = set.factor;
 }
@@ -43,6 +45,14 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
   if (network > 0) transfer = std::max(transfer, network * token / network_);
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(call.ranks, 1)) +
                     per_token_ * call.tokens + call.tokens * transfer * sms);
+}
+
+double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes,
+                              double sms) const {
+  double transfer = nvlink_bytes / scaleup_;
+  if (network_bytes > 0) transfer = std::max(transfer, network_bytes / network_);
+  return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens +
+                    transfer * (sms > 0 ? 1 + sm_half_ / sms : 1));
 }
 
 }  // namespace moesim::models

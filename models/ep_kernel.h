@@ -35,8 +35,14 @@ double distinct_places(double places, double topk);
 class EpKernelModel {
  public:
   // `key`: "ep/deepep_v1_normal_dispatch", ... ; `nic_bandwidth`: bytes/s of the port of one GPU.
-  EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth);
+  // `scaleup_bandwidth` replaces the device's own where it is not 0.
+  EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth,
+                double scaleup_bandwidth = 0);
   double seconds(const EpKernelCall& call) const;
+  // The same law for given wire bytes of one rank, instead of those of even routing: through its NVLink ports
+  // and through its network port, whichever of sending and receiving is more.
+  // `sms` as EpKernelCall's.
+  double seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes, double sms = 0) const;
 
  private:
   double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0;

@@ -1,5 +1,7 @@
 #include "models/layer_costs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -42,6 +44,14 @@ double asked_bytes(const Program& program, const Op& op, int rank) {
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
 }
 
+std::string_view name_of(ExchangeLibrary library) {
+  return library == ExchangeLibrary::kDeepEp ? "DeepEP" : "HybridEP";
+}
+
+std::size_t slot_of(ExchangeLibrary library, bool combine) {
+  return (static_cast<std::size_t>(library) - 1) * 2 + (combine ? 1 : 0);
+}
+
 }  // namespace
 
 GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank,
@@ -59,11 +69,37 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::in
   }
 }
 
+GroupShapes::GroupShapes(const Cluster& cluster, const Program& program,
+                         std::span<const std::int32_t> ranks) {
+  std::vector<std::int32_t> members;
+  for (const GroupKind kind : {GroupKind::kTpEp, GroupKind::kEp, GroupKind::kTp, GroupKind::kDense}) {
+    const int size = program.group_size(kind);
+    for (int group = 0; group < program.group_count(kind); ++group) {
+      members.clear();
+      for (int m = 0; m < size; ++m)
+        members.push_back(ranks[static_cast<std::size_t>(program.rank_of(kind, group, m))]);
+      shapes_[static_cast<int>(kind)].push_back(GroupShape::of(cluster, members));
+    }
+  }
+}
+
 UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
-    : loads_(program.matrices().size() * 2) {
+    : loads_(program.matrices().size() * 2), moved_(program.matrices().size()) {
   for (const auto* pass : {&program.forward(), &program.backward()})
     for (const Op& op : *pass) {
       if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
+      auto& moved = moved_[static_cast<std::size_t>(op.matrix)];
+      if (op.one_kernel && moved.empty())
+        for (int group = 0; group < program.group_count(op.group); ++group) {
+          const std::span<const std::uint32_t> rows = program.matrix(op.matrix, group);
+          const auto g = static_cast<std::size_t>(program.group_size(op.group));
+          std::vector<double> sent(g, 0), received(g, 0);
+          for (std::size_t from = 0; from < g; ++from)
+            for (std::size_t to = 0; to < g; ++to)
+              if (from != to) sent[from] += rows[from * g + to], received[to] += rows[from * g + to];
+          for (std::size_t m = 0; m < g; ++m) sent[m] = std::max(sent[m], received[m]);
+          moved.push_back(std::move(sent));
+        }
       auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
       if (!loads.empty()) continue;
       for (int group = 0; group < program.group_count(op.group); ++group)
@@ -73,8 +109,42 @@ UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
 }
 
 LayerCosts::LayerCosts(const Cluster& cluster)
-    : collectives_(cluster), gemms_(cluster.profile), kernels_(cluster.profile) {
+    : profile_name_(cluster.profile.name()),
+      collectives_(cluster),
+      gemms_(cluster.profile),
+      kernels_(cluster.profile) {
   const Profile& profile = cluster.profile;
+  const double port = cluster.gpus_per_node > 0 ? cluster.nic.bandwidth * cluster.nic.ports_per_node /
+                                                      static_cast<double>(cluster.gpus_per_node)
+                                                : 0;
+  struct Law {
+    ExchangeLibrary library;
+    bool combine;
+    const char* key;
+  };
+  // Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
+  // the programs.
+  static constexpr std::array<Law, 10> kLaws{
+      {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
+       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
+       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
+       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
+       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
+       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
+       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
+  for (const Law& law : kLaws)
+    if (const ParameterSet* set = profile.find(law.key)) {
+      const DomainRange* ranks = set->range("ranks");
+      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(
+          {law.key, EpKernelModel(profile, law.key, port, cluster.nvlink.bandwidth),
+           set->get("network_share", 0) > 0 && port > 0, ranks ? *ranks : DomainRange{}, set->rows});
+    }
+  for (auto& kernels : kernels_of_libraries_)
+    std::stable_sort(kernels.begin(), kernels.end(),
+                     [](const ExchangeKernel& a, const ExchangeKernel& b) { return a.rows > b.rows; });
   launch_ps_ = to_ps(profile.launch().kernel);
   copy_ps_ = to_ps(profile.launch().d2h_copy);
   host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
@@ -83,10 +153,85 @@ LayerCosts::LayerCosts(const Cluster& cluster)
   attention_backward_ = peak * constant_or(profile, "attention_backward_efficiency", kAttentionBackward);
 }
 
+const LayerCosts::ExchangeKernel* LayerCosts::kernel_of(const Program& program, const std::vector<Op>& pass,
+                                                        std::size_t index) const {
+  const Op& op = pass[index];
+  if (op.library == ExchangeLibrary::kNone) return nullptr;
+  const auto ranks = static_cast<double>(program.group_size(op.group));
+  const ExchangeKernel* outside = nullptr;
+  for (const ExchangeKernel& kernel : kernels_of_libraries_[slot_of(op.library, op.transposed)]) {
+    if (op.across_nodes && !kernel.network) continue;
+    if (kernel.ranks.low <= ranks && ranks <= kernel.ranks.high) return &kernel;
+    if (!outside) outside = &kernel;
+  }
+  return outside;
+}
+
+// The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
+// weights) is in the measured times of the rows already.
+void LayerCosts::price_kernel(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                              const ExchangeKernel& kernel, std::int64_t* out) const {
+  const Op& op = pass[index];
+  const int g = program.group_size(op.group);
+  for (int r = 0; r < program.ranks(); ++r) {
+    double nvlink = 0, network = 0;
+    for (std::size_t i = index; i < pass.size() && (i == index || pass[i].fused); ++i) {
+      if (pass[i].name != op.name) continue;
+      const auto bytes =
+          static_cast<double>(std::max(program.value(pass[i].tx, r), program.value(pass[i].rx, r)));
+      (pass[i].across_nodes ? network : nvlink) += bytes;
+    }
+    out[r] = to_ps(kernel.model.seconds(static_cast<double>(program.tokens[static_cast<std::size_t>(r)]), g,
+                                        nvlink, network, op.sms));
+  }
+}
+
+LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe, std::string_view dispatcher)
+    : LayerCosts(cluster) {
+  const Profile& profile = cluster.profile;
+  products_ = std::make_shared<const TrainingProducts>(profile, recipe);
+  const bool hybrid = dispatcher == "flex-hybridep";
+  if (!hybrid && dispatcher != "flex-deepep") return;
+  // The library's measured kernels, with what its call costs besides where that was measured; otherwise
+  // another element type's or the other library's share of the links, otherwise a typical one.
+  const auto rates = [&](bool dispatch) {
+    const std::string way = dispatch ? "dispatch" : "combine";
+    const std::vector<std::string> keys =
+        hybrid ? std::vector<std::string>{"ep/hybridep_" + way + "_api@bf16",
+                                          "ep/hybridep_" + way + "_kernel@bf16",
+                                          "ep/deepep_v2_" + way + (dispatch ? "@fp8" : "@bf16")}
+               : std::vector<std::string>{"ep/deepep_v1_normal_" + way + "_api@bf16",
+                                          "ep/deepep_v1_normal_" + way + "@bf16",
+                                          "ep/deepep_v1_normal_" + way + "@fp8",
+                                          "ep/deepep_v2_" + way + (dispatch ? "@fp8" : "@bf16")};
+    constexpr double kSms = 20;  // Megatron's default for both libraries
+    Exchange e{2e-5, 0.6, 0.85};
+    for (const std::string& key : keys)
+      if (const ParameterSet* set = profile.find(key)) {
+        const double slow = set->factor * (1 + set->get("sm_half", 0) / kSms);
+        e = {set->get("latency", e.latency), std::min(set->get("scaleup_share", e.scaleup), 4.0) / slow,
+             set->get("network_share", e.network) / slow};
+        break;
+      }
+    e.scaleup = std::min(e.scaleup, 0.9) * cluster.nvlink.bandwidth;
+    const double port = cluster.nic.ports_per_node > 0
+                            ? cluster.nic.bandwidth * cluster.nic.ports_per_node / cluster.gpus_per_node
+                            : profile.device().nic_bandwidth;
+    e.network = std::min(e.network, 1.0) * port;
+    return e;
+  };
+  dispatch_ = rates(true);
+  combine_ = rates(false);
+}
+
 void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                   const GroupShapes& shapes, const UnevenLoads& loads,
                                   std::int64_t* out) const {
   const Op& op = pass[index];
+  if (const ExchangeKernel* kernel = kernel_of(program, pass, index)) {
+    price_kernel(program, pass, index, *kernel, out);
+    return;
+  }
   const int g = program.group_size(op.group);
   std::array<double, 512> few;
   std::vector<double> many;
@@ -102,7 +247,14 @@ void LayerCosts::price_collective(const Program& program, const std::vector<Op>&
     row_bytes += pass[next].row_bytes;
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
-    if (op.comm == CommKind::kAllToAllV) {
+    if (op.one_kernel && dispatch_.scaleup > 0) {
+      const Exchange& e = op.transposed ? combine_ : dispatch_;
+      const double bandwidth = op.across_nodes && e.network > 0 ? e.network : e.scaleup;
+      const std::vector<double>& moved = loads.moved(op.matrix, group);
+      for (int m = 0; m < g; ++m)
+        seconds[m] =
+            e.latency + moved[static_cast<std::size_t>(m)] * static_cast<double>(row_bytes) / bandwidth;
+    } else if (op.comm == CommKind::kAllToAllV) {
       collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group),
                                 static_cast<double>(row_bytes), {seconds, static_cast<std::size_t>(g)});
     } else {
@@ -161,6 +313,8 @@ PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass
           // Ranks with the same row counts (all of a dense product) cost the same.
           if (r > 0 && std::ranges::equal(rows, program.expert_rows(op.table, static_cast<int>(r) - 1))) {
             out[r] = out[r - 1];
+          } else if (products_) {
+            out[r] = to_ps(op.repeat * products_->grouped(rows, op.n, op.k, op.pass, op.backend));
           } else {
             out[r] =
                 to_ps(op.repeat * gemms_.grouped_seconds(rows, op.n, op.k, op.dtype, op.pass, op.backend));
@@ -199,7 +353,24 @@ std::vector<std::string> LayerCosts::warnings(const Program& program, const Grou
     if (!text.empty() && std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
   };
   for (const auto* pass : {&program.forward(), &program.backward()})
-    for (const Op& op : *pass) {
+    for (std::size_t i = 0; i < pass->size(); ++i) {
+      const Op& op = (*pass)[i];
+      if (op.kind == OpKind::kCollective && op.library != ExchangeLibrary::kNone) {
+        if (op.fused) continue;
+        const int g = program.group_size(op.group);
+        const char* const what = op.transposed ? "combine" : "dispatch";
+        if (const ExchangeKernel* kernel = kernel_of(program, *pass, i)) {
+          if (g < kernel->ranks.low || g > kernel->ranks.high)
+            add(fmt::format("profile {}: {} {} kernel of {} ranks, measured on {:.0f} to {:.0f} ({})",
+                            profile_name_, name_of(op.library), what, g, kernel->ranks.low,
+                            kernel->ranks.high, kernel->key));
+        } else {
+          add(fmt::format("profile {}: no measured {} {} kernel {}: priced as an all-to-all of its rows",
+                          profile_name_, name_of(op.library), what,
+                          op.across_nodes ? "across nodes" : "inside a node"));
+        }
+        continue;
+      }
       if (op.kind == OpKind::kCollective)
         add(collectives_.warning(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, 0)));
       if (op.kind == OpKind::kGemm && op.pass == GemmPass::kForward)

@@ -4,14 +4,18 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/cluster.h"
 #include "models/collectives.h"
+#include "models/ep_kernel.h"
 #include "models/gemm.h"
 #include "models/kernels.h"
 #include "models/program.h"
+#include "models/training_products.h"
 
 namespace moesim::models {
 
@@ -22,6 +26,8 @@ class GroupShapes {
   // size.
   GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
               std::int64_t stride = 1);
+  // Rank i of the dispatch group is GPU ranks[i].
+  GroupShapes(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks);
   const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
 
  private:
@@ -37,9 +43,14 @@ class UnevenLoads {
     return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)]
                  [static_cast<std::size_t>(group)];
   }
+  // Rows that each member of a group sends or receives, whichever is more, its own left out.
+  const std::vector<double>& moved(int matrix, int group) const {
+    return moved_[static_cast<std::size_t>(matrix)][static_cast<std::size_t>(group)];
+  }
 
  private:
   std::vector<std::vector<UnevenLoad>> loads_;  // [matrix * 2 + transposed][group]; empty where not used
+  std::vector<std::vector<std::vector<double>>> moved_;  // [matrix][group][member]; empty where not used
 };
 
 // Durations of one pass: [operation][rank]. Operations without a duration (ALLOC, FREE) hold zeros.
@@ -53,6 +64,9 @@ class LayerCosts {
  public:
   // Resolves the cluster's profile.
   explicit LayerCosts(const Cluster& cluster);
+  // As a training step runs them: the experts' products as `products` says, dispatch and combine kernels of
+  // their own kind (DeepEP, HybridEP) by their measured rates.
+  LayerCosts(const Cluster& cluster, const ProductRecipe& recipe, std::string_view dispatcher);
 
   // Times a pass. A collective's duration is from the arrival of its last member.
   PricedPass price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
@@ -70,11 +84,34 @@ class LayerCosts {
   void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
                         const GroupShapes& shapes, const UnevenLoads& loads, std::int64_t* out) const;
 
+  // A measured dispatch or combine kernel of a library, the same for all groups that lie alike.
+  struct ExchangeKernel {
+    std::string key;
+    EpKernelModel model;
+    bool network = false;  // measured across nodes
+    DomainRange ranks;
+    int rows = 0;
+  };
+  // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
+  const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,
+                                  std::size_t index) const;
+  void price_kernel(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                    const ExchangeKernel& kernel, std::int64_t* out) const;
+
+  std::string profile_name_;
+  std::array<std::vector<ExchangeKernel>, 4>
+      kernels_of_libraries_;  // [library - 1][combine], most rows first
   CollectiveModel collectives_;
   GemmModel gemms_;
   KernelModel kernels_;
   std::int64_t launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
   double attention_forward_ = 0, attention_backward_ = 0;  // FLOP/s
+  std::shared_ptr<const TrainingProducts> products_;       // null: the element type of each operation
+  // Of dispatch and combine kernels; bandwidth 0: as NCCL's all-to-all.
+  struct Exchange {
+    double latency = 0, scaleup = 0, network = 0;  // seconds, bytes/s, bytes/s
+  };
+  Exchange dispatch_, combine_;
 };
 
 }  // namespace moesim::models

@@ -57,6 +57,9 @@ enum class GroupKind : std::uint8_t {
 };
 std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp", "dense_tp"
 
+// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
+enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kHybridEp };
+
 // One number per rank, or the same for all: value of rank r = values[first + step * r].
 struct PerRank {
   std::uint32_t first = 0;
@@ -80,9 +83,11 @@ struct Op {
   bool fused = false;         // travels inside the previous collective: its bytes count, its launch does not
   bool one_kernel = false;    // a dispatch or combine kernel of its own kind (DeepEP, HybridEP), not NCCL
   bool across_nodes = false;  // of such a kernel: the network stage (otherwise the NVLink stage)
-  PerRank in, out, tx, rx;    // bytes, dispatchers.md 1.3
-  std::int32_t matrix = -1;   // kAllToAllV: index into Program::matrices()
-  bool transposed = false;    // rows go the other way
+  ExchangeLibrary library = ExchangeLibrary::kNone;
+  std::int32_t sms = 0;      // of such a kernel: SMs that it occupies
+  PerRank in, out, tx, rx;   // bytes, dispatchers.md 1.3
+  std::int32_t matrix = -1;  // kAllToAllV: index into Program::matrices()
+  bool transposed = false;   // rows go the other way
   std::int64_t row_bytes = 0;
 
   // kKernel
@@ -149,6 +154,7 @@ class Program {
   static int host_syncs(const std::vector<Op>& pass);
 
   // What the run reports beside times; one value per rank.
+  std::vector<std::int64_t> tokens;         // T_r
   std::vector<std::int64_t> computed_rows;  // a_r of dispatchers.md 4: rows of the experts' GEMMs
   std::vector<std::int64_t> balanced_rows;  // u_r = T_r * K
   std::vector<std::int64_t> saved_bytes;    // A_save: kept from forward to backward

@@ -83,12 +83,14 @@ int ProgramBuilder::push(Op op) {
   return tail_;
 }
 
-void ProgramBuilder::mark_kernel(bool across_nodes, bool fused) {
+void ProgramBuilder::mark_kernel(bool across_nodes, bool fused, ExchangeLibrary library, int sms) {
   Op& op = ops().back();
   check(op.kind == OpKind::kCollective, "only a collective can be a dispatch kernel");
   op.one_kernel = true;
   op.across_nodes = across_nodes;
   op.fused = fused;
+  op.library = library;
+  op.sms = sms;
 }
 
 void ProgramBuilder::join(int op) {

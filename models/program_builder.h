@@ -67,7 +67,8 @@ class ProgramBuilder {
 
   // The last operation is a collective: it is a dispatch or combine kernel of its own kind; `across_nodes`
   // for the network stage, `fused` when it travels inside the collective before it.
-  void mark_kernel(bool across_nodes, bool fused);
+  void mark_kernel(bool across_nodes, bool fused, ExchangeLibrary library = ExchangeLibrary::kNone,
+                   int sms = 0);
 
   // The next operation also waits for `op` (no effect for -1).
   void join(int op);

@@ -3,6 +3,7 @@
 set(program_sources
   architecture.cc architecture_builtin.cc architecture_json.cc
   dispatcher.cc dispatchers/capacity.cc dispatchers/common.cc dispatchers/deduplicated.cc dispatchers/equal_split.cc
+  dispatchers/fixed_capacity.cc
   dispatchers/megablocks.cc dispatchers/shared_expert.cc dispatchers/torchtitan.cc
   dense_layer.cc dtype.cc layer_costs.cc layout.cc memory.cc overload.cc parameter_collectives.cc placement.cc
   program.cc program_builder.cc routing.cc routing_draw.cc scaling_mode.cc scenario.cc validator.cc)

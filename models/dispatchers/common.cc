@@ -170,6 +170,7 @@ Program finish(ProgramBuilder& b, const MoeLayer& layer, const Figures& f,
                const std::vector<std::int64_t>& computed_rows) {
   if (layer.train && layer.recompute == Recompute::kFull) b.recompute_all(b.scaled(f.tokens, f.w));
   Program& p = b.program();
+  p.tokens = f.tokens;
   p.computed_rows = computed_rows;
   p.balanced_rows.resize(f.R);
   for (int r = 0; r < f.R; ++r) p.balanced_rows[r] = f.tokens[r] * f.K;

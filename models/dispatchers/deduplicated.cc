@@ -15,8 +15,9 @@ std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) 
   return std::nullopt;
 }
 
-DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& f)
-    : b_(builder), received_(f.R) {
+DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& f,
+                                           ExchangeLibrary library, int sms)
+    : b_(builder), library_(library), sms_(sms), received_(f.R) {
   const auto R = static_cast<std::size_t>(f.R);
   const std::vector<std::int64_t> D = f.routing->dedup_matrix(f.ep);
   const auto copies = [&](std::size_t r, std::size_t d) { return D[r * f.ep + d / f.etp]; };
@@ -46,11 +47,11 @@ void DeduplicatedExchange::exchange(std::string_view name, Category category, DT
   for (const int matrix : {network_, local_}) {
     if (matrix < 0) continue;
     if (b_.all_to_all_v(name, category, dtype, matrix, back, row_bytes) < 0) continue;
-    b_.mark_kernel(matrix == network_, !first);
+    b_.mark_kernel(matrix == network_, !first, library_, sms_);
     first = false;
     if (extra_bytes == 0) continue;
     b_.all_to_all_v(extra, category, DType::kFp32, matrix, back, extra_bytes);
-    b_.mark_kernel(matrix == network_, true);
+    b_.mark_kernel(matrix == network_, true, library_, sms_);
   }
 }
 

@@ -12,7 +12,8 @@ namespace moesim::models {
 
 class DeduplicatedExchange {
  public:
-  DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures);
+  DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+                       ExchangeLibrary library, int sms);
 
   // The rule that a group breaks, if any: it must lie inside one node or fill whole nodes.
   static std::optional<std::string> illegal(const MoeLayer& layer);
@@ -31,6 +32,8 @@ class DeduplicatedExchange {
                 std::string_view extra, std::int64_t extra_bytes) const;
 
   ProgramBuilder& b_;
+  ExchangeLibrary library_;
+  int sms_;
   int nodes_ = 1;
   std::vector<std::int64_t> received_;
   int network_ = -1;  // rank -> forwarding rank of another node

@@ -168,6 +168,7 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   }
   Program& p = b.program();
   p.dropped_rows = compute.dropped;
+  p.tokens = f.tokens;
   p.computed_rows = block.rows;
   p.balanced_rows.resize(f.W);
   for (int r = 0; r < f.W; ++r) p.balanced_rows[r] = f.tokens[r] * f.K;

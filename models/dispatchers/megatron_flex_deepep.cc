@@ -14,6 +14,7 @@ class FlexDeepEp final : public Dispatcher {
       : fp8_(options.flag("fp8_dispatch", false)),
         worst_case_(options.flag("worst_case_rows", false)),
         pad_map_(options.integer("pad_rows", 1, 1, 1 << 20)),
+        sms_(static_cast<int>(options.integer("sms", 20, 2, 256))),
         shared_overlap_(options.flag("shared_overlap", false)) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
@@ -28,7 +29,7 @@ class FlexDeepEp final : public Dispatcher {
     layer.router = DType::kFp32;  // probabilities are forced to fp32
     const Figures f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
-    const DeduplicatedExchange exchange(b, layer, f);
+    const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kDeepEp, sms_);
     const std::vector<std::int64_t>& U = exchange.received();
     ExpertBlock block = expert_block(layer, f, b);
     block.probability = true;
@@ -103,6 +104,7 @@ class FlexDeepEp final : public Dispatcher {
  private:
   bool fp8_, worst_case_;
   std::int64_t pad_map_;
+  int sms_;
   bool shared_overlap_;
 };
 

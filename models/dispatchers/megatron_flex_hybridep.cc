@@ -22,7 +22,8 @@ class FlexHybridEp final : public Dispatcher {
       : mode_(options.choice("mode", kDynamic, kModes)),
         rank_factor_(options.number("rank_capacity_factor", 1.0, 1e-6, 1e6)),
         capacity_factor_(options.number("capacity_factor", 1.0, 1e-6, 1e6)),
-        align_(options.integer("align", 1, 1, 1 << 20)) {
+        align_(options.integer("align", 1, 1, 1 << 20)),
+        sms_(static_cast<int>(options.integer("sms", 16, 2, 256))) {
     if (options.given("rank_capacity_factor") && mode_ != kStatic)
       options.fail("found rank_capacity_factor, expected mode=static: only a static budget has one");
     if (options.given("capacity_factor") && mode_ != kDropAndPad)
@@ -46,7 +47,7 @@ class FlexHybridEp final : public Dispatcher {
     }
     const Figures f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
-    const DeduplicatedExchange exchange(b, layer, f);
+    const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kHybridEp, sms_);
     const std::vector<std::int64_t>& U = exchange.received();
     std::vector<std::int64_t> per_expert = round_up_each(f.experts, align_);
     std::int64_t budget = 0;  // rows of the output buffer; 0: as many as arrive
@@ -144,6 +145,7 @@ class FlexHybridEp final : public Dispatcher {
   std::size_t mode_;
   double rank_factor_, capacity_factor_;
   std::int64_t align_;
+  int sms_;
 };
 
 }  // namespace

@@ -15,4 +15,7 @@ set(dispatchers
   megablocks_moe
   megablocks_dmoe_sparse
   megablocks_dmoe_grouped
+  deepspeed
+  tutel
+  allgather_torch
 )
