@@ -41,6 +41,20 @@ struct Attention {
   std::int64_t parameters(std::int64_t hidden) const;
 };
 
+// A state-space mixer in the form of Mamba-2 (arXiv 2405.21060).
+struct Mamba {
+  std::int64_t heads = 0;  // 0: the model has none
+  std::int64_t head_dim = 64;
+  std::int64_t state = 128;
+  std::int64_t groups = 8;
+  std::int64_t conv = 4;
+
+  std::int64_t inner() const { return heads * head_dim; }
+  // Columns of the input projection: gate, values, the two state inputs of every group, a step size per head.
+  std::int64_t input_columns() const { return 2 * inner() + 2 * groups * state + heads; }
+  std::int64_t parameters(std::int64_t hidden) const;
+};
+
 struct Architecture {
   std::string name;
   std::int64_t hidden = 0;
@@ -64,6 +78,15 @@ struct Architecture {
   std::int64_t routing_groups = 1;       // group-limited routing (DeepSeek): experts in so many groups,
   std::int64_t routing_topk_groups = 1;  // of which a token may use so many
   std::int64_t mtp_layers = 0;  // multi-token-prediction layers, each a MoE layer and a 2H -> H projection
+  std::int64_t latent =
+      0;  // width of the routed experts' rows where it is not `hidden` (LatentMoE); 0: hidden
+  Mamba mamba;
+  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, * attention, E experts, -
+  // dense FFN. Empty: every layer is attention and an FFN.
+  std::string pattern;
+
+  // Width of a row as the experts see it.
+  std::int64_t expert_width() const { return latent > 0 ? latent : hidden; }
 
   bool is_moe_layer(std::int64_t layer) const;
   std::int64_t moe_layers() const;

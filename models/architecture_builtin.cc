@@ -139,6 +139,45 @@ std::vector<Architecture> make_all() {
     a.attention.qk_norm = true;
     all.push_back(a);
   }
+  // The layer patterns and sizes of Megatron-Bridge's providers (src/megatron/bridge/models/nemotronh), as in
+  // the published config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B and -Super-120B-A12B.
+  {
+    Architecture a = sized("nemotron-3-nano", 2688, 52, 131072, grouped(32, 2, 128), 128, 6, 1856);
+    a.pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+    a.mamba.heads = 64;
+    a.shared_ffn = 3712;
+    a.gated = false;
+    a.router_bias = true;
+    all.push_back(a);
+    a = sized("nemotron-3-super", 4096, 88, 131072, grouped(32, 2, 128), 512, 22, 2688);
+    a.pattern = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
+    a.mamba.heads = 128;
+    a.shared_ffn = 5376;
+    a.latent = 1024;
+    a.gated = false;
+    a.router_bias = true;
+    a.mtp_layers = 2;
+    all.push_back(a);
+  }
+  {  // microsoft/Phi-3.5-MoE-instruct
+    Architecture a = sized("phi-3.5-moe", 4096, 32, 32064, grouped(32, 8, 128), 16, 2, 6400);
+    a.attention.qkv_bias = a.attention.output_bias = true;
+    all.push_back(a);
+  }
+  {  // tencent/Tencent-Hunyuan-Large
+    Architecture a = sized("hunyuan-large", 6400, 64, 128512, grouped(80, 8, 80), 16, 1, 18304);
+    a.attention.qk_norm = true;
+    a.shared_ffn = 18304;
+    a.tied_embeddings = true;
+    all.push_back(a);
+  }
+  {  // deepseek-ai/deepseek-moe-16b-base
+    Architecture a = sized("deepseek-moe-16b", 2048, 28, 102400, grouped(16, 16, 128), 64, 6, 1408);
+    a.dense_layers = 1;
+    a.dense_ffn = 10944;
+    a.shared_ffn = 2 * 1408;
+    all.push_back(a);
+  }
   return all;
 }
 

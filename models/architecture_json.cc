@@ -25,7 +25,8 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
         "a multiple");
   if (a.dense_layers > a.layers)
     node.fail(fmt::format("{} dense layers of {}", a.dense_layers, a.layers), "at most all layers");
-  if (a.moe_layers() < a.layers && a.experts > 0 && a.dense_ffn == 0 && a.layers > 1)
+  const bool dense = a.pattern.empty() ? a.moe_layers() < a.layers : a.pattern.find('-') != std::string::npos;
+  if (dense && a.experts > 0 && a.dense_ffn == 0 && a.layers > 1)
     node.fail("dense layers without an inner size", "\"dense_ffn\" (or \"intermediate_size\") for them");
 }
 
@@ -54,6 +55,18 @@ Attention parse_attention(const JsonNode& node, std::int64_t hidden) {
   a.window_every = o.integer("window_every", 0, 0, kMaxSize);
   o.finish();
   return a;
+}
+
+// Takes the letters of a hybrid model's layers; the number of layers is theirs.
+void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& node) {
+  a.pattern = pattern;
+  if (pattern.empty()) return;
+  if (const std::size_t odd = pattern.find_first_not_of("M*E-"); odd != std::string::npos)
+    node.fail(fmt::format("layer pattern letter {}", in_quotes(pattern.substr(odd, 1))),
+              "M (Mamba), * (attention), E (experts) or - (dense FFN)");
+  if (pattern.find('M') != std::string::npos && a.mamba.heads == 0)
+    node.fail("Mamba layers without sizes", "\"mamba\" (or \"mamba_num_heads\") for them");
+  a.layers = static_cast<std::int64_t>(pattern.size());
 }
 
 Architecture parse_own(const JsonNode& node) {
@@ -100,6 +113,17 @@ Architecture parse_own(const JsonNode& node) {
   a.routing_groups = o.integer("routing_groups", a.routing_groups, 1, kMaxSize);
   a.routing_topk_groups = o.integer("routing_topk_groups", a.routing_topk_groups, 1, kMaxSize);
   a.mtp_layers = o.integer("mtp_layers", a.mtp_layers, 0, 1 << 20);
+  a.latent = o.integer("latent", a.latent, 0, kMaxSize);
+  if (const auto mamba = o.find("mamba")) {
+    JsonObject m(*mamba);
+    a.mamba.heads = m.at("heads").integer(1, kMaxSize);
+    a.mamba.head_dim = m.integer("head_dim", a.mamba.head_dim, 1, kMaxSize);
+    a.mamba.state = m.integer("state", a.mamba.state, 1, kMaxSize);
+    a.mamba.groups = m.integer("groups", a.mamba.groups, 1, kMaxSize);
+    a.mamba.conv = m.integer("conv", a.mamba.conv, 1, kMaxSize);
+    m.finish();
+  }
+  set_pattern(a, o.string("pattern", a.pattern), node);
   o.finish();
   check_consistent(a, node);
   return a;
@@ -187,6 +211,19 @@ Architecture parse_hugging_face(const JsonNode& node) {
     a.attention.window_every = 2;
   }
   if (family == "deepseek_v3" || family == "kimi_k2") a.router_bias = true;
+  if (const auto pattern = first_of(node, {"hybrid_override_pattern"}); pattern && pattern->is_string()) {
+    a.gated = false;  // squared ReLU (Nemotron-H)
+    a.router_bias = true;
+    a.latent = size_of(node, {"moe_latent_size"}, 0);
+    a.shared_ffn = size_of(node, {"moe_shared_expert_intermediate_size"}, a.shared_ffn);
+    a.shared_gate = false;
+    a.mamba.heads = size_of(node, {"mamba_num_heads"}, 0);
+    a.mamba.head_dim = size_of(node, {"mamba_head_dim"}, a.mamba.head_dim, 1);
+    a.mamba.state = size_of(node, {"ssm_state_size", "mamba_state_dim"}, a.mamba.state, 1);
+    a.mamba.groups = size_of(node, {"n_groups", "mamba_num_groups"}, a.mamba.groups, 1);
+    a.mamba.conv = size_of(node, {"conv_kernel"}, a.mamba.conv, 1);
+    set_pattern(a, pattern->string(), node);
+  }
   check_consistent(a, node);
   return a;
 }

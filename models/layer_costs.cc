@@ -84,22 +84,10 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program,
 }
 
 UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
-    : loads_(program.matrices().size() * 2), moved_(program.matrices().size()) {
+    : loads_(program.matrices().size() * 2) {
   for (const auto* pass : {&program.forward(), &program.backward()})
     for (const Op& op : *pass) {
       if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
-      auto& moved = moved_[static_cast<std::size_t>(op.matrix)];
-      if (op.one_kernel && moved.empty())
-        for (int group = 0; group < program.group_count(op.group); ++group) {
-          const std::span<const std::uint32_t> rows = program.matrix(op.matrix, group);
-          const auto g = static_cast<std::size_t>(program.group_size(op.group));
-          std::vector<double> sent(g, 0), received(g, 0);
-          for (std::size_t from = 0; from < g; ++from)
-            for (std::size_t to = 0; to < g; ++to)
-              if (from != to) sent[from] += rows[from * g + to], received[to] += rows[from * g + to];
-          for (std::size_t m = 0; m < g; ++m) sent[m] = std::max(sent[m], received[m]);
-          moved.push_back(std::move(sent));
-        }
       auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
       if (!loads.empty()) continue;
       for (int group = 0; group < program.group_count(op.group); ++group)
@@ -186,42 +174,8 @@ void LayerCosts::price_kernel(const Program& program, const std::vector<Op>& pas
   }
 }
 
-LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe, std::string_view dispatcher)
-    : LayerCosts(cluster) {
-  const Profile& profile = cluster.profile;
-  products_ = std::make_shared<const TrainingProducts>(profile, recipe);
-  const bool hybrid = dispatcher == "flex-hybridep";
-  if (!hybrid && dispatcher != "flex-deepep") return;
-  // The library's measured kernels, with what its call costs besides where that was measured; otherwise
-  // another element type's or the other library's share of the links, otherwise a typical one.
-  const auto rates = [&](bool dispatch) {
-    const std::string way = dispatch ? "dispatch" : "combine";
-    const std::vector<std::string> keys =
-        hybrid ? std::vector<std::string>{"ep/hybridep_" + way + "_api@bf16",
-                                          "ep/hybridep_" + way + "_kernel@bf16",
-                                          "ep/deepep_v2_" + way + (dispatch ? "@fp8" : "@bf16")}
-               : std::vector<std::string>{"ep/deepep_v1_normal_" + way + "_api@bf16",
-                                          "ep/deepep_v1_normal_" + way + "@bf16",
-                                          "ep/deepep_v1_normal_" + way + "@fp8",
-                                          "ep/deepep_v2_" + way + (dispatch ? "@fp8" : "@bf16")};
-    constexpr double kSms = 20;  // Megatron's default for both libraries
-    Exchange e{2e-5, 0.6, 0.85};
-    for (const std::string& key : keys)
-      if (const ParameterSet* set = profile.find(key)) {
-        const double slow = set->factor * (1 + set->get("sm_half", 0) / kSms);
-        e = {set->get("latency", e.latency), std::min(set->get("scaleup_share", e.scaleup), 4.0) / slow,
-             set->get("network_share", e.network) / slow};
-        break;
-      }
-    e.scaleup = std::min(e.scaleup, 0.9) * cluster.nvlink.bandwidth;
-    const double port = cluster.nic.ports_per_node > 0
-                            ? cluster.nic.bandwidth * cluster.nic.ports_per_node / cluster.gpus_per_node
-                            : profile.device().nic_bandwidth;
-    e.network = std::min(e.network, 1.0) * port;
-    return e;
-  };
-  dispatch_ = rates(true);
-  combine_ = rates(false);
+LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe) : LayerCosts(cluster) {
+  products_ = std::make_shared<const TrainingProducts>(cluster.profile, recipe);
 }
 
 void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
@@ -247,14 +201,7 @@ void LayerCosts::price_collective(const Program& program, const std::vector<Op>&
     row_bytes += pass[next].row_bytes;
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
-    if (op.one_kernel && dispatch_.scaleup > 0) {
-      const Exchange& e = op.transposed ? combine_ : dispatch_;
-      const double bandwidth = op.across_nodes && e.network > 0 ? e.network : e.scaleup;
-      const std::vector<double>& moved = loads.moved(op.matrix, group);
-      for (int m = 0; m < g; ++m)
-        seconds[m] =
-            e.latency + moved[static_cast<std::size_t>(m)] * static_cast<double>(row_bytes) / bandwidth;
-    } else if (op.comm == CommKind::kAllToAllV) {
+    if (op.comm == CommKind::kAllToAllV) {
       collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group),
                                 static_cast<double>(row_bytes), {seconds, static_cast<std::size_t>(g)});
     } else {

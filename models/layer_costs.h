@@ -43,14 +43,9 @@ class UnevenLoads {
     return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)]
                  [static_cast<std::size_t>(group)];
   }
-  // Rows that each member of a group sends or receives, whichever is more, its own left out.
-  const std::vector<double>& moved(int matrix, int group) const {
-    return moved_[static_cast<std::size_t>(matrix)][static_cast<std::size_t>(group)];
-  }
 
  private:
   std::vector<std::vector<UnevenLoad>> loads_;  // [matrix * 2 + transposed][group]; empty where not used
-  std::vector<std::vector<std::vector<double>>> moved_;  // [matrix][group][member]; empty where not used
 };
 
 // Durations of one pass: [operation][rank]. Operations without a duration (ALLOC, FREE) hold zeros.
@@ -64,9 +59,8 @@ class LayerCosts {
  public:
   // Resolves the cluster's profile.
   explicit LayerCosts(const Cluster& cluster);
-  // As a training step runs them: the experts' products as `products` says, dispatch and combine kernels of
-  // their own kind (DeepEP, HybridEP) by their measured rates.
-  LayerCosts(const Cluster& cluster, const ProductRecipe& recipe, std::string_view dispatcher);
+  // As a training step runs them: the experts' products as `recipe` says.
+  LayerCosts(const Cluster& cluster, const ProductRecipe& recipe);
 
   // Times a pass. A collective's duration is from the arrival of its last member.
   PricedPass price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
@@ -107,11 +101,6 @@ class LayerCosts {
   std::int64_t launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
   double attention_forward_ = 0, attention_backward_ = 0;  // FLOP/s
   std::shared_ptr<const TrainingProducts> products_;       // null: the element type of each operation
-  // Of dispatch and combine kernels; bandwidth 0: as NCCL's all-to-all.
-  struct Exchange {
-    double latency = 0, scaleup = 0, network = 0;  // seconds, bytes/s, bytes/s
-  };
-  Exchange dispatch_, combine_;
 };
 
 }  // namespace moesim::models

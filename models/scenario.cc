@@ -120,6 +120,9 @@ Scenario Scenario::parse(const JsonNode& node) {
     s.routing = RoutingSpec::parse(*routing);
     if (s.routing.kind == RoutingSpec::Kind::kFile) s.routing.path = beside(*routing, s.routing.path);
   }
+  if (const auto placement = o.find("placement")) s.placement = PlacementSpec::parse(*placement);
+  if (const auto sharding = o.find("sharding"))
+    at_place(*sharding, [&] { s.sharding = ShardingSpec::parse(sharding->string()); });
   if (const auto cluster = o.find("cluster")) {
     if (cluster->is_string() && std::filesystem::is_regular_file(beside(*cluster, cluster->string()))) {
       at_place(*cluster, [&] { s.set_cluster(beside(*cluster, cluster->string())); });
@@ -137,6 +140,7 @@ Scenario Scenario::parse(const JsonNode& node) {
     at_place(*dtype, [&] { s.set_router_dtype(dtype->string()); });
   if (const auto recompute = o.find("recompute"))
     at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
+  if (const auto training = o.find("training")) s.training = TrainingPlan::parse(*training);
   o.finish();
   return s;
 }
@@ -171,6 +175,15 @@ void Scenario::resolve() {
   if (!cluster)
     cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
   parallel = p;
+  if (sharding.shard > 0 && (p.dp * p.cp % sharding.shard != 0))
+    throw InputError(fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", sharding.shard,
+                                 p.dp * p.cp));
+  if (sharding.shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), sharding.shard) != 0)
+    throw InputError(fmt::format("sharding: found shard={}, expected one that divides the {} replicas of an expert",
+                                 sharding.shard, p.edp()));
+  if (placement.given() && placement.slots > 0 && placement.slots < model.experts)
+    throw InputError(fmt::format("placement: found {} slots, expected at least the model's {} experts",
+                                 placement.slots, model.experts));
   if (model.expert_ffn % p.etp != 0)
     throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
                                  p.etp, model.expert_ffn));

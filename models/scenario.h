@@ -11,7 +11,10 @@
 #include "models/architecture.h"
 #include "models/dispatcher.h"
 #include "models/layout.h"
+#include "models/parameter_collectives.h"
+#include "models/placement.h"
 #include "models/routing.h"
+#include "models/training_plan.h"
 
 namespace moesim {
 class JsonNode;
@@ -31,6 +34,8 @@ struct Scenario {
   std::vector<DispatcherSpec> dispatchers;
   bool all_dispatchers = false;  // every legal one; the others are listed with the rule that excludes them
   RoutingSpec routing;
+  PlacementSpec placement;  // of the experts on the expert-parallel ranks
+  ShardingSpec sharding;    // of parameters over data parallelism; ZeRO-1 where nobody asked
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
   Scope scope = Scope::kLayer;
   bool train = true;
@@ -38,6 +43,7 @@ struct Scenario {
   DType router_dtype = DType::kFp32;
   Recompute recompute = Recompute::kNone;
   std::uint64_t seed = 1;
+  TrainingPlan training;                     // of scope step
   std::int64_t topk = 0;                     // 0: the model's, or the routing file's
   std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
 

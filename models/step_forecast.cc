@@ -1,0 +1,384 @@
+#include "models/step_forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/random.h"
+#include "models/training_flops.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::Category;
+
+constexpr std::uint64_t kDrawStream = 0x73746570;  // keeps draws of profiles apart from draws of routings
+constexpr double kBf16 = 2;
+// Bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments in, the last
+// three out, the bf16 weight out.
+constexpr double kOptimizerTraffic = 4 + 3 * 4 + 3 * 4 + 2;
+
+std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
+
+std::vector<const TimedPart*> pointers(const std::vector<TimedPart>& parts) {
+  std::vector<const TimedPart*> all;
+  for (const TimedPart& part : parts) all.push_back(&part);
+  return all;
+}
+
+GroupShape group_of(const Cluster& cluster, std::int64_t size, std::int64_t stride, std::int64_t block = 1,
+                    std::int64_t apart = 0) {
+  std::vector<std::int32_t> members;
+  for (std::int64_t i = 0; i < size; ++i)
+    members.push_back(
+        static_cast<std::int32_t>(block > 1 ? i % block * stride + i / block * apart : i * stride));
+  return GroupShape::of(cluster, members);
+}
+
+// Times of one layer kind.
+struct KindTimes {
+  LayerKind kind;
+  PassTime forward, backward, input_gradient, weight_gradient, overlapped;
+};
+
+}  // namespace
+
+// Everything of one step on one profile.
+struct StepForecaster::Priced {
+  PipelineTiming timing;
+  std::array<double, sim::kCategories> breakdown_us{};
+  double exposed_us = 0;
+  std::vector<Chunk> chunks;
+};
+
+StepForecaster::~StepForecaster() = default;
+
+StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
+    : scenario_(scenario), dispatcher_(dispatcher) {
+  const Architecture& a = scenario_.model;
+  const Parallel& p = scenario_.parallel;
+  const TrainingPlan& plan = scenario_.training;
+  const Cluster& cluster = *scenario_.cluster;
+  if (plan.recompute.latent && a.attention.kind != Attention::Kind::kLatent)
+    warnings_.push_back("recompute mla_up_proj: the model's attention has no latent projections");
+  if (!plan.note.empty()) warnings_.push_back(plan.note);
+  if (plan.overlap.expert_communication && p.pp > 1 && p.vpp == 1 && plan.pipeline == PipelineKind::k1F1B)
+    warnings_.push_back(
+        "expert communication under the other microbatch needs one more microbatch in flight without vpp > "
+        "1");
+
+  const std::unique_ptr<Dispatcher> made = make_dispatcher(dispatcher_);
+  Routing routing =
+      make_routing(scenario_.routing, static_cast<int>(p.dispatch_ranks()), p.tokens_per_rank(),
+                   static_cast<int>(a.experts), static_cast<int>(scenario_.topk), scenario_.seed);
+  routing.set_group_limit(static_cast<int>(a.routing_groups), static_cast<int>(a.routing_topk_groups));
+  MoeLayer layer;
+  layer.hidden = a.expert_width();
+  layer.expert_ffn = a.expert_ffn;
+  layer.shared_ffn = a.shared_ffn;
+  layer.gated = a.gated;
+  layer.ep = static_cast<int>(p.ep);
+  layer.etp = static_cast<int>(p.etp);
+  layer.tp = static_cast<int>(p.tp);
+  layer.cp = static_cast<int>(p.cp);
+  layer.ranks_per_node = static_cast<int>(cluster.nvlink.domain);
+  layer.router = scenario_.router_dtype;
+  layer.recompute = plan.recompute.moe          ? Recompute::kFull
+                    : plan.recompute.activation ? Recompute::kActivation
+                                                : Recompute::kNone;
+  layer.routing = &routing;
+  if (const auto rule = rule_against(*made, layer))
+    throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher_.origin, dispatcher_.text(), *rule));
+  Program program = made->build(layer);
+  const std::vector<std::int32_t> ranks = models::dispatch_ranks(p, plan);
+  GroupShapes shapes(cluster, program, ranks);
+  UnevenLoads loads(program, shapes);
+  for (const std::string& warning : program.warnings)
+    warnings_.push_back(dispatcher_.text() + ": " + warning);
+  moe_ = std::make_unique<MoeProgram>(
+      MoeProgram{std::move(program), std::move(shapes), std::move(loads), dispatcher_.name});
+
+  shape_.stages = static_cast<int>(p.pp);
+  shape_.virtual_stages = static_cast<int>(p.vpp);
+  shape_.microbatches = static_cast<int>(p.microbatches);
+  shape_.kind = plan.pipeline;
+  shape_.overlapped = plan.overlap.expert_communication && p.dispatch_ranks() > 1;
+  schedule_ = pipeline_schedule(shape_);
+}
+
+StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakdown) const {
+  const Architecture& a = scenario_.model;
+  const Parallel& p = scenario_.parallel;
+  const TrainingPlan& plan = scenario_.training;
+  const LayerPricer pricer(a, p, plan, cluster, scenario_.topk, scenario_.router_dtype);
+  PassOptions options;
+  options.ranks = moe_->program.ranks();
+  options.launch_ps = pricer.launch_ps();
+  options.breakdown = breakdown;
+  options.compute_slowdown = pricer.compute_slowdown(moe_.get());
+  options.delayed_weight_gradients = plan.overlap.delayed_wgrad;
+  PassOptions dense_options = options;
+  dense_options.ranks = 1;
+
+  const std::vector<LayerKind> stack = layer_stack(a);
+  const bool split = plan.pipeline != PipelineKind::k1F1B;
+  std::vector<KindTimes> kinds;
+  std::vector<std::size_t> kind_of(stack.size());
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    const auto found =
+        std::find_if(kinds.begin(), kinds.end(), [&](const KindTimes& k) { return k.kind == stack[i]; });
+    kind_of[i] = static_cast<std::size_t>(found - kinds.begin());
+    if (found != kinds.end()) continue;
+    KindTimes times{stack[i], {}, {}, {}, {}, {}};
+    const LayerParts parts = pricer.layer(stack[i], moe_.get());
+    const PassOptions& o = stack[i].ffn == LayerKind::Ffn::kMoe ? options : dense_options;
+    const std::vector<const TimedPart*> f = pointers(parts.forward), b = pointers(parts.backward);
+    times.forward = time_in_a_row(f, o);
+    times.backward = time_in_a_row(b, o);
+    if (split) {
+      std::vector<TimedPart> without, only;
+      for (const TimedPart& part : parts.backward) {
+        without.push_back(without_weight_gradients(part));
+        only.push_back(only_weight_gradients(part));
+      }
+      times.input_gradient = time_in_a_row(pointers(without), o);
+      times.weight_gradient = time_in_a_row(pointers(only), o);
+    }
+    if (shape_.overlapped || plan.pipeline == PipelineKind::kDualPipe)
+      times.overlapped = time_overlapped(f, b, o);
+    kinds.push_back(std::move(times));
+  }
+  const LayerParts embedding = pricer.embedding(), head = pricer.head();
+  const PassTime embedding_f = time_in_a_row(pointers(embedding.forward), dense_options),
+                 embedding_b = time_in_a_row(pointers(embedding.backward), dense_options),
+                 head_f = time_in_a_row(pointers(head.forward), dense_options),
+                 head_b = time_in_a_row(pointers(head.backward), dense_options);
+
+  Priced priced;
+  std::vector<double> weight;
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    const KindTimes& k = kinds[kind_of[i]];
+    weight.push_back(static_cast<double>(k.forward.total_ps + k.backward.total_ps) +
+                     (stack[i].mtp ? static_cast<double>(head_f.total_ps + head_b.total_ps) : 0));
+  }
+  priced.chunks =
+      cut_into_chunks(a, p, weight, static_cast<double>(embedding_f.total_ps + embedding_b.total_ps),
+                      static_cast<double>(head_f.total_ps + head_b.total_ps));
+  const std::size_t chunks = priced.chunks.size();
+
+  // Passes of chunks.
+  std::vector<PassTime> forward(chunks), backward(chunks), input(chunks), weights(chunks);
+  std::vector<std::vector<int>> counts(chunks, std::vector<int>(kinds.size(), 0));
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const Chunk& chunk = priced.chunks[c];
+    if (chunk.embedding) forward[c] += embedding_f, backward[c] += embedding_b, input[c] += embedding_b;
+    for (const LayerKind& kind : chunk.layers) {
+      const auto found =
+          std::find_if(kinds.begin(), kinds.end(), [&](const KindTimes& k) { return k.kind == kind; });
+      ++counts[c][static_cast<std::size_t>(found - kinds.begin())];
+      forward[c] += found->forward;
+      backward[c] += found->backward;
+      input[c] += found->input_gradient;
+      weights[c] += found->weight_gradient;
+      if (kind.mtp) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
+    }
+    if (chunk.head) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
+  }
+
+  // Parameters and gradients.
+  const GroupShape dense_group = group_of(cluster, p.dp * p.cp, p.tp);
+  const std::int64_t edp = std::max<std::int64_t>(1, p.edp());
+  const GroupShape expert_group = group_of(cluster, edp, p.etp * p.ep);
+  const CollectiveModel& model = pricer.collectives();
+  const bool fsdp = plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp;
+  const auto times_of = [&](const StageParameters& n, double& gather, double& reduce) {
+    const auto one = [&](const GroupShape& full, double parameters) {
+      if (full.ranks == 1 || parameters == 0) return;
+      GroupShape shard = full;
+      double replicas = 1;
+      if (plan.sharding == ShardingScheme::kHsdp) {
+        const std::int64_t size =
+            std::min<std::int64_t>(full.ranks, plan.shard_group > 0 ? plan.shard_group : full.max_per_domain);
+        if (size < full.ranks) {
+          const bool dense = &full == &dense_group;
+          shard = group_of(cluster, size, dense ? p.tp : p.etp * p.ep);
+          replicas = static_cast<double>(full.ranks / size);
+        }
+      }
+      const double bytes = parameters * static_cast<double>(plan.gradient_bytes);
+      const auto ranks = static_cast<double>(shard.ranks);
+      if (plan.sharding == ShardingScheme::kDdp) {
+        reduce += model.seconds(sim::CollectiveOp::all_reduce, full, bytes);
+        return;
+      }
+      gather += model.seconds(sim::CollectiveOp::all_gather, shard, parameters * kBf16 / ranks);
+      reduce += model.seconds(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks);
+      if (replicas > 1)
+        reduce += model.seconds(sim::CollectiveOp::all_reduce,
+                                group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * p.tp),
+                                bytes / ranks) /
+                  static_cast<double>(p.microbatches);  // once a step
+    };
+    one(dense_group, n.dense);
+    one(expert_group, n.experts);
+  };
+
+  PipelineTimes times;
+  times.forward.resize(chunks), times.backward.resize(chunks);
+  times.input_gradient.resize(chunks), times.weight_gradient.resize(chunks);
+  times.parameters.assign(chunks, 0), times.gradients.assign(chunks, 0);
+  times.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
+  times.gradients_overlap = plan.overlap.gradients;
+  times.parameters_overlap = plan.overlap.parameters;
+  const double memory =
+      1 / (cluster.profile.device().hbm_bandwidth * cluster.profile.device().hbm_efficiency);
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const StageParameters n = chunk_parameters(a, p, priced.chunks[c]);
+    double gather = 0, reduce = 0;
+    times_of(n, gather, reduce);
+    if (fsdp) {
+      // Gathered for every pass while the layer before computes; gradients leave while the next one does.
+      // What does not hide is exposed.
+      const auto hidden_behind = [&](PassTime& pass, double transfer) {
+        const std::int64_t more = std::max<std::int64_t>(0, to_ps(transfer) - pass.total_ps);
+        pass.total_ps += more;
+        pass.exposed_ps += more;
+        pass.breakdown_ps[static_cast<std::size_t>(Category::grad_sync)] += more;
+      };
+      hidden_behind(forward[c], gather);
+      hidden_behind(backward[c], (plan.reshard_after_forward ? gather : 0) + reduce);
+    } else {
+      times.parameters[c] = to_ps(gather);
+      times.gradients[c] = to_ps(reduce);
+    }
+    const double shard = plan.sharding == ShardingScheme::kDdp ? n.dense + n.experts
+                                                               : n.dense / static_cast<double>(p.dp * p.cp) +
+                                                                     n.experts / static_cast<double>(edp);
+    // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer.
+    const double bytes = shard * (kOptimizerTraffic + 4) + (n.dense + n.experts) * (fsdp ? 0 : 4);
+    const std::size_t stage = c % static_cast<std::size_t>(p.pp);
+    times.optimizer[stage] += to_ps(bytes * memory);
+    if (plan.pipeline == PipelineKind::kDualPipe)
+      times.optimizer[static_cast<std::size_t>(p.pp) - 1 - stage] += to_ps(bytes * memory);
+  }
+  for (std::size_t c = 0; c < chunks; ++c) {
+    times.forward[c] = forward[c].total_ps;
+    times.backward[c] = backward[c].total_ps;
+    times.input_gradient[c] = input[c].total_ps;
+    times.weight_gradient[c] = weights[c].total_ps;
+  }
+  std::vector<PassTime> overlapped;
+  if (shape_.overlapped || plan.pipeline == PipelineKind::kDualPipe) {
+    overlapped.resize(chunks * chunks);
+    times.overlapped.resize(chunks * chunks);
+    for (std::size_t f = 0; f < chunks; ++f)
+      for (std::size_t b = 0; b < chunks; ++b) {
+        // Layers of one kind pair up; the rest runs alone.
+        PassTime both = forward[f];
+        both += backward[b];
+        for (std::size_t k = 0; k < kinds.size(); ++k) {
+          const int pairs = std::min(counts[f][k], counts[b][k]);
+          if (pairs == 0) continue;
+          PassTime saved = kinds[k].forward;
+          saved += kinds[k].backward;
+          both += saved.scaled(-pairs);
+          both += kinds[k].overlapped.scaled(pairs);
+        }
+        overlapped[f * chunks + b] = both;
+        times.overlapped[f * chunks + b] = both.total_ps;
+      }
+  }
+  if (p.pp > 1) {
+    const GroupShape pair = group_of(cluster, 2, p.world() / p.pp);
+    const double bytes = static_cast<double>(p.tokens_per_rank() * a.hidden) * kBf16;
+    times.send = to_ps(model.seconds(sim::CollectiveOp::send_recv, pair, bytes));
+  }
+  priced.timing = time_pipeline(shape_, schedule_, times);
+  if (!breakdown) return priced;
+
+  const auto stage = static_cast<std::size_t>(priced.timing.critical_stage);
+  PassTime sum;
+  for (const PipelineSlot& slot : schedule_[stage]) {
+    const auto c = static_cast<std::size_t>(slot.chunk);
+    switch (slot.kind) {
+      case PipelineSlot::Kind::kForward:
+        sum += forward[c];
+        break;
+      case PipelineSlot::Kind::kBackward:
+        sum += backward[c];
+        break;
+      case PipelineSlot::Kind::kInputGradient:
+        sum += input[c];
+        break;
+      case PipelineSlot::Kind::kWeightGradient:
+        sum += weights[c];
+        break;
+      case PipelineSlot::Kind::kOverlapped:
+        sum += overlapped[c * chunks + static_cast<std::size_t>(slot.back_chunk)];
+        break;
+    }
+  }
+  const StageTiming& t = priced.timing.stages[stage];
+  const auto add = [&](Category category, std::int64_t ps) {
+    priced.breakdown_us[static_cast<std::size_t>(category)] += static_cast<double>(ps) * 1e-6;
+  };
+  for (std::size_t i = 0; i < sim::kCategories; ++i) add(static_cast<Category>(i), sum.breakdown_ps[i]);
+  add(Category::bubble, t.bubble);
+  add(Category::p2p, t.sends);
+  add(Category::grad_sync, t.gradients + t.parameters);
+  add(Category::optimizer, t.optimizer);
+  priced.exposed_us = static_cast<double>(sum.exposed_ps + t.sends + t.gradients + t.parameters) * 1e-6;
+  return priced;
+}
+
+double StepForecaster::seconds(const Cluster& cluster) const {
+  return static_cast<double>(price(cluster, false).timing.total) * 1e-12;
+}
+
+StepForecast StepForecaster::forecast(int draws) const {
+  const Priced priced = price(*scenario_.cluster, true);
+  const Parallel& p = scenario_.parallel;
+  StepForecast f;
+  f.dispatcher = dispatcher_.text();
+  const double seconds = static_cast<double>(priced.timing.total) * 1e-12;
+  f.time_us = Estimate::exact(seconds * 1e6);
+  f.breakdown_us = priced.breakdown_us;
+  f.bubble_us = priced.breakdown_us[static_cast<std::size_t>(Category::bubble)];
+  f.exposed_comm_us = priced.exposed_us;
+  f.critical_stage = priced.timing.critical_stage;
+  f.gpus = p.world();
+  f.tokens = static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
+  f.tokens_per_s_per_gpu = f.tokens / seconds / static_cast<double>(f.gpus);
+  f.tflops_per_gpu =
+      f.tokens_per_s_per_gpu * training_flops_per_token(scenario_.model, p.seq, scenario_.topk) * 1e-12;
+  f.mfu = f.tflops_per_gpu * 1e12 /
+          scenario_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  f.memory = step_memory(scenario_.model, p, scenario_.training, &moe_->program, priced.chunks,
+                         activations_in_flight(schedule_), scenario_.cluster->profile.device().memory_bytes);
+  f.warnings = warnings_;
+  if (draws > 0) {
+    Cluster drawn = *scenario_.cluster;
+    for (int d = 0; d < draws; ++d) {
+      Random random = Random::for_item(scenario_.seed ^ kDrawStream, static_cast<std::uint64_t>(d));
+      drawn.profile = scenario_.cluster->profile.draw(random);
+      f.draws_us.push_back(this->seconds(drawn) * 1e6);
+    }
+    const Estimate measured = Estimate::from_samples(f.time_us.value, f.draws_us);
+    // The two sources of doubt are independent.
+    const auto widened = [&](double bound, double sign) {
+      const double own = std::log(bound / f.time_us.value);
+      return f.time_us.value * std::exp(sign * std::hypot(own, 1.645 * kStepSigma));
+    };
+    f.time_us.low = widened(measured.low, -1);
+    f.time_us.high = widened(measured.high, 1);
+  }
+  return f;
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,70 @@
+// A whole training step forecast from a model, a parallel plan and a cluster, without any recording.
+//
+// Layers are timed operation by operation on every rank of a dispatch group (models/step_pass.h), passes of
+// chunks are put into the pipeline's schedule (models/pipeline_timing.h), gradients, parameters and the
+// optimizer around them. Data-parallel replicas are alike, so one pipeline stands for all.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/estimate.h"
+#include "models/pipeline_timing.h"
+#include "models/scenario.h"
+#include "models/step_layers.h"
+#include "models/step_memory.h"
+#include "models/training_plan.h"
+
+namespace moesim::models {
+
+struct StepForecast {
+  std::string dispatcher;
+  Estimate time_us;
+  double tokens = 0;  // of the step, all ranks
+  double tokens_per_s_per_gpu = 0;
+  double tflops_per_gpu = 0;  // model TFLOP/s by kFlopConvention
+  double mfu = 0;             // of the dense bf16 peak (fp8 runs too, so that plans compare)
+  std::array<double, sim::kCategories> breakdown_us{};  // of the critical stage; adds up to time_us.value
+  double bubble_us = 0;                                 // of it: idle because another stage was not done
+  double exposed_comm_us = 0;  // of it: transferring while not computing, gradients and parameters included
+  int critical_stage = 0;
+  std::int64_t gpus = 0;
+  StepMemory memory;
+  std::vector<double> draws_us;
+  std::vector<std::string> warnings;
+};
+
+// Holds what no price changes (programs, schedule, groups), so that drawn profiles are cheap.
+class StepForecaster {
+ public:
+  // `scenario` must be resolved. Throws InputError for plans that do not fit together, naming the rule; a
+  // dispatcher that is illegal for the plan is one.
+  StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher);
+  ~StepForecaster();
+
+  // With `draws` drawn profiles for the interval (0: low = high = value), widened by kStepSigma.
+  StepForecast forecast(int draws) const;
+  // The time of one step in seconds on another profile of the same kind of cluster.
+  double seconds(const Cluster& cluster) const;
+
+ private:
+  struct Priced;
+  Priced price(const Cluster& cluster, bool breakdown) const;
+
+  const Scenario scenario_;
+  DispatcherSpec dispatcher_;
+  std::unique_ptr<MoeProgram> moe_;
+  PipelineShape shape_;
+  std::vector<std::vector<PipelineSlot>> schedule_;
+  std::vector<std::string> warnings_;
+};
+
+// What published steps scatter around the forecast besides what the profile knows (natural logarithm):
+// frameworks, their versions, and what the model leaves out. Measured by `moesim validate --training`
+// (docs/validation.md).
+inline constexpr double kStepSigma = 0.15;
+
+}  // namespace moesim::models

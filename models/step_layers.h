@@ -1,0 +1,89 @@
+// The priced operations of one layer of a training step: mixers, FFNs, embedding and head, forward and
+// backward.
+//
+// The part that no dispatcher changes is the same on every rank and is priced here directly; the MoE part is
+// the dispatcher's program.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/architecture.h"
+#include "models/attention.h"
+#include "models/cluster.h"
+#include "models/collectives.h"
+#include "models/dispatcher.h"
+#include "models/kernels.h"
+#include "models/layer_stack.h"
+#include "models/layout.h"
+#include "models/routing.h"
+#include "models/step_pass.h"
+#include "models/training_plan.h"
+#include "models/training_products.h"
+
+namespace moesim::models {
+
+// A MoE layer's program and where its ranks stand: what no price changes.
+struct MoeProgram {
+  Program program;
+  GroupShapes shapes;
+  UnevenLoads loads;
+  std::string dispatcher;  // its name, without options
+};
+
+// Parts in the order in which they run.
+struct LayerParts {
+  std::vector<TimedPart> forward, backward;
+};
+
+// GPU of each rank of a dispatch group of stage 0: consecutive, or for an unfolded plan ETP along TP and EP
+// along the data-parallel ranks.
+std::vector<std::int32_t> dispatch_ranks(const Parallel& parallel, const TrainingPlan& plan);
+
+// Prices layers on one cluster (whose profile may be drawn). Everything is by reference: keep it alive.
+class LayerPricer {
+ public:
+  LayerPricer(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
+              const Cluster& cluster, std::int64_t topk, DType router);
+  ~LayerPricer();
+
+  // `moe` may be null for models without experts.
+  LayerParts layer(LayerKind kind, const MoeProgram* moe) const;
+  LayerParts embedding() const;
+  LayerParts head() const;
+
+  const CollectiveModel& collectives() const { return collectives_; }
+  std::int64_t launch_ps() const { return launch_ps_; }
+  // What computing slows down to while expert communication runs beside it: the share of SMs it takes.
+  double compute_slowdown(const MoeProgram* moe) const;
+
+ private:
+  class Writer;
+  friend class Writer;
+
+  double scan_flops(const Mamba& mamba, std::int64_t inner, std::int64_t tokens) const;
+  double core_seconds(LayerKind kind, std::int64_t heads, std::int64_t kv_heads, GemmPass pass) const;
+  // Columns of queries and keys, which rotary embeddings read and write.
+  template <class Projections>
+  double qk_columns(const Projections& p) const {
+    return static_cast<double>((p.heads + p.kv_heads) * a_.attention.score_dim());
+  }
+
+  const Architecture& a_;
+  const Parallel& p_;
+  const TrainingPlan& plan_;
+  const Cluster& cluster_;
+  std::int64_t topk_;
+  DType router_;
+  TrainingProducts products_;
+  KernelModel kernels_;
+  CollectiveModel collectives_;
+  AttentionModel attention_;
+  GroupShape tp_, cp_pair_;
+  std::int64_t launch_ps_ = 0;
+  double bf16_peak_ = 0;
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,78 @@
+// Passes of layers through the streams of the ranks of one dispatch group: in-order streams, a host that
+// launches, rendezvous collectives. The recursion of the simulator followed operation by operation, for one
+// pass after the other or for a forward and a backward pass that share the streams.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/layer_costs.h"
+#include "models/program.h"
+#include "sim/task_graph.h"
+
+namespace moesim::models {
+
+struct TimedOp {
+  enum class Kind : std::uint8_t { kDevice, kCollective, kHost, kNothing };
+  Kind kind = Kind::kDevice;
+  sim::Category category = sim::Category::other;
+  Stream stream = Stream::kCompute;
+  bool weight_gradient = false;
+  std::int8_t group = -1;  // of a collective: index into TimedPart::groups; -1: no rendezvous is followed
+  std::int32_t launches = 1;
+  std::array<std::int32_t, 2> after{-1, -1};  // of the same part
+  std::uint32_t first = 0;                    // time of rank r: ps[first + step * r]
+  std::uint32_t step = 0;
+};
+
+// A piece of a pass. A rank enters a part when it is done with the part before.
+struct TimedPart {
+  std::vector<TimedOp> ops;
+  std::vector<std::int64_t> ps;
+  // Group index of each rank, for every kind of group that collectives of this part meet in.
+  std::vector<std::vector<std::int32_t>> groups;
+  std::vector<std::int32_t> group_counts;
+
+  std::int64_t at(const TimedOp& op, std::size_t rank) const { return ps[op.first + op.step * rank]; }
+  // Appends an operation with one time for all ranks, after the one before it in this part.
+  TimedOp& add(TimedOp::Kind kind, sim::Category category, double seconds, int launches = 1);
+};
+
+// The pass of a dispatcher's program with its prices; `graphs`: launched by CUDA graphs, without blocking
+// synchronisation.
+TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices,
+                        bool graphs);
+
+// Only the operations that a split backward keeps: weight gradients, or everything else.
+TimedPart only_weight_gradients(const TimedPart& part);
+TimedPart without_weight_gradients(const TimedPart& part);
+
+struct PassTime {
+  std::int64_t total_ps = 0;
+  std::int64_t exposed_ps = 0;                                // of it: transferring while not computing
+  std::array<std::int64_t, sim::kCategories> breakdown_ps{};  // adds up to total_ps
+
+  PassTime& operator+=(const PassTime& other);
+  PassTime scaled(double factor) const;  // keeps the sum exact
+};
+
+struct PassOptions {
+  int ranks = 1;
+  std::int64_t launch_ps = 0;
+  bool breakdown = true;
+  double compute_slowdown = 1;            // of computing while another pass communicates (time_overlapped)
+  bool delayed_weight_gradients = false;  // time_overlapped: weight gradients run where computing would idle
+};
+
+// One pass through the parts, until the last rank is done.
+PassTime time_pass(std::span<const TimedPart* const> parts, const PassOptions& options);
+// What one more copy of the parts adds in a long row of them: no start-up, the host running ahead.
+PassTime time_in_a_row(std::span<const TimedPart* const> parts, const PassOptions& options);
+// The same for two passes that run together, each in its own order, sharing streams and host; whichever can
+// start earlier goes first.
+PassTime time_overlapped(std::span<const TimedPart* const> forward,
+                         std::span<const TimedPart* const> backward, const PassOptions& options);
+
+}  // namespace moesim::models

@@ -1,0 +1,95 @@
+#include "models/training_products.h"
+
+#include <algorithm>
+#include <string>
+
+namespace moesim::models {
+
+namespace {
+
+// Inference libraries are measured with bf16 operands that they convert inside the call. Training converts
+// once for two products (and in both orientations), which is counted here, so the call's own pass is taken
+// out.
+Profile converted_already(const Profile& profile) {
+  Profile result = profile;
+  for (const auto& [key, set] : profile.sets()) {
+    if (!key.starts_with("gemm/fp8") && !key.starts_with("grouped_gemm/fp8")) continue;
+    ParameterSet changed = set;
+    for (std::size_t i = 0; i < changed.names.size(); ++i)
+      if (changed.names[i] == "input_pass" || changed.names[i] == "host") changed.values[i] = 1e-9;
+    result.set(key, std::move(changed));
+  }
+  return result;
+}
+
+GemmShape turned(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) {
+  switch (pass) {
+    case GemmPass::kForward:
+      return {m, n, k};
+    case GemmPass::kDgrad:
+      return {m, k, n};
+    case GemmPass::kWgrad:
+      break;
+  }
+  return {k, n, m};
+}
+
+}  // namespace
+
+TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& recipe)
+    : recipe_(recipe), gemms_(converted_already(profile)) {
+  seconds_per_byte_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency * 0.95);
+  floor_ = profile.launch().kernel_floor;
+  // Read bf16, write one byte row-major and one byte transposed (the weight gradient contracts over rows). A
+  // scale for the whole tensor needs the largest element first: one more read.
+  conversion_bytes_ = !converts() ? 0 : recipe.gemm == DType::kFp8 ? 6 : 4;
+}
+
+double TrainingProducts::conversion(double elements) const {
+  return conversion_bytes_ == 0 ? 0 : floor_ + elements * conversion_bytes_ * seconds_per_byte_;
+}
+
+// The gradient of the weights is added to what earlier microbatches left.
+double TrainingProducts::accumulated(double seconds, double weights) const {
+  return std::max(seconds, weights * 2 * recipe_.accumulator_bytes * seconds_per_byte_);
+}
+
+double TrainingProducts::plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
+  const double seconds = gemms_.seconds(turned(m, n, k, pass), DType::kBf16);
+  return pass == GemmPass::kWgrad ? accumulated(seconds, static_cast<double>(n) * static_cast<double>(k))
+                                  : seconds;
+}
+
+double TrainingProducts::dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
+  if (!converts()) return plain(m, n, k, pass);
+  const double seconds = gemms_.seconds(turned(m, n, k, pass), recipe_.gemm);
+  const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k);
+  switch (pass) {
+    case GemmPass::kForward:
+      return seconds + conversion(dm * dk);
+    case GemmPass::kDgrad:
+      return seconds + conversion(dm * dn);
+    case GemmPass::kWgrad:
+      break;  // both operands were converted for the other two
+  }
+  return accumulated(seconds, dn * dk);
+}
+
+double TrainingProducts::grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
+                                 GemmPass pass, GemmBackend backend) const {
+  const double seconds = gemms_.grouped_seconds(rows, n, k, recipe_.gemm, pass, backend);
+  double total = 0, active = 0;
+  for (const std::int64_t m : rows) total += static_cast<double>(m), active += m > 0;
+  const double dn = static_cast<double>(n), dk = static_cast<double>(k);
+  switch (pass) {
+    case GemmPass::kForward:
+      return seconds + conversion(total * dk);
+    case GemmPass::kDgrad:
+      return seconds + conversion(total * dn);
+    case GemmPass::kWgrad:
+      break;
+  }
+  return accumulated(seconds, active * dn * dk);
+}
+
+}  // namespace moesim::models
