@@ -110,25 +110,63 @@ CollectiveOp substitute(CollectiveOp op) {
 struct CollectiveModel::Resolved {
   std::array<ScaleupLaw, kOps> scaleup;
   std::array<NetworkLaw, kOps> network;
+  double link = 0;  // bytes/s of a GPU to all of its domain together, one way
+  int mesh = 0;     // GPUs of the domain where each has a link of its own to each other one; 0: a switch
   double scaleup_ratio = 1;  // profile's link bandwidth over the cluster's: sizes act as if multiplied by it
   std::string profile;
 
   // Seconds inside one domain of `n` ranks moving nccl-tests size `size`.
   double inside(CollectiveOp op, double n, double size) const {
-    const ScaleupLaw* law = &scaleup[index(op)];
-    if (!law->known) {
-      const CollectiveOp other = substitute(op);
-      law = &scaleup[index(other)];
-      check(law->known, "a profile without any collective law was accepted");
-      if (op == CollectiveOp::send_recv) {
-        n = 2;
-        size *= 2;  // a message both ways: half of the buffer goes to the peer
-      } else if (op == CollectiveOp::broadcast) {
-        size *= n / (n - 1);  // every link carries the whole message
-      }
-    }
-    return law->curve.seconds(n, size * scaleup_ratio);
+    const ScaleupLaw& law = scaleup[index(op)];
+    const double seconds = inside_by_law(op, n, size);
+    if (law.known && !law.trust.derived && law.curve.measured(n)) return seconds;
+    return std::max(seconds, wire_seconds(op, n, size) + inside_by_law(op, n, 0));
   }
+
+  double inside_by_law(CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(op)];
+    if (!law.known) return inside_by_substitute(op, n, size);
+    const double seconds = law.curve.seconds(n, size * scaleup_ratio);
+    // Messages far below those that were measured: as much faster as they are by the law that measured them.
+    const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
+    const ScaleupLaw& other = scaleup[index(substitute(op))];
+    if (size >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low) return seconds;
+    const double at_low = law.curve.seconds(n, low * scaleup_ratio);
+    return at_low * inside_by_substitute(op, n, size) / inside_by_substitute(op, n, low);
+  }
+
+  double inside_by_substitute(CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(substitute(op))];
+    check(law.known, "a profile without any collective law was accepted");
+    if (op == CollectiveOp::send_recv) {
+      n = 2;
+      size *= 2;  // a message both ways: half of the buffer goes to the peer
+    } else if (op == CollectiveOp::broadcast) {
+      size *= n / (n - 1);  // every link carries the whole message
+    }
+    return law.curve.seconds(n, size * scaleup_ratio);
+  }
+
+  // No law may be faster than the bytes on a GPU's links: rank counts and operations that were not measured
+  // are extrapolated. On a mesh a group of n has n-1 of a GPU's links.
+  double wire_seconds(CollectiveOp op, double n, double size) const {
+    if (link <= 0) return 0;
+    double bytes = size * (n - 1) / n;
+    if (op == CollectiveOp::send_recv) {
+      bytes = size;
+      n = 2;
+    } else if (op == CollectiveOp::broadcast) {
+      bytes = size;
+    } else if (op == CollectiveOp::all_reduce) {
+      if (mesh == 0) return 0;  // switches reduce, which halves the bytes
+      bytes *= 2;
+    } else if (op == CollectiveOp::barrier) {
+      return 0;
+    }
+    return bytes / links_within(n);
+  }
+
+  double links_within(double n) const { return mesh > 1 ? link * std::min(1.0, (n - 1) / (mesh - 1)) : link; }
 
   double across(CollectiveOp op, const GroupShape& shape, double size) const {
     const NetworkLaw* law = &network[index(op)];
@@ -213,6 +251,8 @@ CollectiveModel::CollectiveModel(const Cluster& cluster) {
   auto resolved = std::make_unique<Resolved>();
   const Profile& profile = cluster.profile;
   resolved->profile = profile.name();
+  resolved->link = cluster.nvlink.bandwidth;
+  if (cluster.fabric == "xgmi-mesh") resolved->mesh = std::min(cluster.nvlink.domain, cluster.gpus_per_node);
   const double own = profile.device().scaleup_bandwidth;
   if (own > 0 && cluster.nvlink.bandwidth > 0) resolved->scaleup_ratio = own / cluster.nvlink.bandwidth;
   for (std::size_t i = 0; i < kOps; ++i) {
@@ -258,6 +298,8 @@ Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, dou
   if (!resolved_->direct(op, across)) sigma = std::hypot(sigma, kDerived);
   return Estimate::log_normal(value, sigma);
 }
+
+double CollectiveModel::links_within(int ranks) const { return resolved_->links_within(ranks); }
 
 CollectiveParts CollectiveModel::parts(CollectiveOp op, const GroupShape& shape, double bytes) const {
   CollectiveParts parts;

@@ -47,8 +47,9 @@ struct CollectiveParts {
   double efficiency = 1;  // share of `bandwidth` reached at this size
 };
 
-// What each member of an uneven all-to-all has to move, in rows of an equal exchange that would take as long: inside
-// the NVLink domain and across domains (empty where the group lies in one). Does not depend on a profile.
+// What each member of an uneven all-to-all has to move, in rows of an equal exchange that would take as long:
+// inside the NVLink domain and across domains (empty where the group lies in one). Does not depend on a
+// profile.
 struct UnevenLoad {
   std::vector<double> within;
   std::vector<double> across;
@@ -67,6 +68,8 @@ class CollectiveModel {
   // The same with its 90 % interval: fit residual, parameter uncertainty, and the distance from what was
   // measured.
   Estimate estimate(sim::CollectiveOp op, const GroupShape& shape, double bytes) const;
+  // Bytes per second of a GPU's links to the other members of a group of `ranks` in its domain, one way.
+  double links_within(int ranks) const;
   CollectiveParts parts(sim::CollectiveOp op, const GroupShape& shape, double bytes) const;
 
   // Uneven all-to-all: `bytes` is shape.ranks x shape.ranks, row = sender, own share included but not on the
@@ -77,8 +80,8 @@ class CollectiveModel {
   // The same from row counts (rows x `bytes_per_row`), `transposed` for the way back.
   void all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows, double bytes_per_row,
                     bool transposed, std::span<double> out) const;
-  // The two halves of it, for callers who price the same rows many times: the load of a row matrix (it scales with
-  // the bytes of a row), and the times from it.
+  // The two halves of it, for callers who price the same rows many times: the load of a row matrix (it scales
+  // with the bytes of a row), and the times from it.
   static UnevenLoad load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed);
   void all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
                     std::span<double> out) const;

@@ -1,5 +1,5 @@
-// The simulator's question about prices, answered from a cluster's profile. Rank i of the graph is GPU i of the
-// cluster.
+// The simulator's question about prices, answered from a cluster's profile. Rank i of the graph is GPU i of
+// the cluster.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace moesim::models {
 
 class ClusterCosts : public sim::Costs {
  public:
-  // `extra_per_call` seconds are added to every collective but point-to-point (recorders time each call on its own).
+  // `extra_per_call` seconds are added to every collective but point-to-point (recorders time each call on
+  // its own).
   explicit ClusterCosts(const Cluster& cluster, double extra_per_call = 0);
 
   // Graphs of this class hold their computing times; opaque works need a class that knows them.
@@ -26,6 +27,7 @@ class ClusterCosts : public sim::Costs {
 
  private:
   GroupShape place(std::span<const sim::RankId> ranks) const;
+  void plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group, sim::FlowPlan& plan) const;
 
   Cluster cluster_;
   CollectiveModel collectives_;

@@ -17,6 +17,14 @@ struct FlowPlan {
   double efficiency = 1.0;  // share of a link's bandwidth that the protocol turns into payload, in (0, 1]
   double bandwidth = 0.0;   // bytes per second of one connection: the cap of a flow (0: only the links limit
                             // it); of a message under timing `messages`, where it must be positive
+
+  // Where a forecast of the collective alone is known, `flow` keeps to it while nothing contends: `alone` is
+  // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`.
+  // An all_to_all moves what its ports give, in bytes per second, GPU and direction: inside an NVLink domain
+  // and across domains.
+  Time alone;  // zero: not known
+  double port_within = 0;
+  double port_across = 0;
 };
 
 // How much longer work takes while the GPU computes and communicates at the same time; at least 1.

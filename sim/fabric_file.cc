@@ -70,13 +70,12 @@ void read_multipath(JsonObject& object, Fabric& fabric) {
   fabric.set_multipath(value == "hash" ? Multipath::hash : Multipath::destination);
 }
 
-NodeShape read_node_shape(const std::optional<JsonNode>& node) {
-  NodeShape shape;
+NodeShape read_node_shape(const std::optional<JsonNode>& node, NodeShape shape) {
   if (!node) return shape;
   JsonObject object(*node);
   shape.gpus = count(object, "gpus", shape.gpus, 4096);
   shape.nics = count(object, "nics", std::min(shape.nics, shape.gpus), shape.gpus);
-  shape.mesh = object.boolean("mesh", false);
+  shape.mesh = object.boolean("mesh", shape.mesh);
   read_bandwidth(object, "nvlink_bandwidth", shape.nvlink_bandwidth);
   read_latency(object, "nvlink_latency", shape.nvlink_latency);
   read_bandwidth(object, "nic_bandwidth", shape.nic_bandwidth);
@@ -85,14 +84,16 @@ NodeShape read_node_shape(const std::optional<JsonNode>& node) {
   read_bandwidth(object, "pcie_bandwidth", shape.pcie_bandwidth);
   read_bandwidth(object, "staging_bandwidth", shape.staging_bandwidth);
   read_latency(object, "staging_latency", shape.staging_latency);
-  if (const auto list = object.find("without_gpudirect"))
+  if (const auto list = object.find("without_gpudirect")) {
+    shape.without_gpudirect.clear();
     for (const JsonNode& gpu : list->items())
       shape.without_gpudirect.push_back(static_cast<std::uint32_t>(gpu.integer(0, shape.gpus - 1)));
+  }
   object.finish();
   return shape;
 }
 
-Fabric read_preset(JsonObject& object) {
+Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
   const JsonNode name_node = object.at("preset");
   const std::string preset = name_node.string();
   Fabric fabric;
@@ -112,12 +113,12 @@ Fabric read_preset(JsonObject& object) {
     read_latency(object, "latency", latency);
     fabric = torus(extents, bandwidth, latency);
   } else {
-    const NodeShape node = read_node_shape(object.find("node"));
+    const NodeShape node = read_node_shape(object.find("node"), defaults.node);
     const auto most_nodes = std::max<std::int64_t>(1, kMostGpus / node.gpus);
     if (preset == "single-node") {
       fabric = single_node(node);
     } else if (preset == "dragonfly") {
-      const std::uint32_t nodes = count(object, "nodes", 1, most_nodes);
+      const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
       const std::uint32_t routers = count(object, "routers", 8, 4096);
       const std::uint32_t nodes_per_router = count(object, "nodes_per_router", 2);
       double local = 100e9, global = 100e9;
@@ -125,7 +126,7 @@ Fabric read_preset(JsonObject& object) {
       read_bandwidth(object, "global_bandwidth", global);
       fabric = dragonfly(nodes, node, routers, nodes_per_router, local, global);
     } else if (preset == "rail-tree" || preset == "fat-tree" || preset == "pod-tree") {
-      const std::uint32_t nodes = count(object, "nodes", 1, most_nodes);
+      const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
       TreeShape tree;
       tree.nodes_per_leaf = count(object, "nodes_per_leaf", tree.nodes_per_leaf);
       tree.spines = count(object, "spines", tree.spines, 4096);
@@ -268,15 +269,15 @@ Fabric read_graphml_as(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-Fabric read_fabric(const JsonNode& node) {
+Fabric read_fabric(const JsonNode& node, const FabricDefaults& defaults) {
   JsonObject object(node);
-  Fabric fabric = object.find("preset") ? read_preset(object) : read_own(object);
+  Fabric fabric = object.find("preset") ? read_preset(object, defaults) : read_own(object);
   refuse_problems(fabric, node.place());
   return fabric;
 }
 
-Fabric read_fabric_file(const std::filesystem::path& path) {
-  if (path.extension() != ".graphml") return read_fabric(JsonNode::read(path));
+Fabric read_fabric_file(const std::filesystem::path& path, const FabricDefaults& defaults) {
+  if (path.extension() != ".graphml") return read_fabric(JsonNode::read(path), defaults);
   const std::string text = read_file(path, std::uint64_t{256} << 20);
   const bool directed = text.find("edgedefault=\"directed\"") != std::string::npos;
   Fabric fabric = directed ? read_graphml_as<boost::bidirectionalS>(text, path.string())

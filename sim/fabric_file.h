@@ -5,6 +5,7 @@
 
 #include "base/json_reader.h"
 #include "sim/fabric.h"
+#include "sim/fabric_presets.h"
 
 namespace moesim::sim {
 
@@ -22,12 +23,17 @@ namespace moesim::sim {
 //     "links": [ { "from": "gpu0", "to": "leaf", "bandwidth": "50GBps", "latency": "1us", "cap": "25GBps",
 //                  "duplex": true }, ... ], "multipath": "destination" }
 // Kinds: gpu, nvswitch, pcie, nic, leaf, spine, core. A link is both directions unless "duplex" is false.
-// Throws InputError for anything else, and for a fabric with problems().
-Fabric read_fabric(const JsonNode& node);
+// Throws InputError for anything else, and for a fabric with problems(). What a preset does not give comes
+// from `defaults`.
+struct FabricDefaults {
+  std::uint32_t nodes = 1;
+  NodeShape node;
+};
+Fabric read_fabric(const JsonNode& node, const FabricDefaults& defaults = {});
 
 // JSON as above, or GraphML (a name that ends in .graphml) with the keys kind, domain, forwards of nodes and
 // bandwidth (bytes per second), latency (seconds) and cap of edges; edges of an undirected graph go both
 // ways.
-Fabric read_fabric_file(const std::filesystem::path& path);
+Fabric read_fabric_file(const std::filesystem::path& path, const FabricDefaults& defaults = {});
 
 }  // namespace moesim::sim

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -58,6 +59,12 @@ void FlowCollectives::begin(CollectiveId collective, Time now) {
   a.plan = &prices_.plan[shape];
   a.members_left = static_cast<std::uint32_t>(a.shape.members());
   a.step_flow = nullptr;
+  if (a.plan->port_within > 0) {
+    std::map<std::uint32_t, double> in_domain;
+    for (const RankId rank : a.shape.ranks) in_domain[fabric_.domain(index(rank))] += 1;
+    a.neighbours = 1;
+    for (const auto& [domain, count] : in_domain) a.neighbours = std::max(a.neighbours, count - 1);
+  }
   Time delay = a.plan->launch;
   if (a.shape.op != CollectiveOp::all_to_all) {
     std::optional<StepFlow>& flow = step_flows_[shape];
@@ -69,8 +76,12 @@ void FlowCollectives::begin(CollectiveId collective, Time now) {
                                      a.shape.ranks[flow->unreachable[1]].value()));
     }
     a.step_flow = &*flow;
-    const Time latency = a.plan->step > Time::kZero ? a.plan->step : flow->latency;
-    delay += latency * static_cast<std::int64_t>(flow->steps);
+    if (a.plan->alone == Time::kZero) {
+      const Time latency = a.plan->step > Time::kZero ? a.plan->step : flow->latency;
+      delay += latency * static_cast<std::int64_t>(flow->steps);
+    } else if (flow->bytes == 0) {
+      delay = a.plan->alone;
+    }
   }
   delays_.push(now, a.shape.members() == 1 ? Time::kZero : delay, {id, kWhole, 0});
 }
@@ -143,11 +154,24 @@ void FlowCollectives::find_route(const Active& a, std::uint32_t from, std::uint3
 void FlowCollectives::send(std::uint32_t id, std::uint32_t from, std::uint32_t to, Time now) {
   const Active& a = active_[id];
   Time latency = a.plan->step;
-  if (latency == Time::kZero) {
+  if (latency == Time::kZero && a.plan->alone == Time::kZero) {
     find_route(a, from, to);
     latency = route_.latency;
   }
   delays_.push(now, latency, {id, from, to});
+}
+
+// How much longer a message occupies the tightest link of route_ than its bytes alone: what the ports of a
+// GPU give is less than the link has.
+double FlowCollectives::occupancy(const Active& a, const Part& part) const {
+  const std::uint32_t domain = fabric_.domain(index(a.shape.ranks[part.from]));
+  const bool within = domain == fabric_.domain(index(a.shape.ranks[part.to]));
+  double port = within ? a.plan->port_within : a.plan->port_across;
+  if (port == 0) return 1.0;
+  if (within && route_.links.size() == 1) port /= a.neighbours;  // a GPU has a link to each of them
+  double tightest = fabric_.links()[route_.links.front()].capacity;
+  for (const std::uint32_t link : route_.links) tightest = std::min(tightest, fabric_.links()[link].capacity);
+  return std::max(1.0, tightest / port);
 }
 
 std::uint32_t FlowCollectives::start_in_network(Time now, double bytes, double cap, std::uint32_t tag) {
@@ -163,6 +187,10 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
     bytes = a.step_flow->bytes;
     cap = a.step_flow->cap;
     shares_ = a.step_flow->shares;
+    if (const Time moving = a.plan->alone - a.plan->launch; moving > Time::kZero) {
+      const double alone = bytes / moving.seconds();
+      cap = cap > 0 ? std::min(cap, alone) : alone;
+    }
   } else {
     bytes = static_cast<double>(a.shape.traffic.between(part.from, part.to, a.shape.members())) /
             a.plan->efficiency;
@@ -171,6 +199,7 @@ void FlowCollectives::start_flow(const Part& part, Time now) {
       find_route(a, part.from, part.to);
       for (const std::uint32_t link : route_.links) shares_.push_back({link, 1.0});
       if (route_.cap > 0) cap = cap > 0 ? std::min(cap, route_.cap) : route_.cap;
+      bytes *= occupancy(a, part);
     }
   }
   if (bytes == 0) return finish(part, now);

@@ -50,6 +50,7 @@ class FlowCollectives {
     std::vector<std::uint32_t> step;         // pairwise: of each member
     std::vector<std::uint32_t> outstanding;  // messages of each member
     std::uint32_t members_left = 0;
+    double neighbours = 1;  // other members in the fullest domain, where ports are given
   };
 
   // What waits for a latency, or flows.
@@ -75,6 +76,7 @@ class FlowCollectives {
   void finish(const Part& part, Time now);
   void end_member(std::uint32_t active, std::uint32_t member);
   void find_route(const Active& a, std::uint32_t from, std::uint32_t to);
+  double occupancy(const Active& a, const Part& part) const;
   double slowdown(const Part& part) const;
   template <class Visit>
   void for_each_rank(const Part& part, Visit&& visit) const;

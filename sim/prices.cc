@@ -41,6 +41,9 @@ Prices price(const TaskGraph& graph, const Costs& costs, bool calibrated) {
       check(plan.launch >= Time::kZero && plan.step >= Time::kZero, "latencies are not negative");
       check(plan.efficiency > 0 && plan.efficiency <= 1 && plan.bandwidth >= 0,
             "a plan's bandwidth is positive");
+      check(plan.alone == Time::kZero || plan.alone >= plan.launch,
+            "a collective alone begins with its launch");
+      check(plan.port_within >= 0 && plan.port_across >= 0, "a port's bandwidth is positive");
     }
   }
   return prices;

@@ -18,9 +18,16 @@ class Load {
 
   // `bytes` from one member to another.
   void connect(std::size_t from, std::size_t to, double bytes) {
+    if (bytes == 0) return;
     find(from, to);
     for (const std::uint32_t link : route_.links) bytes_[link] += bytes;
     note(bytes);
+  }
+
+  // Whether one link leads from a member to another, without a switch.
+  bool linked_directly(std::size_t from, std::size_t to) {
+    router_.find(index(shape_.ranks[from]), index(shape_.ranks[to]), route_);
+    return route_.links.size() == 1;
   }
 
   // `out` bytes from a member to the first switch on the way to `peer`, `in` bytes from that switch.
@@ -78,11 +85,16 @@ std::size_t smallest(const Domains& domains) {
   return size;
 }
 
-// The order of ring `channel`: through each domain from its channel-th member on.
+// The order of ring `channel`: through each domain from its channel-th member on, through every other one the
+// other way round, so that a ring enters a domain at the place where it left the one before (the same rail).
 std::vector<std::size_t> ring_order(const Domains& domains, std::size_t channel) {
   std::vector<std::size_t> order;
-  for (const auto& domain : domains)
-    for (std::size_t i = 0; i < domain.size(); ++i) order.push_back(domain[(channel + i) % domain.size()]);
+  bool forwards = true;
+  for (const auto& domain : domains) {
+    const std::size_t k = domain.size();
+    for (std::size_t i = 0; i < k; ++i) order.push_back(domain[(channel + (forwards ? i : k - 1 - i)) % k]);
+    forwards = !forwards;
+  }
   return order;
 }
 
@@ -99,24 +111,38 @@ double ring_bytes(const CollectiveShape& shape, const std::vector<std::size_t>& 
     return sum - static_cast<double>(traffic.pieces[without]);
   }
   const auto bytes = static_cast<double>(traffic.bytes);
+  // A broadcast goes round once; nothing returns to its root, member 0.
+  if (shape.op == CollectiveOp::broadcast) return order[(i + 1) % order.size()] == 0 ? 0 : bytes;
   return shape.op == CollectiveOp::all_reduce ? 2 * (g - 1) / g * bytes : (g - 1) * bytes;
+}
+
+// A ring's hop inside a domain. Where GPUs are linked to each other there are as many rings as links to a
+// GPU, and together they load all links alike (a complete directed graph falls into Hamiltonian cycles).
+void hop(const Domains& domains, std::size_t domain, std::size_t from, std::size_t to, double bytes,
+         Load& load) {
+  const auto& members = domains[domain];
+  if (members.size() < 3 || !load.linked_directly(from, to)) return load.connect(from, to, bytes);
+  const double share = bytes / static_cast<double>(members.size() - 1);
+  for (const std::size_t other : members)
+    if (other != from) load.connect(from, other, share);
 }
 
 void rings(const CollectiveShape& shape, const Domains& domains, Load& load) {
   const std::size_t channels = domains.size() > 1 ? smallest(domains) : 1;
+  std::vector<std::size_t> domain_of(shape.members());
+  for (std::size_t d = 0; d < domains.size(); ++d)
+    for (const std::size_t member : domains[d]) domain_of[member] = d;
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const std::vector<std::size_t> order = ring_order(domains, channel);
-    for (std::size_t i = 0; i < order.size(); ++i)
-      load.connect(order[i], order[(i + 1) % order.size()],
-                   ring_bytes(shape, order, i) / static_cast<double>(channels));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t from = order[i], to = order[(i + 1) % order.size()];
+      const double bytes = ring_bytes(shape, order, i) / static_cast<double>(channels);
+      if (domain_of[from] == domain_of[to])
+        hop(domains, domain_of[from], from, to, bytes, load);
+      else
+        load.connect(from, to, bytes);
+    }
   }
-}
-
-void chain(const CollectiveShape& shape, const Domains& domains, Load& load) {
-  // The root comes first: the rotation starts at channel 0.
-  const std::vector<std::size_t> order = ring_order(domains, 0);
-  for (std::size_t i = 0; i + 1 < order.size(); ++i)
-    load.connect(order[i], order[i + 1], static_cast<double>(shape.traffic.bytes));
 }
 
 // Chains inside the domains and, between their heads, two binary trees with half the bytes each, so that
@@ -206,7 +232,7 @@ StepFlow step_flow(const CollectiveShape& shape, const FlowPlan& plan, const Fab
     load.connect(0, 1, static_cast<double>(shape.traffic.bytes));
     flow.steps = 1;
   } else if (shape.op == CollectiveOp::broadcast) {
-    chain(shape, domains, load);
+    rings(shape, domains, load);
     flow.steps = static_cast<std::uint32_t>(g - 1);
   } else if (layered) {
     const auto m = static_cast<std::uint32_t>(domains.size()), k = static_cast<std::uint32_t>(g) / m;
