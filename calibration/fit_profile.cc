@@ -73,6 +73,13 @@ std::vector<int> version_of(const std::string& library) {
   return parts;
 }
 
+// Whether some rank count was measured over enough sizes for a curve of its own.
+bool is_sweep(const std::vector<CollectiveRow>& rows) {
+  std::map<int, std::set<double>> sizes;
+  for (const CollectiveRow& row : rows) sizes[row.ranks()].insert(row.bytes);
+  return std::any_of(sizes.begin(), sizes.end(), [](const auto& entry) { return entry.second.size() >= 3; });
+}
+
 class Fitter {
  public:
   Fitter(const Device& device, const Measurements& all, const FitProfileOptions& options)
@@ -121,9 +128,7 @@ class Fitter {
       groups[key].push_back(row);
     }
     for (const auto& [key, rows] : groups) {
-      std::set<double> distinct;
-      for (const CollectiveRow& row : rows) distinct.insert(row.bytes);
-      if (distinct.size() < 3) continue;  // single points are for checking
+      if (!is_sweep(rows)) continue;  // single points set a derived law right (derive.h)
       tell(key);
       ParameterSet set = fit_size_curve(rows);
       // Integer rows of the same version, where there are any: they show the ring where the switch reduces
@@ -266,49 +271,11 @@ class Fitter {
   Profile profile_;
 };
 
-// A size curve on links of another bandwidth: the bandwidth-bound part of every knot stretches.
-ParameterSet scaled_curve(const ParameterSet& set, double ratio) {
-  ParameterSet result = set;
-  const models::SizeCurve curve = models::SizeCurve::from(set, "derived");
-  for (std::size_t i = 0; i < result.names.size(); ++i) {
-    if (!result.names[i].starts_with("excess/")) continue;
-    const auto parts = split(result.names[i], '/');
-    const double ranks = *parse_number(parts[1]), bytes = *parse_number(parts[2]);
-    const double large = curve.size[curve.knots - 1];
-    const double slope = (curve.excess_at(ranks, 2 * large) - curve.excess_at(ranks, large)) / large;
-    result.values[i] = std::max(result.values[i] + slope * (ratio - 1) * bytes, 0.0);
-  }
-  return result;
-}
-
 }  // namespace
 
 Profile fit_profile(const Device& device, const Measurements& measurements,
                     const FitProfileOptions& options) {
   return Fitter(device, measurements, options).run();
-}
-
-void derive_missing(Profile& profile, const Profile& relative) {
-  std::vector<std::string> derived;
-  for (const auto& [key, set] : relative.sets()) {
-    if (profile.find(key) || key.find('@') != std::string::npos) continue;
-    if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
-      const std::string dtype = key.substr(key.find('/') + 1);
-      if (profile.device().peak_flops[static_cast<std::size_t>(models::dtype_named(dtype))] <= 0) continue;
-    }
-    ParameterSet copy = set;
-    if (key.ends_with("/scaleup") && profile.device().scaleup_bandwidth > 0)
-      copy = scaled_curve(set, relative.device().scaleup_bandwidth / profile.device().scaleup_bandwidth);
-    copy.derived = true;
-    copy.rows = 0;
-    copy.source = "derived from " + relative.name() + ": " + set.source;
-    profile.set(key, copy);
-    derived.push_back(key);
-  }
-  auto gaps = profile.gaps();
-  if (!derived.empty())
-    gaps.push_back("derived from " + relative.name() + ", not measured: " + join(derived, ", "));
-  profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);
 }
 
 }  // namespace moesim::calibration

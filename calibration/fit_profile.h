@@ -1,5 +1,5 @@
-// From measured rows of one GPU to a profile: every law fitted, what is missing derived from a relative and
-// marked.
+// From measured rows of one GPU to a profile: every law fitted. What is missing is derived from a
+// relative (derive.h).
 #pragma once
 
 #include <functional>
@@ -21,8 +21,5 @@ struct FitProfileOptions {
 // count was not measured. No row of the device at all gives a profile of data-sheet limits only.
 models::Profile fit_profile(const Device& device, const Measurements& measurements,
                             const FitProfileOptions& options = {});
-
-// Adds to `profile` every law that it lacks and `relative` has, scaled to its device and marked as derived.
-void derive_missing(models::Profile& profile, const models::Profile& relative);
 
 }  // namespace moesim::calibration

@@ -14,6 +14,7 @@ namespace moesim::calibration {
 struct ImportFacts {
   std::string gpu;                      // canonical name; needed unless the log names the device
   std::string source;                   // who measured
+  std::string library;                  // where the file does not say: "NCCL 2.18.6"
   int nodes = 0;                        // 0 = from the log's rank lines
   int gpus_per_node = 0;                // 0 = from the log's rank lines
   std::optional<sim::CollectiveOp> op;  // needed where the log does not name the test

@@ -9,6 +9,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "calibration/derive.h"
 #include "calibration/devices.h"
 #include "calibration/fit_profile.h"
 #include "calibration/variants.h"

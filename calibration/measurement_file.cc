@@ -186,12 +186,13 @@ Measurements parse_measurement_file(std::string_view json, const std::string& fi
   if (schema.string() != kSchema) schema.fail(schema.describe(), "'" + std::string(kSchema) + "'");
   object.string("provenance", "");
   Measurements result;
-  read_list(object, "collectives", result.collectives,
-            [](Reader& reader, JsonObject& in, CollectiveRow& row) {
-              std::string op;
-              visit_collective(reader, row, op);
-              row.op = op_named(in.at("op"));
-            });
+  const auto read_collective = [](Reader& reader, JsonObject& in, CollectiveRow& row) {
+    std::string op;
+    visit_collective(reader, row, op);
+    row.op = op_named(in.at("op"));
+  };
+  read_list(object, "collectives", result.collectives, read_collective);
+  read_list(object, "exposed_calls", result.exposed_calls, read_collective);
   read_list(object, "gemms", result.gemms, [](Reader& r, JsonObject&, GemmRow& row) { visit_gemm(r, row); });
   read_list(object, "grouped_gemms", result.grouped,
             [](Reader& r, JsonObject&, GroupedGemmRow& row) { visit_grouped(r, row); });
@@ -209,10 +210,12 @@ std::string to_json(const Measurements& measurements, const std::string& provena
   Json file;
   file["schema"] = kSchema;
   file["provenance"] = provenance;
-  write_list(file, "collectives", measurements.collectives, [](Writer& w, const CollectiveRow& row) {
+  const auto write_collective = [](Writer& w, const CollectiveRow& row) {
     std::string op(sim::name(row.op));
     visit_collective(w, row, op);
-  });
+  };
+  write_list(file, "collectives", measurements.collectives, write_collective);
+  write_list(file, "exposed_calls", measurements.exposed_calls, write_collective);
   write_list(file, "gemms", measurements.gemms, [](Writer& w, const GemmRow& row) { visit_gemm(w, row); });
   write_list(file, "grouped_gemms", measurements.grouped,
              [](Writer& w, const GroupedGemmRow& row) { visit_grouped(w, row); });

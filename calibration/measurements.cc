@@ -177,7 +177,7 @@ void move_into(std::vector<T>& to, std::vector<T>& from) {
 
 std::size_t Measurements::size() const {
   return collectives.size() + gemms.size() + grouped.size() + ffns.size() + dispatches.size() +
-         kernels.size();
+         kernels.size() + exposed_calls.size();
 }
 
 void Measurements::append(Measurements other) {
@@ -187,6 +187,7 @@ void Measurements::append(Measurements other) {
   move_into(ffns, other.ffns);
   move_into(dispatches, other.dispatches);
   move_into(kernels, other.kernels);
+  move_into(exposed_calls, other.exposed_calls);
 }
 
 Measurements read_table(std::string_view text, const std::string& file) {

@@ -89,6 +89,9 @@ struct Measurements {
     int launches = 1;
   };
   std::vector<KernelRow> kernels;
+  // Collectives of a traced run that the host had to launch while the GPU waited: the time of the transfer
+  // and of the launch together, from recordings only.
+  std::vector<CollectiveRow> exposed_calls;
 
   std::size_t size() const;
   void append(Measurements other);

@@ -1,5 +1,6 @@
 // `moesim calibrate` as a user runs it: a log comes in, a profile is held against it, a limit decides the
 // exit code.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
+using testing::sample_folder;
 using testing::TempFolder;
 
 // What all_gather_perf prints, with times of our own.
@@ -111,6 +113,65 @@ TEST_F(Calibrate, RefusesInOneLine) {
     EXPECT_THAT(outcome.err, HasSubstr(says));
   }
   EXPECT_EQ(files(), before) << "something was written";
+}
+
+// Two expert ranks and two microbatches of one layer: gather of counts, dispatch of 8 rows each, products for
+// 2 ms, exchange back of 10 and 6 rows.
+std::string rank_file(int rank, int rows_back, double dispatch_ms, double combine_ms) {
+  const auto call = [](const char* function, const char* comm, int rows, const char* shape, double ms,
+                       double end) {
+    return fmt::format(
+        "'trace_src_func={},duration={:.2f},timestamp={:.2f},input__shape=[{}{}],input__dtype=torch.bfloat16,"
+        "group=exp,comm_func={}'",
+        function, ms, end, rows, shape, comm);
+  };
+  std::string text;
+  for (int batch = 0; batch < 2; ++batch) {
+    const double start = 1000.0 + 100 * batch;
+    text += fmt::format(
+        "rank:{}:forward_step(stage_id=0,batch_id={},mg_state=steady,duration=20.00,description=None,"
+        "group_kind=None,input__shape=None,input__dtype=None,timestamp={:.2f},sub_operations=[{}, {}, {}])\n",
+        rank, batch, start + 20,
+        call("_gather_along_first_dim_expert_parallel", "allgather", 2, "", 0.12 + 0.2 * rank, start + 5),
+        call("_profiled_all_to_all_single", "all_to_all", 8, ", 1000000", dispatch_ms, start + 10),
+        call("_profiled_all_to_all_single", "all_to_all", rows_back, ", 1000000", combine_ms, start + 16));
+  }
+  return text;
+}
+
+TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
+  std::filesystem::create_directories(here_.path() / "realistic");
+  const std::string name = "realistic/wd2_tp1_pp1_exp2_expNum4_l1_bs1_rank";
+  here_.write(name + "0_20250818085316.txt", rank_file(0, 10, 0.30, 0.09));
+  here_.write(name + "1_20250818085316.txt", rank_file(1, 6, 0.15, 1.70));
+  const Outcome outcome = run({"import", "recording", "realistic", "--gpu", "h800-sxm", "--source", "me",
+                               "--library", "NCCL 2.18.6", "--out", "raw.json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json file = json::parse(read_text(here_.path() / "raw.json"));
+  // The exchange back: its fastest member waited for nobody. Rank 0 sends half of its 10 rows; an equal
+  // exchange whose ranks send as much holds 10 rows of 2 MB.
+  ASSERT_EQ(file.at("collectives").size(), 1u);
+  const json& transfer = file.at("collectives")[0];
+  EXPECT_EQ(transfer.at("op"), "all_to_all");
+  EXPECT_EQ(transfer.at("gpus_per_node"), 2);
+  EXPECT_DOUBLE_EQ(transfer.at("bytes"), 10 * 2e6);
+  EXPECT_NEAR(transfer.at("seconds").get<double>(), 90e-6, 1e-9);
+  EXPECT_EQ(transfer.at("library"), "NCCL 2.18.6");
+  EXPECT_THAT(transfer.at("source").get<std::string>(), HasSubstr("me, "));
+  // The gather and the dispatch, which the host launches while the GPU waits, say nothing about the links.
+  ASSERT_EQ(file.at("exposed_calls").size(), 2u);
+  for (const json& call : file.at("exposed_calls"))
+    EXPECT_NEAR(call.at("seconds").get<double>(), call.at("op") == "all_gather" ? 120e-6 : 150e-6, 1e-9);
+}
+
+TEST_F(Calibrate, TakesNoTransfersFromARecordingWithoutCommunication) {
+  const auto scaling = sample_folder() / "scaling";
+  const Outcome outcome = run({"import", "recording", scaling.string(), "--gpu", "h800-sxm"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("expected a realistic recording"));
+  EXPECT_EQ(outcome.error_lines(), 1u);
+  const auto realistic = sample_folder() / "realistic";
+  EXPECT_THAT(run({"import", "recording", realistic.string()}).err, HasSubstr("expected --gpu"));
 }
 
 }  // namespace

@@ -18,7 +18,9 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "calibration/call_overhead.h"
 #include "calibration/check.h"
+#include "calibration/derive.h"
 #include "calibration/devices.h"
 #include "calibration/fit_profile.h"
 #include "calibration/import_logs.h"
@@ -27,6 +29,7 @@
 #include "calibration/measurements.h"
 #include "models/profile.h"
 #include "tools/moesim/calibrate_measure.h"
+#include "tools/moesim/calibrate_recording.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/verb.h"
 
@@ -149,12 +152,13 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
 }
 
 struct FactOptions {
-  std::string gpu, source, op;
+  std::string gpu, source, op, library;
   int nodes = 0, gpus_per_node = 0;
 
   void declare(CLI::App& app) {
     app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
     app.add_option("--source", source, "Who measured; goes into the provenance");
+    app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
     app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
     app.add_option("--nodes", nodes, "Nodes of a log without rank lines")->check(CLI::Range(1, 1 << 20));
     app.add_option("--gpus-per-node", gpus_per_node, "GPUs per node of a log without rank lines")
@@ -167,6 +171,7 @@ struct FactOptions {
     if (const Device* device = calibration::device_of_gpu(gpu); device && device->profile == gpu)
       facts.gpu = device->gpu;
     facts.source = source;
+    facts.library = library;
     facts.nodes = nodes;
     facts.gpus_per_node = gpus_per_node;
     static const std::map<std::string, sim::CollectiveOp> kOps = {
@@ -193,16 +198,22 @@ Run declare_import(CLI::App& app) {
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("kind", options->kind, "nccl-tests (also rccl-tests), google-benchmark, csv or echo")
+  app.add_option("kind", options->kind,
+                 "nccl-tests (also rccl-tests), google-benchmark, csv, echo or recording")
       ->required()
-      ->check(CLI::IsMember({"nccl-tests", "rccl-tests", "google-benchmark", "csv", "echo"}));
-  app.add_option("files", options->files, "Logs, JSON results or tables")->required();
+      ->check(CLI::IsMember({"nccl-tests", "rccl-tests", "google-benchmark", "csv", "echo", "recording"}));
+  app.add_option("files", options->files, "Logs, JSON results, tables or folders of realistic recordings")
+      ->required();
   app.add_option("-o,--out", options->out, "Measurement file to write (default: standard output)");
   options->facts.declare(app);
   return [options](const CommonOptions& common) {
     const ImportFacts facts = options->facts.facts();
     Measurements all;
     for (const std::string& file : options->files) {
+      if (options->kind == "recording") {
+        all.append(import_recording(file, facts));
+        continue;
+      }
       if (options->kind == "csv" || options->kind == "echo") {
         all.append(read_any(file, facts));
         continue;
@@ -247,7 +258,7 @@ Run declare_fit(CLI::App& app) {
   struct Options {
     std::vector<std::string> files;
     std::string out, provenance, leave_out;
-    bool all = false, quick = false;
+    bool all = false, quick = false, complete = false;
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
@@ -255,6 +266,8 @@ Run declare_fit(CLI::App& app) {
   app.add_option("-o,--out", options->out, "Profile to write, or with --all the folder for all profiles");
   app.add_flag("--all", options->all,
                "Fit every known GPU and derive what was not measured from its relatives");
+  app.add_flag("--complete", options->complete,
+               "Take laws that the rows do not give from the built-in profile of the GPU's relative");
   app.add_flag("--quick", options->quick,
                "Skip the leave-one-shape-out refits that widen intervals for unseen shapes");
   app.add_option("--leave-out", options->leave_out,
@@ -295,7 +308,10 @@ Run declare_fit(CLI::App& app) {
         throw InputError("found rows of " + std::to_string(found.size()) + " GPUs (" + join(gpus, ", ") +
                          "), expected --gpu to choose one, or --all");
       }
-      const Profile profile = calibration::fit_profile(*wanted, all, fit);
+      Profile profile = calibration::fit_profile(*wanted, all, fit);
+      if (options->complete && !wanted->relative.empty())
+        calibration::derive_missing(profile, Profile::load(std::string(wanted->relative)), all);
+      calibration::fit_call_overheads(profile, all);
       if (profile.sets().empty()) throw InputError("no row of " + std::string(wanted->gpu) + " to fit");
       write_file(options->out, profile.to_json());
       if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
@@ -306,8 +322,9 @@ Run declare_fit(CLI::App& app) {
       Profile profile = calibration::fit_profile(device, all, fit);
       for (const Device* at = &device; !at->relative.empty();) {
         at = calibration::find_device(at->relative);
-        calibration::derive_missing(profile, done.at(std::string(at->profile)));
+        calibration::derive_missing(profile, done.at(std::string(at->profile)), all);
       }
+      calibration::fit_call_overheads(profile, all);
       done.emplace(std::string(device.profile), profile);
       write_file(std::filesystem::path(options->out) / (std::string(device.profile) + ".json"),
                  profile.to_json());
