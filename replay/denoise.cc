@@ -133,7 +133,7 @@ class Denoiser {
     pool();
     fill_places();
     complete_places();
-    fit_expert_slope();
+    fit_expert_slope(job_);
     return std::move(job_);
   }
 
@@ -231,25 +231,6 @@ class Denoiser {
     return std::nullopt;
   }
 
-  // Least squares of the experts' backward segments against received rows, over all expert ranks.
-  void fit_expert_slope() {
-    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
-    for (const auto& [key, place] : job_.places)
-      for (const Step& step : place.steps) {
-        if (step.kind != StepKind::backward) continue;
-        for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-          if (!in_experts(step, s)) continue;
-          const auto x = static_cast<double>(place.received_rows);
-          n += 1, sx += x, sy += step.segments_us[s], sxx += x * x, sxy += x * step.segments_us[s];
-        }
-      }
-    const double spread = n * sxx - sx * sx;
-    if (n > 0 && spread > 1e-9 * n * sxx)
-      job_.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
-    else if (sx > 0)
-      job_.expert_backward_us_per_row = sy / sx;  // balanced: all of it
-  }
-
   std::span<const RecordedJob> passes_;
   CleanJob job_;
   std::vector<Sample> samples_;
@@ -260,5 +241,23 @@ class Denoiser {
 }  // namespace
 
 CleanJob denoise(std::span<const RecordedJob> passes) { return Denoiser(passes).run(); }
+
+void fit_expert_slope(CleanJob& job) {
+  double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+  for (const auto& [key, place] : job.places)
+    for (const Step& step : place.steps) {
+      if (step.kind != StepKind::backward) continue;
+      for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+        if (!in_experts(step, s)) continue;
+        const auto x = static_cast<double>(place.received_rows);
+        n += 1, sx += x, sy += step.segments_us[s], sxx += x * x, sxy += x * step.segments_us[s];
+      }
+    }
+  const double spread = n * sxx - sx * sx;
+  if (n > 0 && spread > 1e-9 * n * sxx)
+    job.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
+  else if (sx > 0)
+    job.expert_backward_us_per_row = sy / sx;  // balanced: all of it
+}
 
 }  // namespace moesim::replay

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "models/routing.h"
 #include "replay/steps.h"
 
 namespace moesim::replay {
@@ -33,6 +35,9 @@ struct CleanJob {
   // Slope of the experts' backward time in received rows, us per row: the part bound by matrix products.
   double expert_backward_us_per_row = 0;
   std::size_t samples = 0;  // rank recordings pooled
+  // Rows from every expert rank to every expert, where a user gave them; otherwise the rows between ranks
+  // follow from what each receives.
+  std::optional<models::Routing> routing;
   std::vector<std::string> warnings;
 };
 
@@ -43,5 +48,9 @@ struct CleanJob {
 // same expert rank of another pipeline stage of the same position, with a warning. Throws InputError when a
 // place cannot be filled or two replicas differ in what they call.
 CleanJob denoise(std::span<const RecordedJob> passes);
+
+// Least squares of the experts' backward segments against received rows, over all expert ranks; sets
+// expert_backward_us_per_row.
+void fit_expert_slope(CleanJob& job);
 
 }  // namespace moesim::replay

@@ -25,13 +25,33 @@ constexpr int kGradientBytes = 4;  // float32 buffers, whatever early recordings
 
 }  // namespace
 
+// Calls that a model priced already keep their times; everything else is asked of the profile.
+class ModelPricing::Costs final : public models::ClusterCosts {
+ public:
+  // Traffic with this bit is the number of a priced call.
+  static constexpr std::uint64_t kModelled = std::uint64_t{1} << 63;
+
+  using ClusterCosts::ClusterCosts;
+  void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
+    if (shape.traffic.kind != sim::Traffic::Kind::uniform || shape.traffic.bytes < kModelled)
+      return ClusterCosts::price_collective(shape, out);
+    const std::vector<double>& us = modelled.at(shape.traffic.bytes - kModelled);
+    for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[m]);
+  }
+  std::vector<std::vector<double>> modelled;
+};
+
 struct ModelPricing::State {
   State(const models::Cluster& cluster, const CleanJob& clean, const Effects& effects)
-      : job(clean), costs(cluster, effects[EffectKind::traced_call] * 1e-6) {}
+      : job(clean),
+        call_us(effects[EffectKind::traced_call]),
+        costs(cluster, effects[EffectKind::traced_call] * 1e-6) {}
 
   const CleanJob& job;
-  models::ClusterCosts costs;
+  double call_us;
+  Costs costs;
   std::map<std::vector<std::int64_t>, sim::MatrixId> matrices;  // by sent and received rows
+  std::map<std::vector<double>, std::uint64_t> modelled;        // by the times of all members
 };
 
 ModelPricing::ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects)
@@ -41,6 +61,15 @@ ModelPricing::~ModelPricing() = default;
 const sim::Costs& ModelPricing::costs() const { return state_->costs; }
 
 sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder& builder) {
+  if (!instance.modelled_us.empty()) {
+    const auto [at, added] =
+        state_->modelled.try_emplace(instance.modelled_us, state_->costs.modelled.size());
+    if (added) {
+      state_->costs.modelled.push_back(instance.modelled_us);
+      for (double& us : state_->costs.modelled.back()) us += state_->call_us;
+    }
+    return sim::uniform_traffic(Costs::kModelled + at->second);
+  }
   const auto bytes = static_cast<std::uint64_t>(instance.rows.front()) * instance.row_bytes;
   const auto members = static_cast<std::uint64_t>(instance.members.size());
   if (instance.op == sim::CollectiveOp::reduce_scatter) return sim::uniform_traffic(bytes / members);
@@ -62,10 +91,16 @@ sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim
   std::vector<std::int64_t> key = sent;
   key.insert(key.end(), received.begin(), received.end());
   auto at = state_->matrices.find(key);
-  if (at == state_->matrices.end())
-    at = state_->matrices
-             .emplace(std::move(key), builder.add_matrix(sent.size(), recover_split_matrix(sent, received)))
-             .first;
+  if (at == state_->matrices.end()) {
+    std::vector<std::uint32_t> rows;
+    if (state_->job.routing) {
+      for (const std::int64_t between : state_->job.routing->split_matrix(static_cast<int>(members)))
+        rows.push_back(static_cast<std::uint32_t>(between));
+    } else {
+      rows = recover_split_matrix(sent, received);
+    }
+    at = state_->matrices.emplace(std::move(key), builder.add_matrix(sent.size(), rows)).first;
+  }
   return sim::matrix_traffic(at->second, instance.row_bytes, combine);
 }
 
@@ -257,9 +292,9 @@ ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named
                      fmt::format("at most the {} GPUs of cluster {}", cluster.ranks(), cluster.name));
   ScalingForecast out;
   out.warnings = job.warnings;
-  const auto plans = forecast_plans(job, named, effects, options, out.warnings);
+  out.plans = forecast_plans(job, named, effects, options, out.warnings);
   ModelPricing pricing(cluster, job, effects);
-  out.iteration = simulate(job.topology, plans, pricing);
+  out.iteration = simulate(job.topology, out.plans, pricing);
   return out;
 }
 

@@ -27,6 +27,7 @@ class ModelPricing final : public Pricing {
   const sim::Costs& costs() const override;
 
  private:
+  class Costs;
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -39,6 +40,7 @@ struct ForecastOptions {
 
 struct ScalingForecast {
   Iteration iteration;
+  std::vector<RankPlan> plans;  // that it ran
   std::vector<std::string> warnings;
 };
 

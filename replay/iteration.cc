@@ -42,6 +42,7 @@ struct Request {
   std::uint64_t row_bytes;
   double recorded_us;
   bool inside_step;
+  std::optional<double> modelled_us = std::nullopt;
 };
 
 class Matcher {
@@ -125,13 +126,17 @@ class Matcher {
     require_agreement(instance, seen_[index], request, plan, step, position);
     instance.rows[member] = request.rows;
     instance.shortest_us = std::min(instance.shortest_us, request.recorded_us);
+    if (request.modelled_us) {
+      instance.modelled_us.resize(channel.members.size(), *request.modelled_us);
+      instance.modelled_us[member] = *request.modelled_us;
+    }
     ++seen_[index].joined;
     return {index, member};
   }
 
   void require_agreement(const Instance& instance, const Seen& first, const Request& request,
                          std::size_t plan, std::size_t step, std::size_t position) const {
-    const bool rows_may_differ = request.op == sim::CollectiveOp::all_to_all;
+    const bool rows_may_differ = request.op == sim::CollectiveOp::all_to_all || request.modelled_us;
     const Step& mine = plans_[plan].steps[step].step;
     const auto describe = [](sim::CollectiveOp op, std::int64_t rows, std::uint64_t row_bytes) {
       return fmt::format("{} of {} x {} bytes", sim::name(op), rows, row_bytes);
@@ -165,6 +170,7 @@ class Matcher {
 // (dispatch), exchange (combine); backward has the two exchanges only.
 sim::Category segment_category(const Step& step, std::size_t segment) {
   using enum sim::Category;
+  if (!step.segment_categories.empty()) return step.segment_categories.at(segment);
   switch (step.kind) {
     case StepKind::loss:
       return loss;
@@ -194,6 +200,7 @@ sim::Category segment_category(const Step& step, std::size_t segment) {
 sim::Category call_category(const Step& step, std::size_t index) {
   using enum sim::Category;
   const Call& call = step.calls[index];
+  if (call.category) return *call.category;
   if (step.kind == StepKind::loss) return loss;
   if (call.group == GroupKind::tp) return attention;
   if (call.op == sim::CollectiveOp::all_gather) return dispatch;
@@ -244,9 +251,12 @@ class Assembler {
       const Step& step = plan.steps[s].step;
       for (const Call& call : step.calls) {
         const Request request{
-            call.op, call.rows,
+            call.op,
+            call.rows,
             static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes),
-            call.recorded_us, true};
+            call.recorded_us,
+            true,
+            call.modelled_us};
         note_joined(matcher_.join(call.group, plan.rank, request, p, s),
                     call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
       }

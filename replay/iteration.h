@@ -36,6 +36,7 @@ struct Instance {
   std::vector<std::int64_t> rows;     // input rows by member; elements for p2p and gradients
   std::uint64_t row_bytes = 0;        // bytes of one row
   double shortest_us = 0;             // smallest recorded duration of a member: the transfer without waiting
+  std::vector<double> modelled_us;    // by member, of a call that a model made and priced; else empty
   StepKind step = StepKind::forward;  // the step it belongs to
   bool inside_step = true;            // a call inside a step, not a step of its own
 };

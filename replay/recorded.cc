@@ -52,21 +52,30 @@ class RecordedPricing::Costs final : public sim::Costs {
     check(keys.empty(), "recorded computing has its times in the graph");
   }
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
-    std::fill(out.begin(), out.end(), sim::Time::from_us(durations_us.at(shape.traffic.bytes)));
+    const std::vector<double>& us = durations_us.at(shape.traffic.bytes);
+    for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[us.size() > 1 ? m : 0]);
   }
   sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
     check_failed("recorded durations have no flows");
   }
-  std::vector<double> durations_us;
+  std::vector<std::vector<double>> durations_us;  // by instance: of all members, or of each
+  double call_us = 0;
 };
 
-RecordedPricing::RecordedPricing() : costs_(std::make_unique<Costs>()) {}
+RecordedPricing::RecordedPricing(double call_us) : costs_(std::make_unique<Costs>()) {
+  costs_->call_us = call_us;
+}
 RecordedPricing::~RecordedPricing() = default;
 
 sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index,
                                          sim::TaskGraphBuilder&) {
   check(index == costs_->durations_us.size(), "instances come in order");
-  costs_->durations_us.push_back(instance.shortest_us);
+  if (instance.modelled_us.empty()) {
+    costs_->durations_us.push_back({instance.shortest_us});
+  } else {
+    costs_->durations_us.push_back(instance.modelled_us);
+    for (double& us : costs_->durations_us.back()) us += costs_->call_us;
+  }
   return sim::uniform_traffic(index);
 }
 

@@ -14,10 +14,10 @@ namespace moesim::replay {
 std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node);
 
 // Prices every transfer with the smallest recorded duration among its members: the last to arrive waits for
-// nobody.
+// nobody. Calls that a model priced take its time and `call_us` that the recorder adds to each.
 class RecordedPricing final : public Pricing {
  public:
-  RecordedPricing();
+  explicit RecordedPricing(double call_us = 0);
   ~RecordedPricing() override;
   sim::TrafficRef traffic(const Instance& instance, std::size_t index,
                           sim::TaskGraphBuilder& builder) override;

@@ -96,6 +96,7 @@ bool is_exchange(const Call& call) {
 }
 
 bool in_experts(const Step& step, std::size_t segment) {
+  if (!step.expert_segments.empty()) return step.expert_segments.at(segment);
   if (segment == 0 || segment >= step.calls.size()) return false;
   std::size_t exchanges = 0;
   for (std::size_t c = 0; c < segment; ++c) exchanges += is_exchange(step.calls[c]);

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "replay/topology.h"
 #include "sim/collective.h"
+#include "sim/task_graph.h"
 #include "traces/recording.h"
 
 namespace moesim::replay {
@@ -42,6 +44,10 @@ struct Call {
   std::int64_t row_elements = 1;  // product of the others
   int element_bytes = 2;
   double recorded_us = 0;  // what the recorder measured, waiting included
+  // Of a call that was not recorded but made by a model: what it takes from the last arrival, for this
+  // member.
+  std::optional<double> modelled_us;
+  std::optional<sim::Category> category;  // where its program says so
 
   std::uint64_t input_bytes() const {
     return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(row_elements) *
@@ -59,6 +65,9 @@ struct Step {
   double duration_us = 0;
   std::vector<double> segments_us;
   std::vector<Call> calls;
+  // What each segment is, where a program says so: whether the experts work in it, and what its time is.
+  std::vector<bool> expert_segments;
+  std::vector<sim::Category> segment_categories;
   std::int64_t elements = 0;  // of the tensor that is sent or reduced
   int element_bytes = 0;
   const traces::Operation* line = nullptr;  // lives as long as the recording

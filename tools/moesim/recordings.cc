@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -31,6 +32,67 @@ std::vector<std::string> Recordings::warnings() const {
   for (const auto& recording : recordings_) add_new(recording.warnings);
   for (const auto& job : jobs_) add_new(job.warnings);
   return all;
+}
+
+void JobOptions::declare(CLI::App& app) {
+  app.add_option("--dispatcher", dispatcher,
+                 "this dispatcher in place of the recorded one, name[:options]; default: as-recorded");
+  app.add_option("--routing", routing,
+                 "who routes to whom: a name or a dispatching file; default: as recorded");
+  app.add_option("--model", model, "the recorded model, where its sizes do not tell it");
+  struct Size {
+    const char* option;
+    const char* help;
+  };
+  for (const Size& size : {Size{"seq", "tokens of a sequence"},
+                           {"ep", "expert-parallel size"},
+                           {"experts", "experts of a layer"},
+                           {"dp", "data-parallel size, experts included"},
+                           {"pp", "pipeline stages"},
+                           {"nodes", "nodes of the cluster"}}) {
+    sizes[size.option] = 0;
+    app.add_option(std::string("--") + size.option, sizes[size.option],
+                   std::string(size.help) + ", other than recorded")
+        ->check(CLI::Range(1, 1 << 22).description(""));
+  }
+  app.add_option("--recorded-on", recorded_on,
+                 "cluster whose GPUs made the recording, where it is of another kind than --cluster");
+}
+
+replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed,
+                                       nlohmann::ordered_json& inputs) const {
+  replay::JobRequest request;
+  const auto given = [&](const char* option) {
+    const std::int64_t value = sizes.at(option);
+    return value > 0 ? std::optional(value) : std::nullopt;
+  };
+  request.change.seq = given("seq");
+  request.change.ep = given("ep");
+  request.change.experts = given("experts");
+  request.change.dp = given("dp");
+  request.change.pp = given("pp");
+  request.nodes = given("nodes");
+  request.change.seed = seed;
+  if (!routing.empty()) {
+    request.change.routing = models::RoutingSpec::parse(routing);
+    if (request.change.routing->kind == models::RoutingSpec::Kind::kFile)
+      add_input_file(inputs, request.change.routing->path);
+  }
+  request.dispatcher = dispatcher;
+  if (request.changes_dispatcher())
+    models::parse_dispatchers(dispatcher);  // a wrong name is told before reading
+  request.cluster = cluster;
+  request.recorded_on = recorded_on;
+  if (!model.empty()) request.architecture = models::Architecture::load(model);
+  return request;
+}
+
+int microbatches_of(const replay::RecordedJob& job) {
+  int count = 0;
+  for (const auto& rank : job.ranks)
+    for (const auto& step : rank.steps)
+      if (step.kind == replay::StepKind::forward) count = std::max(count, step.microbatch + 1);
+  return count;
 }
 
 }  // namespace moesim::tools

@@ -2,14 +2,21 @@
 // result.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "replay/prepare.h"
 #include "replay/steps.h"
 #include "traces/recording.h"
+
+namespace CLI {
+class App;
+}
 
 namespace moesim::tools {
 
@@ -29,5 +36,23 @@ class Recordings {
   std::deque<traces::Recording> recordings_;
   std::vector<replay::RecordedJob> jobs_;
 };
+
+// What verbs offer to change about a recorded job.
+struct JobOptions {
+  std::string dispatcher;
+  std::string routing;
+  std::string model;
+  std::string recorded_on;
+  std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
+
+  void declare(CLI::App& app);
+  // The request of these options for a cluster, "" for the default. Throws InputError for names that do not
+  // exist. Files that are read are added to `inputs`.
+  replay::JobRequest request(const std::string& cluster, std::uint64_t seed,
+                             nlohmann::ordered_json& inputs) const;
+};
+
+// Microbatches per rank that a realistic recording shows.
+int microbatches_of(const replay::RecordedJob& job);
 
 }  // namespace moesim::tools

@@ -10,8 +10,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "models/architecture.h"
 #include "models/cluster.h"
+#include "replay/attribution.h"
 #include "replay/forecast.h"
 #include "replay/measured.h"
 #include "replay/recorded.h"
@@ -29,7 +29,7 @@ namespace {
 struct Options {
   std::vector<std::string> folders;
   std::string cluster;
-  std::string model;
+  JobOptions job;
   std::string timeline;
   int microbatches = 0;
   int draws = 16;
@@ -39,54 +39,98 @@ struct Options {
 
 struct Answer {
   replay::Iteration iteration;
+  std::vector<replay::RankPlan> plans;
+  replay::Attribution attribution;
   replay::RunSummary summary;
   models::Estimate estimate;          // of the iteration, us
   std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
   int microbatches = 0;
+  std::string changes;  // what differs from the recording; empty: nothing
   std::vector<std::string> warnings;
 };
 
-// The smallest cluster of 8-GPU H800 nodes that holds the job: what the public recordings ran on.
-std::string default_cluster(const replay::Topology& topology) {
-  return fmt::format("echo-h800x{}", std::max(1, (topology.world() + 7) / 8));
-}
-
-Answer replay_recorded(const replay::RecordedJob& job, const models::Cluster& cluster) {
+Answer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopology& named,
+                       const models::Cluster& cluster, const replay::JobRequest& request) {
   Answer out;
-  const auto plans = replay::recorded_plans(job, cluster.gpus_per_node);
-  replay::RecordedPricing pricing;
-  out.iteration = replay::simulate(job.topology, plans, pricing);
-  out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
-  for (const auto& rank : job.ranks)
-    for (const auto& step : rank.steps)
-      if (step.kind == replay::StepKind::forward)
-        out.microbatches = std::max(out.microbatches, step.microbatch + 1);
+  const auto prepared = replay::prepare_recorded(job, named, cluster, request);
+  replay::RecordedPricing pricing(replay::Effects(cluster.profile)[replay::EffectKind::traced_call]);
+  out.iteration = replay::simulate(job.topology, prepared.plans, pricing);
+  out.plans = prepared.plans;
+  out.changes = prepared.changes;
+  out.warnings = prepared.warnings;
+  if (prepared.changes.empty()) out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
+  out.microbatches = microbatches_of(job);
   return out;
 }
 
-Answer replay_scaling(const Recordings& recordings, const replay::CleanJob& clean,
-                      const models::Cluster& cluster, const replay::Effects& effects,
-                      const Options& options) {
+Answer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
+                      const replay::Effects& effects, const Options& options) {
   Answer out;
-  std::optional<models::Architecture> architecture;
-  if (!options.model.empty()) architecture = models::Architecture::load(options.model);
   replay::ForecastOptions forecast_options;
-  forecast_options.architecture = architecture ? &*architecture : nullptr;
+  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
   forecast_options.microbatches = options.microbatches;
   forecast_options.seed = options.seed;
   if (options.microbatches == 0) {
-    forecast_options.microbatches =
-        replay::default_microbatches(clean.topology, recordings.recording(0).named);
+    forecast_options.microbatches = replay::default_microbatches(job.clean.topology, job.named);
     out.warnings.push_back(fmt::format(
         "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
         "batch of 64; set --microbatches",
         forecast_options.microbatches));
   }
-  auto made = replay::forecast(clean, recordings.recording(0).named, cluster, effects, forecast_options);
+  auto made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
   out.iteration = std::move(made.iteration);
+  out.plans = std::move(made.plans);
   out.microbatches = forecast_options.microbatches;
+  out.changes = job.changes;
+  out.warnings.insert(out.warnings.end(), job.warnings.begin(), job.warnings.end());
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
   return out;
+}
+
+// How much of the iteration each cause accounts for, and who made others wait most.
+constexpr std::size_t kMostShown = 3;
+
+nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) {
+  nlohmann::ordered_json out;
+  out["rule"] =
+      "causes are taken away in this order and stay away; each accounts for what the iteration loses at its "
+      "turn";
+  out["shares_us"] = nlohmann::ordered_json::object();
+  for (const auto& share : attribution.shares) out["shares_us"][std::string(name(share.cause))] = share.us;
+  const auto list = [](const std::vector<replay::Waiting>& waits, const char* what) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const auto& wait : waits)
+      rows.push_back({{what, wait.index}, {"stage", wait.stage}, {"others_wait_us", wait.us}});
+    return rows;
+  };
+  out["ranks"] = list(attribution.ranks, "rank");
+  out["layers"] = list(attribution.layers, "layer");
+  return out;
+}
+
+std::string attribution_text(const Answer& answer) {
+  Table table({{"of the iteration", Table::Align::kLeft}, {"ms"}, {"share"}});
+  for (const auto& share : answer.attribution.shares) {
+    std::string what(name(share.cause));
+    std::replace(what.begin(), what.end(), '_', ' ');
+    table.row({what, fmt::format("{:.2f}", share.us / 1e3),
+               fmt::format("{:.1f} %", 100 * share.us / answer.iteration.us())});
+  }
+  std::string text = table.text();
+  const auto most = [](const std::vector<replay::Waiting>& waits, const auto& one) {
+    std::string line;
+    for (std::size_t i = 0; i < std::min(kMostShown, waits.size()); ++i)
+      line += fmt::format("{}{} ({:.0f} ms)", i == 0 ? "" : ", ", one(waits[i]), waits[i].us / 1e3);
+    return line.empty() ? std::string("none") : line;
+  };
+  text += fmt::format(
+      "ranks that others waited for most: {}\n",
+      most(answer.attribution.ranks, [](const replay::Waiting& w) { return fmt::format("{}", w.index); }));
+  text += fmt::format("layers in which ranks waited most: {}\n",
+                      most(answer.attribution.layers, [](const replay::Waiting& w) {
+                        return fmt::format("{} of stage {}", w.index, w.stage);
+                      }));
+  return text;
 }
 
 nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
@@ -111,6 +155,7 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
+  if (!answer.changes.empty()) result["changes"] = answer.changes;
   result["ranks"] = nlohmann::ordered_json::array();
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
@@ -129,6 +174,7 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
       result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
           {"count", mean.count}, {"mean_us", mean.mean_us}};
   }
+  result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);
   return result;
 }
@@ -157,9 +203,8 @@ Table operation_table(const Answer& answer) {
 }
 
 // Every constant that was added, and what the iteration would be without it.
-Table effect_table(const Recordings& recordings, const replay::CleanJob& clean,
-                   const models::Cluster& cluster, const replay::Effects& effects, Options options,
-                   const Answer& answer) {
+Table effect_table(const replay::PreparedJob& job, const replay::JobRequest& request,
+                   const replay::Effects& effects, Options options, const Answer& answer) {
   Table table({{"effect", Table::Align::kLeft},
                {"value"},
                {"unit", Table::Align::kLeft},
@@ -169,7 +214,7 @@ Table effect_table(const Recordings& recordings, const replay::CleanJob& clean,
   for (std::size_t k = 0; k < replay::kEffects; ++k) {
     const auto& effect = effects.list()[k];
     const auto without = effects.without(static_cast<replay::EffectKind>(k));
-    const Answer other = replay_scaling(recordings, clean, cluster, without, options);
+    const Answer other = replay_scaling(job, request, without, options);
     table.row({std::string(effect.name), fmt::format("{:g}", effect.value), std::string(effect.unit),
                fmt::format("{:+.2f} ms", (answer.summary.iteration_us - other.iteration.us()) / 1e3),
                effect.source});
@@ -182,12 +227,12 @@ int run(const Options& options, const CommonOptions& common) {
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder, inputs);
   const replay::RecordedJob& job = recordings.jobs().front();
-  const models::Cluster cluster =
-      models::Cluster::load(options.cluster.empty() ? default_cluster(job.topology) : options.cluster);
-  inputs["cluster"] = cluster.name;
+  const traces::NamedTopology& named = recordings.recording(0).named;
+  const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
   Answer answer;
-  std::optional<replay::CleanJob> clean;
-  const replay::Effects effects(cluster.profile);
+  models::Cluster cluster;
+  std::optional<replay::PreparedJob> scaling;
+  std::optional<replay::Effects> effects;
   if (job.realistic) {
     if (options.folders.size() > 1)
       throw InputError(
@@ -196,22 +241,32 @@ int run(const Options& options, const CommonOptions& common) {
       throw InputError(
           "found --microbatches with a realistic recording, expected a scaling recording: a run is "
           "replayed with the microbatches it had");
-    answer = replay_recorded(job, cluster);
+    cluster = replay::cluster_of(request, job.topology);
+    answer = replay_recorded(job, named, cluster, request);
   } else {
-    clean = replay::denoise(recordings.jobs());
-    answer = replay_scaling(recordings, *clean, cluster, effects, options);
+    scaling = replay::prepare(replay::denoise(recordings.jobs()), named, request);
+    cluster = scaling->cluster;
+    effects.emplace(cluster.profile);
+    answer = replay_scaling(*scaling, request, *effects, options);
   }
+  inputs["cluster"] = cluster.name;
   answer.summary = replay::summarize(answer.iteration);
+  const std::int64_t layers = scaling ? scaling->named.layers.value_or(0) : named.layers.value_or(0);
+  answer.attribution = replay::attribute(
+      answer.iteration, answer.plans, static_cast<int>(layers / answer.iteration.topology.pp),
+      [&]() -> std::unique_ptr<replay::Pricing> {
+        const replay::Effects used(cluster.profile);
+        if (scaling) return std::make_unique<replay::ModelPricing>(cluster, scaling->clean, used);
+        return std::make_unique<replay::RecordedPricing>(used[replay::EffectKind::traced_call]);
+      });
   std::vector<double> drawn;
-  if (clean) {
-    std::optional<models::Architecture> architecture;
-    if (!options.model.empty()) architecture = models::Architecture::load(options.model);
+  if (scaling) {
     replay::ForecastOptions same;
-    same.architecture = architecture ? &*architecture : nullptr;
+    same.architecture = request.architecture ? &*request.architecture : nullptr;
     same.microbatches = answer.microbatches;
     same.seed = options.seed;
     for (const auto& one :
-         replay::draw_forecasts(*clean, recordings.recording(0).named, cluster, effects, same, options.draws))
+         replay::draw_forecasts(scaling->clean, scaling->named, cluster, *effects, same, options.draws))
       drawn.push_back(one.iteration_us);
   }
   answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
@@ -222,9 +277,9 @@ int run(const Options& options, const CommonOptions& common) {
     write_file(options.timeline, timeline_json(answer.iteration.graph, answer.iteration.timeline, inputs));
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs);
-    if (options.explain && clean) {
+    if (options.explain && scaling) {
       result["effects"] = nlohmann::ordered_json::array();
-      for (const auto& effect : effects.list())
+      for (const auto& effect : effects->list())
         result["effects"].push_back({{"name", effect.name},
                                      {"value", effect.value},
                                      {"sigma", effect.sigma},
@@ -240,17 +295,19 @@ int run(const Options& options, const CommonOptions& common) {
     print(rank_table(answer).csv());
     return 0;
   }
-  std::string text = fmt::format(
-      "{} recording of {}, {} microbatches, on {}\niteration {}", job.realistic ? "realistic" : "scaling",
-      job.topology.str(), answer.microbatches, cluster.name,
-      fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
-                  answer.estimate.low / 1e3, answer.estimate.high / 1e3));
+  std::string text =
+      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {}",
+                  job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
+                  cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
+                  fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
+                              answer.estimate.low / 1e3, answer.estimate.high / 1e3));
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
-  print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text());
-  if (options.explain && clean)
-    print("\n" + effect_table(recordings, *clean, cluster, effects, options, answer).text());
+  print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text() + "\n" +
+        attribution_text(answer));
+  if (options.explain && scaling)
+    print("\n" + effect_table(*scaling, request, *effects, options, answer).text());
   return 0;
 }
 
@@ -270,7 +327,7 @@ Verb replay_verb() {
             ->type_name("DIR");
         app.add_option("--cluster", options->cluster,
                        "built-in name or file; default: as many H800 nodes as the job needs");
-        app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+        options->job.declare(app);
         app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
             ->check(CLI::Range(1, 1 << 20).description(""));
         app.add_option("--draws", options->draws,

@@ -14,7 +14,6 @@
 
 #include "base/input_error.h"
 #include "base/units.h"
-#include "models/architecture.h"
 #include "models/cluster.h"
 #include "replay/forecast.h"
 #include "replay/measured.h"
@@ -23,6 +22,7 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
+#include "tools/moesim/validate_training.h"
 #include "tools/moesim/verb.h"
 
 namespace moesim::tools {
@@ -34,12 +34,14 @@ struct Options {
   std::string measured;
   std::string all;
   std::string cluster = "echo-h800x2";
-  std::string model;
+  JobOptions job;
   std::string max_error;
   std::string only;
+  std::string training, detail;
   std::uint64_t seed = 1;
   int microbatches = 0;
   int draws = 16;
+  bool rescale = false;
 };
 
 // One row of the answer.
@@ -50,13 +52,18 @@ struct Case {
   std::vector<std::string> warnings;
 };
 
-// Microbatches per rank that a realistic recording shows.
-int microbatches_of(const replay::RecordedJob& measured) {
-  int count = 0;
-  for (const auto& rank : measured.ranks)
-    for (const auto& step : rank.steps)
-      if (step.kind == replay::StepKind::forward) count = std::max(count, step.microbatch + 1);
-  return count;
+// The sizes of the measured job, where the user did not give others.
+void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology& topology,
+                   const traces::NamedTopology& forecast, replay::JobChange& change) {
+  const auto take = [](std::optional<std::int64_t>& mine, std::optional<std::int64_t> other,
+                       std::optional<std::int64_t> same) {
+    if (!mine && other && other != same) mine = other;
+  };
+  take(change.seq, measured.seq, forecast.seq);
+  take(change.experts, measured.experts, forecast.experts);
+  take(change.ep, topology.expert, forecast.ep);
+  take(change.dp, topology.dp(), forecast.dp);
+  take(change.pp, topology.pp, forecast.pp);
 }
 
 Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
@@ -66,30 +73,40 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   Recordings measured;
   measured.add(measured_folder, inputs);
   const replay::RecordedJob& truth = measured.jobs().front();
-  if (recorded.jobs().front().topology.str() != truth.topology.str())
-    throw InputError(SourcePlace{forecast.front()},
-                     "a recording of " + recorded.jobs().front().topology.str(),
-                     truth.topology.str() + " as in " + measured_folder);
+  if (!truth.realistic)
+    throw InputError(SourcePlace{measured_folder}, "a scaling recording",
+                     "a realistic one to measure against");
+  replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
   Case out;
   out.warnings = recorded.warnings();
   const replay::RunSummary truth_summary = replay::summarize(truth, cluster.gpus_per_node);
+  const traces::NamedTopology& named = recorded.recording(0).named;
+  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, request.change);
+  const auto require_same = [&](const replay::Topology& topology) {
+    if (topology.str() != truth.topology.str())
+      throw InputError(SourcePlace{forecast.front()}, "a recording of " + topology.str(),
+                       truth.topology.str() + " as in " + measured_folder + " (--rescale makes it so)");
+  };
   if (recorded.jobs().front().realistic) {
-    const auto plans = replay::recorded_plans(recorded.jobs().front(), cluster.gpus_per_node);
-    replay::RecordedPricing pricing;
-    const auto iteration = replay::simulate(recorded.jobs().front().topology, plans, pricing);
+    const replay::RecordedJob& job = recorded.jobs().front();
+    require_same(job.topology);
+    const auto prepared = replay::prepare_recorded(job, named, cluster, request);
+    replay::RecordedPricing pricing(replay::Effects(cluster.profile)[replay::EffectKind::traced_call]);
+    const auto iteration = replay::simulate(job.topology, prepared.plans, pricing);
     out.validation = replay::validate(replay::summarize(iteration), truth_summary);
+    out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
     return out;
   }
-  std::optional<models::Architecture> architecture;
-  if (!options.model.empty()) architecture = models::Architecture::load(options.model);
+  const replay::PreparedJob prepared = replay::prepare(replay::denoise(recorded.jobs()), named, request);
+  require_same(prepared.clean.topology);
+  out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   const replay::Effects effects(cluster.profile);
   replay::ForecastOptions forecast_options;
   forecast_options.microbatches = options.microbatches > 0 ? options.microbatches : microbatches_of(truth);
   forecast_options.seed = options.seed;
-  forecast_options.architecture = architecture ? &*architecture : nullptr;
-  const auto clean = replay::denoise(recorded.jobs());
-  auto made = replay::forecast(clean, recorded.recording(0).named, cluster, effects, forecast_options);
-  const auto drawn = replay::draw_forecasts(clean, recorded.recording(0).named, cluster, effects,
+  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
+  auto made = replay::forecast(prepared.clean, prepared.named, cluster, effects, forecast_options);
+  const auto drawn = replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects,
                                             forecast_options, options.draws);
   out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
@@ -274,16 +291,28 @@ Verb validate_verb() {
         app.add_option("--only", options->only, "with --all: only folders whose names hold this text");
         app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
             ->capture_default_str();
-        app.add_option("--model", options->model, "the recorded model, where its gradient sizes need it");
+        options->job.declare(app);
+        app.add_flag("--rescale", options->rescale,
+                     "give the forecast the sizes of the measured job, where they differ");
         app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
             ->check(CLI::Range(1, 1 << 20).description(""));
         app.add_option("--draws", options->draws,
                        "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
             ->check(CLI::Range(0, 10000).description(""))
             ->capture_default_str();
+        app.add_option("--training", options->training,
+                       "table of published training steps, each forecast without a recording")
+            ->type_name("CSV");
+        app.add_option("--detail", options->detail, "with --training: breakdown, the parts of every step (JSON)")
+            ->check(CLI::IsMember({"breakdown"}));
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
+          if (!options->training.empty())
+            return validate_training({options->training, options->draws,
+                                      options->max_error.empty() ? 0 : parse_fraction(options->max_error),
+                                      options->detail},
+                                     common);
           return run(*options, common);
         };
       }};
