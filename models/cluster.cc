@@ -143,6 +143,12 @@ void read_nvlink(const JsonNode& node, Cluster& cluster) {
   object.finish();
 }
 
+// A file beside the cluster's, where there is one of that name.
+std::string fabric_path(const std::string& name, const std::string& cluster_file) {
+  const std::filesystem::path beside = std::filesystem::path(cluster_file).parent_path() / name;
+  return std::filesystem::is_regular_file(beside) ? beside.string() : name;
+}
+
 }  // namespace
 
 Cluster Cluster::load(const std::string& name_or_path) {
@@ -191,7 +197,8 @@ Cluster Cluster::load(const JsonNode& node) {
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
   if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
   if (const auto fabric = object.find("fabric"))
-    cluster.fabric = fabric->is_string() ? fabric->string() : fabric->to_json().dump();
+    cluster.fabric =
+        fabric->is_string() ? fabric_path(fabric->string(), fabric->place().file) : fabric->to_json().dump();
   object.finish();
   fill_from_profile(cluster);
   return cluster;

@@ -11,6 +11,7 @@
 #include "models/layer_costs.h"
 #include "models/routing.h"
 #include "replay/cluster_fabric.h"
+#include "replay/layer_flow.h"
 #include "replay/layer_graph.h"
 #include "sim/simulator.h"
 
@@ -174,6 +175,69 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         ++compared;
       }
   EXPECT_GT(compared, 20);
+}
+
+TEST(LayerFlow, AgreesWithTheRecursionWhereGroupsAreAlone) {
+  const Cluster cluster = Cluster::load("dgx-h100x2");
+  const sim::Fabric fabric = cluster_fabric(cluster);
+  const models::LayerCosts prices(cluster);
+  models::RoutingSpec spec;
+  spec.kind = models::RoutingSpec::Kind::kUniform;
+  for (const char* name : {"allgather", "alltoall", "alltoall-legacy", "torchtitan-alltoall"})
+    for (const int ep : {4, 8}) {
+      const models::Routing routing = models::make_routing(spec, ep, 4096, 16, 2, 7);
+      models::MoeLayer layer;
+      layer.hidden = 4096;
+      layer.expert_ffn = 4096;
+      layer.ep = ep;
+      layer.ranks_per_node = 8;
+      layer.routing = &routing;
+      const models::Program program =
+          models::make_dispatcher(models::DispatcherSpec::parse(name))->build(layer);
+      const models::GroupShapes shapes(cluster, program);
+      const models::UnevenLoads loads(program, shapes);
+      const auto forward = prices.price(program, program.forward(), shapes, loads);
+      const std::vector<LayerSegment> segments{{&program, &program.forward(), &forward}};
+      const double recursion = static_cast<double>(time_layer(segments, prices.launch_ps()).total_ps);
+      const FlowTiming one = flow_layer(segments, prices.launch_ps(), cluster, fabric, 1);
+      const FlowTiming all =
+          flow_layer(segments, prices.launch_ps(), cluster, fabric, flow_groups(cluster, ep));
+      EXPECT_NEAR(static_cast<double>(one.timing.total_ps) / recursion, 1.0, 0.01) << name << " ep " << ep;
+      EXPECT_NEAR(static_cast<double>(all.timing.total_ps) / recursion, 1.0, 0.01) << name << " ep " << ep;
+      EXPECT_EQ(all.groups, 16 / ep);
+      std::int64_t booked = 0;
+      for (const std::int64_t ps : all.timing.breakdown_ps) booked += ps;
+      EXPECT_EQ(booked, all.timing.total_ps);
+      EXPECT_GT(all.busiest.utilisation, 0);
+      EXPECT_LE(all.busiest.utilisation, 1.0 + 1e-9);
+    }
+}
+
+TEST(LayerFlow, GroupsAcrossNodesFeelAnOversubscribedSpine) {
+  const auto time = [](const std::string& fabric) {
+    const Cluster cluster =
+        Cluster::load(JsonNode::parse(R"({"base": "dgx-h100x8", "fabric": )" + fabric + "}", "c.json"));
+    const sim::Fabric network = cluster_fabric(cluster);
+    const models::LayerCosts prices(cluster);
+    models::RoutingSpec spec;
+    spec.kind = models::RoutingSpec::Kind::kBalanced;
+    const models::Routing routing = models::make_routing(spec, 32, 4096, 64, 8, 7);
+    models::MoeLayer layer;
+    layer.hidden = 4096;
+    layer.expert_ffn = 1024;
+    layer.ep = 32;
+    layer.ranks_per_node = 8;
+    layer.routing = &routing;
+    const models::Program program =
+        models::make_dispatcher(models::DispatcherSpec::parse("alltoall"))->build(layer);
+    const models::GroupShapes shapes(cluster, program);
+    const models::UnevenLoads loads(program, shapes);
+    const auto forward = prices.price(program, program.forward(), shapes, loads);
+    const std::vector<LayerSegment> segments{{&program, &program.forward(), &forward}};
+    return static_cast<double>(flow_layer(segments, prices.launch_ps(), cluster, network, 2).timing.total_ps);
+  };
+  const std::string leaf_of_two = R"({"preset": "fat-tree", "nodes_per_leaf": 2, "oversubscription": )";
+  EXPECT_GT(time(leaf_of_two + "8}"), 1.5 * time(leaf_of_two + "1}"));
 }
 
 }  // namespace
