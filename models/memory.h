@@ -3,20 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "models/architecture.h"
 #include "models/layout.h"
+#include "models/parameter_collectives.h"
 #include "models/program.h"
 
 namespace moesim::models {
 
 // How weights and optimizer state are kept. Bytes per parameter.
 struct MemoryPlan {
-  double weight_bytes = 2;            // bf16
-  double gradient_bytes = 4;          // fp32 accumulation, as Megatron does
-  double optimizer_bytes = 12;        // fp32 master weights and two Adam moments
-  bool distributed_optimizer = true;  // optimizer state is sharded over DP (dense) and EDP (experts): ZeRO-1
+  double weight_bytes = 2;      // bf16
+  double gradient_bytes = 4;    // fp32 accumulation, as Megatron does
+  double optimizer_bytes = 12;  // fp32 master weights and two Adam moments
+  // What is shared out over DP x CP (dense) and EDP (experts): nothing (DDP), the optimizer (ZeRO-1), or
+  // weights and gradients too (FSDP; HSDP inside `shard_group` ranks). Gathered weights of one layer are
+  // transient.
+  ShardingScheme sharding = ShardingScheme::kZero1;
+  std::int64_t shard_group = 0;
   bool train = true;
 };
 
@@ -33,7 +39,21 @@ struct MemoryForecast {
   double limit_bytes = 0;
   bool fits = true;
   double missing_bytes = 0;  // on the worst rank
+  // The first rank (lowest stage, then lowest rank of its dispatch group) that does not fit, and by how much.
+  int first_rank = -1, first_stage = -1;
+  double first_missing_bytes = 0;
 };
+
+// What a rank holds after each allocation and release of one MoE layer's program, when all else of its plan
+// is there: the last microbatch in flight, the last MoE layer of the stage.
+struct MemoryPoint {
+  bool forward = true;
+  std::int32_t op = 0;    // index into the pass
+  std::string_view what;  // that was allocated or freed
+  double bytes = 0;       // held from then on
+};
+std::vector<MemoryPoint> memory_of_layer(const Program& program, int rank, const RankMemory& whole,
+                                         bool train);
 
 // Parameters on one rank of pipeline stage `stage`: {dense part, experts}.
 struct StageParameters {

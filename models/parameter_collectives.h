@@ -44,6 +44,19 @@ struct ParameterCollective {
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic);
 
+// How a user names it: "ddp", "zero1", "fsdp", "hsdp:shard=8", with ":reshard=false" (FSDP keeps what it
+// gathered until backward) and ":shampoo" (one all-gather of updates per step).
+struct ShardingSpec {
+  ShardingScheme scheme = ShardingScheme::kZero1;
+  std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
+  bool reshard = true;
+  bool shampoo = false;
+  std::string text;  // empty: nobody asked
+
+  // Throws InputError for an unknown scheme or option, with the nearest name, and for hsdp without shard.
+  static ShardingSpec parse(const std::string& text);
+};
+
 // Parameters of a gradient bucket of Megatron's DDP: max(40e6, 1e6 * dp).
 std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);
 

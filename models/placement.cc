@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
 
 namespace moesim::models {
 
@@ -51,6 +54,54 @@ Placement balanced_placement(const std::vector<std::int64_t>& totals, int ranks,
   for (const auto& rank : held)
     placement.expert_of.insert(placement.expert_of.end(), rank.begin(), rank.end());
   return placement;
+}
+
+PlacementSpec PlacementSpec::parse(const std::string& text) {
+  PlacementSpec spec;
+  spec.text = text;
+  const std::vector<std::string_view> parts = split(text, ':');
+  const std::string_view name = trim(parts.front());
+  if (name != "balanced")
+    throw InputError(
+        fmt::format("placement: found {}, expected balanced or balanced:slots=N", in_quotes(name)));
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::string_view part = trim(parts[i]);
+    constexpr std::string_view kSlots = "slots=";
+    const std::string_view number = part.substr(std::min(part.size(), kSlots.size()));
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), spec.slots);
+    if (part.substr(0, kSlots.size()) != kSlots || error != std::errc() ||
+        end != number.data() + number.size() || spec.slots < 1 || spec.slots > (1 << 20))
+      throw InputError(
+          fmt::format("placement: found {}, expected slots=N, from 1 to {}", in_quotes(part), 1 << 20));
+  }
+  return spec;
+}
+
+PlacementSpec PlacementSpec::parse(const JsonNode& node) {
+  if (!node.is_array()) {
+    try {
+      return parse(node.string());
+    } catch (const InputError& error) {
+      if (!error.place().file.empty()) throw;
+      throw InputError(node.place(), error.what());
+    }
+  }
+  PlacementSpec spec;
+  for (const std::int64_t e : node.integers(0, (1 << 20) - 1))
+    spec.expert_of.push_back(static_cast<std::int32_t>(e));
+  if (spec.expert_of.empty()) node.fail("an empty list", "the expert of each slot");
+  spec.slots = static_cast<std::int64_t>(spec.expert_of.size());
+  spec.text = fmt::format("list of {} slots", spec.slots);
+  return spec;
+}
+
+Placement PlacementSpec::make(const Routing& routing, int ranks) const {
+  const int wanted = slots > 0 ? static_cast<int>(slots) : routing.experts();
+  if (expert_of.empty()) return balanced_placement(routing.expert_totals(), ranks, wanted);
+  if (wanted % ranks != 0)
+    throw InputError(fmt::format(
+        "placement: found {} slots, expected a multiple of the {} expert-parallel ranks", wanted, ranks));
+  return Placement{expert_of};
 }
 
 Routing placed(const Routing& routing, const Placement& placement) {

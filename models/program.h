@@ -165,6 +165,7 @@ class Program {
   std::int64_t dropped_rows = 0;                  // over the group
   bool tokens_replicated = false;   // all ranks of the EP group process the same tokens (KempnerForge)
   bool forces_routing = false;      // it routes in its own way, whatever was asked for
+  bool overlaps_batches = false;    // backward of one microbatch runs beside forward of the next
   bool runs_shared_expert = false;  // the shared expert is part of this program (overlapped)
   std::vector<std::pair<std::string, std::int64_t>> counters;  // fast paths taken, under their original names
   std::vector<std::string> warnings;

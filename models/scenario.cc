@@ -176,11 +176,12 @@ void Scenario::resolve() {
     cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
   parallel = p;
   if (sharding.shard > 0 && (p.dp * p.cp % sharding.shard != 0))
-    throw InputError(fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", sharding.shard,
-                                 p.dp * p.cp));
+    throw InputError(fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}",
+                                 sharding.shard, p.dp * p.cp));
   if (sharding.shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), sharding.shard) != 0)
-    throw InputError(fmt::format("sharding: found shard={}, expected one that divides the {} replicas of an expert",
-                                 sharding.shard, p.edp()));
+    throw InputError(
+        fmt::format("sharding: found shard={}, expected one that divides the {} replicas of an expert",
+                    sharding.shard, p.edp()));
   if (placement.given() && placement.slots > 0 && placement.slots < model.experts)
     throw InputError(fmt::format("placement: found {} slots, expected at least the model's {} experts",
                                  placement.slots, model.experts));

@@ -34,8 +34,8 @@ struct Scenario {
   std::vector<DispatcherSpec> dispatchers;
   bool all_dispatchers = false;  // every legal one; the others are listed with the rule that excludes them
   RoutingSpec routing;
-  PlacementSpec placement;  // of the experts on the expert-parallel ranks
-  ShardingSpec sharding;    // of parameters over data parallelism; ZeRO-1 where nobody asked
+  PlacementSpec placement;                 // of the experts on the expert-parallel ranks
+  ShardingSpec sharding;                   // of parameters over data parallelism; ZeRO-1 where nobody asked
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
   Scope scope = Scope::kLayer;
   bool train = true;

@@ -93,7 +93,8 @@ models::DenseLayer dense_layer(const Scenario& s, const models::Routing& routing
   return dense;
 }
 
-LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train, bool breakdown) {
+LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
+                           LayerOptions options) {
   const models::PricedPass dense_forward = costs.price(c.dense, c.dense.forward(), c.shapes, c.dense_loads);
   const models::PricedPass forward = costs.price(c.program, c.program.forward(), c.shapes, c.loads);
   std::vector<LayerSegment> segments{{&c.dense, &c.dense.forward(), &dense_forward},
@@ -105,7 +106,95 @@ LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, 
     segments.push_back({&c.program, &c.program.backward(), &backward});
     segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
   }
-  return time_layer(segments, costs.launch_ps(), breakdown);
+  options.overlap_batches = c.program.overlaps_batches;
+  return time_layer(segments, costs.launch_ps(), options);
+}
+
+LayerOptions layer_options(const models::Cluster& cluster) {
+  LayerOptions options;
+  options.compute_slowdown = cluster.profile.overlap().compute_under_communication;
+  options.communication_slowdown = cluster.profile.overlap().communication_under_compute;
+  return options;
+}
+
+// When an allocation happens: at the start of the next operation of its rank; a release: at the end of the
+// one before.
+std::vector<DispatcherForecast::MemorySample> memory_over_time(const Candidate& c,
+                                                               const DispatcherForecast& f, bool train) {
+  std::vector<DispatcherForecast::MemorySample> samples;
+  const auto rank = static_cast<std::size_t>(f.memory.rank);
+  const auto R = static_cast<std::size_t>(c.program.ranks());
+  double latest = 0;
+  for (const models::MemoryPoint& point :
+       models::memory_of_layer(c.program, f.memory.rank, f.memory.worst, train)) {
+    const std::vector<models::Op>& pass = point.forward ? c.program.forward() : c.program.backward();
+    const SegmentTrace& trace = f.trace[point.forward ? 1 : 2];
+    const auto at = static_cast<std::size_t>(std::max(point.op, 0));
+    std::int64_t ps = -1;
+    if (point.op >= 0 && at < pass.size() && pass[at].kind == models::OpKind::kAllocate)
+      for (std::size_t i = at + 1; i < pass.size() && ps < 0; ++i)
+        if (trace.end[i * R + rank] > 0) ps = trace.start[i * R + rank];
+    if (ps < 0)
+      for (std::size_t i = std::min(at, pass.size()); i > 0 && ps < 0; --i)
+        if (trace.end[(i - 1) * R + rank] > 0) ps = trace.end[(i - 1) * R + rank];
+    latest = std::max(latest, static_cast<double>(std::max<std::int64_t>(ps, 0)) * 1e-6);
+    samples.push_back({latest, point});
+  }
+  return samples;
+}
+
+// The ranks of one stage that hold the same parameters, in Megatron's default order (tp-cp-ep-dp-pp).
+std::vector<std::int32_t> replicas(const models::Parallel& p, bool experts) {
+  std::vector<std::int32_t> ranks;
+  const std::int64_t stride = experts ? p.etp * p.ep : p.tp;
+  for (std::int64_t r = 0; r < p.tp * p.cp * p.dp; r += stride) ranks.push_back(static_cast<std::int32_t>(r));
+  return ranks;
+}
+
+std::vector<StepCollective> step_collectives(const Scenario& s, std::int64_t experts) {
+  std::vector<StepCollective> all;
+  const models::ShardingSpec& spec = s.sharding;
+  if (spec.text.empty() || !s.train) return all;
+  models::Architecture model = s.model;
+  model.experts = experts;
+  const models::StageParameters stage = models::stage_parameters(model, s.parallel, 0);
+  models::ParameterTraffic traffic;
+  traffic.dense_parameters = static_cast<std::int64_t>(stage.dense);
+  traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
+  traffic.dense_group = s.parallel.dp * s.parallel.cp;
+  traffic.expert_group = std::max<std::int64_t>(1, s.parallel.edp());
+  traffic.shard_group = spec.shard;
+  traffic.microbatches = s.parallel.microbatches;
+  traffic.reshard_after_forward = spec.reshard;
+  std::vector<models::ParameterCollective> collectives = models::parameter_collectives(spec.scheme, traffic);
+  if (spec.shampoo) {
+    const std::int64_t trainers = s.parallel.dp * s.parallel.cp;
+    const models::ParameterCollective gather =
+        models::shampoo_step(spec.scheme, traffic.dense_parameters + traffic.expert_parameters,
+                             traffic.weight_bytes, trainers,
+                             spec.shard > 0 ? trainers / spec.shard : trainers, 1, 0, 1)
+            .gather;
+    if (gather.group > 1) collectives.push_back(gather);
+  }
+  const models::CollectiveModel costs(*s.cluster);
+  for (const models::ParameterCollective& one : collectives) {
+    const std::vector<std::int32_t> ranks = replicas(s.parallel, one.what.starts_with("expert"));
+    // Sharding groups are consecutive replicas; replicate groups take one of each.
+    const auto group = static_cast<std::size_t>(one.group);
+    const std::size_t stride = one.kind == models::CommKind::kAllReduce ? ranks.size() / group : 1;
+    std::vector<std::int32_t> members;
+    for (std::size_t i = 0; i < group; ++i) members.push_back(ranks[i * stride]);
+    const models::GroupShape shape = models::GroupShape::of(*s.cluster, members);
+    const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
+    const bool reduce = one.kind == models::CommKind::kAllReduce;
+    const sim::CollectiveOp op = reduce ? sim::CollectiveOp::all_reduce
+                                 : one.kind == models::CommKind::kAllGather
+                                     ? sim::CollectiveOp::all_gather
+                                     : sim::CollectiveOp::reduce_scatter;
+    const double seconds = costs.seconds(op, shape, reduce ? bytes : bytes / static_cast<double>(one.group));
+    all.push_back({one, seconds * static_cast<double>(one.calls) * 1e6});
+  }
+  return all;
 }
 
 std::vector<std::int64_t> sent_bytes(const Program& program) {
@@ -230,6 +319,12 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
                     scenario.parallel.dispatch_ranks(), kMaxGroup));
   LayerComparison c;
   c.routing = routing_of(scenario, c.warnings);
+  if (scenario.placement.given()) {
+    const auto ep = static_cast<int>(scenario.parallel.ep);
+    c.routing = models::placed(c.routing, scenario.placement.make(c.routing, ep));
+  }
+  models::Architecture held = scenario.model;  // with every copy of an expert
+  held.experts = c.routing.experts();
   const models::MoeLayer layer = moe_layer(scenario, c.routing);
   const double memory_limit = scenario.cluster->profile.device().memory_bytes;
 
@@ -255,8 +350,11 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   const models::LayerCosts costs(*scenario.cluster);
   const std::int64_t dense_saved = models::dense_saved_bytes(dense_layer(scenario, c.routing, true));
   for (Candidate& candidate : candidates) {
-    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, options.breakdown);
     DispatcherForecast f;
+    LayerOptions nominal = layer_options(*scenario.cluster);
+    nominal.breakdown = options.breakdown;
+    nominal.trace = options.trace ? &f.trace : nullptr;
+    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, nominal);
     f.dispatcher = candidate.name;
     f.time_us = models::Estimate::exact(static_cast<double>(timing.total_ps) * 1e-6);
     for (std::size_t i = 0; i < sim::kCategories; ++i)
@@ -267,8 +365,11 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     f.host_syncs_backward = Program::host_syncs(candidate.program.backward());
     models::MemoryPlan plan;
     plan.train = scenario.train;
-    f.memory = models::forecast_memory(scenario.model, scenario.parallel, candidate.program, dense_saved,
-                                       memory_limit, plan);
+    plan.sharding = scenario.sharding.scheme;
+    plan.shard_group = scenario.sharding.shard;
+    f.memory =
+        models::forecast_memory(held, scenario.parallel, candidate.program, dense_saved, memory_limit, plan);
+    if (options.trace) f.memory_over_time = memory_over_time(candidate, f, scenario.train);
     f.overload = models::overload_of({candidate.program.computed_rows, candidate.program.balanced_rows});
     for (const std::string& warning : candidate.program.warnings)
       c.warnings.push_back(candidate.name + ": " + warning);
@@ -277,20 +378,24 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
         c.warnings.push_back(warning);
     c.forecasts.push_back(std::move(f));
   }
+  c.step_collectives = step_collectives(scenario, held.experts);
   models::Cluster drawn = *scenario.cluster;
   for (int d = 0; d < options.draws; ++d) {
     Random random = Random::for_item(scenario.seed ^ kDrawStream, static_cast<std::uint64_t>(d));
     drawn.profile = scenario.cluster->profile.draw(random);
     const models::LayerCosts drawn_costs(drawn);
+    LayerOptions quick = layer_options(drawn);
+    quick.breakdown = false;
     for (std::size_t i = 0; i < candidates.size(); ++i)
       c.forecasts[i].draws_us.push_back(
-          static_cast<double>(time_candidate(candidates[i], drawn_costs, scenario.train, false).total_ps) *
+          static_cast<double>(time_candidate(candidates[i], drawn_costs, scenario.train, quick).total_ps) *
           1e-6);
   }
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     DispatcherForecast& f = c.forecasts[i];
     if (!f.draws_us.empty()) f.time_us = models::Estimate::from_samples(f.time_us.value, f.draws_us);
     f.program = std::move(candidates[i].program);
+    f.dense = std::move(candidates[i].dense);
     f.not_ranked = other_work(f.program, c.routing, scenario.all_dispatchers);
   }
   c.scenario = std::move(scenario);

@@ -10,9 +10,11 @@
 #include "models/estimate.h"
 #include "models/memory.h"
 #include "models/overload.h"
+#include "models/parameter_collectives.h"
 #include "models/program.h"
 #include "models/routing.h"
 #include "models/scenario.h"
+#include "replay/layer_forecast.h"
 #include "sim/task_graph.h"
 
 namespace moesim::replay {
@@ -26,6 +28,15 @@ struct DispatcherForecast {
   std::vector<std::int64_t> tx_bytes;  // per rank, forward and backward
   int host_syncs_forward = 0, host_syncs_backward = 0;
   models::MemoryForecast memory;
+  // What the worst rank holds over the time of the layer; the same rank's clock. Of ComparisonOptions::trace.
+  struct MemorySample {
+    double time_us = 0;
+    models::MemoryPoint point;
+  };
+  std::vector<MemorySample> memory_over_time;
+  models::Program dense;  // what is around the dispatcher's program
+  // Of ComparisonOptions::trace: dense forward, forward, and in training backward, dense backward.
+  std::vector<SegmentTrace> trace;
   models::Overload overload;
   std::string not_ranked;  // why it cannot win: it does other work than what was asked for; empty: it can
   std::vector<double> draws_us;  // the time under each drawn profile, the same draws for all dispatchers
@@ -36,15 +47,22 @@ struct ExcludedDispatcher {
   std::string rule;
 };
 
+// A collective of parameters, gradients or the optimizer on one pipeline stage, per training step.
+struct StepCollective {
+  models::ParameterCollective what;
+  double time_us = 0;  // of all its calls, one after the other and alone
+};
+
 struct LayerComparison {
   models::Scenario scenario;  // resolved
   models::Routing routing;
   std::vector<DispatcherForecast> forecasts;  // in the order asked for
   std::vector<ExcludedDispatcher> excluded;
-  int winner = 0;            // index into forecasts
-  int runner_up = -1;        // -1 when there is one dispatcher only
-  models::Estimate speedup;  // of the winner over the runner-up
-  double probability = 1;    // share of the drawn profiles under which the winner is the fastest
+  std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
+  int winner = 0;                                // index into forecasts
+  int runner_up = -1;                            // -1 when there is one dispatcher only
+  models::Estimate speedup;                      // of the winner over the runner-up
+  double probability = 1;  // share of the drawn profiles under which the winner is the fastest
   std::string because;
   std::vector<std::string> warnings;
 };
@@ -52,6 +70,7 @@ struct LayerComparison {
 struct ComparisonOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;
+  bool trace = false;  // when every operation ran, and memory over time
 };
 
 // Throws InputError for a scenario that does not fit together, and when no dispatcher is legal.

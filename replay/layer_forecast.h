@@ -32,8 +32,27 @@ struct LayerTiming {
   std::int64_t launch_bound_ps = 0;  // of the critical rank: idle because the host had not launched
 };
 
+// When the operations of a segment ran, picoseconds: [operation][rank]. A collective starts when its rank has
+// come and begins when the last member has; others begin when they start.
+struct SegmentTrace {
+  std::vector<std::int64_t> start, begin, end;
+  int ranks = 0;
+};
+
+struct LayerOptions {
+  bool breakdown = true;  // off: left zero
+  // Batch-level overlap (dispatchers.md 2.2.3). Segments are dense forward, forward, backward, dense
+  // backward; the forward ones belong to another microbatch than the backward ones and do not wait for them.
+  // Launched interleaved, so that the exchange of one hides under the computing of the other.
+  bool overlap_batches = false;
+  // How much longer computing (communication) takes while the other runs on the same GPU; 1: not at all.
+  double compute_slowdown = 1, communication_slowdown = 1;
+  std::vector<SegmentTrace>* trace = nullptr;  // filled, one per segment, where given
+};
+
 // Runs the segments one after the other on the same clocks: a rank enters a segment when it is done with the
-// one before. `breakdown` off skips it (and leaves it zero).
-LayerTiming time_layer(std::span<const LayerSegment> segments, std::int64_t launch_ps, bool breakdown = true);
+// one before.
+LayerTiming time_layer(std::span<const LayerSegment> segments, std::int64_t launch_ps,
+                       const LayerOptions& options = {});
 
 }  // namespace moesim::replay

@@ -60,6 +60,13 @@ std::vector<std::int64_t> round_up_each(std::vector<std::int64_t> rows, std::int
 
 int bits_for(std::int64_t n) { return n <= 2 ? 1 : std::bit_width(static_cast<std::uint64_t>(n - 1)); }
 
+std::optional<std::string> rule_against_batch_overlap(const MoeLayer& layer, bool shared_overlap) {
+  if (!layer.train) return "batch_overlap interleaves a backward with a forward: it needs training";
+  if (shared_overlap) return "batch_overlap excludes shared_overlap: both fill the time of the exchange";
+  if (layer.recompute == Recompute::kFull) return "batch_overlap excludes full recompute of the layer";
+  return std::nullopt;
+}
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -79,6 +81,9 @@ void sort_keys(ProgramBuilder& builder, std::string_view name, Category category
 // a * x + b * y per rank, as a PerRank.
 PerRank combined(ProgramBuilder& builder, const std::vector<std::int64_t>& x, std::int64_t a,
                  const std::vector<std::int64_t>& y, std::int64_t b, std::int64_t offset = 0);
+
+// The rule that forbids batch-level overlap (dispatchers.md 2.2.3) on a layer, if any.
+std::optional<std::string> rule_against_batch_overlap(const MoeLayer& layer, bool shared_overlap);
 
 // Smallest number of bits that holds values below n (at least 1).
 int bits_for(std::int64_t n);

@@ -5,6 +5,7 @@
 
 #include "models/dispatchers/capacity.h"
 #include "models/dispatchers/common.h"
+#include "models/validator.h"
 
 namespace moesim::models {
 
@@ -20,6 +21,7 @@ class KempnerForge final : public Dispatcher {
         experts_(options.choice("experts", 0, kExperts)),
         packed_(options.flag("packed", true)),
         gradient_scale_(options.flag("gradient_scale", false)),
+        graph_edge_(options.flag("graph_edge", true)),
         capacity_factor_(options.number("capacity_factor", 0, 0, 1e6)) {
     if (!packed_ && experts_ == 1)
       options.fail(
@@ -28,6 +30,7 @@ class KempnerForge final : public Dispatcher {
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.etp > 1) return "KempnerForge does not split experts over etp";
+    if (!graph_edge_ && layer.train) return mismatch_without_edge(layer);
     return std::nullopt;
   }
 
@@ -76,7 +79,8 @@ class KempnerForge final : public Dispatcher {
     gather_rows(b, "unsort rows", Category::unpermute, f.computed, f.w);
     zero_contribution(b, layer, f);
     if (gradient_scale_) scale_gradients(b, f);
-    b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, received, b.uniform(4), 2);
+    if (graph_edge_)
+      b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, received, b.uniform(4), 2);
     b.allocate("returned rows", sent);
     b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
     b.save("rows for the gradient of the weights", sent);
@@ -122,6 +126,24 @@ class KempnerForge final : public Dispatcher {
   }
 
  private:
+  // Rule P (dispatchers.md 2.11) on two such layers without the added 0 * sum(received): ranks whose experts
+  // got no row have no gradient path through the dispatch and skip its backward.
+  std::optional<std::string> mismatch_without_edge(const MoeLayer& layer) const {
+    const Program p = build(layer);
+    std::vector<std::vector<IssuedCollective>> members =
+        issued(p, p.backward(), GroupKind::kEp, 0, "layer 2 ");
+    const auto lower = issued(p, p.backward(), GroupKind::kEp, 0, "layer 1 ");
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      members[m].insert(members[m].end(), lower[m].begin(), lower[m].end());
+      if (members[m].size() == 4 && p.computed_rows[m] == 0) {
+        members[m].erase(members[m].begin() + 3);
+        members[m].erase(members[m].begin() + 1);
+      }
+    }
+    const auto mismatch = match_positions(members);
+    return mismatch ? std::optional(mismatch->text) : std::nullopt;
+  }
+
   // bincount reads minimum and maximum back (two hidden syncs), then the list itself is copied.
   static void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys,
                     std::int64_t bins) {
@@ -197,7 +219,7 @@ class KempnerForge final : public Dispatcher {
   }
 
   std::size_t replicated_, experts_;
-  bool packed_, gradient_scale_;
+  bool packed_, gradient_scale_, graph_edge_;
   double capacity_factor_;
 };
 

@@ -17,7 +17,8 @@ class AllToAll final : public Dispatcher {
         pad_(options.flag("pad", false)),
         pad_map_(options.integer("pad_map", 1, 1, 1 << 20)),
         pad_rows_(options.integer("pad_rows", 1, 1, 1 << 20)),
-        shared_overlap_(options.flag("shared_overlap", false)) {
+        shared_overlap_(options.flag("shared_overlap", false)),
+        batch_overlap_(options.flag("batch_overlap", false)) {
     if (pad_ && capacity_factor_ == 0)
       options.fail("found pad without capacity_factor, expected a capacity: padding goes up to it");
     if (pad_map_ > 1 && capacity_factor_ > 0)
@@ -33,6 +34,7 @@ class AllToAll final : public Dispatcher {
       return "drop-and-pad needs the same number of tokens on every rank: all must agree on the capacity";
     if (shared_overlap_ && layer.shared_ffn == 0)
       return "shared_overlap needs a shared expert, this model has none";
+    if (batch_overlap_) return rule_against_batch_overlap(layer, shared_overlap_);
     return std::nullopt;
   }
 
@@ -90,6 +92,7 @@ class AllToAll final : public Dispatcher {
                         ExpertBlock block, bool dynamic, std::int64_t dropped) const {
     block.probability = true;
     b.program().dropped_rows = dropped;
+    b.program().overlaps_batches = batch_overlap_;
     forward(b, layer, f, exchange, block, dynamic);
     if (layer.train) backward(b, layer, f, exchange, block);
     return finish(b, layer, f, block.rows);
@@ -270,6 +273,7 @@ class AllToAll final : public Dispatcher {
   bool pad_;
   std::int64_t pad_map_, pad_rows_;
   bool shared_overlap_;
+  bool batch_overlap_;
 };
 
 }  // namespace

@@ -15,12 +15,15 @@ class FlexDeepEp final : public Dispatcher {
         worst_case_(options.flag("worst_case_rows", false)),
         pad_map_(options.integer("pad_rows", 1, 1, 1 << 20)),
         sms_(static_cast<int>(options.integer("sms", 20, 2, 256))),
-        shared_overlap_(options.flag("shared_overlap", false)) {}
+        shared_overlap_(options.flag("shared_overlap", false)),
+        batch_overlap_(options.flag("batch_overlap", false)) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.ranks() == 1) return "it needs more than one rank: DeepEP exchanges rows between ranks";
     if (shared_overlap_ && layer.shared_ffn == 0)
       return "shared_overlap needs a shared expert, this model has none";
+    if (batch_overlap_)
+      if (const auto rule = rule_against_batch_overlap(layer, shared_overlap_)) return rule;
     return DeduplicatedExchange::illegal(layer);
   }
 
@@ -31,6 +34,7 @@ class FlexDeepEp final : public Dispatcher {
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kDeepEp, sms_);
     const std::vector<std::int64_t>& U = exchange.received();
+    b.program().overlaps_batches = batch_overlap_;
     ExpertBlock block = expert_block(layer, f, b);
     block.probability = true;
     if (pad_map_ > 1) {
@@ -105,7 +109,7 @@ class FlexDeepEp final : public Dispatcher {
   bool fp8_, worst_case_;
   std::int64_t pad_map_;
   int sms_;
-  bool shared_overlap_;
+  bool shared_overlap_, batch_overlap_;
 };
 
 }  // namespace

@@ -23,7 +23,8 @@ class FlexHybridEp final : public Dispatcher {
         rank_factor_(options.number("rank_capacity_factor", 1.0, 1e-6, 1e6)),
         capacity_factor_(options.number("capacity_factor", 1.0, 1e-6, 1e6)),
         align_(options.integer("align", 1, 1, 1 << 20)),
-        sms_(static_cast<int>(options.integer("sms", 16, 2, 256))) {
+        sms_(static_cast<int>(options.integer("sms", 16, 2, 256))),
+        batch_overlap_(options.flag("batch_overlap", false)) {
     if (options.given("rank_capacity_factor") && mode_ != kStatic)
       options.fail("found rank_capacity_factor, expected mode=static: only a static budget has one");
     if (options.given("capacity_factor") && mode_ != kDropAndPad)
@@ -34,6 +35,8 @@ class FlexHybridEp final : public Dispatcher {
     if (layer.ranks() == 1) return "it needs more than one rank: HybridEP exchanges rows between ranks";
     if (mode_ == kDropAndPad && !layer.routing->equal_tokens())
       return "mode=pad needs the same number of tokens on every rank: all must agree on the capacity";
+    if (batch_overlap_)
+      if (const auto rule = rule_against_batch_overlap(layer, false)) return rule;
     return DeduplicatedExchange::illegal(layer);
   }
 
@@ -62,6 +65,7 @@ class FlexHybridEp final : public Dispatcher {
       per_expert.assign(per_expert.size(), f.R * C);
       b.program().dropped_rows = total_dropped(*given.routing, capped);
     }
+    b.program().overlaps_batches = batch_overlap_;
     ExpertBlock block = expert_block(layer, f, b);
     block.probability = true;
     block.rows = sums_per_rank(per_expert, f.E_l);
@@ -146,6 +150,7 @@ class FlexHybridEp final : public Dispatcher {
   double rank_factor_, capacity_factor_;
   std::int64_t align_;
   int sms_;
+  bool batch_overlap_;
 };
 
 }  // namespace

@@ -1,0 +1,29 @@
+// How a comparison of dispatchers on one MoE layer looks: JSON, CSV, and tables for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "replay/layer_comparison.h"
+#include "tools/moesim/verb.h"
+
+namespace moesim::tools {
+
+// What is shown beside the summary: every message with its bytes per rank, every operation as the critical
+// rank ran it, the share of each rank, the parts of the memory.
+enum class LayerDetail : std::uint8_t { kNone, kMessages, kOperations, kRanks, kMemory };
+LayerDetail layer_detail(const std::string& name);  // "messages", ...; anything else is kNone
+
+nlohmann::ordered_json layer_json(const replay::LayerComparison& comparison, LayerDetail detail,
+                                  const CommonOptions& common);
+std::string layer_csv(const replay::LayerComparison& comparison, LayerDetail detail);
+void print_layer(const replay::LayerComparison& comparison, LayerDetail detail);
+
+// All dispatchers as Chrome trace events: a process per dispatcher and rank, a track per stream, arrows from
+// the last member of a collective to the others, a counter of the worst rank's memory. Needs
+// ComparisonOptions::trace.
+std::string layer_timeline(const replay::LayerComparison& comparison, const nlohmann::ordered_json& metadata);
+
+}  // namespace moesim::tools
