@@ -36,6 +36,14 @@ constexpr std::array<Unit, 17> kBandwidthUnits{{{"B/s", 1},
                                                 {"Gb/s", 1e9 / 8},
                                                 {"Tb/s", 1e12 / 8},
                                                 {"GiB/s", kKi* kKi* kKi}}};
+constexpr std::array<Unit, 8> kFlopsUnits{{{"GFLOPS", 1e9},
+                                           {"GFLOP/s", 1e9},
+                                           {"TFLOPS", 1e12},
+                                           {"TFLOP/s", 1e12},
+                                           {"PFLOPS", 1e15},
+                                           {"PFLOP/s", 1e15},
+                                           {"FLOPS", 1},
+                                           {"FLOP/s", 1}}};
 constexpr std::array<Unit, 5> kTimeUnits{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"ps", 1e-12}}};
 constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
                                           {"kB", 1e3},
@@ -67,6 +75,9 @@ double parse_bandwidth(std::string_view text) {
 }
 double parse_seconds(std::string_view text) {
   return parse_with(text, kTimeUnits, "a time such as 2us or 1.5ms");
+}
+double parse_flops(std::string_view text) {
+  return parse_with(text, kFlopsUnits, "a rate such as 989TFLOPS");
 }
 double parse_bytes(std::string_view text) {
   return parse_with(text, kByteUnits, "a size such as 64MiB or 1.5GB");

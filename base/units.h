@@ -11,6 +11,7 @@ namespace moesim {
 // Decimal prefixes are powers of 1000, binary ones (KiB, MiB, ...) of 1024.
 double parse_bandwidth(std::string_view text);  // bytes per second; GBps and GB/s are bytes, Gbps is bits
 double parse_seconds(std::string_view text);    // s, ms, us, ns, ps
+double parse_flops(std::string_view text);      // FLOP/s; TFLOPS and TFLOP/s are the same
 double parse_bytes(std::string_view text);      // B, kB, MB, GB, KiB, MiB, GiB
 double parse_fraction(std::string_view text);   // "5%" or "0.05"
 

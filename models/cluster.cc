@@ -14,6 +14,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/hardware.h"
 
 namespace moesim::models {
 namespace {
@@ -110,6 +111,13 @@ double quantity(const JsonNode& node, double (*parse)(std::string_view), double 
   return node.number(low, high);
 }
 
+// Of what was measured, where somebody asks for other latencies.
+std::optional<double> latency_factor(JsonObject& object) {
+  const auto factor = object.find("latency_factor");
+  if (!factor) return std::nullopt;
+  return factor->number(1e-6, 1e6);
+}
+
 void read_nic(const JsonNode& node, Cluster& cluster) {
   JsonObject object(node);
   Nic& nic = cluster.nic;
@@ -131,7 +139,9 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
       list->fail(std::to_string(nic.gpu_bandwidth.size()) + " numbers",
                  "one for each of the " + std::to_string(cluster.gpus_per_node) + " GPUs of a node");
   }
+  const std::optional<double> latency = latency_factor(object);
   object.finish();
+  if (latency) find_hardware_number("nic.latency_factor")->scale(cluster, *latency);
 }
 
 void read_nvlink(const JsonNode& node, Cluster& cluster) {
@@ -140,6 +150,28 @@ void read_nvlink(const JsonNode& node, Cluster& cluster) {
     cluster.nvlink.bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
   if (const auto v = object.find("latency")) cluster.nvlink.latency = quantity(*v, parse_seconds, 0, 10);
   cluster.nvlink.domain = static_cast<int>(object.integer("domain", cluster.nvlink.domain, 1, 1 << 20));
+  const std::optional<double> latency = latency_factor(object);
+  object.finish();
+  if (latency) find_hardware_number("nvlink.latency_factor")->scale(cluster, *latency);
+}
+
+// Another GPU of the same kind: its limits, which the profile's laws are shares of.
+void read_gpu(const JsonNode& node, Cluster& cluster) {
+  JsonObject object(node);
+  const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high) {
+    const auto value = object.find(key);
+    if (!value) return;
+    const HardwareNumber& number = *find_hardware_number(std::string("gpu.") + key);
+    const double present = number.value(cluster);
+    if (present <= 0) value->fail("profile " + cluster.profile.name() + " has no " + key + " to change");
+    number.scale(cluster, quantity(*value, parse, low, high) / present);
+  };
+  change("flops", parse_flops, 1e9, 1e18);
+  change("hbm_bandwidth", parse_bandwidth, 1e6, kMostBandwidth);
+  change("kernel_launch", parse_seconds, 1e-12, 1);
+  change("host_sync", parse_seconds, 1e-12, 1);
+  if (const auto memory = object.find("memory"))
+    cluster.profile.device().memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
   object.finish();
 }
 
@@ -196,6 +228,7 @@ Cluster Cluster::load(const JsonNode& node) {
   cluster.gpus_per_node = gpus;
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
   if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
+  if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
   if (const auto fabric = object.find("fabric"))
     cluster.fabric =
         fabric->is_string() ? fabric_path(fabric->string(), fabric->place().file) : fabric->to_json().dump();

@@ -53,8 +53,8 @@ struct Cluster {
   // cluster file. Throws InputError for an unknown name (with the closest), an unknown key or an impossible
   // value.
   static Cluster load(const std::string& name_or_path);
-  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "fabric"}; what is
-  // not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
+  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"}; what
+  // is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
   static Cluster load(const JsonNode& node);
   // Patterns of the built-in names, "dgx-h100xN", and what each is.
   struct Pattern {

@@ -16,8 +16,10 @@ set(cost_model_sources
   ep_kernel.cc
   expert_ffn.cc
   gemm.cc
+  hardware.cc
   kernels.cc
   network_law.cc
+  prices.cc
   profile.cc
   size_curve.cc
   ${embedded})

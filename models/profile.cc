@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -250,8 +252,19 @@ const DomainRange* ParameterSet::range(std::string_view quantity) const {
 }
 
 Profile Profile::load(const std::string& name_or_path) {
-  for (const EmbeddedProfile& profile : embedded_profiles())
-    if (profile.name == name_or_path) return parse(profile.json, "built-in profile " + name_or_path);
+  const auto built_in = embedded_profiles();
+  // Each is parsed once: sweeps load the same few over and over.
+  struct Parsed {
+    std::once_flag once;
+    Profile profile;
+  };
+  static const std::unique_ptr<Parsed[]> parsed = std::make_unique<Parsed[]>(built_in.size());
+  for (std::size_t i = 0; i < built_in.size(); ++i) {
+    if (built_in[i].name != name_or_path) continue;
+    std::call_once(parsed[i].once,
+                   [&] { parsed[i].profile = parse(built_in[i].json, "built-in profile " + name_or_path); });
+    return parsed[i].profile;
+  }
   if (std::filesystem::exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
   throw InputError("found the profile " + in_quotes(name_or_path) + ", expected a file or one of " +
                    join(names(), ", ") + did_you_mean(name_or_path, names()));

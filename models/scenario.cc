@@ -140,6 +140,7 @@ Scenario Scenario::parse(const JsonNode& node) {
     at_place(*dtype, [&] { s.set_router_dtype(dtype->string()); });
   if (const auto recompute = o.find("recompute"))
     at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
+  if (const auto prices = o.find("prices")) s.prices = PriceTable::parse(*prices);
   if (const auto training = o.find("training")) s.training = TrainingPlan::parse(*training);
   o.finish();
   return s;

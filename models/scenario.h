@@ -13,6 +13,7 @@
 #include "models/layout.h"
 #include "models/parameter_collectives.h"
 #include "models/placement.h"
+#include "models/prices.h"
 #include "models/routing.h"
 #include "models/training_plan.h"
 
@@ -43,6 +44,7 @@ struct Scenario {
   DType router_dtype = DType::kFp32;
   Recompute recompute = Recompute::kNone;
   std::uint64_t seed = 1;
+  PriceTable prices;                         // where given: what time costs
   TrainingPlan training;                     // of scope step
   std::int64_t topk = 0;                     // 0: the model's, or the routing file's
   std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing

@@ -1,0 +1,32 @@
+// What GPUs cost to rent: from seconds of a plan to money.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+// {"gpu_hour": 2.5} or {"node_hour": 20}; either is a number, or an object of numbers by profile
+// ({"h100-sxm": 2.5, "gb200": 6}), so that a change of the GPU changes the price. "currency" is text.
+struct PriceTable {
+  bool per_node = false;  // whole nodes are paid, also where a plan leaves GPUs of the last one free
+  double price = 0;       // an hour, for every profile that by_profile does not name; 0: not given
+  std::map<std::string, double, std::less<>> by_profile;
+  std::string currency = "USD";
+
+  bool given() const { return price > 0 || !by_profile.empty(); }
+  // Throws InputError for unknown keys, both or none of the two prices, and prices that are not positive.
+  static PriceTable parse(const JsonNode& node);
+
+  // An hour of `gpus` GPUs of a profile on nodes of `gpus_per_node`. Throws InputError for a profile without
+  // a price.
+  double per_hour(std::string_view profile, std::int64_t gpus, int gpus_per_node) const;
+};
+
+}  // namespace moesim::models
