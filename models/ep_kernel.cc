@@ -16,8 +16,9 @@ EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, dou
   latency_per_octave_ = set.get("latency_per_octave", 0);
   per_token_ = set.get("per_token", 0);
   sm_half_ = set.get("sm_half", 0);
-  scaleup_ = (scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth) *
-             set.get("scaleup_share", 0.7);
+  scaleup_limit_ = scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth;
+  network_limit_ = nic_bandwidth;
+  scaleup_ = scaleup_limit_ * set.get("scaleup_share", 0.7);
   network_ = nic_bandwidth * set.get("network_share", 0.9);
   factor_ = set.factor;
 }
@@ -49,10 +50,14 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
 
 double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes,
                               double sms) const {
-  double transfer = nvlink_bytes / scaleup_;
-  if (network_bytes > 0) transfer = std::max(transfer, network_bytes / network_);
-  return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens +
-                    transfer * (sms > 0 ? 1 + sm_half_ / sms : 1));
+  const double slower = sms > 0 ? 1 + sm_half_ / sms : 1;
+  // However many SMs: never faster than the ports themselves (the fit may be steep where few SMs were
+  // measured).
+  double transfer = nvlink_bytes * std::max(slower / scaleup_, 1 / scaleup_limit_);
+  if (network_bytes > 0)
+    transfer = std::max(transfer, network_bytes * std::max(slower / network_, 1 / network_limit_));
+  return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens) +
+         std::max(factor_ * transfer, nvlink_bytes / scaleup_limit_);
 }
 
 }  // namespace moesim::models

@@ -46,7 +46,8 @@ class EpKernelModel {
 
  private:
   double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0;
-  double scaleup_ = 1, network_ = 1;  // bytes/s
+  double scaleup_ = 1, network_ = 1;              // bytes/s
+  double scaleup_limit_ = 1, network_limit_ = 1;  // of the ports themselves
   double factor_ = 1;
 };
 

@@ -93,7 +93,7 @@ struct Op {
   // kKernel
   KernelClass kernel = KernelClass::kElementwise;
   PerRank read, written;      // bytes
-  std::int32_t launches = 1;  // of kKernel and kGemm: kernels launched by the host
+  std::int32_t launches = 1;  // of kKernel and kGemm: kernels launched by the host; of kHost: calls (builder)
 
   // kGemm: rows per local expert are expert_rows(table, rank); kAttention: queries in the same place
   GemmPass pass = GemmPass::kForward;

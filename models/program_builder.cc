@@ -314,6 +314,17 @@ int ProgramBuilder::host_wait(std::string_view name, sim::Category category, int
   return last();
 }
 
+void ProgramBuilder::host_calls(std::string_view name, int calls, int launches) {
+  Op op;
+  op.kind = OpKind::kHost;
+  op.name = name;
+  op.category = sim::Category::host_sync;
+  op.stream = Stream::kHost;
+  op.launches = calls;
+  op.repeat = launches;
+  ops().push_back(op);  // only the host's clock moves
+}
+
 int ProgramBuilder::host_sync(std::string_view name, sim::Category category, PerRank bytes) {
   Op op;
   op.kind = OpKind::kCopyToHost;

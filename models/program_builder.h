@@ -59,6 +59,9 @@ class ProgramBuilder {
              int launches = 1);
   int gemm(std::string_view name, sim::Category category, GemmPass pass, GemmBackend backend, DType dtype,
            int table, std::int64_t n, std::int64_t k, int repeat, int launches);
+  // The host makes `calls` calls of an eager framework, `launches` of which launch an operation of this
+  // program (their launches are charged there).
+  void host_calls(std::string_view name, int calls, int launches);
   // Copy of `bytes` to the host on the compute stream and a blocking wait for it.
   int host_sync(std::string_view name, sim::Category category, PerRank bytes);
   // The two halves of it: a copy on the side stream that nothing waits for, and the wait of the host for it.

@@ -82,6 +82,12 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const replay::RunSummary truth_summary = replay::summarize(truth, cluster.gpus_per_node);
   const traces::NamedTopology& named = recorded.recording(0).named;
   if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, request.change);
+  if (options.job.routing == kMeasuredRouting) {
+    const replay::CleanJob shown = replay::denoise(measured.jobs());
+    request.change.received.emplace();
+    for (int e = 0; e < truth.topology.expert; ++e)
+      request.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+  }
   const auto require_same = [&](const replay::Topology& topology) {
     if (topology.str() != truth.topology.str())
       throw InputError(SourcePlace{forecast.front()}, "a recording of " + topology.str(),
@@ -91,7 +97,9 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
     const replay::RecordedJob& job = recorded.jobs().front();
     require_same(job.topology);
     const auto prepared = replay::prepare_recorded(job, named, cluster, request);
-    replay::RecordedPricing pricing(replay::Effects(cluster.profile)[replay::EffectKind::traced_call]);
+    const replay::Effects effects(cluster.profile);
+    replay::RecordedPricing pricing(
+        [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
     const auto iteration = replay::simulate(job.topology, prepared.plans, pricing);
     out.validation = replay::validate(replay::summarize(iteration), truth_summary);
     out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
@@ -303,16 +311,17 @@ Verb validate_verb() {
         app.add_option("--training", options->training,
                        "table of published training steps, each forecast without a recording")
             ->type_name("CSV");
-        app.add_option("--detail", options->detail, "with --training: breakdown, the parts of every step (JSON)")
+        app.add_option("--detail", options->detail,
+                       "with --training: breakdown, the parts of every step (JSON)")
             ->check(CLI::IsMember({"breakdown"}));
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
           if (!options->training.empty())
-            return validate_training({options->training, options->draws,
-                                      options->max_error.empty() ? 0 : parse_fraction(options->max_error),
-                                      options->detail},
-                                     common);
+            return validate_training(
+                {options->training, options->draws,
+                 options->max_error.empty() ? 0 : parse_fraction(options->max_error), options->detail},
+                common);
           return run(*options, common);
         };
       }};
