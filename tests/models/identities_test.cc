@@ -133,6 +133,25 @@ RC_GTEST_PROP(Identities, AllToAllSendsAtMostEveryRow, ()) {
                                               random.routing.tokens(0) * random.layer.hidden * 2);
 }
 
+// Identity 6, the expectation: rows that leave a rank when every token draws its experts uniformly. Within
+// six standard deviations of a sum over tokens (choices of one token exclude each other, so that its variance
+// is at most binomial).
+RC_GTEST_PROP(Identities, UniformRoutingSendsTheExpectedShare, ()) {
+  const int ep = *rc::gen::inRange(2, 9), local = *rc::gen::inRange(1, 9);
+  const int topk = *rc::gen::inRange(1, std::min(ep * local, 8) + 1);
+  const std::int64_t tokens = *rc::gen::inRange(100, 400);
+  RoutingSpec spec;
+  spec.kind = RoutingSpec::Kind::kUniform;
+  const Routing routing = make_routing(spec, ep, tokens, ep * local, topk, *rc::gen::inRange(1, 1 << 30));
+  const MoeLayer layer = example_layer(routing, ep);
+  const Program p = build("alltoall", layer);
+  const double share = static_cast<double>(ep - 1) / ep, rows = static_cast<double>(tokens * topk);
+  for (const std::int64_t bytes : numbers(p, messages(p.forward())[1].tx)) {
+    const double away = static_cast<double>(bytes) / static_cast<double>(layer.hidden * 2) - rows * share;
+    RC_ASSERT(std::abs(away) <= 6 * std::sqrt(rows * share * (1 - share)) + 1);
+  }
+}
+
 // Identity 7.
 RC_GTEST_PROP(Identities, DeduplicationNeverSendsMore, ()) {
   const RandomLayer random = random_layer(false, false);
@@ -178,6 +197,21 @@ TEST(Identities, ExpectedCopies) {
     for (int d = 0; d < row.ep; ++d) copies += D[d];
     EXPECT_NEAR(static_cast<double>(copies) / static_cast<double>(tokens), row.copies, 6e-4);
   }
+}
+
+// Identity 8, for any sizes: EP (1 - C(E - E_l, K) / C(E, K)) copies of a token.
+RC_GTEST_PROP(Identities, ExpectedCopiesFollowTheBinomials, ()) {
+  const int ep = *rc::gen::inRange(1, 17), local = *rc::gen::inRange(1, 17), experts = ep * local;
+  const int topk = *rc::gen::inRange(1, std::min(experts, 10) + 1);
+  double none = 1;  // C(E - E_l, K) / C(E, K)
+  for (int i = 0; i < topk; ++i)
+    none *= std::max(0.0, static_cast<double>(experts - local - i)) / (experts - i);
+  const double copies = ep * (1 - none);
+  const std::int64_t tokens = 1 << 20;
+  const Numbers D = make_routing(RoutingSpec(), ep, tokens, experts, topk, 1).dedup_matrix(ep);
+  std::int64_t expected = 0;
+  for (int d = 0; d < ep; ++d) expected += D[d];
+  RC_ASSERT(std::abs(static_cast<double>(expected) / static_cast<double>(tokens) - copies) < 1e-3 * copies);
 }
 
 // Identities 9 and 10.
