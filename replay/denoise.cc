@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,6 +20,10 @@ namespace {
 // (docs/replay.md).
 constexpr double kLowQuantile = 0.05;
 constexpr double kMedian = 0.5;
+constexpr double kRanksOfALine =
+    4;  // expert ranks with which a line through their times has something to even out
+constexpr double kMostSmoothing = 0.1;      // more is no noise
+constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
 
 double quantile(std::vector<double> values, double q) {
   check(!values.empty(), "a quantile of something");
@@ -132,6 +137,7 @@ class Denoiser {
     job_.samples = samples_.size();
     pool();
     fill_places();
+    smooth_forward_experts();
     complete_places();
     fit_expert_slope(job_);
     return std::move(job_);
@@ -144,14 +150,40 @@ class Denoiser {
         const auto classes =
             classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
         for (std::size_t s = 0; s < classes.size(); ++s) pools_[classes[s]].push_back(step.segments_us[s]);
+        if (step.kind == StepKind::optimizer)
+          optimizer_rate_ = std::min(optimizer_rate_, step.duration_us / parameters_of(*sample.rank));
       }
+  }
+
+  // The first segment of forward ends like those between layers: with attention and router. In the runs it
+  // takes as long as they do (entering the step costs what the unpermute before them does), on the first
+  // stage longer by the embedding's lookup. There are far fewer samples of it, so those are its bound.
+  double bound_of_head(const SegmentClass& head) {
+    double bound = std::numeric_limits<double>::infinity();
+    for (const auto& [key, pool] : pools_)
+      if (key.step == StepKind::forward && key.before && key.load < 0 && key.after == head.after)
+        bound = std::min(bound, quantile(pool, kLowQuantile));
+    return bound + (head.position == 0 ? kEmbeddingLookupUs : 0.0);
+  }
+
+  // The optimizer goes with the parameters and has levels, by how many gradients were clipped: the lowest one
+  // of all ranks is taken, and clipping added back as an effect.
+  static double parameters_of(const RankSteps& rank) {
+    double elements = 0;
+    for (const Step& step : rank.steps)
+      if (step.kind == StepKind::dp_all_reduce || step.kind == StepKind::expert_all_reduce)
+        elements += static_cast<double>(step.elements);
+    return std::max(1.0, elements);
   }
 
   double clean(const SegmentClass& key) {
     const auto [at, added] = cleaned_.try_emplace(key, 0.0);
-    // The optimizer has levels: clipping, which most recordings of one GPU lack, is added as an effect.
-    const bool only_added_to = key.step == StepKind::forward || key.step == StepKind::optimizer;
-    if (added) at->second = quantile(pools_.at(key), only_added_to ? kLowQuantile : kMedian);
+    const bool only_added_to = key.step == StepKind::forward;
+    if (added) {
+      at->second = quantile(pools_.at(key), only_added_to ? kLowQuantile : kMedian);
+      if (key.step == StepKind::forward && !key.before && key.after)
+        at->second = std::min(at->second, bound_of_head(key));
+    }
     return at->second;
   }
 
@@ -170,7 +202,9 @@ class Denoiser {
             classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
         step.duration_us = 0;
         for (std::size_t s = 0; s < classes.size(); ++s) {
-          step.segments_us[s] = clean(classes[s]);
+          step.segments_us[s] = step.kind == StepKind::optimizer
+                                    ? optimizer_rate_ * parameters_of(*sample.rank)
+                                    : clean(classes[s]);
           step.duration_us += step.segments_us[s];
         }
         for (Call& call : step.calls) call.recorded_us = 0;
@@ -179,6 +213,40 @@ class Denoiser {
       }
       job_.places.emplace(sample.key, std::move(place));
     }
+  }
+
+  // Forward and backward of the experts are the same products, and backward has no noise of the allocator:
+  // over all expert ranks the cleaned forward times follow the backward times on a line. With enough ranks to
+  // tell the line it replaces them, which evens out ranks whose few samples were all disturbed.
+  void smooth_forward_experts() {
+    struct Times {
+      double forward = 0, backward = 0;
+    };
+    std::map<int, Times> ranks;
+    const auto visit = [&](const auto& act) {
+      for (auto& [key, place] : job_.places)
+        for (Step& step : place.steps)
+          for (std::size_t s = 0; s < step.segments_us.size(); ++s)
+            if ((step.kind == StepKind::forward || step.kind == StepKind::backward) && in_experts(step, s))
+              act(ranks[key.expert], step.kind, step.segments_us[s]);
+    };
+    visit([](Times& times, StepKind kind, double us) {
+      (kind == StepKind::forward ? times.forward : times.backward) = us;
+    });
+    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (const auto& [expert, t] : ranks) {
+      if (t.forward <= 0 || t.backward <= 0) return;
+      n += 1, sx += t.backward, sy += t.forward, sxx += t.backward * t.backward,
+          sxy += t.backward * t.forward;
+    }
+    const double spread = n * sxx - sx * sx;
+    if (n < kRanksOfALine || spread <= 1e-6 * n * sxx) return;
+    const double slope = (n * sxy - sx * sy) / spread;
+    const double start = (sy - slope * sx) / n;
+    visit([&](const Times& times, StepKind kind, double& us) {
+      if (kind == StepKind::forward)
+        us = std::clamp(start + slope * times.backward, us * (1 - kMostSmoothing), us * (1 + kMostSmoothing));
+    });
   }
 
   bool same_pass(const Sample& a, const Sample& b) const {
@@ -236,6 +304,7 @@ class Denoiser {
   std::vector<Sample> samples_;
   std::map<SegmentClass, std::vector<double>> pools_;
   std::map<SegmentClass, double> cleaned_;
+  double optimizer_rate_ = std::numeric_limits<double>::infinity();  // us per parameter
 };
 
 }  // namespace

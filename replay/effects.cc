@@ -9,6 +9,8 @@ namespace moesim::replay {
 
 namespace {
 
+constexpr const char* kSegments =
+    "experts' segments of the five 16-GPU H800 runs, mean against the cleaned recording of one GPU";
 constexpr const char* kRuns = "read off the five 16-GPU H800 runs of the Echo data set (docs/replay.md)";
 
 }  // namespace
@@ -23,31 +25,46 @@ Effects::Effects()
            "optimizer_step of the 16-GPU runs, 18.62, less the lowest recorded level of one GPU, 14.29; "
            "about 13 bytes",
            "the gradients' norm is taken and they are clipped; on one GPU the norm stays below the limit"},
+          {"clip_rows", 230.0, 80.0, "rows",
+           "levels of optimizer_step in the runs: full from 370 rows on, reduced up to 69, either in between",
+           "gradients of up-projections whose experts saw few rows (of a microbatch, over all replicas) pass "
+           "unclipped"},
           {"embedding_accumulation", 12.0, 1.0, "bytes/parameter",
            "bf16 gradient written and read, float32 sum read and written",
            "the embedding's gradient is added to its float32 buffer by a pass of its own"},
           {"memory_bandwidth", 2990.0, 30.0, "GB/s", "three passes at 1.003 ms/GB, as gradient_prescale",
            "what a plain pass over memory reaches"},
-          {"traced_call", 98.0, 10.0, "us", "offset of the all-to-all law of docs/dispatchers.md 1.3",
-           "every call of a traced run is launched, timed and synchronised on its own"},
-          {"sustained_backward", 0.07, 0.02, "share", kRuns,
+          {"exposed_gather", 109.0, 4.0, "us",
+           "count gathers of the runs, fastest member, less the transfer (docs/calibration.md)",
+           "in forward the GPU is idle when a traced call is launched, so that its launch shows"},
+          {"exposed_exchange", 72.0, 20.0, "us",
+           "dispatches of the runs on the rank that receives most, less the wait for others and the "
+           "transfer: 81, "
+           "72, 79, 90, 38",
+           "the same of an all-to-all; behind the experts the GPU is busy and nothing shows"},
+          {"fused_p2p", 150.0, 30.0, "us",
+           "medians of sends alone, 0.43 ms, and of fused pairs, 0.58 ms, where nobody is waited for",
+           "a send and a receive in one call share the port and are launched one after the other"},
+          {"sustained_forward", 0.028, 0.01, "share", kSegments,
            "long matrix products of the experts run at sustained, not burst clocks"},
-          {"dense_backward", 0.007, 0.005, "share", kRuns,
-           "other computing in backward is slower while all GPUs of the node work"},
-          {"forward_jitter", 0.03, 0.005, "share",
-           "segments without products of experts in the runs, against their median: 95 % +7 %, 99 % +13 %",
+          {"sustained_backward", 0.1, 0.02, "share", kSegments,
+           "the same in backward, where they run for longer: of the part that grows with the rows"},
+          {"forward_jitter", 0.04, 0.005, "share",
+           "segments between layers of the runs, mean over the undisturbed recorded time; 95 % +12 %",
            "segments of many small kernels are delayed at random by the host; peers wait for the slowest"},
-          {"backward_jitter", 0.02, 0.005, "share",
-           "segments without products of experts in the runs, against their median: 95 % +5 %, 99 % +11 %",
-           "the same in backward, where the host launches further ahead"},
-          {"expert_spread", 0.007, 0.002, "share",
-           "expert segments of ranks with equal rows in the runs, medians over microbatches",
+          {"backward_jitter", 0.04, 0.006, "share",
+           "segments between layers of the runs, mean over the recorded median; 95 % +12 %",
+           "the same in backward, where autograd launches"},
+          {"expert_spread", 0.01, 0.002, "share",
+           "expert segments of ranks with equal rows in the runs, means: 0.7 to 1.1 %",
            "GPUs differ in speed"},
-          {"dense_spread", 0.018, 0.004, "share",
-           "other segments of ranks with equal work in the runs, medians over microbatches",
+          {"dense_spread", 0.024, 0.004, "share",
+           "segments between layers of ranks with equal work in the runs, means: 1.7 to 3.4 %",
            "GPUs and the processes that drive them differ in speed"},
-          {"forward_entry", 450.0, 100.0, "us", kRuns,
-           "a real forward_step takes longer to reach its first kernels than a recorded one"},
+          {"first_forwards", 1000.0, 100.0, "us",
+           "first segment of forward by microbatch in the runs: 3.4 to 4.2 ms up to the fourth, 2.4 to 2.6 "
+           "after",
+           "the first four forward steps of a traced iteration are slower, whatever the job; why is unknown"},
           {"batch_loading", 220.0, 40.0, "us", kRuns,
            "get_batch of a running job; a recording of one GPU holds the first one of its process"},
           {"gap_after_forward", 345.0, 50.0, "us", kRuns,

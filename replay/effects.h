@@ -21,23 +21,26 @@ namespace moesim::replay {
 enum class EffectKind : std::uint8_t {
   gradient_prescale,       // ms/GB: gradients divided by DP and checked for NaN before their reduction
   gradient_clip,           // ms per 1e9 parameters: norm and clipping inside the optimizer
+  clip_rows,               // rows: ranks whose experts get fewer leave their up-projections unclipped
   embedding_accumulation,  // bytes/parameter: unfused accumulation of the embedding's gradient
   memory_bandwidth,        // GB/s that such passes over memory reach
-  traced_call,             // us per communication call: event, synchronize, launch of a traced run
+  exposed_gather,          // us: launch of an all-gather onto an idle GPU, in forward
+  exposed_exchange,        // us: the same of an all-to-all
+  fused_p2p,               // us: a send and a receive in one call, beyond one of them alone
+  sustained_forward,       // share: matrix products of the experts in forward, at sustained clocks
   sustained_backward,      // share: matrix products of the experts in backward, at sustained clocks
-  dense_backward,          // share: all other computing in backward, while all GPUs of the node work
   forward_jitter,          // share: mean of the exponential delays of computing that the host has to launch
   backward_jitter,         // share: the same in backward, where autograd launches further ahead
   expert_spread,           // share: standard deviation between ranks of the experts' computing
   dense_spread,            // share: standard deviation between ranks of all other computing
-  forward_entry,           // us per microbatch: from entering forward_step to its first kernel
+  first_forwards,       // us: the first four forward steps of an iteration, from entering to the first call
   batch_loading,        // us per microbatch: get_batch of a running job; a recording holds the very first one
   gap_after_forward,    // us: host between forward_step and the send after it
   gap_before_backward,  // us: host between loss_func and backward_step
   gap_after_backward,   // us: host between backward_step and a next forward or receive
   gap_other,            // us: host between any other two operations
 };
-inline constexpr std::size_t kEffects = 17;
+inline constexpr std::size_t kEffects = 20;
 
 struct Effect {
   std::string_view name;

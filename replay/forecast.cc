@@ -21,37 +21,93 @@ namespace {
 constexpr double kBytesPerGb = 1e9;
 constexpr double kUsPerMs = 1e3;
 constexpr int kDefaultGlobalBatch = 64;
-constexpr int kGradientBytes = 4;  // float32 buffers, whatever early recordings wrote
+// Streams of random numbers apart from those of the jitter.
+constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
+constexpr int kFirstForwards = 4;             // of effect first_forwards
+constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
+constexpr int kGradientBytes = 4;             // float32 buffers, whatever early recordings wrote
 
 }  // namespace
 
-// Calls that a model priced already keep their times; everything else is asked of the profile.
+// Every transfer is priced when it is met, and its traffic in the graph is the number of its price.
 class ModelPricing::Costs final : public models::ClusterCosts {
  public:
-  // Traffic with this bit is the number of a priced call.
-  static constexpr std::uint64_t kModelled = std::uint64_t{1} << 63;
-
   using ClusterCosts::ClusterCosts;
+  std::vector<double> ask(const sim::CollectiveShape& shape) const {
+    std::vector<sim::Time> times(shape.members());
+    ClusterCosts::price_collective(shape, times);
+    std::vector<double> us;
+    for (const sim::Time time : times) us.push_back(time.us());
+    return us;
+  }
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
-    if (shape.traffic.kind != sim::Traffic::Kind::uniform || shape.traffic.bytes < kModelled)
-      return ClusterCosts::price_collective(shape, out);
-    const std::vector<double>& us = modelled.at(shape.traffic.bytes - kModelled);
+    const std::vector<double>& us = prices_us.at(shape.traffic.bytes);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[m]);
   }
-  std::vector<std::vector<double>> modelled;
+  std::vector<std::vector<double>> prices_us;  // by number, of every member
 };
 
 struct ModelPricing::State {
-  State(const models::Cluster& cluster, const CleanJob& clean, const Effects& effects)
-      : job(clean),
-        call_us(effects[EffectKind::traced_call]),
-        costs(cluster, effects[EffectKind::traced_call] * 1e-6) {}
+  State(const models::Cluster& cluster, const CleanJob& clean, const Effects& added)
+      : job(clean), effects(added), costs(cluster) {}
+
+  // What tells one price from another.
+  struct Key {
+    sim::CollectiveOp op;
+    std::vector<int> members;
+    std::vector<std::int64_t> rows;
+    std::uint64_t row_bytes;
+    std::vector<double> modelled_us;
+    double added_us;
+
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+
+  // Rows from every member to every member of a dispatch; a combine is its transpose.
+  std::vector<std::uint32_t> split_matrix(const Instance& instance,
+                                          const std::vector<std::int64_t>& received) const {
+    const auto members = static_cast<std::int64_t>(instance.members.size());
+    if (job.routing) {
+      std::vector<std::uint32_t> rows;
+      for (const std::int64_t between : job.routing->split_matrix(static_cast<int>(members)))
+        rows.push_back(static_cast<std::uint32_t>(between));
+      return rows;
+    }
+    std::int64_t total = 0;
+    for (const std::int64_t rows : received) total += rows;
+    // Equal token counts, the recorder's fixed sequence length.
+    std::vector<std::int64_t> sent(instance.members.size(), total / members);
+    for (std::int64_t left = total % members, r = 0; r < left; ++r) ++sent[static_cast<std::size_t>(r)];
+    return recover_split_matrix(sent, received);
+  }
+
+  std::vector<double> price(const Instance& instance) const {
+    if (!instance.modelled_us.empty()) return instance.modelled_us;
+    const auto bytes = static_cast<std::uint64_t>(instance.rows.front()) * instance.row_bytes;
+    const auto members = static_cast<std::uint64_t>(instance.members.size());
+    std::vector<sim::RankId> ranks;
+    for (const int rank : instance.members) ranks.emplace_back(static_cast<std::uint32_t>(rank));
+    sim::CollectiveShape shape{instance.op, ranks, {}};
+    shape.traffic.bytes = instance.op == sim::CollectiveOp::reduce_scatter ? bytes / members : bytes;
+    if (instance.op != sim::CollectiveOp::all_to_all || instance.group != GroupKind::expert)
+      return costs.ask(shape);
+    std::vector<std::int64_t> received;
+    for (const int rank : instance.members) {
+      const Coordinates at = job.topology.of(rank);
+      received.push_back(job.places.at({at.pp, at.tp, at.expert}).received_rows);
+    }
+    const std::vector<std::uint32_t> rows = split_matrix(instance, received);
+    shape.traffic.kind = sim::Traffic::Kind::matrix;
+    shape.traffic.transposed = instance.rows == received;
+    shape.traffic.bytes = instance.row_bytes;
+    shape.traffic.rows = rows;
+    return costs.ask(shape);
+  }
 
   const CleanJob& job;
-  double call_us;
+  const Effects& effects;
   Costs costs;
-  std::map<std::vector<std::int64_t>, sim::MatrixId> matrices;  // by sent and received rows
-  std::map<std::vector<double>, std::uint64_t> modelled;        // by the times of all members
+  std::map<Key, std::uint64_t> numbers;
 };
 
 ModelPricing::ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects)
@@ -60,66 +116,78 @@ ModelPricing::~ModelPricing() = default;
 
 const sim::Costs& ModelPricing::costs() const { return state_->costs; }
 
-sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder& builder) {
-  if (!instance.modelled_us.empty()) {
-    const auto [at, added] =
-        state_->modelled.try_emplace(instance.modelled_us, state_->costs.modelled.size());
-    if (added) {
-      state_->costs.modelled.push_back(instance.modelled_us);
-      for (double& us : state_->costs.modelled.back()) us += state_->call_us;
-    }
-    return sim::uniform_traffic(Costs::kModelled + at->second);
+sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder&) {
+  State::Key key{instance.op,        instance.members,     instance.rows,
+                 instance.row_bytes, instance.modelled_us, added_call_us(state_->effects, instance)};
+  auto at = state_->numbers.find(key);
+  if (at == state_->numbers.end()) {
+    std::vector<double> us = state_->price(instance);
+    for (double& member : us) member += key.added_us;
+    at = state_->numbers.emplace(std::move(key), state_->costs.prices_us.size()).first;
+    state_->costs.prices_us.push_back(std::move(us));
   }
-  const auto bytes = static_cast<std::uint64_t>(instance.rows.front()) * instance.row_bytes;
-  const auto members = static_cast<std::uint64_t>(instance.members.size());
-  if (instance.op == sim::CollectiveOp::reduce_scatter) return sim::uniform_traffic(bytes / members);
-  if (instance.op != sim::CollectiveOp::all_to_all || instance.group != GroupKind::expert)
-    return sim::uniform_traffic(bytes);
-  // A dispatch sends every rank's own rows and receives what its experts get; a combine is its transpose.
-  const Topology& topology = state_->job.topology;
-  std::vector<std::int64_t> received;
-  for (const int rank : instance.members) {
-    const Coordinates at = topology.of(rank);
-    received.push_back(state_->job.places.at({at.pp, at.tp, at.expert}).received_rows);
-  }
-  std::int64_t total = 0;
-  for (const std::int64_t rows : received) total += rows;
-  const bool combine = instance.rows == received;
-  // What the ranks of the group send in a dispatch: equal token counts, the recorder's fixed sequence length.
-  std::vector<std::int64_t> sent(instance.members.size(), total / static_cast<std::int64_t>(members));
-  for (std::int64_t left = total % static_cast<std::int64_t>(members), r = 0; r < left; ++r) ++sent[r];
-  std::vector<std::int64_t> key = sent;
-  key.insert(key.end(), received.begin(), received.end());
-  auto at = state_->matrices.find(key);
-  if (at == state_->matrices.end()) {
-    std::vector<std::uint32_t> rows;
-    if (state_->job.routing) {
-      for (const std::int64_t between : state_->job.routing->split_matrix(static_cast<int>(members)))
-        rows.push_back(static_cast<std::uint32_t>(between));
-    } else {
-      rows = recover_split_matrix(sent, received);
-    }
-    at = state_->matrices.emplace(std::move(key), builder.add_matrix(sent.size(), rows)).first;
-  }
-  return sim::matrix_traffic(at->second, instance.row_bytes, combine);
+  return sim::uniform_traffic(at->second);
+}
+
+double added_call_us(const Effects& effects, const Instance& instance) {
+  if (instance.fused) return effects[EffectKind::fused_p2p];
+  // In forward the host launches one call after the other onto an idle GPU, except behind the experts.
+  if (!instance.inside_step || instance.step != StepKind::forward || instance.after_experts) return 0;
+  if (instance.op == sim::CollectiveOp::all_gather) return effects[EffectKind::exposed_gather];
+  if (instance.op == sim::CollectiveOp::all_to_all) return effects[EffectKind::exposed_exchange];
+  return 0;
 }
 
 namespace {
+
+// The value below which a share of a normal distribution lies, by bisection.
+double normal_quantile(double share) {
+  double low = -10, high = 10;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2.0)) / 2 < share ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// How much slower each rank is, in standard deviations: on every stage the same evenly spread normal scores,
+// dealt out by the seed. One run then has the spread of many, where independent draws would be lucky or not.
+std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
+  const int ranks = topology.world() / topology.pp;
+  std::vector<double> scores;
+  for (int k = 0; k < ranks; ++k) scores.push_back(normal_quantile((k + 0.5) / ranks));
+  std::vector<double> dealt;
+  for (int stage = 0; stage < topology.pp; ++stage) {
+    Random random = Random::for_item(seed, static_cast<std::uint64_t>(stage));
+    std::vector<double> hand = scores;
+    for (std::size_t k = hand.size(); k > 1; --k)
+      std::swap(hand[k - 1], hand[static_cast<std::size_t>(random.uniform() * static_cast<double>(k))]);
+    dealt.insert(dealt.end(), hand.begin(), hand.end());
+  }
+  return dealt;
+}
 
 // Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps
 // only.
 class StepMaker {
  public:
-  StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank)
+  // `expert` and `dense`: how many standard deviations the rank is slower than others.
+  StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank, double expert,
+            double dense)
       : job_(job),
         effects_(effects),
         random_(Random::for_item(seed, static_cast<std::uint64_t>(rank))),
-        expert_speed_(1.0 + effects[EffectKind::expert_spread] * random_.normal()),
-        dense_speed_(1.0 + effects[EffectKind::dense_spread] * random_.normal()) {}
+        expert_speed_(1.0 + effects[EffectKind::expert_spread] * expert),
+        dense_speed_(1.0 + effects[EffectKind::dense_spread] * dense) {}
 
-  Step forward(Step step) {
-    step.segments_us.front() += effects_[EffectKind::forward_entry];
+  Step forward(Step step, int microbatch) {
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s)
+      if (in_experts(step, s)) step.segments_us[s] *= 1.0 + effects_[EffectKind::sustained_forward];
     disturb(step, EffectKind::forward_jitter);
+    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows.
+    if (microbatch < kFirstForwards)
+      step.segments_us.front() +=
+          effects_[EffectKind::first_forwards] * (0.75 - 0.25 * std::log1p(-random_.uniform()));
     return step;
   }
 
@@ -129,8 +197,6 @@ class StepMaker {
       if (in_experts(step, s))
         step.segments_us[s] +=
             effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
-      else
-        step.segments_us[s] *= 1.0 + effects_[EffectKind::dense_backward];
     }
     // Stage 0 ends its backward with the embedding.
     step.segments_us.back() += effects_.memory_us(effects_[EffectKind::embedding_accumulation] *
@@ -146,9 +212,12 @@ class StepMaker {
     return step;
   }
 
-  Step optimizer(Step step, const GradientSizes& sizes) const {
-    step.segments_us.front() +=
-        effects_[EffectKind::gradient_clip] * kUsPerMs * static_cast<double>(sizes.parameters()) / 1e9;
+  Step optimizer(Step step, const CleanPlace& place, const GradientSizes& sizes) const {
+    auto clipped = static_cast<double>(sizes.parameters());
+    const double rows = static_cast<double>(place.received_rows * job_.topology.expert_dp);
+    if (place.received_rows > 0 && rows < effects_[EffectKind::clip_rows])
+      clipped -= kUpProjections * static_cast<double>(sizes.expert);
+    step.segments_us.front() += effects_[EffectKind::gradient_clip] * kUsPerMs * clipped / 1e9;
     return step;
   }
 
@@ -234,13 +303,16 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
   const Topology& topology = job.topology;
   const ModelFacts facts = model_facts(named, job, options.architecture);
   const Activation activation = activation_of(job, named);
+  const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);
+  const std::vector<double> dense_scores = dealt_scores(topology, options.seed ^ kDenseScores);
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
     const PlaceKey key{at.pp, at.tp, at.expert};
     const CleanPlace& place = job.places.at(key);
     const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
-    StepMaker maker(job, effects, options.seed, rank);
+    StepMaker maker(job, effects, options.seed, rank, expert_scores[static_cast<std::size_t>(rank)],
+                    dense_scores[static_cast<std::size_t>(rank)]);
     RankPlan plan;
     plan.rank = rank;
     const auto add = [&](Step step) {
@@ -263,7 +335,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
                                        at.pp, at.expert));
         }
         step = *recorded;
-        if (slot.kind == StepKind::forward) step = maker.forward(std::move(step));
+        if (slot.kind == StepKind::forward) step = maker.forward(std::move(step), slot.microbatch);
         if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), place, sizes);
         if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step));
       }
@@ -278,7 +350,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
     if (const Step* embedding = find_step(place, StepKind::embedding_all_reduce))
       add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements));
     if (const Step* optimizer = find_step(place, StepKind::optimizer))
-      add(maker.optimizer(*optimizer, sizes));
+      add(maker.optimizer(*optimizer, place, sizes));
     plans.push_back(std::move(plan));
   }
   return plans;

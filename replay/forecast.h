@@ -32,6 +32,9 @@ class ModelPricing final : public Pricing {
   std::unique_ptr<State> state_;
 };
 
+// What launching a call adds to its transfer, by effects exposed_gather, exposed_exchange and fused_p2p.
+double added_call_us(const Effects& effects, const Instance& instance);
+
 struct ForecastOptions {
   int microbatches = 0;                                // per data-parallel rank; must be positive
   const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes

@@ -43,6 +43,8 @@ struct Request {
   double recorded_us;
   bool inside_step;
   std::optional<double> modelled_us = std::nullopt;
+  bool after_experts = false;
+  bool fused = false;
 };
 
 class Matcher {
@@ -117,6 +119,7 @@ class Matcher {
       made.shortest_us = request.recorded_us;
       made.step = plans_[plan].steps[step].step.kind;
       made.inside_step = request.inside_step;
+      made.after_experts = request.after_experts;
       instances_.push_back(std::move(made));
       seen_.push_back({plan, step, 0});
       position_.push_back(position);
@@ -125,6 +128,7 @@ class Matcher {
     Instance& instance = instances_[index];
     require_agreement(instance, seen_[index], request, plan, step, position);
     instance.rows[member] = request.rows;
+    instance.fused = instance.fused || request.fused;
     instance.shortest_us = std::min(instance.shortest_us, request.recorded_us);
     if (request.modelled_us) {
       instance.modelled_us.resize(channel.members.size(), *request.modelled_us);
@@ -256,7 +260,8 @@ class Assembler {
             static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes),
             call.recorded_us,
             true,
-            call.modelled_us};
+            call.modelled_us,
+            in_experts(step, static_cast<std::size_t>(&call - step.calls.data()))};
         note_joined(matcher_.join(call.group, plan.rank, request, p, s),
                     call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
       }
@@ -287,8 +292,10 @@ class Assembler {
     const int peer = topology_.rank(other);
     const bool sends = step.kind == StepKind::send_forward || step.kind == StepKind::send_backward;
     const bool forward = step.kind == StepKind::send_forward || step.kind == StepKind::recv_forward;
-    return matcher_.join_p2p(sends ? plan.rank : peer, sends ? peer : plan.rank, forward, plan.rank,
-                             request_of(step), p, s);
+    Request request = request_of(step);
+    request.fused = step.fused_with_next || (s > 0 && plan.steps[s - 1].step.fused_with_next);
+    return matcher_.join_p2p(sends ? plan.rank : peer, sends ? peer : plan.rank, forward, plan.rank, request,
+                             p, s);
   }
 
   void add_instance(const Instance& instance) {

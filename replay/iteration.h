@@ -39,6 +39,8 @@ struct Instance {
   std::vector<double> modelled_us;    // by member, of a call that a model made and priced; else empty
   StepKind step = StepKind::forward;  // the step it belongs to
   bool inside_step = true;            // a call inside a step, not a step of its own
+  bool after_experts = false;         // the segment before the call is the experts'
+  bool fused = false;                 // a half of a send-and-receive call on either side
 };
 
 // How instances become traffic and time.

@@ -211,7 +211,15 @@ JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<s
   if (to.architecture.experts % ep != 0 || to.architecture.topk > to.architecture.experts)
     refuse(fmt::format("{} experts with ep {} and top-{}", to.architecture.experts, ep, to.architecture.topk),
            "a multiple of ep, and at least top-k of them");
-  if (change.routing) {
+  if (change.received) {
+    to.routing_given = true;
+    const auto rows = std::accumulate(change.received->begin(), change.received->end(), std::int64_t{0});
+    if (static_cast<int>(change.received->size()) != ep || rows != to.tokens() * to.architecture.topk * ep)
+      refuse(fmt::format("{} rows received by {} expert ranks", rows, change.received->size()),
+             fmt::format("{} on {}", to.tokens() * to.architecture.topk * ep, ep));
+    to.routing = completed_routing(*change.received, to.tokens(), static_cast<int>(to.architecture.topk),
+                                   static_cast<int>(to.architecture.experts));
+  } else if (change.routing) {
     to.routing_given = true;
     to.routing_completed = false;
     if (change.routing->kind == models::RoutingSpec::Kind::kFile) {

@@ -46,7 +46,8 @@ struct JobChange {
   std::optional<std::int64_t> dp;
   std::optional<std::int64_t> pp;
   std::optional<models::RoutingSpec> routing;
-  std::uint64_t seed = 1;  // of a drawn routing
+  std::optional<std::vector<std::int64_t>> received;  // rows by expert rank, of another recording of the job
+  std::uint64_t seed = 1;                             // of a drawn routing
 
   bool resizes() const { return seq || ep || experts || dp || pp; }
 };

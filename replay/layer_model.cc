@@ -22,6 +22,9 @@ using models::OpKind;
 
 constexpr double kUsPerPs = 1e-6;
 constexpr double kUsPerSecond = 1e6;
+// Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
+// unfused code does; the pass that made the gradient wrote it.
+constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
 
 // A pass of a program cut at its collectives.
 struct Cut {
@@ -130,7 +133,14 @@ struct LayerModel::State {
         prices{costs.price(program, program.forward(), shapes, loads),
                costs.price(program, program.backward(), shapes, loads)},
         dense_prices{costs.price(dense, dense.forward(), shapes, dense_loads),
-                     costs.price(dense, dense.backward(), shapes, dense_loads)} {}
+                     costs.price(dense, dense.backward(), shapes, dense_loads)} {
+    const models::Architecture& a = job.architecture;
+    const double parameters = static_cast<double>(a.experts / job.topology.expert) * (a.gated ? 3 : 2) *
+                              static_cast<double>(a.hidden * a.expert_ffn);
+    accumulation_us =
+        kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
+                                       kAccumulationWritten * parameters);
+  }
 
   const std::vector<Op>& ops(Pass pass) const {
     return pass == Pass::forward ? program.forward() : program.backward();
@@ -151,6 +161,7 @@ struct LayerModel::State {
 
   const JobModel& job;
   models::Cluster cluster;
+  double accumulation_us = 0;  // of the gradients of a rank's experts in one layer
   models::LayerCosts costs;
   models::GemmModel gemm;
   models::KernelModel kernels;
@@ -198,6 +209,8 @@ double LayerModel::segment_us(Pass pass, std::size_t segment, Part part, int exp
     queue.run(op, static_cast<double>(state_->prices[static_cast<std::size_t>(pass)].at(i, expert_rank)) *
                       kUsPerPs);
   }
+  if (pass == Pass::backward && part == Part::experts && has_experts(pass, segment))
+    return queue.done() + state_->accumulation_us;
   return queue.done();
 }
 

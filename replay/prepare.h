@@ -26,7 +26,8 @@ struct JobRequest {
 
   bool changes_dispatcher() const { return !dispatcher.empty() && dispatcher != "as-recorded"; }
   bool changes_job() const {
-    return change.resizes() || change.routing || nodes || changes_dispatcher() || !recorded_on.empty();
+    return change.resizes() || change.routing || change.received || nodes || changes_dispatcher() ||
+           !recorded_on.empty();
   }
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -59,11 +60,12 @@ class RecordedPricing::Costs final : public sim::Costs {
     check_failed("recorded durations have no flows");
   }
   std::vector<std::vector<double>> durations_us;  // by instance: of all members, or of each
-  double call_us = 0;
+  std::function<double(const Instance&)> added_us;
 };
 
-RecordedPricing::RecordedPricing(double call_us) : costs_(std::make_unique<Costs>()) {
-  costs_->call_us = call_us;
+RecordedPricing::RecordedPricing(std::function<double(const Instance&)> added_us)
+    : costs_(std::make_unique<Costs>()) {
+  costs_->added_us = std::move(added_us);
 }
 RecordedPricing::~RecordedPricing() = default;
 
@@ -74,7 +76,7 @@ sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t i
     costs_->durations_us.push_back({instance.shortest_us});
   } else {
     costs_->durations_us.push_back(instance.modelled_us);
-    for (double& us : costs_->durations_us.back()) us += costs_->call_us;
+    for (double& us : costs_->durations_us.back()) us += costs_->added_us ? costs_->added_us(instance) : 0.0;
   }
   return sim::uniform_traffic(index);
 }

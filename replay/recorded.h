@@ -2,6 +2,7 @@
 // its fastest member saw it, waiting left to the simulation.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,10 +15,10 @@ namespace moesim::replay {
 std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node);
 
 // Prices every transfer with the smallest recorded duration among its members: the last to arrive waits for
-// nobody. Calls that a model priced take its time and `call_us` that the recorder adds to each.
+// nobody. Calls that a model priced take its time and what `added_us` says that the recorder adds.
 class RecordedPricing final : public Pricing {
  public:
-  explicit RecordedPricing(double call_us = 0);
+  explicit RecordedPricing(std::function<double(const Instance&)> added_us = {});
   ~RecordedPricing() override;
   sim::TrafficRef traffic(const Instance& instance, std::size_t index,
                           sim::TaskGraphBuilder& builder) override;

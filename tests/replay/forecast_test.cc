@@ -47,12 +47,12 @@ class Forecaster {
   models::Cluster cluster_ = models::Cluster::load("echo-h800x2");
 };
 
-constexpr double kMeanErrorBar = 0.015;
+constexpr double kMeanErrorBar = 0.012;
 constexpr double kWorstErrorBar = 0.025;
 // A good total must come from good parts. Loss is left out: its time is waiting for the slowest expert group.
 constexpr std::pair<std::string_view, double> kComponentBars[] = {
     {"forward", 0.03},      {"backward", 0.03},         {"optimizer", 0.03},
-    {"dp_allreduce", 0.03}, {"exp_dp_allreduce", 0.03}, {"p2p", 0.06}};  // p2p is mostly waiting too
+    {"dp_allreduce", 0.03}, {"exp_dp_allreduce", 0.03}, {"p2p", 0.04}};  // p2p is mostly waiting too
 
 // Each pass alone and both pooled, over all five jobs.
 TEST(Forecast, FiveJobsAreForecastFromOneMicrobatch) {
@@ -147,10 +147,15 @@ TEST(Forecast, EffectsAreListedWithSourcesAndEachCanBeLeftOut) {
   }
   const traces::Recording recording = small_job();
   const double all = forecaster.run({&recording}, kMicrobatches, effects).us();
-  for (std::size_t k = 0; k < kEffects; ++k)
-    EXPECT_LE(forecaster.run({&recording}, kMicrobatches, effects.without(static_cast<EffectKind>(k))).us(),
-              all + 1e-3)
+  for (std::size_t k = 0; k < kEffects; ++k) {
+    const auto kind = static_cast<EffectKind>(k);
+    // Ranks of other speed may also hide each other's delays, and fewer clipped rows are less time.
+    const bool either_way = kind == EffectKind::expert_spread || kind == EffectKind::dense_spread ||
+                            kind == EffectKind::clip_rows;
+    EXPECT_LE(forecaster.run({&recording}, kMicrobatches, effects.without(kind)).us(),
+              (either_way ? 1.005 : 1.0) * all + 1e-3)
         << effects.list()[k].name << " adds time or nothing";
+  }
 }
 
 TEST(Forecast, RefusesAClusterThatIsTooSmall) {

@@ -73,7 +73,7 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
   request.change.pp = given("pp");
   request.nodes = given("nodes");
   request.change.seed = seed;
-  if (!routing.empty()) {
+  if (!routing.empty() && routing != kMeasuredRouting) {
     request.change.routing = models::RoutingSpec::parse(routing);
     if (request.change.routing->kind == models::RoutingSpec::Kind::kFile)
       add_input_file(inputs, request.change.routing->path);

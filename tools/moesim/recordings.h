@@ -37,6 +37,9 @@ class Recordings {
   std::vector<replay::RecordedJob> jobs_;
 };
 
+// The routing of the recording that a forecast is held against (validate only).
+inline constexpr const char* kMeasuredRouting = "measured";
+
 // What verbs offer to change about a recorded job.
 struct JobOptions {
   std::string dispatcher;

@@ -53,7 +53,9 @@ Answer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopolo
                        const models::Cluster& cluster, const replay::JobRequest& request) {
   Answer out;
   const auto prepared = replay::prepare_recorded(job, named, cluster, request);
-  replay::RecordedPricing pricing(replay::Effects(cluster.profile)[replay::EffectKind::traced_call]);
+  const replay::Effects effects(cluster.profile);
+  replay::RecordedPricing pricing(
+      [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
   out.iteration = replay::simulate(job.topology, prepared.plans, pricing);
   out.plans = prepared.plans;
   out.changes = prepared.changes;
@@ -228,6 +230,8 @@ int run(const Options& options, const CommonOptions& common) {
   for (const std::string& folder : options.folders) recordings.add(folder, inputs);
   const replay::RecordedJob& job = recordings.jobs().front();
   const traces::NamedTopology& named = recordings.recording(0).named;
+  if (options.job.routing == kMeasuredRouting)
+    throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
   const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
   Answer answer;
   models::Cluster cluster;
@@ -252,12 +256,13 @@ int run(const Options& options, const CommonOptions& common) {
   inputs["cluster"] = cluster.name;
   answer.summary = replay::summarize(answer.iteration);
   const std::int64_t layers = scaling ? scaling->named.layers.value_or(0) : named.layers.value_or(0);
+  const replay::Effects used(cluster.profile);
   answer.attribution = replay::attribute(
       answer.iteration, answer.plans, static_cast<int>(layers / answer.iteration.topology.pp),
       [&]() -> std::unique_ptr<replay::Pricing> {
-        const replay::Effects used(cluster.profile);
         if (scaling) return std::make_unique<replay::ModelPricing>(cluster, scaling->clean, used);
-        return std::make_unique<replay::RecordedPricing>(used[replay::EffectKind::traced_call]);
+        return std::make_unique<replay::RecordedPricing>(
+            [&used](const replay::Instance& instance) { return replay::added_call_us(used, instance); });
       });
   std::vector<double> drawn;
   if (scaling) {
