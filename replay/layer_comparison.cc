@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
+#include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
 #include "base/units.h"
@@ -309,6 +311,29 @@ void decide(LayerComparison& c) {
 
 }  // namespace
 
+struct ComparisonCosts::Prices {
+  explicit Prices(const models::Cluster& cluster) : costs(cluster), options(layer_options(cluster)) {}
+  models::LayerCosts costs;
+  LayerOptions options;
+};
+
+ComparisonCosts::ComparisonCosts(const models::Cluster& cluster, std::uint64_t seed, int draws) {
+  prices_.reserve(static_cast<std::size_t>(draws) + 1);
+  prices_.emplace_back(cluster);
+  if (draws == 0) return;
+  models::Cluster drawn = cluster;
+  for (int d = 0; d < draws; ++d) {
+    Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
+    drawn.profile = cluster.profile.draw(random);
+    prices_.emplace_back(drawn);
+    prices_.back().options.breakdown = false;
+  }
+}
+
+ComparisonCosts::~ComparisonCosts() = default;
+ComparisonCosts::ComparisonCosts(ComparisonCosts&&) noexcept = default;
+ComparisonCosts& ComparisonCosts::operator=(ComparisonCosts&&) noexcept = default;
+
 LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& options) {
   scenario.resolve();
   if (scenario.dispatchers.empty())
@@ -347,11 +372,15 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   if (candidates.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " + c.excluded.front().rule);
 
-  const models::LayerCosts costs(*scenario.cluster);
+  std::optional<ComparisonCosts> own;
+  if (!options.costs) own.emplace(*scenario.cluster, scenario.seed, options.draws);
+  const std::vector<ComparisonCosts::Prices>& prices = options.costs ? options.costs->prices_ : own->prices_;
+  check(prices.size() > static_cast<std::size_t>(options.draws), "prices of every draw");
+  const models::LayerCosts& costs = prices.front().costs;
   const std::int64_t dense_saved = models::dense_saved_bytes(dense_layer(scenario, c.routing, true));
   for (Candidate& candidate : candidates) {
     DispatcherForecast f;
-    LayerOptions nominal = layer_options(*scenario.cluster);
+    LayerOptions nominal = prices.front().options;
     nominal.breakdown = options.breakdown;
     nominal.trace = options.trace ? &f.trace : nullptr;
     const LayerTiming timing = time_candidate(candidate, costs, scenario.train, nominal);
@@ -379,17 +408,12 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     c.forecasts.push_back(std::move(f));
   }
   c.step_collectives = step_collectives(scenario, held.experts);
-  models::Cluster drawn = *scenario.cluster;
   for (int d = 0; d < options.draws; ++d) {
-    Random random = Random::for_item(scenario.seed ^ kDrawStream, static_cast<std::uint64_t>(d));
-    drawn.profile = scenario.cluster->profile.draw(random);
-    const models::LayerCosts drawn_costs(drawn);
-    LayerOptions quick = layer_options(drawn);
-    quick.breakdown = false;
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-      c.forecasts[i].draws_us.push_back(
-          static_cast<double>(time_candidate(candidates[i], drawn_costs, scenario.train, quick).total_ps) *
-          1e-6);
+    const ComparisonCosts::Prices& drawn = prices[static_cast<std::size_t>(d) + 1];
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const LayerTiming timing = time_candidate(candidates[i], drawn.costs, scenario.train, drawn.options);
+      c.forecasts[i].draws_us.push_back(static_cast<double>(timing.total_ps) * 1e-6);
+    }
   }
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     DispatcherForecast& f = c.forecasts[i];

@@ -67,10 +67,27 @@ struct LayerComparison {
   std::vector<std::string> warnings;
 };
 
+// A cluster's prices and those under drawn profiles, resolved once for many comparisons on the same cluster
+// with the same seed.
+class ComparisonCosts {
+ public:
+  ComparisonCosts(const models::Cluster& cluster, std::uint64_t seed, int draws);
+  ~ComparisonCosts();
+  ComparisonCosts(ComparisonCosts&&) noexcept;
+  ComparisonCosts& operator=(ComparisonCosts&&) noexcept;
+
+ private:
+  friend LayerComparison compare_layer(models::Scenario scenario, const struct ComparisonOptions& options);
+  struct Prices;
+  std::vector<Prices> prices_;  // the profile's own first
+};
+
 struct ComparisonOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;
   bool trace = false;  // when every operation ran, and memory over time
+  // Of the scenario's cluster, its seed and at least as many draws; null: made for this comparison.
+  const ComparisonCosts* costs = nullptr;
 };
 
 // Throws InputError for a scenario that does not fit together, and when no dispatcher is legal.
