@@ -36,6 +36,9 @@ std::string count_range(const char* what, double value) {
   return std::string(what) + " " + range;
 }
 
+// What a law of another element type or another library's kernel adds.
+constexpr double kOtherElements = 0.2;
+
 double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.systematic); }
 
 // Forecasts of one profile; models are made once per law that rows ask for.
@@ -136,9 +139,9 @@ class Predictor {
     auto& model = ffns_[key];
     if (!model) model = std::make_unique<models::ExpertFfnModel>(profile_, key, dtype);
     const auto draws = expert_rows(row);
+    const models::FfnShape shape = ffn_shape(row, draws);
     double mean = 0;
-    for (const auto& rows : draws)
-      mean += model->seconds({row.tokens, row.hidden, std::max(row.inter / row.tp, 1), row.topk}, rows);
+    for (const auto& rows : draws) mean += model->seconds(shape, rows);
     double sigma = law_sigma(profile_.at(key));
     if (key.find(row.kernel) == std::string::npos)
       sigma = std::hypot(sigma, 0.3);  // another library's kernel
@@ -157,11 +160,22 @@ class Predictor {
     out.measured = seconds_of(row);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);
+    double sigma = set ? law_sigma(*set) : 0;
+    if (!set) {
+      // The same kernel with other elements: the law counts bytes.
+      const std::string prefix = "ep/" + row.kernel + "@";
+      for (const auto& [key, other] : profile_.sets())
+        if (!set && key.starts_with(prefix)) {
+          out.law = key;
+          set = &other;
+          sigma = std::hypot(law_sigma(other), kOtherElements);
+        }
+    }
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") on this GPU";
     auto& model = eps_[out.law];
     if (!model)
       model = std::make_unique<models::EpKernelModel>(profile_, out.law, profile_.device().nic_bandwidth);
-    out.forecast = Estimate::log_normal(model->seconds(*call), law_sigma(*set));
+    out.forecast = Estimate::log_normal(model->seconds(*call), sigma);
     return "";
   }
 
@@ -207,11 +221,19 @@ class Predictor {
   std::unique_ptr<models::KernelModel> kernels_;
 };
 
+// "found the routing 'x', ..." of "table.csv:7: found the routing 'x', ...", so that equal reasons are
+// counted together.
+std::string without_place(const std::string& message) {
+  const auto found = message.find("found ");
+  return found == std::string::npos ? message : message.substr(found);
+}
+
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  // Of an even number the mean of the two in the middle.
+  return values.size() % 2 ? *middle : 0.5 * (*middle + *std::max_element(values.begin(), middle));
 }
 
 void summarise(CheckGroup& group, const std::vector<const CheckedRow*>& rows) {
@@ -273,7 +295,13 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
       CheckedRow checked;
       checked.origin = row.origin;
       checked.measured = row.seconds;
-      const std::string reason = ((*entry->second).*method)(row, checked);
+      std::string reason;
+      try {
+        reason = ((*entry->second).*method)(row, checked);
+      } catch (const InputError& error) {
+        // An element type or routing that is not known makes no forecast; other rows still do.
+        reason = without_place(error.what());
+      }
       if (reason.empty())
         report.rows.push_back(std::move(checked));
       else

@@ -104,4 +104,14 @@ std::vector<Counts> expert_rows(const FfnRow& row) {
   return result;
 }
 
+models::FfnShape ffn_shape(const FfnRow& row, const std::vector<Counts>& draws) {
+  models::FfnShape shape{row.tokens, row.hidden, std::max(row.inter / row.tp, 1), row.topk, 0};
+  for (const Counts& rows : draws) {
+    const std::int64_t local = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    shape.remote_rows += static_cast<double>(std::min(local, row.tokens) * row.topk - local);
+  }
+  shape.remote_rows = row.ep > 1 ? std::max(shape.remote_rows, 0.0) / static_cast<double>(draws.size()) : 0;
+  return shape;
+}
+
 }  // namespace moesim::calibration

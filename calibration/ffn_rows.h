@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "calibration/measurements.h"
+#include "models/expert_ffn.h"
 
 namespace moesim::calibration {
 
@@ -19,5 +20,9 @@ inline constexpr int kRoutingDraws = 3;
 // Facts from the collector that made the rows (ai-dynamo/aiconfigurator, collector). Throws InputError for
 // another routing name.
 std::vector<std::vector<std::int64_t>> expert_rows(const FfnRow& row);
+
+// The layer of a row as the FFN law takes it. Under EP the benchmark keeps the tokens that have an expert
+// here, with all their choices: kept tokens are as many as there are local rows, at most all.
+models::FfnShape ffn_shape(const FfnRow& row, const std::vector<std::vector<std::int64_t>>& draws);
 
 }  // namespace moesim::calibration

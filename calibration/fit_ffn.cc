@@ -26,7 +26,8 @@ constexpr Parameter kParameters[] = {
     {"peak_share", 0.8, 0.05, 1.0}, {"small_tile", 0.9, 0.4, 1.0},    {"prologue", 1e-6, 5e-8, 2e-5},
     {"floor", 3e-6, 5e-7, 1e-4},    {"memory_share", 0.85, 0.2, 1.0}, {"overlap_power", 4, 1, 20},
     {"tail", 0.7, 0.02, 1.0},       {"reduction", 1e-6, 1e-8, 1e-4},  {"overhead", 15e-6, 1e-6, 3e-4},
-    {"row_pass", 1, 0.05, 20},      {"token_pass", 0.5, 0.02, 20},
+    {"row_pass", 1, 0.05, 20},      {"token_pass", 0.5, 0.02, 20},    {"slot_pass", 0.05, 1e-3, 20},
+    {"remote_share", 0.1, 1e-3, 1},
 };
 
 struct Prepared {
@@ -38,9 +39,10 @@ struct Prepared {
 std::vector<Prepared> prepare(const std::vector<FfnRow>& rows) {
   std::vector<Prepared> result;
   result.reserve(rows.size());
-  for (const FfnRow& row : rows)
-    result.push_back(
-        {{row.tokens, row.hidden, std::max(row.inter / row.tp, 1), row.topk}, expert_rows(row), row.seconds});
+  for (const FfnRow& row : rows) {
+    auto draws = expert_rows(row);
+    result.push_back({ffn_shape(row, draws), std::move(draws), row.seconds});
+  }
   return result;
 }
 
@@ -55,6 +57,11 @@ std::vector<double> residuals(const Profile& profile, const std::vector<Prepared
     result.push_back(std::log(mean / static_cast<double>(row.rows.size()) / row.seconds));
   }
   return result;
+}
+
+Profile with(Profile profile, const std::string& key, const ParameterSet& set) {
+  profile.set(key, set);
+  return profile;
 }
 
 FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const std::string& key,
@@ -96,7 +103,7 @@ ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, co
   set.law = "expert-ffn";
   for (const Parameter& parameter : kParameters) set.names.emplace_back(parameter.name);
   const FitResult fit = fit_values(profile, prepared, key, dtype, set);
-  set.residual = fit.rms;
+  set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), prepared, key, dtype)));
   set.rows = static_cast<int>(rows.size());
   set.source = rows.front().origin.source;
 
@@ -104,22 +111,18 @@ ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, co
   std::set<std::tuple<int, int, int>> shapes;
   for (const FfnRow& row : rows) shapes.insert(shape(row));
   if (leave_out && shapes.size() > 1) {
-    double squares = 0;
-    std::size_t count = 0;
+    std::vector<double> left_out;
     for (const auto& out : shapes) {
       std::vector<Prepared> rest, held;
       for (std::size_t i = 0; i < rows.size(); ++i)
         (shape(rows[i]) == out ? held : rest).push_back(prepared[i]);
       ParameterSet trial = set;
       fit_values(profile, rest, key, dtype, trial);
-      Profile fitted = profile;
-      fitted.set(key, trial);
-      for (const double r : residuals(fitted, held, key, dtype)) {
-        squares += std::min(r * r, 0.25);
-        ++count;
-      }
+      const auto errors = residuals(with(profile, key, trial), held, key, dtype);
+      left_out.insert(left_out.end(), errors.begin(), errors.end());
     }
-    set.systematic = std::sqrt(std::max(squares / static_cast<double>(count) - fit.rms * fit.rms, 0.0));
+    const double outside = covering_sigma(left_out);
+    set.systematic = std::sqrt(std::max(outside * outside - set.residual * set.residual, 0.0));
   }
   double low = 1e300, high = 0;
   for (const FfnRow& row : rows) {

@@ -29,7 +29,7 @@ constexpr Parameter kDense[] = {
     {"peak_share", 0.85, 1e-3, 1.0}, {"small_tile", 0.9, 0.5, 1.0},     {"prologue", 1e-6, 5e-8, 2e-5},
     {"floor", 2.5e-6, 5e-7, 2e-5},   {"memory_share", 0.85, 1e-2, 1.0}, {"overlap_power", 4, 1, 20},
     {"tail", 0.7, 0.02, 1.0},        {"reduction", 1e-6, 1e-8, 2e-5},   {"input_pass", 0.05, 1e-3, 20},
-    {"host", 1e-6, 1e-7, 3e-4},
+    {"host", 1e-6, 1e-7, 3e-4},      {"ragged_pass", 0.05, 1e-3, 5},
 };
 
 GemmShape shape_of(const GemmRow& row) {
@@ -41,6 +41,7 @@ FitResult fit_values(Profile profile, const std::vector<GemmRow>& rows, const st
                      ParameterSet& set) {
   std::vector<double> start;
   FitOptions options;
+  options.huber = 0.05;
   double fastest = rows.front().seconds;
   for (const GemmRow& row : rows) fastest = std::min(fastest, row.seconds);
   for (const Parameter& parameter : kDense) {
@@ -58,12 +59,6 @@ FitResult fit_values(Profile profile, const std::vector<GemmRow>& rows, const st
   set.values = fit.values;
   set.covariance = fit.covariance;
   return fit;
-}
-
-double rms(const std::vector<double>& values, double limit) {
-  double sum = 0;
-  for (const double v : values) sum += std::min(v * v, limit * limit);
-  return values.empty() ? 0 : std::sqrt(sum / static_cast<double>(values.size()));
 }
 
 }  // namespace
@@ -86,7 +81,9 @@ ParameterSet fit_dense_gemm(const Profile& profile, const std::vector<GemmRow>& 
   set.law = "tiles";
   for (const Parameter& parameter : kDense) set.names.emplace_back(parameter.name);
   const FitResult fit = fit_values(profile, rows, key, set);
-  set.residual = fit.rms;
+  Profile own = profile;
+  own.set(key, set);
+  set.residual = std::min(fit.rms, covering_sigma(gemm_residuals(own, rows)));
   set.rows = static_cast<int>(rows.size());
   std::set<std::pair<double, double>> shapes;
   for (const GemmRow& row : rows) shapes.emplace(row.n, row.k);
@@ -101,8 +98,8 @@ ParameterSet fit_dense_gemm(const Profile& profile, const std::vector<GemmRow>& 
       fitted.set(key, trial);
       for (const double r : gemm_residuals(fitted, held)) left_out.push_back(r);
     }
-    const double outside = rms(left_out, 0.5);
-    set.systematic = std::sqrt(std::max(outside * outside - fit.rms * fit.rms, 0.0));
+    const double outside = covering_sigma(left_out);
+    set.systematic = std::sqrt(std::max(outside * outside - set.residual * set.residual, 0.0));
   }
   const auto range = [&](const char* quantity, double GemmRow::*member) {
     double low = rows.front().*member, high = low;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -47,11 +48,20 @@ std::string sources_of_rows(const std::vector<Row>& rows) {
   return sources_of(sources);
 }
 
+// Rows of element types that the models do not know (4-bit weights) make no law.
+template <class Row>
+bool usable(const Row& row) {
+  if constexpr (std::is_same_v<Row, GemmRow> || std::is_same_v<Row, GroupedGemmRow> ||
+                std::is_same_v<Row, FfnRow>)
+    return known_dtype(row.dtype);
+  return true;
+}
+
 template <class Row>
 std::vector<Row> rows_of(const std::vector<Row>& rows, const Device& device) {
   std::vector<Row> result;
   for (const Row& row : rows)
-    if (device_of_gpu(row.origin.gpu) == &device) result.push_back(row);
+    if (device_of_gpu(row.origin.gpu) == &device && usable(row)) result.push_back(row);
   return result;
 }
 

@@ -122,4 +122,17 @@ FitResult fit_log(std::vector<double> start,
   return result;
 }
 
+double covering_sigma(const std::vector<double>& residuals) {
+  if (residuals.empty()) return 0;
+  constexpr double kCovered = 0.9, kZ90 = 1.6448536269514722;
+  std::vector<double> magnitudes;
+  for (const double r : residuals) magnitudes.push_back(std::abs(r));
+  const auto at =
+      std::min(static_cast<std::size_t>(std::ceil(kCovered * static_cast<double>(magnitudes.size()))),
+               magnitudes.size() - 1);
+  std::nth_element(magnitudes.begin(), magnitudes.begin() + static_cast<std::ptrdiff_t>(at),
+                   magnitudes.end());
+  return magnitudes[at] / kZ90;
+}
+
 }  // namespace moesim::calibration

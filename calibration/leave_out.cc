@@ -1,5 +1,6 @@
 #include "calibration/leave_out.h"
 
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
@@ -12,30 +13,69 @@
 #include "calibration/derive.h"
 #include "calibration/devices.h"
 #include "calibration/fit_profile.h"
+#include "calibration/least_squares.h"
 #include "calibration/variants.h"
 #include "models/profile.h"
 
 namespace moesim::calibration {
 namespace {
 
+using models::ParameterSet;
 using models::Profile;
 
 // Forecasts `held` from a fit of `rest`; rows of other devices in `rest` may help the fit.
-void forecast(const Device& device, const Measurements& rest, const Measurements& held, CheckReport& report) {
+CheckReport forecast(const Device& device, const Measurements& rest, const Measurements& held) {
   FitProfileOptions options;
   options.leave_out_shapes = false;
   Profile profile = fit_profile(device, rest, options);
   // Cost models need the main collective laws even where only one operation was measured.
-  if (!held.collectives.empty()) derive_missing(profile, Profile::load(std::string(device.profile)));
-  CheckReport part = check_rows(held, [&](const std::string&) { return &profile; });
+  // A law of the held operation itself never comes from the shipped profile, which has seen these rows.
+  if (!held.collectives.empty()) {
+    Profile shipped = Profile::load(std::string(device.profile));
+    const CollectiveRow& row = held.collectives.front();
+    const std::string key = collective_key(row.op, !inside_domain(row, shipped));
+    if (!device.relative.empty()) {
+      const Profile relative = Profile::load(std::string(device.relative));
+      if (const ParameterSet* law = relative.find(key)) {
+        Profile only;
+        only.describe(relative.name(), relative.gpu(), "", {});
+        only.device() = relative.device();
+        only.set(key, *law);
+        derive_missing(profile, only, rest);
+      }
+    }
+    if (profile.find(key)) derive_missing(profile, shipped);
+  }
+  return check_rows(held, [&](const std::string&) { return &profile; });
+}
+
+void append(CheckReport& report, CheckReport part) {
   report.rows.insert(report.rows.end(), std::make_move_iterator(part.rows.begin()),
                      std::make_move_iterator(part.rows.end()));
   for (const auto& [reason, count] : part.skipped) report.skipped[reason] += count;
 }
 
+// Intervals as a fit of the other values would give them: `systematic` of a law comes from leaving out one
+// value after another, here from all parts but the one that it is for.
+void widen_by_others(std::vector<CheckReport>& parts) {
+  if (parts.size() < 3) return;
+  std::vector<double> sigmas;
+  for (std::size_t own = 0; own < parts.size(); ++own) {
+    std::vector<double> residuals;
+    for (std::size_t other = 0; other < parts.size(); ++other)
+      if (other != own)
+        for (const CheckedRow& row : parts[other].rows)
+          residuals.push_back(std::log(row.forecast.value / row.measured));
+    sigmas.push_back(covering_sigma(residuals));
+  }
+  for (std::size_t own = 0; own < parts.size(); ++own)
+    for (CheckedRow& row : parts[own].rows)
+      row.forecast = models::Estimate::log_normal(row.forecast.value, sigmas[own]);
+}
+
 // For each device and group: hold out the rows with one value of `value_of` after another.
 template <class Row, class GroupOf, class ValueOf>
-void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only,
+void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only, bool widen,
                 const GroupOf& group_of, const ValueOf& value_of, CheckReport& report) {
   using Value = decltype(value_of(std::declval<const Row&>()));
   std::map<std::pair<const Device*, std::string>, std::set<Value>> groups;
@@ -46,6 +86,7 @@ void each_value(std::vector<Row> Measurements::*member, const Measurements& all,
   }
   for (const auto& [key, values] : groups) {
     if (values.size() < (inner_only ? 3u : 2u)) continue;
+    std::vector<CheckReport> parts;
     for (auto value = values.begin(); value != values.end(); ++value) {
       if (inner_only && (value == values.begin() || std::next(value) == values.end())) continue;
       Measurements rest, held;
@@ -58,8 +99,10 @@ void each_value(std::vector<Row> Measurements::*member, const Measurements& all,
         else if (mine || device != key.first)
           (rest.*member).push_back(row);
       }
-      forecast(*key.first, rest, held, report);
+      parts.push_back(forecast(*key.first, rest, held));
     }
+    if (widen) widen_by_others(parts);
+    for (CheckReport& part : parts) append(report, std::move(part));
   }
 }
 
@@ -88,26 +131,28 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
   };
   if (what == "sizes") {
     each_value(
-        &Measurements::collectives, all, true, inside, [](const CollectiveRow& row) { return row.bytes; },
-        report);
+        &Measurements::collectives, all, true, false, inside,
+        [](const CollectiveRow& row) { return row.bytes; }, report);
   } else if (what == "ranks") {
     each_value(
-        &Measurements::collectives, all, false, inside, [](const CollectiveRow& row) { return row.ranks(); },
-        report);
+        &Measurements::collectives, all, false, false, inside,
+        [](const CollectiveRow& row) { return row.ranks(); }, report);
   } else if (what == "nodes") {
     each_value(
-        &Measurements::collectives, all, false, across, [](const CollectiveRow& row) { return row.nodes; },
-        report);
+        &Measurements::collectives, all, false, false, across,
+        [](const CollectiveRow& row) { return row.nodes; }, report);
   } else if (what == "shapes") {
     each_value(
-        &Measurements::gemms, all, false,
+        &Measurements::gemms, all, false, true,
         [](const GemmRow& row, const Device&) {
-          return row.sustained ? std::string() : row.dtype + "@" + row.kernel;
+          return row.sustained || !known_dtype(row.dtype) ? std::string() : row.dtype + "@" + row.kernel;
         },
         [](const GemmRow& row) { return std::pair(row.n, row.k); }, report);
     each_value(
-        &Measurements::ffns, all, false,
-        [](const FfnRow& row, const Device&) { return row.dtype + "@" + row.kernel; },
+        &Measurements::ffns, all, false, true,
+        [](const FfnRow& row, const Device&) {
+          return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
+        },
         [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); }, report);
   } else {
     throw InputError("found " + in_quotes(what) + ", expected sizes, ranks, nodes or shapes to leave out");

@@ -118,6 +118,18 @@ Measurements read_grouped(const CsvTable& table) {
   return result;
 }
 
+// The rows of the EP rank with most of them are at least the mean: a time below that arithmetic is a wrong
+// unit.
+void check_possible(const CsvTable& table, std::size_t i, const FfnRow& row) {
+  constexpr double kFastestFlops = 2e16;  // beyond any GPU of the tables, 4-bit elements included
+  const double rows = static_cast<double>(row.tokens) * row.topk / row.ep;
+  const double least = 6 * rows * row.hidden * row.inter / row.tp / kFastestFlops;
+  if (row.seconds < least)
+    throw InputError(
+        table.place(i), "latency_us " + table.text(i, "latency_us"),
+        one_line(std::to_string(least * 1e6)) + " or more, the arithmetic at 20 PFLOP/s (wrong unit?)");
+}
+
 Measurements read_ffns(const CsvTable& table) {
   Measurements result;
   for (std::size_t i = 0; i < table.rows(); ++i) {
@@ -140,6 +152,7 @@ Measurements read_ffns(const CsvTable& table) {
                            " on " + std::to_string(row.ep) + " ranks",
                        "ranks that divide the experts, top-k at most the experts");
     row.seconds = table.number(i, "latency_us", 1e-3, kMostMicroseconds) * 1e-6;
+    check_possible(table, i, row);
     result.ffns.push_back(std::move(row));
   }
   return result;

@@ -10,6 +10,15 @@ models::DType dtype_of(const std::string& text) {
   return models::dtype_named(text.substr(0, text.find(' ')));
 }
 
+bool known_dtype(const std::string& text) {
+  try {
+    dtype_of(text);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 std::string collective_key(sim::CollectiveOp op, bool network) {
   return "collective/" + std::string(sim::name(op)) + (network ? "/network" : "/scaleup");
 }

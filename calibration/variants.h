@@ -24,6 +24,9 @@ bool inside_domain(const CollectiveRow& row, const models::Profile& profile);
 // Throws InputError for an unknown one.
 models::DType dtype_of(const std::string& text);
 
+// Whether dtype_of takes it.
+bool known_dtype(const std::string& text);
+
 // Keys to try for a row, from the most special to the default.
 std::vector<std::string> law_keys(const CollectiveRow& row, bool network);
 std::vector<std::string> law_keys(const GemmRow& row);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -22,9 +23,15 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{256, 128}, {128, 256}, {128, 128}, {64, 256},
                            {64, 128},  {64, 64},   {32, 128},  {16, 128}};
+constexpr int kLeastRows = 16;  // of a tile
+constexpr std::size_t kLeastShift = 4;
+constexpr std::size_t kRowSizes = 5;    // 16 to 256
 constexpr std::size_t kDenseTiles = 6;  // the last two serve the few rows of an expert
 constexpr int kSplits[] = {1, 2, 4, 8};
-constexpr double kDepth = 64;  // K is processed in steps of this many elements
+// Rows come in multiples of this; a product with others ends in a partly filled row of tiles.
+constexpr std::int64_t kRowGranule = 64;
+constexpr std::int64_t kFewRows = 256;  // up to here a cluster of two tiles holds all rows and shares B
+constexpr double kDepth = 64;           // K is processed in steps of this many elements
 
 std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
@@ -48,9 +55,10 @@ struct Rates {
   double tail = 1;        // share of a last, partly filled wave that is lost (stream-K kernels lose less)
   double reduction = 0;   // seconds to add up a split K
   double input_pass = 0;  // bytes moved per element of A before the product (quantisation on the fly)
-  double host = 0;        // seconds that the host needs per call: eager kernels are not faster
-  double floor = 0;       // seconds of the smallest kernel
-  double memory = 0;      // seconds per byte
+  double ragged = 0;  // passes over B that a partly filled last row of tiles costs (no multicast, no overlap)
+  double host = 0;    // seconds that the host needs per call: eager kernels are not faster
+  double floor = 0;   // seconds of the smallest kernel
+  double memory = 0;  // seconds per byte
   double power = 4;
   double bytes_in = 2;
   double bytes_out = 2;
@@ -79,6 +87,7 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   r.memory = 1 / (device.hbm_bandwidth * std::min(p.get("memory_share", 0.85), 1.0));
   r.power = p.get("overlap_power", 4);
   r.input_pass = p.get("input_pass", 0);
+  r.ragged = p.get("ragged_pass", 0);
   r.host = p.get("host", 0);
   r.factor = p.factor;
   if (set) r.sigma = std::hypot(set->residual, set->systematic);
@@ -170,7 +179,9 @@ double GemmModel::seconds(GemmShape s, DType dtype) const {
     return static_cast<double>(tiles_of(s.m, tile.rows)) * static_cast<double>(tiles_of(s.n, tile.columns));
   });
   const double memory = ((m * k + k * n) * r.bytes_in + m * n * r.bytes_out) * r.memory;
-  const double device = r.floor + m * k * r.input_pass * r.memory + smooth_max(compute, memory, r.power);
+  const double partly = s.m > kFewRows && s.m % kRowGranule != 0 ? r.ragged * n * k * r.bytes_in : 0;
+  const double device =
+      r.floor + (m * k * r.input_pass + partly) * r.memory + smooth_max(compute, memory, r.power);
   return std::max(r.factor * std::max(device, r.host), roofline_seconds(s, dtype));
 }
 
@@ -229,13 +240,17 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
     const double depth = pass == GemmPass::kForward ? dk : dn;
     bytes = computed * depth * r.bytes_in + computed * static_cast<double>(columns) * r.bytes_out +
             experts * dn * dk * r.bytes_in;
+    // Tiles of all experts, by the rows of a tile: powers of two from kLeastRows.
+    std::array<std::int64_t, kRowSizes> count{};
+    for (const std::int64_t each : rows) {
+      const std::int64_t m = batched ? largest : each;
+      for (std::size_t s = 0; s < kRowSizes; ++s)
+        count[s] += (m + (std::int64_t{kLeastRows} << s) - 1) >> (kLeastShift + s);
+    }
     compute = resolved_->compute(r, std::size(kTiles), depth, [&](const Tile& tile) {
-      std::int64_t count = 0;
-      if (batched)
-        count = static_cast<std::int64_t>(rows.size()) * tiles_of(largest, tile.rows);
-      else
-        for (const std::int64_t m : rows) count += tiles_of(m, tile.rows);
-      return static_cast<double>(count) * static_cast<double>(tiles_of(columns, tile.columns));
+      const auto size =
+          static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(tile.rows))) - kLeastShift;
+      return static_cast<double>(count[size]) * static_cast<double>(tiles_of(columns, tile.columns));
     });
   }
   const double bound = std::max(flops / r.peak, bytes * resolved_->spec_memory);

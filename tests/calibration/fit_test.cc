@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "calibration/check.h"
+#include "calibration/constants_file.h"
 #include "calibration/derive.h"
 #include "calibration/devices.h"
 #include "calibration/ffn_rows.h"
@@ -264,6 +265,79 @@ TEST(DerivedProfiles, EqualLinksChangeNothing) {
   const auto before = models::SizeCurve::from(h100.at(key), key), after = models::SizeCurve::from(same, key);
   for (double bytes = 512; bytes < 1e10; bytes *= 3)
     EXPECT_NEAR(after.seconds(8, bytes) / before.seconds(8, bytes), 1, 0.02) << bytes;
+}
+
+TEST(Check, RowsThatNobodyCanForecastAreSkippedWithTheirReason) {
+  Measurements rows;
+  GemmRow gemm;
+  gemm.origin.gpu = "H100-SXM5-80GB";
+  gemm.m = gemm.n = gemm.k = 4096;
+  gemm.seconds = 2e-4;
+  gemm.kernel = "torch";
+  for (const char* dtype : {"bfloat16", "nvfp4", "nvfp4"}) {
+    gemm.dtype = dtype;
+    rows.gemms.push_back(gemm);
+  }
+  gemm.origin.gpu = "GTX";
+  rows.gemms.push_back(gemm);
+  const models::Profile h100 = models::Profile::load("h100-sxm");
+  const CheckReport report =
+      check_rows(rows, [&](const std::string& gpu) { return gpu.starts_with("H100") ? &h100 : nullptr; });
+  EXPECT_EQ(report.rows.size(), 1u);
+  ASSERT_EQ(report.skipped.size(), 2u);
+  EXPECT_EQ(report.skipped.at("no profile for GTX"), 1u);
+  const auto unknown = std::find_if(report.skipped.begin(), report.skipped.end(), [](const auto& entry) {
+    return entry.first.find("nvfp4") != std::string::npos;
+  });
+  ASSERT_NE(unknown, report.skipped.end());
+  EXPECT_EQ(unknown->second, 2u);
+  // A fit leaves them out, too.
+  EXPECT_NE(fit_profile(*find_device("h100-sxm"), rows,
+                        {.leave_out_shapes = false, .provenance = {}, .progress = {}})
+                .find("gemm/bf16@torch"),
+            nullptr);
+}
+
+TEST(Check, TheMedianOfTwoIsTheirMean) {
+  CheckReport report;
+  for (const double forecast : {1.1, 1.3}) {
+    CheckedRow row;
+    row.measured = 1;
+    row.forecast = models::Estimate::exact(forecast);
+    report.rows.push_back(row);
+  }
+  EXPECT_NEAR(report.total().median_abs_error, 0.2, 1e-12);
+}
+
+TEST(LeastSquares, ACoveringSigmaHoldsNinetyPercentInSpiteOfOutliers) {
+  Random random(3);
+  std::vector<double> residuals;
+  for (int i = 0; i < 2000; ++i) residuals.push_back(0.05 * random.normal() * (i % 50 == 0 ? 100 : 1));
+  const double sigma = covering_sigma(residuals);
+  EXPECT_NEAR(sigma, 0.05, 0.01);
+  EXPECT_EQ(covering_sigma({}), 0);
+}
+
+TEST(Constants, SurviveAFitAndNameTheirMistakes) {
+  const std::string text =
+      R"({"schema": "moesim.constants/1", "profiles": {"h800-sxm": {"gap": {"value": 3, "sigma": 1, "unit": "us", "source": "me"}}}})";
+  models::Profile profile = fit_profile(*find_device("h800-sxm"), {});
+  add_constants(profile, parse_constants(text, "c.json"));
+  EXPECT_EQ(profile.constant("gap"), 3);
+  EXPECT_EQ(models::Profile::parse(profile.to_json(), "p.json").find_constant("gap")->source, "me");
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    try {
+      parse_constants(changed, "c.json");
+    } catch (const InputError& wrong) {
+      return std::string(wrong.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error("h800-sxm", "h80-sxm").find("h80-sxm"), std::string::npos);
+  EXPECT_NE(error("\"source\": \"me\"", "\"source\": \"\"").find("empty source"), std::string::npos);
+  EXPECT_NE(error("sigma", "sigm").find("sigm"), std::string::npos);
 }
 
 struct Published {

@@ -69,6 +69,17 @@ TEST(Tables, AGemmWhoseRateContradictsItsTimeIsAWrongUnit) {
               HasSubstr("wrong unit"));
 }
 
+TEST(Tables, AnExpertFfnFasterThanItsArithmeticIsAWrongUnit) {
+  const std::string header =
+      "gpu,framework,kernel,dtype,num_tokens,hidden,moe_inter,topk,experts,tp,ep,routing,latency_us,source\n";
+  const std::string row = "H100-SXM5-80GB,trtllm,moe,bfloat16,16384,4096,14336,2,8,1,1,balanced,20000,me\n";
+  EXPECT_EQ(read_table(header + row, "t.csv").ffns.size(), 1u);
+  EXPECT_THAT(error_of(header + replaced(row, ",20000,", ",20,")),
+              HasSubstr("t.csv:2: found latency_us 20, expected"));
+  EXPECT_THAT(error_of(header + replaced(row, ",8,1,1,", ",8,1,3,")),
+              HasSubstr("ranks that divide the experts"));
+}
+
 TEST(Tables, MeasurementFilesReadBack) {
   Measurements rows = read_table(kHeader + kRow, "t.csv");
   rows.append(

@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "calibration/call_overhead.h"
 #include "calibration/check.h"
+#include "calibration/constants_file.h"
 #include "calibration/derive.h"
 #include "calibration/devices.h"
 #include "calibration/fit_profile.h"
@@ -108,8 +109,32 @@ std::vector<CheckGroup> merged(const CheckReport& report) {
   return coarse.groups();
 }
 
+// One line per row, for people who look for what a law gets wrong.
+Table row_table(const CheckReport& report) {
+  using Align = Table::Align;
+  Table table({{"place", Align::kLeft},
+               {"gpu", Align::kLeft},
+               {"operation", Align::kLeft},
+               {"scope", Align::kLeft},
+               {"ranks", Align::kLeft},
+               {"law", Align::kLeft},
+               {"measured_us"},
+               {"forecast_us"},
+               {"low_us"},
+               {"high_us"},
+               {"error"}});
+  const auto us = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e6); };
+  for (const auto& row : report.rows)
+    table.row({row.origin.place.str(), row.origin.gpu, row.op, row.scope, row.ranks.empty() ? "-" : row.ranks,
+               row.law, us(row.measured), us(row.forecast.value), us(row.forecast.low), us(row.forecast.high),
+               fmt::format("{:+.4f}", row.error())});
+  return table;
+}
+
+enum class Detail { kMerged, kGroups, kRows };
+
 int report_check(const CommonOptions& common, const CheckReport& report, const nlohmann::ordered_json& inputs,
-                 bool all_groups, std::optional<double> max_error) {
+                 Detail detail, std::optional<double> max_error) {
   const CheckGroup total = report.total();
   if (report.rows.empty()) {
     std::string reasons;
@@ -133,8 +158,9 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
     result["groups"] = std::move(groups);
     print_json(result);
   } else {
+    const bool groups = detail == Detail::kGroups || common.format == Format::kCsv;
     const Table table =
-        group_table(all_groups || common.format == Format::kCsv ? report.groups() : merged(report));
+        detail == Detail::kRows ? row_table(report) : group_table(groups ? report.groups() : merged(report));
     if (common.format == Format::kCsv) {
       print(table.csv());
     } else {
@@ -257,8 +283,8 @@ std::vector<const Device*> devices_in(const Measurements& all) {
 Run declare_fit(CLI::App& app) {
   struct Options {
     std::vector<std::string> files;
-    std::string out, provenance, leave_out;
-    bool all = false, quick = false, complete = false;
+    std::string out, provenance, leave_out, constants;
+    bool all = false, quick = false, complete = false, rows = false;
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
@@ -266,6 +292,8 @@ Run declare_fit(CLI::App& app) {
   app.add_option("-o,--out", options->out, "Profile to write, or with --all the folder for all profiles");
   app.add_flag("--all", options->all,
                "Fit every known GPU and derive what was not measured from its relatives");
+  app.add_option("--constants", options->constants,
+                 "Constants with sources to put into the profiles (moesim.constants/1)");
   app.add_flag("--complete", options->complete,
                "Take laws that the rows do not give from the built-in profile of the GPU's relative");
   app.add_flag("--quick", options->quick,
@@ -274,6 +302,7 @@ Run declare_fit(CLI::App& app) {
                  "Write no profile; refit without some rows, forecast these and print the errors: sizes, "
                  "ranks, nodes, shapes")
       ->check(CLI::IsMember({"sizes", "ranks", "nodes", "shapes"}));
+  app.add_flag("--rows", options->rows, "With --leave-out: one line per row that was left out");
   app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
   options->facts.declare(app);
   return [options](const CommonOptions& common) {
@@ -282,8 +311,8 @@ Run declare_fit(CLI::App& app) {
     if (!options->leave_out.empty()) {
       const CheckReport report = calibration::leave_out(all, options->leave_out);
       return report_check(common, report,
-                          {{"left_out", options->leave_out}, {"files", hashed_inputs(options->files)}}, false,
-                          std::nullopt);
+                          {{"left_out", options->leave_out}, {"files", hashed_inputs(options->files)}},
+                          options->rows ? Detail::kRows : Detail::kMerged, std::nullopt);
     }
     if (options->out.empty())
       throw InputError("found no --out, expected the profile to write (or --leave-out)");
@@ -297,6 +326,9 @@ Run declare_fit(CLI::App& app) {
     fit.progress = [&common](const std::string& what) {
       if (!common.quiet) fmt::print(stderr, "fitting {}\n", what);
     };
+    calibration::ConstantsByProfile constants;
+    if (!options->constants.empty())
+      constants = calibration::parse_constants(read_file(options->constants), options->constants);
     const auto found = devices_in(all);
     if (!options->all) {
       const Device* wanted =
@@ -312,6 +344,7 @@ Run declare_fit(CLI::App& app) {
       if (options->complete && !wanted->relative.empty())
         calibration::derive_missing(profile, Profile::load(std::string(wanted->relative)), all);
       calibration::fit_call_overheads(profile, all);
+      calibration::add_constants(profile, constants);
       if (profile.sets().empty()) throw InputError("no row of " + std::string(wanted->gpu) + " to fit");
       write_file(options->out, profile.to_json());
       if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
@@ -325,6 +358,7 @@ Run declare_fit(CLI::App& app) {
         calibration::derive_missing(profile, done.at(std::string(at->profile)), all);
       }
       calibration::fit_call_overheads(profile, all);
+      calibration::add_constants(profile, constants);
       done.emplace(std::string(device.profile), profile);
       write_file(std::filesystem::path(options->out) / (std::string(device.profile) + ".json"),
                  profile.to_json());
@@ -338,7 +372,7 @@ Run declare_check(CLI::App& app) {
   struct Options {
     std::string profile, max_error;
     std::vector<std::string> against;
-    bool all = false, groups = false;
+    bool all = false, groups = false, rows = false;
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
@@ -349,6 +383,7 @@ Run declare_check(CLI::App& app) {
   app.add_option("--max-error", options->max_error,
                  "Exit 1 if the mean absolute error is larger (10% or 0.1)");
   app.add_flag("--groups", options->groups, "One line per size decade and rank count");
+  app.add_flag("--rows", options->rows, "One line per row, with its place and its forecast");
   options->facts.declare(app);
   return [options](const CommonOptions& common) {
     if (options->all == !options->profile.empty())
@@ -390,7 +425,11 @@ Run declare_check(CLI::App& app) {
     nlohmann::ordered_json inputs;
     inputs["profile"] = options->all ? "each row's own" : options->profile;
     inputs["against"] = hashed_inputs(options->against);
-    return report_check(common, report, inputs, options->groups, max_error);
+    return report_check(common, report, inputs,
+                        options->rows     ? Detail::kRows
+                        : options->groups ? Detail::kGroups
+                                          : Detail::kMerged,
+                        max_error);
   };
 }
 
