@@ -159,6 +159,8 @@ std::vector<Architecture> make_all() {
     a.mtp_layers = 2;
     all.push_back(a);
   }
+  // Llama 3 70B with every FFN copied to eight experts (arXiv 2410.07524, 2504.14960).
+  all.push_back(sized("llama3-8x70b", 8192, 80, 128256, grouped(64, 8, 128), 8, 2, 28672));
   {  // microsoft/Phi-3.5-MoE-instruct
     Architecture a = sized("phi-3.5-moe", 4096, 32, 32064, grouped(32, 8, 128), 16, 2, 6400);
     a.attention.qkv_bias = a.attention.output_bias = true;

@@ -6,16 +6,21 @@ namespace moesim::models {
 
 namespace {
 
-// Share of the dense bf16 peak against the sequence length s a query tile walks over: e s / (s + h). Fitted
-// by eye to figures 5 and 6 of FlashAttention-3 (arXiv 2407.08608; H100, causal, heads of 128: forward about
-// 335, 450, 530, 590, 620 TFLOP/s at 1k..16k, backward 240, 330, 420, 480, 520). The DeepSeek-V3 chunk on
-// H800 (128 heads of 192/128, sequence 4096) has 556 forward and 405 backward with conversions, beside
-// communication kernels.
-constexpr double kForward = 0.66, kForwardHalf = 900;
-constexpr double kBackward = 0.565, kBackwardHalf = 1300;
-// Narrow heads give the matrix units less work per softmax element: share against 128 wide (same figures: 64
-// wide heads reach about 0.8 of 128 wide ones).
-constexpr double kHeadHalf = 40;
+// A query-key pair of one head costs 4 d FLOPs of the matrix units forward, 10 d backward, and one
+// exponential of the special-function units (16 per clock and SM on every generation here). They overlap in
+// part: a pair takes a + b x (exponential time / matrix time) of its matrix time. a and b were fitted by eye
+// to figures 5 and 6 of FlashAttention-3 (arXiv 2407.08608; H100, causal: heads of 128 reach 0.66 of the peak
+// forward and 0.565 backward at long sequences, heads of 64 about 0.50 and 0.50). The DeepSeek-V3 chunk on
+// H800 (128 heads of 192/128, sequence 4096) runs at 556 TFLOP/s forward and 405 backward with its
+// conversions, beside communication kernels.
+constexpr double kForwardMatrix = 1.02, kBackwardMatrix = 1.586, kExponential = 0.92;
+// Below a stretch of keys s the edges of tiles cost: s / (s + h) (same figures, 1k to 16k).
+constexpr double kForwardHalf = 900, kBackwardHalf = 1300;
+// GPUs whose matrix units outgrew the special functions (Blackwell) compute a share of the exponentials on
+// the ordinary units (FlashAttention-4 and cuDNN 9).
+constexpr double kExponentialsElsewhere = 0.25;
+constexpr double kExponentialsPerClock = 16;
+constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
 constexpr double kFp8 = 1.3;
 
@@ -33,11 +38,11 @@ double mean_keys(std::int64_t seq, std::int64_t window) {
 }
 
 AttentionModel::AttentionModel(const Profile& profile) {
-  const auto& peaks = profile.device().peak_flops;
-  peak_ = peaks[static_cast<std::size_t>(DType::kBf16)];
-  fp8_peak_ = std::max(peak_, peaks[static_cast<std::size_t>(DType::kFp8)]);
-  forward_ = constant_or(profile, "attention_forward_efficiency", kForward);
-  backward_ = constant_or(profile, "attention_backward_efficiency", kBackward);
+  const DeviceLimits& device = profile.device();
+  peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
+  forward_ = constant_or(profile, "attention_forward_efficiency", 1);
+  backward_ = constant_or(profile, "attention_backward_efficiency", 1);
 }
 
 double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {
@@ -55,11 +60,12 @@ double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
       std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp), 2 * mean_keys(c.seq, c.window));
   const double half = forward ? kForwardHalf : kBackwardHalf;
   const double width = static_cast<double>(c.score_dim + c.value_dim) / 2;
-  const double head = std::min(1.05, width / (width + kHeadHalf) * (128 + kHeadHalf) / 128);
-  double share = (forward ? forward_ : backward_) * stretch / (stretch + half) * head;
-  double peak = peak_;
-  if (c.fp8 && forward) share *= kFp8 * peak_ / fp8_peak_, peak = fp8_peak_;
-  return work / (peak * std::min(share, 0.95));
+  double exponential = per_clock_ / (kExponentialsPerClock * (forward ? 4 : 10) * width);
+  if (per_clock_ > 6000) exponential *= 1 - kExponentialsElsewhere;
+  double slow = (forward ? kForwardMatrix : kBackwardMatrix) + kExponential * exponential;
+  if (c.fp8) slow /= kFp8;
+  const double share = (forward ? forward_ : backward_) * stretch / (stretch + half) / slow;
+  return work / (peak_ * std::min(share, c.fp8 ? 1.9 : 0.95));
 }
 
 }  // namespace moesim::models

@@ -35,7 +35,8 @@ class AttentionModel {
   double seconds(const AttentionCall& call, GemmPass pass) const;
 
  private:
-  double peak_ = 0, fp8_peak_ = 0;  // FLOP/s
+  double peak_ = 0;       // FLOP/s
+  double per_clock_ = 0;  // FLOPs of the matrix units per clock and SM
   double forward_ = 0, backward_ = 0;
 };
 

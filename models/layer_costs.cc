@@ -180,6 +180,28 @@ void LayerCosts::price_kernel(const Program& program, const std::vector<Op>& pas
 
 LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe) : LayerCosts(cluster) {
   products_ = std::make_shared<const TrainingProducts>(cluster.profile, recipe);
+  // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and the
+  // staging around the transfer; where the GPU was not measured, the one with the same links was.
+  static constexpr std::array<std::pair<std::string_view, const char*>, 2> kSameLinks{
+      {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
+  const double port = cluster.gpus_per_node > 0 ? cluster.nic.bandwidth * cluster.nic.ports_per_node /
+                                                      static_cast<double>(cluster.gpus_per_node)
+                                                : 0;
+  for (const bool combine : {false, true}) {
+    const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
+    Profile holder = cluster.profile;
+    if (!holder.find(key))
+      for (const auto& [name, relative] : kSameLinks)
+        if (name == cluster.profile.name())
+          if (const Profile other = Profile::load(relative); other.find(key)) holder.set(key, other.at(key));
+    const ParameterSet* set = holder.find(key);
+    if (!set) continue;
+    const DomainRange* ranks = set->range("ranks");
+    auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
+    kernels.insert(kernels.begin(),
+                   {key, EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
+                    set->get("network_share", 0) > 0 && port > 0, ranks ? *ranks : DomainRange{}, set->rows});
+  }
 }
 
 void LayerCosts::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,

@@ -36,7 +36,8 @@ std::vector<PipelineSlot> one_f_one_b(const PipelineShape& s, int stage) {
   const int total = static_cast<int>(forward.size());
   int warm_up = s.virtual_stages > 1 ? (s.stages - stage - 1) * 2 + (s.virtual_stages - 1) * s.stages
                                      : s.stages - stage - 1;
-  if (s.overlapped) ++warm_up;
+  // Paired, a microbatch needs a slot for every stage on its way down and on its way back.
+  if (s.overlapped) warm_up = s.virtual_stages > 1 ? warm_up + 1 : 2 * (s.stages - stage - 1) + 1;
   warm_up = std::min(warm_up, total);
   // With fewer microbatches than stages a backward may need forwards of the chunks that come last.
   if (s.virtual_stages > 1 && s.microbatches < s.stages) warm_up = total;

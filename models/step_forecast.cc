@@ -41,6 +41,52 @@ GroupShape group_of(const Cluster& cluster, std::int64_t size, std::int64_t stri
   return GroupShape::of(cluster, members);
 }
 
+// The scenario with what its layer-wide keys say about the plan.
+Scenario planned(Scenario s) {
+  if (!s.sharding.text.empty()) {
+    s.training.sharding = s.sharding.scheme;
+    s.training.shard_group = s.sharding.shard;
+    s.training.reshard_after_forward = s.sharding.reshard;
+  }
+  if (s.recompute == Recompute::kActivation) s.training.recompute.activation = true;
+  if (s.recompute == Recompute::kFull) s.training.recompute.full = true;
+  return s;
+}
+
+// The dispatcher's program of one MoE layer. Throws InputError where it is illegal.
+MoeProgram build_moe(const Scenario& scenario, const DispatcherSpec& dispatcher) {
+  const Architecture& a = scenario.model;
+  const Parallel& p = scenario.parallel;
+  const TrainingPlan& plan = scenario.training;
+  const Cluster& cluster = *scenario.cluster;
+  const std::unique_ptr<Dispatcher> made = make_dispatcher(dispatcher);
+  Routing routing = make_routing(scenario.routing, static_cast<int>(p.dispatch_ranks()), p.tokens_per_rank(),
+                                 static_cast<int>(a.experts), static_cast<int>(scenario.topk), scenario.seed);
+  routing.set_group_limit(static_cast<int>(a.routing_groups), static_cast<int>(a.routing_topk_groups));
+  MoeLayer layer;
+  layer.hidden = a.expert_width();
+  layer.expert_ffn = a.expert_ffn;
+  layer.shared_ffn = a.shared_ffn;
+  layer.gated = a.gated;
+  layer.ep = static_cast<int>(p.ep);
+  layer.etp = static_cast<int>(p.etp);
+  layer.tp = static_cast<int>(p.tp);
+  layer.cp = static_cast<int>(p.cp);
+  layer.ranks_per_node = static_cast<int>(cluster.nvlink.domain);
+  layer.router = scenario.router_dtype;
+  layer.recompute = plan.recompute.moe          ? Recompute::kFull
+                    : plan.recompute.activation ? Recompute::kActivation
+                                                : Recompute::kNone;
+  layer.routing = &routing;
+  if (const auto rule = rule_against(*made, layer))
+    throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher.origin, dispatcher.text(), *rule));
+  Program program = made->build(layer);
+  const std::vector<std::int32_t> ranks = models::dispatch_ranks(p, plan);
+  GroupShapes shapes(cluster, program, ranks);
+  UnevenLoads loads(program, shapes);
+  return {std::move(program), std::move(shapes), std::move(loads), dispatcher.name};
+}
+
 // Times of one layer kind.
 struct KindTimes {
   LayerKind kind;
@@ -60,7 +106,7 @@ struct StepForecaster::Priced {
 StepForecaster::~StepForecaster() = default;
 
 StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
-    : scenario_(scenario), dispatcher_(dispatcher) {
+    : scenario_(planned(scenario)), dispatcher_(dispatcher) {
   const Architecture& a = scenario_.model;
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
@@ -73,36 +119,9 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
         "expert communication under the other microbatch needs one more microbatch in flight without vpp > "
         "1");
 
-  const std::unique_ptr<Dispatcher> made = make_dispatcher(dispatcher_);
-  Routing routing =
-      make_routing(scenario_.routing, static_cast<int>(p.dispatch_ranks()), p.tokens_per_rank(),
-                   static_cast<int>(a.experts), static_cast<int>(scenario_.topk), scenario_.seed);
-  routing.set_group_limit(static_cast<int>(a.routing_groups), static_cast<int>(a.routing_topk_groups));
-  MoeLayer layer;
-  layer.hidden = a.expert_width();
-  layer.expert_ffn = a.expert_ffn;
-  layer.shared_ffn = a.shared_ffn;
-  layer.gated = a.gated;
-  layer.ep = static_cast<int>(p.ep);
-  layer.etp = static_cast<int>(p.etp);
-  layer.tp = static_cast<int>(p.tp);
-  layer.cp = static_cast<int>(p.cp);
-  layer.ranks_per_node = static_cast<int>(cluster.nvlink.domain);
-  layer.router = scenario_.router_dtype;
-  layer.recompute = plan.recompute.moe          ? Recompute::kFull
-                    : plan.recompute.activation ? Recompute::kActivation
-                                                : Recompute::kNone;
-  layer.routing = &routing;
-  if (const auto rule = rule_against(*made, layer))
-    throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher_.origin, dispatcher_.text(), *rule));
-  Program program = made->build(layer);
-  const std::vector<std::int32_t> ranks = models::dispatch_ranks(p, plan);
-  GroupShapes shapes(cluster, program, ranks);
-  UnevenLoads loads(program, shapes);
-  for (const std::string& warning : program.warnings)
+  moe_ = std::make_unique<MoeProgram>(build_moe(scenario_, dispatcher_));
+  for (const std::string& warning : moe_->program.warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
-  moe_ = std::make_unique<MoeProgram>(
-      MoeProgram{std::move(program), std::move(shapes), std::move(loads), dispatcher_.name});
 
   shape_.stages = static_cast<int>(p.pp);
   shape_.virtual_stages = static_cast<int>(p.vpp);
@@ -196,7 +215,10 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   const std::int64_t edp = std::max<std::int64_t>(1, p.edp());
   const GroupShape expert_group = group_of(cluster, edp, p.etp * p.ep);
   const CollectiveModel& model = pricer.collectives();
-  const bool fsdp = plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp;
+  // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
+  // (torchtitan).
+  const bool fsdp =
+      p.pp == 1 && (plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp);
   const auto times_of = [&](const StageParameters& n, double& gather, double& reduce) {
     const auto one = [&](const GroupShape& full, double parameters) {
       if (full.ranks == 1 || parameters == 0) return;
@@ -337,8 +359,34 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   return priced;
 }
 
+bool StepForecaster::fits() const {
+  const Architecture& a = scenario_.model;
+  const std::vector<double> even(layer_stack(a).size(), 1.0);
+  const std::vector<Chunk> chunks = cut_into_chunks(a, scenario_.parallel, even, 0, 1);
+  return step_memory(a, scenario_.parallel, scenario_.training, &moe_->program, chunks,
+                     activations_in_flight(schedule_), scenario_.cluster->profile.device().memory_bytes)
+      .fits;
+}
+
 double StepForecaster::seconds(const Cluster& cluster) const {
   return static_cast<double>(price(cluster, false).timing.total) * 1e-12;
+}
+
+std::string StepForecaster::recompute_that_fits(const std::vector<Chunk>& chunks) const {
+  // In the order of what they cost to compute again.
+  for (const char* name : {"layernorm", "moe_act", "layernorm+moe_act", "layernorm+moe_act+mla_up_proj",
+                           "core_attn+layernorm+moe_act", "core_attn+layernorm+moe", "full"}) {
+    Scenario other = scenario_;
+    const StepRecompute more = StepRecompute::parse(name);
+    if (more.latent && other.model.attention.kind != Attention::Kind::kLatent) continue;
+    other.training.recompute = more;
+    const MoeProgram program = build_moe(other, dispatcher_);
+    if (step_memory(other.model, other.parallel, other.training, &program.program, chunks,
+                    activations_in_flight(schedule_), other.cluster->profile.device().memory_bytes)
+            .fits)
+      return name;
+  }
+  return "";
 }
 
 StepForecast StepForecaster::forecast(int draws) const {
@@ -361,7 +409,10 @@ StepForecast StepForecaster::forecast(int draws) const {
           scenario_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
   f.memory = step_memory(scenario_.model, p, scenario_.training, &moe_->program, priced.chunks,
                          activations_in_flight(schedule_), scenario_.cluster->profile.device().memory_bytes);
+  if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits(priced.chunks);
   f.warnings = warnings_;
+  if (scenario_.routing.kind == RoutingSpec::Kind::kFile)
+    f.warnings.push_back("routing: every layer and microbatch has the file's routing");
   if (draws > 0) {
     Cluster drawn = *scenario_.cluster;
     for (int d = 0; d < draws; ++d) {

@@ -47,12 +47,15 @@ class StepForecaster {
 
   // With `draws` drawn profiles for the interval (0: low = high = value), widened by kStepSigma.
   StepForecast forecast(int draws) const;
+  // Whether the plan fits the GPU's memory, with the layers cut evenly: without pricing anything.
+  bool fits() const;
   // The time of one step in seconds on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
 
  private:
   struct Priced;
   Priced price(const Cluster& cluster, bool breakdown) const;
+  std::string recompute_that_fits(const std::vector<Chunk>& chunks) const;
 
   const Scenario scenario_;
   DispatcherSpec dispatcher_;

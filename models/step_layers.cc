@@ -12,11 +12,17 @@ using Device = TimedOp::Kind;
 // Kernels that a framework launches where the model counts one operation: views, copies, autograd
 // bookkeeping. From the DeepSeek-V3 chunk (dsv3_h800_train_trace_kernels.csv): 983 kernels for 4 layers
 // forward and backward, 245 a layer, where these parts have about 75 operations.
-constexpr int kKernelsPerOperation = 3;
-// Share of the peak that a chunked state-space scan reaches (Triton kernels of mamba_ssm; arXiv 2405.21060,
-// figure 10: Mamba-2's scan takes about as long as FlashAttention-2 at a sequence of 2k, which gives a
-// tenth).
-constexpr double kScanShare = 0.1;
+constexpr int kKernelsPerOperation = 8;
+// Bytes that kernels besides products and attention move against the compulsory ones counted here: frameworks
+// run bias, dropout, casts, copies and reshapes as kernels of their own.
+constexpr double kUnfused = 2.0, kFused = 1.2;
+// Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
+// of a small kernel in a PyTorch log (docs/calibration.md, launch costs).
+constexpr double kFrameworkLaunch = 3.5;
+// FLOPs of a chunked state-space scan per byte of memory bandwidth: its Triton kernels work out of on-chip
+// memory at a rate that follows the bandwidth, not the matrix units (arXiv 2405.21060, figure 10: Mamba-2's
+// scan takes as long as FlashAttention-2 at a sequence of 2k on A100, which is 37 TFLOP/s at 2.04 TB/s).
+constexpr double kScanFlopsPerByte = 18;
 constexpr std::int64_t kScanChunk = 256;
 // Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
 // gradient.
@@ -72,7 +78,8 @@ class LayerPricer::Writer {
   void product(Category category, std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass,
                bool plain = false) {
     const double seconds = plain ? l_.products_.plain(m, n, k, pass) : l_.products_.dense(m, n, k, pass);
-    TimedOp& op = part_.add(Device::kDevice, category, seconds, 1 + (plain ? 0 : l_.products_.conversions()));
+    TimedOp& op = part_.add(Device::kDevice, category, seconds,
+                            1 + (plain || pass == GemmPass::kWgrad ? 0 : l_.products_.conversions()));
     op.weight_gradient = pass == GemmPass::kWgrad;
     count(op);
   }
@@ -187,14 +194,16 @@ LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, co
       cluster_(cluster),
       topk_(topk),
       router_(router),
-      products_(cluster.profile, {plan.gemm, 4}),
+      products_(cluster.profile, {plan.gemm, plan.fused_kernels}),
       kernels_(cluster.profile),
       collectives_(cluster),
       attention_(cluster.profile),
       tp_(group_of(cluster, parallel.tp, 1)),
       cp_pair_(group_of(cluster, parallel.cp > 1 ? 2 : 1, parallel.tp)) {
-  launch_ps_ = static_cast<std::int64_t>(cluster.profile.launch().kernel * 1e12);
-  bf16_peak_ = cluster.profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  launch_ps_ = static_cast<std::int64_t>(cluster.profile.launch().kernel * kFrameworkLaunch * 1e12);
+  power_ = power_slowdown(cluster.profile);
+  traffic_ = plan.fused_kernels ? kFused : kUnfused;
+  bandwidth_ = cluster.profile.device().hbm_bandwidth;
   // A ring of context-parallel ranks is as fast as its slowest step.
   if (parallel.cp > 1) {
     const std::int64_t far = (parallel.cp - 1) * parallel.tp;
@@ -241,7 +250,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
       // Scan: values and state inputs in, values out; a state of fp32 per chunk written and read twice.
       const double states = 2 * i * static_cast<double>(m.state) * 2 / static_cast<double>(kScanChunk);
       w.rows(Category::attention, KernelClass::kReduce, w.all(), c + 2 * states, i + 2 * states, 5);
-      w.device(Category::attention, scan_flops(m, inner, w.all()) / (bf16_peak_ * kScanShare), 0);
+      w.device(Category::attention, scan_flops(m, inner, w.all()) / (bandwidth_ * kScanFlopsPerByte), 0);
       w.rows(Category::attention, KernelClass::kReduce, w.all(), 2 * i, i);  // gated norm
       w.product(Category::attention, w.all(), w.H(), inner, GemmPass::kForward);
       w.scatter(Category::attention, w.H());
@@ -262,6 +271,10 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
       const auto lat = static_cast<double>(p.latent_columns);
       if (lat > 0) w.rows(Category::attention, KernelClass::kReduce, w.all(), lat, lat, 2);
       for (const Product& q : p.latent) w.product(Category::attention, w.all(), q.n, q.k, GemmPass::kForward);
+    }
+    if (latent) {
+      if (a_.attention.qk_norm)
+        w.rows(Category::attention, KernelClass::kReduce, w.all(), qk_columns(p), qk_columns(p), 2);
       w.rows(Category::attention, KernelClass::kElementwise, w.all(), qk_columns(p), qk_columns(p), 2);
     }
     if (core) w.device(Category::attention, core_seconds(kind, p.heads, p.kv_heads, GemmPass::kForward));
@@ -309,11 +322,14 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     return static_cast<double>(w.T() * E * bytes_of(router_));
   };
   std::vector<TimedPart> ffn_again;  // what backward computes again of the FFN, before its own parts
-  const bool partial = plan_.launch != LaunchMode::kEager;
+  // Grouped linear layers of Transformer Engine launch a product for every local expert, and convert its
+  // rows.
+  const int local_experts =
+      static_cast<int>(std::max<std::int64_t>(1, E / p_.ep)) * (1 + products_.conversions());
   PricedPass moe_forward, moe_backward;
   std::unique_ptr<LayerCosts> costs;
   if (kind.ffn == LayerKind::Ffn::kMoe) {
-    costs = std::make_unique<LayerCosts>(cluster_, ProductRecipe{plan_.gemm, 4});
+    costs = std::make_unique<LayerCosts>(cluster_, ProductRecipe{plan_.gemm, plan_.fused_kernels});
     moe_forward = costs->price(moe->program, moe->program.forward(), moe->shapes, moe->loads);
     moe_backward = costs->price(moe->program, moe->program.backward(), moe->shapes, moe->loads);
   }
@@ -334,14 +350,16 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     if (shared_here) ffn_forward(f, Category::expert, a_.shared_ffn, true);
     if (a_.latent > 0) f.product(Category::expert, f.T(), a_.latent, f.H(), GemmPass::kForward);
     parts.forward.push_back(f.take());
-    parts.forward.push_back(timed_program(moe->program, moe->program.forward(), moe_forward, graphs_all));
+    parts.forward.push_back(timed_program(moe->program, moe->program.forward(), moe_forward, graphs_all,
+                                          kKernelsPerOperation, local_experts, traffic_));
     Writer g(*this);
+    const std::int64_t rows = g.T() * topk_;
+    const auto biased = static_cast<double>(up_columns(a_.expert_ffn / p_.etp) + a_.expert_width());
+    if (a_.expert_bias) g.rows(Category::expert, KernelClass::kElementwise, rows, biased, biased, 2);
     if (a_.latent > 0) g.product(Category::expert, g.T(), g.H(), a_.latent, GemmPass::kForward);
     g.rows(Category::unpermute, KernelClass::kElementwise, g.T(), (shared_here ? 3 : 2) * h, h);
     parts.forward.push_back(g.take());
   }
-  (void)partial;
-
   // --- backward: FFN, then mixer ---
   if (again.full) {
     for (const TimedPart& part : parts.forward) parts.backward.push_back(part);
@@ -367,8 +385,12 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
       ffn_backward(b, Category::expert, a_.shared_ffn);
     }
     if (a_.latent > 0) b.backward_of(Category::expert, b.T(), {b.H(), a_.latent});
+    if (a_.expert_bias)
+      b.rows(Category::expert, KernelClass::kReduce, b.T() * topk_,
+             static_cast<double>(up_columns(a_.expert_ffn / p_.etp) + a_.expert_width()), 0, 2);
     parts.backward.push_back(b.take());
-    parts.backward.push_back(timed_program(moe->program, moe->program.backward(), moe_backward, graphs_all));
+    parts.backward.push_back(timed_program(moe->program, moe->program.backward(), moe_backward, graphs_all,
+                                           kKernelsPerOperation, local_experts, traffic_));
     Writer r(*this);
     if (a_.latent > 0) r.backward_of(Category::expert, r.T(), {a_.latent, r.H()});
     r.kernel(Category::router, KernelClass::kReduce, 4 * score_bytes(r), 2 * score_bytes(r), 4);
@@ -390,7 +412,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     b.rows(Category::attention, KernelClass::kReduce, b.all(), 3 * i, 2 * i);
     const double states = 2 * i * static_cast<double>(m.state) * 2 / static_cast<double>(kScanChunk);
     b.rows(Category::attention, KernelClass::kReduce, b.all(), 2 * c + 6 * states, c + 4 * states, 10);
-    b.device(Category::attention, 3 * scan_flops(m, inner, b.all()) / (bf16_peak_ * kScanShare), 0);
+    b.device(Category::attention, 3 * scan_flops(m, inner, b.all()) / (bandwidth_ * kScanFlopsPerByte), 0);
     b.rows(Category::attention, KernelClass::kElementwise, b.all(), 2 * c, c);
     const Product in{columns, b.H()};
     b.backward_of_gathered(Category::attention, std::span(&in, 1), b.H());
@@ -405,6 +427,8 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     b.backward_of(Category::attention, b.all(), p.out);
     b.device(Category::attention, core_seconds(kind, p.heads, p.kv_heads, GemmPass::kDgrad), 3);
     b.rows(Category::attention, KernelClass::kElementwise, b.all(), qk_columns(p), qk_columns(p), 2);
+    if (a_.attention.qk_norm)
+      b.rows(Category::attention, KernelClass::kReduce, b.all(), 2 * qk_columns(p), qk_columns(p), 2);
     for (auto q = p.latent.rbegin(); q != p.latent.rend(); ++q)
       b.backward_of(Category::attention, b.all(), *q);
     if (p.latent_columns > 0) {
@@ -442,7 +466,7 @@ double LayerPricer::core_seconds(LayerKind kind, std::int64_t heads, std::int64_
   call.value_dim = t.output_dim();
   call.window = kind.mixer == LayerKind::Mixer::kWindowed ? t.window : 0;
   call.fp8 = plan_.fp8_attention;
-  const double computing = attention_.seconds(call, pass);
+  const double computing = power_ * attention_.seconds(call, pass);
   if (p_.cp == 1) return computing;
   // A ring: while a rank works on one peer's keys and values, the next peer's travel (with their gradients in
   // backward).

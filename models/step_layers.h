@@ -83,7 +83,9 @@ class LayerPricer {
   AttentionModel attention_;
   GroupShape tp_, cp_pair_;
   std::int64_t launch_ps_ = 0;
-  double bf16_peak_ = 0;
+  double bandwidth_ = 0;  // bytes/s of the data sheet
+  double power_ = 1;      // power_slowdown()
+  double traffic_ = 1;    // bytes of kernels besides products against the compulsory ones
 };
 
 }  // namespace moesim::models

@@ -257,7 +257,7 @@ TimedOp& TimedPart::add(TimedOp::Kind kind, Category category, double seconds, i
 }
 
 TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices,
-                        bool graphs) {
+                        bool graphs, int kernels_per_operation, int local_experts, double traffic) {
   TimedPart part;
   const auto R = static_cast<std::size_t>(program.ranks());
   std::array<int, 4> index{-1, -1, -1, -1};
@@ -268,7 +268,7 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
     t.category = op.category;
     t.stream = op.stream;
     t.after = op.after;
-    t.launches = graphs ? 0 : 1;
+    t.launches = graphs ? 0 : kernels_per_operation;
     switch (op.kind) {
       case OpKind::kCollective:
         t.kind = op.fused ? TimedOp::Kind::kNothing : TimedOp::Kind::kCollective;
@@ -286,7 +286,8 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
         break;
       case OpKind::kKernel:
       case OpKind::kGemm:
-        t.launches = graphs ? 0 : op.launches;
+        t.launches = graphs ? 0 : std::max(op.launches, kernels_per_operation);
+        if (op.kind == OpKind::kGemm && !graphs) t.launches = std::max(t.launches, local_experts);
         t.weight_gradient = op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad;
         break;
       case OpKind::kAttention:
@@ -303,7 +304,10 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
     }
     t.first = static_cast<std::uint32_t>(part.ps.size());
     t.step = 1;
-    for (std::size_t r = 0; r < R; ++r) part.ps.push_back(prices.at(i, static_cast<int>(r)));
+    const double slow = op.kind == OpKind::kKernel ? traffic : 1;
+    for (std::size_t r = 0; r < R; ++r)
+      part.ps.push_back(
+          static_cast<std::int64_t>(static_cast<double>(prices.at(i, static_cast<int>(r))) * slow));
     part.ops.push_back(t);
   }
   return part;

@@ -41,9 +41,10 @@ struct TimedPart {
 };
 
 // The pass of a dispatcher's program with its prices; `graphs`: launched by CUDA graphs, without blocking
-// synchronisation.
-TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices,
-                        bool graphs);
+// synchronisation. Otherwise the host launches `kernels_per_operation` kernels for an operation, and at least one for
+// each local expert for a product over them. Memory-bound kernels take `traffic` times as long.
+TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices, bool graphs,
+                        int kernels_per_operation = 1, int local_experts = 1, double traffic = 1);
 
 // Only the operations that a split backward keeps: weight gradients, or everything else.
 TimedPart only_weight_gradients(const TimedPart& part);

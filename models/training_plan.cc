@@ -129,6 +129,7 @@ TrainingPlan TrainingPlan::parse(const JsonNode& node) {
   plan.reshard_after_forward = o.boolean("reshard_after_forward", plan.reshard_after_forward);
   plan.gradient_bytes = static_cast<int>(o.integer("gradient_bytes", plan.gradient_bytes, 2, 4));
   plan.fp8_attention = o.boolean("fp8_attention", plan.fp8_attention);
+  plan.fused_kernels = o.boolean("fused_kernels", plan.fused_kernels);
   plan.unfolded = !o.boolean("folding", true);
   if (const auto overlap = o.find("overlap")) {
     JsonObject v(*overlap);

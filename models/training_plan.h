@@ -70,6 +70,7 @@ struct TrainingPlan {
   StepRecompute recompute;
   StepOverlap overlap;
   LaunchMode launch = LaunchMode::kEager;
+  bool fused_kernels = false;   // activation, conversion and permutation inside the products' kernels
   int gradient_bytes = 4;      // of an element in the reduction
   int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
   bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
@@ -86,7 +87,7 @@ struct TrainingPlan {
 
   // The object "training" of a scenario: {"precision", "schedule", "sharding", "shard_group", "recompute",
   // "overlap": {"expert_communication", "shared_expert", "gradients", "parameters", "delayed_wgrad"},
-  // "launch", "gradient_bytes", "fp8_attention", "folding"}.
+  // "launch", "fused_kernels", "gradient_bytes", "fp8_attention", "folding"}.
   static TrainingPlan parse(const JsonNode& node);
 
   std::string precision = "bf16";  // as asked for

@@ -36,13 +36,29 @@ GemmShape turned(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) 
 
 }  // namespace
 
+double power_slowdown(const Profile& profile) {
+  const DeviceLimits& device = profile.device();
+  const double per_sm =
+      device.sms > 0 ? device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / device.sms : 0;
+  constexpr double kHopper = 7.5e12;  // FLOP/s of an SM
+  if (per_sm < 1.6 * kHopper || device.scaleup_bandwidth < 800e9) return 1;
+  // The same peak at 1,400 W (GB300) and at 1,000 to 1,200 W (B200, GB200, B300).
+  return profile.name() == "gb300" ? 1.2 : 1.3;
+}
+
 TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& recipe)
     : recipe_(recipe), gemms_(converted_already(profile)) {
+  // MXFP8 was measured nowhere; its products run on the same units at the same rate as fp8's, which were.
+  if (recipe_.gemm == DType::kMxFp8 && !profile.find("gemm/mxfp8") && profile.find("gemm/fp8"))
+    recipe_.gemm = DType::kFp8;
   seconds_per_byte_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency * 0.95);
+  power_ = power_slowdown(profile);
   floor_ = profile.launch().kernel_floor;
   // Read bf16, write one byte row-major and one byte transposed (the weight gradient contracts over rows). A
   // scale for the whole tensor needs the largest element first: one more read.
   conversion_bytes_ = !converts() ? 0 : recipe.gemm == DType::kFp8 ? 6 : 4;
+  // Kernels that convert what they have just computed neither write it as bf16 nor read it again.
+  if (recipe.fused) conversion_bytes_ /= 2;
 }
 
 double TrainingProducts::conversion(double elements) const {
@@ -55,14 +71,14 @@ double TrainingProducts::accumulated(double seconds, double weights) const {
 }
 
 double TrainingProducts::plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
-  const double seconds = gemms_.seconds(turned(m, n, k, pass), DType::kBf16);
+  const double seconds = power_ * gemms_.seconds(turned(m, n, k, pass), DType::kBf16);
   return pass == GemmPass::kWgrad ? accumulated(seconds, static_cast<double>(n) * static_cast<double>(k))
                                   : seconds;
 }
 
 double TrainingProducts::dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
   if (!converts()) return plain(m, n, k, pass);
-  const double seconds = gemms_.seconds(turned(m, n, k, pass), recipe_.gemm);
+  const double seconds = power_ * gemms_.seconds(turned(m, n, k, pass), recipe_.gemm);
   const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k);
   switch (pass) {
     case GemmPass::kForward:
@@ -77,9 +93,14 @@ double TrainingProducts::dense(std::int64_t m, std::int64_t n, std::int64_t k, G
 
 double TrainingProducts::grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                  GemmPass pass, GemmBackend backend) const {
-  const double seconds = gemms_.grouped_seconds(rows, n, k, recipe_.gemm, pass, backend);
   double total = 0, active = 0;
-  for (const std::int64_t m : rows) total += static_cast<double>(m), active += m > 0;
+  std::int64_t all = 0;
+  for (const std::int64_t m : rows) all += m, active += m > 0;
+  total = static_cast<double>(all);
+  // Many products in one launch are not faster than one product of all rows (the two laws come from different
+  // libraries).
+  const double seconds = power_ * std::max(gemms_.grouped_seconds(rows, n, k, recipe_.gemm, pass, backend),
+                                           gemms_.seconds(turned(all, n, k, pass), recipe_.gemm));
   const double dn = static_cast<double>(n), dk = static_cast<double>(k);
   switch (pass) {
     case GemmPass::kForward:

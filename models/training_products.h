@@ -14,8 +14,14 @@ namespace moesim::models {
 
 struct ProductRecipe {
   DType gemm = DType::kBf16;
+  bool fused = false;         // conversions inside the kernels around the products
   int accumulator_bytes = 4;  // of a weight gradient element, read and written by each microbatch
 };
+
+// How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 on
+// Hopper, whose profiles' sustained clock was measured on long runs; more on Blackwell, whose was not. Fitted
+// to the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
+double power_slowdown(const Profile& profile);
 
 class TrainingProducts {
  public:
@@ -29,8 +35,9 @@ class TrainingProducts {
   // One product over all local experts; rows[e] is the rows of expert e.
   double grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, GemmPass pass,
                  GemmBackend backend) const;
-  // Kernels besides the product itself that the host launches.
-  int conversions() const { return converts() ? 1 : 0; }
+  // Operations besides the product itself that the host launches: the largest element and the scale, the
+  // cast.
+  int conversions() const { return converts() ? 2 : 0; }
 
  private:
   bool converts() const { return recipe_.gemm != DType::kBf16 && recipe_.gemm != DType::kFp16; }
@@ -42,6 +49,7 @@ class TrainingProducts {
   double seconds_per_byte_ = 0;
   double floor_ = 0;  // seconds of the smallest kernel
   double conversion_bytes_ = 0;
+  double power_ = 1;
 };
 
 }  // namespace moesim::models

@@ -15,8 +15,11 @@
 #include "models/scenario.h"
 #include "replay/layer_comparison.h"
 #include "tools/moesim/compare_layer.h"
+#include "tools/moesim/compare_step.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
+#include "tools/moesim/timeline_view.h"
 #include "tools/moesim/verb.h"
 
 namespace moesim::tools {
@@ -25,7 +28,9 @@ namespace {
 
 struct CompareOptions {
   std::string scenario, model, cluster, dispatcher, routing, router_dtype, recompute, scope, detail,
-      placement, sharding, timeline;
+      placement, sharding, timeline, report;
+  TimelineOptions shown;
+  StepOptions step;
   std::optional<std::int64_t> tp, cp, ep, etp, dp, pp, vpp, microbatches, micro_batch, seq, topk;
   bool inference = false;
   int draws = 48;
@@ -54,9 +59,15 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
   if (!o.placement.empty()) s.placement = models::PlacementSpec::parse(o.placement);
   if (!o.sharding.empty()) s.sharding = models::ShardingSpec::parse(o.sharding);
   if (!o.router_dtype.empty()) s.set_router_dtype(o.router_dtype);
-  if (!o.recompute.empty()) s.set_recompute(o.recompute);
   if (!o.scope.empty())
     s.scope = o.scope == "step" ? models::Scenario::Scope::kStep : models::Scenario::Scope::kLayer;
+  if (!o.recompute.empty()) {
+    if (s.scope == models::Scenario::Scope::kStep)
+      s.training.recompute = models::StepRecompute::parse(o.recompute);
+    else
+      s.set_recompute(o.recompute);
+  }
+  o.step.apply(s);
   models::Parallel& p = s.parallel;
   set(p.tp, o.tp, "tp");
   set(p.cp, o.cp, "cp");
@@ -82,14 +93,17 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Scenario scenario = scenario_of(o, common);
   if (scenario.scope == models::Scenario::Scope::kStep)
-    throw InputError(
-        "compare: found scope step, expected layer: forecasts of a whole step are not built yet");
+    return compare_step(std::move(scenario), o.draws, common);
   const LayerDetail detail = layer_detail(o.detail);
-  const bool trace = common.format == Format::kJson || !o.timeline.empty() || detail != LayerDetail::kNone;
+  check_report(o.report);
+  const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
+  const bool trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
+                     detail != LayerDetail::kNone;
   const replay::LayerComparison c =
       replay::compare_layer(std::move(scenario), {.draws = o.draws, .breakdown = true, .trace = trace});
   for (const std::string& warning : c.warnings) warn(common, warning);
-  if (!o.timeline.empty()) write_file(o.timeline, layer_timeline(c, describe_inputs(common)));
+  if (!o.timeline.empty()) write_file(o.timeline, layer_timeline(c, common, bounds));
+  if (!o.report.empty()) write_layer_report(o.report, c, common, bounds);
   switch (common.format) {
     case Format::kJson:
       print_json(layer_json(c, detail, common));
@@ -121,13 +135,18 @@ Verb compare_verb() {
         app.add_option("--dispatcher", o->dispatcher, "name[:key=value...],... or all [allgather,alltoall]");
         app.add_option("--routing", o->routing, "balanced, zipf:1.2, gini:0.3, ... or a dispatching file");
         app.add_option("--router-dtype", o->router_dtype, "bf16, fp32 or fp64 [fp32]");
-        app.add_option("--recompute", o->recompute, "none, activation or full [none]");
+        app.add_option("--recompute", o->recompute,
+                       "none, activation or full; scope step: also core_attn, mla_up_proj, layernorm, moe, mlp, joined "
+                       "with + [none]");
+        o->step.declare(app);
         app.add_option("--scope", o->scope, "layer or step [layer]")->check(CLI::IsMember({"layer", "step"}));
         app.add_option(
                "--detail", o->detail,
                "messages, operations (of the rank that ends last), ranks or memory, beside the summary")
             ->check(CLI::IsMember({"messages", "operations", "ranks", "memory"}));
         app.add_option("--timeline", o->timeline, "Write what every rank does when, as Chrome trace events");
+        o->shown.declare(app);
+        declare_report(app, o->report);
         app.add_option("--placement", o->placement,
                        "balanced[:slots=N]: experts dealt out by load, replicated to N slots [in order]");
         app.add_option("--sharding", o->sharding,
