@@ -29,8 +29,12 @@ constexpr double kLinkShare = 0.84;
 // How well that is known before a GPU's own rows are seen, as log standard deviations.
 constexpr double kShareSigma = 0.15;
 constexpr double kLatencySigma = 0.7;
-constexpr double kRowSigma = 0.03;     // and how well a row is
-constexpr double kOverlapPower = 4;    // copying and links side by side
+constexpr double kRowSigma = 0.03;   // and how well a row is
+constexpr double kOverlapPower = 4;  // copying and links side by side
+// What a law taken over adds to its scatter, from leaving out whole GPUs (docs/calibration.md): H200 from
+// H100, B200 from H100.
+constexpr double kSameChip = 0.05;
+constexpr double kOtherChip = 0.15;
 constexpr double kAnchoredLaw = 0.06;  // what a rank count or size far from the rows adds
 
 bool same_chip(const DeviceLimits& a, const DeviceLimits& b) {
@@ -168,6 +172,7 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
     }
     ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, from, to, key, share, 1) : set;
     copy.derived = true;
+    copy.residual = std::hypot(copy.residual, same_chip(from, to) ? kSameChip : kOtherChip);
     copy.rows = 0;
     copy.source = "derived from " + relative.name() + ": " + set.source;
     profile.set(key, copy);

@@ -244,6 +244,8 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   if (pairwise && !message) parameters.push_back({"port_share", 0.9, 0.05, 1.2});
   if (!message) parameters.push_back({"node_share", 0.85, 0.05, 1.2});
   if (node_counts.size() > 1) parameters.push_back({"spread", 0.03, 1e-3, 1.0});
+  if (message && node_counts.size() > 1 && per_node.size() > 1)
+    parameters.push_back({"collision", 0.05, 1e-3, 1.0});
   if (op == sim::CollectiveOp::all_reduce && node_counts.size() > 1)
     parameters.push_back({"hierarchy", 0.3, 1e-3, 1.0});
   if (message) parameters.push_back({"port_share", 1.2, 1.2, 1.2});

@@ -105,11 +105,31 @@ class Fitter {
     ffns();
     dispatches();
     fit_kernel_rows();
-    profile_.describe(std::string(device_.profile), std::string(device_.gpu), options_.provenance, {});
+    profile_.describe(std::string(device_.profile), std::string(device_.gpu), options_.provenance,
+                      unmeasured());
     return std::move(profile_);
   }
 
  private:
+  // What stands in a profile beside the fits and has no measurement behind it.
+  std::vector<std::string> unmeasured() const {
+    std::vector<std::string> gaps;
+    if (device_.launch.kernel > 0) {
+      gaps.emplace_back(
+          "launch.kernel, launch.host_sync and launch.d2h_copy: common figures, not measured; "
+          "launch.kernel_floor: the "
+          "smallest GEMM of the published tables");
+      gaps.emplace_back(
+          "overlap: nobody measured how computing and communication slow each other down; 1 stands for it");
+    }
+    const bool kernels = std::any_of(profile_.sets().begin(), profile_.sets().end(),
+                                     [](const auto& entry) { return entry.first.starts_with("kernel/"); });
+    if (!kernels)
+      gaps.emplace_back(
+          "memory-bound kernels: shares of the measured HBM bandwidth as models/kernels.cc states them");
+    return gaps;
+  }
+
   void tell(const std::string& what) const {
     if (options_.progress) options_.progress(std::string(device_.profile) + ": " + what);
   }

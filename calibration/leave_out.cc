@@ -1,5 +1,6 @@
 #include "calibration/leave_out.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -44,7 +45,9 @@ CheckReport forecast(const Device& device, const Measurements& rest, const Measu
         derive_missing(profile, only, rest);
       }
     }
-    if (profile.find(key)) derive_missing(profile, shipped);
+    const bool fitted = std::any_of(profile.sets().begin(), profile.sets().end(),
+                                    [&](const auto& entry) { return entry.first.starts_with(key); });
+    if (fitted) derive_missing(profile, shipped);
   }
   return check_rows(held, [&](const std::string&) { return &profile; });
 }
@@ -106,6 +109,35 @@ void each_value(std::vector<Row> Measurements::*member, const Measurements& all,
   }
 }
 
+// Whole GPUs: each one that has a relative is forecast from its data sheet and the relative's rows alone.
+void each_gpu(const Measurements& all, CheckReport& report) {
+  const auto rows_of = [&](const Device& device) {
+    Measurements own;
+    const auto copy = [&](auto member) {
+      for (const auto& row : all.*member)
+        if (device_of_gpu(row.origin.gpu) == &device) (own.*member).push_back(row);
+    };
+    copy(&Measurements::collectives);
+    copy(&Measurements::gemms);
+    copy(&Measurements::grouped);
+    return own;
+  };
+  FitProfileOptions options;
+  options.leave_out_shapes = false;
+  for (const Device& device : devices()) {
+    if (device.relative.empty()) continue;
+    Measurements held = rows_of(device);
+    // A profile derived from its relative has laws of collectives inside a domain and of matrix products
+    // only.
+    const Profile relative =
+        fit_profile(*find_device(device.relative), rows_of(*find_device(device.relative)), options);
+    Profile profile = fit_profile(device, {}, options);
+    derive_missing(profile, relative);
+    std::erase_if(held.collectives, [&](const CollectiveRow& row) { return !inside_domain(row, profile); });
+    if (held.size() > 0) append(report, check_rows(held, [&](const std::string&) { return &profile; }));
+  }
+}
+
 std::string collective_group(const CollectiveRow& row, const Device& device, bool network) {
   Profile limits;
   limits.device() = device.limits;
@@ -154,8 +186,11 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
           return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
         },
         [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); }, report);
+  } else if (what == "gpus") {
+    each_gpu(all, report);
   } else {
-    throw InputError("found " + in_quotes(what) + ", expected sizes, ranks, nodes or shapes to leave out");
+    throw InputError("found " + in_quotes(what) +
+                     ", expected sizes, ranks, nodes, shapes or gpus to leave out");
   }
   if (report.rows.empty() && report.skipped.empty())
     throw InputError("nothing can be left out: every group has one value of " + what);

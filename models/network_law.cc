@@ -23,6 +23,7 @@ NetworkCurve NetworkCurve::from(const ParameterSet& set, const std::string& key,
   curve.ramp_per_octave = set.get("ramp_per_octave", 0);
   curve.ramp_bytes = set.get("ramp_bytes", 1);
   curve.spread = set.get("spread", 0);
+  curve.collision = set.get("collision", 0);
   curve.hierarchy = set.get("hierarchy", 0);
   curve.factor = set.factor;
   const double port = cluster.nic.bandwidth;
@@ -59,7 +60,8 @@ double NetworkCurve::seconds(const GroupShape& shape, double size) const {
     bytes = wire_factor * size * (wire_factor > 1 ? ring + hierarchy * (inter - ring) : ring);
     bandwidth = std::min(connection * g, node);
   }
-  if (spread > 0 && nodes > 2) bandwidth *= std::pow(nodes / 2, -spread);
+  const double falling = spread + (message ? collision * std::log2(g) : 0);
+  if (falling > 0 && nodes > 2) bandwidth *= std::pow(nodes / 2, -falling);
   return factor * (start + bytes / bandwidth);
 }
 

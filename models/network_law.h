@@ -14,7 +14,8 @@
 //   all_to_all, send_recv: every rank sends the share of its buffer that leaves its node through its own
 //   port,
 //     W = (1 - g/n) S and B = min(connection x peers, port, node / g).
-// B falls with (N/2)^-spread as the fabric fills.
+// B falls with (N/2)^-spread as the fabric fills; messages collide the more, the more of them leave a node:
+// (N/2)^-(spread + collision log2 g).
 #pragma once
 
 #include <string>
@@ -42,6 +43,7 @@ struct NetworkCurve {
   double port = 0;        // bytes/s of one rank's own port
   double node = 0;        // bytes/s of all ports of a node
   double spread = 0;
+  double collision = 0;
   double hierarchy = 0;
   double factor = 1;
 

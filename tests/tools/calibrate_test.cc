@@ -67,7 +67,10 @@ TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result.at("schema"), "moesim.calibrate-check/1");
-  EXPECT_TRUE(result.at("inputs").is_object());
+  // Everything needed to run it again.
+  EXPECT_EQ(result.at("inputs").at("files").size(), 1u);
+  EXPECT_EQ(result.at("inputs").at("command")[0], "calibrate");
+  EXPECT_TRUE(result.at("inputs").contains("seed"));
   EXPECT_TRUE(result.at("warnings").is_array());
   EXPECT_EQ(result.at("rows"), 2);
   const double error = result.at("mean_abs_error");
@@ -137,6 +140,15 @@ std::string rank_file(int rank, int rows_back, double dispatch_ms, double combin
         call("_profiled_all_to_all_single", "all_to_all", rows_back, ", 1000000", combine_ms, start + 16));
   }
   return text;
+}
+
+TEST_F(Calibrate, ShowsEveryRowWithItsPlace) {
+  ASSERT_EQ(import_log().exit_code, 0);
+  const Outcome outcome = run({"check", "h100-sxm", "--against", "raw.json", "--rows", "--format", "csv"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("measured_us,forecast_us,low_us,high_us"));
+  EXPECT_THAT(outcome.out, HasSubstr("raw.json:"));
+  EXPECT_THAT(outcome.out, HasSubstr(",30.000,"));
 }
 
 TEST_F(Calibrate, ImportsTheTransfersOfARecording) {

@@ -15,7 +15,6 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "calibration/call_overhead.h"
@@ -31,6 +30,7 @@
 #include "models/profile.h"
 #include "tools/moesim/calibrate_measure.h"
 #include "tools/moesim/calibrate_recording.h"
+#include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/verb.h"
 
@@ -57,11 +57,10 @@ Measurements read_any(const std::string& path, const ImportFacts& facts) {
   return calibration::read_measurements(path);
 }
 
-nlohmann::ordered_json hashed_inputs(const std::vector<std::string>& files) {
-  auto list = nlohmann::ordered_json::array();
-  for (const std::string& file : files)
-    list.push_back({{"file", file}, {"sha256", sha256_hex(read_file(file))}});
-  return list;
+nlohmann::ordered_json inputs_of(const CommonOptions& common, const std::vector<std::string>& files) {
+  auto inputs = describe_inputs(common);
+  for (const std::string& file : files) add_input_file(inputs, file);
+  return inputs;
 }
 
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
@@ -300,8 +299,8 @@ Run declare_fit(CLI::App& app) {
                "Skip the leave-one-shape-out refits that widen intervals for unseen shapes");
   app.add_option("--leave-out", options->leave_out,
                  "Write no profile; refit without some rows, forecast these and print the errors: sizes, "
-                 "ranks, nodes, shapes")
-      ->check(CLI::IsMember({"sizes", "ranks", "nodes", "shapes"}));
+                 "ranks, nodes, shapes, gpus")
+      ->check(CLI::IsMember({"sizes", "ranks", "nodes", "shapes", "gpus"}));
   app.add_flag("--rows", options->rows, "With --leave-out: one line per row that was left out");
   app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
   options->facts.declare(app);
@@ -310,9 +309,10 @@ Run declare_fit(CLI::App& app) {
     for (const std::string& file : options->files) all.append(read_any(file, options->facts.facts()));
     if (!options->leave_out.empty()) {
       const CheckReport report = calibration::leave_out(all, options->leave_out);
-      return report_check(common, report,
-                          {{"left_out", options->leave_out}, {"files", hashed_inputs(options->files)}},
-                          options->rows ? Detail::kRows : Detail::kMerged, std::nullopt);
+      auto inputs = inputs_of(common, options->files);
+      inputs["left_out"] = options->leave_out;
+      return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
+                          std::nullopt);
     }
     if (options->out.empty())
       throw InputError("found no --out, expected the profile to write (or --leave-out)");
@@ -422,9 +422,9 @@ Run declare_check(CLI::App& app) {
       });
       if (others > 0) report.skipped["rows of other GPUs than " + one->gpu()] = others;
     }
-    nlohmann::ordered_json inputs;
+    auto inputs = inputs_of(common, options->against);
+    if (!options->all && std::filesystem::exists(options->profile)) add_input_file(inputs, options->profile);
     inputs["profile"] = options->all ? "each row's own" : options->profile;
-    inputs["against"] = hashed_inputs(options->against);
     return report_check(common, report, inputs,
                         options->rows     ? Detail::kRows
                         : options->groups ? Detail::kGroups

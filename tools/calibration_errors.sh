@@ -1,0 +1,46 @@
+#!/bin/sh
+# The tables of docs/calibration.md: errors on rows left out of the fits, and of the shipped profiles.
+#   tools/calibration_errors.sh DATA_FOLDER [BUILD_FOLDER]        (10 to 20 minutes on one core, most of it for the FFNs)
+set -eu
+data=${1:?usage: tools/calibration_errors.sh DATA_FOLDER [BUILD_FOLDER]}
+build=${2:-build}
+published=$data/published
+moesim="$build/moesim"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+section() { printf '\n## %s\n\n' "$1"; }
+
+section "One message size left out, collectives inside a node"
+"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out sizes -q
+section "A whole rank count left out, with only the other one to fit"
+"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out ranks -q
+section "One node count left out, collectives across nodes"
+"$moesim" calibrate fit "$published/collectives_multinode.csv" --leave-out nodes -q
+section "One (n, k) left out, dense products"
+"$moesim" calibrate fit "$published/gemm_dense.csv" --leave-out shapes -q
+section "A whole GPU left out: its data sheet and its relative's rows"
+"$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/gemm_dense.csv" --leave-out gpus -q
+
+section "One recording left out, H800 all-to-all (12 us and the links' rate fitted to the other four)"
+if [ -d "$data/echo" ]; then
+  for left in "$data"/echo/pp*/realistic; do
+    others=
+    for other in "$data"/echo/pp*/realistic; do [ "$other" = "$left" ] || others="$others $other"; done
+    # shellcheck disable=SC2086  # a list of folders without blanks
+    "$moesim" calibrate import recording $others --gpu h800-sxm --library "NCCL 2.18.6" -q --out "$scratch/others.json"
+    "$moesim" calibrate import recording "$left" --gpu h800-sxm --library "NCCL 2.18.6" -q --out "$scratch/left.json"
+    "$moesim" calibrate fit "$scratch/others.json" "$data"/echo/comm_bench/h800_*/*.csv --gpu h800-sxm --complete --quick -q \
+      --out "$scratch/profile.json"
+    printf '%s: ' "$(basename "$(dirname "$left")")"
+    "$moesim" calibrate check "$scratch/profile.json" --against "$scratch/left.json" | tail -1
+  done
+fi
+
+section "Shipped profiles on the rows that they were fitted to"
+"$moesim" calibrate check --all --against "$published"/collectives_*.csv "$published"/gemm_dense.csv \
+  "$published"/grouped_gemm.csv "$published"/ep_dispatch_combine_*.csv "$published"/moe_ffn_*.csv | tail -8
+
+section "One layer shape left out, expert FFN"
+for table in "$published"/moe_ffn_*.csv; do
+  "$moesim" calibrate fit "$table" --leave-out shapes -q
+done
