@@ -170,6 +170,8 @@ class Matcher {
   std::vector<std::size_t> position_;
 };
 
+}  // namespace
+
 // What the time of a segment is booked as. In the AlltoAll program a layer calls gather (counts), exchange
 // (dispatch), exchange (combine); backward has the two exchanges only.
 sim::Category segment_category(const Step& step, std::size_t segment) {
@@ -215,6 +217,8 @@ sim::Category call_category(const Step& step, std::size_t index) {
     exchanges += step.calls[c].group == call.group && step.calls[c].op == call.op;
   return exchanges % 2 == 0 ? dispatch : combine;
 }
+
+namespace {
 
 GroupKind gradient_group(StepKind kind) {
   if (kind == StepKind::expert_all_reduce) return GroupKind::expert_dp;

@@ -77,6 +77,10 @@ struct Iteration {
   double us() const { return timeline.iteration().us(); }
 };
 
+// What the time of a segment, or of the call at `index`, of a recorded step is booked as.
+sim::Category segment_category(const Step& step, std::size_t segment);
+sim::Category call_category(const Step& step, std::size_t index);
+
 // Matches the calls of all ranks, builds the task graph and runs it. Every rank of the topology must be in
 // `plans`. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
 // counterpart.

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "replay/layer_comparison.h"
+#include "tools/moesim/timeline_view.h"
 #include "tools/moesim/verb.h"
 
 namespace moesim::tools {
@@ -21,9 +22,12 @@ nlohmann::ordered_json layer_json(const replay::LayerComparison& comparison, Lay
 std::string layer_csv(const replay::LayerComparison& comparison, LayerDetail detail);
 void print_layer(const replay::LayerComparison& comparison, LayerDetail detail);
 
-// All dispatchers as Chrome trace events: a process per dispatcher and rank, a track per stream, arrows from
-// the last member of a collective to the others, a counter of the worst rank's memory. Needs
-// ComparisonOptions::trace.
-std::string layer_timeline(const replay::LayerComparison& comparison, const nlohmann::ordered_json& metadata);
+// All dispatchers as Chrome trace events: a process per dispatcher and rank. Needs ComparisonOptions::trace.
+std::string layer_timeline(const replay::LayerComparison& comparison, const CommonOptions& common,
+                           const TimelineBounds& bounds);
+
+// The comparison as one HTML page. Needs ComparisonOptions::trace.
+void write_layer_report(const std::string& path, const replay::LayerComparison& comparison,
+                        const CommonOptions& common, TimelineBounds bounds);
 
 }  // namespace moesim::tools

@@ -19,7 +19,9 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/timeline_json.h"
+#include "tools/moesim/timeline_view.h"
 #include "tools/moesim/verb.h"
 
 namespace moesim::tools {
@@ -30,7 +32,8 @@ struct Options {
   std::vector<std::string> folders;
   std::string cluster;
   JobOptions job;
-  std::string timeline;
+  std::string timeline, report;
+  TimelineOptions shown;
   int microbatches = 0;
   int draws = 16;
   std::uint64_t seed = 1;
@@ -224,7 +227,20 @@ Table effect_table(const replay::PreparedJob& job, const replay::JobRequest& req
   return table;
 }
 
+void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects) {
+  result["effects"] = nlohmann::ordered_json::array();
+  for (const auto& effect : effects.list())
+    result["effects"].push_back({{"name", effect.name},
+                                 {"value", effect.value},
+                                 {"sigma", effect.sigma},
+                                 {"unit", effect.unit},
+                                 {"source", effect.source},
+                                 {"what", effect.what}});
+}
+
 int run(const Options& options, const CommonOptions& common) {
+  check_report(options.report);
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
   nlohmann::ordered_json inputs = describe_inputs(common);
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder, inputs);
@@ -279,19 +295,21 @@ int run(const Options& options, const CommonOptions& common) {
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
 
   if (!options.timeline.empty())
-    write_file(options.timeline, timeline_json(answer.iteration.graph, answer.iteration.timeline, inputs));
+    write_file(options.timeline,
+               timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
+  if (!options.report.empty()) {
+    ReportExtras extras;
+    TimelineBounds fewer = bounds;
+    fewer.most_slices = kReportSlices;
+    extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
+    extras.gpus_per_node = cluster.gpus_per_node;
+    auto result = result_json(answer, inputs);
+    if (scaling) add_effects(result, *effects);
+    write_report(options.report, "replay", result, extras);
+  }
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs);
-    if (options.explain && scaling) {
-      result["effects"] = nlohmann::ordered_json::array();
-      for (const auto& effect : effects->list())
-        result["effects"].push_back({{"name", effect.name},
-                                     {"value", effect.value},
-                                     {"sigma", effect.sigma},
-                                     {"unit", effect.unit},
-                                     {"source", effect.source},
-                                     {"what", effect.what}});
-    }
+    if (options.explain && scaling) add_effects(result, *effects);
     print_json(result);
     return 0;
   }
@@ -339,6 +357,8 @@ Verb replay_verb() {
                        "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
             ->check(CLI::Range(0, 10000).description(""))
             ->capture_default_str();
+        options->shown.declare(app);
+        declare_report(app, options->report);
         app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
             ->type_name("FILE");
         app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");

@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/cluster.h"
@@ -22,6 +23,9 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
+#include "tools/moesim/report.h"
+#include "tools/moesim/timeline_json.h"
+#include "tools/moesim/timeline_view.h"
 #include "tools/moesim/validate_training.h"
 #include "tools/moesim/verb.h"
 
@@ -38,6 +42,8 @@ struct Options {
   std::string max_error;
   std::string only;
   std::string training, detail;
+  std::string timeline, report;
+  TimelineOptions shown;
   std::uint64_t seed = 1;
   int microbatches = 0;
   int draws = 16;
@@ -50,6 +56,7 @@ struct Case {
   std::string pass;
   replay::Validation validation;
   std::vector<std::string> warnings;
+  std::vector<TimelineView> views;  // forecast and measured, where someone wants to see them
 };
 
 // The sizes of the measured job, where the user did not give others.
@@ -64,6 +71,15 @@ void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology
   take(change.ep, topology.expert, forecast.ep);
   take(change.dp, topology.dp(), forecast.dp);
   take(change.pp, topology.pp, forecast.pp);
+}
+
+// Forecast and measurement side by side.
+std::vector<TimelineView> views_of(const replay::Iteration& iteration, const replay::RecordedJob& truth,
+                                   const models::Cluster& cluster, const Options& options) {
+  if (!options.all.empty() || (options.timeline.empty() && options.report.empty())) return {};
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2);
+  return {timeline_view("forecast", iteration, bounds),
+          timeline_view("measured", truth, cluster.gpus_per_node, bounds)};
 }
 
 Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
@@ -102,6 +118,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
         [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
     const auto iteration = replay::simulate(job.topology, prepared.plans, pricing);
     out.validation = replay::validate(replay::summarize(iteration), truth_summary);
+    out.views = views_of(iteration, truth, cluster, options);
     out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
     return out;
   }
@@ -117,6 +134,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const auto drawn = replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects,
                                             forecast_options, options.draws);
   out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
+  out.views = views_of(made.iteration, truth, cluster, options);
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
   return out;
 }
@@ -228,6 +246,10 @@ int run(const Options& options, const CommonOptions& common) {
     throw InputError("found " +
                      std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
                      ", expected --forecast SCALING_DIR with --measured REALISTIC_DIR, or --all DIR");
+  if (!options.all.empty() && !options.timeline.empty())
+    throw InputError("found --timeline beside --all, expected one pair of --forecast and --measured");
+  check_report(options.report);
+  options.shown.bounds(kTimelineSlices);  // says no to bad ranges before the work
   const models::Cluster cluster = models::Cluster::load(options.cluster);
   const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
   nlohmann::ordered_json inputs = describe_inputs(common);
@@ -250,7 +272,7 @@ int run(const Options& options, const CommonOptions& common) {
   }
   const double mean = sum / static_cast<double>(cases.size());
 
-  if (common.format == Format::kJson) {
+  const auto result_of_all = [&] {
     auto result = envelope("validate", inputs, warnings);
     if (options.all.empty()) {
       add_to(result, cases.front().validation);
@@ -265,7 +287,18 @@ int run(const Options& options, const CommonOptions& common) {
       result["worst_abs_iteration_error"] = worst;
       result["interval_coverage"] = static_cast<double>(covered) / static_cast<double>(cases.size());
     }
-    print_json(result);
+    return result;
+  };
+  if (!options.timeline.empty()) write_file(options.timeline, timeline_json(cases.front().views, inputs));
+  if (!options.report.empty()) {
+    ReportExtras extras;
+    extras.timelines = std::move(cases.front().views);
+    for (TimelineView& view : extras.timelines) join_short_slices(view, kReportSlices / 2);
+    extras.gpus_per_node = cluster.gpus_per_node;
+    write_report(options.report, "validate", result_of_all(), extras);
+  }
+  if (common.format == Format::kJson) {
+    print_json(result_of_all());
   } else {
     for (const std::string& warning : warnings) warn(common, warning);
     const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
@@ -302,6 +335,10 @@ Verb validate_verb() {
         options->job.declare(app);
         app.add_flag("--rescale", options->rescale,
                      "give the forecast the sizes of the measured job, where they differ");
+        app.add_option("--timeline", options->timeline,
+                       "write forecast and measurement side by side as Chrome trace JSON");
+        options->shown.declare(app);
+        declare_report(app, options->report);
         app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
             ->check(CLI::Range(1, 1 << 20).description(""));
         app.add_option("--draws", options->draws,

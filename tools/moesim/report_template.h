@@ -1,0 +1,14 @@
+// The page that a report is made of; tools/report/build.mjs writes the source that defines it.
+#pragma once
+
+#include <string_view>
+
+namespace moesim::tools {
+
+// One HTML page with the marker where the data goes; empty in a build without Node.
+std::string_view report_template();
+
+// Why there is none, for the user; empty where there is one.
+std::string_view report_missing();
+
+}  // namespace moesim::tools

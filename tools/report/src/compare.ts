@@ -1,0 +1,218 @@
+// The report of `compare`: which dispatcher, by how much, how sure, and why.
+import type { Estimate, MatrixData, ReportData } from "./data";
+import { checkbox, h, section, select } from "./dom";
+import { intervalBars, stackedBars, type StackPiece } from "./charts";
+import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./format";
+import { grid } from "./grid";
+import { answer, header, reproduce, warnings } from "./page";
+import { categoryColor, seriesColor } from "./palette";
+import { rankGrid } from "./ranks";
+import { table } from "./table";
+import { timelineChart } from "./timeline";
+
+interface Scenario {
+  dispatcher: string;
+  time_us: Estimate;
+  breakdown_us: Record<string, number>;
+  tx_bytes_per_rank?: { min: number; mean: number; max: number };
+  peak_memory_bytes?: { max: number; rank: number };
+  fits?: boolean;
+  missing_bytes?: number;
+  memory?: Record<string, any>;
+  host_syncs?: { forward: number; backward: number };
+  overload?: { avg: number; max: number; max_cum: number };
+  not_ranked?: string;
+  ranks?: Record<string, number>[];
+}
+
+const kMemoryParts = ["parameters", "gradients", "optimizer", "activations", "transient", "persistent"];
+
+type Order = "time" | "asked" | "memory" | "bytes";
+
+function about(result: any): string {
+  const s = result.inputs.scenario;
+  if (!s) return "";
+  const p = s.parallel ?? {};
+  const sizes = ["tp", "cp", "ep", "etp", "dp", "pp", "vpp"].filter((k) => (p[k] ?? 1) > 1 || k === "ep").map((k) => `${k.toUpperCase()} ${p[k]}`);
+  return `${s.scope === "step" ? "One training step" : `One MoE layer, ${s.train ? "forward and backward" : "forward"}`}; ` +
+    `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${s.routing}.`;
+}
+
+function sentence(result: any, scenarios: Scenario[]): string {
+  const winner = result.winner;
+  const best = scenarios.find((s) => s.dispatcher === winner.dispatcher);
+  const others = scenarios.filter((s) => s !== best && !s.not_ranked);
+  const span = best ? ` It takes ${time(best.time_us.value)} (90 % interval ${time(best.time_us.low)} to ${time(best.time_us.high)}).` : "";
+  if (others.length === 0) return `${winner.dispatcher} is the only dispatcher compared.${span}`;
+  const next = [...others].sort((a, b) => a.time_us.value - b.time_us.value)[0]!;
+  return `${winner.dispatcher} is the fastest with probability ${percent(winner.probability, 0)}: ` +
+    `${winner.speedup.value.toFixed(2)} times as fast as ${next.dispatcher} (${winner.speedup.low.toFixed(2)} to ${winner.speedup.high.toFixed(2)}).${span}`;
+}
+
+function matrixView(matrices: MatrixData[]): HTMLElement {
+  const holder = h("div");
+  const draw = (title: string) => {
+    const matrix = matrices.find((one) => one.title === title)!;
+    const R = matrix.ranks;
+    const names = Array.from({ length: R }, (_, i) => `${i}`);
+    const all = matrix.bytes.reduce((sum, value) => sum + value, 0);
+    holder.replaceChildren(
+      grid({
+        description: `Bytes that ${title} sends from rank to rank`,
+        rows: names, columns: names, rowTitle: "From rank", columnTitle: "to rank", square: true, from: 0,
+        value: (r, c) => (r === c ? null : matrix.bytes[r * R + c]!),
+        text: (r, c) => `rank ${r} sends ${bytes(matrix.bytes[r * R + c]!)} to rank ${c} (${percent(matrix.bytes[r * R + c]! / (all || 1), 2)} of all)`,
+        scaleText: (value) => bytes(value),
+      }),
+    );
+  };
+  draw(matrices[0]!.title);
+  return h("div", {},
+    matrices.length > 1
+      ? h("div", { class: "controls" },
+          select("Dispatcher", matrices.map((one) => ({ value: one.title, label: one.title })), matrices[0]!.title, draw))
+      : null,
+    holder);
+}
+
+export function comparePage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const scenarios = result.scenarios as Scenario[];
+  const winner = result.winner.dispatcher as string;
+  const name = result.inputs.scenario as Record<string, any> | undefined;
+  const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
+  const hidden = new Set<string>();
+  let order: Order = "time";
+  let share = false;
+
+  const chosen = () => {
+    const list = scenarios.filter((s) => !hidden.has(s.dispatcher));
+    const key: Record<Order, (s: Scenario) => number> = {
+      time: (s) => s.time_us.value, asked: (s) => scenarios.indexOf(s),
+      memory: (s) => s.peak_memory_bytes?.max ?? 0, bytes: (s) => s.tx_bytes_per_rank?.mean ?? 0,
+    };
+    return list.sort((a, b) => key[order](a) - key[order](b));
+  };
+
+  const categories = data.categories.filter((c) => scenarios.some((s) => (s.breakdown_us[c] ?? 0) > 0));
+  const bars = h("div");
+  const stack = h("div");
+  const memory = h("div");
+  const ranks = h("div");
+
+  const draw = () => {
+    const list = chosen();
+    if (list.length === 0) {
+      for (const holder of [bars, stack, memory, ranks]) holder.replaceChildren(h("p", {}, "No dispatcher is chosen."));
+      return;
+    }
+    bars.replaceChildren(intervalBars(
+      "Time of each dispatcher with its 90 % interval; the table below has the numbers",
+      list.map((s) => ({
+        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: Boolean(s.not_ranked),
+        note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
+          (s.not_ranked ? `\nnot ranked: ${s.not_ranked}` : ""),
+      })), unit, "time"));
+    const pieces: StackPiece[] = list.flatMap((s) => categories.map((c) => ({
+      label: s.dispatcher, part: c, value: s.breakdown_us[c] ?? 0,
+      note: `${s.dispatcher}\n${words(c)} ${time(s.breakdown_us[c] ?? 0, unit)}, ${percent((s.breakdown_us[c] ?? 0) / s.time_us.value)}`,
+    })));
+    stack.replaceChildren(stackedBars(
+      "Where the time of each dispatcher goes; the parts add up to the time", pieces, list.map((s) => s.dispatcher),
+      categories, categoryColor, { unit, axis: "time of the rank that ends last", share, totals: true }));
+    const withMemory = list.filter((s) => s.memory);
+    if (withMemory.length > 0) {
+      const limit = withMemory[0]!.memory!.limit_bytes as number;
+      const memoryUnit = byteUnit(Math.max(limit, ...withMemory.map((s) => s.memory!.total_bytes as number)));
+      memory.replaceChildren(stackedBars(
+        "Memory of the worst rank under each dispatcher, beside the limit",
+        withMemory.flatMap((s) => kMemoryParts.map((part) => ({
+          label: s.dispatcher, part, value: (s.memory![`${part}_bytes`] as number) ?? 0,
+          note: `${s.dispatcher}\n${part} ${bytes((s.memory![`${part}_bytes`] as number) ?? 0)}`,
+        }))),
+        withMemory.map((s) => s.dispatcher), kMemoryParts, (part) => seriesColor(kMemoryParts.indexOf(part)),
+        { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
+    }
+    const rows = list.filter((s) => s.ranks).map((s) => ({
+      label: s.dispatcher,
+      values: {
+        overload: s.ranks!.map((r) => (r["balanced_rows"] ? r["computed_rows"]! / r["balanced_rows"]! : 0)),
+        computed: s.ranks!.map((r) => r["computed_rows"]!),
+        sent: s.ranks!.map((r) => r["tx_bytes"]!), received: s.ranks!.map((r) => r["rx_bytes"]!),
+        expert: s.ranks!.map((r) => r["expert_us"]!), transfer: s.ranks!.map((r) => r["transfer_us"]!),
+        wait: s.ranks!.map((r) => r["wait_us"]!),
+      },
+    }));
+    if (rows.length > 0)
+      ranks.replaceChildren(rankGrid(rows, [
+        { key: "overload", label: "overload (rows against the balanced share)", text: (v) => v.toFixed(2) },
+        { key: "computed", label: "rows computed", text: (v) => number(v) },
+        { key: "wait", label: "waits for others", text: (v) => time(v), fromZero: true },
+        { key: "sent", label: "bytes sent", text: (v) => bytes(v) },
+        { key: "received", label: "bytes received", text: (v) => bytes(v) },
+        { key: "expert", label: "time of the experts", text: (v) => time(v) },
+        { key: "transfer", label: "time of transfers", text: (v) => time(v) },
+      ], data.gpus_per_node));
+  };
+  draw();
+
+  const controls = h("div", { class: "controls", id: "choose" },
+    select<Order>("Order", [{ value: "time", label: "fastest first" }, { value: "asked", label: "as asked" },
+      { value: "memory", label: "least memory first" }, { value: "bytes", label: "fewest bytes first" }], order,
+      (value) => { order = value; draw(); }),
+    checkbox("parts as shares", share, (value) => { share = value; draw(); }),
+    h("fieldset", {}, h("legend", {}, "Dispatchers"),
+      ...scenarios.map((s) => checkbox(s.dispatcher, true, (on) => {
+        if (on) hidden.delete(s.dispatcher); else hidden.add(s.dispatcher);
+        draw();
+      }))));
+
+  const numbers = table(scenarios, [
+    { title: "dispatcher", text: (s) => s.dispatcher },
+    { title: `time [${unit.name}]`, numeric: true, text: (s) => (s.time_us.value * unit.factor).toFixed(1), value: (s) => s.time_us.value },
+    { title: "low", numeric: true, text: (s) => (s.time_us.low * unit.factor).toFixed(1), value: (s) => s.time_us.low },
+    { title: "high", numeric: true, text: (s) => (s.time_us.high * unit.factor).toFixed(1), value: (s) => s.time_us.high },
+    ...categories.map((c) => ({
+      title: words(c), numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
+      value: (s: Scenario) => s.breakdown_us[c] ?? 0,
+    })),
+    { title: "sent per rank", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.mean) : "-"), value: (s) => s.tx_bytes_per_rank?.mean ?? 0 },
+    { title: "most", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.max) : "-"), value: (s) => s.tx_bytes_per_rank?.max ?? 0 },
+    { title: "host syncs", numeric: true, text: (s) => (s.host_syncs ? `${s.host_syncs.forward}+${s.host_syncs.backward}` : "-"), value: (s) => (s.host_syncs ? s.host_syncs.forward + s.host_syncs.backward : 0) },
+    { title: "overload", numeric: true, text: (s) => (s.overload ? s.overload.max.toFixed(2) : "-"), value: (s) => s.overload?.max ?? 0 },
+    { title: "memory", numeric: true, text: (s) => (s.peak_memory_bytes ? bytes(s.peak_memory_bytes.max) : "-"), value: (s) => s.peak_memory_bytes?.max ?? 0 },
+    { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
+  ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
+
+  const excluded = (result.excluded ?? []) as { dispatcher: string; rule: string }[];
+  const left = [...excluded, ...scenarios.filter((s) => s.not_ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked}` }))];
+  const steps = (result.step_collectives ?? []) as any[];
+  return [
+    header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
+    answer(sentence(result, scenarios), result.because),
+    ...(warnings(result) ? [warnings(result)!] : []),
+    section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
+    section("Where the time goes", "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),
+    section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory),
+    section("Ranks", "Who has too much to do, and who waits for them?", ranks),
+    ...(data.matrices.length > 0
+      ? [section("Who sends how much to whom",
+          "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
+          matrixView(data.matrices))] : []),
+    ...(data.timelines.length > 0
+      ? [section("Timeline", "What happens when, on every stream?", timelineChart(data.timelines, data.categories, "Timeline of the layer"))] : []),
+    ...(steps.length > 0
+      ? [section("Per training step", "What sharding adds once per step.", table(steps, [
+          { title: "what", text: (s) => s.what }, { title: "operation", text: (s) => s.op },
+          { title: "ranks", numeric: true, text: (s) => `${s.ranks}`, value: (s) => s.ranks },
+          { title: "calls", numeric: true, text: (s) => `${s.calls}`, value: (s) => s.calls },
+          { title: "sent", numeric: true, text: (s) => bytes(s.tx_bytes), value: (s) => s.tx_bytes },
+          { title: "time", numeric: true, text: (s) => time(s.time_us), value: (s) => s.time_us },
+        ], { caption: "Collectives of parameters, gradients and optimizer, alone and one after the other" }))] : []),
+    ...(left.length > 0
+      ? [section("Left out", "Which dispatchers can not run here, or can not win?", table(left, [
+          { title: "dispatcher", text: (e) => e.dispatcher }, { title: "rule", text: (e) => e.rule },
+        ], { caption: "Dispatchers left out" }))] : []),
+    reproduce(data),
+  ];
+}

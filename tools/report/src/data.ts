@@ -1,0 +1,69 @@
+// What the binary writes into the page: the JSON result of a verb, and what only pictures need.
+
+export interface Estimate {
+  value: number;
+  low: number;
+  high: number;
+}
+
+export interface InputsOfRun {
+  command?: string[];
+  seed?: number;
+  files?: Record<string, { sha256: string }>;
+  [key: string]: unknown;
+}
+
+// The result of any verb; what a verb adds is read by its page.
+export interface Result {
+  schema: string;
+  version: string;
+  inputs: InputsOfRun;
+  warnings: string[];
+  [key: string]: any;
+}
+
+// A stream of one rank. Slices are columns of equal length: index of the name, index of the category, start as the
+// distance from the end of the slice before, length; and the index of a note, -1 for none. In `unit_us`.
+export interface TrackData {
+  rank: number;
+  stream: string;
+  name: number[];
+  category: number[];
+  gap: number[];
+  length: number[];
+  note: number[];
+}
+
+export interface TimelineData {
+  title: string;
+  end_us: number;
+  unit_us: number;
+  ranks: number; // of the job; tracks may be of fewer
+  names: string[];
+  notes: string[];
+  tracks: TrackData[];
+  left_out: string[];
+}
+
+// bytes[from * ranks + to] over one training step of the layer, all passes together.
+export interface MatrixData {
+  title: string;
+  ranks: number;
+  bytes: number[];
+}
+
+export interface ReportData {
+  schema: string;
+  verb: string;
+  categories: string[];
+  result: Result;
+  timelines: TimelineData[];
+  matrices: MatrixData[];
+  gpus_per_node: number;
+}
+
+export function readData(): ReportData {
+  const element = document.getElementById("moesim-data");
+  if (!element?.textContent) throw new Error("the page holds no data");
+  return JSON.parse(element.textContent) as ReportData;
+}

@@ -1,0 +1,51 @@
+// Numbers for people: three to four digits that matter, units that fit.
+
+function digits(value: number, significant: number): string {
+  if (value === 0) return "0";
+  const magnitude = Math.floor(Math.log10(Math.abs(value)));
+  return value.toFixed(Math.max(0, Math.min(6, significant - 1 - magnitude)));
+}
+
+export interface Unit {
+  factor: number;
+  name: string;
+}
+
+// The unit in which the largest of some times (us) reads well; one unit for a whole chart.
+export function timeUnit(largestUs: number): Unit {
+  if (largestUs >= 10e6) return { factor: 1e-6, name: "s" };
+  if (largestUs >= 10e3) return { factor: 1e-3, name: "ms" };
+  return { factor: 1, name: "us" };
+}
+
+export function byteUnit(largest: number): Unit {
+  if (largest >= 10e9) return { factor: 1e-9, name: "GB" };
+  if (largest >= 10e6) return { factor: 1e-6, name: "MB" };
+  if (largest >= 10e3) return { factor: 1e-3, name: "kB" };
+  return { factor: 1, name: "B" };
+}
+
+export function time(us: number, unit: Unit = timeUnit(Math.abs(us))): string {
+  return `${digits(us * unit.factor, 4)} ${unit.name}`;
+}
+
+export function bytes(count: number, unit: Unit = byteUnit(Math.abs(count))): string {
+  return `${digits(count * unit.factor, 3)} ${unit.name}`;
+}
+
+export function number(value: number, significant = 4): string {
+  return Number.isInteger(value) ? value.toLocaleString("en") : digits(value, significant);
+}
+
+export function percent(share: number, places = 1): string {
+  return `${(100 * share).toFixed(places)} %`;
+}
+
+export function signedPercent(share: number, places = 1): string {
+  return `${share >= 0 ? "+" : "−"}${Math.abs(100 * share).toFixed(places)} %`;
+}
+
+// Categories and keys as people read them: "straggler_wait" is "straggler wait".
+export function words(key: string): string {
+  return key.replace(/_/g, " ");
+}

@@ -1,0 +1,34 @@
+// Picks the page of the verb.
+import { readData, type ReportData } from "./data";
+import { h, section } from "./dom";
+import { comparePage } from "./compare";
+import { header, reproduce, warnings } from "./page";
+import { replayPage } from "./replay";
+import { validatePage } from "./validate";
+
+const pages: Record<string, (data: ReportData) => HTMLElement[]> = {
+  compare: comparePage,
+  replay: replayPage,
+  validate: validatePage,
+};
+
+// A verb without a page of its own: its result, readable.
+function plainPage(data: ReportData): HTMLElement[] {
+  return [
+    header(`Result of ${data.verb}`, "", data.verb),
+    ...(warnings(data.result) ? [warnings(data.result)!] : []),
+    section("Result", "", h("pre", { tabindex: 0, "aria-label": "result" }, JSON.stringify(data.result, null, 2))),
+    reproduce(data),
+  ];
+}
+
+function start(): void {
+  const data = readData();
+  document.title = `moesim ${data.verb}`;
+  const main = h("main");
+  document.body.append(main);  // first, so that charts know their width
+  main.append(...(pages[data.verb] ?? plainPage)(data));
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

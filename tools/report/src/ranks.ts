@@ -1,0 +1,71 @@
+// Load per rank: one quantity at a time, ranks side by side, one row per alternative.
+import { h, select } from "./dom";
+import { grid } from "./grid";
+
+export interface RankRow {
+  label: string;
+  values: Record<string, number[]>; // by quantity
+}
+
+export interface Quantity {
+  key: string;
+  label: string;
+  text: (value: number) => string;
+  fromZero?: boolean;
+}
+
+export function rankGrid(rows: RankRow[], quantities: Quantity[], gpusPerNode: number): HTMLElement {
+  const holder = h("div");
+  const usable = quantities.filter((quantity) => rows.some((row) => row.values[quantity.key]?.length));
+  const draw = (key: string) => {
+    const quantity = usable.find((one) => one.key === key)!;
+    const ranks = Math.max(...rows.map((row) => row.values[key]?.length ?? 0));
+    // One row of ranks per alternative; a single alternative with many ranks is folded, whole nodes per line.
+    const folded = rows.length === 1 && ranks > 64;
+    const perLine = folded ? Math.max(gpusPerNode, Math.floor(64 / gpusPerNode) * gpusPerNode) : ranks;
+    const lines = folded ? Math.ceil(ranks / perLine) : rows.length;
+    const at = (row: number, column: number) => (folded ? { row: 0, rank: row * perLine + column } : { row, rank: column });
+    holder.replaceChildren(
+      grid({
+        description: `${quantity.label} of every rank`,
+        rows: folded
+          ? Array.from({ length: lines }, (_, i) => `${i * perLine} to ${Math.min(ranks, (i + 1) * perLine) - 1}`)
+          : rows.map((row) => row.label),
+        columns: Array.from({ length: perLine }, (_, i) => (folded ? `+${i}` : `${i}`)),
+        rowTitle: folded ? "Ranks" : "Rows",
+        columnTitle: "rank",
+        value: (r, c) => {
+          const place = at(r, c);
+          return rows[place.row]!.values[key]?.[place.rank] ?? null;
+        },
+        text: (r, c) => {
+          const place = at(r, c);
+          const row = rows[place.row]!;
+          const others = usable.filter((one) => one.key !== key && row.values[one.key]?.length);
+          const values = row.values[key]!;
+          const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+          const times = mean > 0 ? `, ${(values[place.rank]! / mean).toFixed(2)} times the mean` : "";
+          return (
+            `${row.label ? row.label + ", " : ""}rank ${place.rank}: ${quantity.label} ${quantity.text(values[place.rank]!)}${times}` +
+            (others.length > 0 ? "; " + others.map((one) => `${one.label} ${one.text(row.values[one.key]![place.rank]!)}`).join(", ") : "")
+          );
+        },
+        cellText: (r, c) => {
+          const place = at(r, c);
+          return quantity.text(rows[place.row]!.values[key]![place.rank]!);
+        },
+        scaleText: quantity.text,
+        from: quantity.fromZero ? 0 : undefined,
+      }),
+    );
+  };
+  if (usable.length === 0) return h("p", {}, "Nothing is known of single ranks.");
+  draw(usable[0]!.key);
+  return h(
+    "div",
+    {},
+    h("div", { class: "controls" },
+      select("Show", usable.map((one) => ({ value: one.key, label: one.label })), usable[0]!.key, draw)),
+    holder,
+  );
+}

@@ -1,0 +1,89 @@
+// A table that sorts by any column and can be filtered by text; every chart has one with its numbers.
+import { h, textInput } from "./dom";
+
+export interface Column<Row> {
+  title: string;
+  text: (row: Row) => string;
+  value?: (row: Row) => number | string; // to sort by; the text where absent
+  numeric?: boolean;
+}
+
+export interface TableOptions<Row> {
+  caption: string;
+  best?: (row: Row) => boolean; // marked
+  filter?: boolean;
+  sortBy?: number; // column, ascending
+}
+
+export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
+  const body = h("tbody");
+  const heads: HTMLElement[] = [];
+  let sorted = options.sortBy ?? -1;
+  let down = false;
+  let wanted = "";
+
+  const draw = () => {
+    let shown = rows.filter(
+      (row) => !wanted || columns.some((column) => column.text(row).toLowerCase().includes(wanted)),
+    );
+    const column = columns[sorted];
+    if (column) {
+      const value = column.value ?? column.text;
+      shown = [...shown].sort((a, b) => {
+        const x = value(a);
+        const y = value(b);
+        const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+        return down ? -order : order;
+      });
+    }
+    body.replaceChildren(
+      ...shown.map((row) => {
+        const best = options.best?.(row) ?? false;
+        return h(
+          "tr",
+          { class: best ? "best" : undefined },
+          ...columns.map((c, i) =>
+            i === 0
+              ? h("th", { scope: "row" }, c.text(row), best ? h("span", { class: "mark" }, " best") : null)
+              : h("td", { class: c.numeric ? "number" : undefined }, c.text(row)),
+          ),
+        );
+      }),
+    );
+    if (shown.length === 0)
+      body.append(h("tr", {}, h("td", { colspan: columns.length }, `no row holds “${wanted}”`)));
+    heads.forEach((head, i) =>
+      head.setAttribute("aria-sort", i !== sorted ? "none" : down ? "descending" : "ascending"),
+    );
+  };
+
+  const head = h("tr");
+  columns.forEach((column, i) => {
+    const control = h("button", { type: "button", title: `sort by ${column.title}` }, column.title);
+    control.addEventListener("click", () => {
+      down = sorted === i ? !down : false;
+      sorted = i;
+      draw();
+    });
+    const cell = h("th", { scope: "col", class: column.numeric ? "number" : undefined }, control);
+    heads.push(cell);
+    head.append(cell);
+  });
+  draw();
+  const element = h("table", {}, h("caption", {}, options.caption), h("thead", {}, head), body);
+  const scroller = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": options.caption }, element);
+  if (!options.filter) return scroller;
+  return h(
+    "div",
+    {},
+    h(
+      "div",
+      { class: "controls" },
+      textInput("Filter", "text in any column", (text) => {
+        wanted = text.trim().toLowerCase();
+        draw();
+      }),
+    ),
+    scroller,
+  );
+}

@@ -1,0 +1,287 @@
+// The timeline of chosen ranks on a canvas: drag to move, Ctrl and wheel, pinch or keys to zoom, click or keys to read a
+// slice. Draws what is visible only, one rectangle per pixel at most.
+import type { TimelineData } from "./data";
+import { button, h, select, textInput, whenSized } from "./dom";
+import { legend } from "./charts";
+import { time, timeUnit } from "./format";
+import { categoryColor, categoryVariable, cssColor } from "./palette";
+import { firstAfter, rankTest, tracksOf, type Track } from "./tracks";
+
+const kRow = 20;
+const kAxis = 26;
+const kWaiting = new Set(["straggler_wait", "bubble", "host_sync"]);
+
+export function timelineChart(timelines: TimelineData[], categories: string[], title: string): HTMLElement {
+  const all = tracksOf(timelines, categories);
+  const whole = Math.max(...timelines.map((timeline) => timeline.end_us), 1e-9);
+  let titleWanted = "";
+  let rankWanted = rankTest("")!;
+  let wanted = "";
+  let shown: Track[] = [];
+  let from = 0;
+  let to = whole;
+  let selected: { track: Track; slice: number } | null = null;
+  let row = 0;
+
+  const canvas = h("canvas", {
+    tabindex: 0, role: "application", "aria-roledescription": "timeline", "aria-label":
+      `${title}. Plus and minus zoom, left and right move, up and down choose a track, comma and full stop choose a slice, Home shows everything.`,
+  });
+  const axis = h("canvas", { class: "axis", "aria-hidden": "true" });
+  const holder = h("div", { class: "tracks" }, axis, canvas);
+  const readout = h("p", { class: "readout", "aria-live": "polite" }, "Choose a slice to read what it is and what it waited for.");
+  const window_ = h("span", { class: "window", id: "timeline-window" });
+  const problem = h("span", { class: "problem", role: "status" });
+
+  const gutter = () => (holder.clientWidth < 560 ? 92 : 176);
+  const x = (at: number, width: number) => gutter() + ((at - from) / (to - from)) * (width - gutter());
+
+  const choose = () => {
+    shown = all.filter((track) => rankWanted(track.rank) && (!titleWanted || track.title === titleWanted));
+    shown.sort((a, b) => a.rank - b.rank);
+    if (titleWanted || timelines.length > 2) shown.sort((a, b) => (a.title === b.title ? 0 : a.title < b.title ? -1 : 1));
+    row = Math.min(row, Math.max(0, shown.length - 1));
+  };
+
+  const prepare = (element: HTMLCanvasElement, width: number, height: number) => {
+    const ratio = Math.min(2, window.devicePixelRatio || 1);
+    element.width = Math.ceil(width * ratio);
+    element.height = Math.ceil(height * ratio);
+    element.style.width = `${width}px`;
+    element.style.height = `${height}px`;
+    const context = element.getContext("2d")!;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = "12px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    return context;
+  };
+
+  const drawAxis = (width: number) => {
+    const context = prepare(axis, width, kAxis);
+    context.fillStyle = cssColor("--card");
+    context.fillRect(0, 0, width, kAxis);
+    const unit = timeUnit(to);
+    const count = Math.max(2, Math.floor((width - gutter()) / 110));
+    const rough = (to - from) / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough) ?? rough;
+    context.fillStyle = cssColor("--text");
+    context.strokeStyle = cssColor("--line");
+    const places = Math.max(0, -Math.floor(Math.log10(step * unit.factor) + 1e-9));
+    context.textAlign = "center";
+    for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
+      const px = x(at, width);
+      const label = `${(at * unit.factor).toFixed(Math.min(6, places))}`;
+      if (px > width - 22) continue;
+      context.fillText(label, px, 11);
+      context.fillRect(px, 20, 1, 6);
+    }
+    context.textAlign = "left";
+    context.fillText(`time [${unit.name}]`, 4, 11);
+  };
+
+  const draw = (width: number) => {
+    if (width < 50) return;
+    choose();
+    drawAxis(width);
+    const height = Math.max(kRow, shown.length * kRow) + 2;
+    const context = prepare(canvas, width, height);
+    const left = gutter();
+    const colors = new Map<string, string>();
+    const colorOf = (category: string) => {
+      let color = colors.get(category);
+      if (color === undefined) colors.set(category, (color = cssColor(categoryVariable(category))));
+      return color;
+    };
+    const text = cssColor("--text");
+    const onBar = cssColor("--on-bar");
+    const line = cssColor("--line");
+    const card = cssColor("--card");
+    shown.forEach((track, r) => {
+      const y = r * kRow;
+      if (r > 0 && (track.rank !== shown[r - 1]!.rank || track.title !== shown[r - 1]!.title)) {
+        context.fillStyle = line;
+        context.fillRect(0, y, width, 1);
+      }
+      let drawnTo = -1;
+      context.textAlign = "left";
+      for (let i = firstAfter(track, from); i < track.start.length && track.start[i]! < to; ++i) {
+        const x1 = Math.max(left, x(track.start[i]!, width));
+        const x2 = Math.min(width, x(track.end[i]!, width));
+        if (x2 <= drawnTo) continue;
+        const w = Math.max(1, x2 - x1);
+        drawnTo = Math.floor(x1 + w);
+        const dim = wanted && !track.name[i]!.toLowerCase().includes(wanted);
+        context.globalAlpha = dim ? 0.18 : 1;
+        context.fillStyle = colorOf(track.category[i]!);
+        const waiting = kWaiting.has(track.category[i]!);
+        const inset = waiting ? 6 : 2;  // thin: nothing is done
+        context.fillRect(x1, y + inset, w > 3 ? w - 0.5 : w, kRow - 2 * inset);
+        if (w > 26 && !waiting) {
+          const name = track.name[i]!;
+          const room = Math.floor((w - 6) / 6.2);
+          context.fillStyle = onBar;
+          if (room >= 3) context.fillText(name.length <= room ? name : name.slice(0, room - 1) + "…", x1 + 3, y + kRow / 2);
+        }
+        context.globalAlpha = 1;
+        if (selected && selected.track === track && selected.slice === i) {
+          context.strokeStyle = cssColor("--focus");
+          context.lineWidth = 2.5;
+          context.strokeRect(x1, y + 1.5, Math.max(w, 3), kRow - 3);
+        }
+      }
+      context.fillStyle = card;
+      context.fillRect(0, y + (r > 0 ? 1 : 0), left - 2, kRow - 1);
+      context.fillStyle = r === row && document.activeElement === canvas ? cssColor("--focus") : text;
+      const full = `${track.title ? track.title + " · " : ""}rank ${track.rank} · ${track.stream}`;
+      const narrow = `${track.rank} ${track.title ? track.title.slice(0, 4) + " " : ""}${track.stream}`;
+      let label = holder.clientWidth < 560 ? narrow : full;
+      while (label.length > 4 && context.measureText(label).width > left - 8) label = label.slice(0, -2) + "…";
+      context.fillText(label, 4, y + kRow / 2);
+    });
+    if (shown.length === 0) {
+      context.fillStyle = text;
+      context.fillText("no track is chosen", 4, kRow / 2);
+    }
+    window_.textContent = `${time(from, timeUnit(to))} to ${time(to)}`;
+  };
+  const redraw = () => draw(Math.floor(holder.clientWidth));
+
+  const zoom = (factor: number, about = (from + to) / 2) => {
+    const least = Math.max(whole * 1e-7, 1e-3);
+    const span = Math.min(whole, Math.max(least, (to - from) * factor));
+    from = Math.max(0, Math.min(whole - span, about - ((about - from) / (to - from)) * span));
+    to = from + span;
+    redraw();
+  };
+  const move = (by: number) => {
+    const span = to - from;
+    from = Math.max(0, Math.min(whole - span, from + by));
+    to = from + span;
+    redraw();
+  };
+  const everything = () => { from = 0; to = whole; redraw(); };
+
+  const show = (track: Track, slice: number) => {
+    selected = { track, slice };
+    const length = track.end[slice]! - track.start[slice]!;
+    readout.textContent =
+      `${track.title ? track.title + ", " : ""}rank ${track.rank}, ${track.stream}: ${track.name[slice]} ` +
+      `(${track.category[slice]!.replace(/_/g, " ")}) takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
+      (track.note[slice] ? `; ${track.note[slice]}` : "") + ".";
+    redraw();
+  };
+  const timeAt = (px: number) => from + ((px - gutter()) / (holder.clientWidth - gutter())) * (to - from);
+  const sliceAt = (track: Track, at: number) => {
+    const i = firstAfter(track, at);
+    const slack = ((to - from) / holder.clientWidth) * 2;
+    return i < track.start.length && track.start[i]! <= at + slack ? i : -1;
+  };
+
+  canvas.addEventListener("wheel", (event) => {
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      zoom(Math.exp(event.deltaY * 0.004), timeAt(event.offsetX));
+    } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      move((event.deltaX / holder.clientWidth) * (to - from));
+    }
+  }, { passive: false });
+
+  const pointers = new Map<number, number>();
+  let pressed = { x: 0, y: 0, moved: false };
+  canvas.addEventListener("pointerdown", (event) => {
+    pointers.set(event.pointerId, event.offsetX);
+    pressed = { x: event.offsetX, y: event.offsetY, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    if (before === undefined) return;
+    if (pointers.size === 2) {
+      const other = [...pointers].find(([id]) => id !== event.pointerId)![1];
+      const factor = Math.abs(before - other) / Math.max(8, Math.abs(event.offsetX - other));
+      pressed.moved = true;
+      zoom(factor, timeAt(other));
+    } else if (Math.abs(event.offsetX - pressed.x) > 3 || pressed.moved) {
+      pressed.moved = true;
+      move(((before - event.offsetX) / (holder.clientWidth - gutter())) * (to - from));
+    }
+    pointers.set(event.pointerId, event.offsetX);
+  });
+  const release = (event: PointerEvent) => {
+    pointers.delete(event.pointerId);
+    if (pressed.moved || event.type !== "pointerup") return;
+    const track = shown[Math.floor(event.offsetY / kRow)];
+    if (!track) return;
+    row = shown.indexOf(track);
+    const i = sliceAt(track, timeAt(event.offsetX));
+    if (i >= 0) show(track, i);
+  };
+  canvas.addEventListener("pointerup", release);
+  canvas.addEventListener("pointercancel", release);
+  canvas.addEventListener("dblclick", (event) => zoom(0.4, timeAt(event.offsetX)));
+  canvas.addEventListener("focus", redraw);
+  canvas.addEventListener("blur", redraw);
+  canvas.addEventListener("keydown", (event) => {
+    const track = shown[row];
+    const next = (by: number) => {
+      if (!track || track.start.length === 0) return;
+      const now = selected?.track === track ? selected.slice + by : sliceAt(track, (from + to) / 2);
+      const slice = Math.max(0, Math.min(track.start.length - 1, now < 0 ? firstAfter(track, from) : now));
+      if (track.start[slice]! < from || track.end[slice]! > to) {
+        const span = Math.max(to - from, track.end[slice]! - track.start[slice]!);
+        from = Math.max(0, Math.min(whole - span, (track.start[slice]! + track.end[slice]! - span) / 2));
+        to = from + span;
+      }
+      show(track, slice);
+    };
+    const keys: Record<string, () => void> = {
+      "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6),
+      ArrowLeft: () => move(-(to - from) * 0.15), ArrowRight: () => move((to - from) * 0.15),
+      ArrowUp: () => { row = Math.max(0, row - 1); redraw(); },
+      ArrowDown: () => { row = Math.min(shown.length - 1, row + 1); redraw(); },
+      ",": () => next(-1), ".": () => next(1), Home: everything,
+    };
+    const action = keys[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    action();
+  });
+
+  const titles = [...new Set(all.map((track) => track.title))].filter((one) => one);
+  const used = categories.filter((category) => all.some((track) => track.category.includes(category)));
+  // Many dispatchers below each other are a wall; the first is the one that was found best.
+  if (titles.length > 2) titleWanted = titles[0]!;
+  whenSized(holder, draw);
+  const notes = timelines.flatMap((timeline) =>
+    timeline.left_out.map((one) => (timelines.length > 1 ? `${timeline.title}: ${one}` : one)));
+  return h(
+    "div",
+    { class: "timeline" },
+    h(
+      "div",
+      { class: "controls" },
+      titles.length > 1
+        ? select("Show", [{ value: "", label: "all" }, ...titles.map((one) => ({ value: one, label: one }))], titleWanted,
+                 (value) => { titleWanted = value; redraw(); })
+        : null,
+      textInput("Ranks", "all, or 0-3, 8", (value) => {
+        const test = rankTest(value);
+        problem.textContent = test ? "" : "ranks are numbers and ranges: 0-3, 8";
+        if (test) { rankWanted = test; redraw(); }
+      }),
+      textInput("Highlight", "part of a name", (value) => { wanted = value.trim().toLowerCase(); redraw(); }),
+      h("span", { class: "buttons" },
+        button("−", "zoom out", () => zoom(1 / 0.5)), button("+", "zoom in", () => zoom(0.5)),
+        button("←", "move left", () => move(-(to - from) * 0.3)), button("→", "move right", () => move((to - from) * 0.3)),
+        button("all", "show everything", everything)),
+      window_, problem,
+    ),
+    legend(used, categoryColor),
+    holder,
+    readout,
+    notes.length > 0 ? h("p", { class: "left-out" }, `Left out: ${notes.join("; ")}.`) : null,
+  );
+}

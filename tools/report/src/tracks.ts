@@ -1,0 +1,66 @@
+// Timelines as they come, made ready to draw: starts and ends in microseconds, sorted on every track.
+import type { TimelineData } from "./data";
+
+export interface Track {
+  title: string; // of the timeline: a dispatcher, forecast, measured
+  rank: number;
+  stream: string;
+  start: Float64Array;
+  end: Float64Array;
+  name: string[];
+  category: string[];
+  note: string[];
+}
+
+export function tracksOf(timelines: TimelineData[], categories: string[]): Track[] {
+  const tracks: Track[] = [];
+  for (const timeline of timelines)
+    for (const data of timeline.tracks) {
+      const n = data.name.length;
+      const start = new Float64Array(n);
+      const end = new Float64Array(n);
+      let at = 0;
+      for (let i = 0; i < n; ++i) {
+        start[i] = at + data.gap[i]!;
+        at = start[i]! + data.length[i]!;
+        end[i] = at * timeline.unit_us;
+        start[i]! *= timeline.unit_us;
+      }
+      tracks.push({
+        title: timelines.length > 1 ? timeline.title : "",
+        rank: data.rank,
+        stream: data.stream,
+        start,
+        end,
+        name: data.name.map((i) => timeline.names[i]!),
+        category: data.category.map((i) => categories[i]!),
+        note: data.note.map((i) => (i < 0 ? "" : timeline.notes[i]!)),
+      });
+    }
+  return tracks;
+}
+
+// The first slice that ends after `at`.
+export function firstAfter(track: Track, at: number): number {
+  let low = 0;
+  let high = track.end.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (track.end[middle]! > at) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+// "0-3, 8" as a test of ranks; null where the text is no such list.
+export function rankTest(text: string): ((rank: number) => boolean) | null {
+  const ranges: [number, number][] = [];
+  for (const piece of text.split(",")) {
+    if (!piece.trim()) continue;
+    const match = /^\s*(\d+)\s*(?:-\s*(\d+))?\s*$/.exec(piece);
+    if (!match) return null;
+    ranges.push([Number(match[1]), Number(match[2] ?? match[1])]);
+  }
+  if (ranges.length === 0) return () => true;
+  return (rank) => ranges.some(([from, to]) => from <= rank && rank <= to);
+}
