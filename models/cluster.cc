@@ -229,9 +229,12 @@ Cluster Cluster::load(const JsonNode& node) {
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
   if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
   if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
-  if (const auto fabric = object.find("fabric"))
+  if (const auto fabric = object.find("fabric")) {
+    const SourcePlace place = fabric->place();
     cluster.fabric =
-        fabric->is_string() ? fabric_path(fabric->string(), fabric->place().file) : fabric->to_json().dump();
+        fabric->is_string() ? fabric_path(fabric->string(), place.file) : fabric->to_json().dump();
+    cluster.fabric_place = place.str();
+  }
   object.finish();
   fill_from_profile(cluster);
   return cluster;

@@ -42,6 +42,7 @@ struct Cluster {
   Nvlink nvlink;
   std::string
       fabric;  // preset name, path, or the JSON text of an own fabric; empty = the default of the node type
+  std::string fabric_place;  // file:line of an own fabric's JSON text
 
   std::int64_t ranks() const { return std::int64_t{nodes} * gpus_per_node; }
   int node_of(std::int64_t rank) const { return static_cast<int>(rank / gpus_per_node); }
@@ -53,8 +54,8 @@ struct Cluster {
   // cluster file. Throws InputError for an unknown name (with the closest), an unknown key or an impossible
   // value.
   static Cluster load(const std::string& name_or_path);
-  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"}; what
-  // is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
+  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"};
+  // what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
   static Cluster load(const JsonNode& node);
   // Patterns of the built-in names, "dgx-h100xN", and what each is.
   struct Pattern {

@@ -50,7 +50,7 @@ sim::Fabric build(const models::Cluster& cluster) {
   if (text.empty() || text == "rail-optimised" || text == "nvl72" || text == "xgmi-mesh")
     return sim::rail_tree(defaults.nodes, defaults.node, tree);
   if (text == "fat-tree") return sim::fat_tree(defaults.nodes, defaults.node, tree);
-  if (text.front() == '{') return sim::read_fabric(JsonNode::parse(text, cluster.name), defaults);
+  if (text.front() == '{') return sim::read_fabric(JsonNode::parse(text, cluster.fabric_place), defaults);
   const auto presets = sim::fabric_presets();
   if (std::find(presets.begin(), presets.end(), text) != presets.end())
     return sim::read_fabric(JsonNode::parse(fmt::format("{{\"preset\": \"{}\"}}", text), cluster.name),

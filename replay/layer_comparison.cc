@@ -12,6 +12,8 @@
 #include "base/units.h"
 #include "models/dense_layer.h"
 #include "models/layer_costs.h"
+#include "replay/cluster_fabric.h"
+#include "replay/layer_flow.h"
 #include "replay/layer_forecast.h"
 #include "replay/routing_from_dispatching.h"
 
@@ -95,21 +97,44 @@ models::DenseLayer dense_layer(const Scenario& s, const models::Routing& routing
   return dense;
 }
 
-LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
-                           LayerOptions options) {
-  const models::PricedPass dense_forward = costs.price(c.dense, c.dense.forward(), c.shapes, c.dense_loads);
-  const models::PricedPass forward = costs.price(c.program, c.program.forward(), c.shapes, c.loads);
-  std::vector<LayerSegment> segments{{&c.dense, &c.dense.forward(), &dense_forward},
-                                     {&c.program, &c.program.forward(), &forward}};
-  models::PricedPass backward, dense_backward;
-  if (train) {
+// A candidate's passes with their prices; `segments` point into this object.
+struct PricedCandidate {
+  models::PricedPass dense_forward, forward, backward, dense_backward;
+  std::vector<LayerSegment> segments;
+
+  PricedCandidate(const Candidate& c, const models::LayerCosts& costs, bool train)
+      : dense_forward(costs.price(c.dense, c.dense.forward(), c.shapes, c.dense_loads)),
+        forward(costs.price(c.program, c.program.forward(), c.shapes, c.loads)) {
+    segments = {{&c.dense, &c.dense.forward(), &dense_forward}, {&c.program, &c.program.forward(), &forward}};
+    if (!train) return;
     backward = costs.price(c.program, c.program.backward(), c.shapes, c.loads);
     dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes, c.dense_loads);
     segments.push_back({&c.program, &c.program.backward(), &backward});
     segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
   }
+  PricedCandidate(const PricedCandidate&) = delete;
+  PricedCandidate& operator=(const PricedCandidate&) = delete;
+};
+
+LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
+                           LayerOptions options) {
+  const PricedCandidate priced(c, costs, train);
   options.overlap_batches = c.program.overlaps_batches;
-  return time_layer(segments, costs.launch_ps(), options);
+  return time_layer(priced.segments, costs.launch_ps(), options);
+}
+
+// The same with all dispatch groups of the job on the cluster's network.
+FlowTiming time_on_network(const Candidate& c, const models::LayerCosts& costs, const Scenario& s,
+                           const sim::Fabric& fabric, std::vector<std::string>& warnings) {
+  if (c.program.overlaps_batches)
+    throw InputError(
+        fmt::format("{}: found an overlap of two batches, expected none under timing flow", c.name));
+  const auto own_kernel = [](const models::Op& op) { return op.one_kernel; };
+  if (std::any_of(c.program.forward().begin(), c.program.forward().end(), own_kernel))
+    warnings.push_back(c.name + ": timing flow takes its dispatch and combine kernels for NCCL's all-to-all");
+  const PricedCandidate priced(c, costs, s.train);
+  return flow_layer(priced.segments, costs.launch_ps(), *s.cluster, fabric,
+                    flow_groups(*s.cluster, c.program.ranks()));
 }
 
 LayerOptions layer_options(const models::Cluster& cluster) {
@@ -372,6 +397,13 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   if (candidates.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " + c.excluded.front().rule);
 
+  std::optional<sim::Fabric> fabric;
+  if (options.timing == sim::Timing::flow)
+    fabric = cluster_fabric(*scenario.cluster);
+  else if (has_own_fabric(*scenario.cluster))
+    c.warnings.push_back(
+        "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
+        "does");
   std::optional<ComparisonCosts> own;
   if (!options.costs) own.emplace(*scenario.cluster, scenario.seed, options.draws);
   const std::vector<ComparisonCosts::Prices>& prices = options.costs ? options.costs->prices_ : own->prices_;
@@ -405,6 +437,14 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     for (const std::string& warning : costs.warnings(candidate.program, candidate.shapes))
       if (std::find(c.warnings.begin(), c.warnings.end(), warning) == c.warnings.end())
         c.warnings.push_back(warning);
+    if (fabric) {
+      const FlowTiming flow = time_on_network(candidate, costs, scenario, *fabric, c.warnings);
+      f.network = {f.time_us.value, flow.groups, flow.busiest};
+      f.time_us = models::Estimate::exact(static_cast<double>(flow.timing.total_ps) * 1e-6);
+      for (std::size_t i = 0; i < sim::kCategories; ++i)
+        f.breakdown_us[i] = static_cast<double>(flow.timing.breakdown_ps[i]) * 1e-6;
+      f.critical_rank = flow.timing.critical_rank % candidate.program.ranks();
+    }
     c.forecasts.push_back(std::move(f));
   }
   c.step_collectives = step_collectives(scenario, held.experts);
@@ -412,7 +452,10 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     const ComparisonCosts::Prices& drawn = prices[static_cast<std::size_t>(d) + 1];
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const LayerTiming timing = time_candidate(candidates[i], drawn.costs, scenario.train, drawn.options);
-      c.forecasts[i].draws_us.push_back(static_cast<double>(timing.total_ps) * 1e-6);
+      DispatcherForecast& f = c.forecasts[i];
+      // What contention adds is taken to be the same share under every drawn profile.
+      const double contention = fabric ? f.time_us.value / f.network.calibrated_us : 1.0;
+      f.draws_us.push_back(static_cast<double>(timing.total_ps) * 1e-6 * contention);
     }
   }
   for (std::size_t i = 0; i < candidates.size(); ++i) {

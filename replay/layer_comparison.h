@@ -14,7 +14,9 @@
 #include "models/program.h"
 #include "models/routing.h"
 #include "models/scenario.h"
+#include "replay/layer_flow.h"
 #include "replay/layer_forecast.h"
+#include "sim/simulator.h"
 #include "sim/task_graph.h"
 
 namespace moesim::replay {
@@ -37,6 +39,14 @@ struct DispatcherForecast {
   models::Program dense;  // what is around the dispatcher's program
   // Of ComparisonOptions::trace: dense forward, forward, and in training backward, dense backward.
   std::vector<SegmentTrace> trace;
+  // Of timing `flow`: the time without contention, how many dispatch groups ran side by side, the busiest
+  // link.
+  struct Network {
+    double calibrated_us = 0;
+    int groups = 0;  // 0: timing was calibrated
+    LinkLoad busiest;
+  };
+  Network network;
   models::Overload overload;
   std::string not_ranked;  // why it cannot win: it does other work than what was asked for; empty: it can
   std::vector<double> draws_us;  // the time under each drawn profile, the same draws for all dispatchers
@@ -85,7 +95,9 @@ class ComparisonCosts {
 struct ComparisonOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;
-  bool trace = false;  // when every operation ran, and memory over time
+  sim::Timing timing =
+      sim::Timing::calibrated;  // or flow: on the cluster's fabric, all dispatch groups at once
+  bool trace = false;           // when every operation ran, and memory over time
   // Of the scenario's cluster, its seed and at least as many draws; null: made for this comparison.
   const ComparisonCosts* costs = nullptr;
 };

@@ -28,7 +28,7 @@ namespace {
 
 struct CompareOptions {
   std::string scenario, model, cluster, dispatcher, routing, router_dtype, recompute, scope, detail,
-      placement, sharding, timeline, report;
+      placement, sharding, timeline, report, timing = "calibrated";
   TimelineOptions shown;
   StepOptions step;
   std::optional<std::int64_t> tp, cp, ep, etp, dp, pp, vpp, microbatches, micro_batch, seq, topk;
@@ -92,15 +92,25 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
 
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Scenario scenario = scenario_of(o, common);
+  const bool flow = o.timing == "flow";
+  if (flow && scenario.scope == models::Scenario::Scope::kStep)
+    throw InputError("compare: found --timing flow with scope step, expected calibrated");
   if (scenario.scope == models::Scenario::Scope::kStep)
     return compare_step(std::move(scenario), o.draws, common);
   const LayerDetail detail = layer_detail(o.detail);
+  if (flow && (!o.timeline.empty() || detail == LayerDetail::kOperations || detail == LayerDetail::kRanks))
+    throw InputError(
+        "compare: found --timing flow with --timeline or --detail operations or ranks, which follow "
+        "calibrated times");
   check_report(o.report);
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   const bool trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
                      detail != LayerDetail::kNone;
-  const replay::LayerComparison c =
-      replay::compare_layer(std::move(scenario), {.draws = o.draws, .breakdown = true, .trace = trace});
+  const replay::LayerComparison c = replay::compare_layer(
+      std::move(scenario), {.draws = o.draws,
+                            .breakdown = true,
+                            .timing = flow ? sim::Timing::flow : sim::Timing::calibrated,
+                            .trace = trace});
   for (const std::string& warning : c.warnings) warn(common, warning);
   if (!o.timeline.empty()) write_file(o.timeline, layer_timeline(c, common, bounds));
   if (!o.report.empty()) write_layer_report(o.report, c, common, bounds);
@@ -135,15 +145,20 @@ Verb compare_verb() {
         app.add_option("--dispatcher", o->dispatcher, "name[:key=value...],... or all [allgather,alltoall]");
         app.add_option("--routing", o->routing, "balanced, zipf:1.2, gini:0.3, ... or a dispatching file");
         app.add_option("--router-dtype", o->router_dtype, "bf16, fp32 or fp64 [fp32]");
-        app.add_option("--recompute", o->recompute,
-                       "none, activation or full; scope step: also core_attn, mla_up_proj, layernorm, moe, mlp, joined "
-                       "with + [none]");
+        app.add_option(
+            "--recompute", o->recompute,
+            "none, activation or full; scope step: also core_attn, mla_up_proj, layernorm, moe, mlp, joined "
+            "with + [none]");
         o->step.declare(app);
         app.add_option("--scope", o->scope, "layer or step [layer]")->check(CLI::IsMember({"layer", "step"}));
         app.add_option(
                "--detail", o->detail,
                "messages, operations (of the rank that ends last), ranks or memory, beside the summary")
             ->check(CLI::IsMember({"messages", "operations", "ranks", "memory"}));
+        app.add_option(
+               "--timing", o->timing,
+               "calibrated, or flow: on the cluster's fabric with all dispatch groups at once [calibrated]")
+            ->check(CLI::IsMember({"calibrated", "flow"}));
         app.add_option("--timeline", o->timeline, "Write what every rank does when, as Chrome trace events");
         o->shown.declare(app);
         declare_report(app, o->report);

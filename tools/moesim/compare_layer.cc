@@ -220,6 +220,15 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
       {"saved_bytes_per_rank", f.program.saved_bytes},
       {"rows_per_rank", f.program.computed_rows}};
   if (!f.memory.fits) j["missing_bytes"] = f.memory.missing_bytes;
+  if (f.network.groups > 0)
+    j["network"] = {{"timing", "flow"},
+                    {"calibrated_us", f.network.calibrated_us},
+                    {"groups", f.network.groups},
+                    {"busiest_link",
+                     {{"from", f.network.busiest.from},
+                      {"to", f.network.busiest.to},
+                      {"bytes", f.network.busiest.bytes},
+                      {"utilisation", f.network.busiest.utilisation}}}};
   if (!f.not_ranked.empty()) j["not_ranked"] = f.not_ranked;
   if (f.program.dropped_rows > 0) j["dropped_rows"] = f.program.dropped_rows;
   if (!f.program.counters.empty()) {
@@ -485,6 +494,13 @@ void print_layer(const replay::LayerComparison& c, LayerDetail detail) {
   print(result_table(c, true).text());
   if (detail != LayerDetail::kNone) print("\n" + detail_table(c, detail).text());
   if (!c.step_collectives.empty()) print("\n" + step_table(c).text());
+  for (const DispatcherForecast& f : c.forecasts)
+    if (f.network.groups > 0)
+      print(fmt::format(
+          "network, {}: {} groups at once take {:.2f}x as long as one without contention; busiest link "
+          "{} -> {}, {:.0f} %\n",
+          f.dispatcher, f.network.groups, f.time_us.value / f.network.calibrated_us, f.network.busiest.from,
+          f.network.busiest.to, 100 * f.network.busiest.utilisation));
   for (const DispatcherForecast& f : c.forecasts)
     if (!f.not_ranked.empty()) print(fmt::format("not ranked: {}: {}\n", f.dispatcher, f.not_ranked));
   for (const replay::ExcludedDispatcher& e : c.excluded)

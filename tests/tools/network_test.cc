@@ -1,0 +1,96 @@
+// `compare --timing flow`: the network of a cluster as the user describes it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+
+Outcome compare(const std::string& cluster, const std::vector<std::string>& more = {},
+                const std::string& ep = "32") {
+  std::vector<std::string> words{"compare", "--model",  "qwen3-30b-a3b", "--cluster", cluster,
+                                 "--ep",    ep,         "--dispatcher",  "alltoall",  "--draws",
+                                 "0",       "--format", "json"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_moesim(words);
+}
+
+double time_us(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return json::parse(outcome.out)["scenarios"][0]["time_us"]["value"].get<double>();
+}
+
+TEST(Network, FlowAgreesWithCalibratedOnANetworkThatNothingFills) {
+  const double calibrated = time_us(compare("dgx-h100x8"));
+  const double flow = time_us(compare("dgx-h100x8", {"--timing", "flow"}));
+  EXPECT_NEAR(flow / calibrated, 1.0, 0.01);
+}
+
+TEST(Network, AnOversubscribedTreeCostsTimeAndNamesItsBusiestLink) {
+  const TempFolder folder;
+  folder.write("tight.json", R"({ "base": "dgx-h100x8",
+  "fabric": { "preset": "fat-tree", "nodes_per_leaf": 2, "spines": 2, "oversubscription": 8 } })");
+  const Outcome blind = compare(folder / "tight.json");
+  EXPECT_THAT(blind.err, HasSubstr("--timing flow"));
+  const Outcome flow = compare(folder / "tight.json", {"--timing", "flow"});
+  EXPECT_GT(time_us(flow), 1.2 * time_us(blind));
+  const json network = json::parse(flow.out)["scenarios"][0]["network"];
+  EXPECT_EQ(network["groups"], 2);
+  EXPECT_THAT(
+      network["busiest_link"]["from"].get<std::string>() + network["busiest_link"]["to"].get<std::string>(),
+      HasSubstr("spine"));
+}
+
+TEST(Network, AFabricBesideItsClusterFileIsFoundFromAnywhere) {
+  const TempFolder folder;
+  folder.write("own.json", R"({ "base": "dgx-h100x1", "gpus_per_node": 2, "fabric": "two.graphml" })");
+  folder.write("two.graphml", R"(<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="kind" for="node" attr.name="kind" attr.type="string"/>
+  <key id="bandwidth" for="edge" attr.name="bandwidth" attr.type="double"/>
+  <key id="latency" for="edge" attr.name="latency" attr.type="double"/>
+  <graph id="G" edgedefault="undirected">
+    <node id="n0"><data key="kind">gpu</data></node>
+    <node id="n1"><data key="kind">gpu</data></node>
+    <edge source="n0" target="n1"><data key="bandwidth">5e9</data><data key="latency">1e-6</data></edge>
+  </graph>
+</graphml>
+)");
+  const double blind = time_us(compare(folder / "own.json", {}, "2"));
+  EXPECT_GT(time_us(compare(folder / "own.json", {"--timing", "flow"}, "2")), 1.5 * blind);
+}
+
+TEST(Network, WhatDoesNotFitIsOneLine) {
+  const TempFolder folder;
+  folder.write(
+      "bad.json",
+      "{ \"base\": \"dgx-h100x8\",\n  \"fabric\": { \"preset\": \"fat-tree\", \"oversubscribed\": 4 } }");
+  folder.write("small.json",
+               R"({ "base": "dgx-h100x8", "fabric": { "preset": "torus", "extents": [4, 4] } })");
+  folder.write("name.json", R"({ "base": "dgx-h100x8", "fabric": "fat-tre" })");
+  for (const auto& [file, said] : {std::pair{"bad.json", "bad.json:2"},
+                                   {"small.json", "found a fabric of 16 GPUs, expected the cluster's 64"},
+                                   {"name.json", "did you mean 'fat-tree'?"}}) {
+    const Outcome outcome = compare(folder / file, {"--timing", "flow"});
+    EXPECT_EQ(outcome.exit_code, 2) << file;
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
+  const Outcome both = compare("dgx-h100x8", {"--timing", "flow", "--timeline", folder / "t.json"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--timing flow"));
+}
+
+}  // namespace
+}  // namespace moesim::tools
