@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "models/costs.h"
+#include "replay/recorded.h"
 #include "replay/routing_recovery.h"
 #include "replay/schedule.h"
 
@@ -25,7 +26,6 @@ constexpr int kDefaultGlobalBatch = 64;
 constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
 constexpr int kFirstForwards = 4;             // of effect first_forwards
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
-constexpr int kGradientBytes = 4;             // float32 buffers, whatever early recordings wrote
 
 }  // namespace
 
@@ -218,16 +218,17 @@ class StepMaker {
     if (place.received_rows > 0 && rows < effects_[EffectKind::clip_rows])
       clipped -= kUpProjections * static_cast<double>(sizes.expert);
     step.segments_us.front() += effects_[EffectKind::gradient_clip] * kUsPerMs * clipped / 1e9;
+    if (job_.topology.expert == 1) meet_in_optimizer(step, 0.0);
     return step;
   }
 
-  Step gradient_sync(Step step, StepKind kind, std::int64_t elements) const {
+  Step gradient_sync(Step step, StepKind kind, std::int64_t elements, int element_bytes) const {
     step.kind = kind;
     step.elements = elements;
-    step.element_bytes = kGradientBytes;
+    step.element_bytes = element_bytes;
     step.duration_us = 0;
     step.segments_us.assign(1, effects_[EffectKind::gradient_prescale] * kUsPerMs *
-                                   static_cast<double>(elements) * kGradientBytes / kBytesPerGb);
+                                   static_cast<double>(elements) * element_bytes / kBytesPerGb);
     return step;
   }
 
@@ -337,6 +338,9 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
         step = *recorded;
         if (slot.kind == StepKind::forward) step = maker.forward(std::move(step), slot.microbatch);
         if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), place, sizes);
+        // Gradients are complete, and reduced, in the last backward step.
+        if (slot.kind == StepKind::backward && slot.microbatch + 1 < options.microbatches)
+          step.buckets.clear();
         if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step));
       }
       step.kind = slot.kind;
@@ -345,10 +349,20 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
       step.duration_us = 0;
       add(std::move(step));
     }
-    if (sizes.dense > 0) add(maker.gradient_sync({}, StepKind::dp_all_reduce, sizes.dense));
-    if (sizes.expert > 0) add(maker.gradient_sync({}, StepKind::expert_all_reduce, sizes.expert));
+    // Reductions that were launched in backward are only waited for here.
+    const bool overlapped = std::ranges::any_of(place.steps, [](const Step& step) {
+      return step.kind == StepKind::backward && !step.buckets.empty();
+    });
+    for (const auto& [kind, elements] :
+         {std::pair{StepKind::dp_all_reduce, sizes.dense}, {StepKind::expert_all_reduce, sizes.expert}}) {
+      if (elements == 0) continue;
+      Step sync = maker.gradient_sync({}, kind, elements, sizes.element_bytes);
+      sync.waits_for_buckets = overlapped;
+      add(std::move(sync));
+    }
     if (const Step* embedding = find_step(place, StepKind::embedding_all_reduce))
-      add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements));
+      add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements,
+                              sizes.element_bytes));
     if (const Step* optimizer = find_step(place, StepKind::optimizer))
       add(maker.optimizer(*optimizer, place, sizes));
     plans.push_back(std::move(plan));

@@ -13,12 +13,14 @@ namespace {
 struct Lines {
   std::int64_t dense = 0;
   std::optional<std::int64_t> expert;
+  int element_bytes = 0;
 };
 
 Lines lines_of(const CleanPlace& place) {
   Lines lines;
   for (const Step& step : place.steps) {
-    if (step.kind == StepKind::dp_all_reduce) lines.dense = step.elements;
+    if (step.kind == StepKind::dp_all_reduce)
+      lines.dense = step.elements, lines.element_bytes = step.element_bytes;
     if (step.kind == StepKind::expert_all_reduce) lines.expert = step.elements;
   }
   return lines;
@@ -92,7 +94,11 @@ ModelFacts model_facts(const traces::NamedTopology& named, const CleanJob& job,
 GradientSizes gradient_sizes(const CleanJob& job, const PlaceKey& key, const ModelFacts& facts,
                              std::vector<std::string>& warnings) {
   const Lines lines = lines_of(job.places.at(key));
-  GradientSizes sizes{lines.dense, lines.expert.value_or(0), 0};
+  GradientSizes sizes;
+  sizes.dense = lines.dense;
+  sizes.expert = lines.expert.value_or(0);
+  if (job.topology.expert == 1 && !lines.expert && lines.element_bytes > 0)
+    sizes.element_bytes = lines.element_bytes;
   if (!lines.expert && job.topology.expert > 1) {
     const std::int64_t experts = facts.expert_ffn ? expert_elements(facts, job.topology) : 0;
     if (experts > 0 && experts < lines.dense) {

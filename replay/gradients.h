@@ -15,8 +15,9 @@ struct Architecture;
 namespace moesim::replay {
 
 struct GradientSizes {
-  std::int64_t dense = 0;      // elements reduced over DP
-  std::int64_t expert = 0;     // elements reduced over expert-DP
+  std::int64_t dense = 0;   // elements reduced over DP
+  std::int64_t expert = 0;  // elements reduced over expert-DP
+  int element_bytes = 4;  // float32 buffers beside experts, whatever early recordings wrote; else as recorded
   std::int64_t embedding = 0;  // of these dense ones, the word embedding on the first stage (0: unknown)
 
   std::int64_t parameters() const { return dense + expert; }

@@ -45,6 +45,7 @@ struct Request {
   std::optional<double> modelled_us = std::nullopt;
   bool after_experts = false;
   bool fused = false;
+  std::optional<StepKind> as = std::nullopt;  // of a bucket: the reduction it is a part of
 };
 
 class Matcher {
@@ -117,7 +118,7 @@ class Matcher {
       made.rows.assign(channel.members.size(), 0);
       made.row_bytes = request.row_bytes;
       made.shortest_us = request.recorded_us;
-      made.step = plans_[plan].steps[step].step.kind;
+      made.step = request.as.value_or(plans_[plan].steps[step].step.kind);
       made.inside_step = request.inside_step;
       made.after_experts = request.after_experts;
       instances_.push_back(std::move(made));
@@ -269,9 +270,16 @@ class Assembler {
         note_joined(matcher_.join(call.group, plan.rank, request, p, s),
                     call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
       }
+      for (const Bucket& bucket : step.buckets) {
+        Request request{sim::CollectiveOp::all_reduce, bucket.elements,
+                        static_cast<std::uint64_t>(std::max(1, bucket.element_bytes)), bucket.recorded_us,
+                        false};
+        request.as = bucket.group == GroupKind::dp ? StepKind::dp_all_reduce : StepKind::expert_all_reduce;
+        note_joined(matcher_.join(bucket.group, plan.rank, request, p, s), sim::Category::grad_sync);
+      }
       if (is_p2p(step.kind))
         note_joined(join_p2p(p, s), sim::Category::p2p);
-      else if (is_gradient_sync(step.kind))
+      else if (is_gradient_sync(step.kind) && !step.waits_for_buckets)
         note_joined(matcher_.join(gradient_group(step.kind), plan.rank, request_of(step), p, s),
                     sim::Category::grad_sync);
     }
@@ -322,7 +330,9 @@ class Assembler {
     const RankPlan& plan = plans_[p];
     const sim::StreamId stream =
         builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(plan.rank)), sim::StreamKind::compute);
-    bool fused = false;  // the step before is the first half of a fused pair
+    std::optional<sim::StreamId> beside;  // for reductions that run beside computing
+    std::vector<sim::TaskId> launched;    // that nobody has waited for yet
+    bool fused = false;                   // the step before is the first half of a fused pair
     for (const PlannedStep& planned : plan.steps) {
       const Step& step = planned.step;
       const std::uint32_t origin = origin_of(plan, step);
@@ -336,15 +346,28 @@ class Assembler {
         if (!span.first.valid()) span.first = task;
         span.last = task;
       };
+      const std::size_t calls = next_joined_;
+      const std::size_t buckets = calls + step.calls.size();
+      next_joined_ = buckets + step.buckets.size();
+      std::size_t next_bucket = 0;
       for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-        if (step.segments_us[s] > 0) {
-          const sim::Category category = segment_category(step, s);
+        const sim::Category category = segment_category(step, s);
+        const auto compute = [&](double us) {
+          if (us <= 0) return;
           const sim::LabelId label =
               builder_.add_label(fmt::format("{} {}", name(step.kind), sim::name(category)), category);
-          note(builder_.add_compute(stream, sim::Time::from_us(step.segments_us[s]), label));
+          note(builder_.add_compute(stream, sim::Time::from_us(us), label));
+        };
+        double done = 0;
+        for (; next_bucket < step.buckets.size() && step.buckets[next_bucket].segment == s; ++next_bucket) {
+          const double until = std::max(done, step.buckets[next_bucket].fraction * step.segments_us[s]);
+          compute(until - done);
+          done = until;
+          launch(joined_[buckets + next_bucket], plan.rank, stream, beside, launched, origin);
         }
+        compute(step.segments_us[s] - done);
         if (s == step.calls.size()) break;
-        const Joined joined = joined_[next_joined_++];
+        const Joined joined = joined_[calls + s];
         if (joined.instance == kAlone) {
           const sim::LabelId label = builder_.add_label("call in a group of one", sim::Category::other);
           if (step.calls[s].recorded_us > 0)
@@ -354,7 +377,14 @@ class Assembler {
                                    static_cast<std::uint32_t>(joined.member)));
         }
       }
-      if (is_p2p(step.kind) || is_gradient_sync(step.kind)) {
+      if (step.waits_for_buckets) {
+        const sim::LabelId label = builder_.add_label(name(step.kind), sim::Category::grad_sync);
+        note(builder_.add_host(stream, sim::Time{}, label));  // where the waiting begins
+        const sim::TaskId wait = builder_.add_host(stream, sim::Time{}, label);
+        for (const sim::TaskId bucket : launched) builder_.add_dependency(bucket, wait);
+        launched.clear();
+        note(wait);
+      } else if (is_p2p(step.kind) || is_gradient_sync(step.kind)) {
         const Joined joined = joined_[next_joined_++];
         if (joined.instance != kAlone) {
           const auto member = static_cast<std::uint32_t>(joined.member);
@@ -368,6 +398,20 @@ class Assembler {
       fused = step.fused_with_next;
       if (span.first.valid()) spans_.push_back(span);
     }
+  }
+
+  // A gradient bucket starts when the computing before its launch is done, on a stream of its own.
+  void launch(const Joined& joined, int rank, sim::StreamId computing, std::optional<sim::StreamId>& beside,
+              std::vector<sim::TaskId>& launched, std::uint32_t origin) {
+    if (joined.instance == kAlone) return;
+    if (!beside)
+      beside = builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(rank)), sim::StreamKind::comm);
+    const sim::TaskId task = builder_.add_member(*beside, collectives_[joined.instance],
+                                                 static_cast<std::uint32_t>(joined.member));
+    mark(task, origin);
+    const sim::TaskId before = builder_.last_on_stream(computing);
+    if (before.valid()) builder_.add_dependency(before, task);
+    launched.push_back(task);
   }
 
   std::uint32_t origin_of(const RankPlan& plan, const Step& step) {

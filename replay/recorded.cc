@@ -43,7 +43,50 @@ std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) 
     }
     plans.push_back(std::move(plan));
   }
+  if (job.topology.expert == 1) couple_optimizers(job.topology, plans, gpus_per_node);
   return plans;
+}
+
+void meet_in_optimizer(Step& step, double recorded_us) {
+  Call norm;
+  norm.source = "gradient norm";
+  norm.op = sim::CollectiveOp::all_reduce;
+  norm.group = GroupKind::model;
+  norm.rows = 1;
+  norm.element_bytes = 4;
+  norm.recorded_us = recorded_us;
+  norm.category = sim::Category::optimizer;
+  step.calls.insert(step.calls.begin(), norm);
+  step.segments_us.insert(step.segments_us.begin(), 0.0);
+}
+
+void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, int gpus_per_node) {
+  constexpr double kTogether = 0.1;  // ends this close, as a share of how far starts are apart
+  for (const auto& group : topology.groups(GroupKind::model)) {
+    std::vector<Step*> optimizers;
+    for (const int rank : group)
+      for (PlannedStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
+        if (planned.step.kind == StepKind::optimizer && planned.step.start_us > 0)
+          optimizers.push_back(&planned.step);
+    // Clocks of other nodes say nothing.
+    if (optimizers.size() != group.size() || group.front() / gpus_per_node != group.back() / gpus_per_node)
+      continue;
+    const auto [first, last] =
+        std::ranges::minmax(optimizers, {}, [](const Step* step) { return step->start_us; });
+    const auto [early, late] =
+        std::ranges::minmax(optimizers, {}, [](const Step* step) { return step->end_us(); });
+    const double apart = last->start_us - first->start_us;
+    if (apart <= 0 || late->end_us() - early->end_us() > kTogether * apart) continue;
+    const double own = (*std::ranges::min_element(optimizers, {}, [](const Step* step) {
+                         return step->duration_us;
+                       }))->duration_us;
+    for (Step* step : optimizers) {
+      // What a rank does beyond the shortest is the wait; the small rest is its own.
+      const double wait = last->start_us - step->start_us;
+      step->segments_us.assign(1, std::max(own, step->duration_us - wait));
+      meet_in_optimizer(*step, 0.0);
+    }
+  }
 }
 
 // An instance's traffic is its number, which names its recorded duration.

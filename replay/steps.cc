@@ -72,6 +72,32 @@ Call call_of(const traces::SubOperation& sub, sim::CollectiveOp op) {
   return call;
 }
 
+// Where in a step's segments a moment lies that is `at_us` after its start.
+void place_bucket(const Step& step, double at_us, Bucket& bucket) {
+  double reached = 0;
+  for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+    const double length = step.segments_us[s];
+    bucket.segment = s;
+    bucket.fraction = length > 0 ? std::clamp((at_us - reached) / length, 0.0, 1.0) : 0.0;
+    reached += length;
+    if (at_us <= reached || s == step.calls.size()) return;
+    reached += step.calls[s].recorded_us;
+    bucket.fraction = 1;
+  }
+}
+
+// Buffer 1 holds the experts' gradients, whatever the label says (docs/formats.md).
+Bucket bucket_of(const traces::GradientBucket& line) {
+  Bucket bucket;
+  bucket.group = line.buffer_id == 1 ? GroupKind::expert_dp : GroupKind::dp;
+  bucket.elements = line.bucket_numel;
+  bucket.element_bytes = traces::dtype_bytes(line.grad_dtype.view()).value_or(4);
+  if (line.completion_timestamp && line.launch_timestamp)
+    bucket.recorded_us =
+        std::max(0.0, line.completion_timestamp->value() - line.launch_timestamp->value()) * kUsPerMs;
+  return bucket;
+}
+
 // Asynchronous windows are stamped over the computing that hides them.
 bool is_asynchronous(const traces::SubOperation& sub) { return sub.source.view().ends_with("_async"); }
 
@@ -112,13 +138,19 @@ SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.reco
 RecordedJob interpret(const traces::Recording& recording) {
   RecordedJob job;
   job.topology = topology_of(recording);
+  bool unseen = false;  // a bucket of a run whose end nobody observed
   for (const auto& recorded : recording.ranks) {
+    std::vector<double> pending;  // launch times of a step's buckets, us after its start
     RankSteps rank;
     rank.recording = &recorded;
     rank.rank = recorded.rank;
+    std::vector<const traces::Operation*> launched;  // buckets that wait for the line that triggered them
     for (std::size_t i = 0; i < recorded.operations.size(); ++i) {
       const traces::Operation& line = recorded.operations[i];
-      if (line.form == traces::LineForm::kGradientBucket) continue;  // metadata of an overlapped reduction
+      if (line.form == traces::LineForm::kGradientBucket) {
+        launched.push_back(&line);
+        continue;
+      }
       Step step;
       step.kind = kind_of(line.name.view());
       step.microbatch = line.batch_id;
@@ -157,14 +189,41 @@ RecordedJob interpret(const traces::Recording& recording) {
             recorded.place(line),
             fmt::format("calls that end {:.2f} ms after {}", (reached - end) / kUsPerMs, line.name.view()),
             "calls inside the operation");
+      std::erase_if(launched, [&](const traces::Operation* other) {
+        const traces::GradientBucket& bucket = recorded.gradient_buckets.at(other->bucket);
+        if (line.cmd_uid.view() != bucket.trigger_cmd_uid.view()) return false;
+        step.buckets.push_back(bucket_of(bucket));
+        pending.push_back(bucket.launch_timestamp
+                              ? bucket.launch_timestamp->value() * kUsPerMs - step.start_us
+                              : step.duration_us);
+        unseen = unseen || (step.buckets.back().recorded_us <= 0 && !bucket.metadata_only);
+        return true;
+      });
+      step.waits_for_buckets =
+          is_gradient_sync(step.kind) && (line.op_semantics.view() == "wait_flush_only" ||
+                                          line.op_semantics.view() == "metadata_placeholder");
       if (is_p2p(step.kind) || is_gradient_sync(step.kind))
         step.segments_us.clear();  // the step is the transfer itself
       else
         step.segments_us.push_back(measured ? std::max(0.0, end - reached) : step.duration_us);
+      for (std::size_t b = 0; b < step.buckets.size(); ++b) place_bucket(step, pending[b], step.buckets[b]);
+      pending.clear();
       rank.steps.push_back(std::move(step));
     }
+    if (!launched.empty()) {
+      const traces::GradientBucket& bucket = recorded.gradient_buckets.at(launched.front()->bucket);
+      throw InputError(recorded.place(*launched.front()),
+                       fmt::format("a gradient bucket launched by {}", bucket.trigger_cmd_uid.view()),
+                       "a later line with this cmd_uid");
+    }
+    // Placeholders of a rank without buckets stand for a reduction of their own.
+    if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))
+      for (Step& step : rank.steps) step.waits_for_buckets = false;
     job.ranks.push_back(std::move(rank));
   }
+  if (unseen)
+    job.warnings.push_back(
+        "gradient buckets without a time of completion: their transfers are taken as hidden behind backward");
   return job;
 }
 

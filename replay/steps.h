@@ -55,6 +55,16 @@ struct Call {
   }
 };
 
+// A reduction of some gradients that was launched during a step and runs beside it (ddp_grad_comm lines).
+struct Bucket {
+  GroupKind group = GroupKind::dp;
+  std::int64_t elements = 0;
+  int element_bytes = 4;
+  double recorded_us = 0;   // from launch to completion, waiting included; 0 where nobody saw it
+  std::size_t segment = 0;  // of the step in which it was launched,
+  double fraction = 0;      // after this share of it
+};
+
 // One top-level operation. segments_us has one entry more than calls: the time before, between and after
 // them.
 struct Step {
@@ -68,7 +78,9 @@ struct Step {
   // What each segment is, where a program says so: whether the experts work in it, and what its time is.
   std::vector<bool> expert_segments;
   std::vector<sim::Category> segment_categories;
-  std::int64_t elements = 0;  // of the tensor that is sent or reduced
+  std::vector<Bucket> buckets;     // in launch order
+  bool waits_for_buckets = false;  // a gradient reduction that only waits for those launched before
+  std::int64_t elements = 0;       // of the tensor that is sent or reduced
   int element_bytes = 0;
   const traces::Operation* line = nullptr;  // lives as long as the recording
 

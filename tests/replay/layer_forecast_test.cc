@@ -9,6 +9,7 @@
 #include <map>
 
 #include "models/dispatcher.h"
+#include "models/program_builder.h"
 #include "models/routing.h"
 #include "sim/simulator.h"
 
@@ -156,6 +157,96 @@ TEST(LayerForecast, EqualsTheSimulatorOnEveryDispatcher) {
           }
         }
   EXPECT_GT(compared, 100);
+}
+
+// A pair of passes with a dense part in front and behind, priced by hand.
+struct Priced {
+  models::Routing routing;
+  Program program, dense;
+  std::array<models::PricedPass, 4> prices;
+  std::vector<LayerSegment> segments;
+};
+
+Priced priced_layer(const std::string& name, std::uint64_t seed) {
+  Priced p;
+  models::RoutingSpec spec;
+  spec.kind = models::RoutingSpec::Kind::kUniform;
+  p.routing = models::make_routing(spec, 4, 64, 8, 2, seed);
+  models::MoeLayer layer;
+  layer.hidden = 64;
+  layer.expert_ffn = 256;
+  layer.ep = 4;
+  layer.routing = &p.routing;
+  p.program = models::make_dispatcher(models::DispatcherSpec::parse(name))->build(layer);
+  models::ProgramBuilder b(4, 1);
+  for (const auto pass : {models::ProgramBuilder::Pass::kForward, models::ProgramBuilder::Pass::kBackward}) {
+    b.begin(pass);
+    for (int i = 0; i < 3; ++i)
+      b.kernel("dense", sim::Category::attention, models::KernelClass::kCopy, b.uniform(1), b.uniform(1));
+  }
+  p.dense = b.finish();
+  p.prices = {made_up_prices(p.dense, p.dense.forward(), seed),
+              made_up_prices(p.program, p.program.forward(), seed + 1),
+              made_up_prices(p.program, p.program.backward(), seed + 2),
+              made_up_prices(p.dense, p.dense.backward(), seed + 3)};
+  return p;
+}
+
+std::vector<LayerSegment> segments_of(const Priced& p) {
+  return {{&p.dense, &p.dense.forward(), &p.prices[0]},
+          {&p.program, &p.program.forward(), &p.prices[1]},
+          {&p.program, &p.program.backward(), &p.prices[2]},
+          {&p.dense, &p.dense.backward(), &p.prices[3]}};
+}
+
+// Interleaving two microbatches hides communication under computing: never slower than one after the other,
+// never faster than what any rank computes or transfers.
+TEST(LayerForecast, BatchOverlapIsBetweenItsBounds) {
+  for (const char* name :
+       {"alltoall:batch_overlap", "flex-deepep:batch_overlap", "flex-hybridep:batch_overlap"})
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      const Priced p = priced_layer(name, seed);
+      ASSERT_TRUE(p.program.overlaps_batches);
+      const std::vector<LayerSegment> segments = segments_of(p);
+      std::vector<SegmentTrace> trace;
+      const LayerTiming apart = time_layer(segments, 1000);
+      const LayerTiming together = time_layer(segments, 1000, {.overlap_batches = true, .trace = &trace});
+      EXPECT_LT(together.total_ps, apart.total_ps) << name << ' ' << seed;
+      for (int r = 0; r < 4; ++r) {
+        std::int64_t computing = 0, transferring = 0;
+        for (const LayerSegment& segment : segments)
+          for (std::size_t i = 0; i < segment.ops->size(); ++i) {
+            const OpKind kind = (*segment.ops)[i].kind;
+            if (kind == OpKind::kKernel || kind == OpKind::kGemm) computing += segment.prices->at(i, r);
+            if (kind == OpKind::kCollective) transferring += segment.prices->at(i, r);
+          }
+        EXPECT_GE(together.total_ps, std::max(computing, transferring));
+      }
+      std::int64_t booked = 0, last = 0;
+      for (const std::int64_t ps : together.breakdown_ps) booked += ps;
+      EXPECT_EQ(booked, together.total_ps);
+      for (const SegmentTrace& t : trace)
+        last = std::max(last, *std::max_element(t.end.begin(), t.end.end()));
+      EXPECT_EQ(last, together.total_ps);
+    }
+}
+
+// Nothing overlaps in a plain layer, so that slow-downs change nothing; where batches overlap they cost time,
+// at most their factor.
+TEST(LayerForecast, OverlapSlowsBothSides) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Priced p = priced_layer("torchtitan-alltoall", seed);
+    const std::vector<LayerSegment> segments = segments_of(p);
+    EXPECT_EQ(time_layer(segments, 1000, {.compute_slowdown = 1.3, .communication_slowdown = 1.2}).total_ps,
+              time_layer(segments, 1000).total_ps);
+    const std::int64_t free = time_layer(segments, 1000, {.overlap_batches = true}).total_ps;
+    const std::int64_t slowed =
+        time_layer(segments, 1000,
+                   {.overlap_batches = true, .compute_slowdown = 1.3, .communication_slowdown = 1.2})
+            .total_ps;
+    EXPECT_GT(slowed, free);
+    EXPECT_LT(static_cast<double>(slowed), 1.3 * static_cast<double>(free));
+  }
 }
 
 }  // namespace

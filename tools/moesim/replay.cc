@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -49,6 +50,7 @@ struct Answer {
   std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
   int microbatches = 0;
   std::string changes;  // what differs from the recording; empty: nothing
+  std::string because;  // of another dispatcher
   std::vector<std::string> warnings;
 };
 
@@ -154,13 +156,17 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
 }
 
 nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered_json& inputs) {
-  auto result = envelope("replay", inputs, answer.warnings);
+  std::vector<std::string> warnings = answer.warnings;
+  warnings.emplace_back(
+      "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
+  auto result = envelope("replay", inputs, warnings);
   result["iteration_us"] = {
       {"value", answer.estimate.value}, {"low", answer.estimate.low}, {"high", answer.estimate.high}};
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
   if (!answer.changes.empty()) result["changes"] = answer.changes;
+  if (!answer.because.empty()) result["because"] = answer.because;
   result["ranks"] = nlohmann::ordered_json::array();
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
@@ -182,6 +188,40 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
   result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);
   return result;
+}
+
+// Milliseconds of a rank by category, mean over ranks.
+double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
+  double us = 0;
+  for (const auto& rank : iteration.timeline.ranks())
+    for (const sim::Category category : categories)
+      us += rank.breakdown[static_cast<std::size_t>(category)].us();
+  return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
+}
+
+// One sentence on why another dispatcher takes longer or shorter: what differs most, mean over ranks.
+std::string because(const replay::Iteration& now, const replay::Iteration& recorded) {
+  using enum sim::Category;
+  struct Part {
+    const char* name;
+    double ms;
+  };
+  const auto difference = [&](std::initializer_list<sim::Category> categories) {
+    return mean_ms(now, categories) - mean_ms(recorded, categories);
+  };
+  std::vector<Part> parts{
+      {"exchange", difference({dispatch, combine})},
+      {"permutation and experts", difference({permute, unpermute, expert, attention, router})},
+      {"waiting for slower ranks", difference({straggler_wait, bubble})},
+      {"host", difference({host_sync})}};
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return std::abs(a.ms) > std::abs(b.ms); });
+  const double total = (now.us() - recorded.us()) / 1e3;
+  std::string text = fmt::format("{:+.2f} ms ({}) against the recorded dispatcher: ", total,
+                                 percent(now.us() / recorded.us() - 1));
+  for (std::size_t i = 0; i < 3; ++i)
+    text += fmt::format("{}{} {:+.1f} ms", i == 0 ? "" : ", ", parts[i].name, parts[i].ms);
+  return text + " on an average rank";
 }
 
 Table rank_table(const Answer& answer) {
@@ -270,6 +310,17 @@ int run(const Options& options, const CommonOptions& common) {
     answer = replay_scaling(*scaling, request, *effects, options);
   }
   inputs["cluster"] = cluster.name;
+  if (request.changes_dispatcher()) {
+    replay::JobRequest same = request;
+    same.dispatcher.clear();
+    Options silent = options;
+    silent.microbatches = answer.microbatches;
+    const Answer recorded =
+        scaling ? replay_scaling(replay::prepare(replay::denoise(recordings.jobs()), named, same), same,
+                                 *effects, silent)
+                : replay_recorded(job, named, cluster, same);
+    answer.because = because(answer.iteration, recorded.iteration);
+  }
   answer.summary = replay::summarize(answer.iteration);
   const std::int64_t layers = scaling ? scaling->named.layers.value_or(0) : named.layers.value_or(0);
   const replay::Effects used(cluster.profile);
@@ -327,6 +378,7 @@ int run(const Options& options, const CommonOptions& common) {
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
+  if (!answer.because.empty()) text += "\n" + answer.because;
   print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text() + "\n" +
         attribution_text(answer));
   if (options.explain && scaling)

@@ -1,0 +1,159 @@
+// Gradient buckets that are reduced beside backward (recordings of 2026), and optimizers that meet.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/input_error.h"
+#include "recording_builder.h"
+#include "replay/measured.h"
+#include "replay/recorded.h"
+#include "traces/cmd_reader.h"
+
+namespace moesim::replay {
+namespace {
+
+using testing::OperationSpec;
+using testing::RecordingBuilder;
+
+using ::testing::HasSubstr;
+
+// Two data-parallel ranks in v2 lines (made up, in the grammar of docs/formats.md): forward 10 ms, backward
+// 20 ms with one bucket launched after `launch_ms`, done `bucket_ms` later; a flush; an optimizer of 5 ms.
+std::string rank_text(int rank, double launch_ms, double bucket_ms, double backward_ms, const char* trigger) {
+  const double origin = 1000;
+  const auto op = [&](const char* name, const char* uid, const char* semantics, double duration, double end,
+                      const char* shape, const char* dtype) {
+    return fmt::format(
+        "rank:{}:{}(stage_id=0,batch_id=0,mg_state=steady,duration={:.2f},description=None,group_kind=None,"
+        "cmd_uid={},op_semantics={},finalize_base_duration_ms=None,input__shape={},input__dtype={},timestamp="
+        "{:.2f},"
+        "sub_operations=[])\n",
+        rank, name, duration, uid, semantics, shape, dtype, end);
+  };
+  const double start = origin + 10;
+  const double end = start + backward_ms;
+  const double flushed = std::max(end, start + launch_ms + bucket_ms);
+  return op("forward_step", "cmd-000000000001", "None", 10, start, "None", "None") +
+         fmt::format(
+             "rank:{}:ddp_grad_comm(comm_uid=ddpcomm-00000000000{},iter=3,stage_id=0,mg_state=steady,group_"
+             "kind=dp,"
+             "comm_func=allreduce,buffer_id=0,bucket_id=0,bucket_offset=0,bucket_numel=1000,"
+             "bucket_numel_unpadded=1000,param_count=2,trigger_cmd_uid={},trigger_op=backward_step,"
+             "trigger_batch_id=0,trigger_timestamp_ms={:.2f},launch_timestamp_ms={:.2f},launch_source=param_"
+             "hook,"
+             "timing_domain=actual,metadata_only=False,status=completed,completion_observed_timestamp_ms={:."
+             "2f},"
+             "completion_source=cuda_event,wait_cmd_uid=None,wait_start_timestamp_ms=None,wait_end_timestamp_"
+             "ms=None,"
+             "logical_stream_role=dp_comm,grad_dtype=torch.float32,data_parallel_world_size=2,duration=0.0,"
+             "timestamp={:.2f},sub_operations=[])\n",
+             rank, rank, trigger, start + launch_ms, start + launch_ms, start + launch_ms + bucket_ms,
+             start + launch_ms) +
+         op("backward_step", "cmd-000000000002", "None", backward_ms, end, "None", "None") +
+         op("dp_allreduce", "cmd-000000000003", "wait_flush_only", flushed - end, flushed, "[1000]",
+            "torch.float32") +
+         op("optimizer_step", "cmd-000000000004", "None", 5, flushed + 5, "None", "None");
+}
+
+traces::Recording job(double launch_ms, double bucket_ms, double backward_ms = 20,
+                      const char* trigger = "cmd-000000000002") {
+  traces::Recording recording;
+  recording.source = "made up";
+  recording.named.world = 2;
+  recording.named.dp = 2;
+  for (int r = 0; r < 2; ++r)
+    recording.ranks.push_back(traces::read_cmd_text(rank_text(r, launch_ms, bucket_ms, backward_ms, trigger),
+                                                    fmt::format("rank{}.txt", r), recording.pool));
+  return recording;
+}
+
+Iteration replayed(const traces::Recording& recording) {
+  RecordedJob run = interpret(recording);
+  run.realistic = true;
+  RecordedPricing pricing;
+  return simulate(run.topology, recorded_plans(run, 8), pricing);
+}
+
+TEST(Bucket, HidesBehindTheRestOfBackward) {
+  EXPECT_NEAR(replayed(job(5, 10)).us(), 35000, 20);  // 10 + 20 + 5
+}
+
+TEST(Bucket, ItsTailIsWaitedFor) {
+  // Launched 15 ms into 20 ms of backward and 12 ms long: 7 ms are left.
+  const Iteration iteration = replayed(job(15, 12));
+  EXPECT_NEAR(iteration.us(), 42000, 20);
+  EXPECT_NEAR(summarize(iteration).of(StepKind::dp_all_reduce).mean_us, 7000, 20);
+}
+
+TEST(Bucket, IsPlacedInTheStepThatLaunchedIt) {
+  const traces::Recording recording = job(5, 10);
+  const RecordedJob run = interpret(recording);
+  for (const RankSteps& rank : run.ranks)
+    for (const Step& step : rank.steps) {
+      EXPECT_EQ(step.buckets.size(), step.kind == StepKind::backward ? 1u : 0u);
+      EXPECT_EQ(step.waits_for_buckets, step.kind == StepKind::dp_all_reduce);
+      for (const Bucket& bucket : step.buckets) {
+        EXPECT_EQ(bucket.elements, 1000);
+        EXPECT_EQ(bucket.group, GroupKind::dp);
+        EXPECT_NEAR(bucket.fraction, 0.25, 1e-3);
+        EXPECT_NEAR(bucket.recorded_us, 10000, 1);
+      }
+    }
+}
+
+TEST(Bucket, OfAnUnknownStepIsRefused) {
+  try {
+    interpret(job(5, 10, 20, "cmd-00000000000f"));
+    FAIL() << "a trigger that is not there";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cmd-00000000000f"));
+    EXPECT_THAT(error.what(), HasSubstr("a later line with this cmd_uid"));
+  }
+}
+
+// Two stages of a dense job, the second done 30 ms earlier; both optimizers end together.
+TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
+  const auto recorded = [](double backward_ms) {
+    RecordingBuilder made{Topology{.pp = 2}};
+    made.named().experts = 0;
+    const OperationSpec send{
+        .name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"};
+    made.add(0, {.name = "forward_step", .after_ms = 10});
+    made.add(0, send);
+    OperationSpec receive = send;
+    receive.name = "recv_forward";
+    receive.after_ms = 11;
+    made.add(1, receive);
+    made.add(1, {.name = "forward_step", .after_ms = 10});
+    made.add(0, {.name = "backward_step", .after_ms = backward_ms});
+    made.add(1, {.name = "backward_step", .after_ms = 10});
+    // Stage 0 comes to its optimizer at 11 + backward, stage 1 at 31 ms; the work takes 20 ms.
+    made.add(0, {.name = "optimizer_step", .after_ms = 20});
+    made.add(1, {.name = "optimizer_step", .after_ms = 20 + (11 + backward_ms - 31)});
+    return made.take();
+  };
+  const traces::Recording recording = recorded(50);
+  const RecordedJob run = interpret(recording);
+  std::vector<RankPlan> plans = recorded_plans(run, 8);
+  for (const RankPlan& plan : plans) {
+    const Step& optimizer = plan.steps.back().step;
+    ASSERT_EQ(optimizer.calls.size(), 1u) << plan.rank;
+    EXPECT_EQ(optimizer.calls.front().group, GroupKind::model);
+    EXPECT_NEAR(optimizer.segments_us.back(), 20000, 20);
+  }
+  const auto iteration = [&] {
+    RecordedPricing pricing;
+    return simulate(run.topology, plans, pricing).us();
+  };
+  EXPECT_NEAR(iteration(), 81000, 50);
+  // A faster stage 0 ends both earlier: what stage 1 spent in its optimizer was waiting.
+  for (PlannedStep& planned : plans[0].steps)
+    if (planned.step.kind == StepKind::backward) planned.step.segments_us = {20000};
+  EXPECT_NEAR(iteration(), 51000, 50);
+}
+
+}  // namespace
+}  // namespace moesim::replay
