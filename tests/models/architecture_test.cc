@@ -34,9 +34,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"deepseek-v2", 236, 21},       // arXiv 2405.04434
                       Published{"deepseek-v2-lite", 15.7, 0},  // arXiv 2405.04434
                       Published{"deepseek-v3", 671, 37},       // arXiv 2412.19437
-                      Published{
-                          "kimi-k2", 1030,
-                          32.6},  // 1.03T parameters of the published checkpoint; 32.6B: arXiv 2507.20534
+                      // The headers of moonshotai/Kimi-K2-Instruct's 61 files sum up to 1,026,408,232,448
+                      // parameters (its report, arXiv 2507.20534, rounds to 1.04T); 32.6B active: the report.
+                      Published{"kimi-k2", 1026.408, 32.6},
                       Published{"qwen2-57b-a14b", 57.4, 14.2},      // model card: 57.41B, 14B
                       Published{"qwen3-30b-a3b", 30.5, 3.3},        // model card
                       Published{"qwen3-235b-a22b", 235, 22},        // model card
@@ -52,6 +52,10 @@ INSTANTIATE_TEST_SUITE_P(
         if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
       return name;
     });
+
+TEST(Architecture, KimiK2IsItsCheckpoint) {
+  EXPECT_NEAR(static_cast<double>(Architecture::load("kimi-k2").parameters()) / 1'026'408'232'448.0, 1, 1e-5);
+}
 
 TEST(Architecture, ReadsHuggingFace) {
   const Architecture a = Architecture::parse(JsonNode::parse(R"({

@@ -1,0 +1,76 @@
+// Dispatch and combine kernels of DeepEP as the programs are priced, against its published bandwidths.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/cluster.h"
+#include "models/layer_costs.h"
+#include "tests/models/layers.h"
+
+namespace moesim::models::testing {
+namespace {
+
+struct Layer {
+  Routing routing;
+  MoeLayer layer;
+};
+
+// DeepSeek-V3's layer on `ep` ranks with 4096 tokens each, top-8 of 256.
+Layer deepseek(int ep) {
+  Layer made{make_routing(RoutingSpec(), ep, 4096, 256, 8, 1), {}};
+  made.routing.set_group_limit(8, 4);
+  made.layer.hidden = 7168;
+  made.layer.expert_ffn = 2048;
+  made.layer.ep = ep;
+  return made;
+}
+
+double milliseconds(const Program& program, const Cluster& cluster, bool combine) {
+  const LayerCosts costs(cluster);
+  const GroupShapes shapes(cluster, program);
+  const UnevenLoads loads(program, shapes);
+  const PricedPass priced = costs.price(program, program.forward(), shapes, loads);
+  for (std::size_t i = 0; i < program.forward().size(); ++i) {
+    const Op& op = program.forward()[i];
+    if (op.library != ExchangeLibrary::kNone && !op.fused && op.transposed == combine)
+      return static_cast<double>(priced.at(i, 0)) * 1e-9;
+  }
+  return 0;
+}
+
+// DeepEP V1, H800 (legacy README): EP 8 153 and 158 GB/s over NVLink, counted as tokens x distinct ranks, own
+// included; fp8 dispatch (4 more bytes per 128 elements), bf16 combine.
+TEST(ExchangeKernel, DeepEpInsideANode) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("flex-deepep:fp8_dispatch", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h800x1");
+  std::int64_t copies = 0;
+  for (const std::int64_t d : made.routing.dedup_matrix(8)) copies += d;
+  const double per_rank = static_cast<double>(copies) / 8;
+  EXPECT_NEAR(milliseconds(p, cluster, false) / (per_rank * (7168 + 224) / 153e9 * 1e3), 1, 0.15);
+  EXPECT_NEAR(milliseconds(p, cluster, true) / (per_rank * 7168 * 2 / 158e9 * 1e3), 1, 0.15);
+  EXPECT_TRUE(LayerCosts(cluster).warnings(p, GroupShapes(cluster, p)).empty() ||
+              !::testing::Matches(::testing::Contains(::testing::HasSubstr("DeepEP")))(
+                  LayerCosts(cluster).warnings(p, GroupShapes(cluster, p))));
+}
+
+// Where nobody measured the kernel, the rows are an all-to-all, and a warning says so.
+TEST(ExchangeKernel, FallsBackWithAWarning) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("flex-deepep", made.layer);
+  const Cluster cluster = Cluster::load("dgx-a100x1");
+  EXPECT_GT(milliseconds(p, cluster, false), 0);
+  EXPECT_THAT(LayerCosts(cluster).warnings(p, GroupShapes(cluster, p)),
+              ::testing::Contains(::testing::HasSubstr("no measured DeepEP dispatch kernel")));
+  // More bytes take longer, never faster than the ports.
+  const double seconds =
+      milliseconds(build("flex-deepep:sms=256", made.layer), Cluster::load("dgx-h200x1"), true) * 1e-3;
+  std::int64_t sent = 0;
+  for (const Op& op : messages(p.forward()))
+    if (op.name == "tokens" && op.transposed) sent = p.value(op.tx, 0);
+  EXPECT_GE(seconds, static_cast<double>(sent) / 450e9);
+}
+
+}  // namespace
+}  // namespace moesim::models::testing
