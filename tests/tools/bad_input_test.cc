@@ -141,12 +141,19 @@ TEST_F(BadRecording, FoldersWithoutRecordings) {
 }
 
 TEST_F(BadRecording, OtherJobsDoNotMix) {
+  const fs::path other = folder_.path() / "pp2_tp1_ep2_expn8_dp8_nl8_hs4096_sl1024";
+  fs::rename(job(), other);
+  expect_refusal(run_moesim({"validate", "--forecast", (sample_folder() / "scaling").string(), "--measured",
+                             (other / "realistic").string()}),
+                 HasSubstr("expected pp2 tp1 ep2"));
+}
+
+TEST_F(BadRecording, TheNameOfAnotherJobIsNoticed) {
   // The folder's name says how many expert ranks there are.
   const fs::path other = folder_.path() / "pp2_tp1_ep2_expn8_dp8_nl8_hs4096_sl1024";
   fs::rename(job(), other);
-  expect_refusal(run_moesim({"validate", "--forecast", (other / "scaling").string(), "--measured",
-                             (sample_folder() / "realistic").string()}),
-                 HasSubstr("expected pp2 tp1 ep4"));
+  expect_refusal(run_moesim({"replay", (other / "scaling").string()}),
+                 HasSubstr("rank02.txt:4: found 3872 rows in call 3 of forward on rank 2, expected 1214"));
 }
 
 struct Mistake {

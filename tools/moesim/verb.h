@@ -43,7 +43,9 @@ Verb compare_verb();
 Verb calibrate_verb();
 Verb list_verb();
 Verb replay_verb();
+Verb sweep_verb();
 Verb validate_verb();
 Verb trace_verb();
+Verb whatif_verb();
 
 }  // namespace moesim::tools

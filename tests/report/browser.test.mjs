@@ -1,0 +1,251 @@
+// Opens reports in Chromium: nothing comes from a network, the numbers are those of the JSON result, everything can be
+// sorted, filtered, zoomed and read with the keyboard, in both themes and on a phone. Pictures are left in --out.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const options = Object.fromEntries(
+  process.argv.slice(2).reduce((pairs, word, i, all) => (word.startsWith("--") ? [...pairs, [word.slice(2), all[i + 1]]] : pairs), []),
+);
+const require = createRequire(join(resolve(options.modules), "package.json"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+mkdirSync(options.out, { recursive: true });
+
+const samples = join(options.source, "traces/samples/synthetic");
+const sample = join(samples, "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024");
+const kMegabyte = 1024 * 1024;
+
+// A report and the JSON result of the same command.
+function make(name, words) {
+  const file = join(resolve(options.out), `${name}.html`);
+  const out = execFileSync(options.moesim, [...words, "--report", file, "--format", "json", "--quiet"], {
+    encoding: "utf8", maxBuffer: 256 * kMegabyte, cwd: options.out });
+  return { name, file, result: JSON.parse(out), size: statSync(file).size };
+}
+
+const compare = ["compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x1", "--ep", "8", "--dispatcher",
+  "allgather,alltoall,flex-deepep,flex-hybridep", "--routing", "zipf:1.2"];
+const reports = {
+  compare: make("compare", compare),
+  replay: make("replay", ["replay", join(sample, "scaling"), "--cluster", "echo-h800x2", "--microbatches", "4"]),
+  validate: make("validate", ["validate", "--forecast", join(sample, "scaling"), "--measured", join(sample, "realistic")]),
+  validateAll: make("validate-all", ["validate", "--all", samples]),
+};
+
+const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
+let failures = 0;
+
+async function open(report, { width = 1280, height = 900, theme = "light" } = {}) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, offline: true,
+    hasTouch: width < 600, isMobile: width < 600, deviceScaleFactor: 1 });
+  const page = await context.newPage();
+  const asked = [];
+  const said = [];
+  page.on("request", (request) => asked.push(request.url()));
+  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) said.push(message.text()); });
+  page.on("pageerror", (error) => said.push(String(error)));
+  const before = Date.now();
+  await page.goto(pathToFileURL(report.file).href);
+  await page.waitForFunction(() => document.documentElement.dataset.ready === "true" && document.querySelector("main svg, main canvas"));
+  const seconds = (Date.now() - before) / 1000;
+  return { page, context, asked, said, seconds };
+}
+
+async function test(name, body) {
+  try {
+    await body();
+    console.log(`ok      ${name}`);
+  } catch (error) {
+    ++failures;
+    console.log(`FAILED  ${name}\n${error.stack ?? error}`);
+  }
+}
+
+for (const report of Object.values(reports)) {
+  await test(`${report.name}: nothing but the file is asked for, nothing is wrong`, async () => {
+    const { page, context, asked, said } = await open(report);
+    await page.mouse.wheel(0, 20000);
+    assert.deepEqual(asked.filter((url) => !url.startsWith("file:") && !url.startsWith("blob:")), []);
+    assert.equal(asked.filter((url) => url.startsWith("file:")).length, 1);
+    assert.deepEqual(said, []);
+    assert.ok(report.size < 5 * kMegabyte, `${report.size} bytes`);
+    await context.close();
+  });
+
+  for (const theme of ["light", "dark"])
+    for (const width of [1280, 390])
+      await test(`${report.name}: accessible and without sideways scrolling, ${width} px, ${theme}`, async () => {
+        const { page, context, said } = await open(report, { width, theme });
+        assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 0, `${wide} px too wide`);
+        await page.evaluate(axe);
+        const faults = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+        const serious = faults.violations.filter((fault) => ["serious", "critical"].includes(fault.impact));
+        assert.deepEqual(serious.map((fault) => `${fault.id}: ${fault.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`), []);
+        assert.deepEqual(said, []);
+        await page.screenshot({ path: join(options.out, `${report.name}-${width}-${theme}.png`), fullPage: true });
+        await context.close();
+      });
+}
+
+await test("compare: the numbers are those of the JSON result", async () => {
+  const { page, context } = await open(reports.compare);
+  const { result } = reports.compare;
+  const embedded = JSON.parse(await page.locator("#moesim-data").textContent());
+  for (const scenario of result.scenarios) {
+    const same = embedded.result.scenarios.find((one) => one.dispatcher === scenario.dispatcher);
+    assert.deepEqual(same.time_us, scenario.time_us);
+    assert.deepEqual(same.breakdown_us, scenario.breakdown_us);
+    const sum = Object.values(same.breakdown_us).reduce((a, b) => a + b, 0);
+    assert.ok(Math.abs(sum / same.time_us.value - 1) < 1e-6, "the breakdown adds up");
+    const matrix = embedded.matrices.find((one) => one.title === scenario.dispatcher);
+    const sent = matrix.bytes.reduce((a, b) => a + b, 0) / matrix.ranks;
+    assert.ok(Math.abs(sent - scenario.tx_bytes_per_rank.mean) <= 1e-6 * sent + matrix.ranks, "the matrix adds up");
+  }
+  const rows = await page.locator("section").first().locator("tbody tr").allTextContents();
+  assert.equal(rows.length, result.scenarios.length);
+  const largest = Math.max(...result.scenarios.map((s) => s.time_us.high));
+  const factor = largest >= 10e3 ? 1e-3 : 1;
+  for (const s of result.scenarios)
+    assert.ok(rows.some((row) => row.includes(s.dispatcher) && row.includes((s.time_us.value * factor).toFixed(1))), s.dispatcher);
+  const answer = await page.locator("#answer").textContent();
+  assert.ok(answer.startsWith(`${result.winner.dispatcher} is the fastest with probability ${(100 * result.winner.probability).toFixed(0)} %`), answer);
+  assert.ok(answer.includes(result.because));
+  assert.ok((await page.locator("pre.command").textContent()).includes("--routing zipf:1.2"));
+  await context.close();
+});
+
+await test("compare: sorts, filters, orders and hides", async () => {
+  const { page, context } = await open(reports.compare);
+  const section = page.locator("section").first();
+  const first = () => section.locator("tbody tr").first().locator("th").textContent();
+  const names = reports.compare.result.scenarios.map((s) => s.dispatcher);
+  const byTime = [...reports.compare.result.scenarios].sort((a, b) => a.time_us.value - b.time_us.value);
+  assert.ok((await first()).startsWith(byTime[0].dispatcher));
+  await section.locator("thead button").nth(1).click();  // the same column again: descending
+  assert.ok((await first()).startsWith(byTime[byTime.length - 1].dispatcher));
+  assert.equal(await section.locator("thead th").nth(1).getAttribute("aria-sort"), "descending");
+  await section.locator("thead button").nth(0).focus();
+  await page.keyboard.press("Enter");
+  assert.ok((await first()).startsWith([...names].sort((a, b) => a.localeCompare(b))[0]));
+  const bars = () => section.locator(".chart svg").first().evaluate((svg) => svg.outerHTML);
+  const all = await bars();
+  await section.locator("fieldset input").first().uncheck();
+  assert.notEqual(await bars(), all);
+  await section.locator("fieldset input").first().check();
+  assert.equal((await bars()).length, all.length);
+  await context.close();
+});
+
+await test("replay: the timeline zooms, moves and reads slices with mouse and keys", async () => {
+  const { page, context, said } = await open(reports.replay);
+  const { result } = reports.replay;
+  const answer = await page.locator("#answer").textContent();
+  assert.ok(answer.includes((result.iteration_us.value * 1e-3).toFixed(1)), answer);
+  const canvas = page.locator(".tracks canvas").nth(1);
+  await canvas.scrollIntoViewIfNeeded();
+  const shown = () => page.locator("#timeline-window").textContent();
+  const whole = await shown();
+  await page.getByRole("button", { name: "zoom in" }).click();
+  const half = await shown();
+  assert.notEqual(half, whole);
+  await canvas.focus();
+  await page.keyboard.press("ArrowRight");
+  assert.notEqual(await shown(), half);
+  await page.keyboard.press("Home");
+  assert.equal(await shown(), whole);
+  const box = await canvas.boundingBox();
+  await page.keyboard.down("Control");
+  await page.mouse.move(box.x + box.width / 2, box.y + 30);
+  await page.mouse.wheel(0, -300);
+  await page.keyboard.up("Control");
+  assert.notEqual(await shown(), whole);
+  await page.keyboard.press("Home");
+  await page.keyboard.press(".");
+  const read = await page.locator(".timeline .readout").textContent();
+  assert.match(read, /rank \d+, .* takes /);
+  const picture = () => canvas.evaluate((element) => element.height);
+  const high = await picture();
+  await page.getByLabel("Ranks", { exact: true }).fill("0-1");
+  assert.ok((await picture()) < high);
+  await page.getByLabel("Ranks", { exact: true }).fill("x");
+  assert.match(await page.locator(".problem").textContent(), /ranks are numbers/);
+  assert.deepEqual(said, []);
+  await context.close();
+});
+
+await test("the theme is switched by its button, and paper is light", async () => {
+  const { page, context } = await open(reports.compare, { theme: "dark" });
+  const dark = await page.evaluate(() => getComputedStyle(document.body.parentElement).backgroundColor);
+  await page.locator("#theme").click();
+  const light = await page.evaluate(() => getComputedStyle(document.body.parentElement).backgroundColor);
+  assert.notEqual(dark, light);
+  await page.locator("#theme").click();
+  await page.emulateMedia({ media: "print" });
+  assert.equal(await page.locator(".controls").first().isVisible(), false);
+  await page.pdf({ path: join(options.out, "compare.pdf"), format: "A4" });
+  await context.close();
+});
+
+await test("validate: errors and intervals are those of the JSON result; both timelines are there", async () => {
+  const { page, context } = await open(reports.validate);
+  const { result } = reports.validate;
+  const sign = result.iteration.error >= 0 ? "+" : "−";
+  assert.ok((await page.locator("#answer").textContent()).includes(`${sign}${Math.abs(100 * result.iteration.error).toFixed(1)} %`));
+  const rows = await page.locator("section").nth(1).locator("tbody tr").count();
+  assert.equal(rows, 1 + Object.keys(result.components).length);
+  const data = JSON.parse(await page.locator("#moesim-data").textContent());
+  assert.deepEqual(data.timelines.map((one) => one.title), ["forecast", "measured"]);
+  // The timeline ends where the iteration does.
+  assert.ok(Math.abs(data.timelines[0].end_us / result.iteration.forecast_us - 1) < 1e-3);
+  assert.ok(Math.abs(data.timelines[1].end_us / result.iteration.measured_us - 1) < 1e-3);
+  await context.close();
+});
+
+await test("validate --all: every recording is there, filtered by text", async () => {
+  const { page, context } = await open(reports.validateAll);
+  const cases = reports.validateAll.result.recordings;
+  const rows = page.locator("section").first().locator("tbody tr");
+  assert.equal(await rows.count(), cases.length);
+  await page.getByLabel("Filter").first().fill("no such recording");
+  assert.match(await rows.first().textContent(), /no row holds/);
+  await context.close();
+});
+
+// A page with data of our making: a name that tries to end the script.
+await test("names can not break out of the page", async () => {
+  const folder = join(options.out, "</script><b>x");
+  mkdirSync(folder, { recursive: true });
+  const scenario = join(folder, "s.json");
+  writeFileSync(scenario, JSON.stringify({ model: "mixtral-8x7b", cluster: "dgx-h100x1", parallel: { ep: 8 }, dispatcher: "alltoall" }));
+  const report = make("escaped", ["compare", scenario, "--draws", "0"]);
+  const { page, context, said } = await open(report);
+  assert.equal(await page.locator("b").count(), 0);
+  assert.ok((await page.locator("pre.command").textContent()).includes("</script>"));
+  assert.deepEqual(said, []);
+  await context.close();
+});
+
+// 1,024 ranks: small, and usable at once.
+const large = process.env.MOESIM_LARGE_REPORT;
+const big = large && existsSync(large) ? { name: "1024", file: large, size: statSync(large).size }
+  : make("compare-1024", ["compare", "--model", "deepseek-v3", "--cluster", "dgx-h100x128", "--ep", "256", "--dp", "1024",
+      "--dispatcher", "allgather,alltoall", "--routing", "zipf:0.8", "--draws", "8"]);
+await test("a job of 1,024 GPUs: at most 5 MB", async () => {
+  assert.ok(big.size <= 5 * kMegabyte, `${big.size} bytes`);
+  const { context, seconds, said } = await open(big);
+  console.log(`        ${(big.size / kMegabyte).toFixed(2)} MB, usable after ${seconds.toFixed(2)} s`);
+  assert.deepEqual(said, []);
+  await context.close();
+});
+
+await browser.close();
+if (failures > 0) {
+  console.log(`${failures} failed`);
+  process.exit(1);
+}

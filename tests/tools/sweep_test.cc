@@ -1,0 +1,313 @@
+// `moesim sweep` as a user runs it: what it writes, that interruption loses and repeats nothing, that threads
+// and MPI give the same bytes.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "tools/moesim/sweep_pareto.h"
+#include "tools/moesim/sweep_progress.h"
+
+namespace moesim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::read_text;
+using testing::run_moesim;
+using ::testing::StartsWith;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+constexpr const char* kScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
+ "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x4"})";
+
+std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class Sweep : public ::testing::Test {
+ protected:
+  Sweep() { folder_.write("s.json", kScenario); }
+  Words words(const std::string& out, const Words& more) const {
+    Words all{"sweep", "s.json"};
+    all.insert(all.end(), more.begin(), more.end());
+    if (!out.empty()) all.insert(all.end(), {"--out", out});
+    return all;
+  }
+  Outcome run(const std::string& out, const Words& more) const {
+    return run_moesim(words(out, more), folder_.path());
+  }
+  std::string text(const std::string& name) const { return read_text(folder_.path() / name); }
+  bool exists(const std::string& name) const { return fs::exists(folder_.path() / name); }
+
+  // Starts a sweep and kills it when some rows are written. False where it was done before.
+  bool kill_in_the_middle(const std::string& out, const Words& more) const {
+    Words all = words(out, more);
+    all.insert(all.begin(), MOESIM_BINARY);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::vector<char*> argv;
+      for (std::string& word : all) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      if (chdir(folder_.path().c_str()) != 0) _exit(126);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    const fs::path partial = folder_.path() / (out + ".partial");
+    std::error_code none;
+    const auto size = [&] {
+      const auto bytes = fs::file_size(partial, none);
+      return none ? 0 : bytes;
+    };
+    int status = 0;
+    while (size() < 20'000 && waitpid(child, &status, WNOHANG) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return fs::exists(partial);
+  }
+
+  TempFolder folder_;
+};
+
+const Words kGrid{"--grid", "topk=1..4", "--grid", "routing.gini=0..0.6:0.1"};
+const Words kLong{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.02", "--grid", "seed=1..20"};
+
+TEST_F(Sweep, OneRowPerDispatcherInTheOrderOfTheGrid) {
+  const Outcome done = run("r.csv", kGrid);
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "");
+  const std::string rows = text("r.csv");
+  EXPECT_THAT(rows, StartsWith("scenario,topk,routing.gini,dispatcher,time_us.value,winner,"));
+  EXPECT_EQ(lines(rows), 1 + 4 * 7 * 2);
+  EXPECT_THAT(rows, HasSubstr("\n8,2,0.1,allgather,"));
+  EXPECT_FALSE(exists("r.csv.partial"));
+  EXPECT_FALSE(exists("r.csv.partial.json"));
+}
+
+// What `compare` says of the same scenario.
+TEST_F(Sweep, ARowIsWhatCompareSays) {
+  ASSERT_EQ(run("r.jsonl", {"--grid", "topk=3", "--breakdown"}).exit_code, 0);
+  const Outcome compare =
+      run_moesim({"compare", "s.json", "--topk", "3", "--draws", "0", "--format", "json"}, folder_.path());
+  ASSERT_EQ(compare.exit_code, 0) << compare.err;
+  const auto expected = nlohmann::json::parse(compare.out);
+  std::string rest = text("r.jsonl");
+  for (const auto& scenario : expected["scenarios"]) {
+    const auto row = nlohmann::json::parse(rest.substr(0, rest.find('\n')));
+    rest = rest.substr(rest.find('\n') + 1);
+    EXPECT_EQ(row["dispatcher"], scenario["dispatcher"]);
+    EXPECT_NEAR(row["time_us.value"].get<double>(), scenario["time_us"]["value"].get<double>(), 1e-5);
+    EXPECT_NEAR(row["breakdown_us.expert"].get<double>(), scenario["breakdown_us"]["expert"].get<double>(),
+                1e-5);
+    EXPECT_NEAR(row["peak_memory_bytes.max"].get<double>(),
+                scenario["peak_memory_bytes"]["max"].get<double>(), 1);
+    EXPECT_EQ(row["winner"].get<bool>(), expected["winner"]["dispatcher"] == scenario["dispatcher"]);
+  }
+}
+
+TEST_F(Sweep, AnyNumberOfThreadsGivesTheSameBytes) {
+  Words one = kGrid, four = kGrid;
+  one.insert(one.end(), {"--threads", "1"});
+  four.insert(four.end(), {"--threads", "4"});
+  ASSERT_EQ(run("one.csv", one).exit_code, 0);
+  ASSERT_EQ(run("four.csv", four).exit_code, 0);
+  EXPECT_EQ(text("one.csv"), text("four.csv"));
+  const Outcome out = run("", kGrid);
+  EXPECT_EQ(out.out, text("one.csv"));
+}
+
+TEST_F(Sweep, KilledAndResumedGivesTheSameBytes) {
+  for (const std::string name : {"r.csv", "r.jsonl"}) {
+    ASSERT_EQ(run("whole_" + name, kLong).exit_code, 0);
+    ASSERT_TRUE(kill_in_the_middle(name, kLong)) << "the sweep was too short to be killed";
+    EXPECT_FALSE(exists(name));
+    const auto before = fs::file_size(folder_.path() / (name + ".partial"));
+    EXPECT_GT(before, 0u);
+    // Nobody loses these rows by accident.
+    const Outcome refused = run(name, kLong);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--resume"));
+    EXPECT_EQ(fs::file_size(folder_.path() / (name + ".partial")), before);
+    // Nor mixes them with those of another sweep.
+    Words other = kLong;
+    other.insert(other.end(), {"--grid", "micro_batch=1,2", "--resume"});
+    EXPECT_THAT(run(name, other).err, HasSubstr("another sweep"));
+    // A line that was cut, as a full disk or a lost machine leaves it.
+    fs::resize_file(folder_.path() / (name + ".partial"), before - 17);
+    Words resumed = kLong;
+    resumed.emplace_back("--resume");
+    const Outcome done = run(name, resumed);
+    ASSERT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_TRUE(text(name) == text("whole_" + name)) << name;
+    EXPECT_FALSE(exists(name + ".partial"));
+  }
+}
+
+TEST_F(Sweep, ResumingAtEveryByteGivesTheSameBytes) {
+  const Words small{"--grid", "topk=1..3", "--grid", "parallel.ep=4,8,7"};
+  ASSERT_EQ(run("whole.csv", small).exit_code, 0);
+  const std::string whole = text("whole.csv");
+  ASSERT_TRUE(kill_in_the_middle("r.csv", kLong));  // for a definition to start from
+  Words resumed = small;
+  resumed.emplace_back("--overwrite");
+  // The definition of this sweep, kept by ending it in the middle of a strict one.
+  Words strict = small;
+  strict.insert(strict.end(), {"--strict", "--overwrite"});
+  EXPECT_EQ(run("r.csv", strict).exit_code, 2);
+  ASSERT_TRUE(exists("r.csv.partial.json"));
+  const std::string definition = text("r.csv.partial.json");
+  for (std::size_t cut = 0; cut < whole.size(); cut += 37) {
+    folder_.write("r.csv.partial", whole.substr(0, cut));
+    folder_.write("r.csv.partial.json", definition);
+    Words more = small;
+    more.emplace_back("--resume");
+    ASSERT_EQ(run("r.csv", more).exit_code, 0) << cut;
+    ASSERT_TRUE(text("r.csv") == whole) << "cut at " << cut;
+  }
+}
+
+TEST_F(Sweep, ABadScenarioIsARowUnlessStrict) {
+  const Words some{"--grid", "parallel.ep=8,7,4"};
+  const Outcome done = run("r.csv", some);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_THAT(done.err, HasSubstr("1 of 3 scenarios have an error"));
+  EXPECT_EQ(lines(text("r.csv")), 1 + 2 + 1 + 2);
+  Words strict = some;
+  strict.emplace_back("--strict");
+  const Outcome refused = run("s.csv", strict);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("scenario 1: "));
+  EXPECT_FALSE(exists("s.csv"));
+}
+
+TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
+  ASSERT_EQ(run("r.csv", {"--grid", "dispatcher.capacity=1.25,1.5"}).exit_code, 0);
+  // Nobody knows this option: a row with the error, for each.
+  EXPECT_EQ(lines(text("r.csv")), 3u);
+  EXPECT_THAT(text("r.csv"), HasSubstr("capacity"));
+}
+
+TEST_F(Sweep, OneLineAndExitTwo) {
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"--grid", "paralel.ep=8"}, "did you mean 'parallel.ep'?"},
+      {{"--grid", "cluster.nic.bandwidth=100us"}, "expected a bandwidth"},
+      {{"--grid", "parallel.ep=16..8"}, "empty range"},
+      {{"--grid", "parallel.ep="}, "path=value"},
+      {{"--grid", "topk=1..1000000", "--grid", "seed=1..1000000"}, "1e+12 scenarios"},
+      {{"--grid", "topk=1..1000000000000"}, "1e+12 values"},
+      {{}, "nothing to sweep over"},
+      {{"--sample", "10"}, "--range"},
+      {{"--range", "topk=1..8"}, "--sample"},
+      {{"--grid", "routing.gini=0..1"}, "without a step"},
+      {{"--grid", "routing.gini=0.1", "--grid", "routing.zipf=1"}, "one of them"},
+      {{"--list", "topk=1,2", "--list", "ep=2,4,8"}, "3 values, expected 2"},
+      {{"--grid", "topk=1,2", "--pareto", "time_us.value"}, "--out FILE.csv"},
+      {{"--grid", "topk=1,2", "--resum"}, "did you mean '--resume'?"}};
+  for (const auto& [more, message] : cases) {
+    const Outcome outcome = run("", more);
+    EXPECT_EQ(outcome.exit_code, 2) << message;
+    EXPECT_EQ(outcome.out, "") << message;
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+  EXPECT_EQ(run("no/such/folder/r.csv", kGrid).exit_code, 2);
+}
+
+TEST_F(Sweep, SamplesFollowFromTheSeed) {
+  const Words draw{"--sample", "20", "--range", "topk=1..8", "--range", "nic.bandwidth=25..400GBps:log"};
+  Words again = draw, other = draw;
+  again.insert(again.end(), {"--threads", "3"});
+  other.insert(other.end(), {"--seed", "2"});
+  const std::string first = run("", draw).out;
+  EXPECT_EQ(lines(first), 41u);
+  EXPECT_EQ(run("", again).out, first);
+  EXPECT_NE(run("", other).out, first);
+}
+
+TEST_F(Sweep, AListOfPointsFromAFile) {
+  folder_.write("points.csv", "parallel.ep,nic.bandwidth\n4,50GBps\n8,100GBps\n");
+  const Outcome done = run("", {"--list", "points.csv"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr("\n0,4,50000000000,allgather,"), HasSubstr("\n1,8,100000000000,alltoall,")));
+  folder_.write("points.csv", "parallel.ep,nic.bandwidth\n4,50us\n");
+  EXPECT_THAT(run("", {"--list", "points.csv"}).err, HasSubstr("points.csv:2: "));
+}
+
+TEST_F(Sweep, CostAndParetoFront) {
+  const Outcome done =
+      run("r.csv", {"--grid", "prices.gpu_hour=2.5", "--grid", "cluster=dgx-h200x4,dgx-b200x4", "--pareto",
+                    "time_us.value,cost_per_million_tokens", "--format", "json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  // At one price the faster machine is the whole front.
+  const auto front = nlohmann::json::parse(done.out)["pareto"];
+  ASSERT_EQ(front.size(), 1u);
+  EXPECT_EQ(front[0]["cluster"], "dgx-b200x4");
+  // 8 GPUs of the dispatch group for the time of the layer at 2.5 an hour, for 8 x 1024 tokens.
+  const double time_us = front[0]["time_us.value"], cost = front[0]["cost_per_million_tokens"];
+  EXPECT_NEAR(cost, time_us * 1e-6 / 3600 * 8 * 2.5 / (8 * 1024) * 1e6, cost * 1e-6);
+}
+
+TEST(ParetoFront, KeepsWhatNothingBeats) {
+  EXPECT_EQ(pareto_front({{3, 1}, {1, 3}, {2, 2}, {2, 3}, {3, 3}, {2, 2}}),
+            (std::vector<std::size_t>{1, 2, 0}));
+  EXPECT_TRUE(pareto_front({}).empty());
+}
+
+TEST(SweepProgress, SaysHowFarHowFastHowLong) {
+  EXPECT_EQ(SweepProgress::line(30, 120, 2), "[######------------------] 30/120  2/s  0:00:45 left");
+}
+
+// mpirun of Debian's OpenMPI; the shared libraries of the test machine may lack it.
+class SweepMpi : public Sweep {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(MOESIM_BINARY).parent_path() / "libmoesim_mpi.so"))
+      GTEST_SKIP() << "built without MPI";
+    if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun";
+  }
+  int mpirun(const std::string& arguments, int ranks) const {
+    const std::string command = "cd '" + folder_.path().string() +
+                                "' && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
+                                "mpirun --oversubscribe -n " +
+                                std::to_string(ranks) + " " MOESIM_BINARY " sweep s.json " + arguments +
+                                " 2>mpi.err >mpi.out";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+};
+
+TEST_F(SweepMpi, GivesTheBytesOfThreads) {
+  ASSERT_EQ(run("threads.csv", kGrid).exit_code, 0);
+  for (const int ranks : {2, 3}) {
+    ASSERT_EQ(mpirun("--grid topk=1..4 --grid routing.gini=0..0.6:0.1 --out r.csv", ranks), 0)
+        << text("mpi.err");
+    EXPECT_TRUE(text("r.csv") == text("threads.csv")) << ranks;
+  }
+}
+
+TEST_F(SweepMpi, BadInputEndsAllRanks) {
+  EXPECT_NE(mpirun("--grid paralel.ep=8 --out r.csv", 2), 0);
+  EXPECT_THAT(text("mpi.err"), HasSubstr("did you mean 'parallel.ep'?"));
+  EXPECT_FALSE(exists("r.csv"));
+}
+
+}  // namespace
+}  // namespace moesim::tools

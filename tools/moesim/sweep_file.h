@@ -1,0 +1,44 @@
+// The table that a sweep writes, row after row: under another name until it is whole, so that an interrupted
+// sweep goes on where it stopped and nobody takes half a table for a whole one.
+//
+// results.csv.partial       the rows so far, in the final order; its last line may be cut
+// results.csv.partial.json  what the sweep is made of: another sweep must not go on with these rows
+// results.csv               appears by rename when the last row is written; the two others are gone then
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace moesim::tools {
+
+enum class SweepStart : std::uint8_t { kFresh, kResume, kOverwrite };
+
+class SweepFile {
+ public:
+  // An empty path is standard output. `definition` is JSON text that two runs of the same sweep share.
+  // Throws InputError where rows of an interrupted sweep would be lost (kFresh), where they belong to another
+  // one (kResume), where another process is writing them, and for folders that cannot be written.
+  SweepFile(std::filesystem::path path, const std::string& definition, const std::string& header,
+            SweepStart start);
+  SweepFile(const SweepFile&) = delete;
+  SweepFile& operator=(const SweepFile&) = delete;
+  ~SweepFile();  // leaves the partial file where finish() was not called
+
+  // The first scenario whose rows are not there yet.
+  std::uint64_t first() const { return first_; }
+  void append(std::string_view rows);
+  void finish();
+
+  static std::filesystem::path partial_of(const std::filesystem::path& path);
+
+ private:
+  void go_on(const std::string& definition);
+
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::uint64_t first_ = 0;
+};
+
+}  // namespace moesim::tools

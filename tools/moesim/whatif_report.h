@@ -1,0 +1,26 @@
+// Pieces that the answers to what-if questions share.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/scenario_document.h"
+#include "tools/moesim/verb.h"
+#include "tools/moesim/whatif_evaluate.h"
+
+namespace moesim::tools {
+
+nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
+// Time, breakdown, memory, throughput and cost of a dispatcher; or its error.
+nlohmann::ordered_json answer_json(const Answer& answer);
+// {"dispatchers": [...], "fastest": name, "probability": p}.
+nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
+// describe_inputs() with the scenario file, what it names, and its text.
+nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common);
+
+// "-3.1 % (-3.4 to -2.8)" of a ratio of times.
+std::string change_text(const models::Estimate& ratio);
+std::string microseconds(double us);
+
+}  // namespace moesim::tools
