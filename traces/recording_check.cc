@@ -324,6 +324,13 @@ class Examiner {
           "together");
   }
 
+  bool collectives_in_backward() const {
+    for (const RankRecording& rank : recording_.ranks)
+      for (const Operation& op : rank.operations)
+        if (op.name == "backward_step" && op.sub_count > 0) return true;
+    return false;
+  }
+
   void habits() {
     if (facts_.side == Side::kUnclear)
       add(Severity::kWarning, {recording_.source},
@@ -332,11 +339,11 @@ class Examiner {
       add(Severity::kNote, {recording_.source}, "one sample per rank: no repetition to judge its noise by");
       add(Severity::kNote, {recording_.source},
           "durations of communication are those of local stubs and say nothing about the network");
-      if (facts_.dispatcher == "allgather")
+      if (facts_.dispatcher == "allgather" && !collectives_in_backward())
         add(Severity::kWarning, {recording_.source},
-            "scaling recordings of the allgather dispatcher write no backward collectives, and their expert "
-            "compute "
-            "covers about 1/EP of the rows");
+            "no backward collectives of the allgather dispatcher: the public recorder loses them in scaling "
+            "runs, "
+            "and its expert compute covers about 1/EP of the rows");
     }
     if (facts_.side == Side::kRealistic)
       add(Severity::kNote, {recording_.source},

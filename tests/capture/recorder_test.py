@@ -1,0 +1,141 @@
+"""The recorder alone: needs no torch."""
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+from moesim_capture import Recorder, communication, operation
+from moesim_capture.__main__ import main
+from moesim_capture.cmd_format import read_rank_file
+from moesim_capture.layout import Layout, file_name
+from support import ScratchTest
+
+TENSOR = ((4, 8), "torch.float32")
+
+
+class Tensor:
+    shape, dtype = (3, 5), "torch.bfloat16"
+
+
+class Recording(ScratchTest):
+    def record(self, name="rank0.txt", **options):
+        return Recorder(self.path(name), 0, **options)
+
+    def test_operations_and_calls(self):
+        with self.record(mode="scaling") as recorder:
+            for _ in range(2):
+                with recorder.operation("forward_step", state="steady"):
+                    time.sleep(0.002)
+                    with recorder.call("gather", TENSOR, "allgather", "exp"):
+                        time.sleep(0.003)
+                        with recorder.call("inner", TENSOR, "allgather", "exp"):
+                            pass
+            with recorder.operation("dp_allreduce", group="dp", tensor=((100,), "torch.float32")):
+                with recorder.call("all_reduce", TENSOR, "allreduce", "dp"):
+                    pass
+        lines = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual([(line.name, line.batch_id) for line in lines], [("forward_step", 0), ("forward_step", 1),
+                                                                          ("dp_allreduce", 0)])
+        self.assertEqual([len(line.subs) for line in lines], [1, 1, 0])  # inner calls are part of outer ones
+        forward, sub = lines[0], lines[0].subs[0]
+        self.assertEqual((sub.shape, sub.dtype, sub.comm_func, sub.group), ((4, 8), "torch.float32", "allgather", "exp"))
+        start = float(forward.timestamp) - float(forward.duration)
+        self.assertGreaterEqual(float(sub.timestamp), start + 1.9)  # v2: the start of the call
+        self.assertGreaterEqual(float(sub.duration), 2.9)
+        self.assertLessEqual(float(sub.timestamp) + float(sub.duration), float(forward.timestamp) + 0.02)
+        self.assertTrue(forward.description.startswith("simulation; recording took "))
+        self.assertEqual(lines[2].shape, (100,))
+
+    def test_version_1_stamps_the_end(self):
+        with self.record(version=1) as recorder:
+            with recorder.operation("forward_step"):
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    time.sleep(0.003)
+        line = read_rank_file(self.path("rank0.txt")).lines[0]
+        self.assertIsNone(line.cmd_uid)
+        self.assertAlmostEqual(float(line.subs[0].timestamp), float(line.timestamp), delta=1.0)
+        self.assertGreater(float(line.subs[0].timestamp), float(line.timestamp) - float(line.duration) + 2.9)
+
+    def test_decorator_and_module_functions(self):
+        @communication("reduce_scatter", group="exp")
+        def my_scatter(tensor):
+            return 7
+
+        self.assertEqual(my_scatter(Tensor()), 7)  # without a recorder nothing happens
+        with operation("forward_step"):
+            pass
+        with self.record() as recorder:
+            with operation("forward_step"):
+                self.assertEqual(my_scatter(tensor=Tensor()), 7)
+            my_scatter(Tensor())
+            self.assertEqual(recorder.outside, 1)
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual(line.subs[0].source, "my_scatter")
+        self.assertEqual(line.subs[0].shape, (3, 5))
+
+    def test_pause_and_failure(self):
+        with self.record() as recorder:
+            recorder.pause()
+            with operation("forward_step"):
+                pass
+            recorder.resume()
+            with self.assertRaises(KeyError):
+                with operation("forward_step"):
+                    raise KeyError("x")
+            with operation("forward_step"):
+                with self.assertRaises(RuntimeError):
+                    with operation("backward_step"):
+                        pass
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual((line.name, line.batch_id), ("forward_step", 0))
+
+    def test_header_says_what_recording_costs(self):
+        with self.record(about=["command: python3 train.py\nnot a second line"]) as recorder:
+            with recorder.operation("forward_step"):
+                pass
+        header = read_rank_file(self.path("rank0.txt")).header
+        self.assertTrue(any("us per operation and" in row for row in header), header)
+        self.assertIn(" command: python3 train.py not a second line", header)
+        self.assertEqual(main(["overhead", self.path("rank0.txt")]), 0)
+
+    def test_bad_arguments(self):
+        for options in ({"mode": "real"}, {"version": 3}):
+            with self.assertRaises(ValueError):
+                self.record(**options)
+        self.assertEqual(os.listdir(self.scratch), [])
+
+    def test_a_crash_leaves_every_finished_line(self):
+        script = textwrap.dedent("""
+            import os, signal, sys
+            from moesim_capture import Recorder
+            with Recorder(sys.argv[1], 0) as recorder:
+                for i in range(5):
+                    with recorder.operation("forward_step"):
+                        if i == 3:
+                            os.kill(os.getpid(), signal.SIGKILL)
+            """)
+        path = self.path("rank0.txt")
+        done = subprocess.run([sys.executable, "-c", script, path])
+        self.assertEqual(done.returncode, -9)
+        self.assertEqual(len(read_rank_file(path).lines), 3)
+        self.assertEqual(self.moesim("trace", "info", path).returncode, 0)
+
+    def test_moesim_gives_the_same_bytes(self):
+        for version in (1, 2):
+            folder = "v%d" % version
+            path = os.path.join(folder, file_name(Layout(1), 4, 2, 1, 0, "20260101000000"))
+            with self.record(path, mode="scaling", version=version, about=["Umlaut: \u00e4\u00f6"]) as recorder:
+                with recorder.operation("forward_step"):
+                    with recorder.call("gather", TENSOR, "allgather", "exp", func_name="<lambda>"):
+                        pass
+                with recorder.operation("backward_step"):
+                    pass
+                with recorder.operation("optimizer_step", state="finalize"):
+                    pass
+            self.assert_round_trip(self.path(folder))
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()

@@ -1,0 +1,207 @@
+"""The reference job: both dispatchers compute the same, scaling recordings show what real runs do, moesim reads and replays
+them."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+from moesim_capture.__main__ import main
+from moesim_capture.cmd_format import read_rank_file
+from moesim_capture.fake_world import FakeWorld
+from moesim_capture.reference import runner
+from moesim_capture.reference.config import JobConfig
+from moesim_capture.reference.job import Groups, RankJob
+from moesim_capture.reference.layers import GroupedExperts, LoopedExperts
+from moesim_capture.reference.planned_routing import plan_routing
+from support import ScratchTest
+
+SMALL = dict(hidden=32, ffn=48, heads=4, layers=2, vocab=64, seq=16, experts=4, microbatches=2)
+SIZES = [word for name, value in SMALL.items() for word in ("--" + name, str(value))]
+
+
+class Routing(unittest.TestCase):
+    def test_balanced_and_drawn(self):
+        balanced = plan_routing(JobConfig(routing="balanced", **SMALL))
+        self.assertEqual(balanced.received, [32, 32, 32, 32])
+        skewed = plan_routing(JobConfig(routing="zipf:1.5", **SMALL))
+        self.assertEqual(sum(skewed.received), 4 * 16 * 2)
+        self.assertGreater(skewed.received[0], skewed.received[3])
+        again = plan_routing(JobConfig(routing="zipf:1.5", **SMALL))
+        self.assertTrue(torch.equal(skewed.counts, again.counts))
+        for rank in skewed.indices:
+            self.assertTrue(bool((rank[:, 0] != rank[:, 1]).all()))  # no expert twice
+
+    def test_bad_names_and_sizes(self):
+        for options in ({"routing": "zipf:x"}, {"routing": "nowhere.json"}, {"routing": "balanced:1"}):
+            with self.assertRaises(ValueError):
+                plan_routing(JobConfig(**{**SMALL, **options}))
+        for options in ({"experts": 6}, {"topk": 9}, {"heads": 5}, {"dispatcher": "x"}, {"layers": 3, "pp": 2},
+                        {"world": 6}, {"seq": 0}, {"dtype": "int8"}):
+            with self.assertRaises(ValueError):
+                JobConfig(**{**SMALL, **options})
+
+
+class Layers(unittest.TestCase):
+    def test_grouped_and_looped_experts_agree(self):
+        torch.manual_seed(3)
+        looped, grouped = LoopedExperts(3, 8, 12), GroupedExperts(3, 8, 12)
+        with torch.no_grad():
+            for e in range(3):
+                grouped.up[e].copy_(looped.up[e].weight.t())
+                grouped.down[e].copy_(looped.down[e].weight.t())
+        for counts in ([4, 0, 3], [0, 0, 0], [1, 1, 1], [0, 7, 0]):
+            rows = torch.randn(sum(counts), 8)
+            torch.testing.assert_close(looped(rows, counts), grouped(rows, counts))
+
+    def test_dispatchers_agree_on_one_rank(self):
+        results = {}
+        for dispatcher in ("allgather", "alltoall"):
+            config = JobConfig(world=1, ep=1, dispatcher=dispatcher, routing="zipf:1.0", **SMALL)
+            with FakeWorld(config.layout, 0) as world:
+                routing = plan_routing(config)
+                runner.contribute_routing(world, routing)
+                job = RankJob(config, 0, routing, Groups(config.layout, 0))
+                job.iteration()
+            results[dispatcher] = (job.loss, job.dense.buffer.clone(), job.expert.buffer.clone())
+        for one, other in zip(results["allgather"], results["alltoall"]):
+            torch.testing.assert_close(one, other)
+        self.assertGreater(float(results["alltoall"][2].abs().max()), 0)
+
+
+WORKER = """
+import json, sys
+import torch, torch.distributed as dist
+from moesim_capture.reference.config import JobConfig
+from moesim_capture.reference.job import Groups, RankJob
+from moesim_capture.reference.planned_routing import plan_routing
+rank, rendezvous, config = int(sys.argv[1]), sys.argv[2], JobConfig(**json.loads(sys.argv[3]))
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=config.world)
+job = RankJob(config, rank, plan_routing(config), Groups(config.layout, rank))
+job.iteration()
+loss = job.loss.item() if job.stage.last else None
+print(json.dumps([loss, job.dense.buffer.double().norm().item(), job.expert.buffer.double().norm().item()]))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+class RealRuns(ScratchTest):
+    def run_processes(self, **options):
+        config = {**SMALL, **options}
+        environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
+        rendezvous = self.path("rendezvous-%d" % len(os.listdir(self.scratch)))
+        workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), rendezvous, json.dumps(config)],
+                                    env=environment, stdout=subprocess.PIPE, text=True)
+                   for rank in range(config["world"])]
+        try:
+            outs = [worker.communicate(timeout=180)[0] for worker in workers]
+            self.assertEqual([worker.returncode for worker in workers], [0] * len(workers))
+        finally:
+            for worker in workers:
+                worker.kill()
+        return [json.loads(out) for out in outs]
+
+    def test_dispatchers_agree_across_ranks(self):
+        gathered, exchanged = (self.run_processes(world=2, ep=2, routing="zipf:1.0", dispatcher=dispatcher)
+                               for dispatcher in ("allgather", "alltoall"))
+        for one, other in zip(gathered, exchanged):
+            for a, b in zip(one, other):
+                self.assertAlmostEqual(a, b, delta=1e-4 * abs(b))
+        self.assertEqual(gathered[0][0], gathered[1][0])  # the loss is the mean of all ranks
+
+    def test_pipeline_computes_what_one_stage_does(self):
+        one, = self.run_processes(world=1, ep=1)
+        first, last = self.run_processes(world=2, ep=1, pp=2)
+        self.assertAlmostEqual(last[0], one[0], delta=1e-4 * one[0])
+        for i in (1, 2):  # norms of the gradients
+            self.assertAlmostEqual((first[i]**2 + last[i]**2)**0.5, one[i], delta=1e-4 * one[i])
+
+
+def rows_of(folder, operation):
+    """Calls by rank: [(source, shape), ...] of the first line of this operation."""
+    out = {}
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".txt"):
+            content = read_rank_file(os.path.join(folder, name))
+            line = next(line for line in content.lines if line.name == operation)
+            out[line.rank] = [(sub.source, sub.shape, sub.dtype) for sub in line.subs]
+    return out
+
+
+class Recordings(ScratchTest):
+    def run_main(self, *arguments):
+        self.assertEqual(main(list(arguments)), 0)
+
+    def record(self, mode, dispatcher, *extra):
+        arguments = ["run", "--mode", mode, "--out", self.path(dispatcher), "--passes", "1", "--warmup", "1", "--world",
+                     "2", "--ep", "2", *SIZES, "--dispatcher", dispatcher, *extra]
+        self.run_main(*arguments)
+        self.assertEqual(main(arguments), 2)  # never over a recording that is there
+        folder, = os.listdir(self.path(dispatcher))
+        return self.path(dispatcher, folder, mode)
+
+    def test_scaling_shows_what_a_real_run_does(self):
+        for dispatcher in ("allgather", "alltoall"):
+            with self.subTest(dispatcher):
+                extra = (dispatcher, "--routing", "zipf:1.2")
+                real, scaling = self.record("realistic", *extra), self.record("scaling", *extra)
+                for operation in ("forward_step", "backward_step", "loss_func"):
+                    self.assertEqual(rows_of(real, operation), rows_of(scaling, operation))
+                for folder in (real, scaling):
+                    done = self.moesim("trace", "check", folder)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertNotIn("no backward collectives", done.stderr)
+                    self.assert_round_trip(folder)
+                with open(self.path("cluster.json"), "w") as file:
+                    json.dump({"profile": "h100-sxm", "nodes": 1, "gpus_per_node": 2}, file)
+                done = self.moesim("validate", "--forecast", scaling, "--measured", real, "--cluster",
+                                   self.path("cluster.json"), "--format", "json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                components = json.loads(done.stdout)["components"]
+                self.assertGreaterEqual(set(components), {"forward", "backward", "loss", "optimizer", "dp_allreduce"})
+                # The recorded routing is the planned one.
+                merged = self.path("merged-%s.json" % dispatcher)
+                self.run_main("merge-routing", real, "--world", "2", "--ep", "2", "--out", merged)
+                with open(merged) as a, open(os.path.join(os.path.dirname(real), "dispatching.json")) as b:
+                    self.assertEqual(json.load(a)["num_global_tokens_per_expert"],
+                                     json.load(b)["num_global_tokens_per_expert"])
+
+    def test_pipeline(self):
+        self.run_main("run", "--mode", "realistic", "--out", self.scratch, "--passes", "1", "--warmup", "1", "--world", "2",
+                      "--ep", "1", "--pp", "2", *SIZES)
+        folder = self.path(next(name for name in os.listdir(self.scratch) if name.startswith("pp")), "realistic")
+        done = self.moesim("trace", "check", folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = self.moesim("trace", "info", folder, "--format", "json")
+        self.assertIn("realistic", done.stdout)
+
+    def test_constants_come_from_scaling_recordings_only(self):
+        scaling = self.record("scaling", "alltoall")
+        out = self.path("constants.json")
+        self.run_main("constants", scaling, "--out", out)
+        with open(out) as file:
+            values = json.load(file)["profiles"]["host"]
+        self.assertEqual(values["exposed_gather"]["value"], 0)
+        self.assertGreater(values["gradient_prescale"]["value"], 0)
+        real = self.record("realistic", "alltoall")
+        self.assertEqual(main(["constants", real, "--out", out]), 2)
+
+    def test_bad_usage_is_one_line(self):
+        for arguments in (["run", "--mode", "scaling", "--out", self.scratch, "--experts", "3"],
+                          ["run", "--mode", "scaling", "--out", self.scratch, "--routing", "zipf:-1"],
+                          ["run", "--mode", "scaling", "--out", self.scratch, "--ep", "3"],
+                          ["measure", "--world", "1", "--out", self.path("x.json")]):
+            self.assertEqual(main(arguments), 2)
+        self.assertEqual(os.listdir(self.scratch), [])
+        for arguments in (["run"], ["fly"], ["run", "--mode", "scaling", "--out", "x", "--passes", "0"]):
+            with self.assertRaises(SystemExit) as caught:
+                main(arguments)
+            self.assertEqual(caught.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,43 @@
+"""What the tests share: the moesim binary, the data folder, a scratch folder per test."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BINARY = os.environ.get("MOESIM_BINARY", "")
+DATA = os.environ.get("MOESIM_DATA_DIR", "")
+SOURCE = os.environ.get("MOESIM_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+class ScratchTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.mkdtemp(prefix="moesim-capture-test-")
+        self.addCleanup(shutil.rmtree, self.scratch)
+
+    def path(self, *parts):
+        return os.path.join(self.scratch, *parts)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+        return self.path(name)
+
+    def moesim(self, *arguments):
+        """The finished process; skips the test where the binary was not built."""
+        if not os.path.exists(BINARY):
+            self.skipTest("no moesim binary at %r" % BINARY)
+        return subprocess.run([BINARY] + list(arguments), capture_output=True, text=True)
+
+    def assert_round_trip(self, folder):
+        """moesim reads the recording and writes the same bytes."""
+        out = self.path("converted%d" % len(os.listdir(self.scratch)))
+        done = self.moesim("trace", "convert", folder, out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".txt"))
+        self.assertTrue(names)
+        converted = sorted(os.path.join(root, name) for root, _, files in os.walk(out) for name in files)
+        self.assertEqual(len(converted), len(names), converted)
+        for name, other in zip(sorted(os.path.join(folder, n) for n in names), converted):
+            with open(name, "rb") as a, open(other, "rb") as b:
+                self.assertEqual(a.read(), b.read(), name)

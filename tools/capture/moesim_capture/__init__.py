@@ -1,0 +1,8 @@
+"""moesim-capture: from a training script to a recording that moesim replays (docs/capture.md).
+
+Importing this needs no torch; what works with tensors and groups is imported where it is used.
+"""
+from .recorder import VERSION, Recorder, active, communication, operation
+
+__version__ = VERSION
+__all__ = ["Recorder", "active", "communication", "operation"]

@@ -1,0 +1,64 @@
+"""Two ways to tell how long something took: the host's clock for a CPU, CUDA events for a GPU.
+
+A mark is a moment; `end` waits until everything before it has happened, so marks can be compared afterwards. On a GPU
+nothing but the start and the end of an operation waits for the device: calls in between are marked by events, and
+their moments are put on the host's clock later. So the recorded program launches ahead as it would without a recorder.
+"""
+import time
+
+
+class HostClock:
+    kind = "host clock"
+
+    def begin(self) -> int:
+        return time.perf_counter_ns()
+
+    def mark(self) -> int:
+        return time.perf_counter_ns()
+
+    def end(self, begin):
+        """(mark, host milliseconds) of now."""
+        now = time.perf_counter_ns()
+        return now, now / 1e6
+
+    def between(self, first, second) -> float:
+        """Milliseconds from one mark to another."""
+        return (second - first) / 1e6
+
+
+class CudaClock:
+    kind = "CUDA events"
+
+    def __init__(self, device=None):
+        import torch
+
+        self._cuda = torch.cuda
+        self._device = device
+        self._pool = []
+        self._used = []
+
+    def _event(self):
+        event = self._pool.pop() if self._pool else self._cuda.Event(enable_timing=True)
+        self._used.append(event)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+    def begin(self):
+        self._cuda.synchronize(self._device)
+        self._pool, self._used = self._pool + self._used, []
+        return self._event()
+
+    mark = _event
+
+    def end(self, begin):
+        mark = self._event()
+        self._cuda.synchronize(self._device)
+        return mark, time.perf_counter_ns() / 1e6
+
+    def between(self, first, second) -> float:
+        return first.elapsed_time(second)
+
+
+def clock_for(device):
+    """The clock of a torch device, a name such as "cuda:1", or None for the CPU."""
+    return CudaClock(device) if device is not None and str(device).startswith("cuda") else HostClock()

@@ -1,0 +1,157 @@
+"""Ranks of a job: which coordinates a rank has, which groups there are, what they are called, how files are named.
+
+Megatron's order tp-exp-edp-pp, fastest first: rank = tp + TP*(exp + EXP*(edp + EDP*pp)).
+"""
+from dataclasses import dataclass
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+
+class Coordinates(NamedTuple):
+    tp: int
+    exp: int
+    edp: int
+    pp: int
+
+
+# What varies inside a group, by the label that recordings give it.
+_VARYING = {"tp": ("tp",), "exp": ("exp",), "exp_dp": ("edp",), "dp": ("exp", "edp"), "pp": ("pp",),
+            "tp_exp": ("tp", "exp")}
+
+
+@dataclass(frozen=True)
+class Layout:
+    world: int
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+
+    def __post_init__(self):
+        for name in ("world", "tp", "ep", "pp"):
+            if getattr(self, name) < 1:
+                raise ValueError("found %s %d, expected at least 1" % (name, getattr(self, name)))
+        if self.world % (self.tp * self.ep * self.pp):
+            raise ValueError("found %d ranks, expected a multiple of tp %d x ep %d x pp %d" % (
+                self.world, self.tp, self.ep, self.pp))
+
+    @property
+    def dp(self) -> int:
+        return self.world // (self.tp * self.pp)
+
+    @property
+    def edp(self) -> int:
+        return self.dp // self.ep
+
+    def of(self, rank: int) -> Coordinates:
+        rest, tp = divmod(rank, self.tp)
+        rest, exp = divmod(rest, self.ep)
+        pp, edp = divmod(rest, self.edp)
+        return Coordinates(tp, exp, edp, pp)
+
+    def rank(self, at: Coordinates) -> int:
+        return at.tp + self.tp * (at.exp + self.ep * (at.edp + self.edp * at.pp))
+
+    def group(self, label: str, rank: int) -> List[int]:
+        """Members of the rank's group of this label, ascending."""
+        at, sizes = self.of(rank), Coordinates(self.tp, self.ep, self.edp, self.pp)
+        members = [at]
+        for axis in _VARYING[label]:
+            members = [m._replace(**{axis: i}) for m in members for i in range(getattr(sizes, axis))]
+        return sorted(self.rank(m) for m in members)
+
+    def groups(self, label: str) -> List[List[int]]:
+        """Every group of this label, by the smallest member."""
+        return sorted({tuple(self.group(label, rank)) for rank in range(self.world)}, key=lambda g: g[0])
+
+    def labels_of(self, ranks: Sequence[int]) -> Tuple[str, ...]:
+        """Labels that fit the members; several where sizes make groups equal, none for other sets."""
+        wanted = sorted(ranks)
+        return tuple(label for label in _VARYING if wanted and self.group(label, wanted[0]) == wanted)
+
+
+class GroupNames:
+    """What to call a group of torch.distributed in a recording.
+
+    Names given with `name` win. Others follow from the members and the layout; where groups of two kinds have the same
+    members, the call decides: gathers, scatters and all-to-alls are the experts', reductions are data parallelism's.
+    """
+
+    _PREFER = {
+        "allreduce": ("tp", "dp", "exp_dp", "exp", "tp_exp", "pp"),
+        "broadcast": ("tp", "dp", "exp_dp", "exp", "tp_exp", "pp"),
+        "allgather": ("tp", "exp", "tp_exp", "dp", "exp_dp", "pp"),
+        "reduce_scatter": ("tp", "exp", "tp_exp", "dp", "exp_dp", "pp"),
+        "all_to_all": ("exp", "tp", "tp_exp", "dp", "exp_dp", "pp"),
+    }
+
+    def __init__(self, layout: Optional[Layout] = None):
+        self.layout = layout
+        self._named: Dict[int, str] = {}
+        self._kept = []  # groups whose id is a key must not be freed
+        self._fitting: Dict[int, Tuple[str, ...]] = {}
+
+    def name(self, group, label: str):
+        if label not in _VARYING:
+            raise ValueError("found the group label %r, expected one of %s" % (label, ", ".join(_VARYING)))
+        self._named[id(group)] = label
+        self._kept.append(group)
+
+    def label(self, group, comm: str) -> str:
+        known = self._named.get(id(group))
+        if known is not None:
+            return known
+        if self.layout is None:
+            return "dp" if comm in ("allreduce", "broadcast") else "exp"
+        fitting = self._fitting.get(id(group))
+        if fitting is None:
+            members = members_of(group, self.layout.world)
+            fitting = self.layout.labels_of(members) if len(members) > 1 else ()
+            self._fitting[id(group)] = fitting
+            self._kept.append(group)
+        return next((label for label in self._PREFER.get(comm, _VARYING) if label in fitting), "None")
+
+
+def members_of(group, world: int) -> List[int]:
+    """Global ranks of a torch.distributed group, of any torch version; None is the world."""
+    import torch.distributed as dist
+
+    if hasattr(group, "ranks") and not callable(group.ranks):
+        return list(group.ranks)
+    if group is None or group is getattr(dist.group, "WORLD", None):
+        return list(range(world))
+    if hasattr(dist, "get_process_group_ranks"):
+        return list(dist.get_process_group_ranks(group))
+    return sorted(dist.distributed_c10d._pg_group_ranks[group])
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a communication call is written: the traced function, and the group's label."""
+
+    function: str
+    group: str
+
+
+def source_of(function: str, comm: str, label: str, dims: int, dtype: str) -> Source:
+    """The names that the public recorder gives the calls of a MoE layer, so that its readers find them."""
+    if label in ("exp", "tp_exp"):
+        # Gathers of token counts are one-dimensional integers, whichever group they run on.
+        if comm == "allgather" and dims == 1 and dtype in ("torch.int64", "torch.int32"):
+            return Source("_gather_along_first_dim_expert_parallel", "exp")
+        if comm == "allgather":
+            return Source("_gather_along_first_dim_moe", "exp")
+        if comm == "reduce_scatter":
+            return Source("_reduce_scatter_along_first_dim_moe", "exp")
+        if comm == "all_to_all":
+            return Source("_profiled_all_to_all_single", "exp")
+    return Source(function, {"tp_exp": "exp"}.get(label, label))
+
+
+def folder_name(layout: Layout, experts: int, layers: int, hidden: int, seq: int) -> str:
+    return "pp%d_tp%d_exp%d_expn%d_dp%d_nl%d_hs%d_sl%d" % (layout.pp, layout.tp, layout.ep, experts, layout.dp, layers,
+                                                          hidden, seq)
+
+
+def file_name(layout: Layout, experts: int, layers: int, micro_batch: int, rank: int, stamp: str) -> str:
+    """stamp: 14 digits, the same for all ranks of one pass."""
+    return "wd%d_tp%d_pp%d_exp%d_expNum%d_l%d_bs%d_rank%d_%s.txt" % (
+        layout.world, layout.tp, layout.pp, layout.ep, experts, layers, micro_batch, rank, stamp)

@@ -1,0 +1,397 @@
+"""Writes one rank's operations to its file, a line when an operation ends, so that a crash keeps all finished ones.
+
+    recorder = Recorder("run/rank0.txt", rank=0)
+    with recorder.operation("forward_step"):
+        loss = model(batch)                       # hooks and @communication add the calls inside
+
+Everything that the recorder itself does is timed, and each line's description says how much of it was since the line
+before.
+"""
+import functools
+import os
+import platform
+import sys
+import threading
+import time
+import uuid
+from typing import Optional
+
+from .clocks import HostClock, clock_for
+from .cmd_format import GradientBucket, Operation, SubOperation, format_line, ms
+
+VERSION = "0.1.0"
+# Operations that are one transfer, which has no line of its own inside them.
+TRANSFERS = ("send_forward", "recv_forward", "send_backward", "recv_backward", "dp_allreduce", "exp_dp_allreduce",
+             "ep_dp_allreduce", "ep_allreduce", "pep_allreduce")
+_active: Optional["Recorder"] = None
+
+
+def active() -> Optional["Recorder"]:
+    """The recorder whose `with` block is open, or None."""
+    return _active
+
+
+class Call:
+    """A call that is being timed inside an operation; `finish` ends it."""
+
+    __slots__ = ("recorder", "operation", "sub", "begin", "end", "is_async")
+
+    def __init__(self, recorder, operation, sub, begin, is_async):
+        self.recorder, self.operation, self.sub, self.begin = recorder, operation, sub, begin
+        self.end, self.is_async = None, is_async
+
+    def finish(self):
+        if self.end is None:
+            self.end = self.recorder.clock.mark()
+
+
+class _OpenOperation:
+    __slots__ = ("recorder", "name", "group", "tensor", "state", "description", "semantics", "begin", "calls", "own_ns",
+                 "uid")
+
+    def __init__(self, recorder, name, group, tensor, state, description, semantics):
+        self.recorder, self.name, self.group, self.tensor = recorder, name, group, tensor
+        self.state, self.description, self.semantics = state, description, semantics
+        self.begin, self.calls, self.uid = None, [], "cmd-" + uuid.uuid4().hex[:12]
+
+    def __enter__(self):
+        started = time.perf_counter_ns()
+        recorder = self.recorder
+        if recorder._open is not None:
+            raise RuntimeError("found operation %s inside %s, expected operations one after the other" % (
+                self.name, recorder._open.name))
+        recorder._open = self
+        self.begin = recorder.clock.begin()
+        recorder._own_ns += time.perf_counter_ns() - started
+        return self
+
+    def __exit__(self, kind, value, trace):
+        recorder = self.recorder
+        mark, host_ms = recorder.clock.end(self.begin)
+        started = time.perf_counter_ns()
+        recorder._open = None
+        if kind is None:  # what raised did not finish, and is not written
+            recorder._write(self, mark, host_ms)
+        recorder._own_ns += time.perf_counter_ns() - started
+        return False
+
+
+class _Depth(threading.local):
+    """Counts `with` blocks inside each other, per thread: backward runs in a thread of its own on a GPU."""
+
+    deep = 0
+
+    def __enter__(self):
+        self.deep += 1
+
+    def __exit__(self, *unused):
+        self.deep -= 1
+        return False
+
+
+class _LineWriter:
+    """What a recorder does once its file is open."""
+
+    def __init__(self, file: int, rank: int, stage: int, mode: str, clock, version: int, digits: int):
+        self.rank, self.stage, self.mode, self.clock, self.version = rank, stage, mode, clock, version
+        self.state = "None"  # mg_state of operations that name none
+        self.warnings = []
+        self.outside = 0  # calls outside any operation
+        self.inside = _Depth()  # a `with` block whose calls are part of another one
+        self._file, self._digits = file, digits
+        self._open: Optional[_OpenOperation] = None
+        self._batches = {}
+        self._own_ns = self._own_written_ns = 0
+        self._paused = False
+        self._flush_hooks = []
+
+    # What is recorded.
+
+    def operation(self, name: str, group: str = "None", tensor=None, state: Optional[str] = None,
+                  description: Optional[str] = None, semantics: str = "None"):
+        """A context manager around one top-level operation. `tensor` is what is sent or reduced, or (shape, dtype)."""
+        return _Null() if self._paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
+
+    def start_call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
+                   func_name: Optional[str] = None, is_async: bool = False) -> Optional[Call]:
+        """Starts timing a call inside the open operation; None when there is none, or inside another call."""
+        if self._paused or self.inside.deep:
+            return None
+        operation = self._open
+        if operation is None:
+            self.outside += 1
+            return None
+        if operation.name in TRANSFERS:  # the operation is the transfer; it takes the first tensor's shape
+            if operation.tensor is None:
+                operation.tensor = tensor
+            return None
+        started = time.perf_counter_ns()
+        if is_async and not source.endswith("_async"):
+            source += "_async"
+        sub = SubOperation(source, "0", "0", func_name=func_name, group=group, comm_func=comm)
+        if tensor is not None:
+            sub.has_shape = True
+            sub.shape, sub.dtype = shape_of(tensor)
+        call = Call(self, operation, sub, None, is_async)
+        operation.calls.append(call)
+        self._own_ns += time.perf_counter_ns() - started
+        call.begin = self.clock.mark()
+        return call
+
+    def call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
+             func_name: Optional[str] = None):
+        """A context manager around one call; calls inside it are part of it and not recorded themselves."""
+        return _CallBlock(self, source, tensor, comm, group, func_name)
+
+    def write_bucket(self, values: dict):
+        """A ddp_grad_comm line; stands before the operation that triggered it."""
+        line = GradientBucket(self.rank, values)
+        self._put(format_line(line) + "\n")
+
+    def write_joined(self, rows, begin, description: str = ""):
+        """Operations that one call did together, (name, group, tensor) each: equal durations and time stamps."""
+        mark, host_ms = self.clock.end(begin)
+        started = time.perf_counter_ns()
+        for name, group, tensor in rows:
+            operation = _OpenOperation(self, name, group, tensor, None, None, "None")
+            operation.begin = begin
+            self._write(operation, mark, host_ms)
+        self._own_ns += time.perf_counter_ns() - started
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
+    def open_operation(self) -> Optional[str]:
+        return self._open.name if self._open else None
+
+    @property
+    def open_uid(self) -> str:
+        return self._open.uid if self._open else "None"
+
+    def next_batch(self, name: str) -> int:
+        """batch_id that the next operation of this name gets."""
+        return self._batches.get(name, 0)
+
+    def pause(self):
+        """Records nothing until resume(): for warm-up iterations."""
+        self._paused = True
+
+    def resume(self):
+        self._paused = False
+
+    def on_operation_end(self, function):
+        """Calls function() after each line was written, when the device is idle."""
+        self._flush_hooks.append(function)
+
+    # How long recording itself took so far.
+    @property
+    def own_ms(self) -> float:
+        return self._own_ns / 1e6
+
+    # Inside.
+
+    def _write(self, op: _OpenOperation, mark, host_ms: float):
+        duration = self.clock.between(op.begin, mark)
+        subs = []
+        for call in op.calls:
+            end = mark if call.end is None else call.end
+            took = self.clock.between(call.begin, end)
+            # The device was idle when the operation began, so its events count from there on the host's clock.
+            start_ms = host_ms - duration + self.clock.between(op.begin, call.begin)
+            by_end = self.version == 1 or call.is_async
+            call.sub.duration = ms(took, self._digits)
+            call.sub.timestamp = ms(start_ms + took if by_end else start_ms, self._digits)
+            subs.append(call.sub)
+        own_ns, self._own_written_ns = self._own_ns - self._own_written_ns, self._own_ns
+        description = op.description or ("simulation" if self.mode == "scaling" else "run")
+        batch = self._batches.get(op.name, 0)
+        self._batches[op.name] = batch + 1
+        shape, dtype = shape_of(op.tensor)
+        line = Operation(self.rank, op.name, self.stage, batch, op.state or self.state, ms(duration, self._digits),
+                         "%s; recording took %.3f ms" % (_one_line(description), own_ns / 1e6), op.group, shape, dtype,
+                         ms(host_ms, self._digits), subs=subs)
+        if self.version == 2:
+            line.cmd_uid, line.op_semantics = op.uid, op.semantics
+        self._put(format_line(line) + "\n")
+        for hook in self._flush_hooks:
+            hook()
+
+    def _put(self, text: str):
+        # One write per line: what is in the file is whole lines, whenever the process dies.
+        data = text.encode()
+        while data:
+            data = data[os.write(self._file, data):]
+
+
+class Recorder(_LineWriter):
+    """One file of one rank; as a `with` block it is also the active recorder, which hooks and decorators write to.
+
+    path: the file; its name should end in rank<N>.txt or rank<N>_<14 digits>.txt (layout.file_name makes one).
+    mode: "realistic" for a real run, "scaling" where one process plays every rank and communication is not executed.
+    device: a CUDA device is timed by events, anything else by the host's clock.
+    version: 2 writes cmd_uid and stamps calls by their start, 1 stamps them by their end.
+    digits: decimals of times; the public recorder has 2, moesim reads up to 15.
+    about: extra comment lines, such as the command and the model's sizes.
+    """
+
+    def __init__(self, path, rank: int, stage: int = 0, mode: str = "realistic", device=None, version: int = 2,
+                 digits: int = 2, about=()):
+        if mode not in ("realistic", "scaling"):
+            raise ValueError('found mode %r, expected "realistic" or "scaling"' % mode)
+        if version not in (1, 2):
+            raise ValueError("found version %r, expected 1 or 2" % version)
+        self.path = os.fspath(path)
+        clock = clock_for(device)
+        header = ["moesim-capture %s, %s recording of rank %d, %s" % (VERSION, mode, rank, clock.kind)]
+        header += machine_facts() + list(about)
+        header.append("recording costs %.1f us per operation and %.1f us per call inside it (medians of empty ones on the "
+                      "host's clock, measured before the first operation); descriptions say what it took" %
+                      _measure_costs(digits))
+        if os.path.dirname(self.path):
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        # A file of this name is replaced: appending a second run to it would make one broken recording.
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        super().__init__(file, rank, stage, mode, clock, version, digits)
+        self._put("".join("# %s\n" % _one_line(row) for row in header))
+
+    def __enter__(self):
+        global _active
+        if _active is not None:
+            raise RuntimeError("found a second active recorder, expected one at a time")
+        _active = self
+        return self
+
+    def __exit__(self, *unused):
+        global _active
+        _active = None
+        self.close()
+        return False
+
+    def close(self):
+        if self._file is None:
+            return
+        os.close(self._file)
+        self._file = None
+        if self.outside:
+            self.warnings.append("%s: %d communication calls outside any operation were not recorded" % (
+                self.path, self.outside))
+        for warning in self.warnings:
+            print("moesim-capture: " + warning, file=sys.stderr)
+
+
+class _CallBlock:
+    __slots__ = ("recorder", "arguments", "call_")
+
+    def __init__(self, recorder, *arguments):
+        self.recorder, self.arguments = recorder, arguments
+
+    def __enter__(self):
+        source, tensor, comm, group, func_name = self.arguments
+        self.call_ = self.recorder.start_call(source, tensor, comm, group, func_name)
+        self.recorder.inside.__enter__()
+        return self.call_
+
+    def __exit__(self, *unused):
+        self.recorder.inside.__exit__()
+        if self.call_ is not None:
+            self.call_.finish()
+        return False
+
+
+class _Null:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *unused):
+        return False
+
+
+def operation(name: str, **options):
+    """Recorder.operation of the active recorder; does nothing without one."""
+    return _active.operation(name, **options) if _active is not None else _Null()
+
+
+def communication(comm: str, group: str, source: Optional[str] = None):
+    """A decorator for a function that communicates: each call becomes one sub-operation of the open operation.
+
+    comm is a word of the format (allgather, reduce_scatter, all_to_all, allreduce, broadcast), group a label ("tp", "dp",
+    "exp"), source the name to write (default: the function's own). The first tensor argument gives shape and data type.
+    """
+
+    def decorate(function):
+        name = source or function.__name__
+
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            recorder = _active
+            if recorder is None:
+                return function(*args, **kwargs)
+            tensor = next((a for a in args if hasattr(a, "dtype") and hasattr(a, "shape")), None)
+            if tensor is None:
+                tensor = next((a for a in kwargs.values() if hasattr(a, "dtype") and hasattr(a, "shape")), None)
+            with recorder.call(name, tensor, comm, group):
+                return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def shape_of(tensor):
+    """(shape, dtype) as the format writes them, of a tensor, a (shape, dtype) pair, or None."""
+    if tensor is None:
+        return None, "None"
+    if isinstance(tensor, tuple):
+        return tuple(int(n) for n in tensor[0]), str(tensor[1])
+    return tuple(tensor.shape), str(tensor.dtype)
+
+
+def machine_facts():
+    """Comment lines about this machine and its software."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            model = next((row.split(":", 1)[1].strip() for row in file if row.startswith("model name")), model)
+    except OSError:
+        pass
+    load = " (load %.1f)" % os.getloadavg()[0] if hasattr(os, "getloadavg") else ""
+    facts = ["host: %s, %d cores%s, %s %s" % (model, os.cpu_count() or 1, load, platform.system(), platform.release())]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        text = "python %s, torch %s, %d threads" % (platform.python_version(), torch.__version__, torch.get_num_threads())
+        if torch.cuda.is_available():
+            text += ", %s, CUDA %s" % (torch.cuda.get_device_name(), torch.version.cuda)
+        facts.append(text)
+    facts.append("recorded at %s UTC" % time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()))
+    return facts
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text).replace(",group_kind=", ", group_kind=")
+
+
+def _median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def _measure_costs(digits: int, repeats: int = 100):
+    """Microseconds that an empty operation, and a call inside one, take on the host's clock."""
+    file = os.open(os.devnull, os.O_WRONLY)
+    scratch = _LineWriter(file, 0, 0, "scaling", HostClock(), 2, digits)
+    tensor = ((1024, 4096), "torch.float32")
+    times = {0: [], 8: []}
+    try:
+        for _ in range(repeats):
+            for calls, list_ in times.items():
+                start = time.perf_counter_ns()
+                with scratch.operation("forward_step"):
+                    for _ in range(calls):
+                        with scratch.call("all_gather", tensor, "allgather", "exp"):
+                            pass
+                list_.append(time.perf_counter_ns() - start)
+    finally:
+        os.close(file)
+    empty = _median(times[0])
+    return empty / 1e3, max(0.0, (_median(times[8]) - empty) / 8e3)

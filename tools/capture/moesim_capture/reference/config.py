@@ -1,0 +1,59 @@
+"""What the reference job is: sizes of the model, the parallel plan, the dispatcher."""
+from dataclasses import asdict, dataclass
+
+from ..layout import Layout
+
+DISPATCHERS = ("allgather", "alltoall")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    world: int = 4
+    ep: int = 4
+    pp: int = 1
+    dispatcher: str = "alltoall"
+    experts: int = 8
+    topk: int = 2
+    hidden: int = 512
+    ffn: int = 1024
+    heads: int = 8
+    layers: int = 2
+    vocab: int = 2048
+    seq: int = 512
+    micro_batch: int = 1
+    microbatches: int = 4
+    grouped: bool = False  # experts as one batched product instead of one after the other
+    routing: str = "balanced"  # or zipf:S, or a dispatching file with topk_indices
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 1
+
+    def __post_init__(self):
+        def need(right, found, expected):
+            if not right:
+                raise ValueError("found %s, expected %s" % (found, expected))
+
+        for name in ("experts", "topk", "hidden", "ffn", "heads", "layers", "vocab", "seq", "micro_batch",
+                     "microbatches", "threads"):
+            need(getattr(self, name) >= 1, "%s %d" % (name, getattr(self, name)), "at least 1")
+        layout = self.layout  # checks world, ep and pp
+        need(self.dispatcher in DISPATCHERS, "dispatcher %s" % self.dispatcher, " or ".join(DISPATCHERS))
+        need(self.dtype in DTYPES, "dtype %s" % self.dtype, ", ".join(DTYPES))
+        need(self.experts % layout.ep == 0, "%d experts" % self.experts, "a multiple of ep %d" % layout.ep)
+        need(self.topk <= self.experts, "topk %d" % self.topk, "at most the %d experts" % self.experts)
+        need(self.hidden % self.heads == 0, "hidden %d" % self.hidden, "a multiple of the %d heads" % self.heads)
+        need(self.layers % layout.pp == 0, "%d layers" % self.layers, "a multiple of pp %d" % layout.pp)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(world=self.world, ep=self.ep, pp=self.pp)
+
+    @property
+    def tokens(self) -> int:
+        return self.seq * self.micro_batch
+
+    def about(self) -> str:
+        """One line for the header of a recording."""
+        return "job: " + ", ".join("%s %s" % item for item in asdict(self).items())

@@ -1,0 +1,63 @@
+"""The two dispatchers: tokens to the ranks of their experts and back. Both give the same result.
+
+x: [N, H] tokens of this rank; scores, indices: [N, K]; experts(rows, counts): computes rows sorted by local expert.
+"""
+import torch
+import torch.distributed as dist
+
+from .exchanges import ExchangeRows, GatherRows, ReduceScatterRows, gather_rows
+
+
+class AllGatherDispatcher:
+    """Everyone gets everyone's tokens, computes those of its experts, and the sums go back by a reduce-scatter."""
+
+    def __init__(self, group, experts: int):
+        self.group = group
+        per_rank = experts // dist.get_world_size(group)
+        self.low = dist.get_rank(group) * per_rank
+        self.high = self.low + per_rank
+
+    def __call__(self, x, scores, indices, experts):
+        all_indices = gather_rows(indices, self.group)
+        all_scores = GatherRows.apply(scores, self.group)
+        all_x = GatherRows.apply(x, self.group)
+        mine = (all_indices >= self.low) & (all_indices < self.high)
+        tokens, choices = mine.nonzero(as_tuple=True)
+        chosen = all_indices[tokens, choices] - self.low
+        order = torch.argsort(chosen, stable=True)
+        tokens, choices = tokens[order], choices[order]
+        counts = torch.bincount(chosen, minlength=self.high - self.low).tolist()
+        rows = experts(all_x[tokens], counts) * all_scores[tokens, choices].unsqueeze(1)
+        return ReduceScatterRows.apply(torch.zeros_like(all_x).index_add(0, tokens, rows), self.group)
+
+
+class AllToAllDispatcher:
+    """Counts are gathered first; then every rank sends its tokens, one copy per expert, where they are computed."""
+
+    def __init__(self, group, experts: int):
+        self.group, self.experts = group, experts
+        self.members = dist.get_world_size(group)
+        per_rank = experts // self.members
+        self.low = dist.get_rank(group) * per_rank
+        self.high = self.low + per_rank
+
+    def __call__(self, x, scores, indices, experts):
+        topk, flat = indices.shape[1], indices.flatten()
+        counts = torch.bincount(flat, minlength=self.experts)
+        from_all = gather_rows(counts, self.group).view(self.members, self.experts)[:, self.low:self.high]
+        sent = counts.view(self.members, -1).sum(1).tolist()
+        received = from_all.sum(1).tolist()
+        order = torch.argsort(flat, stable=True)
+        tokens = torch.div(order, topk, rounding_mode="floor")
+        rows = ExchangeRows.apply(x[tokens], received, sent, self.group)
+        # Rows come by sender, each sender's by expert; the experts want them by expert.
+        local = torch.arange(self.high - self.low, device=x.device).repeat(self.members)
+        by_expert = torch.argsort(local.repeat_interleave(from_all.reshape(-1)), stable=True)
+        back = torch.argsort(by_expert)
+        rows = experts(rows[by_expert], from_all.sum(0).tolist())[back]
+        rows = ExchangeRows.apply(rows, sent, received, self.group) * scores.flatten()[order].unsqueeze(1)
+        return torch.zeros_like(x).index_add(0, tokens, rows)
+
+
+def make_dispatcher(name: str, group, experts: int):
+    return {"allgather": AllGatherDispatcher, "alltoall": AllToAllDispatcher}[name](group, experts)

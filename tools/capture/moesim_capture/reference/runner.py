@@ -1,0 +1,297 @@
+"""Runs the reference job and records it: for real on several processes, or in scaling mode, where one process plays every
+rank in turn.
+
+Below the output folder: <sizes>/realistic, realistic1, ... or <sizes>/scaling, scaling1, ..., one per pass, and
+dispatching.json, the routing. Unrecorded and recorded iterations alternate, so what recording costs is measured beside it
+(run.json).
+"""
+import contextlib
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+
+import torch
+import torch.distributed as dist
+
+from ..fake_world import FakeWorld
+from ..hooks import CommunicationHooks
+from ..layout import GroupNames, file_name, folder_name
+from ..recorder import Recorder
+from ..routing import RoutingRecorder, dispatching
+from .config import JobConfig
+from .job import Groups, RankJob
+from .planned_routing import plan_routing
+
+
+class RunError(RuntimeError):
+    """A run that did not end as it should, said in one line."""
+
+
+def pass_folder(out: str, config: JobConfig, mode: str, number: int) -> str:
+    name = folder_name(config.layout, config.experts, config.layers, config.hidden, config.seq)
+    return os.path.join(out, name, mode + (str(number) if number else ""))
+
+
+def _rank_path(folder: str, config: JobConfig, rank: int, stamp: str) -> str:
+    return os.path.join(folder, file_name(config.layout, config.experts, config.layers, config.micro_batch, rank, stamp))
+
+
+def _about(config: JobConfig, command: str):
+    return ["command: " + command, config.about()]
+
+
+def _prepare(config: JobConfig):
+    torch.set_num_threads(config.threads)
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise RunError("found no CUDA device, expected one for --device %s" % config.device)
+
+
+def _synchronize(config: JobConfig):
+    if config.device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def _write_json(path: str, value):
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".part", path)
+
+
+def refuse_to_overwrite(out: str, config: JobConfig, mode: str, passes: int):
+    """Raises ValueError where a pass already has files: two runs in one folder would be read as one recording."""
+    for number in range(passes):
+        folder = pass_folder(out, config, mode, number)
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise ValueError("%s: found a folder with files, expected a new or empty one" % folder)
+
+
+def write_routing(out: str, config: JobConfig):
+    """dispatching.json: the planned routing of one expert-parallel group, for every layer and microbatch."""
+    table = plan_routing(config).table()
+    folder = os.path.dirname(pass_folder(out, config, "", 0))
+    os.makedirs(folder, exist_ok=True)
+    _write_json(os.path.join(folder, "dispatching.json"),
+                dispatching(config.ep, config.experts, [table], "planned routing %s" % config.routing))
+
+
+# Scaling mode.
+
+
+def contribute_routing(world: FakeWorld, routing):
+    """Tells a FakeWorld what the other ranks' counts and choices are, which sizes depend on."""
+    indices, counts = routing.indices, routing.counts
+    per_rank, ep = tuple(indices[0].shape), len(indices)
+
+    def all_indices(tensor, group):
+        return torch.cat(indices).to(tensor.device)
+
+    def all_counts(tensor, group):
+        return counts.reshape(-1).to(tensor.device)
+
+    world.contributes(
+        lambda t, group: t.dtype == torch.int64 and tuple(t.shape) == per_rank and group.size() == ep, all_indices)
+    world.contributes(
+        lambda t, group: t.dtype == torch.int64 and tuple(t.shape) == (routing.experts,) and group.size() == ep,
+        all_counts)
+
+
+def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: str, record: bool = True,
+                version: int = 2):
+    """Every rank in turn: `warmup` unrecorded microbatches, then per pass one unrecorded and one recorded. The timings
+    returned are {rank: {"plain_ms": [...], "recorded_ms": [...]}}."""
+    _prepare(config)
+    routing = plan_routing(config)
+    stamp = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+    timings = {}
+    for rank in range(config.world):
+        with FakeWorld(config.layout, rank) as world:
+            contribute_routing(world, routing)
+            groups = Groups(config.layout, rank)
+            job = RankJob(config, rank, routing, groups)
+            names = GroupNames(config.layout)
+            groups.name_in(names)
+            for _ in range(warmup):
+                job.microbatch()
+            timings[rank] = {"plain_ms": [], "recorded_ms": []}
+            for number in range(passes):
+                timings[rank]["plain_ms"].append(_timed(config, job.microbatch))
+                if not record:
+                    continue
+                path = _rank_path(pass_folder(out, config, "scaling", number), config, rank, stamp)
+                with Recorder(path, rank, job.stage_id, "scaling", config.device, version,
+                              about=_about(config, command)) as recorder, CommunicationHooks(
+                                  recorder, config.layout, names):
+                    timings[rank]["recorded_ms"].append(_timed(config, job.microbatch))
+            del job
+            gc.collect()
+            if config.device.startswith("cuda"):
+                torch.cuda.empty_cache()
+    return timings
+
+
+def _timed(config: JobConfig, work) -> float:
+    _synchronize(config)
+    start = time.perf_counter()
+    work()
+    _synchronize(config)
+    return (time.perf_counter() - start) * 1e3
+
+
+# Real runs.
+
+
+def run_worker(config: JobConfig, out: str, passes: int, warmup: int, command: str, rank: int, rendezvous: str,
+               version: int = 2):
+    """One rank of a real run; returns its timings as run_scaling does."""
+    device = config.device
+    if device == "cuda":
+        device = "cuda:%d" % (rank % max(1, torch.cuda.device_count()))
+        config = JobConfig(**{**asdict(config), "device": device})
+    _prepare(config)
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    dist.init_process_group(backend, init_method="file://" + rendezvous, rank=rank, world_size=config.world)
+    routing = plan_routing(config)
+    groups = Groups(config.layout, rank)
+    job = RankJob(config, rank, routing, groups)
+    names = GroupNames(config.layout)
+    groups.name_in(names)
+    for _ in range(warmup):
+        job.iteration()
+    stamps = [time.strftime("%Y%m%d%H%M%S", time.gmtime())]
+    dist.broadcast_object_list(stamps, 0)
+    timings = {"plain_ms": [], "recorded_ms": []}
+    for number in range(passes):
+        dist.barrier()
+        timings["plain_ms"].append(_timed(config, job.iteration))
+        folder = pass_folder(out, config, "realistic", number)
+        with contextlib.ExitStack() as open_:
+            recorder = open_.enter_context(
+                Recorder(_rank_path(folder, config, rank, stamps[0]), rank, job.stage_id, "realistic", config.device,
+                         version, about=_about(config, command)))
+            open_.enter_context(CommunicationHooks(recorder, config.layout, names))
+            if number == 0:
+                watched = open_.enter_context(
+                    RoutingRecorder(os.path.join(folder, "routing_rank%d.jsonl" % rank), rank, config.experts, recorder))
+                watched.watch(job.stage)
+            with recorder.inside:
+                dist.barrier()
+            timings["recorded_ms"].append(_timed(config, job.iteration))
+    dist.barrier()
+    dist.destroy_process_group()
+    return timings
+
+
+def run_realistic(config: JobConfig, out: str, passes: int, warmup: int, command: str, version: int = 2,
+                  timeout: float = 600):
+    """Starts one process per rank on this machine; returns {rank: timings}. Raises RunError when one of them fails."""
+    with tempfile.TemporaryDirectory(prefix="moesim-capture-") as scratch:
+        environment = dict(os.environ, GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+        workers = []
+        try:
+            for rank in range(config.world):
+                task = {"config": asdict(config), "out": out, "passes": passes, "warmup": warmup, "command": command,
+                        "rank": rank, "rendezvous": os.path.join(scratch, "rendezvous"), "version": version}
+                log = open(os.path.join(scratch, "log%d" % rank), "w+", encoding="utf-8")
+                workers.append((subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", json.dumps(task)],
+                                                 env=environment, stdout=subprocess.PIPE, stderr=log, text=True), log))
+            return _collect(workers, timeout)
+        finally:
+            for process, log in workers:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+                process.stdout.close()
+                log.close()
+
+
+def _collect(workers, timeout: float):
+    deadline = time.monotonic() + timeout
+    while any(process.poll() is None for process, _ in workers):
+        for rank, (process, log) in enumerate(workers):
+            if process.poll() not in (None, 0):
+                log.seek(0)
+                last = [row for row in log.read().splitlines() if row.strip()]
+                raise RunError("rank %d ended with exit code %d: %s" % (rank, process.returncode,
+                                                                       last[-1] if last else "no message"))
+        if time.monotonic() > deadline:
+            raise RunError("found ranks still running after %g s, expected the run to end (--timeout)" % timeout)
+        time.sleep(0.05)
+    timings = {}
+    for rank, (process, log) in enumerate(workers):
+        log.seek(0)
+        sys.stderr.write(log.read())
+        if process.returncode != 0:
+            raise RunError("rank %d ended with exit code %d" % (rank, process.returncode))
+        timings[rank] = json.loads(process.stdout.read().splitlines()[-1])
+    return timings
+
+
+# What it cost.
+
+
+def summary(config: JobConfig, mode: str, timings: dict, command: str) -> dict:
+    """Medians of unrecorded and recorded iterations (the slowest rank of a real run, the sum of ranks in scaling mode)
+    and their ratio."""
+    join = max if mode == "realistic" else sum
+
+    def passes(key):
+        return [join(values) for values in zip(*(t[key] for t in timings.values()))]
+
+    plain, recorded = passes("plain_ms"), passes("recorded_ms")
+    out = {"schema": "moesim.capture-run/1", "mode": mode, "command": command, "job": asdict(config),
+           "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+           "received_rows": plan_routing(config).received, "plain_ms": plain, "recorded_ms": recorded}
+    if plain and recorded:
+        # Neighbours are compared: the machine's load changes more slowly than that.
+        ratios = [r / p - 1 for p, r in zip(plain, recorded)]
+        out["overhead"] = {"median": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
+    return out
+
+
+def write_summary(out: str, config: JobConfig, value: dict):
+    folder = os.path.dirname(pass_folder(out, config, "", 0))
+    _write_json(os.path.join(folder, "run_%s.json" % value["mode"]), value)
+
+
+# On a machine with fewer cores than ranks a real run shares them; so does a crowd.
+
+
+@contextlib.contextmanager
+def crowd(config: JobConfig, processes: int):
+    """While open, `processes` - 1 others play ranks of the same job over and over, unrecorded."""
+    task = json.dumps({"crowd": asdict(config)})
+    environment = dict(os.environ)
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    others = [subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", task], env=environment,
+                               stdout=subprocess.PIPE, text=True) for _ in range(processes - 1)]
+    try:
+        for other in others:
+            if other.stdout.readline().strip() != "ready":
+                raise RunError("a process of the crowd ended before it began")
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+            other.stdout.close()
+
+
+def run_crowd_member(config: JobConfig):
+    """Plays ranks in turn until it is killed, or its parent is gone."""
+    parent = os.getppid()
+    run_scaling(config, "", 1, 1, "", record=False)
+    print("ready", flush=True)
+    while os.getppid() == parent:
+        run_scaling(config, "", 8, 1, "", record=False)

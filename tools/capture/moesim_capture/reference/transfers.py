@@ -1,0 +1,88 @@
+"""Times torch.distributed's collectives between processes of this machine, as rows that `moesim calibrate fit` takes: the
+library that a recorded run uses is then the one that its forecast knows."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+from .exchanges import exchange_rows, gather_rows, reduce_scatter_rows
+
+SIZES = tuple(1024 * 4**i for i in range(8))  # bytes as nccl-tests counts them, 1 KiB to 16 MiB
+MIN_REPEATS, MAX_REPEATS, SECONDS_PER_ROW = 7, 200, 0.3
+
+
+def _operations(size: int, world: int):
+    """Name -> a function that does it once. A size counts all of what a rank holds in the end or in the beginning."""
+    piece = max(1, size // 4 // world)
+    one, whole = torch.ones(piece), torch.ones(piece * world)
+    shares = [piece] * world
+    return {
+        "all_gather": lambda: gather_rows(one, None),
+        "reduce_scatter": lambda: reduce_scatter_rows(whole, None),
+        "all_to_all": lambda: exchange_rows(whole, shares, shares, None),
+        "all_reduce": lambda: dist.all_reduce(whole),
+    }
+
+
+def worker(rank: int, world: int, rendezvous: str):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=world)
+    rows = []
+    for size in SIZES:
+        for name, act in _operations(size, world).items():
+            act()
+            times = []
+            more = torch.ones(1)
+            start_of_row = time.perf_counter()
+            while more.item() > 0:
+                dist.barrier()
+                start = time.perf_counter()
+                act()
+                took = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+                dist.all_reduce(took, op=dist.ReduceOp.MAX)  # the slowest member's time is the collective's
+                times.append(took.item())
+                enough = len(times) >= MAX_REPEATS or (len(times) >= MIN_REPEATS and
+                                                       time.perf_counter() - start_of_row > SECONDS_PER_ROW)
+                more.fill_(0.0 if enough else 1.0)
+                dist.broadcast(more, 0)
+            rows.append((name, size, sorted(times)[len(times) // 2], len(times)))
+    dist.barrier()
+    dist.destroy_process_group()
+    return rows
+
+
+def measure(world: int, timeout: float) -> dict:
+    """Google Benchmark's JSON of all rows, medians. Raises RunError when a rank fails."""
+    from .runner import _collect
+
+    if world < 2:
+        raise ValueError("found a world of %d, expected at least 2 ranks to talk to each other" % world)
+    environment = dict(os.environ, GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory(prefix="moesim-capture-") as scratch:
+        workers = []
+        try:
+            for rank in range(world):
+                task = {"transfers": {"rank": rank, "world": world, "rendezvous": os.path.join(scratch, "rendezvous")}}
+                log = open(os.path.join(scratch, "log%d" % rank), "w+", encoding="utf-8")
+                workers.append((subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", json.dumps(task)],
+                                                 env=environment, stdout=subprocess.PIPE, stderr=log, text=True), log))
+            rows = _collect(workers, timeout)[0]
+        finally:
+            for process, log in workers:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+                process.stdout.close()
+                log.close()
+    library = "gloo-torch-" + torch.__version__
+    return {"context": {"gpu": "HOST", "ranks": str(world), "library": library, "load_avg": list(os.getloadavg())},
+            "benchmarks": [{"name": "%s/nodes:1/ranks:%d/bytes:%d/dtype:float/library:%s" % (name, world, size, library),
+                            "run_type": "iteration", "iterations": repeats, "real_time": seconds * 1e6,
+                            "cpu_time": seconds * 1e6, "time_unit": "us"} for name, size, seconds, repeats in rows]}
