@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -55,26 +56,40 @@ struct SegmentClass {
   StepKind step;
   std::optional<CallSign> before;
   std::optional<CallSign> after;
-  int position = 0;  // pipeline position where it matters: 0 first stage, 1 middle, 2 last
-  int load = -1;     // expert rank where the work depends on its rows
+  int ends = 0;       // the ends of the model in it: 1 embedding, 2 output head, or their gradients
+  bool cold = false;  // the experts' first backward of an iteration, unless the loss came before
+  int load = -1;      // expert rank where the work depends on its rows
 
   friend auto operator<=>(const SegmentClass&, const SegmentClass&) = default;
 };
 
-int position_of(int stage, int stages) {
-  if (stage == stages - 1) return 2;
-  return stage == 0 ? 0 : 1;
+bool is_middle(int stage, int stages) { return stage > 0 && stage + 1 < stages; }
+
+constexpr int kEmbedding = 1, kOutput = 2;
+
+// The ends of the model that the first or the last segment of a step holds. All others do the same work
+// whatever their stage, so that a deep pipeline still has samples of them.
+int ends_in(StepKind step, bool first, bool last, int stage, int stages) {
+  const bool forward = step == StepKind::forward, backward = step == StepKind::backward;
+  int ends = 0;
+  if (stage == 0 && (backward ? last : forward ? first : true)) ends |= kEmbedding;
+  if (stage == stages - 1 && (backward ? first : forward ? last : true)) ends |= kOutput;
+  return ends;
 }
 
 std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage,
                                      int stages, int expert) {
   std::vector<SegmentClass> classes;
+  bool cold = step.kind == StepKind::backward && stage + 1 < stages;
   for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-    SegmentClass made{step.kind, {}, {}, 0, -1};
+    SegmentClass made{step.kind, {}, {}, 0, false, -1};
     if (s > 0) made.before = signs[s - 1];
     if (s < signs.size()) made.after = signs[s];
-    if (s == 0 || s == signs.size()) made.position = position_of(stage, stages);
-    if (in_experts(step, s)) made.load = expert;
+    made.ends = ends_in(step.kind, s == 0, s == signs.size(), stage, stages);
+    if (in_experts(step, s)) {
+      made.load = expert;
+      made.cold = std::exchange(cold, false);
+    }
     classes.push_back(std::move(made));
   }
   return classes;
@@ -157,13 +172,28 @@ class Denoiser {
 
   // The first segment of forward ends like those between layers: with attention and router. In the runs it
   // takes as long as they do (entering the step costs what the unpermute before them does), on the first
-  // stage longer by the embedding's lookup. There are far fewer samples of it, so those are its bound.
+  // stage longer by the embedding's lookup. There are far fewer samples of it, so those, or with one layer
+  // per stage the other stages' first segments, are its bound.
   double bound_of_head(const SegmentClass& head) {
     double bound = std::numeric_limits<double>::infinity();
     for (const auto& [key, pool] : pools_)
-      if (key.step == StepKind::forward && key.before && key.load < 0 && key.after == head.after)
+      if (key.step == StepKind::forward && key.load < 0 && key.after == head.after &&
+          (key.before || key.ends == 0))
         bound = std::min(bound, quantile(pool, kLowQuantile));
-    return bound + (head.position == 0 ? kEmbeddingLookupUs : 0.0);
+    return bound + (head.ends == 0 ? 0.0 : kEmbeddingLookupUs);
+  }
+
+  // One GPU grows its allocator in the first backward of the experts, unless the loss has done so: 0.25 ms on
+  // the development recordings, and nothing of it in the runs. Layers that come later tell what it takes.
+  double backward_us(const SegmentClass& key) {
+    SegmentClass warm = key, cold = key;
+    warm.cold = false;
+    cold.cold = true;
+    std::vector<double> all = pools_.contains(warm) ? pools_.at(warm) : pools_.at(cold);
+    const double alone = quantile(all, kMedian);
+    if (!pools_.contains(warm) || !pools_.contains(cold)) return alone;
+    all.insert(all.end(), pools_.at(cold).begin(), pools_.at(cold).end());
+    return std::min(alone, quantile(std::move(all), kMedian));
   }
 
   // The optimizer goes with the parameters and has levels, by how many gradients were clipped: the lowest one
@@ -178,11 +208,14 @@ class Denoiser {
 
   double clean(const SegmentClass& key) {
     const auto [at, added] = cleaned_.try_emplace(key, 0.0);
-    const bool only_added_to = key.step == StepKind::forward;
-    if (added) {
-      at->second = quantile(pools_.at(key), only_added_to ? kLowQuantile : kMedian);
-      if (key.step == StepKind::forward && !key.before && key.after)
-        at->second = std::min(at->second, bound_of_head(key));
+    if (!added) return at->second;
+    if (key.step == StepKind::forward) {
+      at->second = quantile(pools_.at(key), kLowQuantile);
+      if (!key.before && key.after) at->second = std::min(at->second, bound_of_head(key));
+    } else if (key.load >= 0) {
+      at->second = backward_us(key);
+    } else {
+      at->second = quantile(pools_.at(key), kMedian);
     }
     return at->second;
   }
@@ -290,12 +323,12 @@ class Denoiser {
 
   // Tensor-parallel ranks do the same work; middle stages do the same work as each other.
   std::optional<PlaceKey> stand_in(const PlaceKey& key) const {
-    const int position = position_of(key.pp, job_.topology.pp);
+    const int stages = job_.topology.pp;
     for (const auto& [other, place] : job_.places)
       if (other.pp == key.pp && other.expert == key.expert) return other;
-    if (position == 1)
+    if (is_middle(key.pp, stages))
       for (const auto& [other, place] : job_.places)
-        if (other.expert == key.expert && position_of(other.pp, job_.topology.pp) == 1) return other;
+        if (other.expert == key.expert && is_middle(other.pp, stages)) return other;
     return std::nullopt;
   }
 

@@ -42,11 +42,11 @@ struct CleanJob {
 };
 
 // Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is
-// the step, the calls before and after, the pipeline position for the first and last segment, and the expert
-// rank where the work depends on the rows received. In forward the caching allocator still grows, which only
-// adds time: the low tenth of the pool is taken; elsewhere the median. Missing places are filled from the
-// same expert rank of another pipeline stage of the same position, with a warning. Throws InputError when a
-// place cannot be filled or two replicas differ in what they call.
+// the step, the calls before and after, the end of the model that a stage's first or last segment holds, and
+// the expert rank where the work depends on the rows received. In forward the caching allocator still grows,
+// which only adds time: a low quantile of the pool is taken; elsewhere the median. Missing places are filled
+// from the same expert rank of another middle stage, with a warning. Throws InputError when a place cannot be
+// filled or two replicas differ in what they call.
 CleanJob denoise(std::span<const RecordedJob> passes);
 
 // Least squares of the experts' backward segments against received rows, over all expert ranks; sets

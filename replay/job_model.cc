@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/random.h"
 #include "replay/gradients.h"
 #include "replay/routing_from_dispatching.h"
 #include "replay/routing_recovery.h"
@@ -18,6 +20,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& found, const std::string& expected) {
   throw InputError("found " + found + ", expected " + expected);
 }
+
+constexpr double kSmallestShape = 0.1;  // of a drawn popularity: one expert takes nearly all
 
 // Rows per expert of each source rank from rows per destination rank, evenly over the experts of a rank.
 std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, int ranks, int experts) {
@@ -68,8 +72,34 @@ std::vector<std::int64_t> apportion(const std::vector<double>& weights, std::int
   return parts;
 }
 
+// Popularities drawn from the distribution whose sums over the experts of a rank scatter as the recorded
+// ranks do: gamma, by its first two moments. The share of every recorded rank stays.
+void draw_apart(std::vector<double>& weights, const JobModel& from, std::uint64_t seed) {
+  const std::vector<std::int64_t> received = from.received();
+  const auto ranks = static_cast<double>(received.size());
+  const double mean = std::accumulate(received.begin(), received.end(), 0.0) / ranks;
+  double variance = 0;
+  for (const std::int64_t rows : received)
+    variance += std::pow(static_cast<double>(rows) - mean, 2) / std::max(1.0, ranks - 1);
+  const std::size_t local = weights.size() / received.size();
+  const double relative = mean > 0 ? variance / (mean * mean) : 0;
+  if (relative <= 0 || local < 2) return;
+  const double shape = std::max(kSmallestShape, 1 / (static_cast<double>(local) * relative));
+  Random random(seed);
+  for (std::size_t r = 0; r < received.size(); ++r) {
+    const auto first = weights.begin() + static_cast<std::ptrdiff_t>(r * local);
+    const auto last = first + static_cast<std::ptrdiff_t>(local);
+    const double share = std::accumulate(first, last, 0.0);
+    std::generate(first, last, [&] { return random.gamma(shape); });
+    const double drawn = std::accumulate(first, last, 0.0);
+    for (auto at = first; at != last; ++at)
+      *at = drawn > 0 ? *at * share / drawn : share / static_cast<double>(local);
+  }
+}
+
 // The popularity of the recorded experts on another number of expert ranks, experts and tokens.
 models::Routing kept_popularity(const JobModel& from, const JobModel& to,
+                                const std::optional<std::uint64_t>& split_seed,
                                 std::vector<std::string>& warnings) {
   const std::vector<std::int64_t> totals = from.routing.expert_totals();
   const auto before = static_cast<std::int64_t>(totals.size());
@@ -96,6 +126,8 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
         fmt::format("the recording shows rows per expert rank of {}, not per expert: on {} expert ranks the "
                     "experts of a recorded rank count as equally popular; set --routing",
                     from.topology.expert, to.topology.expert));
+  if (split_seed && from.routing_completed && after % from.topology.expert == 0)
+    draw_apart(weights, from, *split_seed);
   const int ranks = to.topology.expert;
   const auto local = static_cast<std::size_t>(after / ranks);
   // No source rank has more rows for an expert than tokens: what is over goes to the others.
@@ -237,7 +269,7 @@ JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<s
     }
   } else if (to.topology.expert != job.topology.expert || to.seq != job.seq ||
              to.architecture.experts != job.architecture.experts) {
-    to.routing = kept_popularity(job, to, warnings);
+    to.routing = kept_popularity(job, to, change.split_seed, warnings);
   }
   return to;
 }

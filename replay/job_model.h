@@ -48,6 +48,9 @@ struct JobChange {
   std::optional<models::RoutingSpec> routing;
   std::optional<std::vector<std::int64_t>> received;  // rows by expert rank, of another recording of the job
   std::uint64_t seed = 1;                             // of a drawn routing
+  // Draws how the rows of a recorded rank fall on its experts, where that matters and nobody knows; none:
+  // evenly.
+  std::optional<std::uint64_t> split_seed;
 
   bool resizes() const { return seq || ep || experts || dp || pp; }
 };

@@ -64,9 +64,10 @@ std::string describe(const JobModel& from, const JobModel& to) {
 }  // namespace
 
 models::Cluster cluster_of(const JobRequest& request, const Topology& topology) {
-  const models::Cluster cluster = models::Cluster::load(
+  models::Cluster cluster = models::Cluster::load(
       request.cluster.empty() ? fmt::format("echo-h800x{}", std::max(1, (topology.world() + 7) / 8))
                               : request.cluster);
+  if (request.drawn_profile) cluster.profile = *request.drawn_profile;
   return request.nodes ? with_nodes(cluster, *request.nodes) : cluster;
 }
 
@@ -92,15 +93,17 @@ PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named
   }
   const JobModel to = changed_job(from, change, out.warnings);
   out.cluster = cluster_of(request, to.topology);
-  const models::Cluster source = with_room(
+  models::Cluster source = with_room(
       request.recorded_on.empty() ? out.cluster : models::Cluster::load(request.recorded_on), from.topology);
+  const bool same_gpus = source.profile.name() == out.cluster.profile.name();
+  if (same_gpus) source.profile = out.cluster.profile;
   const models::DispatcherSpec recorder = recorder_of(from, source, recorded);
   const LayerModel measured(from, recorder, source);
   const LayerModel same(to, recorder, out.cluster);
-  out.clean = rescaled(recorded, measured, same, source);
+  out.clean = rescaled(recorded, measured, same, source, same_gpus);
   out.named = names_of(to, named);
   out.changes = describe(from, to);
-  if (source.profile.name() != out.cluster.profile.name())
+  if (!same_gpus)
     out.changes += fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ",
                                out.cluster.profile.gpu(), source.profile.gpu());
   if (request.changes_dispatcher()) {
@@ -112,6 +115,18 @@ PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named
     for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
   }
   return out;
+}
+
+JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request) {
+  if (!request.changes_job()) return {};
+  const bool other_experts = request.change.ep || request.change.experts || request.change.seq;
+  return {[&recorded, &named, request](const models::Profile& profile, std::uint64_t seed) {
+            JobRequest drawn = request;
+            drawn.drawn_profile = profile;
+            drawn.change.split_seed = seed;
+            return prepare(recorded, named, drawn).clean;
+          },
+          other_experts ? kOtherSizes : 0};
 }
 
 PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopology& named,

@@ -13,6 +13,7 @@
 #include "replay/effects.h"
 #include "replay/iteration.h"
 #include "replay/job_model.h"
+#include "replay/uncertainty.h"
 
 namespace moesim::replay {
 
@@ -23,6 +24,7 @@ struct JobRequest {
   std::string cluster;                // "": as many Echo nodes as the job needs
   std::string recorded_on;            // whose GPUs made the recording; "": of the kind of `cluster`
   std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
+  std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
 
   bool changes_dispatcher() const { return !dispatcher.empty() && dispatcher != "as-recorded"; }
   bool changes_job() const {
@@ -41,6 +43,10 @@ struct PreparedJob {
 
 // Of a cleaned scaling recording. Throws InputError with the reason for what cannot be derived.
 PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
+
+// The same job under a drawn profile, and with rows drawn apart where the recording does not say how they
+// split; empty where the request changes nothing. `recorded` and `named` must outlive it.
+JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
 
 // The cluster of a job that is replayed at its own size.
 models::Cluster cluster_of(const JobRequest& request, const Topology& topology);

@@ -70,10 +70,13 @@ const Step* find_step(const CleanPlace& place, StepKind kind) {
 class Rescaler {
  public:
   Rescaler(const CleanJob& job, const LayerModel& from, const LayerModel& to,
-           const models::Cluster& recorded_on)
+           const models::Cluster& recorded_on, bool same_gpus)
       : job_(job), from_(from), to_(to), inner_(layer_segments(job, from)) {
     launch_us_ = recorded_launch_us(from, recorded_on, inner_[0]);
-    for (const Pass pass : {Pass::forward, Pass::backward}) collect(pass);
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      collect(pass);
+      if (same_gpus && local_experts(from) == local_experts(to)) find_slopes(pass);
+    }
     find_ends();
   }
 
@@ -178,17 +181,51 @@ class Rescaler {
     return best;
   }
 
+  static std::int64_t local_experts(const LayerModel& model) {
+    return model.job().architecture.experts / model.job().topology.expert;
+  }
+
+  // Modelled time of a segment between two calls of a layer, by launch time.
+  static std::function<double(double)> modelled_inner(const LayerModel& model, Pass pass, std::size_t segment,
+                                                      int rank) {
+    return [&model, pass, segment, rank](double launch) {
+      return model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
+             model.segment_us(pass, segment, Part::experts, rank, launch);
+    };
+  }
+
+  // Measured against modelled time of the experts over the recorded ranks, which differ in rows only: the
+  // slope says how much longer a modelled difference takes. The rest is the same on all ranks and stays as it
+  // is, where a plain ratio would scale it too.
+  void find_slopes(Pass pass) {
+    constexpr double kFewestRanks = 3;
+    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times against their mean
+    const auto ranks = static_cast<std::size_t>(job_.topology.expert);
+    for (std::size_t s = 1; s < from_.calls(pass); ++s) {
+      if (!from_.has_experts(pass, s)) continue;
+      double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+      for (std::size_t e = 0; e < ranks; ++e) {
+        const double x = modelled_inner(from_, pass, s, static_cast<int>(e))(launch_us_);
+        const double y = inner_[static_cast<std::size_t>(pass)][s].at(e);
+        n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
+      }
+      const double spread = n * sxx - sx * sx;
+      if (n < kFewestRanks || spread < kLeastSpread * kLeastSpread * sx * sx) continue;
+      slopes_[static_cast<std::size_t>(pass)] = std::clamp((n * sxy - sx * sy) / spread, 0.5, 2.0);
+    }
+  }
+
   double inner_us(Pass pass, std::size_t segment, int expert) const {
     const int source = nearest(expert);
     const double measured =
         inner_[static_cast<std::size_t>(pass)][segment].at(static_cast<std::size_t>(source));
-    const auto total = [&](const LayerModel& model, int rank) {
-      return [&model, pass, segment, rank](double launch) {
-        return model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
-               model.segment_us(pass, segment, Part::experts, rank, launch);
-      };
-    };
-    return scaled(measured, launch_us_, total(from_, source), total(to_, expert));
+    const auto from = modelled_inner(from_, pass, segment, source);
+    const auto to = modelled_inner(to_, pass, segment, expert);
+    const auto& slope = slopes_[static_cast<std::size_t>(pass)];
+    if (!slope || !from_.has_experts(pass, segment)) return scaled(measured, launch_us_, from, to);
+    // Not faster than the device, as far as the model knows the device.
+    const double floor = to(0) * std::min(1.0, from(0) > 0 ? measured / from(0) : 1.0);
+    return std::max(measured + *slope * (to(launch_us_) - from(launch_us_)), floor);
   }
 
   Step make_step(Pass pass, int stage, int expert, const Step& prototype) const {
@@ -299,6 +336,7 @@ class Rescaler {
   const LayerModel& to_;
   LayerSegments inner_;
   std::array<std::array<std::optional<double>, kEdges>, 2> edges_;
+  std::array<std::optional<double>, 2> slopes_;  // of the experts, by pass
   double launch_us_ = 0;
   std::int64_t embedding_ = 0, head_ = 0;
 };
@@ -306,8 +344,8 @@ class Rescaler {
 }  // namespace
 
 CleanJob rescaled(const CleanJob& job, const LayerModel& from, const LayerModel& to,
-                  const models::Cluster& recorded_on) {
-  return Rescaler(job, from, to, recorded_on).run();
+                  const models::Cluster& recorded_on, bool same_gpus) {
+  return Rescaler(job, from, to, recorded_on, same_gpus).run();
 }
 
 }  // namespace moesim::replay

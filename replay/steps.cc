@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "traces/recording_facts.h"
 
 namespace moesim::replay {
 
@@ -56,6 +57,7 @@ GroupKind group_of(std::string_view label, std::string_view source) {
     return GroupKind::tp_expert;
   if (label == "tp") return GroupKind::tp;
   if (label == "dp") return GroupKind::dp;
+  if (label == "exp_dp" || label == "ep_dp") return GroupKind::expert_dp;
   return GroupKind::expert;
 }
 
@@ -144,6 +146,7 @@ RecordedJob interpret(const traces::Recording& recording) {
     RankSteps rank;
     rank.recording = &recorded;
     rank.rank = recorded.rank;
+    job.realistic = job.realistic || traces::says_real_run(recorded);
     std::vector<const traces::Operation*> launched;  // buckets that wait for the line that triggered them
     for (std::size_t i = 0; i < recorded.operations.size(); ++i) {
       const traces::Operation& line = recorded.operations[i];

@@ -14,11 +14,19 @@ constexpr std::uint64_t kIntervalStream = 0x9e3779b9;
 
 constexpr double k90 = 1.645;  // standard deviations of a 90 % interval of a normal distribution
 
+// A run whose computing takes `factor` of what it does.
+void scale(RunSummary& run, double factor) {
+  run.iteration_us *= factor;
+  run.p2p_us *= factor;
+  for (const StepKind kind : {StepKind::forward, StepKind::backward, StepKind::loss})
+    run.steps[static_cast<std::size_t>(kind)].mean_us *= factor;
+}
+
 }  // namespace
 
 std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedTopology& named,
                                        const models::Cluster& cluster, const Effects& effects,
-                                       const ForecastOptions& options, int draws) {
+                                       const ForecastOptions& options, int draws, const JobDraw& drawn_job) {
   std::vector<RunSummary> out;
   for (int i = 0; i < draws; ++i) {
     Random random = Random::for_item(options.seed ^ kIntervalStream, static_cast<std::uint64_t>(i));
@@ -26,7 +34,14 @@ std::vector<RunSummary> draw_forecasts(const CleanJob& job, const traces::NamedT
     drawn.profile = cluster.profile.draw(random);
     ForecastOptions other = options;
     other.seed = random.next();
-    out.push_back(summarize(forecast(job, named, drawn, effects.draw(random), other).iteration));
+    const Effects added = effects.draw(random);
+    if (drawn_job.job) {
+      const CleanJob another = drawn_job.job(drawn.profile, random.next());
+      out.push_back(summarize(forecast(another, named, drawn, added, other).iteration));
+    } else {
+      out.push_back(summarize(forecast(job, named, drawn, added, other).iteration));
+    }
+    if (drawn_job.sigma > 0) scale(out.back(), std::exp(drawn_job.sigma * random.normal()));
   }
   return out;
 }

@@ -112,7 +112,7 @@ class Examiner {
     if (!missing.empty())
       add(Severity::kProblem, {recording_.source}, "no rank of pipeline stages " + runs_of(missing));
     const RankRecording& last = *stages.rbegin()->second;
-    if (count(last, "loss_func") == 0)
+    if (count(last, "loss_func") == 0 && !says_real_run(last))
       add(Severity::kProblem, {last.file},
           fmt::format(
               "rank {} of stage {}, the last one recorded, has no loss_func: later stages are missing",
@@ -192,6 +192,8 @@ class Examiner {
   void rows_conserved() {
     if (!recording_.named.ep || facts_.dispatcher != "alltoall" || recording_.named.tp.value_or(1) != 1)
       return;
+    // Other tools do not write rows.
+    if (says_real_run(recording_.ranks.front())) return;
     const std::int64_t ep = *recording_.named.ep;
     std::map<std::int64_t, std::vector<const RankRows*>> groups;
     for (const RankRows& rows : facts_.rows) groups[rows.rank / ep].push_back(&rows);

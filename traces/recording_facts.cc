@@ -70,7 +70,7 @@ void find_durations(const Recording& recording, RecordingFacts& facts) {
 }
 
 void find_side(const Recording& recording, RecordingFacts& facts) {
-  bool p2p = false, several = false, actual = false;
+  bool p2p = false, several = false, actual = false, said = false;
   bool simulation = false, placeholders = false, metadata = false, states = false, tp_batch = false;
   for (const RankRecording& rank : recording.ranks) {
     std::int64_t forwards = 0;
@@ -90,12 +90,14 @@ void find_side(const Recording& recording, RecordingFacts& facts) {
       actual |= bucket.timing_domain == "actual";
     }
     several |= forwards > 1;
+    said |= says_real_run(rank);
     facts.microbatches = std::max(facts.microbatches, forwards);
   }
   std::vector<std::string> realistic;
   if (p2p) realistic.push_back("sends and receives are recorded");
   if (several) realistic.push_back("several microbatches per rank");
   if (actual) realistic.push_back("gradient buckets with actual times");
+  if (said) realistic.push_back("the files say so");
   std::vector<std::string> scaling;
   if (simulation) scaling.push_back("descriptions say simulation");
   if (placeholders) scaling.push_back("placeholder lines with duration 0 and timestamp 0");
@@ -226,6 +228,10 @@ void find_clock_domains(const Recording& recording, RecordingFacts& facts) {
 }
 
 }  // namespace
+
+bool says_real_run(const RankRecording& rank) {
+  return std::find(rank.header.begin(), rank.header.end(), kRealRunHeader) != rank.header.end();
+}
 
 std::string_view to_string(Side side) {
   switch (side) {

@@ -6,11 +6,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/recording.h"
 
 namespace moesim::traces {
+
+// The first comment line of files that were made from a real run by another tool than the CMD recorder:
+// without sends and with one microbatch nothing else tells them from a scaling recording.
+inline constexpr std::string_view kRealRunHeader = " recorded: a real run";
+bool says_real_run(const RankRecording& rank);
 
 enum class Side {
   kScaling,    // one GPU played the ranks in turn: one microbatch, communication written but not executed

@@ -122,6 +122,53 @@ TEST(Denoise, MiddleStagesStandInForEachOther) {
   EXPECT_THAT(job.warnings, Contains(HasSubstr("6 of 8 ranks")));
 }
 
+// A recording of one layer per stage shows the experts' backward mostly at its first run, with the allocator
+// growing; the last stage, where the loss came before, and its neighbours tell what they take.
+TEST(Denoise, TheFirstBackwardOfTheExpertsCountsOnlyWhereNothingElseShowsThem) {
+  testing::ScalingSpec spec = moe_job();
+  spec.topology = {.expert = 2, .expert_dp = 1, .pp = 4};
+  spec.layers_per_stage = 1;
+  const traces::Recording recording = testing::scaling_recording(spec);
+  const RecordedJob truth = interpret(recording);
+  RecordedJob job = truth;
+  for (RankSteps& rank : job.ranks)
+    for (Step& step : rank.steps)
+      if (step.kind == StepKind::backward && job.topology.of(rank.rank).pp < 3) step.segments_us[1] += 250;
+  const CleanJob expected = denoise(std::span(&truth, 1));
+  const CleanJob clean = denoise(std::span(&job, 1));
+  for (const auto& [key, place] : expected.places)
+    EXPECT_NEAR(step_of(clean, key, StepKind::backward).segments_us.at(1),
+                step_of(expected, key, StepKind::backward).segments_us.at(1), 1e-6)
+        << "stage " << key.pp << ", expert rank " << key.expert;
+  // An outlier where the only good sample was.
+  for (RankSteps& rank : job.ranks)
+    for (Step& step : rank.steps)
+      if (step.kind == StepKind::backward && job.topology.of(rank.rank).pp == 3) step.segments_us[1] += 9000;
+  EXPECT_NEAR(step_of(denoise(std::span(&job, 1)), {0, 0, 0}, StepKind::backward).segments_us.at(1),
+              step_of(expected, {0, 0, 0}, StepKind::backward).segments_us.at(1) + 250, 1e-6)
+      << "it does not win";
+}
+
+TEST(Denoise, EqualWorkOfOtherStagesCleansTheFirstSegment) {
+  testing::ScalingSpec spec = moe_job();
+  spec.topology = {.expert = 2, .expert_dp = 1, .pp = 8};
+  spec.layers_per_stage = 1;
+  const traces::Recording recording = testing::scaling_recording(spec);
+  const RecordedJob truth = interpret(recording);
+  RecordedJob job = truth;
+  for (RankSteps& rank : job.ranks)  // every sample of some stages is twice as long
+    for (Step& step : rank.steps)
+      if (step.kind == StepKind::forward && job.topology.of(rank.rank).pp % 3 == 0)
+        for (const std::size_t s : {std::size_t{0}, std::size_t{1}}) step.segments_us[s] *= 2;
+  const CleanJob expected = denoise(std::span(&truth, 1));
+  const CleanJob clean = denoise(std::span(&job, 1));
+  for (const auto& [key, place] : expected.places)
+    for (const std::size_t s : {std::size_t{0}, std::size_t{1}})
+      EXPECT_NEAR(step_of(clean, key, StepKind::forward).segments_us.at(s),
+                  step_of(expected, key, StepKind::forward).segments_us.at(s), 101)
+          << "stage " << key.pp << " segment " << s;
+}
+
 std::string refusal(const traces::Recording& recording) {
   try {
     cleaned(recording);

@@ -9,6 +9,7 @@
 
 #include "echo_data.h"
 #include "recording_builder.h"
+#include "replay/prepare.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
@@ -67,6 +68,36 @@ TEST(Uncertainty, AnIntervalHoldsItsValueAndWidensWithTheDraws) {
   EXPECT_GT(wide.high - wide.low, narrow.high - narrow.low);
   // One run differs from the next even where the forecast is certain.
   EXPECT_NEAR(narrow.high / narrow.low, std::exp(2 * 1.645 * kRunToRun), 1e-3);
+}
+
+// What a recording does not say, its interval must hold: a job on more expert ranks than were recorded
+// depends on how popular the experts of a recorded rank are among themselves.
+TEST(Uncertainty, AJobThatRestsOnTheModelsIsLessCertain) {
+  if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
+  const traces::Recording source =
+      traces::read_cmd(testing::echo_folder() / "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024" / "scaling");
+  const RecordedJob recorded = interpret(source);
+  const CleanJob clean = denoise(std::span(&recorded, 1));
+  const auto width = [&](const JobRequest& request) {
+    const PreparedJob job = prepare(clean, source.named, request);
+    ForecastOptions options;
+    options.microbatches = 8;
+    const Effects effects(job.cluster.profile);
+    const models::Estimate estimate =
+        interval(forecast(job.clean, job.named, job.cluster, effects, options).iteration.us(),
+                 iterations(draw_forecasts(job.clean, job.named, job.cluster, effects, options, 16,
+                                           drawn_jobs(clean, source.named, request))));
+    return (estimate.high - estimate.low) / estimate.value;
+  };
+  JobRequest request;
+  EXPECT_FALSE(drawn_jobs(clean, source.named, request).job);
+  const double recorded_width = width(request);
+  request.change.ep = 8;
+  EXPECT_GT(width(request), 2 * recorded_width) << "unknown split of rows";
+  request.change.received = {336, 4037, 6535, 741, 4362, 10, 337, 26};
+  const double told = width(request);
+  EXPECT_LT(told, 0.13) << "known rows";
+  EXPECT_GT(told, recorded_width);
 }
 
 // 90 % intervals, over five jobs and their passes: at least four in five cover, and none is wider than +-5 %.

@@ -13,6 +13,7 @@
 #include "base/input_error.h"
 #include "models/cluster.h"
 #include "replay/attribution.h"
+#include "replay/cluster_fabric.h"
 #include "replay/forecast.h"
 #include "replay/measured.h"
 #include "replay/recorded.h"
@@ -247,35 +248,43 @@ Table operation_table(const Answer& answer) {
   return table;
 }
 
-// Every constant that was added, and what the iteration would be without it.
-Table effect_table(const replay::PreparedJob& job, const replay::JobRequest& request,
-                   const replay::Effects& effects, Options options, const Answer& answer) {
+// What the iteration gains by each constant, in microseconds: how much shorter it is without it.
+std::vector<double> effect_gains_us(const replay::PreparedJob& job, const replay::JobRequest& request,
+                                    const replay::Effects& effects, Options options, const Answer& answer) {
+  options.microbatches = answer.microbatches;
+  std::vector<double> gains;
+  for (std::size_t k = 0; k < replay::kEffects; ++k)
+    gains.push_back(answer.summary.iteration_us -
+                    replay_scaling(job, request, effects.without(static_cast<replay::EffectKind>(k)), options)
+                        .iteration.us());
+  return gains;
+}
+
+Table effect_table(const replay::Effects& effects, const std::vector<double>& gains_us) {
   Table table({{"effect", Table::Align::kLeft},
                {"value"},
+               {"+-"},
                {"unit", Table::Align::kLeft},
                {"changes the iteration by"},
                {"source", Table::Align::kLeft}});
-  options.microbatches = answer.microbatches;
   for (std::size_t k = 0; k < replay::kEffects; ++k) {
     const auto& effect = effects.list()[k];
-    const auto without = effects.without(static_cast<replay::EffectKind>(k));
-    const Answer other = replay_scaling(job, request, without, options);
-    table.row({std::string(effect.name), fmt::format("{:g}", effect.value), std::string(effect.unit),
-               fmt::format("{:+.2f} ms", (answer.summary.iteration_us - other.iteration.us()) / 1e3),
-               effect.source});
+    table.row({std::string(effect.name), fmt::format("{:g}", effect.value), fmt::format("{:g}", effect.sigma),
+               std::string(effect.unit), fmt::format("{:+.2f} ms", gains_us[k] / 1e3), effect.source});
   }
   return table;
 }
 
-void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects) {
+void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects,
+                 const std::vector<double>& gains_us) {
   result["effects"] = nlohmann::ordered_json::array();
-  for (const auto& effect : effects.list())
-    result["effects"].push_back({{"name", effect.name},
-                                 {"value", effect.value},
-                                 {"sigma", effect.sigma},
-                                 {"unit", effect.unit},
-                                 {"source", effect.source},
-                                 {"what", effect.what}});
+  for (std::size_t k = 0; k < replay::kEffects; ++k) {
+    const auto& effect = effects.list()[k];
+    nlohmann::ordered_json one{{"name", effect.name}, {"value", effect.value},   {"sigma", effect.sigma},
+                               {"unit", effect.unit}, {"source", effect.source}, {"what", effect.what}};
+    if (!gains_us.empty()) one["changes_iteration_by_us"] = gains_us[k];
+    result["effects"].push_back(std::move(one));
+  }
 }
 
 int run(const Options& options, const CommonOptions& common) {
@@ -291,6 +300,7 @@ int run(const Options& options, const CommonOptions& common) {
   const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
   Answer answer;
   models::Cluster cluster;
+  replay::CleanJob cleaned;
   std::optional<replay::PreparedJob> scaling;
   std::optional<replay::Effects> effects;
   if (job.realistic) {
@@ -304,20 +314,25 @@ int run(const Options& options, const CommonOptions& common) {
     cluster = replay::cluster_of(request, job.topology);
     answer = replay_recorded(job, named, cluster, request);
   } else {
-    scaling = replay::prepare(replay::denoise(recordings.jobs()), named, request);
+    cleaned = replay::denoise(recordings.jobs());
+    scaling = replay::prepare(cleaned, named, request);
     cluster = scaling->cluster;
     effects.emplace(cluster.profile);
     answer = replay_scaling(*scaling, request, *effects, options);
   }
   inputs["cluster"] = cluster.name;
+  if (replay::has_own_fabric(cluster))
+    answer.warnings.emplace_back(
+        "the cluster has a fabric of its own, which replay cannot see: transfers are timed by the profile, "
+        "as if "
+        "nothing contended (compare --timing flow sees it, for a layer)");
   if (request.changes_dispatcher()) {
     replay::JobRequest same = request;
     same.dispatcher.clear();
     Options silent = options;
     silent.microbatches = answer.microbatches;
     const Answer recorded =
-        scaling ? replay_scaling(replay::prepare(replay::denoise(recordings.jobs()), named, same), same,
-                                 *effects, silent)
+        scaling ? replay_scaling(replay::prepare(cleaned, named, same), same, *effects, silent)
                 : replay_recorded(job, named, cluster, same);
     answer.because = because(answer.iteration, recorded.iteration);
   }
@@ -337,11 +352,13 @@ int run(const Options& options, const CommonOptions& common) {
     same.architecture = request.architecture ? &*request.architecture : nullptr;
     same.microbatches = answer.microbatches;
     same.seed = options.seed;
-    for (const auto& one :
-         replay::draw_forecasts(scaling->clean, scaling->named, cluster, *effects, same, options.draws))
+    for (const auto& one : replay::draw_forecasts(scaling->clean, scaling->named, cluster, *effects, same,
+                                                  options.draws, replay::drawn_jobs(cleaned, named, request)))
       drawn.push_back(one.iteration_us);
   }
   answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
+  std::vector<double> gains_us;
+  if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
   const auto read_warnings = recordings.warnings();
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
 
@@ -355,12 +372,12 @@ int run(const Options& options, const CommonOptions& common) {
     extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
     extras.gpus_per_node = cluster.gpus_per_node;
     auto result = result_json(answer, inputs);
-    if (scaling) add_effects(result, *effects);
+    if (scaling) add_effects(result, *effects, gains_us);
     write_report(options.report, "replay", result, extras);
   }
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs);
-    if (options.explain && scaling) add_effects(result, *effects);
+    if (options.explain && scaling) add_effects(result, *effects, gains_us);
     print_json(result);
     return 0;
   }
@@ -381,8 +398,7 @@ int run(const Options& options, const CommonOptions& common) {
   if (!answer.because.empty()) text += "\n" + answer.because;
   print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text() + "\n" +
         attribution_text(answer));
-  if (options.explain && scaling)
-    print("\n" + effect_table(*scaling, request, *effects, options, answer).text());
+  if (!gains_us.empty()) print("\n" + effect_table(*effects, gains_us).text());
   return 0;
 }
 
@@ -400,8 +416,10 @@ Verb replay_verb() {
                        "folder of rank files; several scaling passes are pooled")
             ->required()
             ->type_name("DIR");
-        app.add_option("--cluster", options->cluster,
-                       "built-in name or file; default: as many H800 nodes as the job needs");
+        app.add_option(
+            "--cluster", options->cluster,
+            "built-in name or file; default: as many H800 nodes as the job needs. Transfers are timed "
+            "by its profile (there is no --timing flow here)");
         options->job.declare(app);
         app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
             ->check(CLI::Range(1, 1 << 20).description(""));
@@ -413,7 +431,8 @@ Verb replay_verb() {
         declare_report(app, options->report);
         app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
             ->type_name("FILE");
-        app.add_flag("--explain", options->explain, "list every constant added, its source and its effect");
+        app.add_flag("--explain", options->explain,
+                     "list every constant that was added to a scaling recording: value, source, effect");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
           return run(*options, common);

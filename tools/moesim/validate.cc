@@ -122,7 +122,8 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
     out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
     return out;
   }
-  const replay::PreparedJob prepared = replay::prepare(replay::denoise(recorded.jobs()), named, request);
+  const replay::CleanJob cleaned = replay::denoise(recorded.jobs());
+  const replay::PreparedJob prepared = replay::prepare(cleaned, named, request);
   require_same(prepared.clean.topology);
   out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   const replay::Effects effects(cluster.profile);
@@ -131,8 +132,9 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   forecast_options.seed = options.seed;
   forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
   auto made = replay::forecast(prepared.clean, prepared.named, cluster, effects, forecast_options);
-  const auto drawn = replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects,
-                                            forecast_options, options.draws);
+  const auto drawn =
+      replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects, forecast_options,
+                             options.draws, replay::drawn_jobs(cleaned, named, request));
   out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
   out.views = views_of(made.iteration, truth, cluster, options);
   out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());

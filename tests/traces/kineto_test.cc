@@ -1,0 +1,406 @@
+// PyTorch profiler traces become recordings: made-up ones line by line, the public sample, and broken ones.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/input_error.h"
+#include "traces/cmd_reader.h"
+#include "traces/cmd_writer.h"
+#include "traces/csv_reader.h"
+#include "traces/kineto_reader.h"
+#include "traces/recording_facts.h"
+
+namespace moesim::traces {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = fs::temp_directory_path() / (std::string("moesim-") + test->test_suite_name() + "-" +
+                                         test->name() + "-" + std::to_string(::getpid()));
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
+  void write_gzip(const std::string& name, const std::string& text, std::size_t cut = 0) const {
+    const std::string whole = (path_ / name).string();
+    gzFile file = gzopen(whole.c_str(), "wb");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+    if (cut > 0) fs::resize_file(whole, fs::file_size(whole) - cut);
+  }
+
+ private:
+  fs::path path_;
+};
+
+constexpr int kMain = 10, kAutograd = 11;
+
+// A trace made event by event; times in microseconds.
+class TraceText {
+ public:
+  TraceText(int rank, int world, double origin_us = 1e9) : origin_(origin_us) {
+    head_ = fmt::format(
+        R"({{"schemaVersion":1,"distributedInfo":{{"backend":"nccl","rank":{},"world_size":{}}},)", rank,
+        world);
+    host("user_annotation", "ProfilerStep#1", kMain, 0, 1000);
+  }
+  void host(const std::string& category, const std::string& name, int thread, double start, double us) {
+    add(fmt::format(R"({{"ph":"X","cat":"{}","name":"{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+                    category, name, thread, origin_ + start, us));
+  }
+  // A kernel launched 5 us before it starts (or at `launched`).
+  void kernel(const std::string& name, int stream, int thread, double start, double us,
+              const std::string& more = "", double launched = -1) {
+    ++correlation_;
+    add(fmt::format(
+        R"({{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":{},"ts":{:.3f},"dur":2,"args":{{"correlation":{}}}}})",
+        thread, origin_ + (launched >= 0 ? launched : std::max(0.0, start - 5)), correlation_));
+    add(fmt::format(
+        R"({{"ph":"X","cat":"kernel","name":"{}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"stream":{},"correlation":{}{}}}}})",
+        name, stream, origin_ + start, us, stream, correlation_, more));
+  }
+  void autograd(double start, double us) {
+    host("cpu_op", "autograd::engine::evaluate_function: MmBackward0", kAutograd, start, us);
+  }
+  std::string str() const {
+    std::string out = head_ + "\"traceEvents\":[\n";
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      out += events_[i] + (i + 1 < events_.size() ? ",\n" : "\n");
+    return out + "]}\n";
+  }
+
+ private:
+  void add(std::string event) { events_.push_back(std::move(event)); }
+  double origin_;
+  int correlation_ = 100;
+  std::string head_;
+  std::vector<std::string> events_;
+};
+
+std::string group_of(std::vector<int> ranks, const std::string& description = "", long elements = 4096) {
+  std::string list;
+  for (const int rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return fmt::format(
+      R"(,"Group size":{},"Process Group Ranks":"[{}]","Process Group Description":"{}","In msg nelems":{},"dtype":"BFloat16")",
+      ranks.size(), list, description, elements);
+}
+
+// Forward with an all-to-all that the stream waits for, backward with a reduction that hides behind it,
+// optimizer. `late`: the rank comes to the all-to-all this much later than the other.
+std::string small_trace(int rank, double late = 0, double origin = 1e9) {
+  TraceText trace(rank, 2, origin);
+  trace.kernel("gemm", 7, kMain, 10, 90 + late);
+  trace.kernel("ncclDevKernel_SendRecv(x)", 20, kMain, 100 + late, 60 - late,
+               R"(,"Collective name":"all_to_allv")" + group_of({0, 1}, "EXPERT_MODEL_PARALLEL_GROUP"));
+  trace.kernel("gemm", 7, kMain, 165, 35);
+  trace.autograd(205, 190);
+  trace.kernel("gemm", 7, kAutograd, 210, 190);
+  trace.kernel("ncclDevKernel_AllReduce(x)", 21, kAutograd, 250, 100,
+               R"(,"Collective name":"allreduce")" + group_of({0, 1}, "DATA_PARALLEL_GROUP", 777), 230);
+  trace.host("user_annotation", "Optimizer.step#Adam.step", kMain, 410, 100);
+  trace.kernel("adam", 7, kMain, 420, 80);
+  return trace.str();
+}
+
+std::vector<std::string> names(const RankRecording& rank) {
+  std::vector<std::string> out;
+  for (const Operation& operation : rank.operations) out.push_back(operation.name.str());
+  return out;
+}
+
+std::string refusal(const fs::path& path, const KinetoReadOptions& options = {}) {
+  try {
+    read_kineto(path, options);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+KinetoReadOptions with_ep(std::int64_t ep) {
+  KinetoReadOptions options;
+  options.ep = ep;
+  return options;
+}
+
+KinetoReadOptions with_step(std::size_t step) {
+  KinetoReadOptions options;
+  options.step = step;
+  return options;
+}
+
+TEST(Kineto, CutsAStepByWhoLaunchedItsKernels) {
+  const TemporaryFolder folder;
+  folder.write("trace_rank0.json", small_trace(0));
+  folder.write_gzip("trace_rank1.json.gz", small_trace(1, 30));
+  const Recording recording = read_kineto(folder.path());
+  ASSERT_EQ(recording.ranks.size(), 2u);
+  EXPECT_THAT(recording.warnings, ::testing::IsEmpty());
+  EXPECT_EQ(recording.named.ep, 2);
+  const RankRecording& rank = recording.ranks[0];
+  EXPECT_THAT(names(rank), ElementsAre("forward_step", "backward_step", "optimizer_step"));
+  const Operation& forward = rank.operations[0];
+  EXPECT_DOUBLE_EQ(forward.duration.value(), 0.190);
+  ASSERT_EQ(forward.sub_count, 1u);
+  const SubOperation& exchange = rank.subs(forward)[0];
+  EXPECT_EQ(exchange.comm_func, "all_to_all");
+  EXPECT_EQ(exchange.group, "exp");
+  EXPECT_EQ(exchange.shape.str(), "[4096]");
+  EXPECT_EQ(exchange.dtype, "torch.bfloat16");
+  EXPECT_DOUBLE_EQ(exchange.duration.value(), 0.060)
+      << "from the end of the computing to the end of the transfer";
+  EXPECT_DOUBLE_EQ(recording.ranks[1].subs(recording.ranks[1].operations[0])[0].duration.value(), 0.030);
+  // The reduction hides behind backward on both ranks.
+  const SubOperation& reduction = rank.subs(rank.operations[1])[0];
+  EXPECT_EQ(reduction.source, "nccl_allreduce_async");
+  EXPECT_EQ(reduction.group, "dp");
+  EXPECT_EQ(rank.operations[2].duration.value(), 0.080);
+  EXPECT_EQ(describe(recording).side, Side::kRealistic);
+}
+
+TEST(Kineto, WhatIsWrittenIsReadBackAsTheSameBytes) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path() / "in");
+  folder.write("in/rank0.json", small_trace(0));
+  folder.write("in/rank1.json", small_trace(1, 10.25));
+  const Recording made = read_kineto(folder.path() / "in");
+  write_cmd(made, folder.path() / "out");
+  const Recording again = read_cmd(folder.path() / "out");
+  ASSERT_EQ(again.ranks.size(), 2u);
+  for (std::size_t r = 0; r < 2; ++r)
+    EXPECT_EQ(write_cmd_text(again.ranks[r]), write_cmd_text(made.ranks[r]));
+  EXPECT_EQ(again.named.world, 2);
+  EXPECT_EQ(again.named.ep, 2);
+}
+
+TEST(Kineto, OlderKernelsTakeTheirNameFromTheAnnotationAroundTheirLaunch) {
+  const TemporaryFolder folder;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string text = small_trace(rank);
+    TraceText trace(rank, 2);
+    trace.kernel("gemm", 7, kMain, 10, 90);
+    trace.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 20, kMain, 100, 60);
+    trace.kernel("gemm", 7, kMain, 165, 35);
+    text = trace.str();
+    const std::string annotation =
+        R"({"ph":"X","cat":"user_annotation","name":"nccl:all_to_all","pid":1,"tid":10,"ts":1000000090,"dur":20,)"
+        R"("args":{"External id":3,"Input Dims":[[64, 32], []],"Input type":["long int","Scalar"]}},)";
+    text.insert(text.find("\"traceEvents\":[") + 15, annotation);
+    folder.write(fmt::format("worker{}.json", rank), text);
+  }
+  const Recording recording = read_kineto(folder.path());
+  const SubOperation& call = recording.ranks[0].sub_operations.at(0);
+  EXPECT_EQ(call.comm_func, "all_to_all");
+  EXPECT_EQ(call.shape.str(), "[2048]");
+  EXPECT_EQ(call.dtype, "torch.int64");
+}
+
+TEST(Kineto, SendsAndReceivesMakeAPipeline) {
+  const TemporaryFolder folder;
+  for (int rank = 0; rank < 2; ++rank) {
+    TraceText trace(rank, 2);
+    const auto p2p = [&](const char* what, int from, int to, double start) {
+      trace.kernel("ncclDevKernel_SendRecv(x)", 30, kMain, start, 20,
+                   fmt::format(R"(,"Collective name":"{}","Src Rank":{},"Dst Rank":{})", what, from, to) +
+                       group_of({0, 1}, "PIPELINE", 512));
+    };
+    if (rank == 0) {
+      trace.kernel("gemm", 7, kMain, 10, 90);
+      p2p("send", 0, 1, 100);
+      p2p("recv", 1, 0, 400);
+      trace.autograd(420, 100);
+      trace.kernel("gemm", 7, kAutograd, 430, 90);
+    } else {
+      p2p("recv", 0, 1, 100);
+      trace.kernel("gemm", 7, kMain, 130, 100);
+      trace.autograd(235, 120);
+      trace.kernel("gemm", 7, kAutograd, 240, 120);
+      p2p("send", 1, 0, 400);
+    }
+    folder.write(fmt::format("rank{}.json", rank), trace.str());
+  }
+  const Recording recording = read_kineto(folder.path());
+  EXPECT_EQ(recording.named.pp, 2);
+  EXPECT_THAT(names(recording.ranks[0]),
+              ElementsAre("forward_step", "send_forward", "recv_backward", "backward_step"));
+  EXPECT_THAT(names(recording.ranks[1]),
+              ElementsAre("recv_forward", "forward_step", "backward_step", "send_backward"));
+  EXPECT_EQ(recording.ranks[1].operations[0].stage_id, 1);
+  EXPECT_EQ(recording.ranks[0].operations[1].shape.str(), "[512]");
+}
+
+TEST(Kineto, GroupsThatFitNothingStayComputingAndAreNamed) {
+  const TemporaryFolder folder;
+  for (int rank = 0; rank < 4; ++rank) {
+    TraceText trace(rank, 4);
+    trace.kernel("gemm", 7, kMain, 10, 90);
+    const bool outer = rank == 0 || rank == 3;
+    trace.kernel("ncclDevKernel_AllReduce(x)", 20, kMain, 100, 50,
+                 R"(,"Collective name":"allreduce","Process Group Name":"odd")" +
+                     group_of(outer ? std::vector{0, 3} : std::vector{1, 2}));
+    trace.kernel("gemm", 7, kMain, 160, 10);
+    folder.write(fmt::format("rank{}.json", rank), trace.str());
+  }
+  const Recording recording = read_kineto(folder.path());
+  EXPECT_TRUE(recording.ranks[0].sub_operations.empty());
+  EXPECT_THAT(recording.warnings, Contains(AllOf(HasSubstr("odd"), HasSubstr("stays in the computing"))));
+  EXPECT_THAT(refusal(folder.path(), with_ep(3)), HasSubstr("4 ranks with tp 1, ep 3"));
+}
+
+TEST(Kineto, BrokenTracesAreOneLine) {
+  const std::string whole = small_trace(0);
+  struct Case {
+    const char* what;
+    std::string text;
+    const char* expected;
+  };
+  const std::string no_time = R"({"traceEvents":[{"ph":"X","name":"a","cat":"kernel"}]})";
+  const std::vector<Case> cases{
+      {"unfinished", whole.substr(0, whole.size() / 2), "the end of the file inside an unfinished trace"},
+      {"no JSON", "profile: yes\n", "where it is no JSON"},
+      {"empty", "", "the end of the file inside an unfinished trace"},
+      {"no events", R"({"schemaVersion": 1})", "no \"traceEvents\""},
+      {"no time", no_time, "without \"ts\""},
+      {"time as a text", R"({"traceEvents":[{"ph":"X","name":"a","ts":"5"}]})", "\"ts\" that is a text"},
+      {"negative time", R"({"traceEvents":[{"ph":"X","name":"a","ts":-5}]})", "microseconds from 0"},
+      {"no GPU", R"({"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","ts":5,"dur":1}]})", "no kernels"},
+      {"too deep", "{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}", "65 levels deep"},
+  };
+  for (const Case& one : cases) {
+    const TemporaryFolder folder;
+    folder.write("rank0.json", one.text);
+    const std::string error = refusal(folder.path());
+    EXPECT_THAT(error, HasSubstr(one.expected)) << one.what;
+    EXPECT_THAT(error, HasSubstr("rank0.json")) << one.what;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST(Kineto, TracesThatDoNotFitTogetherAreRefused) {
+  {
+    const TemporaryFolder folder;
+    folder.write_gzip("rank0.json.gz", small_trace(0), 20);
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("compressed data that is cut short"));
+  }
+  {
+    const TemporaryFolder folder;
+    folder.write("rank0.json", small_trace(0));
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("none of rank 1"));
+    folder.write("rank1.json", small_trace(1, 0, 5e9));
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("one clock and one step for all ranks"));
+    folder.write("rank1.json", small_trace(0));
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("a second trace of rank 0"));
+    std::string other = small_trace(1);
+    const std::string name = "\"Collective name\":\"all_to_allv\"";
+    other.replace(other.find(name), name.size(), "\"Collective name\":\"all_gather\"");
+    folder.write("rank1.json", other);
+    EXPECT_THAT(refusal(folder.path()), AnyOf(HasSubstr("calls of rank"), HasSubstr("as call 1 of rank")));
+    EXPECT_THAT(refusal(folder.path(), with_step(3)), HasSubstr("1 profiled steps"));
+  }
+  {
+    const TemporaryFolder folder;
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("no *.json"));
+    EXPECT_THAT(refusal(folder.path() / "nowhere"), HasSubstr("no such file"));
+  }
+}
+
+TEST(Kineto, ReadsAnyPrefixWithoutCrashing) {
+  const std::string whole = small_trace(0);
+  const TemporaryFolder folder;
+  for (std::size_t size = 0; size + 2 < whole.size(); size += 37) {
+    folder.write("rank0.json", whole.substr(0, size));
+    EXPECT_NE(refusal(folder.path()), "nothing was refused") << size;
+  }
+}
+
+// Each rank's own time is what its trace says; the sample has old kernels, no message sizes in them, eight
+// ranks.
+TEST(Kineto, ThePublicSampleBecomesARealRun) {
+  const fs::path archive = fs::path(MOESIM_DATA_DIR) / "published/traces/param_dlrm_v100_8rank_kineto.tar.gz";
+  if (!fs::exists(archive)) GTEST_SKIP() << "the public sample is not here";
+  const TemporaryFolder folder;
+  ASSERT_EQ(std::system(fmt::format("tar xzf {} -C {}", archive.string(), folder.path().string()).c_str()),
+            0);
+  const Recording recording = read_kineto(folder.path() / "dlrm_kineto");
+  ASSERT_EQ(recording.ranks.size(), 8u);
+  EXPECT_EQ(recording.named.ep, 8);
+  std::size_t exchanges = 0, reductions = 0;
+  for (const RankRecording& rank : recording.ranks) {
+    EXPECT_THAT(names(rank), ElementsAre("forward_step", "backward_step", "optimizer_step")) << rank.rank;
+    for (const SubOperation& sub : rank.sub_operations) {
+      exchanges += sub.comm_func == "all_to_all";
+      reductions += sub.comm_func == "allreduce";
+      EXPECT_TRUE(sub.shape.has_dims());
+    }
+  }
+  EXPECT_EQ(exchanges, 8u * 5);
+  EXPECT_EQ(reductions, 8u * 3);
+}
+
+TEST(CsvRecording, ReadsOperationsAndTheirCalls) {
+  const TemporaryFolder folder;
+  folder.write("wd2_ep2.csv",
+               "# made by hand\n"
+               "rank,operation,start_us,duration_us,comm,group,elements,dtype\n"
+               "0,forward_step,0,900,,,,\n0,forward_step,300,120,all_to_all,exp,8192,torch.bfloat16\n"
+               "1,forward_step,0,900.5,,,,\n1,forward_step,310,110,all_to_all,exp,8192,torch.bfloat16\n"
+               "0,backward_step,1000,1500,,,,\n1,backward_step,1001,1500,,,,\n");
+  const Recording recording = read_csv_recording(folder.path() / "wd2_ep2.csv");
+  ASSERT_EQ(recording.ranks.size(), 2u);
+  EXPECT_EQ(recording.named.ep, 2);
+  EXPECT_THAT(names(recording.ranks[1]), ElementsAre("forward_step", "backward_step"));
+  EXPECT_DOUBLE_EQ(recording.ranks[1].operations[0].duration.value(), 0.9005);
+  EXPECT_DOUBLE_EQ(recording.ranks[0].sub_operations.at(0).duration.value(), 0.12);
+  write_cmd(recording, folder.path() / "out");
+  EXPECT_EQ(read_cmd(folder.path() / "out").ranks.size(), 2u);
+}
+
+TEST(CsvRecording, SaysWhichLineIsWrong) {
+  const std::string head = "rank,operation,start_us,duration_us,comm\n";
+  struct Case {
+    std::string text;
+    const char* expected;
+  };
+  for (const Case& one :
+       std::vector<Case>{{"rank,operation\n0,forward_step\n", ":1: found no column 'start_us'"},
+                         {"rank,speed\n", ":1: found a column 'speed'"},
+                         {head + "0,forward_step,0\n", ":2: found 3 fields"},
+                         {head + "0,forward_stop,0,1,\n", ":2: found operation 'forward_stop'"},
+                         {head + "-1,forward_step,0,1,\n", ":2: found rank '-1'"},
+                         {head + "0,forward_step,0,nan,\n", ":2: found duration_us 'nan'"},
+                         {head + "0,forward_step,0,1,allreduce\n", ":2: found a call that starts"},
+                         {head + "0,forward_step,0,100,\n0,backward_step,50,100,\n",
+                          ":3: found backward_step that begins inside"},
+                         {head + "0,forward_step,0,100,\n0,forward_step,50,100,allreduce\n",
+                          ":3: found a call of forward_step"},
+                         {head, "no rows"}}) {
+    const TemporaryFolder folder;
+    folder.write("table.csv", one.text);
+    try {
+      read_csv_recording(folder.path() / "table.csv");
+      ADD_FAILURE() << one.expected;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(one.expected));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moesim::traces

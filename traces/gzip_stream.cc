@@ -1,0 +1,57 @@
+#include "traces/gzip_stream.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "base/input_error.h"
+
+namespace moesim::traces {
+
+namespace {
+constexpr unsigned kBufferBytes = 1 << 18;
+}
+
+struct GzipStream::File {
+  explicit File(const std::filesystem::path& path) : handle(gzopen(path.c_str(), "rb")) {}
+  ~File() {
+    if (handle != nullptr) gzclose_r(handle);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  gzFile handle;
+};
+
+GzipStream::GzipStream(const std::filesystem::path& path) : buffer_(kBufferBytes) {
+  if (!std::filesystem::is_regular_file(path))
+    throw InputError(SourcePlace{path.string()},
+                     std::filesystem::exists(path) ? "no regular file" : "no such file", "a trace file");
+  file_ = std::make_unique<File>(path);
+  if (file_->handle == nullptr) throw InputError(SourcePlace{path.string()}, "a file that cannot be opened");
+  gzbuffer(file_->handle, kBufferBytes);
+}
+
+GzipStream::~GzipStream() = default;
+
+std::uint32_t GzipStream::line() const {
+  return static_cast<std::uint32_t>(lines_before_ +
+                                    static_cast<std::uint64_t>(std::count(eback(), gptr(), '\n')) + 1);
+}
+
+GzipStream::int_type GzipStream::underflow() {
+  if (gptr() < egptr()) return traits_type::to_int_type(*gptr());
+  lines_before_ += static_cast<std::uint64_t>(std::count(eback(), egptr(), '\n'));
+  setg(buffer_.data(), buffer_.data(), buffer_.data());
+  const int count = gzread(file_->handle, buffer_.data(), kBufferBytes);
+  int code = Z_OK;
+  const char* text = gzerror(file_->handle, &code);
+  // At the end of the bytes inside a member gzread gives what it has and leaves Z_BUF_ERROR.
+  if (count <= 0 && code != Z_OK && code != Z_STREAM_END)
+    problem_ = code == Z_BUF_ERROR ? "compressed data that is cut short"
+                                   : std::string("damaged compressed data (") + text + ")";
+  if (count <= 0) return traits_type::eof();
+  setg(buffer_.data(), buffer_.data(), buffer_.data() + count);
+  return traits_type::to_int_type(*gptr());
+}
+
+}  // namespace moesim::traces

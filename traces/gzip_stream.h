@@ -1,0 +1,39 @@
+// A file as a stream, compressed or not, without ever holding all of it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <streambuf>
+#include <string>
+#include <vector>
+
+namespace moesim::traces {
+
+// Reads a regular file; what starts like gzip is unpacked (several members one after the other too). Throws
+// InputError for a file that cannot be opened. A file that is damaged or cut short ends the stream early and
+// says so in problem().
+class GzipStream final : public std::streambuf {
+ public:
+  explicit GzipStream(const std::filesystem::path& path);
+  ~GzipStream() override;
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  // "" while all is well.
+  const std::string& problem() const { return problem_; }
+  // Line of the next byte, from 1.
+  std::uint32_t line() const;
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
+  std::vector<char> buffer_;
+  std::uint64_t lines_before_ = 0;  // line feeds in buffers that are done
+  std::string problem_;
+};
+
+}  // namespace moesim::traces

@@ -1,0 +1,379 @@
+#include "traces/kineto_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "base/input_error.h"
+
+namespace moesim::traces {
+
+namespace {
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+// The kind of communication in the name of a collective, an annotation or a kernel; "" for none.
+std::string_view comm_of(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kWords{{
+      {"allreduce", "allreduce"},
+      {"all_reduce", "allreduce"},
+      {"allgather", "allgather"},
+      {"all_gather", "allgather"},
+      {"reducescatter", "reduce_scatter"},
+      {"reduce_scatter", "reduce_scatter"},
+      {"alltoall", "all_to_all"},
+      {"all_to_all", "all_to_all"},
+      {"broadcast", "broadcast"},
+      {"barrier", "allreduce"},
+      {"sendrecv", ""},  // of a kernel: an all-to-all, a send or a receive
+      {"irecv", "recv"},
+      {"recv", "recv"},
+      {"send", "send"},
+  }};
+  const std::string text = lower(name);
+  for (const auto& [word, comm] : kWords)
+    if (text.find(word) != std::string::npos) return comm;
+  return {};
+}
+
+std::string dtype_of(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kTypes{{
+      {"bfloat16", "torch.bfloat16"},
+      {"float8_e4m3fn", "torch.float8_e4m3fn"},
+      {"float8_e5m2", "torch.float8_e5m2"},
+      {"half", "torch.float16"},
+      {"float", "torch.float32"},
+      {"double", "torch.float64"},
+      {"long", "torch.int64"},
+      {"unsigned char", "torch.uint8"},
+      {"byte", "torch.uint8"},
+      {"char", "torch.int8"},
+      {"int", "torch.int32"},
+      {"bool", "torch.bool"},
+  }};
+  const std::string text = lower(name);
+  for (const auto& [word, dtype] : kTypes)
+    if (text.find(word) != std::string::npos) return std::string(dtype);
+  return "None";
+}
+
+bool is_nccl(std::string_view kernel) {
+  const std::string text = lower(kernel.substr(0, 24));
+  return text.find("nccl") != std::string::npos || text.find("rccl") != std::string::npos;
+}
+
+// A range of host time on one thread.
+struct HostRange {
+  int thread = 0;
+  std::int64_t start_ns = 0, end_ns = 0;
+};
+
+struct Launch {
+  std::int64_t at_ns = 0;
+  int thread = 0;
+};
+
+// Tells whether a launch lies in any of many ranges, which may hold each other.
+class HostRanges {
+ public:
+  explicit HostRanges(std::vector<HostRange> ranges) : ranges_(std::move(ranges)) {
+    std::sort(ranges_.begin(), ranges_.end(), [](const HostRange& a, const HostRange& b) {
+      return std::pair(a.thread, a.start_ns) < std::pair(b.thread, b.start_ns);
+    });
+    for (std::size_t i = 1; i < ranges_.size(); ++i)  // the latest end of all that began before
+      if (ranges_[i].thread == ranges_[i - 1].thread)
+        ranges_[i].end_ns = std::max(ranges_[i].end_ns, ranges_[i - 1].end_ns);
+  }
+  bool hold(const Launch& launch) const {
+    const auto after = std::upper_bound(
+        ranges_.begin(), ranges_.end(), launch, [](const Launch& wanted, const HostRange& range) {
+          return std::pair(wanted.thread, wanted.at_ns) < std::pair(range.thread, range.start_ns);
+        });
+    if (after == ranges_.begin()) return false;
+    const HostRange& last = *std::prev(after);
+    return last.thread == launch.thread && launch.at_ns < last.end_ns;
+  }
+
+ private:
+  std::vector<HostRange> ranges_;
+};
+
+// Work of the GPU; `call` indexes the NCCL kernels.
+struct Activity {
+  std::int64_t start_ns, end_ns, correlation, stream;
+  std::size_t call = kNone;
+  KinetoPhase phase = KinetoPhase::forward;
+};
+
+class RankReader {
+ public:
+  RankReader(const std::filesystem::path& path, std::size_t step) : step_(step) {
+    rank_.file = path.string();
+  }
+
+  KinetoRank run() {
+    rank_.facts = scan_kineto(rank_.file, [this](const KinetoEvent& event) { take(event); });
+    std::stable_sort(work_.begin(), work_.end(),
+                     [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+    select_step();
+    find_phases();
+    name_calls();
+    find_operations();
+    for (KinetoOperation& operation : rank_.operations) {
+      operation.start_ns += rank_.facts.base_ns;
+      operation.end_ns += rank_.facts.base_ns;
+    }
+    for (KinetoCall& call : rank_.calls) {
+      call.start_ns += rank_.facts.base_ns;
+      call.end_ns += rank_.facts.base_ns;
+    }
+    return std::move(rank_);
+  }
+
+ private:
+  int thread_of(const std::string& name) {
+    return threads_.try_emplace(name, static_cast<int>(threads_.size())).first->second;
+  }
+
+  void take(const KinetoEvent& event) {
+    const std::int64_t end = event.start_ns + event.duration_ns;
+    const bool on_gpu = event.category == "kernel" || event.category == "gpu_memcpy" ||
+                        event.category == "gpu_memset" || event.category == "Kernel" ||
+                        event.category == "Memcpy" || event.category == "Memset";
+    if (on_gpu) {
+      Activity made{event.start_ns, end, event.correlation.value_or(-1), event.stream.value_or(-1)};
+      if (is_nccl(event.name)) {
+        made.call = named_.size();
+        named_.push_back(call_of(event));
+      }
+      work_.push_back(made);
+    } else if (event.category == "cuda_runtime" || event.category == "cuda_driver" ||
+               event.category == "Runtime") {
+      if (event.correlation) launches_[*event.correlation] = {event.start_ns, thread_of(event.thread)};
+    } else if (event.name.starts_with("ProfilerStep#")) {
+      // The GPU's copy of the annotation has times of its own.
+      if (event.category == "gpu_user_annotation") return;
+      steps_.emplace_back(event.start_ns, end);
+      main_threads_.insert(thread_of(event.thread));
+    } else if (event.name.starts_with("Optimizer.step#")) {
+      if (event.category == "gpu_user_annotation") return;
+      optimizers_.push_back({thread_of(event.thread), event.start_ns, end});
+      main_threads_.insert(thread_of(event.thread));
+    } else if (event.name.starts_with("autograd::engine")) {
+      autograd_.push_back({thread_of(event.thread), event.start_ns, end});
+    } else if (event.name.starts_with("nccl:") && event.category != "gpu_user_annotation") {
+      annotated_.push_back({{thread_of(event.thread), event.start_ns, end}, call_of(event)});
+    }
+  }
+
+  static KinetoCall call_of(const KinetoEvent& event) {
+    KinetoCall call;
+    call.comm = comm_of(event.collective.empty() ? event.name : event.collective);
+    call.dtype = dtype_of(event.dtype);
+    call.elements = event.elements;
+    call.group_size = event.group_size;
+    call.group_name = event.group_name;
+    call.group_description = event.group_description;
+    call.group_ranks = event.group_ranks;
+    if (call.comm == "send") call.peer = event.destination_rank;
+    if (call.comm == "recv") call.peer = event.source_rank;
+    return call;
+  }
+
+  // Work belongs to the step in which the host launched it.
+  void select_step() {
+    std::sort(steps_.begin(), steps_.end());
+    rank_.steps = steps_.size();
+    const std::size_t there = std::max<std::size_t>(1, steps_.size());
+    if (step_ >= there)
+      throw InputError(SourcePlace{rank_.file}, fmt::format("{} profiled steps", there),
+                       fmt::format("more than {}, to take number {}", step_, step_));
+    if (!steps_.empty()) {
+      const auto [first, last] = steps_[step_];
+      std::erase_if(work_, [&](const Activity& one) {
+        const std::int64_t at = launched_at(one);
+        return at < first || at >= last;
+      });
+    }
+    if (work_.empty())
+      throw InputError(SourcePlace{rank_.file}, "no kernels or copies of a GPU in the step",
+                       "a trace with ProfilerActivity.CUDA");
+  }
+
+  std::int64_t launched_at(const Activity& one) const {
+    const auto at = launches_.find(one.correlation);
+    return at == launches_.end() ? one.start_ns : at->second.at_ns;
+  }
+
+  // Backward runs on threads of its own, hooks of gradients included; what of it the script's own thread runs
+  // is inside autograd's events.
+  void find_phases() {
+    std::unordered_set<int> backward_threads;
+    for (const HostRange& range : autograd_)
+      if (!main_threads_.contains(range.thread)) backward_threads.insert(range.thread);
+    const HostRanges backward(std::move(autograd_)), optimizer(std::move(optimizers_));
+    KinetoPhase before = KinetoPhase::forward;
+    for (Activity& one : work_) {
+      const auto at = launches_.find(one.correlation);
+      if (at != launches_.end()) {
+        const Launch& launch = at->second;
+        before = backward_threads.contains(launch.thread) || backward.hold(launch) ? KinetoPhase::backward
+                 : optimizer.hold(launch)                                          ? KinetoPhase::optimizer
+                                                                                   : KinetoPhase::forward;
+      }
+      one.phase = before;
+    }
+  }
+
+  // Kernels of older versions say nothing about themselves; the annotation around their launch does.
+  void name_calls() {
+    std::sort(annotated_.begin(), annotated_.end(), [](const Annotated& a, const Annotated& b) {
+      return std::pair(a.range.thread, a.range.start_ns) < std::pair(b.range.thread, b.range.start_ns);
+    });
+    for (const Activity& one : work_) {
+      if (one.call == kNone) continue;
+      KinetoCall& call = named_[one.call];
+      const auto launch = launches_.find(one.correlation);
+      if (launch != launches_.end()) {
+        const std::pair key(launch->second.thread, launch->second.at_ns);
+        auto after = std::upper_bound(annotated_.begin(), annotated_.end(), key,
+                                      [](const auto& wanted, const Annotated& other) {
+                                        return wanted < std::pair(other.range.thread, other.range.start_ns);
+                                      });
+        if (after != annotated_.begin()) {
+          const Annotated& around = *--after;
+          if (around.range.thread == key.first && key.second < around.range.end_ns) {
+            if (call.comm.empty()) call.comm = around.call.comm;
+            if (!call.elements) call.elements = around.call.elements;
+            if (call.dtype == "None") call.dtype = around.call.dtype;
+          }
+        }
+      }
+      call.start_ns = one.start_ns;
+      call.end_ns = one.end_ns;
+    }
+  }
+
+  std::int64_t main_stream() const {
+    std::map<std::int64_t, std::int64_t> busy;
+    for (const Activity& one : work_)
+      if (one.call == kNone) busy[one.stream] += one.end_ns - one.start_ns;
+    std::int64_t best = -1, most = -1;
+    for (const auto& [stream, ns] : busy)
+      if (ns > most) best = stream, most = ns;
+    return best;
+  }
+
+  // Operations grow along the main stream; a change of phase or a send or receive ends one.
+  void find_operations() {
+    struct Item {
+      std::int64_t start_ns, end_ns;
+      KinetoPhase phase;
+      std::size_t call;
+    };
+    const std::int64_t main = main_stream();
+    std::vector<Item> items;
+    std::vector<const Activity*> computing;
+    for (const Activity& one : work_)
+      if (one.call == kNone && one.stream == main) {
+        computing.push_back(&one);
+        items.push_back({one.start_ns, one.end_ns, one.phase, kNone});
+      }
+    std::vector<const Activity*> communicating;
+    for (const Activity& one : work_)
+      if (one.call != kNone) communicating.push_back(&one);
+    std::stable_sort(communicating.begin(), communicating.end(),
+                     [](const Activity* a, const Activity* b) { return a->end_ns < b->end_ns; });
+    std::int64_t reached = 0;
+    for (const Activity* one : communicating) {
+      if (named_[one->call].comm.empty()) {
+        ++rank_.unknown;
+        continue;
+      }
+      // The last computing that began before the transfer ended.
+      auto after =
+          std::upper_bound(computing.begin(), computing.end(), one->end_ns,
+                           [](std::int64_t at, const Activity* other) { return at <= other->start_ns; });
+      const std::int64_t busy_until = after == computing.begin() ? 0 : (*std::prev(after))->end_ns;
+      const std::int64_t from = std::max({one->start_ns, busy_until, reached});
+      const std::int64_t waited = std::max<std::int64_t>(0, one->end_ns - from);
+      if (waited > 0) reached = one->end_ns;
+      KinetoCall& call = named_[one->call];
+      call.waited_ns = waited;
+      items.push_back({one->end_ns - waited, one->end_ns, one->phase, one->call});
+    }
+    std::stable_sort(items.begin(), items.end(),
+                     [](const Item& a, const Item& b) { return a.start_ns < b.start_ns; });
+
+    std::size_t last_backward = kNone;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (items[i].phase == KinetoPhase::backward && items[i].call == kNone) last_backward = i;
+    bool open = false;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const Item& item = items[i];
+      KinetoPhase phase = item.phase;
+      if (last_backward != kNone && i > last_backward && phase == KinetoPhase::forward)
+        phase = KinetoPhase::optimizer;
+      const bool is_call = item.call != kNone;
+      const bool p2p = is_call && (named_[item.call].comm == "send" || named_[item.call].comm == "recv");
+      // What hides behind computing does not end an operation.
+      const bool hidden = is_call && named_[item.call].waited_ns == 0;
+      if (p2p || !open || (!hidden && rank_.operations.back().phase != phase)) {
+        rank_.operations.push_back({phase, p2p, item.start_ns, item.end_ns});
+        open = !p2p;
+      }
+      KinetoOperation& operation = rank_.operations.back();
+      operation.end_ns = std::max(operation.end_ns, item.end_ns);
+      if (is_call) {
+        named_[item.call].operation = rank_.operations.size() - 1;
+        rank_.unsized += !named_[item.call].elements;
+        rank_.calls.push_back(std::move(named_[item.call]));
+      }
+    }
+    // A send may begin while the computing before it still runs on the main stream.
+    for (std::size_t k = 1; k < rank_.operations.size(); ++k)
+      rank_.operations[k].start_ns = std::max(rank_.operations[k].start_ns, rank_.operations[k - 1].end_ns);
+    for (KinetoOperation& operation : rank_.operations)
+      operation.end_ns = std::max(operation.start_ns, operation.end_ns);
+    std::stable_sort(rank_.calls.begin(), rank_.calls.end(),
+                     [](const KinetoCall& a, const KinetoCall& b) { return a.end_ns < b.end_ns; });
+  }
+
+  struct Annotated {
+    HostRange range;
+    KinetoCall call;
+  };
+
+  std::size_t step_;
+  KinetoRank rank_;
+  std::map<std::string, int> threads_;
+  std::unordered_map<std::int64_t, Launch> launches_;  // by correlation
+  std::unordered_set<int> main_threads_;               // that run the script
+  std::vector<HostRange> autograd_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps_;
+  std::vector<HostRange> optimizers_;
+  std::vector<Annotated> annotated_;
+  std::vector<Activity> work_;
+  std::vector<KinetoCall> named_;
+};
+
+}  // namespace
+
+KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step) {
+  return RankReader(path, step).run();
+}
+
+}  // namespace moesim::traces

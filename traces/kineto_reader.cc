@@ -1,0 +1,395 @@
+#include "traces/kineto_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "traces/kineto_groups.h"
+#include "traces/kineto_rank.h"
+#include "traces/recording_facts.h"
+
+namespace moesim::traces {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kOriginNs = 1'000'000'000;  // of the earliest operation: away from the placeholder 0
+constexpr int kNsDigits = 6;                       // decimals of a millisecond
+
+bool is_trace(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".json") || name.ends_with(".json.gz");
+}
+
+// "rank3", "worker3" or "rank-3" in a name.
+std::optional<std::int64_t> rank_in_name(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const std::string_view word : {"rank", "worker"}) {
+    std::size_t at = name.find(word);
+    if (at == std::string::npos) continue;
+    at += word.size();
+    if (at < name.size() && (name[at] == '_' || name[at] == '-' || name[at] == '.')) ++at;
+    std::size_t end = at;
+    while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+    if (const auto number = parse_int(std::string_view(name).substr(at, end - at)); number && end - at < 8)
+      return *number;
+  }
+  return std::nullopt;
+}
+
+std::vector<fs::path> trace_files(const fs::path& path) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_regular_file() && is_trace(entry.path())) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  if (files.empty())
+    throw InputError(SourcePlace{path.string()}, "no *.json or *.json.gz files", "one trace per rank");
+  return files;
+}
+
+Decimal decimal(std::int64_t ns) {
+  return {static_cast<std::uint64_t>(std::max<std::int64_t>(0, ns)), kNsDigits};
+}
+
+std::string_view name_of(const KinetoOperation& operation) {
+  switch (operation.phase) {
+    case KinetoPhase::forward:
+      return "forward_step";
+    case KinetoPhase::backward:
+      return "backward_step";
+    case KinetoPhase::optimizer:
+      return "optimizer_step";
+  }
+  return "";
+}
+
+class Importer {
+ public:
+  Importer(const fs::path& path, const KinetoReadOptions& options) : options_(options) {
+    recording_.source = path.string();
+  }
+
+  Recording run(const fs::path& path) {
+    read_ranks(trace_files(path));
+    require_one_clock();
+    know_groups();
+    find_plan();
+    label_calls();
+    match_calls();
+    for (const auto& [rank, read] : ranks_) write_rank(rank, read);
+    finish();
+    return std::move(recording_);
+  }
+
+ private:
+  struct Labelled {
+    std::string_view group;  // "" for a call that stays computing
+    bool hidden = false;     // on every rank
+  };
+
+  [[noreturn]] void refuse(const std::string& file, const std::string& found,
+                           const std::string& expected) const {
+    throw InputError(SourcePlace{file}, found, expected);
+  }
+
+  void read_ranks(const std::vector<fs::path>& files) {
+    for (const fs::path& file : files) {
+      KinetoRank read = read_kineto_rank(file, options_.step);
+      const auto rank = read.facts.rank ? read.facts.rank : rank_in_name(file);
+      if (!rank && files.size() > 1)
+        refuse(read.file, "no rank in \"distributedInfo\" or the name", "rank<number> in the file's name");
+      const std::int64_t number = rank.value_or(0);
+      if (number < 0 || number >= kMostRanks)
+        refuse(read.file, fmt::format("rank {}", number), fmt::format("0 to {}", kMostRanks - 1));
+      if (const auto at = ranks_.find(number); at != ranks_.end())
+        refuse(read.file, fmt::format("a second trace of rank {}", number),
+               fmt::format("one per rank, beside {}", at->second.file));
+      if (read.facts.world) {
+        if (world_ > 0 && *read.facts.world != world_)
+          refuse(read.file, fmt::format("a world of {} ranks", *read.facts.world),
+                 fmt::format("{} as in {}", world_, ranks_.begin()->second.file));
+        world_ = *read.facts.world;
+      }
+      ranks_.emplace(number, std::move(read));
+    }
+    if (world_ == 0) world_ = ranks_.rbegin()->first + 1;
+    if (world_ < 1 || world_ > kMostRanks)
+      refuse(recording_.source, fmt::format("a world of {} ranks", world_),
+             fmt::format("1 to {}", kMostRanks));
+    for (std::int64_t r = 0; r < world_; ++r)
+      if (!ranks_.contains(r))
+        refuse(recording_.source, fmt::format("traces of {} ranks and none of rank {}", ranks_.size(), r),
+               fmt::format("all {}: a real run's ranks cannot stand for each other", world_));
+    if (ranks_.rbegin()->first >= world_)
+      refuse(ranks_.rbegin()->second.file, fmt::format("rank {}", ranks_.rbegin()->first),
+             fmt::format("less than the world of {}", world_));
+  }
+
+  // Steps of the same number must overlap, or their times have different origins.
+  void require_one_clock() {
+    const KinetoRank* latest = nullptr;
+    const KinetoRank* earliest_end = nullptr;
+    for (const auto& [rank, read] : ranks_) {
+      const auto start = read.operations.front().start_ns, end = read.operations.back().end_ns;
+      origin_ns_ = latest == nullptr ? start : std::min(origin_ns_, start);
+      if (latest == nullptr || start > latest->operations.front().start_ns) latest = &read;
+      if (earliest_end == nullptr || end < earliest_end->operations.back().end_ns) earliest_end = &read;
+    }
+    const double apart_ms =
+        static_cast<double>(latest->operations.front().start_ns - earliest_end->operations.back().end_ns) /
+        1e6;
+    if (apart_ms > 0)
+      refuse(latest->file,
+             fmt::format("a step that begins {:.1f} ms after that of {} ends", apart_ms, earliest_end->file),
+             "one clock and one step for all ranks");
+    origin_ns_ -= kOriginNs;
+  }
+
+  // Ranks of a group by its name, as far as any file lists them.
+  void know_groups() {
+    for (const auto& [rank, read] : ranks_)
+      for (const KinetoGroup& group : read.facts.groups)
+        if (group.ranks.size() > 1) listed_[{rank, group.name}] = group;
+  }
+
+  std::vector<std::int64_t> ranks_of(std::int64_t rank, const KinetoCall& call) const {
+    std::vector<std::int64_t> ranks = call.group_ranks;
+    if (const auto at = listed_.find({rank, call.group_name}); ranks.empty() && at != listed_.end())
+      ranks = at->second.ranks;
+    if (ranks.empty() && call.group_size.value_or(world_) == world_) {
+      ranks.resize(static_cast<std::size_t>(world_));
+      std::iota(ranks.begin(), ranks.end(), 0);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
+  std::string description_of(std::int64_t rank, const KinetoCall& call) const {
+    if (!call.group_description.empty()) return call.group_description;
+    const auto at = listed_.find({rank, call.group_name});
+    return at == listed_.end() ? "" : at->second.description;
+  }
+
+  static bool is_p2p(const KinetoCall& call) { return call.comm == "send" || call.comm == "recv"; }
+
+  void find_plan() {
+    std::map<std::vector<std::int64_t>, SeenGroup> groups;
+    std::int64_t distance = 0;
+    for (const auto& [rank, read] : ranks_)
+      for (const KinetoCall& call : read.calls) {
+        if (is_p2p(call)) {
+          if (!call.peer)
+            refuse(read.file, fmt::format("a {} without its peer", call.comm),
+                   "traces of PyTorch 2.2 or newer, which name it");
+          const std::int64_t far = std::abs(*call.peer - rank);
+          distance = distance == 0 ? far : std::min(distance, far);
+          continue;
+        }
+        SeenGroup& group = groups[ranks_of(rank, call)];
+        group.ranks = ranks_of(rank, call);
+        if (group.description.empty()) group.description = description_of(rank, call);
+        group.exchanges |= call.comm == "all_to_all";
+      }
+    std::vector<SeenGroup> seen;
+    for (auto& [ranks, group] : groups) seen.push_back(std::move(group));
+    plan_ = parallel_plan(world_, seen, distance, options_.tp, options_.ep, options_.pp, recording_.source);
+  }
+
+  void label_calls() {
+    std::set<std::string> strange;
+    for (const auto& [rank, read] : ranks_) {
+      auto& labels = labels_[rank];
+      for (const KinetoCall& call : read.calls) {
+        Labelled label;
+        if (!is_p2p(call)) {
+          const auto ranks = ranks_of(rank, call);
+          const bool inside = std::ranges::find(ranks, rank) != ranks.end();
+          if (inside && ranks.size() > 1) label.group = group_label(plan_, ranks, call.comm == "all_to_all");
+          if (label.group.empty() && ranks.size() != 1)
+            strange.insert(call.group_name.empty() ? "without a name" : in_quotes(call.group_name));
+        }
+        labels.push_back(label);
+      }
+    }
+    if (!strange.empty())
+      recording_.warnings.push_back(fmt::format(
+          "calls on process groups {} fit no group of tp {}, ep {}, dp {}, pp {}: their time stays in the "
+          "computing around them, and nobody waits for anybody in them",
+          join(std::vector<std::string>(strange.begin(), strange.end()), ", "), plan_.tp, plan_.ep,
+          plan_.ep * plan_.expert_dp, plan_.pp));
+  }
+
+  // The k-th call of every member on a group is one. What no member waited for is hidden.
+  void match_calls() {
+    struct Sequence {
+      std::int64_t rank = 0;
+      std::vector<std::size_t> calls;
+    };
+    std::map<std::pair<std::string_view, std::vector<std::int64_t>>, std::vector<Sequence>> groups;
+    for (const auto& [rank, read] : ranks_) {
+      std::map<std::pair<std::string_view, std::vector<std::int64_t>>, Sequence> own;
+      for (std::size_t c = 0; c < read.calls.size(); ++c) {
+        const std::string_view label = labels_.at(rank)[c].group;
+        if (label.empty()) continue;
+        Sequence& sequence = own[{label, ranks_of(rank, read.calls[c])}];
+        sequence.rank = rank;
+        sequence.calls.push_back(c);
+      }
+      for (auto& [key, sequence] : own) groups[key].push_back(std::move(sequence));
+    }
+    for (const auto& [key, sequences] : groups) {
+      const Sequence& first = sequences.front();
+      const KinetoRank& model = ranks_.at(first.rank);
+      for (const std::int64_t member : key.second) {
+        const auto at = std::ranges::find(sequences, member, &Sequence::rank);
+        const std::size_t count = at == sequences.end() ? 0 : at->calls.size();
+        if (count != first.calls.size())
+          refuse(ranks_.at(member).file,
+                 fmt::format("{} calls of rank {} on its {} group", count, member, key.first),
+                 fmt::format("the {} of rank {} ({})", first.calls.size(), first.rank, model.file));
+        for (std::size_t k = 0; k < count; ++k) {
+          const KinetoCall& mine = ranks_.at(member).calls[at->calls[k]];
+          const KinetoCall& its = model.calls[first.calls[k]];
+          if (mine.comm != its.comm)
+            refuse(
+                ranks_.at(member).file,
+                fmt::format("{} as call {} of rank {} on its {} group", mine.comm, k + 1, member, key.first),
+                fmt::format("{} as on rank {} ({})", its.comm, first.rank, model.file));
+        }
+      }
+      for (std::size_t k = 0; k < first.calls.size(); ++k) {
+        const bool hidden = std::ranges::all_of(sequences, [&](const Sequence& sequence) {
+          return ranks_.at(sequence.rank).calls[sequence.calls[k]].waited_ns == 0;
+        });
+        for (const Sequence& sequence : sequences)
+          labels_.at(sequence.rank)[sequence.calls[k]].hidden = hidden;
+      }
+    }
+  }
+
+  Shape shape_of(const KinetoCall& call) {
+    if (!call.elements) return recording_.pool.shape_none();
+    const std::int64_t dims[] = {std::max<std::int64_t>(1, *call.elements)};
+    return recording_.pool.shape(dims);
+  }
+
+  void write_rank(std::int64_t rank, const KinetoRank& read) {
+    Pool& pool = recording_.pool;
+    RankRecording out;
+    out.rank = static_cast<std::int32_t>(rank);
+    out.file = fmt::format("wd{}_tp{}_pp{}_exp{}_rank{}.txt", world_, plan_.tp, plan_.pp, plan_.ep, rank);
+    out.header = {
+        std::string(kRealRunHeader),
+        fmt::format(" from {}, a trace of the PyTorch profiler{}", fs::path(read.file).filename().string(),
+                    read.facts.device.empty() ? "" : " on " + printable(read.facts.device))};
+    std::map<std::string, std::int32_t> counters;
+    std::size_t next = 0;
+    std::vector<std::size_t> order(read.calls.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return read.calls[a].operation < read.calls[b].operation;
+    });
+    for (std::size_t o = 0; o < read.operations.size(); ++o) {
+      const KinetoOperation& from = read.operations[o];
+      Operation operation;
+      std::string name(name_of(from));
+      operation.shape = pool.shape_none();
+      operation.dtype = pool.name("None");
+      operation.group_kind = pool.name("None");
+      std::vector<SubOperation> subs;
+      std::int64_t reached = from.start_ns;
+      for (; next < order.size() && read.calls[order[next]].operation == o; ++next) {
+        const KinetoCall& call = read.calls[order[next]];
+        const Labelled& label = labels_.at(rank)[order[next]];
+        if (from.p2p) {
+          // Activations go up the pipeline, their gradients down.
+          const bool forward = (call.comm == "send") == (*call.peer > rank);
+          name = call.comm + (forward ? "_forward" : "_backward");
+          operation.shape = shape_of(call);
+          operation.dtype = pool.name(call.dtype);
+          operation.group_kind = pool.name("pp");
+          continue;
+        }
+        if (label.group.empty()) continue;
+        SubOperation sub;
+        sub.source = pool.name(fmt::format("nccl_{}{}", call.comm, label.hidden ? "_async" : ""));
+        const std::int64_t waited = label.hidden ? call.end_ns - call.start_ns : call.waited_ns;
+        const std::int64_t end = std::clamp(call.end_ns, reached, std::max(reached, from.end_ns));
+        sub.duration = decimal(label.hidden ? waited : std::min(waited, end - reached));
+        sub.timestamp = decimal(end - origin_ns_);
+        if (!label.hidden) reached = end;
+        sub.shape = shape_of(call);
+        sub.dtype = pool.name(call.dtype);
+        sub.group = pool.name(label.group);
+        sub.comm_func = pool.name(call.comm);
+        subs.push_back(sub);
+      }
+      operation.name = pool.name(name);
+      operation.stage_id = static_cast<std::int32_t>(plan_.stage_of(rank));
+      operation.batch_id = counters[name]++;
+      operation.state = pool.name("None");
+      operation.duration = decimal(from.end_ns - from.start_ns);
+      operation.timestamp = decimal(from.end_ns - origin_ns_);
+      operation.description = pool.name("PyTorch profiler");
+      out.add(operation, subs);
+    }
+    recording_.ranks.push_back(std::move(out));
+  }
+
+  static std::string printable(std::string text) {
+    std::erase_if(text, [](char c) { return c < ' ' || c > '~'; });
+    return text;
+  }
+
+  void finish() {
+    std::size_t unsized = 0, unknown = 0, steps = 0;
+    for (const auto& [rank, read] : ranks_) {
+      unsized += read.unsized;
+      unknown += read.unknown;
+      steps = std::max(steps, read.steps);
+    }
+    if (unsized > 0)
+      recording_.warnings.push_back(fmt::format(
+          "{} calls without a size: their recorded time holds, but they cannot be priced anew", unsized));
+    if (unknown > 0)
+      recording_.warnings.push_back(fmt::format(
+          "{} NCCL kernels of unknown kind: their time stays in the computing around them", unknown));
+    if (steps > 1)
+      recording_.warnings.push_back(
+          fmt::format("the traces hold {} profiled steps; this is number {}", steps, options_.step));
+    recording_.passes = std::max<std::size_t>(1, steps);
+    recording_.pass = options_.step;
+    recording_.named.world = world_;
+    recording_.named.tp = plan_.tp;
+    recording_.named.pp = plan_.pp;
+    recording_.named.ep = plan_.ep;
+  }
+
+  KinetoReadOptions options_;
+  Recording recording_;
+  std::map<std::int64_t, KinetoRank> ranks_;
+  std::map<std::int64_t, std::vector<Labelled>> labels_;  // by rank, of its calls
+  std::map<std::pair<std::int64_t, std::string>, KinetoGroup> listed_;
+  ParallelPlan plan_;
+  std::int64_t world_ = 0;
+  std::int64_t origin_ns_ = 0;
+};
+
+}  // namespace
+
+Recording read_kineto(const fs::path& path, const KinetoReadOptions& options) {
+  return Importer(path, options).run(path);
+}
+
+}  // namespace moesim::traces
