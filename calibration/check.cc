@@ -57,6 +57,7 @@ class Predictor {
     const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
     out.op = sim::name(row.op);
     out.scope = network ? "network" : "scaleup";
+    out.bytes = row.bytes;
     out.sizes = size_decade(row.bytes);
     out.ranks = network ? std::to_string(row.nodes) + "x" + std::to_string(row.gpus_per_node)
                         : std::to_string(row.ranks());
@@ -261,6 +262,15 @@ CheckGroup CheckReport::total() const {
   std::vector<const CheckedRow*> all;
   for (const CheckedRow& row : rows) all.push_back(&row);
   summarise(group, all);
+  return group;
+}
+
+CheckGroup CheckReport::collectives_from(double bytes) const {
+  CheckGroup group;
+  std::vector<const CheckedRow*> large;
+  for (const CheckedRow& row : rows)
+    if (row.bytes >= bytes) large.push_back(&row);
+  summarise(group, large);
   return group;
 }
 

@@ -19,6 +19,7 @@ struct CheckedRow {
   Origin origin;
   std::string op, scope, sizes, ranks;
   std::string law;      // the key of the profile that answered
+  double bytes = 0;     // of collectives
   double measured = 0;  // seconds
   models::Estimate forecast;
 
@@ -40,7 +41,8 @@ struct CheckReport {
   std::map<std::string, std::size_t> skipped;  // reason -> rows
 
   CheckGroup total() const;
-  std::vector<CheckGroup> groups() const;  // by gpu, op, scope, sizes, ranks, in that order
+  CheckGroup collectives_from(double bytes) const;  // of at least so many bytes
+  std::vector<CheckGroup> groups() const;           // by gpu, op, scope, sizes, ranks, in that order
 };
 
 // Gives the profile for a GPU's name as the rows have it, or nullptr to skip the row.

@@ -1,5 +1,7 @@
 #include "calibration/csv_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -43,6 +45,8 @@ CsvTable CsvTable::parse(std::string_view text, std::string file) {
   CsvTable table;
   table.file_ = std::move(file);
   long line_number = 0;
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -93,8 +97,7 @@ double CsvTable::number(std::size_t row, std::string_view column, double low, do
   const auto value = parse_number(trim(field));
   if (!value || !(*value >= low && *value <= high))
     throw InputError(place(row), in_quotes(field) + " as " + std::string(column),
-                     value ? "a number from " + one_line(std::to_string(low)) + " to " + std::to_string(high)
-                           : "a finite number");
+                     value ? fmt::format("a number from {:g} to {:g}", low, high) : "a finite number");
   return *value;
 }
 

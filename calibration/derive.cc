@@ -29,8 +29,9 @@ constexpr double kLinkShare = 0.84;
 // How well that is known before a GPU's own rows are seen, as log standard deviations.
 constexpr double kShareSigma = 0.15;
 constexpr double kLatencySigma = 0.7;
-constexpr double kRowSigma = 0.03;   // and how well a row is
-constexpr double kOverlapPower = 4;  // copying and links side by side
+constexpr double kRowSigma = 0.03;        // and how well a row is
+constexpr double kUnknownLibrary = 0.08;  // a single timing whose library nobody recorded
+constexpr double kOverlapPower = 4;       // copying and links side by side
 // What a law taken over adds to its scatter, from leaving out whole GPUs (docs/calibration.md): H200 from
 // H100, B200 from H100.
 constexpr double kSameChip = 0.05;
@@ -55,44 +56,74 @@ ParameterSet adjusted(const ParameterSet& set, const DeviceLimits& from, const D
   return result;
 }
 
+// A law of the relative and the few rows that set it right.
+struct Anchor {
+  std::string key;
+  const ParameterSet* law;
+  std::vector<CollectiveRow> rows;
+};
+
 struct Anchored {
-  ParameterSet set;
+  std::vector<ParameterSet> laws;
   double share;
 };
 
-Anchored anchored(const ParameterSet& relative, const DeviceLimits& from, const DeviceLimits& to,
-                  const std::string& key, const std::vector<CollectiveRow>& rows) {
-  const auto points = medians(rows);
+double row_sigma(const Anchor& anchor) {
+  const bool unknown = std::any_of(anchor.rows.begin(), anchor.rows.end(), [](const CollectiveRow& row) {
+    return row.library.find("not recorded") != std::string::npos;
+  });
+  return unknown ? kUnknownLibrary : kRowSigma;
+}
+
+// Fits one share of the links to all laws, since the links are the same for every operation, and to each law
+// a factor on its latencies.
+Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits& from, const DeviceLimits& to) {
+  std::vector<std::vector<CurvePoint>> points;
+  for (const Anchor& anchor : anchors) points.push_back(medians(anchor.rows));
+  const auto law = [&](std::size_t i, const std::vector<double>& p) {
+    return adjusted(*anchors[i].law, from, to, anchors[i].key, p[0], p[i + 1]);
+  };
   const auto residuals = [&](const std::vector<double>& p) {
-    const SizeCurve curve = SizeCurve::from(adjusted(relative, from, to, key, p[0], p[1]), key);
-    std::vector<double> result;
-    for (const CurvePoint& point : points)
-      result.push_back(std::log(curve.seconds(point.ranks, point.bytes) / point.seconds));
-    result.push_back(std::log(p[0] / kLinkShare) * kRowSigma / kShareSigma);
-    result.push_back(std::log(p[1]) * kRowSigma / kLatencySigma);
+    std::vector<double> result = {std::log(p[0] / kLinkShare) * kRowSigma / kShareSigma};
+    for (std::size_t i = 0; i < anchors.size(); ++i) {
+      const SizeCurve curve = SizeCurve::from(law(i, p), anchors[i].key);
+      const double weight = kRowSigma / row_sigma(anchors[i]);
+      for (const CurvePoint& point : points[i])
+        result.push_back(weight * std::log(curve.seconds(point.ranks, point.bytes) / point.seconds));
+      result.push_back(std::log(p[i + 1]) * kRowSigma / kLatencySigma);
+    }
     return result;
   };
+  std::vector<double> start(anchors.size() + 1, 1.0);
   FitOptions options;
-  options.low = {0.2, 0.1};
-  options.high = {1.2, 10};
-  const FitResult fit = fit_log({kLinkShare, 1}, residuals, options);
-  Anchored result{adjusted(relative, from, to, key, fit.values[0], fit.values[1]), fit.values[0]};
-  double squares = 0;
-  const SizeCurve curve = SizeCurve::from(result.set, key);
-  result.set.domain.clear();
-  double low = points.front().bytes, high = low, fewest = points.front().ranks, most = fewest;
-  for (const CurvePoint& point : points) {
-    squares += std::pow(std::log(curve.seconds(point.ranks, point.bytes) / point.seconds), 2);
-    low = std::min(low, point.bytes);
-    high = std::max(high, point.bytes);
-    fewest = std::min<double>(fewest, point.ranks);
-    most = std::max<double>(most, point.ranks);
+  options.low.assign(start.size(), 0.1);
+  options.high.assign(start.size(), 10);
+  start[0] = kLinkShare;
+  options.low[0] = 0.2;
+  options.high[0] = 1.2;
+  const FitResult fit = fit_log(start, residuals, options);
+
+  Anchored result{{}, fit.values[0]};
+  for (std::size_t i = 0; i < anchors.size(); ++i) {
+    ParameterSet set = law(i, fit.values);
+    const SizeCurve curve = SizeCurve::from(set, anchors[i].key);
+    double squares = 0;
+    double low = points[i].front().bytes, high = low, fewest = points[i].front().ranks, most = fewest;
+    for (const CurvePoint& point : points[i]) {
+      squares += std::pow(std::log(curve.seconds(point.ranks, point.bytes) / point.seconds), 2);
+      low = std::min(low, point.bytes);
+      high = std::max(high, point.bytes);
+      fewest = std::min<double>(fewest, point.ranks);
+      most = std::max<double>(most, point.ranks);
+    }
+    set.residual =
+        std::max(std::sqrt(squares / static_cast<double>(points[i].size())), row_sigma(anchors[i]));
+    set.systematic = kAnchoredLaw;
+    set.domain = {{"bytes", low, high}, {"ranks", fewest, most}};
+    set.rows = static_cast<int>(anchors[i].rows.size());
+    set.derived = false;
+    result.laws.push_back(std::move(set));
   }
-  result.set.residual = std::max(std::sqrt(squares / static_cast<double>(points.size())), kRowSigma);
-  result.set.systematic = kAnchoredLaw;
-  result.set.domain = {{"bytes", low, high}, {"ranks", fewest, most}};
-  result.set.rows = static_cast<int>(rows.size());
-  result.set.derived = false;
   return result;
 }
 
@@ -149,21 +180,22 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   const auto lacks = [&](const std::string& key) {
     return !profile.find(key) && key.find('@') == std::string::npos;
   };
-  double share = kLinkShare;
-  int shares = 0;
-  double logs = 0;
+  std::vector<Anchor> anchors;
   for (const auto& [key, set] : relative.sets()) {
     if (!key.ends_with("/scaleup") || !lacks(key)) continue;
-    const auto rows = rows_of(measured, profile, key);
-    if (rows.empty()) continue;
-    Anchored result = anchored(set, from, to, key, rows);
-    result.set.source = first_source(rows) + ", in the law of " + relative.name();
-    profile.set(key, std::move(result.set));
-    fitted.push_back(key + " (" + std::to_string(rows.size()) + " rows)");
-    logs += std::log(result.share);
-    ++shares;
+    auto rows = rows_of(measured, profile, key);
+    if (!rows.empty()) anchors.push_back({key, &set, std::move(rows)});
   }
-  if (shares > 0) share = std::exp(logs / shares);
+  double share = kLinkShare;
+  if (!anchors.empty()) {
+    Anchored result = anchored(anchors, from, to);
+    share = result.share;
+    for (std::size_t i = 0; i < anchors.size(); ++i) {
+      result.laws[i].source = first_source(anchors[i].rows) + ", in the law of " + relative.name();
+      profile.set(anchors[i].key, std::move(result.laws[i]));
+      fitted.push_back(anchors[i].key + " (" + std::to_string(anchors[i].rows.size()) + " rows)");
+    }
+  }
   for (const auto& [key, set] : relative.sets()) {
     if (!lacks(key)) continue;
     if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
@@ -181,7 +213,7 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   auto gaps = profile.gaps();
   if (!fitted.empty())
     gaps.push_back("the law of " + relative.name() +
-                   " on its own links, two numbers fitted: " + join(fitted, ", "));
+                   " on its own links, their share and its latencies fitted: " + join(fitted, ", "));
   if (!derived.empty())
     gaps.push_back("derived from " + relative.name() + ", not measured: " + join(derived, ", "));
   profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);

@@ -125,9 +125,13 @@ const Device* device_of_gpu(std::string_view gpu) {
   for (const Device& device : table())
     if (device.gpu == plain || device.profile == plain) return &device;
   if (plain == "HOST" || plain == "host") return &host();
-  if (plain == "A100-SXM4-40GB") return find_device("a100-sxm");
-  if (plain == "B300") return find_device("b300-sxm");
-  if (plain == "B200") return find_device("b200-sxm");
+  // Other memory sizes and short names: what stands before the first dash. Cards for a PCIe slot are others.
+  for (const std::string_view other : {"PCI", "-NVL", "-or-"})
+    if (plain.find(other) != std::string_view::npos) return nullptr;
+  const std::string_view family = plain.substr(0, plain.find('-'));
+  if (family == "GH200") return find_device("h100-sxm");  // its GPU; the machines have laws of their own
+  for (const Device& device : table())
+    if (family == device.gpu.substr(0, device.gpu.find('-'))) return &device;
   return nullptr;
 }
 

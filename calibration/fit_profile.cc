@@ -25,9 +25,9 @@ namespace {
 using models::ParameterSet;
 using models::Profile;
 
-// Log standard deviation that a rank count between the measured ones adds: rank laws of three GPUs with three
-// measured counts (docs/calibration.md).
-constexpr double kUnmeasuredRanks = 0.06;
+// Log standard deviation that a rank count between the measured ones adds: four GPUs of a GB200 from two and
+// eight of B200 and B300 (docs/calibration.md, `fit --leave-out between`).
+constexpr double kUnmeasuredRanks = 0.055;
 constexpr double kUnmeasuredNodes = 0.10;
 
 std::string sources_of(const std::vector<std::string>& sources) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -76,10 +77,12 @@ void widen_by_others(std::vector<CheckReport>& parts) {
       row.forecast = models::Estimate::log_normal(row.forecast.value, sigmas[own]);
 }
 
-// For each device and group: hold out the rows with one value of `value_of` after another.
+// For each device and group: hold out the rows with one value of `value_of` after another (or those with
+// `only`).
 template <class Row, class GroupOf, class ValueOf>
 void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only, bool widen,
-                const GroupOf& group_of, const ValueOf& value_of, CheckReport& report) {
+                const GroupOf& group_of, const ValueOf& value_of, CheckReport& report,
+                std::optional<decltype(value_of(std::declval<const Row&>()))> only = {}) {
   using Value = decltype(value_of(std::declval<const Row&>()));
   std::map<std::pair<const Device*, std::string>, std::set<Value>> groups;
   for (const Row& row : all.*member) {
@@ -92,6 +95,7 @@ void each_value(std::vector<Row> Measurements::*member, const Measurements& all,
     std::vector<CheckReport> parts;
     for (auto value = values.begin(); value != values.end(); ++value) {
       if (inner_only && (value == values.begin() || std::next(value) == values.end())) continue;
+      if (only && *value != *only) continue;
       Measurements rest, held;
       for (const Row& row : all.*member) {
         const Device* device = device_of_gpu(row.origin.gpu);
@@ -138,6 +142,38 @@ void each_gpu(const Measurements& all, CheckReport& report) {
   }
 }
 
+// Rank counts that one GPU measured, from those around them that another one with the same links did: the
+// nearest to leaving out a count between two that are kept, where nobody measured three.
+void each_sibling(const Measurements& all, CheckReport& report) {
+  using Key = std::pair<sim::CollectiveOp, std::string>;  // operation, library
+  std::map<const Device*, std::map<Key, Measurements>> rows;
+  for (const CollectiveRow& row : all.collectives)
+    if (const Device* device = device_of_gpu(row.origin.gpu); device && row.nodes == 1)
+      rows[device][{row.op, row.library}].collectives.push_back(row);
+  const auto counts_of = [](const Measurements& some) {
+    std::set<int> counts;
+    for (const CollectiveRow& row : some.collectives) counts.insert(row.ranks());
+    return counts;
+  };
+  for (const Device& device : devices())
+    for (const Device& sibling : devices()) {
+      if (&device == &sibling || device.limits.scaleup_bandwidth != sibling.limits.scaleup_bandwidth)
+        continue;
+      Measurements known, held;
+      for (const auto& [key, others] : rows[&sibling]) {
+        const auto own = rows[&device].find(key);
+        if (own == rows[&device].end()) continue;
+        const auto counts = counts_of(others);
+        for (const CollectiveRow& row : own->second.collectives)
+          if (*counts.begin() < row.ranks() && row.ranks() < *counts.rbegin() &&
+              !counts.contains(row.ranks()))
+            held.collectives.push_back(row);
+        known.append(others);
+      }
+      if (held.size() > 0) append(report, forecast(sibling, known, held));
+    }
+}
+
 std::string collective_group(const CollectiveRow& row, const Device& device, bool network) {
   Profile limits;
   limits.device() = device.limits;
@@ -161,18 +197,48 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
   const auto across = [](const CollectiveRow& row, const Device& device) {
     return collective_group(row, device, true);
   };
+  const auto ffn_law = [](const FfnRow& row, const Device&) {
+    return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
+  };
+  const auto decade = [](double value) { return static_cast<int>(std::floor(std::log10(value))); };
   if (what == "sizes") {
     each_value(
         &Measurements::collectives, all, true, false, inside,
         [](const CollectiveRow& row) { return row.bytes; }, report);
+  } else if (what == "decades") {
+    each_value(
+        &Measurements::collectives, all, true, false, inside,
+        [&](const CollectiveRow& row) { return decade(row.bytes); }, report);
   } else if (what == "ranks") {
     each_value(
         &Measurements::collectives, all, false, false, inside,
         [](const CollectiveRow& row) { return row.ranks(); }, report);
+  } else if (what == "between") {
+    each_value(
+        &Measurements::collectives, all, true, false, inside,
+        [](const CollectiveRow& row) { return row.ranks(); }, report);
+    each_sibling(all, report);
   } else if (what == "nodes") {
     each_value(
         &Measurements::collectives, all, false, false, across,
         [](const CollectiveRow& row) { return row.nodes; }, report);
+  } else if (what == "far") {
+    std::map<std::pair<const Device*, std::string>, std::set<int>> counts;
+    const auto group = [&](const CollectiveRow& row) {
+      const Device* device = device_of_gpu(row.origin.gpu);
+      return std::pair(device, device ? across(row, *device) : std::string());
+    };
+    for (const CollectiveRow& row : all.collectives) counts[group(row)].insert(row.nodes);
+    const auto is_far = [&](const CollectiveRow& row) {
+      const auto& nodes = counts[group(row)];
+      return nodes.size() > 2 && row.nodes > *std::next(nodes.begin());
+    };
+    each_value(
+        &Measurements::collectives, all, false, false,
+        [&](const CollectiveRow& row, const Device& device) {
+          return counts[group(row)].size() > 2 ? across(row, device) : std::string();
+        },
+        is_far, report, /*only=*/true);
   } else if (what == "shapes") {
     each_value(
         &Measurements::gemms, all, false, true,
@@ -181,16 +247,20 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
         },
         [](const GemmRow& row) { return std::pair(row.n, row.k); }, report);
     each_value(
-        &Measurements::ffns, all, false, true,
-        [](const FfnRow& row, const Device&) {
-          return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
-        },
+        &Measurements::ffns, all, false, true, ffn_law,
         [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); }, report);
+  } else if (what == "tokens") {
+    each_value(
+        &Measurements::ffns, all, true, true, ffn_law,
+        [&](const FfnRow& row) { return decade(static_cast<double>(row.tokens)); }, report);
+  } else if (what == "routing") {
+    each_value(
+        &Measurements::ffns, all, false, true, ffn_law, [](const FfnRow& row) { return row.routing; },
+        report);
   } else if (what == "gpus") {
     each_gpu(all, report);
   } else {
-    throw InputError("found " + in_quotes(what) +
-                     ", expected sizes, ranks, nodes, shapes or gpus to leave out");
+    throw InputError("found " + in_quotes(what) + ", expected " + join(kLeaveOut, ", ") + " to leave out");
   }
   if (report.rows.empty() && report.skipped.empty())
     throw InputError("nothing can be left out: every group has one value of " + what);

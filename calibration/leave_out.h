@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "calibration/check.h"
 #include "calibration/measurements.h"
@@ -9,12 +10,22 @@
 namespace moesim::calibration {
 
 // What is left out, one group after another, for every GPU:
-//   "sizes"   one message size of the collectives inside a node (not the smallest and largest: extrapolation)
-//   "ranks"   one GPU count of the collectives inside a node
-//   "nodes"   one node count of the collectives across nodes of one machine
-//   "shapes"  one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
-//   "gpus"    a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a domain,
-//   GEMMs
+//   "sizes"    one message size of the collectives inside a node (not the smallest and largest:
+//   extrapolation) "decades"  one decade of sizes, likewise "ranks"    one GPU count of the collectives
+//   inside a node "between"  one GPU count between two others; where no GPU measured three, the count of a
+//   GPU with the same
+//              links, forecast from the other's rows alone
+//   "nodes"    one node count of the collectives across nodes of one machine
+//   "far"      all node counts but the two smallest
+//   "shapes"   one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
+//   "tokens"   one decade of token counts of expert FFNs, not the smallest and largest
+//   "routing"  one kind of routing (balanced, skewed) of expert FFNs
+//   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
+//   domain,
+//              GEMMs
+inline const std::vector<std::string> kLeaveOut = {"sizes", "decades", "ranks",  "between", "nodes",
+                                                   "far",   "shapes",  "tokens", "routing", "gpus"};
+
 // Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);
 

@@ -1,5 +1,6 @@
 #include "calibration/measurements.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -49,10 +50,22 @@ std::string_view expected_meaning(sim::CollectiveOp op) {
     case sim::CollectiveOp::reduce_scatter:
     case sim::CollectiveOp::all_to_all:
       return "send_total_per_rank";
-    case sim::CollectiveOp::send_recv:
-      return "message_per_rank";
     default:
       return "buffer_per_rank";
+  }
+}
+
+// busbw over algbw, as nccl-tests print them.
+double wire_share(sim::CollectiveOp op, double ranks) {
+  switch (op) {
+    case sim::CollectiveOp::all_gather:
+    case sim::CollectiveOp::reduce_scatter:
+    case sim::CollectiveOp::all_to_all:
+      return (ranks - 1) / ranks;
+    case sim::CollectiveOp::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    default:
+      return 1;
   }
 }
 
@@ -65,7 +78,10 @@ Measurements read_collectives(const CsvTable& table) {
     row.nodes = static_cast<int>(table.integer(i, "nodes", 1, kMostRanks));
     row.gpus_per_node = static_cast<int>(table.integer(i, "gpus_per_node", 1, 1024));
     row.bytes = table.number(i, "bytes", 1, kMostBytes);
-    if (table.has("bytes_meaning") && table.text(i, "bytes_meaning") != expected_meaning(row.op))
+    // A message is a buffer: both words stand for what a rank sends.
+    const bool message = row.op == sim::CollectiveOp::send_recv && table.has("bytes_meaning") &&
+                         table.text(i, "bytes_meaning") == "message_per_rank";
+    if (!message && table.has("bytes_meaning") && table.text(i, "bytes_meaning") != expected_meaning(row.op))
       throw InputError(table.place(i), "bytes_meaning " + in_quotes(table.text(i, "bytes_meaning")),
                        std::string(expected_meaning(row.op)));
     const double us = table.number(i, "time_us", 1e-3, kMostMicroseconds);
@@ -74,6 +90,9 @@ Measurements read_collectives(const CsvTable& table) {
     row.library = table.text(i, "library_version");
     if (const auto algbw = table.optional_number(i, "algbw_GBps", 0, 1e6))
       check_ratio(table, i, "algbw_GBps", *algbw, row.bytes / row.seconds * 1e-9, 0.08);
+    if (const auto busbw = table.optional_number(i, "busbw_GBps", 0, 1e6))
+      check_ratio(table, i, "busbw_GBps", *busbw,
+                  wire_share(row.op, row.ranks()) * row.bytes / row.seconds * 1e-9, 0.08);
     if (row.ranks() > 1) result.collectives.push_back(std::move(row));
   }
   return result;
@@ -175,6 +194,12 @@ Measurements read_dispatches(const CsvTable& table) {
     row.bandwidth = table.optional_number(i, "bottleneck_GBps", 0, 1e6).value_or(0) * 1e9;
     row.seconds = table.optional_number(i, "latency_us", 1e-3, kMostMicroseconds).value_or(0) * 1e-6;
     row.experts = static_cast<int>(table.optional_number(i, "experts", 1, 1 << 20).value_or(0));
+    // No kernel takes less than one launch, nor moves a token's row faster than caches do.
+    constexpr double kLaunch = 1e-6, kFastestBytes = 50e12;
+    const double least = std::max(kLaunch, row.tokens * row.hidden / kFastestBytes);
+    if (row.seconds > 0 && row.seconds < least)
+      throw InputError(table.place(i), "latency_us " + table.text(i, "latency_us"),
+                       one_line(std::to_string(least * 1e6)) + " or more (wrong unit?)");
     row.sms = table.optional_number(i, "sms", 0, 1e4).value_or(0);
     result.dispatches.push_back(std::move(row));
   }

@@ -39,17 +39,16 @@ std::vector<CurvePoint> ring_or_switch(const std::vector<CollectiveRow>& rows,
   // Below this share of the ring's time the switch must be at work.
   constexpr double kSwitched = 0.93;
   const SizeCurve own = curve_of(rows), ring = curve_of(integer);
+  // Floats add faster than integers.
+  const auto cost = [&](double bytes) { return own.seconds(kRing, bytes) / ring.seconds(kRing, bytes); };
   std::vector<CurvePoint> points;
   for (const double bytes : sizes_of(rows)) {
-    const double cost =
-        own.seconds(kRing, bytes) / ring.seconds(kRing, bytes);  // floats add faster than integers
-    const bool switched = own.seconds(kSwitch, bytes) < kSwitched * cost * ring.seconds(kSwitch, bytes);
-    double seconds = own.seconds(kBetween, bytes);
-    if (switched) {
-      const double by_ring = ring.seconds(kBetween, bytes) * cost;
+    // The same piece per rank at two.
+    double seconds = ring.seconds(kBetween, bytes) * cost(bytes * kRing / kBetween);
+    if (own.seconds(kSwitch, bytes) < kSwitched * cost(bytes) * ring.seconds(kSwitch, bytes)) {
       const double by_switch =
           own.floor(kBetween) + own.excess_at(kSwitch, bytes) * (1 + 1.0 / kBetween) / (1 + 1.0 / kSwitch);
-      seconds = std::min(by_ring, by_switch);
+      seconds = std::min(seconds, by_switch);
     }
     points.push_back({kBetween, bytes, seconds});
   }
@@ -84,11 +83,15 @@ std::vector<CurvePoint> missing_rank_counts(const std::vector<CollectiveRow>& ro
       const double largest = *sizes_of(rows).rbegin();
       for (const int count : counts_of(others)) {
         if (have.contains(count) || !added.insert(count).second) continue;
-        // Compared at a count that this device has measured: bandwidths differ by a constant factor.
+        // Compared at a count that this device has measured: latencies and bandwidths differ by constant
+        // factors. Latencies of two counts of its own say more.
         const double here = *have.rbegin();
         const double scale = own.excess_at(here, largest) / other.excess_at(here, largest);
+        const double start =
+            have.size() > 1 ? own.floor(count) / other.floor(count) : own.floor(here) / other.floor(here);
         for (const double bytes : sizes_of(others))
-          points.push_back({count, bytes, own.floor(count) + other.excess_at(count, bytes) * scale});
+          points.push_back(
+              {count, bytes, start * other.floor(count) + scale * other.excess_at(count, bytes)});
       }
     }
     if (!points.empty()) return points;

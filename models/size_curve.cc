@@ -52,10 +52,10 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
   curve.measured_factor = std::pow(set.factor, kMeasuredShare);
   const std::vector<Knot> knots = read_knots(set, key);
   for (const Knot& knot : knots) {
-    if (curve.counts == 0 || curve.inverse_count[curve.counts - 1] != 1 / knot.ranks) {
+    if (curve.counts == 0 || curve.rank_count[curve.counts - 1] != knot.ranks) {
       if (curve.counts == kMostCounts)
         throw InputError("law " + key + ": found too many rank counts, expected at most 8");
-      curve.inverse_count[curve.counts++] = 1 / knot.ranks;
+      curve.rank_count[curve.counts++] = knot.ranks;
     }
     if (curve.counts == 1) {
       if (curve.knots == kMostKnots)
@@ -78,11 +78,13 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
 
 bool SizeCurve::measured(double ranks) const {
   for (std::size_t i = 0; i < counts; ++i)
-    if (inverse_count[i] == 1 / ranks) return true;
+    if (rank_count[i] == ranks) return true;
   return false;
 }
 
-double SizeCurve::excess_of(std::size_t count, std::size_t segment, double bytes) const {
+double SizeCurve::excess_of(std::size_t count, double bytes) const {
+  const auto end = size.begin() + static_cast<std::ptrdiff_t>(knots);
+  const auto segment = static_cast<std::size_t>(std::upper_bound(size.begin(), end, bytes) - size.begin());
   const auto& y = excess[count];
   if (segment == 0) return y[0];
   if (segment == knots) {
@@ -95,20 +97,25 @@ double SizeCurve::excess_of(std::size_t count, std::size_t segment, double bytes
 }
 
 double SizeCurve::excess_at(double ranks, double bytes) const {
-  const auto end = size.begin() + static_cast<std::ptrdiff_t>(knots);
-  const auto segment = static_cast<std::size_t>(std::upper_bound(size.begin(), end, bytes) - size.begin());
-  const double x = 1 / ranks;
-  if (counts == 1) {
-    const double n = 1 / inverse_count[0];
-    return factor_at(ranks) * excess_of(0, segment, bytes) * ((ranks - 1 + kOwnPiece) / ranks) /
-           ((n - 1 + kOwnPiece) / n);
+  const double piece = bytes / ranks;
+  const auto of = [&](std::size_t count) { return excess_of(count, piece * rank_count[count]); };
+  std::size_t upper = 0;
+  while (upper < counts && rank_count[upper] < ranks) ++upper;
+  if (upper < counts && rank_count[upper] == ranks) return factor_at(ranks) * excess_of(upper, bytes);
+  double excess = 0;
+  if (upper == 0 || counts == 1) {
+    // From one count alone, at the same S: what differs at small pieces would be multiplied with the steps.
+    const double n = rank_count[0];
+    excess = excess_of(0, bytes) * ((ranks - 1 + kOwnPiece) / ranks) / ((n - 1 + kOwnPiece) / n);
+  } else {
+    // Beyond the last count the line through the first and the last one: scatter weighs least there.
+    const std::size_t a = upper == counts ? 0 : upper - 1, b = upper == counts ? counts - 1 : upper;
+    const double low = of(a), high = of(b);
+    const double step = (high - low) / (rank_count[b] - rank_count[a]);
+    excess = upper == counts ? high + std::max(step, 0.0) * (ranks - rank_count[b])
+                             : low + step * (ranks - rank_count[a]);
   }
-  std::size_t upper = 1;
-  while (upper + 1 < counts && x < inverse_count[upper]) ++upper;
-  const double a = excess_of(upper - 1, segment, bytes);
-  const double b = excess_of(upper, segment, bytes);
-  const double t = (inverse_count[upper - 1] - x) / (inverse_count[upper - 1] - inverse_count[upper]);
-  return factor_at(ranks) * std::max(a + t * (b - a), 0.0);
+  return factor_at(ranks) * excess;
 }
 
 }  // namespace moesim::models

@@ -7,6 +7,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "calibration/devices.h"
 #include "calibration/measurement_file.h"
 #include "calibration/measurements.h"
 
@@ -47,6 +48,8 @@ TEST(Tables, CollectivesAreReadInSiUnits) {
 TEST(Tables, MistakesAreNamedByLine) {
   EXPECT_THAT(error_of(kHeader + replaced(kRow, "17.1,", "17100,")),
               HasSubstr("t.csv:2: found algbw_GBps 61.32"));
+  EXPECT_THAT(error_of(kHeader + replaced(kRow, "53.66", "61.32")),
+              HasSubstr("t.csv:2: found busbw_GBps 61.32"));
   EXPECT_THAT(error_of(kHeader + replaced(kRow, "17.1,", "nan,")), HasSubstr("'nan' as time_us"));
   EXPECT_THAT(error_of(kHeader + replaced(kRow, "17.1,", "-3,")), HasSubstr("t.csv:2"));
   EXPECT_THAT(error_of(kHeader + replaced(kRow, ",me", "")), HasSubstr("11 fields"));
@@ -58,6 +61,46 @@ TEST(Tables, MistakesAreNamedByLine) {
   EXPECT_THAT(error_of(""), HasSubstr("no column names"));
   EXPECT_THAT(error_of(kHeader + replaced(kRow, ",8,", ",999999999999999999999,")),
               HasSubstr("gpus_per_node"));
+}
+
+TEST(Tables, ColumnsComeInAnyOrderWithOthersAndAfterAByteOrderMark) {
+  const std::string text =
+      "\xef\xbb\xbfremark,source,time_us,bytes,op,nodes,gpus_per_node,busbw_GBps,algbw_GBps,library_version,"
+      "datatype,gpu,bytes_meaning\r\n"
+      "\"a, b\",me,17.1,1048576,all_gather,1,8,53.66,61.32,NCCL "
+      "2.29.2,half,H100-SXM5-80GB,recv_total_per_rank"
+      "\r\n";
+  const Measurements rows = read_table(text, "t.csv");
+  ASSERT_EQ(rows.collectives.size(), 1u);
+  EXPECT_EQ(rows.collectives[0].ranks(), 8);
+  EXPECT_DOUBLE_EQ(rows.collectives[0].bytes, 1048576);
+  EXPECT_EQ(rows.collectives[0].origin.source, "me");
+}
+
+TEST(Tables, ADispatchFasterThanALaunchIsAWrongUnit) {
+  const std::string header =
+      "gpu,kernel,ep,nodes,tokens,hidden,topk,topk_groups,dtype,bottleneck_GBps,latency_us,source,experts,"
+      "sms,"
+      "note\n";
+  const std::string row = "H100-SXM5-80GB,deepep_v1_normal_dispatch,8,1,4096,7168,8,1,fp8,,250,me,256,20,\n";
+  EXPECT_EQ(read_table(header + row, "t.csv").dispatches.size(), 1u);
+  EXPECT_THAT(error_of(header + replaced(row, ",250,", ",0.25,")), HasSubstr("latency_us 0.25"));
+}
+
+TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
+  const auto profile = [](std::string_view gpu) {
+    const Device* device = device_of_gpu(gpu);
+    return device ? device->profile : "";
+  };
+  EXPECT_EQ(profile("H100"), "h100-sxm");
+  EXPECT_EQ(profile("A100-SXM4-40GB"), "a100-sxm");
+  EXPECT_EQ(profile("H100-SXM5-80GB (p5, EFA 32x100G)"), "h100-sxm");
+  EXPECT_EQ(profile("B200"), "b200-sxm");
+  EXPECT_EQ(profile("GH200"), "h100-sxm");
+  EXPECT_EQ(profile("H100-PCIe-80GB"), "");
+  EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
+  EXPECT_EQ(profile("H20-SXM5-96GB"), "");
+  EXPECT_EQ(profile("MI325X"), "");
 }
 
 TEST(Tables, AGemmWhoseRateContradictsItsTimeIsAWrongUnit) {

@@ -134,7 +134,7 @@ enum class Detail { kMerged, kGroups, kRows };
 
 int report_check(const CommonOptions& common, const CheckReport& report, const nlohmann::ordered_json& inputs,
                  Detail detail, std::optional<double> max_error) {
-  const CheckGroup total = report.total();
+  const CheckGroup total = report.total(), large = report.collectives_from(1 << 20);
   if (report.rows.empty()) {
     std::string reasons;
     for (const auto& [reason, count] : report.skipped) reasons += (reasons.empty() ? "" : "; ") + reason;
@@ -148,6 +148,11 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
     result["median_abs_error"] = total.median_abs_error;
     result["coverage"] = total.coverage;
     result["rows"] = total.rows;
+    if (large.rows > 0)
+      result["collectives_from_1_mib"] = {{"rows", large.rows},
+                                          {"mean_abs_error", large.mean_abs_error},
+                                          {"median_abs_error", large.median_abs_error},
+                                          {"coverage", large.coverage}};
     auto reasons = nlohmann::ordered_json::array();
     for (const auto& [reason, count] : report.skipped)
       reasons.push_back({{"reason", reason}, {"rows", count}});
@@ -168,6 +173,10 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
           "\n{} rows: mean |error| {}, median {}, {} inside their 90 % interval; {} rows skipped\n",
           total.rows, share(total.mean_abs_error), share(total.median_abs_error), share(total.coverage),
           skipped);
+      if (large.rows > 0)
+        text +=
+            fmt::format("  {} collectives from 1 MiB: mean |error| {}, median {}, {} inside\n", large.rows,
+                        share(large.mean_abs_error), share(large.median_abs_error), share(large.coverage));
       for (const auto& [reason, count] : report.skipped)
         text += fmt::format("  skipped {:5}  {}\n", count, reason);
       print(text);
@@ -298,9 +307,9 @@ Run declare_fit(CLI::App& app) {
   app.add_flag("--quick", options->quick,
                "Skip the leave-one-shape-out refits that widen intervals for unseen shapes");
   app.add_option("--leave-out", options->leave_out,
-                 "Write no profile; refit without some rows, forecast these and print the errors: sizes, "
-                 "ranks, nodes, shapes, gpus")
-      ->check(CLI::IsMember({"sizes", "ranks", "nodes", "shapes", "gpus"}));
+                 "Write no profile; refit without some rows, forecast these and print the errors: " +
+                     join(calibration::kLeaveOut, ", "))
+      ->check(CLI::IsMember(calibration::kLeaveOut));
   app.add_flag("--rows", options->rows, "With --leave-out: one line per row that was left out");
   app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
   options->facts.declare(app);
@@ -333,6 +342,9 @@ Run declare_fit(CLI::App& app) {
     if (!options->all) {
       const Device* wanted =
           options->facts.gpu.empty() ? nullptr : calibration::device_of_gpu(options->facts.facts().gpu);
+      if (!wanted && !options->facts.gpu.empty())
+        throw InputError("found --gpu " + in_quotes(options->facts.gpu) +
+                         ", expected a GPU with a profile (" + "moesim list profiles) or host");
       if (!wanted && found.size() == 1) wanted = found.front();
       if (!wanted) {
         std::vector<std::string> gpus;
@@ -345,7 +357,10 @@ Run declare_fit(CLI::App& app) {
         calibration::derive_missing(profile, Profile::load(std::string(wanted->relative)), all);
       calibration::fit_call_overheads(profile, all);
       calibration::add_constants(profile, constants);
-      if (profile.sets().empty()) throw InputError("no row of " + std::string(wanted->gpu) + " to fit");
+      if (profile.sets().empty())
+        throw InputError(
+            "found too few rows of " + std::string(wanted->gpu) +
+            " to fit a law, expected three sizes of a collective or several shapes of a product");
       write_file(options->out, profile.to_json());
       if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
       return 0;
