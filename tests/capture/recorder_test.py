@@ -121,6 +121,33 @@ class Recording(ScratchTest):
         self.assertEqual(len(read_rank_file(path).lines), 3)
         self.assertEqual(self.moesim("trace", "info", path).returncode, 0)
 
+    def test_moments_of_a_device_are_put_on_the_hosts_clock(self):
+        class DeviceClock:
+            """Marks are the device's own milliseconds; the host's clock is 5000 ahead."""
+            kind = "scripted"
+            moments = iter([10.0, 13.0, 14.5, 20.0])
+
+            def begin(self):
+                return next(self.moments)
+
+            mark = begin
+
+            def end(self, begin):
+                now = next(self.moments)
+                return now, now + 5000
+
+            def between(self, first, second):
+                return second - first
+
+        with self.record() as recorder:
+            recorder.clock = DeviceClock()
+            with recorder.operation("forward_step"):
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    pass
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual((line.duration, line.timestamp), ("10.0", "5020.0"))
+        self.assertEqual((line.subs[0].duration, line.subs[0].timestamp), ("1.5", "5013.0"))
+
     def test_moesim_gives_the_same_bytes(self):
         for version in (1, 2):
             folder = "v%d" % version

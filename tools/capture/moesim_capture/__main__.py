@@ -237,7 +237,7 @@ def main(arguments=None) -> int:
               file=sys.stderr)
         return 2
     except OSError as error:
-        print("moesim-capture: %s: %s" % (error.filename, error.strerror), file=sys.stderr)
+        print("moesim-capture: %s: %s" % (error.filename or "output", error.strerror), file=sys.stderr)
         return 2
     except ValueError as error:
         print("moesim-capture: %s" % " ".join(str(error).split()), file=sys.stderr)

@@ -60,8 +60,9 @@ def from_scaling(folders, profile: str = "host") -> dict:
     gaps, batches, scale_ms, scale_gb = defaultdict(list), [], 0.0, 0.0
     for path in _files_of(folders):
         lines = [line for line in read_rank_file(path).lines if isinstance(line, Operation)]
-        if sum(line.name == "forward_step" for line in lines) != 1:
-            raise FormatError("%s: found a realistic recording, expected scaling ones with one microbatch" % path)
+        forwards = sum(line.name == "forward_step" for line in lines)
+        if forwards != 1:
+            raise FormatError("%s: found %d forward_step lines, expected a scaling recording with one" % (path, forwards))
         for before, line in zip([None] + lines, lines):
             if before is not None and line.timestamp != "0" and before.timestamp != "0":
                 gap = float(line.timestamp) - float(line.duration) - float(before.timestamp)

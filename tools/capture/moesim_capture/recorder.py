@@ -104,6 +104,7 @@ class _LineWriter:
         self._own_ns = self._own_written_ns = 0
         self._paused = False
         self._flush_hooks = []
+        self._line_hooks = []
 
     # What is recorded.
 
@@ -181,6 +182,14 @@ class _LineWriter:
     def resume(self):
         self._paused = False
 
+    @property
+    def open_state(self) -> str:
+        return (self._open.state if self._open else None) or self.state
+
+    def before_operation_line(self, function):
+        """Calls function(cmd_uid) when an operation has ended, before its line is written."""
+        self._line_hooks.append(function)
+
     def on_operation_end(self, function):
         """Calls function() after each line was written, when the device is idle."""
         self._flush_hooks.append(function)
@@ -214,6 +223,8 @@ class _LineWriter:
                          ms(host_ms, self._digits), subs=subs)
         if self.version == 2:
             line.cmd_uid, line.op_semantics = op.uid, op.semantics
+        for hook in self._line_hooks:
+            hook(op.uid)
         self._put(format_line(line) + "\n")
         for hook in self._flush_hooks:
             hook()

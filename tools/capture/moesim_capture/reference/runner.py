@@ -57,9 +57,9 @@ def _synchronize(config: JobConfig):
         torch.cuda.synchronize()
 
 
-def _write_json(path: str, value):
+def _write_json(path: str, value, indent=1):
     with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
+        json.dump(value, file, indent=indent)
         file.write("\n")
     os.replace(path + ".part", path)
 
@@ -78,7 +78,7 @@ def write_routing(out: str, config: JobConfig):
     folder = os.path.dirname(pass_folder(out, config, "", 0))
     os.makedirs(folder, exist_ok=True)
     _write_json(os.path.join(folder, "dispatching.json"),
-                dispatching(config.ep, config.experts, [table], "planned routing %s" % config.routing))
+                dispatching(config.ep, config.experts, [table], "planned routing %s" % config.routing), indent=None)
 
 
 # Scaling mode.

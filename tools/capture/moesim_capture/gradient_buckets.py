@@ -1,0 +1,71 @@
+"""Gradient buckets of torch's DistributedDataParallel as ddp_grad_comm lines: reductions that run beside backward.
+
+    model = DistributedDataParallel(model)
+    model.register_comm_hook(BucketRecorder(recorder), reduce_bucket)
+
+Lines stand before the backward_step that launched them and say when each reduction was launched and when it was seen to be
+done. Megatron's own buckets are not DistributedDataParallel's; its reductions are recorded by the hooks as asynchronous calls.
+"""
+import time
+import uuid
+
+import torch.distributed as dist
+
+from .cmd_format import ms
+
+
+class BucketRecorder:
+    def __init__(self, recorder, group=None, buffer_id: int = 0):
+        self.recorder, self.group, self.buffer_id = recorder, group, buffer_id
+        self.iteration = 0
+        self._offset = 0
+        self._waiting = []
+        recorder.before_operation_line(self._write)
+
+    def _write(self, uid: str):
+        """Writes the buckets of the operation that ends, whose line follows."""
+        waiting, self._waiting = self._waiting, []
+        for values in waiting:
+            if values["completion_observed_timestamp_ms"] is None:
+                values.update(completion_observed_timestamp_ms="None", completion_source="None", status="launch_only")
+            launched = float(values["launch_timestamp_ms"])
+            seen = values["completion_observed_timestamp_ms"]
+            values["duration"] = ms(0.0 if seen == "None" else float(seen) - launched)
+            values["timestamp"] = values["launch_timestamp_ms"] if seen == "None" else seen
+            self.recorder.write_bucket(values)
+
+
+def reduce_bucket(state: BucketRecorder, bucket):
+    """The communication hook: the mean of the bucket over the group, as DistributedDataParallel does without one."""
+    recorder = state.recorder
+    buffer = bucket.buffer()
+    members = dist.get_world_size(state.group)
+    launched = time.perf_counter_ns() / 1e6
+    values = None
+    if recorder.open_operation is not None and not recorder.paused:
+        name = recorder.open_operation
+        values = {
+            "comm_uid": "ddpcomm-" + uuid.uuid4().hex[:12], "iter": state.iteration, "stage_id": recorder.stage,
+            "mg_state": recorder.open_state, "group_kind": "dp", "comm_func": "allreduce", "buffer_id": state.buffer_id,
+            "bucket_id": bucket.index(), "bucket_offset": state._offset, "bucket_numel": buffer.numel(),
+            "bucket_numel_unpadded": buffer.numel(), "param_count": len(bucket.parameters()),
+            "trigger_cmd_uid": recorder.open_uid, "trigger_op": name, "trigger_batch_id": recorder.next_batch(name),
+            "trigger_timestamp_ms": ms(launched), "launch_timestamp_ms": ms(launched), "launch_source": "param_hook",
+            "timing_domain": "actual", "metadata_only": "False", "status": "completed",
+            "completion_observed_timestamp_ms": None, "completion_source": "future_callback", "wait_cmd_uid": "None",
+            "wait_start_timestamp_ms": "None", "wait_end_timestamp_ms": "None", "logical_stream_role": "dp_comm",
+            "grad_dtype": str(buffer.dtype), "data_parallel_world_size": members,
+        }
+        state._waiting.append(values)
+    state._offset = 0 if bucket.is_last() else state._offset + buffer.numel()
+    state.iteration += bucket.is_last()
+    buffer.div_(members)
+    with recorder.inside:
+        work = dist.all_reduce(buffer, group=state.group, async_op=True)
+
+    def done(future):
+        if values is not None:
+            values["completion_observed_timestamp_ms"] = ms(time.perf_counter_ns() / 1e6)
+        return future.value()[0]
+
+    return work.get_future().then(done)
