@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -178,7 +179,9 @@ class StepMaker {
         effects_(effects),
         random_(Random::for_item(seed, static_cast<std::uint64_t>(rank))),
         expert_speed_(1.0 + effects[EffectKind::expert_spread] * expert),
-        dense_speed_(1.0 + effects[EffectKind::dense_spread] * dense) {}
+        dense_speed_(1.0 + effects[EffectKind::dense_spread] * dense),
+        rows_known_(std::ranges::any_of(job.places,
+                                        [](const auto& place) { return place.second.received_rows > 0; })) {}
 
   Step forward(Step step, int microbatch) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s)
@@ -192,7 +195,11 @@ class StepMaker {
   }
 
   Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) {
-    const double products_us = job_.expert_backward_us_per_row * static_cast<double>(place.received_rows);
+    // Calls of the AllGather dispatcher do not show the rows: then all of the experts' time counts as
+    // products.
+    const double products_us =
+        rows_known_ ? job_.expert_backward_us_per_row * static_cast<double>(place.received_rows)
+                    : std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
       if (in_experts(step, s))
         step.segments_us[s] +=
@@ -260,6 +267,7 @@ class StepMaker {
   Random random_;
   double expert_speed_;
   double dense_speed_;
+  bool rows_known_;
 };
 
 const Step* find_step(const CleanPlace& place, StepKind kind) {

@@ -54,6 +54,16 @@ const Step* forward_of(const CleanPlace& place) {
   return nullptr;
 }
 
+// The gather of every token's choices, [N, K] integers, that the AllGather dispatcher begins with; nullptr in
+// other recordings.
+const Call* gathered_choices(const Step& forward) {
+  for (const Call& call : forward.calls)
+    if (call.op == sim::CollectiveOp::all_gather && call.group == GroupKind::tp_expert &&
+        call.element_bytes == 8)
+      return &call;
+  return nullptr;
+}
+
 // Integers in proportion to `weights` that add up to `total`.
 std::vector<std::int64_t> apportion(const std::vector<double>& weights, std::int64_t total) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -153,6 +163,20 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                                       std::move(counts));
 }
 
+// The routing that a user names, for a job whose sizes are known.
+LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job, std::uint64_t seed) {
+  const int ep = job.topology.expert;
+  if (spec.kind != models::RoutingSpec::Kind::kFile)
+    return {models::make_routing(spec, ep, job.tokens(), static_cast<int>(job.architecture.experts),
+                                 static_cast<int>(job.architecture.topk), seed),
+            {}};
+  LoadedRouting loaded = load_routing(spec.path, ep, 1, job.architecture.experts, job.architecture.topk);
+  if (loaded.routing.max_tokens() != job.tokens() || !loaded.routing.equal_tokens())
+    refuse(fmt::format("{} tokens per rank in {}", loaded.routing.max_tokens(), spec.path),
+           fmt::format("{} as in the recording, or --seq", job.tokens()));
+  return loaded;
+}
+
 int as_size(const char* option, std::int64_t value) {
   if (value < 1 || value > (std::int64_t{1} << 22))
     refuse(fmt::format("--{} {}", option, value), "a size from 1 to 4194304");
@@ -185,7 +209,7 @@ models::MoeLayer JobModel::moe_layer(int gpus_per_node) const {
 }
 
 JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
-                   const models::Architecture* architecture) {
+                   const models::Architecture* architecture, const JobChange& change) {
   JobModel out;
   out.topology = job.topology;
   if (job.topology.tp != 1 || job.topology.cp != 1)
@@ -193,16 +217,21 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
            "tp 1: with tensor parallelism the recorded calls do not show what a layer's segments hold");
   std::vector<std::int64_t> received;
   std::int64_t sent = 0;
+  const Call* choices = nullptr;
   for (int e = 0; e < job.topology.expert; ++e) {
     const CleanPlace& place = job.places.at({0, 0, e});
     received.push_back(place.received_rows);
-    if (const Step* forward = forward_of(place))
+    if (const Step* forward = forward_of(place)) {
+      choices = gathered_choices(*forward);
       for (const Call& call : forward->calls)
         if (is_exchange(call)) {
           sent = call.rows;
           break;
         }
+    }
   }
+  const bool gathered = sent == 0 && choices != nullptr;
+  if (gathered) sent = choices->rows * choices->row_elements;
   if (sent == 0 || job.topology.expert < 2)
     refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
            "one with expert parallelism: nothing else shows where its MoE layers are");
@@ -219,6 +248,13 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   if (out.seq < 1 || sent % out.tokens() != 0)
     refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, out.tokens()), "a whole number per token");
   out.architecture.topk = sent / out.tokens();
+  if (gathered) {
+    if (!change.routing)
+      refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",
+             "--routing with what was routed: it decides what the experts computed");
+    out.routing = named_routing(*change.routing, out, change.seed).routing;
+    return out;
+  }
   out.routing = completed_routing(received, out.tokens(), static_cast<int>(out.architecture.topk),
                                   static_cast<int>(out.architecture.experts));
   out.routing_completed = true;
@@ -254,19 +290,9 @@ JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<s
   } else if (change.routing) {
     to.routing_given = true;
     to.routing_completed = false;
-    if (change.routing->kind == models::RoutingSpec::Kind::kFile) {
-      LoadedRouting loaded =
-          load_routing(change.routing->path, ep, 1, to.architecture.experts, to.architecture.topk);
-      for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
-      to.routing = std::move(loaded.routing);
-      if (to.routing.max_tokens() != to.tokens() || !to.routing.equal_tokens())
-        refuse(fmt::format("{} tokens per rank in {}", to.routing.max_tokens(), change.routing->path),
-               fmt::format("{} as in the recording, or --seq", to.tokens()));
-    } else {
-      to.routing =
-          models::make_routing(*change.routing, ep, to.tokens(), static_cast<int>(to.architecture.experts),
-                               static_cast<int>(to.architecture.topk), change.seed);
-    }
+    LoadedRouting loaded = named_routing(*change.routing, to, change.seed);
+    for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
+    to.routing = std::move(loaded.routing);
   } else if (to.topology.expert != job.topology.expert || to.seq != job.seq ||
              to.architecture.experts != job.architecture.experts) {
     to.routing = kept_popularity(job, to, change.split_seed, warnings);

@@ -31,13 +31,6 @@ struct JobModel {
   models::MoeLayer moe_layer(int gpus_per_node) const;  // refers to `routing`
 };
 
-// The recorded job: `architecture`, or the built-in one whose sizes agree (model_facts). Routing is completed
-// from the rows that each expert rank received: row i of the split matrix is spread like the column sums, and
-// the rows of a rank evenly over its experts. Throws InputError with the reason where the recording does not
-// say enough: no exchange, tensor parallelism, no model that fits.
-JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
-                   const models::Architecture* architecture);
-
 // What a user wants to be different. What is not set stays as recorded; DP stays when PP or EP change.
 struct JobChange {
   std::optional<std::int64_t> seq;
@@ -54,6 +47,14 @@ struct JobChange {
 
   bool resizes() const { return seq || ep || experts || dp || pp; }
 };
+
+// The recorded job: `architecture`, or the built-in one whose sizes agree (model_facts). Routing is completed
+// from the rows that each expert rank received: row i of the split matrix is spread like the column sums, and
+// the rows of a rank evenly over its experts. A recording of the AllGather dispatcher does not show who
+// routed what: `change.routing` says it, of the recorded job. Throws InputError with the reason where the
+// recording does not say enough: no exchange, tensor parallelism, no model that fits.
+JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
+                   const models::Architecture* architecture, const JobChange& change = {});
 
 // The job after the change, and the names a recording of it would have. The popularity of experts is kept:
 // shares of expert ranks are merged, or split evenly with a warning where the recording does not resolve

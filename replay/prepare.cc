@@ -79,7 +79,8 @@ PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named
     out.cluster = cluster_of(request, recorded.topology);
     return out;
   }
-  const JobModel from = job_model(recorded, named, request.architecture ? &*request.architecture : nullptr);
+  const JobModel from =
+      job_model(recorded, named, request.architecture ? &*request.architecture : nullptr, request.change);
   JobChange change = request.change;
   if (request.nodes && !change.dp) {
     const models::Cluster cluster = cluster_of(request, recorded.topology);
@@ -140,7 +141,8 @@ PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopolo
         "run's "
         "waiting and schedule belong to its own sizes (--dispatcher and --routing work on both)");
   const CleanJob clean = denoise(std::span(&job, 1));
-  const JobModel from = job_model(clean, named, request.architecture ? &*request.architecture : nullptr);
+  const JobModel from =
+      job_model(clean, named, request.architecture ? &*request.architecture : nullptr, request.change);
   const JobModel to = changed_job(from, request.change, out.warnings);
   const models::DispatcherSpec recorder = recorder_of(from, cluster, clean);
   const models::DispatcherSpec spec =

@@ -83,17 +83,6 @@ class Files(ScratchTest):
                 text = file.read()
             self.assertEqual(format_text(parse_text(text, path)), text, path)
 
-    def test_moesim_reads_checks_and_replays_our_samples(self):
-        folders = sorted(glob.glob(os.path.join(SOURCE, "traces", "samples", "host", "*", "*", "*", "")))
-        self.assertEqual(len(folders), 8)  # two dispatchers, two routings, real and scaling
-        for folder in folders:
-            with self.subTest(folder):
-                self.assert_round_trip(folder)
-                done = self.moesim("trace", "check", folder)
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                done = self.moesim("replay", folder, "--cluster", "dgx-h100x1")
-                self.assertEqual(done.returncode, 0, done.stderr)
-
     BAD = {
         "empty": b"",
         "comments only": b"# nothing\n",

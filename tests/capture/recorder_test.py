@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
+import unittest.mock
 
 from moesim_capture import Recorder, communication, operation
 from moesim_capture.__main__ import main
@@ -148,6 +150,35 @@ class Recording(ScratchTest):
         self.assertEqual((line.duration, line.timestamp), ("10.0", "5020.0"))
         self.assertEqual((line.subs[0].duration, line.subs[0].timestamp), ("1.5", "5013.0"))
 
+    def test_a_device_is_waited_for_at_both_ends_of_an_operation_only(self):
+        log = []
+
+        class Event:
+            def __init__(self, enable_timing):
+                self.at = None
+
+            def record(self, stream):
+                self.at = len(log)
+                log.append("record " + stream)
+
+            def elapsed_time(self, other):
+                return float(other.at - self.at)
+
+        cuda = types.SimpleNamespace(Event=Event, synchronize=lambda device: log.append("synchronize"),
+                                     current_stream=lambda device: "on " + device)
+        torch = types.SimpleNamespace(cuda=cuda, __version__="2.0", get_num_threads=lambda: 1)
+        cuda.is_available = lambda: False
+        with unittest.mock.patch.dict(sys.modules, torch=torch):
+            with self.record(device="cuda:1") as recorder:
+                with recorder.operation("forward_step"):
+                    with recorder.call("gather", TENSOR, "allgather", "exp"):
+                        pass
+        record = "record on cuda:1"
+        self.assertEqual(log, ["synchronize", record, record, record, record, "synchronize"])
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual((line.duration, line.subs[0].duration), ("3.0", "1.0"))
+        self.assertAlmostEqual(float(line.timestamp) - float(line.subs[0].timestamp), 2.0, delta=0.011)
+
     def test_moesim_gives_the_same_bytes(self):
         for version in (1, 2):
             folder = "v%d" % version
@@ -164,5 +195,4 @@ class Recording(ScratchTest):
 
 
 if __name__ == "__main__":
-    import unittest
     unittest.main()

@@ -34,18 +34,15 @@ class CudaClock:
 
         self._cuda = torch.cuda
         self._device = device
-        self._pool = []
-        self._used = []
 
     def _event(self):
-        event = self._pool.pop() if self._pool else self._cuda.Event(enable_timing=True)
-        self._used.append(event)
+        # A new one each time: a transfer in flight keeps its own beyond the operation that launched it.
+        event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device))
         return event
 
     def begin(self):
         self._cuda.synchronize(self._device)
-        self._pool, self._used = self._pool + self._used, []
         return self._event()
 
     mark = _event
