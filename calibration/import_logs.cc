@@ -289,18 +289,24 @@ class BenchRow {
     const auto found = name_.values.find(key);
     const auto number = found == name_.values.end() ? std::nullopt : parse_number(found->second);
     if (!number || *number < low || *number > high)
-      node_.fail("the benchmark name " + in_quotes(node_.find("name")->string(), 120),
-                 "one with " + std::string(key) + ":<number> in range");
+      fail("one with " + std::string(key) + ":<number> in range");
     return *number;
+  }
+  // A number without a fraction.
+  double count(std::string_view key, double low, double high) const {
+    const double number = value(key, low, high);
+    if (number != std::floor(number)) fail("a whole number of " + std::string(key));
+    return number;
   }
   std::string text(std::string_view key) const {
     const auto found = name_.values.find(key);
-    if (found == name_.values.end())
-      node_.fail("the benchmark name " + in_quotes(node_.find("name")->string(), 120),
-                 "one with " + std::string(key) + ":<name>");
+    if (found == name_.values.end()) fail("one with " + std::string(key) + ":<name>");
     return found->second;
   }
   const BenchName& name() const { return name_; }
+  [[noreturn]] void fail(const std::string& expected) const {
+    node_.fail("the benchmark name " + in_quotes(node_.find("name")->string(), 120), expected);
+  }
 
  private:
   const JsonNode& node_;
@@ -325,10 +331,11 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
     CollectiveRow row;
     row.origin = origin;
     row.op = *op;
-    row.nodes = static_cast<int>(bench.value("nodes", 1, 1 << 20));
-    const double ranks = bench.value("ranks", 2, 1 << 24);
+    row.nodes = static_cast<int>(bench.count("nodes", 1, 1 << 20));
+    const double ranks = bench.count("ranks", 2, 1 << 24);
+    if (std::fmod(ranks, row.nodes) != 0) bench.fail("ranks that the nodes divide");
     row.gpus_per_node = static_cast<int>(ranks) / row.nodes;
-    row.bytes = bench.value("bytes", 1, 1e15);
+    row.bytes = bench.count("bytes", 1, 1e15);
     row.datatype = bench.text("dtype");
     row.library = bench.text("library");
     row.seconds = seconds;
@@ -339,8 +346,8 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
     row.dtype = bench.text("dtype");
     row.kernel = bench.text("library");
     row.m = bench.value("m", 1, 1e9);
-    row.n = bench.value("n", 1, 1e9);
-    row.k = bench.value("k", 1, 1e9);
+    row.n = bench.count("n", 1, 1e9);
+    row.k = bench.count("k", 1, 1e9);
     row.sustained = bench.text("clocks") == "sustained";
     row.seconds = seconds;
     out.gemms.push_back(std::move(row));
@@ -349,10 +356,10 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
     row.origin = origin;
     row.kind = bench.text("backend") + " " + bench.text("pass") + " " + bench.text("skew");
     row.dtype = bench.text("dtype");
-    row.groups = static_cast<int>(bench.value("groups", 1, 1 << 20));
+    row.groups = static_cast<int>(bench.count("groups", 1, 1 << 20));
     row.m_per_group = bench.value("m", 1, 1e9);
-    row.n = bench.value("n", 1, 1e9);
-    row.k = bench.value("k", 1, 1e9);
+    row.n = bench.count("n", 1, 1e9);
+    row.k = bench.count("k", 1, 1e9);
     row.seconds = seconds;
     out.grouped.push_back(std::move(row));
   } else if (kind == "kernel") {
@@ -360,7 +367,7 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
     row.origin = origin;
     row.kernel = bench.text("class");
     row.bytes = bench.value("bytes", 0, 1e15);
-    row.launches = static_cast<int>(bench.value("launches", 1, 1 << 20));
+    row.launches = static_cast<int>(bench.count("launches", 1, 1 << 20));
     row.seconds = seconds;
     out.kernels.push_back(std::move(row));
   }

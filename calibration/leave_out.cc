@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "calibration/derive.h"
 #include "calibration/devices.h"
+#include "calibration/fit_dispatch.h"
 #include "calibration/fit_profile.h"
 #include "calibration/least_squares.h"
 #include "calibration/variants.h"
@@ -200,6 +201,9 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
   const auto ffn_law = [](const FfnRow& row, const Device&) {
     return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
   };
+  const auto dispatch_law = [](const DispatchRow& row, const Device&) {
+    return call_of(row) ? law_key(row) : std::string();
+  };
   const auto decade = [](double value) { return static_cast<int>(std::floor(std::log10(value))); };
   if (what == "sizes") {
     each_value(
@@ -253,6 +257,13 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
     each_value(
         &Measurements::ffns, all, true, true, ffn_law,
         [&](const FfnRow& row) { return decade(static_cast<double>(row.tokens)); }, report);
+    each_value(
+        &Measurements::dispatches, all, true, true, dispatch_law,
+        [&](const DispatchRow& row) { return decade(std::max(row.tokens, 1.0)); }, report);
+  } else if (what == "ep") {
+    each_value(
+        &Measurements::dispatches, all, false, true, dispatch_law,
+        [](const DispatchRow& row) { return row.ep; }, report);
   } else if (what == "routing") {
     each_value(
         &Measurements::ffns, all, false, true, ffn_law, [](const FfnRow& row) { return row.routing; },

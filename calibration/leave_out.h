@@ -18,13 +18,16 @@ namespace moesim::calibration {
 //   "nodes"    one node count of the collectives across nodes of one machine
 //   "far"      all node counts but the two smallest
 //   "shapes"   one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
-//   "tokens"   one decade of token counts of expert FFNs, not the smallest and largest
+//   "tokens"   one decade of token counts of expert FFNs and of dispatch and combine kernels, not the
+//   smallest
+//              and largest
+//   "ep"       one EP size of dispatch and combine kernels
 //   "routing"  one kind of routing (balanced, skewed) of expert FFNs
 //   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
 //   domain,
 //              GEMMs
-inline const std::vector<std::string> kLeaveOut = {"sizes", "decades", "ranks",  "between", "nodes",
-                                                   "far",   "shapes",  "tokens", "routing", "gpus"};
+inline const std::vector<std::string> kLeaveOut = {"sizes",  "decades", "ranks", "between", "nodes", "far",
+                                                   "shapes", "tokens",  "ep",    "routing", "gpus"};
 
 // Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);

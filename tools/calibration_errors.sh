@@ -44,8 +44,12 @@ fi
 
 section "Shipped profiles on the rows that they were fitted to"
 "$moesim" calibrate check --all --against "$published"/collectives_*.csv "$published"/gemm_dense.csv \
-  "$published"/grouped_gemm.csv "$published"/ep_dispatch_combine_*.csv "$published"/moe_ffn_*.csv | tail -8
+  "$published"/grouped_gemm.csv "$published"/ep_dispatch_combine_*.csv "$published"/moe_ffn_*.csv | grep -A3 "rows: mean"
 
+for left in tokens ep; do
+  section "Dispatch and combine kernels, left out: $left (tokens: a decade of counts)"
+  "$moesim" calibrate fit "$published"/ep_dispatch_combine_*.csv --leave-out "$left" -q
+done
 for left in shapes tokens routing; do
   section "Expert FFN, left out: one of the $left (shapes: hidden, inner size, experts; tokens: a decade of counts)"
   "$moesim" calibrate fit "$published"/moe_ffn_*.csv --leave-out "$left" -q

@@ -115,6 +115,16 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
   EXPECT_THROW(
       import_google_benchmark(replaced(json, "\"name\": \"kernel/", "\"name\": \"colonel/"), "b.json", {}),
       InputError);
+  const auto gather = [](const std::string& shape) {
+    return import_google_benchmark(
+               R"({"context": {"gpu": "H200-SXM5-141GB"}, "benchmarks": [{"name": "all_gather/)" + shape +
+                   R"(/bytes:1024/dtype:bf16/library:nccl", "real_time": 20, "time_unit": "us"}]})",
+               "b.json", {})
+        .collectives.size();
+  };
+  EXPECT_EQ(gather("nodes:2/ranks:8"), 1u);
+  EXPECT_THROW(gather("nodes:2/ranks:7"), InputError);
+  EXPECT_THROW(gather("nodes:1/ranks:7.5"), InputError);
 }
 
 TEST(Echo, UnitTrapsAreUndone) {
