@@ -103,6 +103,14 @@ Bucket bucket_of(const traces::GradientBucket& line) {
 // Asynchronous windows are stamped over the computing that hides them.
 bool is_asynchronous(const traces::SubOperation& sub) { return sub.source.view().ends_with("_async"); }
 
+// The same calls in a scaling recording: tensor-parallel reductions of backward, launched before the product
+// of the weights' gradient and waited for after it.
+bool is_hidden_in_runs(const traces::SubOperation& sub, StepKind step) {
+  const std::string_view what = sub.func_name.view();
+  return step == StepKind::backward && sub.group.view() == "tp" && sub.comm_func.view() == "allreduce" &&
+         (what.starts_with("normlinear_bwd") || what.starts_with("embedding_bwd"));
+}
+
 }  // namespace
 
 std::string_view name(StepKind kind) {
@@ -141,6 +149,10 @@ RecordedJob interpret(const traces::Recording& recording) {
   RecordedJob job;
   job.topology = topology_of(recording);
   bool unseen = false;  // a bucket of a run whose end nobody observed
+  struct Place {
+    std::size_t rank, step, call;
+  };
+  std::vector<Place> hidden;  // calls that computing hides in a run
   for (const auto& recorded : recording.ranks) {
     std::vector<double> pending;  // launch times of a step's buckets, us after its start
     RankSteps rank;
@@ -185,6 +197,8 @@ RecordedJob interpret(const traces::Recording& recording) {
               "calls in the order of their time stamps");
         step.segments_us.push_back(std::max(0.0, begin - reached));
         reached = std::max(reached, begin) + call.recorded_us;
+        if (is_hidden_in_runs(sub, step.kind))
+          hidden.push_back({job.ranks.size(), rank.steps.size(), step.calls.size()});
         step.calls.push_back(call);
       }
       if (measured && reached > end + kClockSlackUs)
@@ -224,6 +238,8 @@ RecordedJob interpret(const traces::Recording& recording) {
       for (Step& step : rank.steps) step.waits_for_buckets = false;
     job.ranks.push_back(std::move(rank));
   }
+  if (!job.realistic)
+    for (const Place& at : hidden) job.ranks[at.rank].steps[at.step].calls[at.call].modelled_us = 0;
   if (unseen)
     job.warnings.push_back(
         "gradient buckets without a time of completion: their transfers are taken as hidden behind backward");

@@ -110,7 +110,8 @@ struct RecordedJob {
 };
 
 // Interprets `recording`, which must outlive the result. Calls overlapped with computing (asynchronous
-// windows) are kept as computing time. Throws InputError with file and line for shapes, groups or time stamps
+// windows) are kept as computing time; those that a run would overlap, in a scaling recording, are rendezvous
+// that take no time. Throws InputError with file and line for shapes, groups or time stamps
 // that make no sense.
 RecordedJob interpret(const traces::Recording& recording);
 

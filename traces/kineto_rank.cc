@@ -162,7 +162,11 @@ class RankReader {
       work_.push_back(made);
     } else if (event.category == "cuda_runtime" || event.category == "cuda_driver" ||
                event.category == "Runtime") {
-      if (event.correlation) launches_[*event.correlation] = {event.start_ns, thread_of(event.thread)};
+      // Other calls of the runtime start nothing on the GPU.
+      const bool launches =
+          event.name.find("Launch") != std::string::npos || event.name.find("Mem") != std::string::npos;
+      if (launches && event.correlation)
+        launches_[*event.correlation] = {event.start_ns, thread_of(event.thread)};
     } else if (event.name.starts_with("ProfilerStep#")) {
       // The GPU's copy of the annotation has times of its own.
       if (event.category == "gpu_user_annotation") return;

@@ -52,6 +52,7 @@ void RecordingBuilder::add(int rank, const OperationSpec& spec) {
     sub.dtype = pool.name(call.dtype);
     sub.group = pool.name(call.group);
     sub.comm_func = pool.name(call.comm);
+    if (!call.func_name.empty()) sub.func_name = pool.name(call.func_name);
     subs.push_back(sub);
   }
   now += spec.after_ms;

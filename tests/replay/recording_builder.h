@@ -19,14 +19,15 @@ struct CallSpec {
   std::string dtype = "torch.bfloat16";
   double before_ms = 0;
   double ms = 0;
+  std::string func_name = {};  // none: not written
 };
 
 struct OperationSpec {
   std::string name;
   int batch = 0;
-  double gap_ms = 0;            // host time since the operation before
+  double gap_ms = 0;                 // host time since the operation before
   std::vector<CallSpec> calls = {};  // in order
-  double after_ms = 0;          // computing after the last call; all of the operation where there is none
+  double after_ms = 0;  // computing after the last call; all of the operation where there is none
   std::string group = "None";
   std::vector<std::int64_t> shape = {};  // none: None
   std::string dtype = "None";

@@ -127,6 +127,30 @@ std::string refusal(const traces::Recording& recording) {
   return "nothing was refused";
 }
 
+// The same reduction in a recording of one GPU: it would hide, so that only the meeting is left of it.
+TEST(Steps, ReductionsThatARunHidesTakeNoTimeInAForecast) {
+  const auto reductions = [](bool realistic) {
+    RecordingBuilder builder(Topology{.tp = 2});
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int batch = 0; batch < (realistic ? 2 : 1); ++batch) {
+        builder.add(rank, {.name = "forward_step", .batch = batch, .after_ms = 1.0});
+        CallSpec hidden{"allreduce", "allreduce", "tp", {64, 32}, "torch.float16", 2.0, 0.01};
+        hidden.func_name = "normlinear_bwd";
+        const CallSpec shown{"reduce_wrapper", "allreduce", "tp", {64, 32}, "torch.float16", 2.0, 0.01};
+        builder.add(rank,
+                    {.name = "backward_step", .batch = batch, .calls = {hidden, shown}, .after_ms = 0.5});
+      }
+    }
+    const traces::Recording recording = builder.take();
+    return interpret(recording).ranks[1].steps.at(1).calls;
+  };
+  const auto scaling = reductions(false);
+  ASSERT_EQ(scaling.size(), 2u);
+  EXPECT_EQ(scaling[0].modelled_us, 0.0);
+  EXPECT_FALSE(scaling[1].modelled_us);
+  EXPECT_FALSE(reductions(true)[0].modelled_us) << "a run's own times hold";
+}
+
 TEST(Steps, RefusesCallsOutOfOrder) {
   RecordingBuilder builder(one_stage());
   for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
