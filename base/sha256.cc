@@ -3,16 +3,18 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <fstream>
+#include <memory>
+#include <vector>
 
 #include "base/check.h"
+#include "base/input_error.h"
 
 namespace moesim {
 
-std::string sha256_hex(std::string_view data) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  check(EVP_Digest(data.data(), data.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1,
-        "OpenSSL has no SHA-256");
+namespace {
+
+std::string hex_of(const unsigned char* digest, unsigned int size) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
   for (unsigned int i = 0; i < size; ++i) {
@@ -20,6 +22,34 @@ std::string sha256_hex(std::string_view data) {
     hex += kDigits[digest[i] & 15];
   }
   return hex;
+}
+
+}  // namespace
+
+std::string sha256_hex(std::string_view data) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  check(EVP_Digest(data.data(), data.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1,
+        "OpenSSL has no SHA-256");
+  return hex_of(digest.data(), size);
+}
+
+std::string sha256_hex_of_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw InputError(SourcePlace{path.string()}, "cannot open");
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  check(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
+  std::vector<char> piece(std::size_t{1} << 20);
+  while (in) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    check(EVP_DigestUpdate(context.get(), piece.data(), static_cast<std::size_t>(in.gcount())) == 1,
+          "OpenSSL takes any bytes");
+  }
+  if (in.bad()) throw InputError(SourcePlace{path.string()}, "cannot read");
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  check(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "OpenSSL ends a digest");
+  return hex_of(digest.data(), size);
 }
 
 }  // namespace moesim

@@ -8,7 +8,7 @@ set(program_sources
   dense_layer.cc dtype.cc layer_costs.cc layout.cc memory.cc overload.cc parameter_collectives.cc placement.cc
   attention.cc layer_stack.cc pipeline_schedule.cc pipeline_timing.cc plan_search.cc step_forecast.cc step_layers.cc step_memory.cc
   step_pass.cc training_flops.cc training_plan.cc training_products.cc
-  program.cc program_builder.cc routing.cc routing_draw.cc scaling_mode.cc scenario.cc validator.cc)
+  program.cc program_builder.cc routing.cc routing_cache.cc routing_draw.cc scaling_mode.cc scenario.cc validator.cc)
 
 include(${CMAKE_CURRENT_LIST_DIR}/dispatchers/registry.cmake)
 set(dispatcher_declarations "")

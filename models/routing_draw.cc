@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "models/routing.h"
+#include "models/routing_cache.h"
 
 namespace moesim::models {
 
@@ -173,7 +174,9 @@ void to_inclusion(std::vector<double>& p, int topk) {
   for (double& x : p) x = std::clamp(x, 0.0, 1.0);
 }
 
-// The exponent whose power law, after the limit of one row per token and expert, has this Gini coefficient.
+}  // namespace
+
+// Bisects the exponent of the power law.
 std::vector<double> popularity_with_gini(int experts, int topk, double target) {
   double low = 0, high = 40;
   std::vector<double> p;
@@ -186,7 +189,10 @@ std::vector<double> popularity_with_gini(int experts, int topk, double target) {
   return p;
 }
 
-std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk, Random& random) {
+namespace {
+
+std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk,
+                               std::span<const double> by_gini, Random& random) {
   std::vector<double> p(experts, 1.0);
   switch (spec.kind) {
     case RoutingSpec::Kind::kZipf:
@@ -199,7 +205,10 @@ std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk, R
       for (double& x : p) x = std::exp(spec.parameter * random.normal());
       break;
     case RoutingSpec::Kind::kGini:
-      p = popularity_with_gini(experts, topk, spec.parameter);
+      if (by_gini.empty())
+        p = popularity_with_gini(experts, topk, spec.parameter);
+      else
+        p.assign(by_gini.begin(), by_gini.end());
       break;
     case RoutingSpec::Kind::kHotExperts: {
       const int hot = std::max(1, experts / 8);
@@ -244,6 +253,11 @@ void apportion(std::span<const double> wish, std::int64_t tokens, std::int64_t t
 
 Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
                      std::uint64_t seed, int layer, int microbatch) {
+  return make_routing({}, spec, ranks, tokens, experts, topk, seed, layer, microbatch);
+}
+
+Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, int ranks, std::int64_t tokens,
+                     int experts, int topk, std::uint64_t seed, int layer, int microbatch) {
   check(spec.kind != RoutingSpec::Kind::kFile, "a routing file is read, not drawn");
   if (topk < 1 || topk > experts)
     throw InputError(
@@ -276,7 +290,7 @@ Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, in
   }
 
   Random per_layer = Random::for_item(seed, static_cast<std::uint64_t>(layer));
-  const std::vector<double> inclusion = popularity(spec, experts, topk, per_layer);
+  const std::vector<double> inclusion = popularity(spec, experts, topk, by_gini, per_layer);
   const std::uint64_t layer_seed = per_layer.next();
   std::vector<double> wish(experts);
   std::vector<int> order;

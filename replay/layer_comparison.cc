@@ -37,13 +37,16 @@ struct Candidate {
   models::UnevenLoads loads, dense_loads;
 };
 
-models::Routing routing_of(Scenario& scenario, std::vector<std::string>& warnings) {
+models::Routing routing_of(Scenario& scenario, models::RoutingCache* kept,
+                           std::vector<std::string>& warnings) {
   const models::Parallel& p = scenario.parallel;
   const int ranks = static_cast<int>(p.dispatch_ranks());
   if (scenario.routing.kind != models::RoutingSpec::Kind::kFile) {
-    models::Routing drawn = models::make_routing(scenario.routing, ranks, p.tokens_per_rank(),
-                                                 static_cast<int>(scenario.model.experts),
-                                                 static_cast<int>(scenario.topk), scenario.seed);
+    const auto experts = static_cast<int>(scenario.model.experts), topk = static_cast<int>(scenario.topk);
+    models::Routing drawn =
+        kept ? kept->draw(scenario.routing, ranks, p.tokens_per_rank(), experts, topk, scenario.seed)
+             : models::make_routing(scenario.routing, ranks, p.tokens_per_rank(), experts, topk,
+                                    scenario.seed);
     drawn.set_group_limit(static_cast<int>(scenario.model.routing_groups),
                           static_cast<int>(scenario.model.routing_topk_groups));
     return drawn;
@@ -368,7 +371,7 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
         fmt::format("parallel: found a dispatch group of {} ranks (etp x ep), expected at most {}",
                     scenario.parallel.dispatch_ranks(), kMaxGroup));
   LayerComparison c;
-  c.routing = routing_of(scenario, c.warnings);
+  c.routing = routing_of(scenario, options.routings, c.warnings);
   if (scenario.placement.given()) {
     const auto ep = static_cast<int>(scenario.parallel.ep);
     c.routing = models::placed(c.routing, scenario.placement.make(c.routing, ep));

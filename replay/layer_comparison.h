@@ -13,6 +13,7 @@
 #include "models/parameter_collectives.h"
 #include "models/program.h"
 #include "models/routing.h"
+#include "models/routing_cache.h"
 #include "models/scenario.h"
 #include "replay/layer_flow.h"
 #include "replay/layer_forecast.h"
@@ -100,6 +101,7 @@ struct ComparisonOptions {
   bool trace = false;           // when every operation ran, and memory over time
   // Of the scenario's cluster, its seed and at least as many draws; null: made for this comparison.
   const ComparisonCosts* costs = nullptr;
+  models::RoutingCache* routings = nullptr;  // null: drawn for this comparison
 };
 
 // Throws InputError for a scenario that does not fit together, and when no dispatcher is legal.

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <numeric>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/routing_cache.h"
 
 namespace moesim::models {
 namespace {
@@ -99,6 +101,29 @@ TEST(Routing, RejectsImpossibleCounts) {
   EXPECT_THROW(Routing::from_choices(2, 2, {{0, 0}}), InputError);
   EXPECT_THROW(Routing::from_choices(2, 2, {{0, 2}}), InputError);
   EXPECT_THROW(make_routing(RoutingSpec(), 1, 4, 2, 3, 1), InputError);
+}
+
+// What is kept is what would be drawn, in any order of asking.
+RC_GTEST_PROP(RoutingCache, GivesWhatIsDrawn, ()) {
+  RoutingCache cache;
+  const std::vector<std::string> specs{"balanced",      "round-robin", "uniform",   "zipf:1.2",
+                                       "dirichlet:0.5", "gini:0.3",    "gini:0.31", "hot:0.5"};
+  for (int trial = 0; trial < 20; ++trial) {
+    const RoutingSpec spec = RoutingSpec::parse(*rc::gen::elementOf(specs));
+    const int ranks = *rc::gen::elementOf(std::vector<int>{1, 2, 4}),
+              experts = *rc::gen::elementOf(std::vector<int>{8, 12}), topk = *rc::gen::inRange(1, 4);
+    const std::int64_t tokens = *rc::gen::elementOf(std::vector<std::int64_t>{16, 100});
+    const auto seed = *rc::gen::inRange<std::uint64_t>(1, 3);
+    const Routing kept = cache.draw(spec, ranks, tokens, experts, topk, seed);
+    const Routing drawn = make_routing(spec, ranks, tokens, experts, topk, seed);
+    for (int r = 0; r < ranks; ++r)
+      RC_ASSERT(std::equal(kept.counts(r).begin(), kept.counts(r).end(), drawn.counts(r).begin(),
+                           drawn.counts(r).end()));
+    // Of round robin the copies of a token are known.
+    RC_ASSERT(kept.dedup_matrix(4) == drawn.dedup_matrix(4));
+  }
+  EXPECT_THROW(cache.draw(RoutingSpec::parse("gini:0.3"), 2, 16, 8, 9, 1), InputError);
+  EXPECT_THROW(cache.draw(RoutingSpec::parse("gini:0.3"), 1 << 20, 16, 1 << 20, 2, 1), InputError);
 }
 
 }  // namespace
