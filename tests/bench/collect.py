@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from sweep_speed import bench_entries
+
 # Our name -> SimGrid's workload, network and ranks.
 REFERENCES = {
     "w1/64": ("w1", "flat", 64),
@@ -55,6 +57,10 @@ GOALS = {
     "cli/compare": "<= 0.05 s",
     "cli/replay": "<= 0.05 s",
     "read/cmd": ">= 200 MB/s",
+    "sweep/mixtral-8x7b/2-threads": ">= 20000 scenarios/s, 95 %",
+    "sweep/mixtral-8x7b/2-ranks": ">= 95 %",
+    "sweep/qwen3-30b-a3b/2-threads": ">= 20000 scenarios/s, 95 %",
+    "sweep/qwen3-30b-a3b/2-ranks": ">= 95 %",
 }
 
 
@@ -122,6 +128,8 @@ def render(results, note):
     for r in results:
         reference = r.get("reference_seconds")
         speed = ", %.0f MB/s" % (r["bytes_per_second"] / 1e6) if "bytes_per_second" in r else ""
+        if "scenarios_per_second" in r:
+            speed = ", %.0f scenarios/s, efficiency %.1f %%" % (r["scenarios_per_second"], 100 * r["efficiency"])
         cells = [r["name"], "%.4g s%s" % (r["seconds"], speed)]
         cells.append("%.0f MB" % (r["peak_bytes"] / 1e6) if r.get("peak_bytes") else "")
         cells.append("%.3f ms" % (r["simulated_us"] / 1e3) if "simulated_us" in r else "")
@@ -184,6 +192,9 @@ def main():
             result["peak_bytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
             if name.startswith("cli/"):
                 del result["peak_bytes"]  # of the largest child so far, which may have been a benchmark
+            finish(result)
+    if "sweep/".startswith(arguments.only) or arguments.only.startswith("sweep"):
+        for result in bench_entries(build, arguments.repeat):
             finish(result)
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                  platform.machine())

@@ -17,7 +17,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "process.h"
+#include "tools/moesim/sweep_csv.h"
 #include "tools/moesim/sweep_pareto.h"
 #include "tools/moesim/sweep_progress.h"
 
@@ -160,6 +162,38 @@ TEST_F(Sweep, KilledAndResumedGivesTheSameBytes) {
   }
 }
 
+TEST_F(Sweep, AFinishedTableSaysWhatMadeItAndIsNotMadeTwice) {
+  ASSERT_EQ(run("r.csv", kGrid).exit_code, 0);
+  const std::string rows = text("r.csv");
+  const auto record = nlohmann::json::parse(text("r.csv.json"));
+  EXPECT_EQ(record["schema"], "moesim.sweep/1");
+  EXPECT_EQ(record["rows"]["file"], "r.csv");
+  EXPECT_EQ(record["rows"]["sha256"], sha256_hex(rows));
+  EXPECT_EQ(record["rows"]["scenarios"], 28);
+  EXPECT_EQ(record["inputs"]["files"]["s.json"]["sha256"], sha256_hex(kScenario));
+  // The time of the file would change.
+  const fs::file_time_type made = fs::last_write_time(folder_.path() / "r.csv");
+  Words again = kGrid;
+  again.emplace_back("--resume");
+  const Outcome done = run("r.csv", again);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_THAT(done.err, HasSubstr("r.csv is complete"));
+  EXPECT_EQ(fs::last_write_time(folder_.path() / "r.csv"), made);
+  // Another sweep is made.
+  EXPECT_EQ(run("r.csv", {"--grid", "topk=1..2", "--resume"}).exit_code, 0);
+  EXPECT_EQ(lines(text("r.csv")), 5u);
+}
+
+TEST_F(Sweep, AClosedPipeEndsIt) {
+  const std::string command = "cd '" + folder_.path().string() +
+                              "' && bash -c 'set -o pipefail; " MOESIM_BINARY
+                              " sweep s.json --grid topk=1..8 --grid seed=1..2000 2>err | head -3 >out'";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGPIPE);
+  EXPECT_EQ(lines(text("out")), 3u);
+  EXPECT_EQ(text("err"), "");
+}
+
 TEST_F(Sweep, ResumingAtEveryByteGivesTheSameBytes) {
   const Words small{"--grid", "topk=1..3", "--grid", "parallel.ep=4,8,7"};
   ASSERT_EQ(run("whole.csv", small).exit_code, 0);
@@ -195,6 +229,20 @@ TEST_F(Sweep, ABadScenarioIsARowUnlessStrict) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("scenario 1: "));
   EXPECT_FALSE(exists("s.csv"));
+}
+
+TEST_F(Sweep, ASweptDispatcherIsOneColumn) {
+  const Outcome done = run("", {"--grid", "dispatcher=allgather,alltoall", "--grid", "ep=8,7"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.out, StartsWith("scenario,parallel.ep,dispatcher,time_us.value,winner,"));
+  EXPECT_THAT(done.out, AllOf(HasSubstr("\n0,8,allgather,"), HasSubstr("\n1,7,allgather,,"),
+                              HasSubstr("\n2,8,alltoall,"), HasSubstr("\n3,7,alltoall,,")));
+  for (const std::string& row : {std::string("0,8"), std::string("1,7")}) {
+    const std::size_t at = done.out.find("\n" + row) + 1;
+    const std::string line = done.out.substr(at, done.out.find('\n', at) - at);
+    const std::string header = done.out.substr(0, done.out.find('\n'));
+    EXPECT_EQ(csv_cells(line, {}).size(), csv_cells(header, {}).size()) << line;
+  }
 }
 
 TEST_F(Sweep, AnIllegalDispatcherIsARowBesideTheOthers) {
@@ -283,12 +331,13 @@ class SweepMpi : public Sweep {
       GTEST_SKIP() << "built without MPI";
     if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun";
   }
-  int mpirun(const std::string& arguments, int ranks) const {
+  int mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments) const;
+  int mpirun(const std::string& arguments, int ranks, const std::string& options = "") const {
     const std::string command = "cd '" + folder_.path().string() +
                                 "' && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
-                                "mpirun --oversubscribe -n " +
-                                std::to_string(ranks) + " " MOESIM_BINARY " sweep s.json " + arguments +
-                                " 2>mpi.err >mpi.out";
+                                "mpirun --oversubscribe " +
+                                options + " -n " + std::to_string(ranks) +
+                                " " MOESIM_BINARY " sweep s.json " + arguments + " 2>mpi.err >mpi.out";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -301,6 +350,49 @@ TEST_F(SweepMpi, GivesTheBytesOfThreads) {
         << text("mpi.err");
     EXPECT_TRUE(text("r.csv") == text("threads.csv")) << ranks;
   }
+}
+
+// Kills rank 2 of `ranks` as soon as there are rows; the exit code of mpirun, or -1 where it was over before.
+int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments) const {
+  std::thread killer([&] {
+    const fs::path partial = folder_.path() / "r.csv.partial";
+    std::error_code none;
+    for (int i = 0; i < 60'000 && (!fs::exists(partial, none) || fs::file_size(partial, none) < 20'000); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const auto& entry : fs::directory_iterator("/proc", none)) {
+      const std::string environment = read_text(entry.path() / "environ");
+      if (environment.find("OMPI_COMM_WORLD_RANK=2") != std::string::npos &&
+          environment.find("PWD=" + folder_.path().string()) != std::string::npos)
+        kill(std::stoi(entry.path().filename().string()), SIGKILL);
+    }
+  });
+  const int code = mpirun(arguments, 3, options);
+  killer.join();
+  return code;
+}
+
+const std::string kLongText =
+    "--grid topk=1..8 --grid routing.gini=0..0.6:0.01 --grid seed=1..40 --out r.csv";
+const Words kLongWords{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.01", "--grid", "seed=1..40"};
+
+TEST_F(SweepMpi, OthersDoTheWorkOfADeadRank) {
+  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
+  ASSERT_EQ(mpirun_with_a_dead_rank("--enable-recovery", kLongText + " --patience 1"), 0) << text("mpi.err");
+  EXPECT_THAT(text("mpi.err"), HasSubstr("rank 2 has not answered"));
+  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
+}
+
+// Without --enable-recovery mpirun ends the others, too: nothing is lost all the same.
+TEST_F(SweepMpi, AJobThatMpirunEndedIsResumed) {
+  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
+  ASSERT_NE(mpirun_with_a_dead_rank("", kLongText), 0);
+  EXPECT_FALSE(exists("r.csv"));
+  ASSERT_TRUE(exists("r.csv.partial"));
+  ASSERT_EQ(mpirun(kLongText + " --resume", 2), 0) << text("mpi.err");
+  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
+  // Once more: nothing to do, on any number of ranks.
+  ASSERT_EQ(mpirun(kLongText + " --resume", 2), 0) << text("mpi.err");
+  EXPECT_THAT(text("mpi.err"), HasSubstr("r.csv is complete"));
 }
 
 TEST_F(SweepMpi, BadInputEndsAllRanks) {

@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "models/cluster.h"
+#include "models/hardware.h"
 #include "process.h"
 #include "tools/moesim/crossover.h"
 #include "tools/moesim/whatif_sensitivity.h"
@@ -118,6 +120,50 @@ TEST_F(WhatIf, SensitivitiesAreElasticities) {
   EXPECT_NEAR(std::log(change["difference"]["ratio"]["value"].get<double>()), flops * std::log(1.2), 0.02);
 }
 
+// Everything twice as good halves the time, but for what is fixed inside kernels; and the elasticities, each
+// by itself, add up to that of everything together.
+TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
+  for (const char* text :
+       {kScenario,
+        R"({"model": "deepseek-v3", "parallel": {"ep": 32, "seq": 4096}, "routing": "zipf:0.8",
+            "dispatcher": "allgather,alltoall,flex-deepep", "cluster": "dgx-h100x8"})",
+        R"({"model": "mixtral-8x7b", "parallel": {"tp": 2, "ep": 8, "pp": 2, "microbatches": 8},
+            "dispatcher": "alltoall", "scope": "step", "cluster": "dgx-h100x4"})"}) {
+    const models::Scenario scenario = ScenarioDocument::from_json(json::parse(text), "test.json").scenario();
+    const Sensitivities s = sensitivities(scenario, 0);
+    for (const auto& [dispatcher, together] : s.together) {
+      double sum = 0;
+      for (const Sensitivity& one : s.numbers)
+        for (const auto& [name, value] : one.elasticity)
+          if (name == dispatcher) {
+            const bool rate = one.path.ends_with("bandwidth") || one.path.ends_with("flops");
+            // A part that is better never costs time.
+            EXPECT_LE(rate ? value.value : -value.value, 1e-9) << one.path;
+            sum += rate ? value.value : -value.value;
+          }
+      // Not exactly: where two things overlap, only the longer one counts.
+      EXPECT_NEAR(sum, together.value, 0.05) << dispatcher << " of " << text;
+      EXPECT_GE(together.value, -1 - 1e-6) << dispatcher << " of " << text;
+      EXPECT_LE(together.value, -0.93) << dispatcher << " of " << text;
+    }
+    // Not only to first order: twice as good takes half the time and what is fixed.
+    models::Scenario twice = s.baseline.scenario;
+    auto cluster = std::make_shared<models::Cluster>(*twice.cluster);
+    for (const models::HardwareNumber& number : models::hardware_numbers()) {
+      const bool time =
+          number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
+      number.scale(*cluster, time ? 0.5 : 2);
+    }
+    twice.cluster = cluster;
+    const Evaluation after = evaluate(twice, {0, false});
+    for (std::size_t i = 0; i < after.answers.size(); ++i) {
+      const double share = after.answers[i].time_us.value / s.baseline.answers[i].time_us.value;
+      EXPECT_GE(share, 0.5 * (1 - 1e-6)) << text;
+      EXPECT_LE(share, 0.5 * 1.07) << text;
+    }
+  }
+}
+
 TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--set", "cluster.nic.bandwith=100GBps"}, "did you mean 'cluster.nic.bandwidth'?"},
@@ -132,6 +178,15 @@ TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
       {{"--crossover", "dispatcher=allgather,alltoall"}, "a path that is a number"},
       {{"--crossover", "topk=1..8", "--between", "allgather,altoall"}, "did you mean 'alltoall'?"},
       {{"--map", "topk=1..8"}, ""},
+      {{"--map", "topk=1..8", "topk=1..4"}, "twice"},
+      {{"--map", "topk=1..1000", "seq=1..1000"}, "1000 x 1000 scenarios"},
+      {{"--map", "topk=1..2", "ep=2,4", "--picture", "map.png"}, "ends in .svg"},
+      {{"--set", "topk=2", "--picture", "map.svg"}, "--map"},
+      {{"--set", "topk=2", "--between", "allgather"}, "--crossover"},
+      {{"--set", "nic.bandwidth=100"}, "expected a bandwidth such as 100GBps"},
+      {{"--set", "nic.latency=20"}, "expected a time such as 2us"},
+      {{"--set", "gpu.memory=80"}, "expected a size such as 80GB"},
+      {{"--set", "gpu.flops=989"}, "expected a rate such as 989TFLOPS"},
       {{"--sensitivity", "--each"}, "--each"}};
   for (const auto& [more, message] : cases) {
     const Outcome outcome = run(more);
@@ -157,9 +212,42 @@ TEST_F(WhatIf, AMapHasACellForEveryPair) {
   EXPECT_THAT(table.out, HasSubstr("parallel.ep \\ topk"));
 }
 
+TEST_F(WhatIf, AMapIsTheSameOnAnyNumberOfThreads) {
+  const Words words{"--map", "topk=1..4", "ep=2,4,7,8", "--draws", "4", "--format", "csv", "--threads"};
+  Words one = words, four = words;
+  one.emplace_back("1");
+  four.emplace_back("4");
+  const Outcome first = run(one);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("topk,parallel.ep,fastest,probability,speedup,time_us.allgather,"));
+  EXPECT_EQ(first.out, run(four).out);
+}
+
+TEST_F(WhatIf, AMapIsDrawn) {
+  const Outcome outcome =
+      run({"--map", "topk=1..4", "ep=2,4,7,8", "--draws", "8", "--picture", "map.svg", "-q"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string svg = testing::read_text(folder_.path() / "map.svg");
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
+  // A cell per scenario, each with its hint; the four of EP 7 are grey and say why.
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (std::size_t at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("<title>"), 16);
+  EXPECT_EQ(count("<title>topk = 2, parallel.ep = 7\n"), 1);
+  EXPECT_EQ(count("fill=\"#d9d9d9\"/></g>"), 4);
+  EXPECT_THAT(svg, AllOf(HasSubstr("mixtral-8x7b on dgx-h100x2"), HasSubstr(">alltoall<")));
+  if (std::system("xmllint --version >/dev/null 2>&1") == 0) {
+    EXPECT_EQ(std::system(("xmllint --noout '" + (folder_.path() / "map.svg").string() + "'").c_str()), 0);
+  }
+}
+
 // Bisection finds the same changes as trying every value.
 TEST(Crossover, AgreesWithTryingEveryValue) {
-  for (const char* text : {"topk=1..8", "seq=16..4096:16", "ep=1..8", "hidden=256..8192:128"}) {
+  for (const char* text : {"topk=1..8", "seq=16..4096:16", "ep=1..8", "ep=1..400", "hidden=256..8192:128"}) {
     const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
     const CrossoverResult found = find_crossovers(document(), range, "allgather,alltoall", 0);
     std::vector<std::pair<double, std::string>> expected;
@@ -176,15 +264,29 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
       if (!previous.empty() && fastest != previous) expected.emplace_back(value.number, fastest);
       previous = fastest;
     }
-    // Bisection may miss pairs of changes between two probes; it may not invent any.
-    std::set<std::pair<double, std::string>> all(expected.begin(), expected.end());
-    for (const Crossover& c : found.crossings)
-      EXPECT_TRUE(all.contains({c.above, c.to})) << text << " at " << c.above;
-    EXPECT_EQ(found.crossings.size() % 2, expected.size() % 2) << text;
-    if (expected.size() == 1) {
-      EXPECT_EQ(found.crossings.size(), 1u) << text;
-    }
+    std::vector<std::pair<double, std::string>> crossings;
+    for (const Crossover& c : found.crossings) crossings.emplace_back(c.above, c.to);
+    EXPECT_EQ(crossings, expected) << text;
   }
+}
+
+// Too many values to try: the one change is found all the same.
+TEST(Crossover, IsFoundByBisectionInALongRange) {
+  const ScenarioDocument four_nodes = ScenarioDocument::from_json(
+      json::parse(R"({"model": "deepseek-v3", "parallel": {"ep": 32}, "routing": "zipf:0.8",
+                      "cluster": "dgx-h100x8"})"),
+      "test.json");
+  const auto at = [&](const char* text) {
+    return find_crossovers(four_nodes, SweepRange::parse_assignment(text, "--crossover"), "", 0);
+  };
+  const CrossoverResult coarse = at("seq=4..64:4"), fine = at("seq=4..60000"), smooth = at("gini=0..0.8");
+  ASSERT_EQ(coarse.crossings.size(), 1u);
+  ASSERT_EQ(fine.crossings.size(), 1u);
+  EXPECT_EQ(fine.crossings[0].above, fine.crossings[0].below + 1);
+  EXPECT_GT(fine.crossings[0].above, coarse.crossings[0].below);
+  EXPECT_LE(fine.crossings[0].above, coarse.crossings[0].above);
+  EXPECT_GE(smooth.points.size(), 17u);
+  EXPECT_LE(smooth.points.size(), 17 + 4 * smooth.crossings.size());
 }
 
 TEST(Crossover, TheIntervalHoldsTheCrossing) {
@@ -199,46 +301,61 @@ TEST(Crossover, TheIntervalHoldsTheCrossing) {
   }
 }
 
-// Every command of the documents, run: what they show is what it prints. `tools/refresh_examples.py` brings
-// the documents up to date.
-class Documents : public ::testing::TestWithParam<const char*> {};
+// Every command of the documents, run: what they show is what it prints, and pictures are those of
+// docs/images. `tools/refresh_examples.py` brings the documents up to date.
+class Documents : public ::testing::TestWithParam<const char*> {
+ protected:
+  Documents() {
+    fs::create_symlink(fs::path(MOESIM_BINARY).parent_path(), folder_.path() / "build");
+    fs::create_symlink(fs::path(MOESIM_SOURCE_DIR) / "docs", folder_.path() / "docs");
+  }
+  void check_one(const std::string& command, const std::string& shown) const {
+    folder_.write("command.sh", "set -o pipefail\n" + command + "\n");
+    const std::string line = "cd '" + folder_.path().string() + "' && bash command.sh >shown 2>said";
+    EXPECT_EQ(std::system(line.c_str()), 0) << command << "\n" << testing::read_text(folder_.path() / "said");
+    EXPECT_EQ(testing::read_text(folder_.path() / "shown"), shown)
+        << command << "\n(tools/refresh_examples.py brings documents up to date)";
+  }
+  TempFolder folder_;
+};
 
 TEST_P(Documents, ShowWhatTheCommandsPrint) {
-  const fs::path root = MOESIM_SOURCE_DIR;
-  std::ifstream in(root / GetParam());
+  std::ifstream in(fs::path(MOESIM_SOURCE_DIR) / GetParam());
   ASSERT_TRUE(in) << GetParam();
   std::string line, command, shown;
-  bool inside = false;
+  bool inside = false, continued = false;
   int run = 0;
-  const auto check_one = [&] {
-    if (command.empty()) return;
-    std::istringstream text(command);
-    Words words;
-    for (std::string word; text >> word;) words.push_back(word);
-    words.erase(words.begin());
-    const Outcome outcome = run_moesim(words, root);
-    EXPECT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.err;
-    EXPECT_EQ(outcome.out, shown) << command << "\n(tools/refresh_examples.py brings documents up to date)";
-    ++run;
+  const auto finish = [&] {
+    if (!command.empty()) check_one(command, shown), ++run;
+    command.clear();
+    shown.clear();
   };
   while (std::getline(in, line)) {
+    bool begins = false;
+    for (const char* prompt : {"$ build/moesim whatif ", "$ build/moesim sweep ", "$ build/library_example"})
+      begins = begins || (inside && line.starts_with(prompt));
     if (line.starts_with("```")) {
-      if (inside) check_one();
+      finish();
       inside = !inside;
-      command.clear();
-      shown.clear();
-    } else if (inside && line.starts_with("$ build/moesim whatif ")) {
-      check_one();
-      shown.clear();
-      command = line.substr(2);
-    } else if (inside && !command.empty()) {
+    } else if (begins || continued) {
+      if (begins) finish();
+      command += (begins ? line.substr(2) : line) + "\n";
+      continued = line.ends_with('\\');
+    } else if (!command.empty()) {
       shown += line + "\n";
     }
   }
   EXPECT_GT(run, 0) << "no command to run";
+  for (const auto& entry : fs::directory_iterator(folder_.path()))
+    if (entry.path().extension() == ".svg") {
+      EXPECT_EQ(testing::read_text(entry.path()),
+                testing::read_text(fs::path(MOESIM_SOURCE_DIR) / "docs/images" / entry.path().filename()))
+          << entry.path().filename() << " (tools/refresh_examples.py brings documents up to date)";
+    }
 }
 
-INSTANTIATE_TEST_SUITE_P(WhatIf, Documents, ::testing::Values("docs/whatif.md"));
+INSTANTIATE_TEST_SUITE_P(WhatIf, Documents,
+                         ::testing::Values("docs/whatif.md", "docs/library.md", "README.md"));
 
 }  // namespace
 }  // namespace moesim::tools

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -22,17 +24,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kProbes = 17;
+constexpr std::size_t kProbes = 17;           // values with intervals
+constexpr std::size_t kScannedLayer = 512;    // values of a stepped range that are all tried, without draws,
+constexpr std::size_t kScannedStep = 34;      // so that no pair of changes between two probes is missed
 constexpr std::size_t kMostBisected = 65536;  // values of a stepped range
 constexpr double kPrecision = 1e-3;           // relative width of a bracket of a path that does not count
 constexpr double kSure = 0.95;
-constexpr std::size_t kMostCells = 100'000;
-
-ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between) {
-  ScenarioDocument document = base;
-  if (!between.empty()) document.set(find_path("dispatcher"), between);
-  return document;
-}
 
 // The share of the draws (or the nominal times) under which `name` is at least as fast as `other`.
 double share_of(const Evaluation& e, const std::string& name, const std::string& other) {
@@ -69,19 +66,18 @@ class Line {
   const std::map<double, Evaluation>& answers() const { return answers_; }
   const std::map<double, std::string>& illegal() const { return illegal_; }
 
-  // nullptr where there is no forecast.
+  // Without draws: enough to say which is the fastest. nullptr where there is no forecast.
   const Evaluation* at(double value) {
-    if (const auto found = answers_.find(value); found != answers_.end()) return &found->second;
     if (illegal_.contains(value)) return nullptr;
     try {
-      Evaluation e = evaluate(maker_.make({value_of(range_.path, value)}), {draws_, false});
-      if (!e.fastest()) return nullptr;
-      return &answers_.emplace(value, std::move(e)).first->second;
+      return make(answers_, value, 0);
     } catch (const InputError& error) {
       illegal_.emplace(value, error.what());
       return nullptr;
     }
   }
+  // With draws, of a value that has a forecast.
+  const Evaluation& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
 
   // A value between two that has a forecast, near their middle; nullopt when they are neighbours.
   std::optional<double> between(double low, double high) {
@@ -105,36 +101,45 @@ class Line {
   }
 
  private:
+  const Evaluation* make(std::map<double, Evaluation>& made, double value, int draws) {
+    if (const auto found = made.find(value); found != made.end()) return &found->second;
+    Evaluation e = evaluate(maker_.make({value_of(range_.path, value)}), {draws, false, &costs_, &routings_});
+    return &made.emplace(value, std::move(e)).first->second;
+  }
+
   const SweepRange& range_;
   ScenarioMaker maker_;
+  CostCache costs_;
+  models::RoutingCache routings_;
   int draws_;
-  std::map<double, Evaluation> answers_;
+  std::map<double, Evaluation> answers_, drawn_;
   std::map<double, std::string> illegal_;
 };
 
 // Narrows [low, high] while `left` tells on which side a value lies.
 std::pair<double, double> bisect(Line& line, double low, double high,
-                                 const std::function<bool(const Evaluation&)>& left) {
-  while (const auto middle = line.between(low, high)) (left(*line.at(*middle)) ? low : high) = *middle;
+                                 const std::function<bool(double)>& left) {
+  while (const auto middle = line.between(low, high)) (left(*middle) ? low : high) = *middle;
   return {low, high};
 }
 
 // How far from the crossing `name` wins surely: the value where it begins, walking from `start` over the
-// probes up to `limit`.
+// probes up to `limit`, and whether there is none.
 std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes, double start, double limit,
                                   const std::string& name, const std::string& other) {
   const bool down = limit < start;
-  std::vector<double> way;
+  std::vector<double> way{start};
   for (const double probe : probes)
-    if (down ? probe <= start && probe >= limit : probe >= start && probe <= limit) way.push_back(probe);
-  if (down) std::reverse(way.begin(), way.end());
+    if (probe > std::min(start, limit) && probe < std::max(start, limit)) way.push_back(probe);
+  if (limit != start) way.push_back(limit);
+  std::sort(way.begin() + 1, way.end(), [&](double a, double b) { return down ? a > b : a < b; });
+  const auto sure = [&](double value) { return share_of(line.drawn(value), name, other) >= kSure; };
   double previous = start;
   for (const double probe : way) {
-    if (share_of(*line.at(probe), name, other) >= kSure) {
+    if (sure(probe)) {
       if (probe == previous) return {probe, false};
-      const double low = std::min(probe, previous), high = std::max(probe, previous);
-      const auto [below, above] = bisect(
-          line, low, high, [&](const Evaluation& e) { return (share_of(e, name, other) >= kSure) == down; });
+      const auto [below, above] = bisect(line, std::min(probe, previous), std::max(probe, previous),
+                                         [&](double value) { return sure(value) == down; });
       return {down ? below : above, false};
     }
     previous = probe;
@@ -142,65 +147,92 @@ std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes,
   return {limit, true};
 }
 
+// Values without a forecast are skipped: in a long range, for a neighbour above.
+void scan(Line& line, const SweepRange& range, std::size_t all) {
+  if (!line.counts()) {
+    for (const PathValue& value : range.spread(2 * kProbes - 1)) line.at(value.number);
+    return;
+  }
+  const std::size_t n = range.values.size();
+  for (std::size_t i = 0; i < n && n <= all; ++i) line.at(range.values[i].number);
+  for (std::size_t p = 0; p < kProbes && n > all; ++p) {
+    const std::size_t to = p + 1 < kProbes ? (p + 1) * (n - 1) / (kProbes - 1) : n;
+    for (std::size_t i = p * (n - 1) / (kProbes - 1); i < to && !line.at(range.values[i].number); ++i) {
+    }
+  }
+}
+
+std::vector<double> evenly(const std::vector<double>& all, std::size_t count) {
+  if (all.size() <= count) return all;
+  std::vector<double> some;
+  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * (all.size() - 1) / (count - 1)]);
+  return some;
+}
+
+void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more) {
+  for (const std::string& one : more)
+    if (std::find(warnings.begin(), warnings.end(), one) == warnings.end()) warnings.push_back(one);
+}
+
 }  // namespace
+
+ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between) {
+  ScenarioDocument document = base;
+  if (!between.empty()) document.set(find_path("dispatcher"), between);
+  return document;
+}
 
 CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
                                 const std::string& between, int draws) {
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
                                  range.path.path, range.values.size(), kMostBisected));
+  const bool layer = base.scenario().scope == models::Scenario::Scope::kLayer;
   Line line(taking_part(base, between), range, draws);
-  if (line.counts()) {
-    const std::size_t n = range.values.size();
-    // Values without a forecast are skipped: all of a short range, and neighbours of a probe in a long one.
-    for (std::size_t i = 0; i < n; ++i)
-      if (n <= 2 * kProbes) line.at(range.values[i].number);
-    if (n > 2 * kProbes)
-      for (std::size_t p = 0; p < kProbes; ++p) {
-        const std::size_t from = p * (n - 1) / (kProbes - 1),
-                          to = p + 1 < kProbes ? (p + 1) * (n - 1) / (kProbes - 1) : n;
-        for (std::size_t i = from; i < to && !line.at(range.values[i].number); ++i) {
-        }
-      }
-  } else {
-    for (const PathValue& value : range.spread(kProbes)) line.at(value.number);
-  }
+  scan(line, range, layer ? kScannedLayer : kScannedStep);
   if (line.answers().empty())
     throw InputError(line.illegal().empty() ? "crossover: found no value, expected a range"
                                             : line.illegal().begin()->second);
-  std::vector<double> probes;
-  for (const auto& [value, e] : line.answers()) probes.push_back(value);
+  std::vector<double> scanned;
+  for (const auto& [value, e] : line.answers()) scanned.push_back(value);
+  const auto fastest = [&](double value) -> const std::string& {
+    return line.at(value)->fastest()->dispatcher;
+  };
 
   CrossoverResult result;
-  for (std::size_t i = 0; i + 1 < probes.size(); ++i) {
-    double low = probes[i];
+  for (std::size_t i = 0; i + 1 < scanned.size(); ++i) {
+    double low = scanned[i];
     // A third dispatcher may win in between: then there are several changes.
-    while (line.at(low)->fastest()->dispatcher != line.at(probes[i + 1])->fastest()->dispatcher) {
+    while (fastest(low) != fastest(scanned[i + 1])) {
       Crossover c;
-      c.from = line.at(low)->fastest()->dispatcher;
-      const auto [below, above] = bisect(
-          line, low, probes[i + 1], [&](const Evaluation& e) { return e.fastest()->dispatcher == c.from; });
-      c.to = line.at(above)->fastest()->dispatcher;
-      c.below = below;
-      c.above = above;
+      c.from = fastest(low);
+      std::tie(c.below, c.above) =
+          bisect(line, low, scanned[i + 1], [&](double value) { return fastest(value) == c.from; });
+      c.to = fastest(c.above);
       // Where the logarithms of the times, linear in between, are equal.
-      const double before = log_ratio(*line.at(below), c.from, c.to),
-                   after = log_ratio(*line.at(above), c.from, c.to);
-      c.value = before > after ? below + (above - below) * before / (before - after) : below;
+      const double before = log_ratio(*line.at(c.below), c.from, c.to),
+                   after = log_ratio(*line.at(c.above), c.from, c.to);
+      c.value = before > after ? c.below + (c.above - c.below) * before / (before - after) : c.below;
       result.crossings.push_back(c);
-      low = above;
+      low = c.above;
     }
   }
+  const std::vector<double> probes = evenly(scanned, kProbes);
+  std::set<double> shown(probes.begin(), probes.end());
   for (std::size_t i = 0; i < result.crossings.size(); ++i) {
     Crossover& c = result.crossings[i];
-    const double first = i > 0 ? result.crossings[i - 1].above : probes.front();
-    const double last = i + 1 < result.crossings.size() ? result.crossings[i + 1].below : probes.back();
-    std::vector<double> known;
-    for (const auto& [value, e] : line.answers()) known.push_back(value);
-    std::tie(c.low, c.low_open) = sure_from(line, known, c.below, first, c.from, c.to);
-    std::tie(c.high, c.high_open) = sure_from(line, known, c.above, last, c.to, c.from);
+    const double first = i > 0 ? result.crossings[i - 1].above : scanned.front();
+    const double last = i + 1 < result.crossings.size() ? result.crossings[i + 1].below : scanned.back();
+    std::tie(c.low, c.low_open) = sure_from(line, probes, c.below, first, c.from, c.to);
+    std::tie(c.high, c.high_open) = sure_from(line, probes, c.above, last, c.to, c.from);
+    shown.insert({c.low, c.below, c.above, c.high});
+    for (const double value : {c.below, c.above}) add_new(result.warnings, line.drawn(value).warnings);
   }
-  for (const auto& [value, e] : line.answers()) {
+  if (result.crossings.empty())
+    for (const double value : {scanned.front(), scanned.back()})
+      add_new(result.warnings, line.drawn(value).warnings);
+  for (const double value : shown) {
+    const Evaluation& e = line.drawn(value);
     CrossoverResult::Point point{value, e.fastest()->dispatcher, e.probability, {}};
     for (const Answer& a : e.answers)
       if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
@@ -268,7 +300,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
   const CrossoverResult r = find_crossovers(base, range, between, draws);
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), {});
+    ordered_json result = envelope("whatif", whatif_inputs(base, common), r.warnings);
     result["path"] = range.path.path;
     result["crossovers"] = ordered_json::array();
     for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c));
@@ -291,6 +323,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     print(point_table(r, range).csv());
     return 0;
   }
+  for (const std::string& warning : r.warnings) warn(common, warning);
   print(point_table(r, range).text() + "\n");
   for (const Crossover& c : r.crossings) print(sentence(c, range) + "\n");
   if (r.crossings.empty())
@@ -299,103 +332,6 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
   if (!r.illegal.empty())
     print(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
                       shown(range.path, r.illegal.front().first), r.illegal.front().second));
-  return 0;
-}
-
-int run_map(const ScenarioDocument& base, const std::vector<std::string>& texts, const std::string& between,
-            int draws, const CommonOptions& common) {
-  if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
-  const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
-                   down = SweepRange::parse_assignment(texts[1], "--map");
-  constexpr std::size_t kDefault = 9;
-  const std::vector<PathValue> columns = across.spread(kDefault), rows = down.spread(kDefault);
-  if (columns.size() * rows.size() > kMostCells)
-    throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", columns.size(),
-                                 rows.size(), kMostCells));
-  ScenarioMaker maker(taking_part(base, between), {across.path, down.path});
-  struct Cell {
-    std::string fastest, error;
-    double probability = 0, speedup = 1;
-  };
-  std::vector<std::vector<Cell>> cells;
-  std::size_t without = 0;
-  std::string first_error;
-  for (const PathValue& y : rows) {
-    cells.emplace_back();
-    for (const PathValue& x : columns) {
-      Cell& cell = cells.back().emplace_back();
-      try {
-        const Evaluation e = evaluate(maker.make({x, y}), {draws, false});
-        const Answer& best = *e.fastest();
-        cell.fastest = best.dispatcher;
-        cell.probability = e.probability;
-        double second = 0;
-        for (const Answer& a : e.answers)
-          if (&a != &best && a.ok() && a.not_ranked.empty() && (second == 0 || a.time_us.value < second))
-            second = a.time_us.value;
-        if (second > 0) cell.speedup = second / best.time_us.value;
-      } catch (const InputError& error) {
-        cell.error = error.what();
-        ++without;
-        if (first_error.empty()) first_error = cell.error;
-      }
-    }
-  }
-  if (without == rows.size() * columns.size()) throw InputError(first_error);
-  if (common.format != Format::kTable) {
-    Table table({{across.path.path},
-                 {down.path.path},
-                 {"fastest", Table::Align::kLeft},
-                 {"probability"},
-                 {"speedup"},
-                 {"error", Table::Align::kLeft}});
-    ordered_json list = ordered_json::array();
-    for (std::size_t y = 0; y < rows.size(); ++y)
-      for (std::size_t x = 0; x < columns.size(); ++x) {
-        const Cell& c = cells[y][x];
-        const bool ok = c.error.empty();
-        table.row({columns[x].text, rows[y].text, c.fastest, ok ? fmt::format("{:.4f}", c.probability) : "",
-                   ok ? fmt::format("{:.6f}", c.speedup) : "", c.error});
-        ordered_json j{{across.path.path, columns[x].json}, {down.path.path, rows[y].json}};
-        if (ok)
-          j["fastest"] = c.fastest, j["probability"] = c.probability, j["speedup"] = c.speedup;
-        else
-          j["error"] = c.error;
-        list.push_back(std::move(j));
-      }
-    if (common.format == Format::kCsv) {
-      print(table.csv());
-      return 0;
-    }
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), {});
-    result["map"] = std::move(list);
-    print_json(result);
-    return 0;
-  }
-  std::vector<Table::Column> heads{{down.path.path + " \\ " + across.path.path}};
-  std::vector<std::size_t> used;  // columns with any forecast
-  for (std::size_t x = 0; x < columns.size(); ++x)
-    if (std::any_of(cells.begin(), cells.end(), [&](const auto& row) { return row[x].error.empty(); })) {
-      used.push_back(x);
-      heads.push_back({columns[x].text, Table::Align::kLeft});
-    }
-  Table table(heads);
-  for (std::size_t y = 0; y < rows.size(); ++y) {
-    if (std::all_of(cells[y].begin(), cells[y].end(), [](const Cell& c) { return !c.error.empty(); }))
-      continue;
-    std::vector<std::string> line{rows[y].text};
-    for (const std::size_t x : used) {
-      const Cell& c = cells[y][x];
-      line.push_back(!c.error.empty() ? "-" : c.fastest + (c.probability < kSure ? "?" : ""));
-    }
-    table.row(line);
-  }
-  print(table.text());
-  print("\n?: the fastest with a probability below 0.95\n");
-  if (without > 0)
-    print(fmt::format(
-        "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",
-        without, rows.size() * columns.size(), first_error));
   return 0;
 }
 

@@ -12,6 +12,9 @@
 
 namespace moesim::tools {
 
+// The scenario with other dispatchers: those of `between`, where it is not empty.
+ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between);
+
 struct Crossover {
   std::string from, to;         // fastest below and above
   double below = 0, above = 0;  // neighbouring values (of a path that counts) or a bracket of 0.1 %
@@ -23,7 +26,7 @@ struct Crossover {
 
 struct CrossoverResult {
   std::vector<Crossover> crossings;  // by value
-  // What was evaluated, by value: the probes of the range and those of the bisections.
+  // By value: probes of the range, and the ends of every crossing.
   struct Point {
     double value = 0;
     std::string fastest;
@@ -32,17 +35,15 @@ struct CrossoverResult {
   };
   std::vector<Point> points;
   std::vector<std::pair<double, std::string>> illegal;  // values without a forecast, and why
+  std::vector<std::string> warnings;                    // of the forecasts on both sides of every crossing
 };
 
-// Evaluates the range at up to 17 values, then bisects every change. `between`: dispatchers that take part;
-// empty: the scenario's. Throws InputError when no value of the range has a forecast.
+// Looks for the fastest at every value of a range that has few (512 at layer scope, 34 at step scope), else
+// at 17 or 33, then bisects every change. `between`: dispatchers that take part; empty: the scenario's.
+// Throws InputError when no value of the range has a forecast.
 CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
                                 const std::string& between, int draws);
 
 int run_crossover(const ScenarioDocument& base, const std::string& range, const std::string& between,
                   int draws, const CommonOptions& common);
-// The fastest dispatcher over two paths.
-int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,
-            int draws, const CommonOptions& common);
-
 }  // namespace moesim::tools

@@ -90,6 +90,7 @@ std::vector<ScenarioPath> make_paths() {
       {"training.gradient_bytes", Kind::kCount, ""},
       {"training.reshard_after_forward", Kind::kFlag, ""},
       {"training.fp8_attention", Kind::kFlag, ""},
+      {"training.fused_kernels", Kind::kFlag, ""},
       {"training.folding", Kind::kFlag, ""},
       {"training.overlap.expert_communication", Kind::kFlag, ""},
       {"training.overlap.shared_expert", Kind::kFlag, ""},
@@ -155,7 +156,25 @@ const char* expected_of(Kind kind) {
       fmt::format("{}: found {}, expected {}", path.path, in_quotes(found), expected_of(path.kind)));
 }
 
+// Without a unit a number is SI, as tables of results have it; one that no machine has was meant with a unit.
+bool forgot_unit(const ScenarioPath& path, std::string_view text) {
+  const auto plain = parse_number(text);
+  if (!plain || *plain == 0) return false;
+  switch (path.kind) {
+    case Kind::kBandwidth:
+    case Kind::kBytes:
+      return *plain < 1e6;
+    case Kind::kFlops:
+      return *plain < 1e9;
+    case Kind::kSeconds:
+      return *plain > 0.01;
+    default:
+      return false;
+  }
+}
+
 double number_of(const ScenarioPath& path, std::string_view text) {
+  if (forgot_unit(path, text)) refuse(path, text);
   try {
     switch (path.kind) {
       case Kind::kBandwidth:

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/sha256.h"
 #include "base/text.h"
@@ -41,7 +42,6 @@ struct Options {
 std::string definition_of(const Options& o, const ScenarioDocument& base, const SweepPlan& plan,
                           RowFormat format) {
   nlohmann::ordered_json d;
-  d["schema"] = "moesim.sweep-in-progress/1";
   d["version"] = version();
   d["scenario"] = base.document();
   d["grid"] = o.plan.grids;
@@ -65,6 +65,20 @@ std::string definition_of(const Options& o, const ScenarioDocument& base, const 
   for (const fs::path& file : named) add_input_file(described, file);
   d["files"] = described.is_null() ? files : described["files"];
   return d.dump(2) + "\n";
+}
+
+// What made a finished table, beside it.
+void write_record(const std::string& out, const std::string& definition, std::uint64_t scenarios,
+                  const CommonOptions& common) {
+  nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  inputs["files"] = defined["files"];
+  nlohmann::ordered_json record = envelope("sweep", inputs, {});
+  record["rows"] = {{"file", fs::path(out).filename().string()},
+                    {"sha256", sha256_hex_of_file(out)},
+                    {"scenarios", scenarios}};
+  record["definition"] = std::move(defined);
+  write_file(SweepFile::record_of(out), record.dump(2) + "\n");
 }
 
 RowFormat format_of(const Options& o, const CommonOptions& common) {
@@ -119,7 +133,7 @@ int run_sweep(Options o, const CommonOptions& common) {
                            : o.resume  ? SweepStart::kResume
                                        : SweepStart::kFresh;
   SweepFile file(o.out, definition, rows.header(), start);
-  job.first = file.first();
+  job.first = file.complete() ? plan.size() : file.first();
   SweepProgress progress(common.quiet, plan.size(), job.first);
   std::uint64_t failed = 0;
   std::string first_error;
@@ -139,7 +153,12 @@ int run_sweep(Options o, const CommonOptions& common) {
     throw InputError(fmt::format(
         "sweep: {}{}", first_error,
         o.out.empty() ? "" : "; the rows up to it are in " + SweepFile::partial_of(o.out).string()));
-  file.finish();
+  if (file.complete()) {
+    warn(common, fmt::format("{} is complete: nothing left to do", o.out));
+  } else {
+    file.finish();
+    if (!o.out.empty()) write_record(o.out, definition, plan.size(), common);
+  }
   if (failed > 0)
     warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
                              plan.size() - job.first, first_error));

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "tools/moesim/output.h"
@@ -26,6 +28,13 @@ constexpr std::uint64_t kTail = std::uint64_t{16} << 20;  // more than the rows 
 
 fs::path definition_of(const fs::path& path) { return SweepFile::partial_of(path).string() + ".json"; }
 
+// Whether a record (moesim.sweep/1) is of this sweep.
+bool finished_before(const fs::path& record, const std::string& definition) {
+  if (!fs::is_regular_file(record)) return false;
+  const auto made = nlohmann::ordered_json::parse(read_file(record), nullptr, false);
+  return made.is_object() && made.contains("definition") && made["definition"].dump(2) + "\n" == definition;
+}
+
 [[noreturn]] void fail(const fs::path& path, const char* what) {
   throw InputError(SourcePlace{path.string()}, fmt::format("cannot {}: {}", what, std::strerror(errno)));
 }
@@ -33,6 +42,8 @@ fs::path definition_of(const fs::path& path) { return SweepFile::partial_of(path
 }  // namespace
 
 fs::path SweepFile::partial_of(const fs::path& path) { return path.string() + ".partial"; }
+
+fs::path SweepFile::record_of(const fs::path& path) { return path.string() + ".json"; }
 
 SweepFile::SweepFile(fs::path path, const std::string& definition, const std::string& header,
                      SweepStart start)
@@ -47,6 +58,11 @@ SweepFile::SweepFile(fs::path path, const std::string& definition, const std::st
   if (start == SweepStart::kFresh && fs::exists(partial))
     throw InputError(SourcePlace{partial.string()}, "rows of an interrupted sweep",
                      "--resume to go on, or --overwrite to start again");
+  if (start == SweepStart::kResume && !fs::exists(partial) && fs::is_regular_file(path_) &&
+      finished_before(record_of(path_), definition)) {
+    complete_ = true;
+    return;
+  }
   file_ = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) fail(partial, "create");
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {

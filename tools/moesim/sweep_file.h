@@ -4,6 +4,7 @@
 // results.csv.partial       the rows so far, in the final order; its last line may be cut
 // results.csv.partial.json  what the sweep is made of: another sweep must not go on with these rows
 // results.csv               appears by rename when the last row is written; the two others are gone then
+// results.csv.json          the sweep that made it, with the SHA-256 of its rows (moesim.sweep/1)
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,20 @@ class SweepFile {
 
   // The first scenario whose rows are not there yet.
   std::uint64_t first() const { return first_; }
+  // kResume found that the same sweep was finished before: there is nothing to append or to finish.
+  bool complete() const { return complete_; }
   void append(std::string_view rows);
   void finish();
 
   static std::filesystem::path partial_of(const std::filesystem::path& path);
+  static std::filesystem::path record_of(const std::filesystem::path& path);
 
  private:
   void go_on(const std::string& definition);
 
   std::filesystem::path path_;
   int file_ = -1;
+  bool complete_ = false;
   std::uint64_t first_ = 0;
 };
 

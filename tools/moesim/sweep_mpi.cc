@@ -137,7 +137,9 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   const auto begun = Clock::now();
   auto next_look = begun + limit / 4;
   try {
-    while (!exchange.over()) {
+    // A rank that was slow to start has nothing to do any more, but is not lost.
+    const auto all_here = [&] { return peers.size() + 1 == static_cast<std::size_t>(mpi.size); };
+    while (!exchange.over() || (!all_here() && Clock::now() - begun < limit)) {
       MpiMessage message;
       bool any = false;
       while (mpi.probe(&message)) {

@@ -25,8 +25,13 @@ void quote_csv(std::string& out, std::string_view cell) {
   out += '"';
 }
 
+constexpr const char* kDispatcher = "dispatcher";
+constexpr std::size_t kMeasured = 9;  // columns of a forecast behind its time, without the optional ones
+
+}  // namespace
+
 // Writes the cells of one row in the order of the columns.
-class Row {
+class SweepRows::Row {
  public:
   Row(std::string& out, RowFormat format, const std::vector<std::string>& names)
       : out_(out), csv_(format == RowFormat::kCsv), names_(names) {}
@@ -79,14 +84,20 @@ class Row {
   std::size_t column_ = 0;
 };
 
-constexpr std::size_t kMeasured = 9;  // columns of a forecast behind its time, without the optional ones
-
-}  // namespace
+void SweepRows::begin(Row& row, std::uint64_t index, const std::vector<PathValue>& values) const {
+  row.plain("{}", index);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (i != dispatcher_) row.json(values[i]);
+}
 
 SweepRows::SweepRows(RowColumns columns) : columns_(std::move(columns)) {
   names_ = {"scenario"};
-  for (const ScenarioPath& path : columns_.paths) names_.push_back(path.path);
-  names_.insert(names_.end(), {"dispatcher", "time_us.value"});
+  for (std::size_t i = 0; i < columns_.paths.size(); ++i)
+    if (columns_.paths[i].path == kDispatcher)
+      dispatcher_ = i;
+    else
+      names_.push_back(columns_.paths[i].path);
+  names_.insert(names_.end(), {kDispatcher, "time_us.value"});
   if (columns_.intervals) names_.insert(names_.end(), {"time_us.low", "time_us.high"});
   names_.emplace_back("winner");
   if (columns_.intervals) names_.emplace_back("winner.probability");
@@ -116,8 +127,7 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
   for (std::size_t i = 0; i < e.answers.size(); ++i) {
     const Answer& a = e.answers[i];
     Row row(out, columns_.format, names_);
-    row.plain("{}", index);
-    for (const PathValue& value : values) row.json(value);
+    begin(row, index, values);
     row.text(a.dispatcher);
     if (!a.ok()) {
       const std::size_t empty = 2 + (columns_.intervals ? 3 : 0) +
@@ -169,9 +179,13 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
 void SweepRows::append_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                              const std::string& error) const {
   Row row(out, columns_.format, names_);
-  row.plain("{}", index);
-  for (const PathValue& value : values) row.json(value);
-  for (std::size_t c = 1 + values.size(); c + 1 < names_.size(); ++c) row.none();
+  begin(row, index, values);
+  if (dispatcher_)
+    row.text(values[*dispatcher_].text);
+  else
+    row.none();
+  const std::size_t inputs = 1 + values.size() - (dispatcher_ ? 1 : 0);
+  for (std::size_t c = inputs + 1; c + 1 < names_.size(); ++c) row.none();
   row.text(error);
   row.end();
 }

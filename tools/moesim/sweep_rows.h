@@ -39,8 +39,13 @@ class SweepRows {
   static std::optional<std::uint64_t> index_of(std::string_view row);
 
  private:
+  class Row;
+  void begin(Row& row, std::uint64_t index, const std::vector<PathValue>& values) const;
+
   RowColumns columns_;
   std::vector<std::string> names_;
+  // Of the paths: its value is what the column of the answer's dispatcher says.
+  std::optional<std::size_t> dispatcher_;
 };
 
 }  // namespace moesim::tools

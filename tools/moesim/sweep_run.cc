@@ -27,6 +27,7 @@ SweepBlock SweepJob::block_at(std::uint64_t b) const {
 SweepWorker::SweepWorker(const SweepJob& job)
     : job_(job), maker_(job.base, job.plan->paths()), options_(job.options) {
   options_.costs = &costs_;
+  options_.routings = &routings_;
 }
 
 void SweepWorker::fill(SweepBlock& block) {

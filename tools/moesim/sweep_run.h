@@ -46,6 +46,7 @@ class SweepWorker {
   const SweepJob& job_;
   ScenarioMaker maker_;
   CostCache costs_;
+  models::RoutingCache routings_;
   EvaluationOptions options_;
   std::vector<PathValue> values_;
 };

@@ -43,6 +43,7 @@ Verb compare_verb();
 Verb calibrate_verb();
 Verb list_verb();
 Verb replay_verb();
+Verb rerun_verb();
 Verb sweep_verb();
 Verb validate_verb();
 Verb trace_verb();

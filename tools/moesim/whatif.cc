@@ -15,6 +15,7 @@
 #include "tools/moesim/verb.h"
 #include "tools/moesim/whatif_best.h"
 #include "tools/moesim/whatif_change.h"
+#include "tools/moesim/whatif_map.h"
 #include "tools/moesim/whatif_sensitivity.h"
 
 namespace moesim::tools {
@@ -22,7 +23,7 @@ namespace moesim::tools {
 namespace {
 
 struct Options {
-  std::string scenario, crossover, between;
+  std::string scenario, crossover, between, picture;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
   WhatifBest best;
@@ -58,6 +59,10 @@ int run_whatif(const Options& o, const CommonOptions& common) {
   if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
   if (questions == 0)
     throw InputError("whatif: found no question, expected --set, --crossover, --map or --sensitivity");
+  if (!o.picture.empty() && o.map.empty())
+    throw InputError("--picture: found no --map, expected one to draw");
+  if (!o.between.empty() && o.map.empty() && o.crossover.empty())
+    throw InputError("--between: found neither --crossover nor --map, expected one of them");
   const ScenarioDocument base = ScenarioDocument::read(o.scenario);
   if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
     // Changes hold for the question, too.
@@ -66,7 +71,7 @@ int run_whatif(const Options& o, const CommonOptions& common) {
     if (o.each) throw InputError("--each: found another question, expected --set alone");
     const ScenarioDocument changed = with_changes(base, o.sets);
     if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
-    if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, common);
+    if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
   return o.each ? run_each(base, o.sets, o.draws, common) : run_changes(base, o.sets, o.draws, common);
@@ -88,6 +93,7 @@ Verb whatif_verb() {
                            "path=low..high: where does the fastest dispatcher change?");
             app.add_option("--map", o->map, "path=low..high path=low..high: the fastest dispatcher over both")
                 ->expected(2);
+            app.add_option("--picture", o->picture, "With --map: FILE.svg to draw it in");
             app.add_option("--between", o->between, "Dispatchers for --crossover and --map [the scenario's]");
             app.add_flag("--sensitivity", o->sensitivity,
                          "By how many percent the time changes with 1 % of every hardware number");

@@ -114,19 +114,65 @@ bool same_work(const Answer& a, const Answer& b) {
          1e-9;
 }
 
+constexpr const char* kComputing = "computing and waiting for it";
+
+bool computes(const std::string& category) {
+  for (const char* one : {"attention", "router", "permute", "expert", "unpermute", "embedding", "loss"})
+    if (category == one) return true;
+  return false;
+}
+
+// The breakdown is that of the rank that ends last. Where another rank is the last after the change, its
+// longer computing stands in the place of the wait for others that compute: these parts count as one then.
+std::vector<Moved> without_trading_places(std::vector<Moved> parts) {
+  const auto wait = std::find_if(parts.begin(), parts.end(),
+                                 [](const Moved& part) { return part.category == "straggler_wait"; });
+  if (wait == parts.end()) return parts;
+  Moved one{kComputing, wait->before_us, wait->after_us};
+  double computing = 0;
+  for (const Moved& part : parts)
+    if (computes(part.category)) {
+      computing += part.difference();
+      one.before_us += part.before_us;
+      one.after_us += part.after_us;
+    }
+  if (computing * wait->difference() >= 0) return parts;
+  std::erase_if(
+      parts, [](const Moved& part) { return part.category == "straggler_wait" || computes(part.category); });
+  parts.push_back(one);
+  std::stable_sort(parts.begin(), parts.end(), [](const Moved& a, const Moved& b) {
+    return std::abs(a.difference()) > std::abs(b.difference());
+  });
+  return parts;
+}
+
+// Which parts made a difference, and which worked against it.
+std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
+  std::vector<const Moved*> with, against;
+  for (const Moved& part : parts)
+    if (std::abs(part.difference()) > 0.005)
+      (part.difference() * difference_us > 0 ? with : against).push_back(&part);
+  if (with.empty()) return "";
+  const auto name = [](const Moved& part) {
+    return fmt::format("{} ({} against {})", part.category, format_us(part.after_us),
+                       format_us(part.before_us));
+  };
+  const double much = 0.25 * std::abs(with.front()->difference());
+  std::string text = ", most of it in " + name(*with.front());
+  if (with.size() > 1 && std::abs(with[1]->difference()) > much) text += ", then " + name(*with[1]);
+  if (!against.empty() && std::abs(against.front()->difference()) > much)
+    text += "; the other way went " + name(*against.front());
+  return text;
+}
+
 std::string because(const Evaluation& before, const Evaluation& after) {
   const Answer &b = *before.fastest(), &a = *after.fastest();
   const models::Estimate r = ratio(b, a), d = difference_us(b, a);
-  std::string text = fmt::format("{} becomes {}: {}", format_us(b.time_us.value), format_us(a.time_us.value),
-                                 change_text(r));
-  const auto parts = moved_parts(b, a);
-  if (!parts.empty() && std::abs(parts.front().difference()) > 0.005) {
-    text += fmt::format(", most of it in {} ({} against {})", parts.front().category,
-                        format_us(parts.front().after_us), format_us(parts.front().before_us));
-    if (parts.size() > 1 && std::abs(parts[1].difference()) > 0.25 * std::abs(parts.front().difference()))
-      text += fmt::format(", then {} ({} against {})", parts[1].category, format_us(parts[1].after_us),
-                          format_us(parts[1].before_us));
-  }
+  const bool same = d.value == 0 && d.low == 0 && d.high == 0;
+  std::string text = same ? fmt::format("No difference: {} before and after", format_us(a.time_us.value))
+                          : fmt::format("{} becomes {}: {}", format_us(b.time_us.value),
+                                        format_us(a.time_us.value), change_text(r));
+  text += moved_text(without_trading_places(moved_parts(b, a)), d.value);
   text += '.';
   if (d.low < 0 && d.high > 0 && d.low < d.high) text += " The interval holds zero: it may be no difference.";
   if (a.dispatcher != b.dispatcher)
@@ -246,7 +292,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
     print(because(before, after) + "\n");
     return 0;
   }
-  ordered_json result = envelope("whatif", whatif_inputs(base, common), warnings);
+  ordered_json result = envelope("whatif", whatif_inputs(base, common, {document}), warnings);
   result["changes"] = ordered_json::array();
   for (const Change& change : changes) result["changes"].push_back(change_json(change));
   result["baseline"] = evaluation_json(before);
@@ -282,11 +328,13 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     double gain = 0;
   };
   std::vector<Row> rows;
+  std::vector<ScenarioDocument> documents;
   for (const std::string& text : sets) {
     Row& row = rows.emplace_back();
     row.change = understand(text, base, before.scenario);
     try {
-      row.after = evaluate(changed(base, {row.change}).scenario(), {draws, true});
+      documents.push_back(changed(base, {row.change}));
+      row.after = evaluate(documents.back().scenario(), {draws, true});
       row.gain = throughput_ratio(b, *row.after.fastest()).value;
     } catch (const InputError& error) {
       row.error = error.what();
@@ -294,7 +342,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
   if (common.format == Format::kJson) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), before.warnings);
+    ordered_json result = envelope("whatif", whatif_inputs(base, common, documents), before.warnings);
     result["baseline"] = evaluation_json(before);
     result["ranking"] = ordered_json::array();
     for (const Row& row : rows) {
@@ -333,7 +381,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       if (cost) cells.emplace_back("-");
       cells.push_back(error);
     } else {
-      const auto parts = moved_parts(b, *a);
+      const auto parts = without_trading_places(moved_parts(b, *a));
       cells.insert(cells.end(), {microseconds(a->time_us.value), change_text(ratio(b, *a)),
                                  change_text(throughput_ratio(b, *a)),
                                  a->dispatcher + (a->fits ? "" : " (does not fit)")});

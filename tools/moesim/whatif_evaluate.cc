@@ -23,11 +23,13 @@ CostCache::~CostCache() = default;
 
 const replay::ComparisonCosts& CostCache::of(const std::shared_ptr<const models::Cluster>& cluster,
                                              std::uint64_t seed, int draws) {
-  constexpr std::size_t kMost = 256;
+  constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
+  if (draws == 0) seed = 0;  // draws nothing
   for (std::size_t i = entries_.size(); i-- > 0;)
     if (entries_[i].cluster == cluster && entries_[i].seed == seed && entries_[i].draws == draws)
       return entries_[i].costs;
-  if (entries_.size() >= kMost) entries_.clear();
+  const std::size_t each = static_cast<std::size_t>(draws) + 1;
+  if ((entries_.size() + 1) * each > kMost) entries_.clear();
   entries_.push_back({cluster, seed, draws, replay::ComparisonCosts(*cluster, seed, draws)});
   return entries_.back().costs;
 }
@@ -64,8 +66,11 @@ Answer layer_answer(const Scenario& s, const replay::LayerComparison& c,
 void evaluate_layer(const Scenario& s, const EvaluationOptions& options, Evaluation& e) {
   const replay::ComparisonCosts* costs =
       options.costs && s.cluster ? &options.costs->of(s.cluster, s.seed, options.draws) : nullptr;
-  replay::LayerComparison c = replay::compare_layer(
-      s, {.draws = options.draws, .breakdown = options.breakdown, .trace = false, .costs = costs});
+  replay::LayerComparison c = replay::compare_layer(s, {.draws = options.draws,
+                                                        .breakdown = options.breakdown,
+                                                        .trace = false,
+                                                        .costs = costs,
+                                                        .routings = options.routings});
   for (const replay::DispatcherForecast& f : c.forecasts) e.answers.push_back(layer_answer(c.scenario, c, f));
   for (const replay::ExcludedDispatcher& x : c.excluded) {
     Answer& a = e.answers.emplace_back();

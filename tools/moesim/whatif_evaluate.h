@@ -10,6 +10,7 @@
 
 #include "models/estimate.h"
 #include "models/overload.h"
+#include "models/routing_cache.h"
 #include "models/scenario.h"
 #include "sim/task_graph.h"
 
@@ -67,7 +68,9 @@ class CostCache {
 struct EvaluationOptions {
   int draws = 48;  // 0: no intervals
   bool breakdown = true;
-  CostCache* costs = nullptr;  // where given, of all scenarios that name their cluster
+  // Where given; of all scenarios that name their cluster.
+  CostCache* costs = nullptr;
+  models::RoutingCache* routings = nullptr;
 };
 
 // Throws InputError where no dispatcher of the scenario can be forecast; one that is illegal beside others is

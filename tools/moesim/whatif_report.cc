@@ -52,12 +52,17 @@ ordered_json evaluation_json(const Evaluation& e) {
   return j;
 }
 
-ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common) {
+ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common,
+                           const std::vector<ScenarioDocument>& changed) {
   ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = base.document();
-  const models::Scenario s = base.scenario();
-  for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
-  if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
+  const auto add = [&](const ScenarioDocument& document) {
+    const models::Scenario s = document.scenario();
+    for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
+    if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
+  };
+  add(base);
+  for (const ScenarioDocument& document : changed) add(document);
   return inputs;
 }
 

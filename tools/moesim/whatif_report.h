@@ -16,8 +16,9 @@ nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 nlohmann::ordered_json answer_json(const Answer& answer);
 // {"dispatchers": [...], "fastest": name, "probability": p}.
 nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
-// describe_inputs() with the scenario file, what it names, and its text.
-nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common);
+// describe_inputs() with the scenario file, what it and changed versions of it name, and its text.
+nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common,
+                                     const std::vector<ScenarioDocument>& changed = {});
 
 // "-3.1 % (-3.4 to -2.8)" of a ratio of times.
 std::string change_text(const models::Estimate& ratio);

@@ -13,16 +13,25 @@
 
 namespace moesim::tools {
 
+using Elasticities = std::vector<std::pair<std::string, models::Estimate>>;  // by dispatcher
+
 struct Sensitivity {
   std::string path;  // "cluster.nic.bandwidth"
   std::string what;  // for people
   std::string value;
-  std::vector<std::pair<std::string, models::Estimate>> elasticity;  // by dispatcher
+  Elasticities elasticity;
 };
 
-// Central differences over 5 % up and down, under the same draws; the strongest (on the fastest dispatcher)
-// first.
-std::vector<Sensitivity> sensitivities(const models::Scenario& scenario, int draws, Evaluation& baseline);
+struct Sensitivities {
+  Evaluation baseline;
+  std::vector<Sensitivity> numbers;  // the strongest (on the fastest dispatcher) first
+  // Of all numbers at once, better: rates grow, latencies and launches shrink. -1 where all of the time
+  // follows from them.
+  Elasticities together;
+};
+
+// Central differences over 5 % up and down, under the same draws.
+Sensitivities sensitivities(const models::Scenario& scenario, int draws);
 
 int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common);
 

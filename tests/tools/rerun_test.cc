@@ -1,0 +1,141 @@
+// A result file is enough to get the same bytes again; where it is not, the reason is said.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+constexpr const char* kScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
+ "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x2"})";
+
+class Rerun : public ::testing::Test {
+ protected:
+  Rerun() { folder_.write("s.json", kScenario); }
+  // Runs a command and keeps its JSON in result.json.
+  void result_of(Words words) const {
+    words.insert(words.end(), {"--format", "json", "--quiet"});
+    const Outcome made = run_moesim(words, folder_.path());
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    folder_.write("result.json", made.out);
+  }
+  Outcome rerun(const Words& more = {}) const {
+    Words words{"rerun", "result.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_moesim(words, folder_.path());
+  }
+  ordered_json kept() const {
+    return ordered_json::parse(testing::read_text(folder_.path() / "result.json"));
+  }
+  void keep(const ordered_json& json) const { folder_.write("result.json", json.dump(2) + "\n"); }
+  TempFolder folder_;
+};
+
+TEST_F(Rerun, EveryVerbGivesTheSameBytes) {
+  const std::string sample = testing::sample_folder().string();
+  const std::vector<Words> commands{{"compare", "s.json"},
+                                    {"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep",
+                                     "8", "--pp", "2", "--scope", "step", "--dispatcher", "alltoall"},
+                                    {"whatif", "s.json", "--set", "nvlink.bandwidth=x2"},
+                                    {"whatif", "s.json", "--each", "--set", "ep=4", "--set", "topk=1"},
+                                    {"whatif", "s.json", "--sensitivity"},
+                                    {"whatif", "s.json", "--crossover", "topk=1..8"},
+                                    {"whatif", "s.json", "--map", "topk=1..2", "ep=2,4"},
+                                    {"trace", "info", sample + "/scaling"},
+                                    {"replay", sample + "/scaling", "--cluster", "echo-h800x2"},
+                                    {"list"}};
+  for (const Words& command : commands) {
+    result_of(command);
+    const Outcome again = rerun();
+    EXPECT_EQ(again.exit_code, 0) << command[0] << ": " << again.out << again.err;
+    EXPECT_THAT(again.out, HasSubstr("the same bytes: moesim " + command[0]));
+  }
+}
+
+TEST_F(Rerun, ATableOfASweep) {
+  ASSERT_EQ(
+      run_moesim({"sweep", "s.json", "--grid", "topk=1..4", "--out", "r.csv"}, folder_.path()).exit_code, 0);
+  const auto made = fs::last_write_time(folder_.path() / "r.csv");
+  const Outcome again = run_moesim({"rerun", "r.csv.json"}, folder_.path());
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_EQ(fs::last_write_time(folder_.path() / "r.csv"), made);
+  ordered_json record = ordered_json::parse(testing::read_text(folder_.path() / "r.csv.json"));
+  record["rows"]["sha256"] = std::string(64, '0');
+  folder_.write("r.csv.json", record.dump(2));
+  EXPECT_THAT(run_moesim({"rerun", "r.csv.json"}, folder_.path()).out, HasSubstr("another SHA-256"));
+}
+
+TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
+  result_of({"whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture", "map.svg"});
+  folder_.write("map.svg", "mine");
+  EXPECT_EQ(rerun().exit_code, 0);
+  EXPECT_EQ(testing::read_text(folder_.path() / "map.svg"), "mine");
+}
+
+TEST_F(Rerun, AnotherInputFileIsTheReason) {
+  result_of({"compare", "s.json"});
+  folder_.write("s.json", std::string(kScenario) + "\n");
+  const Outcome other = rerun();
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.out, HasSubstr("s.json is another file: SHA-256 "));
+  fs::remove(folder_.path() / "s.json");
+  EXPECT_THAT(rerun().out, HasSubstr("s.json is not there"));
+}
+
+TEST_F(Rerun, AnotherVersionAndOtherValuesAreReasons) {
+  result_of({"compare", "s.json"});
+  ordered_json result = kept();
+  result["version"] = "0.0.1";
+  result["winner"]["dispatcher"] = "magic";
+  keep(result);
+  const Outcome other = rerun({"--format", "json"});
+  EXPECT_EQ(other.exit_code, 1);
+  const ordered_json said = ordered_json::parse(other.out);
+  EXPECT_EQ(said["schema"], "moesim.rerun/1");
+  EXPECT_EQ(said["same"], false);
+  EXPECT_THAT(said["reasons"][0].get<std::string>(), HasSubstr("made by moesim 0.0.1"));
+  EXPECT_THAT(said["reasons"].dump(), HasSubstr("winner.dispatcher: "));
+}
+
+TEST_F(Rerun, FromAnotherFolder) {
+  result_of({"compare", "s.json"});
+  const fs::path result = folder_.path() / "result.json";
+  EXPECT_EQ(run_moesim({"rerun", result.string(), "--in", folder_.path().string()}, "/").exit_code, 0);
+  EXPECT_EQ(run_moesim({"rerun", result.string()}, "/").exit_code, 1);
+}
+
+TEST_F(Rerun, WhatIsNoResultIsRefused) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"[1", "no result of moesim"},
+      {"{}", "no result of moesim"},
+      {R"({"schema": "moesim.compare/1", "version": "1"})", "no inputs"},
+      {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": [1]}})", "no list of words"},
+      {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": ["rm", "-rf"]}})", "'rm'"},
+      {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": []}})", "a verb of moesim"}};
+  for (const auto& [text, message] : cases) {
+    folder_.write("result.json", text);
+    const Outcome refused = rerun();
+    EXPECT_EQ(refused.exit_code, 2) << text;
+    EXPECT_EQ(refused.error_lines(), 1u) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr(message));
+  }
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Checks docs/schemas against what moesim prints and reads: schemas.py SOURCE_DIR MOESIM
+
+Every result is made by its command and has to match its schema; and the schema has to notice a key that is gone and a
+value of another type, or it would check nothing. Every file schema has to take the files that moesim takes and to refuse
+what moesim refuses. Exit code 77 (skipped) where python3-jsonschema is not installed.
+"""
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import jsonschema
+except ImportError:
+    print("python3-jsonschema is not installed")
+    sys.exit(77)
+
+SOURCE, MOESIM = pathlib.Path(sys.argv[1]), sys.argv[2]
+SCHEMAS = SOURCE / "docs" / "schemas"
+SAMPLE = SOURCE / "traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024"
+SCENARIO = str(SOURCE / "docs/examples/scenario.json")
+FAST = ["--draws", "4"]
+FAILURES = []
+
+# Schema: commands without --format json.
+RESULTS = {
+    "compare": [["compare", SCENARIO, *FAST], ["compare", SCENARIO, "--dispatcher", "all", *FAST],
+                ["compare", SCENARIO, "--detail", "messages", *FAST], ["compare", SCENARIO, "--timing", "flow", *FAST],
+                ["compare", SCENARIO, "--scope", "step", *FAST]],
+    "whatif": [["whatif", SCENARIO, "--set", "nic.bandwidth=x2", *FAST],
+               ["whatif", SCENARIO, "--each", "--set", "topk=4", "--set", "ep=7", *FAST],
+               ["whatif", SCENARIO, "--sensitivity", *FAST], ["whatif", SCENARIO, "--crossover", "topk=1..8", *FAST],
+               ["whatif", SCENARIO, "--map", "topk=1..2", "ep=7,8", *FAST],
+               ["whatif", SCENARIO, "--best", "dispatcher", "--draws", "0"]],
+    "sweep-pareto": [["sweep", SCENARIO, "--grid", "ep=8,16", "--out", "pareto.csv", "--overwrite", "--pareto",
+                      "time_us.value,cost_per_million_tokens"]],
+    "replay": [["replay", str(SAMPLE / "scaling"), "--cluster", "echo-h800x2"],
+               ["replay", str(SAMPLE / "scaling"), "--cluster", "echo-h800x2", "--dispatcher", "allgather"]],
+    "validate": [["validate", "--forecast", str(SAMPLE / "scaling"), "--measured", str(SAMPLE / "realistic"), "--cluster",
+                  "echo-h800x2"]],
+    "validate-all": [["validate", "--all", str(SAMPLE.parent), "--cluster", "echo-h800x2"]],
+    "trace-info": [["trace", "info", str(SAMPLE / "scaling")]],
+    "trace-check": [["trace", "check", str(SAMPLE / "scaling")]],
+    "trace-convert": [["trace", "convert", str(SAMPLE / "scaling"), "converted"]],
+    "trace-synthesize": [["trace", "synthesize", "--out", "synthetic", "--routing", "zipf:1.2"]],
+    "list": [["list"], ["list", "models"], ["list", "profiles"]],
+}
+# With the public measurements, where they are.
+PUBLISHED = SOURCE.parent / "shared/data/published"
+if PUBLISHED.is_dir():
+    RESULTS["validate-training"] = [["validate", "--training", str(PUBLISHED / "moe_training_e2e.csv")]]
+    RESULTS["calibrate-check"] = [["calibrate", "check", "h100-sxm", "--against",
+                                   str(PUBLISHED / "collectives_intranode.csv"), "--groups"]]
+
+# Scenario files that moesim refuses for their form, and their schema has to.
+BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5}}, {"parallel": {"epp": 2}},
+                 {"scope": "laier"}, {"train": "yes"}, {"model": {"hidden": 4}}, {"cluster": {"nodes": 2}},
+                 {"prices": {"gpu_hour": -1}}, {"prices": {"gpu_hour": 1, "node_hour": 2}}, {"prices": {}},
+                 {"cluster": {"base": "dgx-h100x2", "nic": {"ports": 2}}}, {"training": {"gradient_bytes": 8}}]
+GOOD_SCENARIOS = [
+    {}, {"model": {"base": "mixtral-8x7b", "layers": 8}}, {"model": {"hidden_size": 4096, "anything": 1}},
+    {"dispatcher": [{"name": "alltoall"}, "allgather"]}, {"routing": {"name": "zipf", "exponent": 1.2}},
+    {"cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "100GBps", "latency": 2e-6}}},
+    {"prices": {"gpu_hour": {"h100-sxm": 2.5}, "currency": "EUR"}},
+    {"training": {"precision": "bf16", "overlap": {"gradients": True}}}]
+
+
+def fail(text):
+    FAILURES.append(text)
+    print("FAILED:", text)
+
+
+def validator(name):
+    schema = json.loads((SCHEMAS / (name + ".schema.json")).read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def errors(check, value):
+    return ["%s: %s" % ("/".join(map(str, e.absolute_path)), e.message[:200]) for e in check.iter_errors(value)]
+
+
+def has_to_match(name, value, what):
+    found = errors(validator(name), value)
+    if found:
+        fail("%s does not match %s.schema.json: %s" % (what, name, "; ".join(found[:3])))
+
+
+def run(folder, words):
+    return subprocess.run([MOESIM, *words], cwd=folder, capture_output=True, text=True)
+
+
+def check_results(folder):
+    for name, commands in RESULTS.items():
+        check = validator(name)
+        noticed = 0
+        for words in commands:
+            done = run(folder, [*words, "--format", "json", "--quiet"])
+            what = "moesim " + " ".join(words)
+            if done.returncode not in (0, 1):
+                fail("%s: exit code %d: %s" % (what, done.returncode, done.stderr))
+                continue
+            result = json.loads(done.stdout)
+            has_to_match(name, result, what)
+            for key in result:
+                without, other = copy.deepcopy(result), copy.deepcopy(result)
+                del without[key]
+                other[key] = {"of": "another type"} if not isinstance(result[key], dict) else "text"
+                noticed += bool(errors(check, without))
+                if not errors(check, other):
+                    fail("%s.schema.json takes anything for %s" % (name, key))
+        if noticed < 4 * len(commands):
+            fail("%s.schema.json misses keys that are gone" % name)
+
+
+def check_sweeps(folder):
+    for extra in ([], ["--draws", "4", "--breakdown"], ["--grid", "scope=step"]):
+        run(folder, ["sweep", SCENARIO, "--grid", "ep=8,7", "--out", "rows.jsonl", "--overwrite", "--quiet", *extra])
+        for line in (folder / "rows.jsonl").read_text().splitlines():
+            has_to_match("sweep-row", json.loads(line), "a row of a sweep")
+        has_to_match("sweep", json.loads((folder / "rows.jsonl.json").read_text()), "the record of a sweep")
+    if not errors(validator("sweep-row"), {"scenario": 1, "dispatcher": "allgather"}):
+        fail("sweep-row.schema.json takes a row without a time and without an error")
+    again = run(folder, ["rerun", "rows.jsonl.json", "--format", "json"])
+    has_to_match("rerun", json.loads(again.stdout), "moesim rerun")
+
+
+def check_files(folder):
+    for file in (SOURCE / "calibration/profiles").glob("*.json"):
+        has_to_match("profile", json.loads(file.read_text()), file.name)
+    for file in (SOURCE / "docs/examples").glob("*.json"):
+        value = json.loads(file.read_text())
+        has_to_match("model" if "hidden" in value else "scenario", value, file.name)
+    scenario = validator("scenario")
+    for value in GOOD_SCENARIOS:
+        has_to_match("scenario", value, json.dumps(value))
+    for value in BAD_SCENARIOS:
+        (folder / "bad.json").write_text(json.dumps(value))
+        refused = run(folder, ["compare", "bad.json"])
+        if refused.returncode != 2 or "bad.json:1" not in refused.stderr:
+            fail("moesim takes %s: %s" % (json.dumps(value), refused.stderr))
+        if not errors(scenario, value):
+            fail("scenario.schema.json takes %s" % json.dumps(value))
+    # Every path that can be set is in the schema.
+    for path in (line.split()[0] for line in run(folder, ["whatif", "--paths", "--format", "csv"]).stdout.split("\n")[1:]
+                 if line):
+        path = path.split(",")[0]
+        key = path.split(".")
+        if key[0] in ("dispatcher", "routing"):
+            continue
+        value = {key[-1]: {"of": "no type that any path has"}}
+        for part in reversed(key[:-1]):
+            value = {part: value}
+        found = " ".join(errors(scenario, value))
+        if "unexpected" in found and "'%s' was" % key[-1] in found:
+            fail("scenario.schema.json does not know %s" % path)
+    # What is written is what is read.
+    run(folder, ["trace", "synthesize", "--out", "routed", "--routing", "zipf:1.2"])
+    dispatching = {"ep": 2, "experts": 4, "per_rank_results": {"0": {"num_local_tokens_per_expert": [3, 1, 2, 2]},
+                                                              "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}}
+    has_to_match("dispatching", dispatching, "a dispatching file")
+    (folder / "routing.json").write_text(json.dumps(dispatching))
+    (folder / "s.json").write_text(json.dumps({"model": {"hidden": 64, "experts": 4, "topk": 2, "expert_ffn": 64},
+                                               "parallel": {"ep": 2}, "routing": "routing.json"}))
+    taken = run(folder, ["compare", "s.json", "--dispatcher", "alltoall", "--draws", "0"])
+    if taken.returncode != 0:
+        fail("moesim refuses a dispatching file: " + taken.stderr)
+    dispatching["per_rank_results"]["0"]["rows"] = 3
+    if not errors(validator("dispatching"), dispatching):
+        fail("dispatching.schema.json takes unknown keys")
+    fabric = {"preset": "fat-tree", "nodes": 4, "oversubscription": 2, "node": {"gpus": 8, "nic_bandwidth": "50GBps"}}
+    has_to_match("fabric", fabric, "a fabric")
+    has_to_match("fabric", {"nodes": [{"name": "a", "kind": "gpu"}, {"name": "b", "kind": "gpu"}],
+                            "links": [{"from": "a", "to": "b", "bandwidth": 1e9}]}, "an own fabric")
+    for name in ("cluster", "model", "measurements"):
+        validator(name)
+    has_to_match("cluster", {"base": "dgx-h100x4", "nic": {"bandwidth": "100GBps"}, "fabric": fabric}, "a cluster")
+    if (PUBLISHED / "gemm_dense.csv").exists():
+        run(folder, ["calibrate", "import", "csv", str(PUBLISHED / "gemm_dense.csv"), "--out", "gemms.json"])
+        has_to_match("measurements", json.loads((folder / "gemms.json").read_text()), "a measurement file")
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    here = pathlib.Path(temporary)
+    check_results(here)
+    check_sweeps(here)
+    check_files(here)
+listed = (SCHEMAS / "README.md").read_text()
+for path in SCHEMAS.glob("*.schema.json"):
+    name = path.name.removesuffix(".schema.json")
+    if name not in listed:
+        fail(path.name + " is not in docs/schemas/README.md")
+sys.exit(1 if FAILURES else 0)
