@@ -267,6 +267,8 @@ TEST_F(Sweep, OneLineAndExitTwo) {
       {{"--grid", "routing.gini=0.1", "--grid", "routing.zipf=1"}, "one of them"},
       {{"--list", "topk=1,2", "--list", "ep=2,4,8"}, "3 values, expected 2"},
       {{"--grid", "topk=1,2", "--pareto", "time_us.value"}, "--out FILE.csv"},
+      {{"--grid", "topk=1,2", "--out", "p.csv", "--pareto", "time_us.valeu"},
+       "did you mean 'time_us.value'?"},
       {{"--grid", "topk=1,2", "--resum"}, "did you mean '--resume'?"}};
   for (const auto& [more, message] : cases) {
     const Outcome outcome = run("", more);

@@ -109,6 +109,7 @@ int run_sweep(Options o, const CommonOptions& common) {
   ScenarioMaker(job.base, plan.paths());  // says what cannot be set together
   if (!o.pareto.empty() && (o.out.empty() || columns.format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
+  if (!o.pareto.empty()) check_pareto_columns(o.pareto, rows.names());
   if (o.dry_run) {
     if (!mpi || mpi->rank() == 0) print(fmt::format("{} scenarios\n", plan.size()));
     if (mpi) mpi->finish({});

@@ -53,7 +53,31 @@ class Front {
   std::vector<std::pair<std::size_t, std::vector<double>>> points_;
 };
 
+struct Objective {
+  std::size_t column = 0;
+  double sign = 1;
+};
+
+std::vector<Objective> objectives_of(const std::string& columns, const std::vector<std::string>& names) {
+  std::vector<Objective> objectives;
+  for (const std::string_view part : split(columns, ',')) {
+    std::string_view name = trim(part);
+    const double sign = name.starts_with('-') ? -1 : 1;
+    if (sign < 0) name.remove_prefix(1);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      throw InputError(fmt::format("--pareto: found {}, expected columns of the table{}", in_quotes(name),
+                                   did_you_mean(name, names)));
+    objectives.push_back({static_cast<std::size_t>(found - names.begin()), sign});
+  }
+  return objectives;
+}
+
 }  // namespace
+
+void check_pareto_columns(const std::string& columns, const std::vector<std::string>& names) {
+  objectives_of(columns, names);
+}
 
 std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points) {
   Front front;
@@ -66,17 +90,7 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
   std::string line;
   if (!in || !std::getline(in, line)) throw InputError(SourcePlace{csv_file}, "cannot read");
   const std::vector<std::string> names = csv_cells(line, {csv_file, 1});
-  std::vector<std::pair<std::size_t, double>> objectives;  // column and sign
-  for (const std::string_view part : split(columns, ',')) {
-    std::string_view name = trim(part);
-    const double sign = name.starts_with('-') ? -1 : 1;
-    if (sign < 0) name.remove_prefix(1);
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end())
-      throw InputError(fmt::format("--pareto: found {}, expected columns of {}{}", in_quotes(name), csv_file,
-                                   did_you_mean(name, names)));
-    objectives.emplace_back(found - names.begin(), sign);
-  }
+  const std::vector<Objective> objectives = objectives_of(columns, names);
   const auto fits = std::find(names.begin(), names.end(), "fits") - names.begin();
   Front front;
   std::vector<std::pair<std::size_t, std::vector<std::string>>> rows;  // of the front, with some that left it

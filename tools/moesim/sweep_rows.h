@@ -28,6 +28,7 @@ class SweepRows {
   explicit SweepRows(RowColumns columns);
 
   std::string header() const;  // "" for JSON lines
+  const std::vector<std::string>& names() const { return names_; }  // of the columns
   // Rows of scenario `index`; `values` are those of the paths.
   void append(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
               const Evaluation& evaluation) const;

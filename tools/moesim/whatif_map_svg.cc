@@ -64,10 +64,10 @@ const char* ink_on(const Colour& c) {
 class Picture {
  public:
   Picture(const WinnerMap& map, const std::string& title) : map_(map) {
+    // In the order of the scenario, so that a dispatcher has one colour in all maps of it.
     for (const MapCell& c : map.cells)
-      if (c.ok() && std::find(names_.begin(), names_.end(), c.fastest) == names_.end())
-        names_.push_back(c.fastest);
-    std::sort(names_.begin(), names_.end());
+      for (const auto& [name, us] : c.time_us)
+        if (std::find(names_.begin(), names_.end(), name) == names_.end()) names_.push_back(name);
     const auto columns = static_cast<int>(map.columns.size()), rows = static_cast<int>(map.rows.size());
     cell_width_ = std::clamp(720 / columns, 4, 64);
     cell_height_ = std::clamp(480 / rows, 4, 40);
@@ -152,12 +152,14 @@ class Picture {
   // Lines where the winner changes.
   void borders() {
     put(R"(<path fill="none" stroke="#000" stroke-width="2" d=")");
-    const auto winner = [&](std::size_t y, std::size_t x) { return map_.at(y, x).fastest; };
+    const auto differ = [](const MapCell& a, const MapCell& b) {
+      return a.ok() && b.ok() && a.fastest != b.fastest;
+    };
     for (std::size_t y = 0; y < map_.rows.size(); ++y)
       for (std::size_t x = 0; x < map_.columns.size(); ++x) {
-        if (x + 1 < map_.columns.size() && winner(y, x) != winner(y, x + 1))
+        if (x + 1 < map_.columns.size() && differ(map_.at(y, x), map_.at(y, x + 1)))
           put("M{} {}v{}", left_of(x + 1), top_of(y), cell_height_);
-        if (y + 1 < map_.rows.size() && winner(y, x) != winner(y + 1, x))
+        if (y + 1 < map_.rows.size() && differ(map_.at(y, x), map_.at(y + 1, x)))
           put("M{} {}h{}", left_of(x), top_of(y), cell_width_);
       }
     put("\"/>\n");
