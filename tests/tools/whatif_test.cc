@@ -131,6 +131,8 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
             "dispatcher": "alltoall", "scope": "step", "cluster": "dgx-h100x4"})"}) {
     const models::Scenario scenario = ScenarioDocument::from_json(json::parse(text), "test.json").scenario();
     const Sensitivities s = sensitivities(scenario, 0);
+    // A step has more that no hardware number changes: what the host does, and what hides behind it.
+    const double fixed = scenario.scope == models::Scenario::Scope::kStep ? 0.15 : 0.07;
     for (const auto& [dispatcher, together] : s.together) {
       double sum = 0;
       for (const Sensitivity& one : s.numbers)
@@ -142,9 +144,9 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
             sum += rate ? value.value : -value.value;
           }
       // Not exactly: where two things overlap, only the longer one counts.
-      EXPECT_NEAR(sum, together.value, 0.05) << dispatcher << " of " << text;
+      EXPECT_NEAR(sum, together.value, 0.08) << dispatcher << " of " << text;
       EXPECT_GE(together.value, -1 - 1e-6) << dispatcher << " of " << text;
-      EXPECT_LE(together.value, -0.93) << dispatcher << " of " << text;
+      EXPECT_LE(together.value, -1 + fixed) << dispatcher << " of " << text;
     }
     // Not only to first order: twice as good takes half the time and what is fixed.
     models::Scenario twice = s.baseline.scenario;
@@ -159,7 +161,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
     for (std::size_t i = 0; i < after.answers.size(); ++i) {
       const double share = after.answers[i].time_us.value / s.baseline.answers[i].time_us.value;
       EXPECT_GE(share, 0.5 * (1 - 1e-6)) << text;
-      EXPECT_LE(share, 0.5 * 1.07) << text;
+      EXPECT_LE(share, 0.5 * (1 + fixed)) << text;
     }
   }
 }
