@@ -40,8 +40,8 @@ struct RowsHead {
   std::uint64_t block, failed, error_bytes;
 };
 
-constexpr auto kNap = std::chrono::microseconds(100);
-constexpr std::uint64_t kAhead = 3;  // blocks on their way to a thread, so that it never waits for an answer
+constexpr auto kNap = std::chrono::milliseconds(1);  // asking more often costs the workers processor time
+constexpr std::uint64_t kAhead = 4;  // blocks on their way to a thread, so that it never waits for an answer
 
 // How many processes the launcher started: OpenMPI, PMI (MPICH, Slurm), PMIx under Slurm.
 int launched() {
