@@ -122,7 +122,7 @@ int run_sweep(Options o, const CommonOptions& common) {
                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const auto ranks = static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
   const std::uint64_t share = plan.size() / (8 * static_cast<std::uint64_t>(threads) * ranks);
-  job.block = std::clamp<std::uint64_t>(share, 1, whole_step || o.draws > 0 ? 4 : 256);
+  job.block = std::clamp<std::uint64_t>(share, 1, whole_step || o.draws > 0 ? 4 : 1024);
 
   const auto say = [&](const std::string& text) { warn(common, text); };
   if (mpi && mpi->rank() > 0) {

@@ -110,7 +110,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
                     const SweepWrite& write, const std::function<void(const std::string&)>& warn) {
   const MpiTransport& mpi = *transport_;
   const auto own = static_cast<std::uint64_t>(std::max(threads, 1));
-  SweepExchange exchange(job, 16 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
+  SweepExchange exchange(job, 2 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
   std::vector<std::thread> workers;
   for (std::uint64_t t = 0; t < own; ++t)
     workers.emplace_back([&] {
