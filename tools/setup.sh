@@ -26,6 +26,20 @@ else
   say "all packages are installed"
 fi
 
+# What moesim does without: reports and their tests. A package and the command it is wanted for, one a line.
+optional=()
+while read -r package command; do
+  [[ -n $package ]] && ! command -v "$command" >/dev/null && optional+=("$package")
+done < <(sed 's/#.*//' tools/packages_optional.txt)
+if ((${#optional[@]})) && [[ -z ${MOESIM_WITHOUT_REPORTS:-} ]]; then
+  say "installing for HTML reports: ${optional[*]}"
+  as_root=()
+  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+  "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -q --no-install-recommends "${optional[@]}" ||
+    say "not installed: ${optional[*]}; moesim builds without what they are for (--report, its tests), and says so"
+fi
+
 # A compiler cache makes the second build quick where somebody installed one.
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

@@ -3,7 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +45,24 @@ struct Pipe {
   }
 };
 
+// A terminal in the place of a pipe: what is written to `write` comes out at `read` as it was.
+void open_terminal(Pipe& ends) {
+  Pipe::close_end(ends.read);
+  Pipe::close_end(ends.write);
+  ends.read = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (ends.read < 0 || grantpt(ends.read) != 0 || unlockpt(ends.read) != 0)
+    throw std::runtime_error("no terminal");
+  std::array<char, 128> name{};
+  if (ptsname_r(ends.read, name.data(), name.size()) != 0) throw std::runtime_error("no terminal");
+  ends.write = open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  termios settings{};
+  if (ends.write < 0 || tcgetattr(ends.write, &settings) != 0) throw std::runtime_error("no terminal");
+  cfmakeraw(&settings);
+  tcsetattr(ends.write, TCSANOW, &settings);
+  const winsize size{24, kTerminalColumns, 0, 0};
+  ioctl(ends.write, TIOCSWINSZ, &size);
+}
+
 // Reads what there is; false at the end.
 bool drain(int from, std::string& into) {
   std::array<char, 65536> buffer;
@@ -66,6 +87,7 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
 
   Pipe out, err;
   if (output == Output::kClosedPipe) Pipe::close_end(out.read);
+  if (output == Output::kTerminal) open_terminal(out);
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("cannot fork");
   if (child == 0) {
@@ -92,6 +114,7 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
       kill(child, SIGKILL);
       killed = true;
     }
+    // The other end of a terminal stays readable after the last writer went; then reading fails.
     if (waiting[0].revents != 0 && !drain(out.read, outcome.out)) Pipe::close_end(out.read);
     if (waiting[1].revents != 0 && !drain(err.read, outcome.err)) Pipe::close_end(err.read);
   }

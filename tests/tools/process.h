@@ -15,7 +15,9 @@ struct Outcome {
   std::size_t error_lines() const;
 };
 
-enum class Output { kCaptured, kClosedPipe, kFullDisk };
+// kTerminal: standard output is a terminal of 80 columns.
+enum class Output { kCaptured, kClosedPipe, kFullDisk, kTerminal };
+inline constexpr int kTerminalColumns = 80;
 
 // Runs `moesim arguments...` in `directory` (empty: here). A run of more than a minute is killed and counts
 // as a hang.

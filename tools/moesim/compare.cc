@@ -16,6 +16,7 @@
 #include "replay/layer_comparison.h"
 #include "tools/moesim/compare_layer.h"
 #include "tools/moesim/compare_step.h"
+#include "tools/moesim/explain_path.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
@@ -32,7 +33,7 @@ struct CompareOptions {
   TimelineOptions shown;
   StepOptions step;
   std::optional<std::int64_t> tp, cp, ep, etp, dp, pp, vpp, microbatches, micro_batch, seq, topk;
-  bool inference = false;
+  bool inference = false, explain = false;
   int draws = 48;
 };
 
@@ -95,17 +96,24 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const bool flow = o.timing == "flow";
   if (flow && scenario.scope == models::Scenario::Scope::kStep)
     throw InputError("compare: found --timing flow with scope step, expected calibrated");
-  if (scenario.scope == models::Scenario::Scope::kStep)
-    return compare_step(std::move(scenario), o.draws, common);
+  check_report(o.report);
+  if (scenario.scope == models::Scenario::Scope::kStep) {
+    if (o.explain) throw InputError("compare: found --explain with scope step, expected scope layer");
+    if (!o.timeline.empty())
+      throw InputError(
+          "compare: found --timeline with scope step, expected scope layer, or replay of a recording");
+    CommonOptions with_report = common;
+    with_report.report = o.report;
+    return compare_step(std::move(scenario), o.draws, with_report);
+  }
   const LayerDetail detail = layer_detail(o.detail);
   if (flow && (!o.timeline.empty() || detail == LayerDetail::kOperations || detail == LayerDetail::kRanks))
     throw InputError(
         "compare: found --timing flow with --timeline or --detail operations or ranks, which follow "
         "calibrated times");
-  check_report(o.report);
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   const bool trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
-                     detail != LayerDetail::kNone;
+                     detail != LayerDetail::kNone || o.explain;
   const replay::LayerComparison c = replay::compare_layer(
       std::move(scenario), {.draws = o.draws,
                             .breakdown = true,
@@ -123,6 +131,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       break;
     case Format::kTable:
       print_layer(c, detail);
+      if (o.explain)
+        for (const replay::DispatcherForecast& forecast : c.forecasts)
+          print("\n" + critical_path_text(forecast));
       break;
   }
   return 0;
@@ -179,6 +190,7 @@ Verb compare_verb() {
         app.add_option("--micro-batch", o->micro_batch, "Sequences per microbatch");
         app.add_option("--seq", o->seq, "Tokens per sequence [4096]");
         app.add_option("--topk", o->topk, "Experts per token [the model's]");
+        app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher");
         app.add_flag("--inference", o->inference, "Forward only [forward and backward]");
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       }};

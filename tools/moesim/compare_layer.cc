@@ -11,7 +11,9 @@
 
 #include "base/units.h"
 #include "models/cluster.h"
+#include "tools/moesim/bars.h"
 #include "tools/moesim/inputs.h"
+#include "tools/moesim/layer_operations.h"
 #include "tools/moesim/output.h"
 
 namespace moesim::tools {
@@ -94,59 +96,9 @@ ordered_json memory_json(const DispatcherForecast& f) {
   return j;
 }
 
-// One operation as the critical rank ran it. Waiting is time in a collective before the last member came.
-struct OperationRow {
-  bool forward = true, dense = false;
-  const models::Op* op = nullptr;
-  double start_us = 0, wait_us = 0, time_us = 0;
-};
-
-std::string_view kind_of(const models::Op& op) {
-  switch (op.kind) {
-    case models::OpKind::kCollective:
-      return models::name_of(op.comm);
-    case models::OpKind::kKernel:
-      return models::name_of(op.kernel);
-    case models::OpKind::kGemm:
-      return "gemm";
-    case models::OpKind::kAttention:
-      return "attention";
-    case models::OpKind::kCopyToHost:
-      return "copy_to_host";
-    case models::OpKind::kHostWait:
-      return "host_sync";
-    case models::OpKind::kHost:
-      return "host";
-    case models::OpKind::kAllocate:
-      return "allocate";
-    case models::OpKind::kFree:
-      return "free";
-  }
-  return "";
-}
-
-std::vector<OperationRow> operations_of(const DispatcherForecast& f) {
-  std::vector<OperationRow> rows;
-  for (std::size_t s = 0; s < f.trace.size(); ++s) {
-    const bool dense = s == 0 || s == 3, forward = s < 2;
-    const models::Program& program = dense ? f.dense : f.program;
-    const std::vector<models::Op>& pass = forward ? program.forward() : program.backward();
-    const auto R = static_cast<std::size_t>(f.trace[s].ranks);
-    for (std::size_t i = 0; i < pass.size(); ++i) {
-      if (pass[i].kind == models::OpKind::kAllocate || pass[i].kind == models::OpKind::kFree) continue;
-      const std::size_t at = i * R + static_cast<std::size_t>(f.critical_rank);
-      const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-      rows.push_back({forward, dense, &pass[i], us(f.trace[s].start[at]),
-                      us(f.trace[s].begin[at] - f.trace[s].start[at]),
-                      us(f.trace[s].end[at] - f.trace[s].begin[at])});
-    }
-  }
-  return rows;
-}
-
 ordered_json operations_json(const DispatcherForecast& f) {
   ordered_json all = ordered_json::array();
-  for (const OperationRow& row : operations_of(f))
+  for (const LayerOperation& row : operations_of(f))
     all.push_back({{"pass", row.forward ? "forward" : "backward"},
                    {"part", row.dense ? "dense" : "dispatcher"},
                    {"op", kind_of(*row.op)},
@@ -306,8 +258,27 @@ Table result_table(const LayerComparison& c, bool people) {
     row.push_back(fmt::format("{:.2f}", f.memory.max_bytes * 1e-9));
     row.push_back(f.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(f.memory.missing_bytes)));
     table.row(row);
+    if (static_cast<int>(i) == c.winner) table.mark_best();
   }
   return table;
+}
+
+// Where the time of each dispatcher goes, beside each other; and who has how much to compute.
+std::string time_bars(const LayerComparison& c) {
+  std::vector<BarRow> rows;
+  for (std::size_t i = 0; i < c.forecasts.size(); ++i) {
+    const DispatcherForecast& f = c.forecasts[i];
+    const bool best = static_cast<int>(i) == c.winner;
+    rows.push_back({f.dispatcher + (best ? " *" : ""), breakdown_parts(f.breakdown_us),
+                    fmt::format("{:.1f}", f.time_us.value), best});
+  }
+  std::string text = bar_chart(rows);
+  const std::vector<std::int64_t>& computed =
+      c.forecasts[static_cast<std::size_t>(c.winner)].program.computed_rows;
+  if (computed.size() > 1)
+    text += fmt::format("rows of ranks 0 to {}: {}\n", computed.size() - 1,
+                        sparkline(std::vector<double>(computed.begin(), computed.end())));
+  return text;
 }
 
 Table message_table(const LayerComparison& c) {
@@ -349,7 +320,7 @@ Table operation_table(const LayerComparison& c) {
                {"wait [us]"},
                {"time [us]"}});
   for (const DispatcherForecast& f : c.forecasts)
-    for (const OperationRow& row : operations_of(f))
+    for (const LayerOperation& row : operations_of(f))
       table.row({f.dispatcher, row.forward ? "forward" : "backward", row.dense ? "dense" : "dispatcher",
                  std::string(kind_of(*row.op)), std::string(row.op->name),
                  std::string(sim::name(row.op->category)), fmt::format("{:.2f}", row.start_us),
@@ -492,6 +463,7 @@ void print_layer(const replay::LayerComparison& c, LayerDetail detail) {
                     s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
                     c.routing.gini()));
   print(result_table(c, true).text());
+  print("\n" + time_bars(c));
   if (detail != LayerDetail::kNone) print("\n" + detail_table(c, detail).text());
   if (!c.step_collectives.empty()) print("\n" + step_table(c).text());
   for (const DispatcherForecast& f : c.forecasts)

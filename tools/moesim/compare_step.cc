@@ -15,8 +15,10 @@
 #include "base/units.h"
 #include "models/cluster.h"
 #include "models/training_flops.h"
+#include "tools/moesim/bars.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 
 namespace moesim::tools {
 
@@ -141,6 +143,7 @@ Table step_table(const Comparison& c, bool people) {
     row.push_back(fmt::format("{:.1f}", f.memory.max_bytes * 1e-9));
     row.push_back(memory_text(f.memory));
     table.row(row);
+    if (i == c.winner) table.mark_best();
   }
   return table;
 }
@@ -280,7 +283,7 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
   decide(c);
   for (const std::string& warning : c.warnings) warn(common, warning);
   const StepForecast& w = c.forecasts[c.winner];
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = step_scenario_json(scenario);
     for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
@@ -293,8 +296,7 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
     result["winner"] = {
         {"dispatcher", w.dispatcher}, {"speedup", estimate_json(c.speedup)}, {"probability", c.probability}};
     result["because"] = c.because;
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(step_table(c, false).csv());
@@ -308,6 +310,13 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
       p.dp, p.microbatches, p.micro_batch, p.seq, scenario.training.precision,
       name_of(scenario.training.pipeline), scenario.training.recompute.text()));
   print(step_table(c, true).text());
+  std::vector<BarRow> bars;
+  for (std::size_t i = 0; i < c.forecasts.size(); ++i) {
+    const StepForecast& f = c.forecasts[i];
+    bars.push_back({f.dispatcher + (i == c.winner ? " *" : ""), breakdown_parts(f.breakdown_us),
+                    fmt::format("{:.1f}", f.time_us.value * 1e-3), i == c.winner});
+  }
+  print("\n" + bar_chart(bars));
   for (const auto& [dispatcher, rule] : c.excluded) print(fmt::format("not {}: {}\n", dispatcher, rule));
   print(fmt::format("\nexposed communication {} and bubble {} of the step; TFLOP/s: {}\n",
                     format_us(w.exposed_comm_us), format_us(w.bubble_us), models::kFlopConvention));

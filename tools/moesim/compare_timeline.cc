@@ -35,11 +35,13 @@ void write_layer_report(const std::string& path, const replay::LayerComparison& 
   ReportExtras extras;
   bounds.most_slices = kReportSlices;
   extras.timelines = views_of(comparison, bounds);
-  // The winner's timeline is the one to show first.
+  // The winner is the one to show first.
   std::rotate(extras.timelines.begin(), extras.timelines.begin() + comparison.winner,
               extras.timelines.begin() + comparison.winner + 1);
   for (const replay::DispatcherForecast& forecast : comparison.forecasts)
     extras.matrices.push_back(traffic_matrix(forecast));
+  std::rotate(extras.matrices.begin(), extras.matrices.begin() + comparison.winner,
+              extras.matrices.begin() + comparison.winner + 1);
   extras.gpus_per_node = comparison.scenario.cluster->gpus_per_node;
   write_report(path, "compare", layer_json(comparison, LayerDetail::kRanks, common), extras);
 }

@@ -15,6 +15,7 @@
 
 #include "base/input_error.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/sweep_scenario.h"
 #include "tools/moesim/whatif_report.h"
 
@@ -299,7 +300,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
   if (range.path.kind == PathKind::kText || range.path.kind == PathKind::kFlag)
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
   const CrossoverResult r = find_crossovers(base, range, between, draws);
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json result = envelope("whatif", whatif_inputs(base, common), r.warnings);
     result["path"] = range.path.path;
     result["crossovers"] = ordered_json::array();
@@ -316,8 +317,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     result["without_forecast"] = ordered_json::array();
     for (const auto& [value, why] : r.illegal)
       result["without_forecast"].push_back({{"value", value}, {"error", why}});
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(point_table(r, range).csv());

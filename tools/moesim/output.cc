@@ -19,12 +19,6 @@ namespace moesim::tools {
 
 namespace {
 
-// Columns a terminal uses for UTF-8 text without wide characters: continuation bytes take none.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 std::string csv_cell(const std::string& cell) {
   if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
   std::string out = "\"";
@@ -41,7 +35,12 @@ void Table::row(std::vector<std::string> cells) {
 
 void Table::separator() { rows_.emplace_back(); }
 
-std::string Table::text() const {
+void Table::mark_best() {
+  check(!rows_.empty(), "a row to mark");
+  best_.insert(rows_.size() - 1);
+}
+
+std::string Table::text(const Terminal& terminal) const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     std::size_t width = width_of(columns_[c].name);
@@ -50,27 +49,45 @@ std::string Table::text() const {
     widths.push_back(width);
   }
   std::string out;
-  const auto line = [&](const auto& cell_of) {
-    std::string text;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const std::string cell = cell_of(c);
-      const std::string pad(widths[c] - width_of(cell), ' ');
-      if (c > 0) text += "  ";
-      text += columns_[c].align == Align::kRight ? pad + cell : cell + pad;
+  // The columns of one block.
+  const auto print_block = [&](const std::vector<std::size_t>& block) {
+    const auto line = [&](const auto& cell_of, Ink ink) {
+      std::string text;
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        const std::size_t c = block[i];
+        const std::string cell = cell_of(c);
+        const std::string pad(widths[c] - width_of(cell), ' ');
+        if (i > 0) text += "  ";
+        text += columns_[c].align == Align::kRight ? pad + cell : cell + pad;
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      out += inked(text, ink, terminal) + '\n';
+    };
+    std::string rule;
+    for (std::size_t i = 0; i < block.size(); ++i)
+      rule += (i > 0 ? "  " : "") + std::string(widths[block[i]], '-');
+    line([&](std::size_t c) { return columns_[c].name; }, Ink::kBold);
+    out += inked(rule, Ink::kSoft, terminal) + '\n';
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      if (rows_[r].empty())
+        out += inked(rule, Ink::kSoft, terminal) + '\n';
+      else
+        line([&](std::size_t c) { return rows_[r][c]; }, best_.contains(r) ? Ink::kBest : Ink::kPlain);
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    out += text + '\n';
   };
-  std::string rule;
-  for (std::size_t c = 0; c < columns_.size(); ++c) rule += (c > 0 ? "  " : "") + std::string(widths[c], '-');
-  line([&](std::size_t c) { return columns_[c].name; });
-  out += rule + '\n';
-  for (const auto& row : rows_) {
-    if (row.empty())
-      out += rule + '\n';
-    else
-      line([&](std::size_t c) { return row[c]; });
+  std::vector<std::size_t> block;
+  std::size_t width = 0;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (block.size() > 1 && terminal.columns > 0 && width + 2 + widths[c] > terminal.columns) {
+      print_block(block);
+      out += '\n';
+      block = {0};
+      width = widths[0];
+    }
+    width += (block.empty() ? 0 : 2) + widths[c];
+    block.push_back(c);
   }
+  print_block(block);
   return out;
 }
 

@@ -2,12 +2,14 @@
 // only.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/terminal.h"
 #include "tools/moesim/verb.h"
 
 namespace moesim::tools {
@@ -25,14 +27,18 @@ class Table {
 
   void row(std::vector<std::string> cells);
   void separator();  // a rule between rows
+  void mark_best();  // the last row stands out, where there are colours
 
-  std::string text() const;      // aligned, for people
+  // Aligned, for people. A table that is wider than the terminal is cut into blocks of columns below each
+  // other, each with the first column.
+  std::string text(const Terminal& terminal = standard_output()) const;
   std::string csv() const;       // RFC 4180
   std::string markdown() const;  // for docs
 
  private:
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
+  std::set<std::size_t> best_;                  // rows
 };
 
 // Writes to stdout; throws InputError when stdout cannot take it (a full disk), exits quietly on a closed

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <set>
+#include <span>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -18,6 +21,8 @@
 #include "replay/measured.h"
 #include "replay/recorded.h"
 #include "replay/uncertainty.h"
+#include "tools/moesim/bars.h"
+#include "tools/moesim/explain_path.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
@@ -225,6 +230,54 @@ std::string because(const replay::Iteration& now, const replay::Iteration& recor
   return text + " on an average rank";
 }
 
+constexpr std::size_t kMostRanks = 32;  // of a table for people
+constexpr std::size_t kBarColumns = 40;
+
+// All ranks, or those that compute most and least and an even choice of the others.
+std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> ranks) {
+  std::vector<std::size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (ranks.size() <= kMostRanks) return order;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ranks[a].busy > ranks[b].busy; });
+  std::set<std::size_t> chosen;
+  for (std::size_t i = 0; i < kMostRanks / 4; ++i) chosen.insert({order[i], order[order.size() - 1 - i]});
+  for (std::size_t i = 0; i < kMostRanks && chosen.size() < kMostRanks; ++i)
+    chosen.insert(i * ranks.size() / kMostRanks);
+  return {chosen.begin(), chosen.end()};
+}
+
+std::string ranks_text(const Answer& answer) {
+  const auto ranks = answer.iteration.timeline.ranks();
+  Table table({{"rank"},
+               {"computing ms"},
+               {"transfer ms"},
+               {"straggler wait ms"},
+               {"bubble ms"},
+               {"host ms"},
+               {"C compute  T transfer  w wait  b bubble  H host", Table::Align::kLeft}});
+  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
+  const std::vector<std::size_t> shown = ranks_for_people(ranks);
+  for (const std::size_t r : shown) {
+    const sim::RankSummary& rank = ranks[r];
+    const std::vector<BarPart> parts{{'C', "compute", Ink::kBlue, rank.busy.us()},
+                                     {'T', "transfer", Ink::kYellow, rank.exposed_comm.us()},
+                                     {'w', "wait", Ink::kGrey, rank.straggler_wait.us()},
+                                     {'b', "bubble", Ink::kSoft, rank.bubble.us()},
+                                     {'H', "host", Ink::kPurple, rank.host.us()}};
+    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
+               ms(rank.bubble), ms(rank.host), bar(parts, answer.iteration.us(), kBarColumns)});
+  }
+  std::string text = table.text();
+  if (shown.size() < ranks.size()) {
+    std::vector<double> wait;
+    for (const auto& rank : ranks) wait.push_back(rank.straggler_wait.us());
+    text += fmt::format("straggler wait of all ranks: {}\n{} of {} ranks; --format csv lists all\n",
+                        sparkline(wait), shown.size(), ranks.size());
+  }
+  return text;
+}
+
 Table rank_table(const Answer& answer) {
   Table table(
       {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
@@ -370,6 +423,7 @@ int run(const Options& options, const CommonOptions& common) {
     TimelineBounds fewer = bounds;
     fewer.most_slices = kReportSlices;
     extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
+    extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
     extras.gpus_per_node = cluster.gpus_per_node;
     auto result = result_json(answer, inputs);
     if (scaling) add_effects(result, *effects, gains_us);
@@ -396,8 +450,9 @@ int run(const Options& options, const CommonOptions& common) {
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
   if (!answer.because.empty()) text += "\n" + answer.because;
-  print(text + "\n\n" + rank_table(answer).text() + "\n" + operation_table(answer).text() + "\n" +
+  print(text + "\n\n" + ranks_text(answer) + "\n" + operation_table(answer).text() + "\n" +
         attribution_text(answer));
+  if (options.explain) print("\n" + critical_path_text(answer.iteration));
   if (!gains_us.empty()) print("\n" + effect_table(*effects, gains_us).text());
   return 0;
 }
@@ -431,8 +486,10 @@ Verb replay_verb() {
         declare_report(app, options->report);
         app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
             ->type_name("FILE");
-        app.add_flag("--explain", options->explain,
-                     "list every constant that was added to a scaling recording: value, source, effect");
+        app.add_flag(
+            "--explain", options->explain,
+            "the critical path in sentences; every constant added to a scaling recording: value, source, "
+            "effect");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
           return run(*options, common);

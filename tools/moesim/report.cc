@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tools/moesim/output.h"
 #include "tools/moesim/report_template.h"
 
 namespace moesim::tools {
@@ -23,6 +25,45 @@ using nlohmann::ordered_json;
 constexpr std::string_view kMarker = "@MOESIM_DATA@";
 // Ranks whose full matrix is shown; of larger groups it would be a picture of noise and many megabytes.
 constexpr int kMatrixRanks = 256;
+
+// A counter with few points as it is, else the largest value of every visible stretch of time.
+ordered_json counter_data(const TimelineView::Counter& counter, std::int64_t end_ps, std::int64_t unit_ps) {
+  constexpr std::size_t kMostPoints = 4000;
+  std::vector<std::pair<std::int64_t, double>> points;
+  if (counter.points.size() <= kMostPoints) {
+    points = counter.points;
+  } else {
+    const std::int64_t stretch =
+        std::max<std::int64_t>(1, end_ps / static_cast<std::int64_t>(kMostPoints / 2));
+    std::int64_t now = -1;
+    double value = 0, largest = 0;
+    const auto close = [&](std::int64_t next) {
+      if (now < 0) return;
+      points.emplace_back(now * stretch, largest);
+      if (next > now + 1 && value != largest) points.emplace_back((now + 1) * stretch, value);
+    };
+    for (const auto& [when, changed] : counter.points) {
+      if (when / stretch != now) {
+        close(when / stretch);
+        now = when / stretch;
+        largest = value;
+      }
+      value = changed;
+      largest = std::max(largest, value);
+    }
+    close(INT64_MAX);
+  }
+  ordered_json gap = ordered_json::array(), values = ordered_json::array();
+  std::int64_t at = 0;
+  for (const auto& [when, value] : points) {
+    const std::int64_t units = (when + unit_ps / 2) / unit_ps;
+    gap.push_back(units - at);
+    values.push_back(std::round(value * 1000) / 1000);
+    at = units;
+  }
+  return {
+      {"rank", counter.rank}, {"name", counter.name}, {"gap", std::move(gap)}, {"value", std::move(values)}};
+}
 
 // Columns with the distance from the slice before: small integers, which deflate and parse well. The unit is
 // the power of ten that keeps seven digits of the whole.
@@ -51,6 +92,9 @@ ordered_json timeline_data(const TimelineView& view) {
                       {"length", std::move(length)},
                       {"note", std::move(note)}});
   }
+  ordered_json counters = ordered_json::array();
+  for (const TimelineView::Counter& counter : view.counters)
+    counters.push_back(counter_data(counter, view.end_ps, unit_ps));
   return {{"title", view.title},
           {"end_us", static_cast<double>(view.end_ps) * 1e-6},
           {"unit_us", static_cast<double>(unit_ps) * 1e-6},
@@ -58,6 +102,7 @@ ordered_json timeline_data(const TimelineView& view) {
           {"names", view.names.list()},
           {"notes", view.notes.list()},
           {"tracks", std::move(tracks)},
+          {"counters", std::move(counters)},
           {"left_out", view.left_out}};
 }
 
@@ -85,6 +130,28 @@ void declare_report(CLI::App& app, std::string& path) {
 void check_report(const std::string& path) {
   if (path.empty()) return;
   if (!report_missing().empty()) throw InputError(fmt::format("--report: {}", report_missing()));
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
+    throw InputError(SourcePlace{path}, "cannot be written: there is no folder " + folder.string());
+  if (fs::is_directory(path, ignored)) throw InputError(SourcePlace{path}, "a folder", "a file to write");
+}
+
+bool wants_result(const CommonOptions& common) {
+  return common.format == Format::kJson || !common.report.empty();
+}
+
+bool publish(const ordered_json& result, const CommonOptions& common, const ReportExtras& extras) {
+  if (!common.report.empty()) {
+    // "moesim.<verb>/1"
+    const std::string& schema = result.at("schema").get_ref<const std::string&>();
+    const std::size_t from = schema.find('.') + 1;
+    write_report(common.report, schema.substr(from, schema.find('/') - from), result, extras);
+  }
+  if (common.format != Format::kJson) return false;
+  print_json(result);
+  return true;
 }
 
 void write_report(const std::string& path, std::string_view verb, const ordered_json& result,
@@ -113,40 +180,6 @@ void write_report(const std::string& path, std::string_view verb, const ordered_
   text += for_a_page(data);
   text += page.substr(at + kMarker.size());
   write_file(path, text);
-}
-
-TrafficMatrix traffic_matrix(const replay::DispatcherForecast& forecast) {
-  const models::Program& program = forecast.program;
-  const int R = program.ranks();
-  TrafficMatrix out{forecast.dispatcher, R,
-                    std::vector<double>(static_cast<std::size_t>(R) * static_cast<std::size_t>(R), 0.0)};
-  for (const bool forward : {true, false})
-    for (const models::Op& op : forward ? program.forward() : program.backward()) {
-      if (op.kind != models::OpKind::kCollective) continue;
-      const int g = program.group_size(op.group);
-      for (int group = 0; group < program.group_count(op.group); ++group) {
-        const auto rank_of = [&](int member) { return program.rank_of(op.group, group, member); };
-        for (int from = 0; from < g; ++from) {
-          std::vector<double> weight(static_cast<std::size_t>(g), 1.0);
-          if (op.matrix >= 0 && program.matrices()[static_cast<std::size_t>(op.matrix)].group == op.group) {
-            const auto rows = program.matrix(op.matrix, group);
-            for (int to = 0; to < g; ++to)
-              weight[static_cast<std::size_t>(to)] =
-                  rows[static_cast<std::size_t>(op.transposed ? to * g + from : from * g + to)];
-          }
-          weight[static_cast<std::size_t>(from)] = 0;
-          double sum = 0;
-          for (const double one : weight) sum += one;
-          if (sum <= 0) continue;
-          const double bytes = static_cast<double>(program.value(op.tx, rank_of(from)));
-          for (int to = 0; to < g; ++to)
-            out.bytes[static_cast<std::size_t>(rank_of(from)) * static_cast<std::size_t>(R) +
-                      static_cast<std::size_t>(rank_of(to))] +=
-                bytes * weight[static_cast<std::size_t>(to)] / sum;
-        }
-      }
-    }
-  return out;
 }
 
 }  // namespace moesim::tools

@@ -2,28 +2,22 @@
 // page that needs nothing else. What is shown is decided in tools/report/src.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "replay/layer_comparison.h"
 #include "tools/moesim/timeline_view.h"
+#include "tools/moesim/traffic_matrix.h"
+#include "tools/moesim/verb.h"
 
 namespace CLI {
 class App;
 }
 
 namespace moesim::tools {
-
-// Bytes from rank to rank over the whole of what is shown: bytes[from * ranks + to].
-struct TrafficMatrix {
-  std::string title;
-  int ranks = 0;
-  std::vector<double> bytes;
-};
 
 // What a report shows beside the result.
 struct ReportExtras {
@@ -42,13 +36,14 @@ void declare_report(CLI::App& app, std::string& path);
 // work.
 void check_report(const std::string& path);
 
+// Whether somebody asked for the JSON result: printed, or as a report.
+bool wants_result(const CommonOptions& common);
+// Writes the report where one was asked for, and prints the result where the format is JSON: then true.
+bool publish(const nlohmann::ordered_json& result, const CommonOptions& common,
+             const ReportExtras& extras = {});
+
 // `result` is what `--format json` prints for `verb`.
 void write_report(const std::string& path, std::string_view verb, const nlohmann::ordered_json& result,
                   const ReportExtras& extras = {});
-
-// Who sends how many bytes to whom in one layer of a dispatcher, forward and backward. Exchanges follow their
-// split matrices, every other collective is spread evenly over its members; rows add up to the bytes that
-// ranks send.
-TrafficMatrix traffic_matrix(const replay::DispatcherForecast& forecast);
 
 }  // namespace moesim::tools

@@ -16,10 +16,12 @@
 #include "base/text.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/sweep_file.h"
 #include "tools/moesim/sweep_mpi.h"
 #include "tools/moesim/sweep_pareto.h"
 #include "tools/moesim/sweep_progress.h"
+#include "tools/moesim/sweep_report.h"
 #include "tools/moesim/sweep_run.h"
 #include "tools/moesim/verb.h"
 #include "tools/moesim/version.h"
@@ -31,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string scenario, out, sampling = "latin", pareto;
+  std::string scenario, out, sampling = "latin", pareto, report;
   SweepOptions plan;
   int draws = 0;
   double patience = 60;
@@ -86,7 +88,19 @@ RowFormat format_of(const Options& o, const CommonOptions& common) {
   return o.out.empty() && common.format == Format::kJson ? RowFormat::kJsonLines : RowFormat::kCsv;
 }
 
+void write_sweep_report(const std::string& path, const SweepReport& rows, const std::string& definition,
+                        const CommonOptions& common) {
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  const auto defined = nlohmann::ordered_json::parse(definition);
+  for (const auto& [key, value] : defined.items())
+    if (key != "schema" && key != "version") inputs[key] = value;
+  nlohmann::ordered_json result = envelope("sweep", inputs, {});
+  rows.add_to(result);
+  write_report(path, "sweep", result);
+}
+
 int run_sweep(Options o, const CommonOptions& common) {
+  check_report(o.report);
   const std::unique_ptr<SweepMpi> mpi = SweepMpi::start();
   if (o.scenario.empty()) throw InputError("sweep: found no scenario file, expected one");
   o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
@@ -138,8 +152,11 @@ int run_sweep(Options o, const CommonOptions& common) {
   SweepProgress progress(common.quiet, plan.size(), job.first);
   std::uint64_t failed = 0;
   std::string first_error;
+  SweepReport shown(rows.names());
+  const bool collect = !o.report.empty() && o.out.empty();
   const SweepWrite write = [&](const SweepBlock& block) {
     file.append(block.rows);
+    if (collect) shown.add(block.rows);
     progress.advance(block.count);
     failed += block.failed;
     if (first_error.empty()) first_error = block.first_error;
@@ -163,6 +180,10 @@ int run_sweep(Options o, const CommonOptions& common) {
   if (failed > 0)
     warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
                              plan.size() - job.first, first_error));
+  if (!o.report.empty()) {
+    if (!collect) shown.add_file(o.out);  // with the rows of an earlier run that this one went on with
+    write_sweep_report(o.report, shown, definition, common);
+  }
   if (!o.pareto.empty()) print_pareto(o.out, o.pareto, common);
   if (mpi) mpi->finish(say);
   return 0;
@@ -192,6 +213,7 @@ Verb sweep_verb() {
         app.add_option("--sampling", o->sampling, "latin (hypercube) or random [latin]")
             ->check(CLI::IsMember({"latin", "random"}));
         app.add_option("--out", o->out, "FILE.csv or FILE.jsonl; appears when it is whole [standard output]");
+        declare_report(app, o->report);
         app.add_flag("--resume", o->resume, "Go on with what an interrupted sweep left in FILE.partial");
         app.add_flag("--overwrite", o->overwrite, "Start again in spite of it");
         app.add_flag("--strict", o->strict,

@@ -66,7 +66,7 @@ bool TimelineBounds::holds_rank(int rank) const { return holds(ranks, rank); }
 bool TimelineBounds::holds_microbatch(int microbatch) const { return holds(microbatches, microbatch); }
 
 void TimelineOptions::declare(CLI::App& app) {
-  app.add_option("--timeline-ranks", ranks,
+  app.add_option("--timeline-ranks,--ranks", ranks,
                  "Ranks in the timeline, as 0-3,8 [as many as stay readable; all up to some hundred]")
       ->type_name("LIST");
   app.add_option("--timeline-microbatches", microbatches, "Microbatches in the timeline, as 0-1 [all]")

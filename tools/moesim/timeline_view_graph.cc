@@ -8,46 +8,13 @@
 
 #include "base/check.h"
 #include "tools/moesim/timeline_view.h"
+#include "tools/moesim/traffic_matrix.h"
 
 namespace moesim::tools {
 
 namespace {
 
 using sim::TaskId;
-
-// Bytes that a member sends, as dispatchers.md 1.3 counts them.
-double sent_by(const sim::CollectiveShape& shape, std::size_t member) {
-  const std::size_t g = shape.members();
-  const auto n = static_cast<double>(g);
-  const sim::Traffic& traffic = shape.traffic;
-  const bool pieces = traffic.kind == sim::Traffic::Kind::pieces;
-  const auto own = static_cast<double>(pieces ? traffic.pieces[member] : traffic.bytes);
-  switch (shape.op) {
-    case sim::CollectiveOp::all_gather:
-      return own * (n - 1);
-    case sim::CollectiveOp::reduce_scatter: {
-      if (!pieces) return own * (n - 1);
-      double others = 0;
-      for (std::size_t m = 0; m < g; ++m)
-        if (m != member) others += static_cast<double>(traffic.pieces[m]);
-      return others;
-    }
-    case sim::CollectiveOp::all_reduce:
-      return 2 * own * (n - 1) / n;
-    case sim::CollectiveOp::all_to_all: {
-      double all = 0;
-      for (std::size_t m = 0; m < g; ++m)
-        if (m != member) all += static_cast<double>(traffic.between(member, m, g));
-      return all;
-    }
-    case sim::CollectiveOp::broadcast:
-    case sim::CollectiveOp::send_recv:
-      return member == 0 ? own : 0;
-    case sim::CollectiveOp::barrier:
-      return 0;
-  }
-  return 0;
-}
 
 // Ranks worth a look when not all can be shown: the one that ends last, those that compute most and least,
 // wait most and least, then an even choice.
@@ -288,7 +255,7 @@ class Builder {
         const std::int64_t end = timeline_.end(members[m]).ps();
         if (!shown(rank) || end <= begin || hidden(members[m])) continue;
         const double rate =
-            sent_by(shape, m) / static_cast<double>(end - begin) * 1e3;  // bytes per ps to GB/s
+            bytes_sent(shape, m) / static_cast<double>(end - begin) * 1e3;  // bytes per ps to GB/s
         change[static_cast<std::size_t>(rank)][begin] += rate;
         change[static_cast<std::size_t>(rank)][end] -= rate;
       }

@@ -33,6 +33,7 @@ class Builder {
   TimelineView run() {
     for (std::size_t s = 0; s < std::min(forecast_.trace.size(), kSegments); ++s) add_segment(s);
     for (TimelineView::Track& track : view_.tracks) settle(track);
+    for (std::size_t first = 0; first < view_.tracks.size(); first += models::kStreams) add_causes(first);
     add_counters();
     drop_empty_tracks();
     join_short_slices(view_, bounds_.most_slices);
@@ -143,6 +144,40 @@ class Builder {
       free = slice.to_ps;
     }
     std::erase_if(track.slices, [](const auto& slice) { return slice.to_ps <= slice.from_ps; });
+  }
+
+  // What the slices of a rank, whose tracks begin at `first`, waited for: whatever ended when they began.
+  void add_causes(std::size_t first) {
+    constexpr std::int64_t kSame = 1000;                     // ps
+    std::vector<std::pair<std::int64_t, std::size_t>> ends;  // of its slices, with their stream
+    for (std::size_t s = 0; s < models::kStreams; ++s)
+      for (const TimelineView::Slice& slice : view_.tracks[first + s].slices)
+        ends.emplace_back(slice.to_ps, s);
+    std::sort(ends.begin(), ends.end());
+    const auto ended = [&](std::int64_t when, bool on_host) {
+      for (auto at = std::lower_bound(ends.begin(), ends.end(), std::pair(when - kSame, std::size_t{0}));
+           at != ends.end() && at->first <= when + kSame; ++at)
+        if ((at->second == static_cast<std::size_t>(models::Stream::kHost)) == on_host) return true;
+      return false;
+    };
+    for (std::size_t s = 0; s < models::kStreams; ++s) {
+      std::int64_t before = -kSame - 1;
+      bool waited = false;
+      for (TimelineView::Slice& slice : view_.tracks[first + s].slices) {
+        const char* cause = nullptr;
+        if (slice.from_ps - before <= kSame)
+          cause = waited ? "waited for the last member to come" : "waited for the operation before it";
+        else if (ended(slice.from_ps, false))
+          cause = "waited for another stream";
+        else if (ended(slice.from_ps, true))
+          cause = "waited for the host";
+        else if (slice.from_ps == 0)
+          cause = "waited for nothing";
+        if (slice.note == TimelineView::kNone && cause != nullptr) slice.note = view_.notes.add(cause);
+        before = slice.to_ps;
+        waited = slice.category == sim::Category::straggler_wait;
+      }
+    }
   }
 
   void add_counters() {

@@ -356,11 +356,17 @@ Verb validate_verb() {
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
-          if (!options->training.empty())
+          if (!options->training.empty()) {
+            check_report(options->report);
+            if (!options->timeline.empty())
+              throw InputError("found --timeline beside --training, expected --forecast and --measured");
+            CommonOptions with_report = common;
+            with_report.report = options->report;
             return validate_training(
                 {options->training, options->draws,
                  options->max_error.empty() ? 0 : parse_fraction(options->max_error), options->detail},
-                common);
+                with_report);
+          }
           return run(*options, common);
         };
       }};

@@ -16,6 +16,7 @@
 #include "models/step_forecast.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/training_rows.h"
 
 namespace moesim::tools {
@@ -147,7 +148,8 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
   const double middle = median(errors);
   const auto correlation = correlations(all);
 
-  if (common.format == Format::kJson) {
+  bool printed = false;
+  if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     add_input_file(inputs, options.table);
     ordered_json result = envelope("validate", inputs, {});
@@ -187,8 +189,9 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
     for (const SkippedRow& s : table.skipped)
       result["skipped"].push_back(
           {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
-    print_json(result);
-  } else {
+    printed = publish(result, common);
+  }
+  if (!printed) {
     Table rows({{"line"},
                 {"model", Table::Align::kLeft},
                 {"gpu", Table::Align::kLeft},

@@ -22,6 +22,7 @@ struct CommonOptions {
   std::uint64_t seed = 1;
   int threads = 0;                        // 0: all cores
   std::vector<std::string> command_line;  // as typed, without the program's name
+  std::string report;                     // HTML page to write; of the verbs that offer it
 };
 
 // Runs the verb; returns the exit code: 0 done, 1 a check the user asked for failed. Throws InputError (exit

@@ -11,6 +11,7 @@
 #include "base/json_reader.h"
 #include "tools/moesim/crossover.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/scenario_document.h"
 #include "tools/moesim/verb.h"
 #include "tools/moesim/whatif_best.h"
@@ -28,6 +29,7 @@ struct Options {
   bool each = false, sensitivity = false, paths = false;
   WhatifBest best;
   int draws = 48;
+  std::string report;
 };
 
 void print_paths(const CommonOptions& common) {
@@ -42,6 +44,7 @@ void print_paths(const CommonOptions& common) {
 }
 
 int run_whatif(const Options& o, const CommonOptions& common) {
+  check_report(common.report);
   if (o.paths) {
     print_paths(common);
     return 0;
@@ -106,7 +109,12 @@ Verb whatif_verb() {
             app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
                 ->check(CLI::Range(0, 100000));
             app.add_flag("--paths", o->paths, "List the paths that can be set");
-            return [o](const CommonOptions& common) { return run_whatif(*o, common); };
+            declare_report(app, o->report);
+            return [o](const CommonOptions& common) {
+              CommonOptions with_report = common;
+              with_report.report = o->report;
+              return run_whatif(*o, with_report);
+            };
           }};
 }
 

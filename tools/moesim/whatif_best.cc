@@ -18,6 +18,7 @@
 #include "tools/moesim/compare_step.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 
 namespace moesim::tools {
 
@@ -118,7 +119,7 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   const auto start = std::chrono::steady_clock::now();
   const PlanSearchResult r = models::search_plans(scenario, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
     ordered_json result = envelope("whatif", inputs, r.best.front().forecast.warnings);
@@ -130,8 +131,7 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
                        {"illegal", r.illegal},
                        {"skipped", r.skipped}};
     result["method"] = r.method;
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(plan_table(r).csv());

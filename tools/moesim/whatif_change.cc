@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/sweep_scenario.h"
 #include "tools/moesim/whatif_report.h"
 
@@ -280,40 +281,39 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
     if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
   for (const std::string& warning : warnings) warn(common, warning);
   const Answer &b = *before.fastest(), &a = *after.fastest();
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common, {document}), warnings);
+    result["changes"] = ordered_json::array();
+    for (const Change& change : changes) result["changes"].push_back(change_json(change));
+    result["baseline"] = evaluation_json(before);
+    result["change"] = evaluation_json(after);
+    result["difference"] = {{"time_us", estimate_json(difference_us(b, a))},
+                            {"ratio", estimate_json(ratio(b, a))},
+                            {"throughput_ratio", estimate_json(throughput_ratio(b, a))}};
+    result["differences"] = ordered_json::array();
+    for (const Answer& one : before.answers)
+      if (const Answer* other = named(after, one.dispatcher); other && one.ok() && other->ok())
+        result["differences"].push_back({{"dispatcher", one.dispatcher},
+                                         {"time_us", estimate_json(difference_us(one, *other))},
+                                         {"ratio", estimate_json(ratio(one, *other))}});
+    result["parts"] = ordered_json::array();
+    for (const Moved& part : moved_parts(b, a))
+      result["parts"].push_back({{"category", part.category},
+                                 {"baseline_us", part.before_us},
+                                 {"change_us", part.after_us},
+                                 {"difference_us", part.difference()}});
+    result["because"] = because(before, after);
+    if (publish(result, common)) return 0;
+  }
   if (common.format == Format::kCsv) {
     print(side_by_side(before, after).csv());
     return 0;
   }
-  if (common.format == Format::kTable) {
-    for (const Change& change : changes) print(change.text() + "\n");
-    print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario.model.name));
-    print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
-    print(cost_text(before, after));
-    print(because(before, after) + "\n");
-    return 0;
-  }
-  ordered_json result = envelope("whatif", whatif_inputs(base, common, {document}), warnings);
-  result["changes"] = ordered_json::array();
-  for (const Change& change : changes) result["changes"].push_back(change_json(change));
-  result["baseline"] = evaluation_json(before);
-  result["change"] = evaluation_json(after);
-  result["difference"] = {{"time_us", estimate_json(difference_us(b, a))},
-                          {"ratio", estimate_json(ratio(b, a))},
-                          {"throughput_ratio", estimate_json(throughput_ratio(b, a))}};
-  result["differences"] = ordered_json::array();
-  for (const Answer& one : before.answers)
-    if (const Answer* other = named(after, one.dispatcher); other && one.ok() && other->ok())
-      result["differences"].push_back({{"dispatcher", one.dispatcher},
-                                       {"time_us", estimate_json(difference_us(one, *other))},
-                                       {"ratio", estimate_json(ratio(one, *other))}});
-  result["parts"] = ordered_json::array();
-  for (const Moved& part : moved_parts(b, a))
-    result["parts"].push_back({{"category", part.category},
-                               {"baseline_us", part.before_us},
-                               {"change_us", part.after_us},
-                               {"difference_us", part.difference()}});
-  result["because"] = because(before, after);
-  print_json(result);
+  for (const Change& change : changes) print(change.text() + "\n");
+  print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario.model.name));
+  print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
+  print(cost_text(before, after));
+  print(because(before, after) + "\n");
   return 0;
 }
 
@@ -341,7 +341,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json result = envelope("whatif", whatif_inputs(base, common, documents), before.warnings);
     result["baseline"] = evaluation_json(before);
     result["ranking"] = ordered_json::array();
@@ -362,8 +362,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       }
       result["ranking"].push_back(std::move(j));
     }
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   const bool cost = b.cost > 0;
   std::vector<Table::Column> columns{{"change", Table::Align::kLeft},

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "tools/moesim/crossover.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/sweep_scenario.h"
 #include "tools/moesim/whatif_map_svg.h"
 #include "tools/moesim/whatif_report.h"
@@ -206,12 +207,11 @@ int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges
         fmt::format("--picture: found {}, expected a file that ends in .svg", in_quotes(picture)));
   const WinnerMap map = winner_map(base, ranges, between, draws, common.threads);
   if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json result = envelope("whatif", whatif_inputs(base, common), map.warnings);
     result["axes"] = {axis_json(map.across, map.columns), axis_json(map.down, map.rows)};
     result["map"] = map_json(map);
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(long_table(map).csv());

@@ -12,6 +12,7 @@
 #include "models/cluster.h"
 #include "models/hardware.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/report.h"
 #include "tools/moesim/whatif_report.h"
 
 namespace moesim::tools {

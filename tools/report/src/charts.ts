@@ -180,32 +180,178 @@ export interface Pair {
   note: string;
 }
 
-// Forecast with interval beside what was measured, a row each, as a ratio to the measurement: the line at 1 is right.
-export function ratioDots(description: string, rows: Pair[]): HTMLElement {
+export interface Dot {
+  label: string;
+  at: number;
+  low: number;
+  high: number;
+  note: string;
+  good: boolean; // round; else a diamond in another colour
+}
+
+// Signed values with their intervals, a row each, beside a line at zero.
+export function intervalDots(description: string, dots: Dot[], axis: string, tick: (x: number) => string): HTMLElement {
   return figure(description, (width) => {
-    const margin = leftMargin(rows.map((row) => row.label), width);
-    const scaled = rows.map((row) => ({
-      label: row.label, note: row.note,
-      at: 100 * (row.forecast / row.measured - 1), low: 100 * (row.low / row.measured - 1), high: 100 * (row.high / row.measured - 1),
-      inside: row.low <= row.measured && row.measured <= row.high,
-    }));
+    const margin = leftMargin(dots.map((dot) => dot.label), width);
     return Plot.plot({
       width,
-      height: 48 + 26 * rows.length,
+      height: 48 + 26 * dots.length,
       marginLeft: margin,
       marginRight: 24,
       marginBottom: 38,
-      x: { label: "forecast against measured [%]", grid: true, nice: true, ticks: Math.max(3, Math.floor(width / 120)),
-           tickFormat: (x: number) => (x > 0 ? `+${x}` : `${x}`.replace("-", "−")) },
-      y: { domain: rows.map((row) => row.label), label: null, tickFormat: (label: string) => shortened(label, margin), tickSize: 0 },
+      x: { label: axis, grid: true, nice: true, ticks: Math.max(3, Math.floor(width / 120)), tickFormat: tick },
+      y: { domain: dots.map((dot) => dot.label), label: null, tickFormat: (label: string) => shortened(label, margin), tickSize: 0 },
       marks: [
         Plot.ruleX([0], { stroke: "var(--text)", strokeWidth: 1.5 }),
-        Plot.ruleY(scaled, { x1: "low", x2: "high", y: "label", stroke: "var(--bar)", strokeWidth: 3, strokeOpacity: 0.55 }),
-        Plot.dot(scaled, {
-          x: "at", y: "label", r: 5, symbol: (row: { inside: boolean }) => (row.inside ? "circle" : "diamond"),
-          fill: (row: { inside: boolean }) => (row.inside ? "var(--bar)" : "var(--bad)"), title: "note", tip: { fill: "var(--card)" },
+        Plot.ruleY(dots, { x1: "low", x2: "high", y: "label", stroke: "var(--bar)", strokeWidth: 3, strokeOpacity: 0.55 }),
+        Plot.dot(dots, {
+          x: "at", y: "label", r: 5, symbol: (dot: Dot) => (dot.good ? "circle" : "diamond"),
+          fill: (dot: Dot) => (dot.good ? "var(--bar)" : "var(--bad)"), title: "note", tip: { fill: "var(--card)" },
         } as Plot.DotOptions),
       ],
     } as Plot.PlotOptions);
+  });
+}
+
+export const signedTick = (x: number): string => (x > 0 ? `+${x}` : `${x}`.replace("-", "−"));
+
+export interface Pair {
+  label: string;
+  forecast: number;
+  low: number;
+  high: number;
+  measured: number;
+  note: string;
+}
+
+// Forecast with interval beside what was measured, a row each, as a ratio to the measurement: the line at zero is right.
+export function ratioDots(description: string, rows: Pair[]): HTMLElement {
+  const off = (value: number, measured: number) => 100 * (value / measured - 1);
+  return intervalDots(
+    description,
+    rows.map((row) => ({
+      label: row.label, note: row.note, at: off(row.forecast, row.measured), low: off(row.low, row.measured),
+      high: off(row.high, row.measured), good: row.low <= row.measured && row.measured <= row.high,
+    })),
+    "forecast against measured [%]", signedTick);
+}
+
+export interface Series {
+  name: string;
+  color: string;
+  points: { x: number; y: number; low: number; high: number; note: string }[];
+}
+
+export interface LinesOptions {
+  x: string; // axis, with its unit
+  y: string;
+  logarithmic?: boolean;
+  whole?: boolean; // x counts: ticks are whole numbers
+  // Where one line takes over from another, with the range in which that place lies.
+  changes?: { at: number; low: number; high: number; label: string }[];
+  signed?: boolean;
+  steps?: boolean; // a value holds until the next point
+}
+
+const kDashes = ["", "7,4", "2,3", "9,3,2,3", "12,5", "4,2", "1,4", "6,2,1,2"];
+
+// Lines with their intervals as bands. Dashes and symbols tell them apart without colour.
+export function lines(description: string, series: Series[], options: LinesOptions): HTMLElement {
+  const rows = series.flatMap((one, index) => one.points.map((point) => ({ ...point, name: one.name, color: one.color, index })));
+  return figure(description, (width) => {
+    const marks: Plot.Markish[] = [];
+    for (const change of options.changes ?? []) {
+      if (change.high > change.low)
+        marks.push(Plot.rectX([change], { x1: "low", x2: "high", fill: "var(--faded)", fillOpacity: 0.28 } as Plot.RectXOptions));
+      marks.push(Plot.ruleX([change.at], { stroke: "var(--text)", strokeWidth: 1.5, strokeDasharray: "4,3" }));
+    }
+    if (options.signed) marks.push(Plot.ruleY([0], { stroke: "var(--text)" }));
+    marks.push(
+      Plot.areaY(rows, { x: "x", y1: "low", y2: "high", z: "name", fill: "color", fillOpacity: 0.16 }),
+      ...series.map((one, index) =>
+        Plot.lineY(one.points, { x: "x", y: "y", stroke: one.color, strokeWidth: 2.4, strokeDasharray: kDashes[index % 8]!, curve: options.steps ? "step-after" : "linear" })),
+      Plot.dot(rows, {
+        x: "x", y: "y", symbol: "name", fill: "color", stroke: "var(--card)", strokeWidth: 0.8, r: options.steps ? 2.6 : 4.2, title: "note", tip: { fill: "var(--card)" },
+      } as Plot.DotOptions),
+    );
+    const svg = Plot.plot({
+      width,
+      height: Math.min(380, Math.max(260, width * 0.42)),
+      marginLeft: 64,
+      marginRight: 24,
+      marginBottom: 40,
+      x: {
+        label: options.x, grid: true, type: options.logarithmic ? "log" : "linear", nice: !options.whole,
+        ticks: Math.max(3, Math.floor(width / 110)),
+        ...(options.whole ? { tickFormat: (x: number) => (Number.isInteger(x) ? `${x}` : "") } : options.logarithmic ? { tickFormat: "~s" } : {}),
+      },
+      y: { label: options.y, grid: true, nice: true, ...(options.signed ? { tickFormat: signedTick } : {}) },
+      symbol: { domain: series.map((one) => one.name) },
+      marks,
+    } as Plot.PlotOptions);
+    return [symbolLegend(series.map((one, index) => ({ ...one, dash: kDashes[index % 8]! })), true), svg];
+  });
+}
+
+// The symbol of each series as a chart draws it, on a piece of its line where it has one.
+function symbolLegend(series: { name: string; color: string; dash?: string }[], filled: boolean): HTMLElement {
+  const names = series.map((one) => one.name);
+  const sample = (one: { name: string; color: string; dash?: string }) =>
+    Plot.plot({
+      width: one.dash === undefined ? 18 : 38, height: 16, margin: 0, className: "sample",
+      x: { axis: null, domain: [0, 1] }, y: { axis: null, domain: [0, 1] }, symbol: { domain: names },
+      marks: [
+        one.dash === undefined
+          ? null
+          : Plot.link([0], { x1: 0.02, y1: 0.5, x2: 0.98, y2: 0.5, stroke: one.color, strokeWidth: 2.4, strokeDasharray: one.dash } as Plot.LinkOptions),
+        Plot.dot([one.name], {
+          x: () => 0.5, y: () => 0.5, symbol: (name: string) => name, r: 4.2,
+          ...(filled ? { fill: one.color } : { stroke: one.color, strokeWidth: 1.7 }),
+        } as Plot.DotOptions),
+      ],
+    } as Plot.PlotOptions);
+  return h("div", { class: "legend" }, ...series.map((one) => h("span", {}, sample(one) as unknown as HTMLElement, one.name)));
+}
+
+export interface ScatterPoint {
+  x: number;
+  y: number;
+  series: string;
+  note: string;
+  front: boolean; // no other point is better in both
+}
+
+// One symbol and colour per series; a step line joins the points that nothing beats.
+export function scatter(
+  description: string, points: ScatterPoint[], series: string[], color: (name: string) => string,
+  options: { x: string; y: string; logX?: boolean; logY?: boolean; diagonal?: boolean },
+): HTMLElement {
+  return figure(description, (width) => {
+    const front = points.filter((point) => point.front).sort((a, b) => a.x - b.x || b.y - a.y);
+    const axis = (label: string, log: boolean | undefined) =>
+      ({ label, grid: true, nice: true, type: log ? "log" : "linear", ...(log ? { tickFormat: "~s" } : {}) }) as Plot.ScaleOptions;
+    const svg = Plot.plot({
+      width,
+      height: Math.min(440, Math.max(280, width * 0.5)),
+      marginLeft: 68,
+      marginRight: 24,
+      marginBottom: 40,
+      x: { ...axis(options.x, options.logX), ticks: Math.max(3, Math.floor(width / 110)) },
+      y: axis(options.y, options.logY),
+      symbol: { domain: series },
+      marks: [
+        options.diagonal
+          ? Plot.line([Math.min(...points.map((p) => Math.min(p.x, p.y))), Math.max(...points.map((p) => Math.max(p.x, p.y)))],
+              { x: (v: number) => v, y: (v: number) => v, stroke: "var(--text)", strokeWidth: 1.4 } as Plot.LineOptions)
+          : null,
+        Plot.dot(points, {
+          x: "x", y: "y", symbol: "series", stroke: (p: ScatterPoint) => color(p.series), strokeOpacity: 0.8, r: 3.4,
+          title: "note", tip: { fill: "var(--card)" },
+        } as Plot.DotOptions),
+        front.length > 1 ? Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "var(--text)", strokeWidth: 1.4 }) : null,
+        Plot.dot(front, { x: "x", y: "y", symbol: "series", fill: (p: ScatterPoint) => color(p.series), stroke: "var(--text)", r: 5 } as Plot.DotOptions),
+      ],
+    } as Plot.PlotOptions);
+    return [symbolLegend(series.map((name) => ({ name, color: color(name) })), false), svg];
   });
 }

@@ -1,13 +1,13 @@
 // The report of `compare`: which dispatcher, by how much, how sure, and why.
-import type { Estimate, MatrixData, ReportData } from "./data";
+import type { Estimate, ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
-import { intervalBars, stackedBars, type StackPiece } from "./charts";
-import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./format";
-import { grid } from "./grid";
+import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
+import { bytes, byteUnit, number, percent, probability, time, timeUnit, words } from "./format";
+import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, seriesColor } from "./palette";
+import { categoryColor, lineColor, seriesColor } from "./palette";
 import { rankGrid } from "./ranks";
-import { table } from "./table";
+import { table, type Column } from "./table";
 import { timelineChart } from "./timeline";
 
 interface Scenario {
@@ -19,10 +19,32 @@ interface Scenario {
   fits?: boolean;
   missing_bytes?: number;
   memory?: Record<string, any>;
+  memory_bytes?: Record<string, number>; // of scope step
+  memory_limit_bytes?: number;
+  tokens_per_s_per_gpu?: number;
+  mfu?: number;
   host_syncs?: { forward: number; backward: number };
   overload?: { avg: number; max: number; max_cum: number };
   not_ranked?: string;
   ranks?: Record<string, number>[];
+}
+
+interface Held {
+  time_us: number;
+  pass: string;
+  what: string;
+  bytes: number;
+}
+
+// Parts of the memory of the worst rank, and the limit, in either scope.
+function memoryOf(s: Scenario): { part: (name: string) => number; limit: number; total: number } | null {
+  if (s.memory) {
+    const m = s.memory;
+    return { part: (name) => (m[`${name}_bytes`] as number) ?? 0, limit: m["limit_bytes"] as number, total: m["total_bytes"] as number };
+  }
+  if (s.memory_bytes && s.memory_limit_bytes)
+    return { part: (name) => s.memory_bytes![name] ?? 0, limit: s.memory_limit_bytes, total: s.peak_memory_bytes?.max ?? 0 };
+  return null;
 }
 
 const kMemoryParts = ["parameters", "gradients", "optimizer", "activations", "transient", "persistent"];
@@ -45,41 +67,16 @@ function sentence(result: any, scenarios: Scenario[]): string {
   const span = best ? ` It takes ${time(best.time_us.value)} (90 % interval ${time(best.time_us.low)} to ${time(best.time_us.high)}).` : "";
   if (others.length === 0) return `${winner.dispatcher} is the only dispatcher compared.${span}`;
   const next = [...others].sort((a, b) => a.time_us.value - b.time_us.value)[0]!;
-  return `${winner.dispatcher} is the fastest with probability ${percent(winner.probability, 0)}: ` +
+  return `${winner.dispatcher} is the fastest with probability ${probability(winner.probability)}: ` +
     `${winner.speedup.value.toFixed(2)} times as fast as ${next.dispatcher} (${winner.speedup.low.toFixed(2)} to ${winner.speedup.high.toFixed(2)}).${span}`;
-}
-
-function matrixView(matrices: MatrixData[]): HTMLElement {
-  const holder = h("div");
-  const draw = (title: string) => {
-    const matrix = matrices.find((one) => one.title === title)!;
-    const R = matrix.ranks;
-    const names = Array.from({ length: R }, (_, i) => `${i}`);
-    const all = matrix.bytes.reduce((sum, value) => sum + value, 0);
-    holder.replaceChildren(
-      grid({
-        description: `Bytes that ${title} sends from rank to rank`,
-        rows: names, columns: names, rowTitle: "From rank", columnTitle: "to rank", square: true, from: 0,
-        value: (r, c) => (r === c ? null : matrix.bytes[r * R + c]!),
-        text: (r, c) => `rank ${r} sends ${bytes(matrix.bytes[r * R + c]!)} to rank ${c} (${percent(matrix.bytes[r * R + c]! / (all || 1), 2)} of all)`,
-        scaleText: (value) => bytes(value),
-      }),
-    );
-  };
-  draw(matrices[0]!.title);
-  return h("div", {},
-    matrices.length > 1
-      ? h("div", { class: "controls" },
-          select("Dispatcher", matrices.map((one) => ({ value: one.title, label: one.title })), matrices[0]!.title, draw))
-      : null,
-    holder);
 }
 
 export function comparePage(data: ReportData): HTMLElement[] {
   const result = data.result;
   const scenarios = result.scenarios as Scenario[];
   const winner = result.winner.dispatcher as string;
-  const name = result.inputs.scenario as Record<string, any> | undefined;
+  const name = result.inputs["scenario"] as Record<string, any> | undefined;
+  const step = name?.["scope"] === "step";
   const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
   const hidden = new Set<string>();
   let order: Order = "time";
@@ -119,19 +116,33 @@ export function comparePage(data: ReportData): HTMLElement[] {
     })));
     stack.replaceChildren(stackedBars(
       "Where the time of each dispatcher goes; the parts add up to the time", pieces, list.map((s) => s.dispatcher),
-      categories, categoryColor, { unit, axis: "time of the rank that ends last", share, totals: true }));
-    const withMemory = list.filter((s) => s.memory);
+      categories, categoryColor, { unit, axis: step ? "time of the stage that ends last" : "time of the rank that ends last", share, totals: true }));
+    const withMemory = list.filter((s) => memoryOf(s));
     if (withMemory.length > 0) {
-      const limit = withMemory[0]!.memory!.limit_bytes as number;
-      const memoryUnit = byteUnit(Math.max(limit, ...withMemory.map((s) => s.memory!.total_bytes as number)));
+      const limit = memoryOf(withMemory[0]!)!.limit;
+      const memoryUnit = byteUnit(Math.max(limit, ...withMemory.map((s) => memoryOf(s)!.total)));
       memory.replaceChildren(stackedBars(
         "Memory of the worst rank under each dispatcher, beside the limit",
         withMemory.flatMap((s) => kMemoryParts.map((part) => ({
-          label: s.dispatcher, part, value: (s.memory![`${part}_bytes`] as number) ?? 0,
-          note: `${s.dispatcher}\n${part} ${bytes((s.memory![`${part}_bytes`] as number) ?? 0)}`,
+          label: s.dispatcher, part, value: memoryOf(s)!.part(part),
+          note: `${s.dispatcher}\n${part} ${bytes(memoryOf(s)!.part(part))}`,
         }))),
         withMemory.map((s) => s.dispatcher), kMemoryParts, (part) => seriesColor(kMemoryParts.indexOf(part)),
         { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
+      const curves = withMemory.filter((s) => (s.memory?.["curve"] as Held[] | undefined)?.length);
+      if (curves.length > 0) {
+        // What the layer holds beside everything that stays: that is what dispatchers differ in.
+        const base = Math.min(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes)));
+        const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes - base))));
+        memory.append(h("h3", {}, "Over the layer"),
+          h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
+          lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
+            name: s.dispatcher, color: lineColor(scenarios.indexOf(s)),
+            points: (s.memory!["curve"] as Held[]).map((p) => {
+              const y = (p.bytes - base) * heldUnit.factor;
+              return { x: p.time_us * unit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, unit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
+            }) })), { x: `time [${unit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
+      }
     }
     const rows = list.filter((s) => s.ranks).map((s) => ({
       label: s.dispatcher,
@@ -176,10 +187,15 @@ export function comparePage(data: ReportData): HTMLElement[] {
       title: words(c), numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
       value: (s: Scenario) => s.breakdown_us[c] ?? 0,
     })),
+    ...(scenarios.some((s) => s.mfu) ? [
+      { title: "tokens/s/GPU", numeric: true, text: (s: Scenario) => number(Math.round(s.tokens_per_s_per_gpu ?? 0)), value: (s: Scenario) => s.tokens_per_s_per_gpu ?? 0 },
+      { title: "MFU", numeric: true, text: (s: Scenario) => percent(s.mfu ?? 0), value: (s: Scenario) => s.mfu ?? 0 },
+    ] : [
     { title: "sent per rank", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.mean) : "-"), value: (s) => s.tx_bytes_per_rank?.mean ?? 0 },
     { title: "most", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.max) : "-"), value: (s) => s.tx_bytes_per_rank?.max ?? 0 },
     { title: "host syncs", numeric: true, text: (s) => (s.host_syncs ? `${s.host_syncs.forward}+${s.host_syncs.backward}` : "-"), value: (s) => (s.host_syncs ? s.host_syncs.forward + s.host_syncs.backward : 0) },
     { title: "overload", numeric: true, text: (s) => (s.overload ? s.overload.max.toFixed(2) : "-"), value: (s) => s.overload?.max ?? 0 },
+    ] as Column<Scenario>[]),
     { title: "memory", numeric: true, text: (s) => (s.peak_memory_bytes ? bytes(s.peak_memory_bytes.max) : "-"), value: (s) => s.peak_memory_bytes?.max ?? 0 },
     { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
@@ -192,9 +208,9 @@ export function comparePage(data: ReportData): HTMLElement[] {
     answer(sentence(result, scenarios), result.because),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
-    section("Where the time goes", "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),
-    section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory),
-    section("Ranks", "Who has too much to do, and who waits for them?", ranks),
+    section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),
+    ...(scenarios.some((s) => memoryOf(s)) ? [section("Memory", "Does it fit? The worst rank of the job, beside what its GPU has.", memory)] : []),
+    ...(scenarios.some((s) => s.ranks) ? [section("Ranks", "Who has too much to do, and who waits for them?", ranks)] : []),
     ...(data.matrices.length > 0
       ? [section("Who sends how much to whom",
           "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",

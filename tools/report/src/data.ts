@@ -34,6 +34,14 @@ export interface TrackData {
   note: number[];
 }
 
+// What a rank holds or sends over time; a value holds until the next. `gap` is the distance from the point before.
+export interface CounterData {
+  rank: number;
+  name: string; // with its unit in brackets
+  gap: number[];
+  value: number[];
+}
+
 export interface TimelineData {
   title: string;
   end_us: number;
@@ -42,6 +50,7 @@ export interface TimelineData {
   names: string[];
   notes: string[];
   tracks: TrackData[];
+  counters?: CounterData[];
   left_out: string[];
 }
 

@@ -41,6 +41,11 @@ export function percent(share: number, places = 1): string {
   return `${(100 * share).toFixed(places)} %`;
 }
 
+// A share of draws: no number of draws makes anything certain.
+export function probability(share: number): string {
+  return share > 0.995 ? "more than 99 %" : share < 0.005 ? "less than 1 %" : percent(share, 0);
+}
+
 export function signedPercent(share: number, places = 1): string {
   return `${share >= 0 ? "+" : "−"}${Math.abs(100 * share).toFixed(places)} %`;
 }

@@ -15,11 +15,31 @@ export interface GridOptions {
   scaleText: (value: number) => string;
   from?: number; // value of the lightest colour; the smallest where absent
   square?: boolean;
+  // Cells of kinds instead of amounts: a colour of the style sheet, and whether the kind is uncertain (hatched).
+  paint?: (row: number, column: number) => { color: string; unsure: boolean } | null;
 }
 
 // Steps of one hue, equal in lightness: safe for every kind of colour vision, and in black and white.
 function mix(from: number[], to: number[], share: number): string {
   return `rgb(${from.map((x, i) => Math.round(x + ((to[i] ?? 0) - x) * share)).join(",")})`;
+}
+
+// Stripes over a cell, for what is not sure.
+function hatch(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, color: string): void {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  context.strokeStyle = color;
+  context.globalAlpha = 0.55;
+  context.lineWidth = 2;
+  context.beginPath();
+  for (let at = -h; at < w; at += 8) {
+    context.moveTo(x + at, y + h);
+    context.lineTo(x + at + h, y);
+  }
+  context.stroke();
+  context.restore();
 }
 
 function rgb(text: string): number[] {
@@ -81,13 +101,15 @@ export function grid(options: GridOptions): HTMLElement {
         const x = left + c * cw;
         const y = top + r * ch;
         const gap = cw > 6 && ch > 6 ? 1 : 0;
-        context.fillStyle = mix(low, high, Math.max(0, Math.min(1, share(value))));
+        const kind = options.paint?.(r, c);
+        context.fillStyle = kind ? cssColor(kind.color) : mix(low, high, Math.max(0, Math.min(1, share(value))));
         context.fillRect(x, y, cw - gap, ch - gap);
+        if (kind?.unsure) hatch(context, x, y, cw - gap, ch - gap, cssColor("--card"));
         if (options.cellText) {
           const label = options.cellText(r, c);
           context.font = "11px system-ui, sans-serif";
           if (context.measureText(label).width < cw - 5 && ch >= 14) {
-            context.fillStyle = share(value) > 0.5 ? cssColor("--heat-on-high") : cssColor("--heat-on-low");
+            context.fillStyle = kind ? cssColor("--on-bar") : share(value) > 0.5 ? cssColor("--heat-on-high") : cssColor("--heat-on-low");
             context.textAlign = "center";
             context.textBaseline = "middle";
             context.fillText(label, x + cw / 2, y + ch / 2);
@@ -114,7 +136,8 @@ export function grid(options: GridOptions): HTMLElement {
       context.strokeRect(left + cursor.column * cw, top + cursor.row * ch, Math.max(cw, 3), Math.max(ch, 3));
     }
     geometry = { left, top, cw, ch };
-    scale.replaceChildren(
+    scale.hidden = Boolean(options.paint);
+    if (!options.paint) scale.replaceChildren(
       h("span", {}, options.scaleText(least)),
       h("span", { class: "ramp", style: `background:linear-gradient(to right, ${mix(low, high, 0)}, ${mix(low, high, 1)})` }),
       h("span", {}, options.scaleText(most)),

@@ -4,12 +4,16 @@ import { h, section } from "./dom";
 import { comparePage } from "./compare";
 import { header, reproduce, warnings } from "./page";
 import { replayPage } from "./replay";
+import { sweepPage } from "./sweep";
 import { validatePage } from "./validate";
+import { whatifPage } from "./whatif";
 
 const pages: Record<string, (data: ReportData) => HTMLElement[]> = {
   compare: comparePage,
   replay: replayPage,
+  sweep: sweepPage,
   validate: validatePage,
+  whatif: whatifPage,
 };
 
 // A verb without a page of its own: its result, readable.

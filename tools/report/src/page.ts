@@ -43,9 +43,11 @@ export function reproduce(data: ReportData): HTMLElement {
   const rest = Object.fromEntries(
     Object.entries(result.inputs).filter(([key]) => key !== "command" && key !== "files"),
   );
-  const text = JSON.stringify(result, null, 2);
-  const save = h("a", { download: `moesim-${data.verb}.json`, class: "button" }, "Save the JSON result");
-  save.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const save = h("a", { download: `moesim-${data.verb}.json`, class: "button", href: "#" }, "Save the JSON result");
+  save.addEventListener("click", () => {
+    if (save.href.startsWith("blob:")) return;
+    save.href = URL.createObjectURL(new Blob([JSON.stringify(result, null, 2)], { type: "application/json" }));
+  });
   return section(
     "Make it again",
     "Everything that went in: the same command with the same files gives the same bytes.",
@@ -54,7 +56,7 @@ export function reproduce(data: ReportData): HTMLElement {
     h("details", {}, h("summary", {}, "Inputs"),
       h("pre", { tabindex: 0, "aria-label": "inputs" }, JSON.stringify(rest, null, 2))),
     files.length > 0
-      ? h("details", {}, h("summary", {}, `${files.length} input files with their SHA-256`),
+      ? h("details", {}, h("summary", {}, `${files.length} input ${files.length === 1 ? "file" : "files"} with ${files.length === 1 ? "its" : "their"} SHA-256`),
           table(files, [{ title: "file", text: (f) => f.name }, { title: "SHA-256", text: (f) => f.sha }],
                 { caption: "Input files" }))
       : null,

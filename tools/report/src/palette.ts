@@ -23,3 +23,8 @@ export function cssColor(variable: string): string {
 export function seriesColor(index: number): string {
   return `var(--s-${index % 8})`;
 }
+
+// The same hue, strong enough for thin lines and small symbols.
+export function lineColor(index: number): string {
+  return `var(--l-${index % 8})`;
+}

@@ -3,6 +3,7 @@ import type { Estimate, ReportData } from "./data";
 import { h, section } from "./dom";
 import { intervalBars, stackedBars } from "./charts";
 import { number, percent, signedPercent, time, timeUnit, words } from "./format";
+import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, seriesColor } from "./palette";
 import { rankGrid } from "./ranks";
@@ -67,7 +68,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
     section("Time", "How long is an iteration, and how sure is that? The whisker is the 90 % interval.",
       intervalBars("Time of the iteration with its 90 % interval", bars, unit, "time")),
     ...(shares.length > 0
-      ? [section("Where it goes", "What would the iteration lose without each cause? " + (result.attribution.rule ?? ""),
+      ? [section("Where it goes", "What would the iteration lose without each cause? Causes are taken away in this order and stay away; each accounts for what the iteration loses at its turn.",
           stackedBars("The iteration by cause; the parts add up to it",
             shares.map(([cause, us]) => ({ label: "iteration", part: cause, value: us, note: `${words(cause)} ${time(us, unit)}, ${percent(us / iteration.value)}` })),
             ["iteration"], shares.map(([cause]) => cause), (cause) => seriesColor(shares.findIndex(([one]) => one === cause)),
@@ -99,6 +100,10 @@ export function replayPage(data: ReportData): HTMLElement[] {
             text: (r: Record<string, number>) => ((r[state] ?? 0) * unit.factor).toFixed(2), value: (r: Record<string, number>) => r[state] ?? 0,
           })),
         ], { caption: "Numbers per rank", filter: ranks.length > 16 }))),
+    ...(data.matrices.length > 0
+      ? [section("Who sends how much to whom",
+          "Bytes of the iteration. Exchanges follow their split sizes; every other collective is spread evenly over its members.",
+          matrixView(data.matrices))] : []),
     ...(layers.length > 0
       ? [section("Layers", "In which layers do ranks wait most?",
           table(layers, [

@@ -13,6 +13,7 @@ export interface TableOptions<Row> {
   best?: (row: Row) => boolean; // marked
   filter?: boolean;
   sortBy?: number; // column, ascending
+  most?: number; // rows shown at a time
 }
 
 export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
@@ -36,6 +37,8 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
         return down ? -order : order;
       });
     }
+    const count = shown.length;
+    if (options.most !== undefined) shown = shown.slice(0, options.most);
     body.replaceChildren(
       ...shown.map((row) => {
         const best = options.best?.(row) ?? false;
@@ -52,6 +55,8 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
     );
     if (shown.length === 0)
       body.append(h("tr", {}, h("td", { colspan: columns.length }, `no row holds “${wanted}”`)));
+    if (shown.length < count)
+      body.append(h("tr", {}, h("td", { colspan: columns.length }, `and ${count - shown.length} more: sort or filter to see them`)));
     heads.forEach((head, i) =>
       head.setAttribute("aria-sort", i !== sorted ? "none" : down ? "descending" : "ascending"),
     );

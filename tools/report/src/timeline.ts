@@ -1,11 +1,11 @@
 // The timeline of chosen ranks on a canvas: drag to move, Ctrl and wheel, pinch or keys to zoom, click or keys to read a
 // slice. Draws what is visible only, one rectangle per pixel at most.
 import type { TimelineData } from "./data";
-import { button, h, select, textInput, whenSized } from "./dom";
+import { button, checkbox, h, select, textInput, whenSized } from "./dom";
 import { legend } from "./charts";
-import { time, timeUnit } from "./format";
+import { number, time, timeUnit } from "./format";
 import { categoryColor, categoryVariable, cssColor } from "./palette";
-import { firstAfter, rankTest, tracksOf, type Track } from "./tracks";
+import { firstAfter, lastUntil, rankTest, tracksOf, type Track } from "./tracks";
 
 const kRow = 20;
 const kAxis = 26;
@@ -22,6 +22,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   let to = whole;
   let selected: { track: Track; slice: number } | null = null;
   let row = 0;
+  let counters = false;
 
   const canvas = h("canvas", {
     tabindex: 0, role: "application", "aria-roledescription": "timeline", "aria-label":
@@ -33,11 +34,11 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   const window_ = h("span", { class: "window", id: "timeline-window" });
   const problem = h("span", { class: "problem", role: "status" });
 
-  const gutter = () => (holder.clientWidth < 560 ? 92 : 176);
+  const gutter = () => (holder.clientWidth < 560 ? 92 : 204);
   const x = (at: number, width: number) => gutter() + ((at - from) / (to - from)) * (width - gutter());
 
   const choose = () => {
-    shown = all.filter((track) => rankWanted(track.rank) && (!titleWanted || track.title === titleWanted));
+    shown = all.filter((track) => rankWanted(track.rank) && (!titleWanted || track.title === titleWanted) && (counters || !track.counter));
     shown.sort((a, b) => a.rank - b.rank);
     if (titleWanted || timelines.length > 2) shown.sort((a, b) => (a.title === b.title ? 0 : a.title < b.title ? -1 : 1));
     row = Math.min(row, Math.max(0, shown.length - 1));
@@ -81,6 +82,23 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     context.fillText(`time [${unit.name}]`, 4, 11);
   };
 
+  const drawCounter = (context: CanvasRenderingContext2D, track: Track, y: number, width: number, color: string) => {
+    const { at, value, most } = track.counter!;
+    context.fillStyle = cssColor("--bar");
+    let first = lastUntil(at, from);
+    if (first < 0) first = 0;
+    for (let i = first; i < at.length && at[i]! < to; ++i) {
+      const x1 = Math.max(gutter(), x(at[i]!, width));
+      const x2 = Math.min(width, x(at[i + 1] ?? whole, width));
+      const high = most > 0 ? (value[i]! / most) * (kRow - 3) : 0;
+      context.fillRect(x1, y + kRow - high, Math.max(0.5, x2 - x1), high);
+    }
+    context.fillStyle = color;
+    context.textAlign = "right";
+    context.fillText(`up to ${number(most, 3)}`, width - 4, y + kRow / 2);
+    context.textAlign = "left";
+  };
+
   const draw = (width: number) => {
     if (width < 50) return;
     choose();
@@ -106,6 +124,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       }
       let drawnTo = -1;
       context.textAlign = "left";
+      if (track.counter) drawCounter(context, track, y, width, text);
       for (let i = firstAfter(track, from); i < track.start.length && track.start[i]! < to; ++i) {
         const x1 = Math.max(left, x(track.start[i]!, width));
         const x2 = Math.min(width, x(track.end[i]!, width));
@@ -134,8 +153,9 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       context.fillStyle = card;
       context.fillRect(0, y + (r > 0 ? 1 : 0), left - 2, kRow - 1);
       context.fillStyle = r === row && document.activeElement === canvas ? cssColor("--focus") : text;
-      const full = `${track.title ? track.title + " · " : ""}rank ${track.rank} · ${track.stream}`;
-      const narrow = `${track.rank} ${track.title ? track.title.slice(0, 4) + " " : ""}${track.stream}`;
+      const several = track.title && !titleWanted;
+      const full = `${several ? track.title + " · " : ""}rank ${track.rank} · ${track.stream}`;
+      const narrow = `${track.rank} ${several ? track.title.slice(0, 4) + " " : ""}${track.stream}`;
       let label = holder.clientWidth < 560 ? narrow : full;
       while (label.length > 4 && context.measureText(label).width > left - 8) label = label.slice(0, -2) + "…";
       context.fillText(label, 4, y + kRow / 2);
@@ -216,6 +236,13 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     const track = shown[Math.floor(event.offsetY / kRow)];
     if (!track) return;
     row = shown.indexOf(track);
+    if (track.counter) {
+      const at = timeAt(event.offsetX);
+      const point = lastUntil(track.counter.at, at);
+      readout.textContent = `${track.title ? track.title + ", " : ""}rank ${track.rank}, ${track.stream}: ${number(point < 0 ? 0 : track.counter.value[point]!)} at ${time(at)}.`;
+      redraw();
+      return;
+    }
     const i = sliceAt(track, timeAt(event.offsetX));
     if (i >= 0) show(track, i);
   };
@@ -272,6 +299,9 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         problem.textContent = test ? "" : "ranks are numbers and ranges: 0-3, 8";
         if (test) { rankWanted = test; redraw(); }
       }),
+      all.some((track) => track.counter)
+        ? checkbox("load and memory", counters, (on) => { counters = on; redraw(); })
+        : null,
       textInput("Highlight", "part of a name", (value) => { wanted = value.trim().toLowerCase(); redraw(); }),
       h("span", { class: "buttons" },
         button("−", "zoom out", () => zoom(1 / 0.5)), button("+", "zoom in", () => zoom(0.5)),

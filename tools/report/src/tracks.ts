@@ -10,6 +10,7 @@ export interface Track {
   name: string[];
   category: string[];
   note: string[];
+  counter?: { at: Float64Array; value: Float64Array; most: number }; // instead of slices
 }
 
 export function tracksOf(timelines: TimelineData[], categories: string[]): Track[] {
@@ -37,6 +38,19 @@ export function tracksOf(timelines: TimelineData[], categories: string[]): Track
         note: data.note.map((i) => (i < 0 ? "" : timeline.notes[i]!)),
       });
     }
+  for (const timeline of timelines)
+    for (const data of timeline.counters ?? []) {
+      const at = new Float64Array(data.gap.length);
+      let units = 0;
+      data.gap.forEach((gap, i) => { units += gap; at[i] = units * timeline.unit_us; });
+      const most = timelines.reduce((high, one) =>
+        (one.counters ?? []).reduce((h, c) => (c.name === data.name ? c.value.reduce((a, b) => Math.max(a, b), h) : h), high), 0);
+      tracks.push({
+        title: timelines.length > 1 ? timeline.title : "", rank: data.rank, stream: data.name,
+        start: new Float64Array(0), end: new Float64Array(0), name: [], category: [], note: [],
+        counter: { at, value: Float64Array.from(data.value), most },
+      });
+    }
   return tracks;
 }
 
@@ -50,6 +64,18 @@ export function firstAfter(track: Track, at: number): number {
     else low = middle + 1;
   }
   return low;
+}
+
+// The last of ascending points that is not after `at`; -1 where there is none.
+export function lastUntil(points: Float64Array, at: number): number {
+  let low = 0;
+  let high = points.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (points[middle]! <= at) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
 }
 
 // "0-3, 8" as a test of ranks; null where the text is no such list.

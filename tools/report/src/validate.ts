@@ -1,9 +1,10 @@
 // The report of `validate`: how far the forecast is from what was measured, in total and by component.
 import type { ReportData } from "./data";
 import { section, select, h } from "./dom";
-import { intervalBars, ratioDots } from "./charts";
+import { intervalBars, ratioDots, scatter } from "./charts";
 import { percent, signedPercent, time, timeUnit, words } from "./format";
 import { answer, header, reproduce, warnings } from "./page";
+import { lineColor } from "./palette";
 import { table } from "./table";
 import { timelineChart } from "./timeline";
 
@@ -49,12 +50,22 @@ function componentTable(one: Case): HTMLElement {
   ], { caption: "Forecast and measurement" });
 }
 
+// "recording/scaling" against "recording/realistic": the ends of the folders that were named.
+function about(data: ReportData): string {
+  const command = data.result.inputs.command ?? [];
+  const after = (option: string) => {
+    const word = command[command.indexOf(option) + 1];
+    return command.includes(option) && word ? word.split("/").filter((part) => part).slice(-2).join("/") : "";
+  };
+  return after("--forecast") ? `Forecast from ${after("--forecast")}, measured by ${after("--measured")}.` : "";
+}
+
 function single(data: ReportData): HTMLElement[] {
   const one = data.result as unknown as Case;
   const t = one.iteration;
   const unit = timeUnit(Math.max(t.high_us, t.measured_us));
   return [
-    header("Forecast against measurement", String((data.result.inputs.command ?? []).join(" ")), data.verb),
+    header("Forecast against measurement", about(data), data.verb),
     answer(`The forecast of the iteration is ${time(t.forecast_us, unit)}, measured were ${time(t.measured_us, unit)}: ${signedPercent(t.error)}, ` +
       `${inside(t) ? "inside" : "outside"} the 90 % interval (${time(t.low_us, unit)} to ${time(t.high_us, unit)}).`,
       `Over the components the mean absolute error is ${percent(one.mean_abs_component_error)}.`),
@@ -115,6 +126,81 @@ function many(data: ReportData): HTMLElement[] {
   ];
 }
 
+interface TrainingRow {
+  line: number;
+  source: string;
+  framework: string;
+  gpu: string;
+  gpus: number;
+  model: string;
+  plan: string;
+  dispatcher: string;
+  forecast_us: number;
+  low_us: number;
+  high_us: number;
+  measured_us: number;
+  error: number;
+}
+
+// Published training steps, each forecast without a recording.
+function training(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const rows = result.rows as TrainingRow[];
+  const covered = rows.filter((row) => row.low_us <= row.measured_us && row.measured_us <= row.high_us).length;
+  const short = (text: string) => text.split("-")[0]!;
+  const gpus = [...new Set(rows.map((row) => short(row.gpu)))];
+  const holder = h("div");
+  const draw = (by: string) => {
+    const group = (row: TrainingRow) => (by === "gpu" ? short(row.gpu) : by === "model" ? row.model : row.source);
+    const names = [...new Set(rows.map(group))];
+    holder.replaceChildren(scatter("Forecast against measured time of every step, with the line where both are equal",
+      rows.map((row) => ({ x: row.measured_us * 1e-6, y: row.forecast_us * 1e-6, series: group(row), front: false,
+        note: `${row.model} on ${row.gpus} ${short(row.gpu)}\n${row.plan}\nforecast ${time(row.forecast_us)}, measured ${time(row.measured_us)}, ${signedPercent(row.error)}` })),
+      names, (name) => lineColor(names.indexOf(name)), { x: "measured [s]", y: "forecast [s]", logX: true, logY: true, diagonal: true }));
+  };
+  draw("gpu");
+  const groups = result.groups as { source: string; gpu: string; rows: number; median_abs_error: number; bias: number; inside: number }[];
+  const skipped = result.skipped as { line: number; source: string; gpu: string; model: string; reason: string }[];
+  return [
+    header("Published training steps", `${rows.length} steps on ${gpus.join(", ")}, forecast without a recording.`, data.verb),
+    answer(`The median absolute error is ${percent(result.median_abs_error)}; the measurement lies inside the 90 % interval in ${covered} of ${rows.length} steps.`),
+    ...(warnings(result) ? [warnings(result)!] : []),
+    section("Forecast and measurement", "How far is each point from the line where both are equal?",
+      h("div", { class: "controls" },
+        select("Colour by", [{ value: "gpu", label: "GPU" }, { value: "model", label: "model" }, { value: "source", label: "source" }], "gpu", draw)),
+      holder,
+      table(rows, [
+        { title: "model", text: (r) => r.model },
+        { title: "GPU", text: (r) => short(r.gpu) },
+        { title: "GPUs", numeric: true, text: (r) => `${r.gpus}`, value: (r) => r.gpus },
+        { title: "plan", text: (r) => r.plan },
+        { title: "forecast", numeric: true, text: (r) => time(r.forecast_us), value: (r) => r.forecast_us },
+        { title: "low", numeric: true, text: (r) => time(r.low_us), value: (r) => r.low_us },
+        { title: "high", numeric: true, text: (r) => time(r.high_us), value: (r) => r.high_us },
+        { title: "measured", numeric: true, text: (r) => time(r.measured_us), value: (r) => r.measured_us },
+        { title: "error", numeric: true, text: (r) => signedPercent(r.error), value: (r) => r.error },
+        { title: "source", text: (r) => r.source },
+      ], { caption: "Every step", filter: true, most: 400 })),
+    section("Groups", "Where is the forecast good, where biased?",
+      table(groups, [
+        { title: "source", text: (g) => g.source }, { title: "GPU", text: (g) => g.gpu },
+        { title: "steps", numeric: true, text: (g) => `${g.rows}`, value: (g) => g.rows },
+        { title: "median absolute error", numeric: true, text: (g) => percent(g.median_abs_error), value: (g) => g.median_abs_error },
+        { title: "bias", numeric: true, text: (g) => signedPercent(g.bias), value: (g) => g.bias },
+        { title: "inside the interval", numeric: true, text: (g) => `${g.inside}`, value: (g) => g.inside / g.rows },
+      ], { caption: "By source and GPU" })),
+    ...(skipped.length > 0
+      ? [section("Left out", "Which rows of the table were not forecast, and why?",
+          h("details", {}, h("summary", {}, `${skipped.length} rows`),
+            table(skipped, [
+              { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "model", text: (s) => s.model },
+              { title: "GPU", text: (s) => s.gpu }, { title: "reason", text: (s) => s.reason },
+            ], { caption: "Rows left out", filter: true })))] : []),
+    reproduce(data),
+  ];
+}
+
 export function validatePage(data: ReportData): HTMLElement[] {
+  if (data.result.rows) return training(data);
   return data.result.recordings ? many(data) : single(data);
 }

@@ -1,0 +1,74 @@
+// Rows of a sweep in its report: all of them or every second, fourth, ... scenario, whole; numbers as
+// numbers.
+#include "tools/moesim/sweep_report.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+const std::vector<std::string> kColumns{"scenario",          "topk",   "dispatcher", "time_us.value",
+                                        "breakdown_us.loss", "winner", "error"};
+
+ordered_json result_of(const SweepReport& report) {
+  ordered_json result;
+  report.add_to(result);
+  return result;
+}
+
+TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
+  SweepReport report(kColumns);
+  report.add("scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n");
+  report.add("0,1,alltoall,12.5,0.000000,true,\n0,1,\"a,b\",,,,\"no, \"\"never\"\"\"\n");
+  const ordered_json result = result_of(report);
+  EXPECT_EQ(result["scenarios"], 1);
+  EXPECT_FALSE(result.contains("left_out"));
+  // A part of the time that is zero everywhere says nothing.
+  EXPECT_EQ(result["columns"].dump(), R"(["scenario","topk","dispatcher","time_us.value","winner","error"])");
+  EXPECT_EQ(result["rows"][0].dump(), R"([0.0,1.0,"alltoall",12.5,true,null])");
+  EXPECT_EQ(result["rows"][1].dump(), R"([0.0,1.0,"a,b",null,null,"no, \"never\""])");
+}
+
+TEST(SweepReport, LinesOfJsonAreTheSameRows) {
+  SweepReport report(kColumns);
+  report.add(
+      "{\"scenario\":3,\"topk\":2,\"dispatcher\":\"alltoall\",\"time_us.value\":7.5,\"winner\":false}\n");
+  const ordered_json result = result_of(report);
+  EXPECT_EQ(result["rows"][0].dump(), R"([3,2,"alltoall",7.5,false,null])");
+}
+
+TEST(SweepReport, OfALongSweepWholeScenariosAreKept) {
+  SweepReport report(kColumns, 2000);
+  for (int scenario = 0; scenario < 1000; ++scenario)
+    for (const char* dispatcher : {"allgather", "alltoall"})
+      report.add(std::to_string(scenario) + ",1," + dispatcher + ",1.0,0,true,\n");
+  const ordered_json result = result_of(report);
+  EXPECT_EQ(result["scenarios"], 1000);
+  EXPECT_EQ(result["left_out"], "all but every 32th scenario");
+  ASSERT_EQ(result["rows"].size(), 2u * 32);
+  for (std::size_t i = 0; i < result["rows"].size(); ++i)
+    EXPECT_EQ(result["rows"][i][0].get<double>(), static_cast<double>(32 * (i / 2)));
+}
+
+TEST(SweepReport, AReportOfAFileHoldsItsRowsAndCannotBeMadeOfNone) {
+  const testing::TempFolder here;
+  here.write("rows.csv",
+             "scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n5,1,x,2,0,true,\n");
+  SweepReport report(kColumns);
+  report.add_file(here / "rows.csv");
+  EXPECT_EQ(result_of(report)["rows"].size(), 1u);
+  EXPECT_THROW(report.add_file(here / "none.csv"), InputError);
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,29 @@
+// What standard output can show: nothing but bytes for a pipe or a file; colours and a width for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace moesim::tools {
+
+struct Terminal {
+  bool color = false;
+  std::size_t columns = 0;  // 0: any number
+
+  // Colours only on a terminal that has them and where NO_COLOR (no-color.org) is not set; the width of the
+  // terminal, or COLUMNS where it cannot be asked. A pipe gets the same bytes everywhere.
+  static Terminal of(int file);
+};
+
+// Standard output, asked once.
+const Terminal& standard_output();
+
+// Colours by what they mean; `text` unchanged where there are none.
+enum class Ink { kPlain, kBold, kBest, kBad, kSoft, kBlue, kYellow, kGreen, kOrange, kPink, kPurple, kGrey };
+std::string inked(std::string_view text, Ink ink, const Terminal& terminal = standard_output());
+
+// Columns that UTF-8 text takes, without wide characters: continuation bytes and colours take none.
+std::size_t width_of(std::string_view text);
+
+}  // namespace moesim::tools

@@ -1,0 +1,416 @@
+// The reports of `whatif`: one per kind of question, told apart by what the result holds.
+import type { Estimate, ReportData, Result } from "./data";
+import { h, section, select } from "./dom";
+import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series } from "./charts";
+import { number, percent, probability, signedPercent, time, timeUnit, words } from "./format";
+import { grid } from "./grid";
+import { answer, header, reproduce, warnings } from "./page";
+import { categoryColor, lineColor, seriesColor } from "./palette";
+import { table } from "./table";
+
+interface OneAnswer {
+  dispatcher: string;
+  error?: string;
+  time_us: Estimate;
+  breakdown_us: Record<string, number>;
+  tokens_per_s_per_gpu: number;
+  peak_memory_bytes: { max: number };
+  fits: boolean;
+  cost_per_million_tokens?: number;
+}
+
+interface Evaluation {
+  dispatchers: OneAnswer[];
+  fastest: string;
+  probability: number;
+}
+
+const kSure = 0.95;
+
+function about(result: Result): string {
+  const s = result.inputs["scenario"] as Record<string, any> | undefined;
+  if (!s) return "";
+  const name = (value: unknown) => (typeof value === "string" ? value : (value as any)?.name ?? "its own");
+  const scope = s["scope"] === "step" ? "one training step" : "one MoE layer";
+  return `Scenario: ${scope} of ${name(s["model"])}${s["cluster"] ? ` on ${name(s["cluster"])}` : ""}` +
+    (s["routing"] ? `, routing ${name(s["routing"])}` : "") + ".";
+}
+
+const signed = (share: number) => signedPercent(share - 1);
+const span = (ratio: Estimate) => `${signed(ratio.value)} (${signed(ratio.low)} to ${signed(ratio.high)})`;
+
+function notes(result: Result): HTMLElement[] {
+  const element = warnings(result);
+  return element ? [element] : [];
+}
+
+// Before and after, side by side.
+function changesPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const before = result.baseline as Evaluation;
+  const after = result.change as Evaluation;
+  const of = (e: Evaluation, name: string) => e.dispatchers.find((one) => one.dispatcher === name && !one.error);
+  const names = [...new Set([...before.dispatchers, ...after.dispatchers].map((one) => one.dispatcher))];
+  const fastBefore = of(before, before.fastest)!;
+  const fastAfter = of(after, after.fastest)!;
+  const all = [before, after].flatMap((e) => e.dispatchers.filter((one) => !one.error));
+  const unit = timeUnit(Math.max(...all.map((one) => one.time_us.high)));
+  const changes = result.changes as { path: string; from: unknown; to: unknown }[];
+  const text = changes.map((c) => `${c.path}: ${c.from} to ${c.to}`).join(", ");
+  const bar = (one: OneAnswer, what: string, best: boolean) => ({
+    label: `${one.dispatcher}, ${what}`, ...one.time_us, best,
+    note: `${one.dispatcher}, ${what}\n${time(one.time_us.value, unit)} (${time(one.time_us.low, unit)} to ${time(one.time_us.high, unit)})`,
+  });
+  const categories = data.categories.filter((c) => (fastBefore.breakdown_us[c] ?? 0) > 0 || (fastAfter.breakdown_us[c] ?? 0) > 0);
+  const both = [["before", fastBefore], ["after", fastAfter]] as [string, OneAnswer][];
+  const label = (what: string, one: OneAnswer) => `${what}: ${one.dispatcher}`;
+  const differences = result.differences as { dispatcher: string; time_us: Estimate; ratio: Estimate }[];
+  return [
+    header(text, about(result), data.verb),
+    answer(result.because as string),
+    ...notes(result),
+    section("Difference", "How much does each dispatcher gain or lose? Both sides are drawn alike, so what they share cancels.",
+      intervalDots("Change of the time of each dispatcher with its 90 % interval",
+        differences.map((one) => ({
+          label: one.dispatcher, at: 100 * (one.ratio.value - 1), low: 100 * (one.ratio.low - 1), high: 100 * (one.ratio.high - 1),
+          note: `${one.dispatcher}\n${span(one.ratio)}`, good: one.ratio.value <= 1 })),
+        "change of the time [%]; round: not slower, diamond: slower", signedTick)),
+    section("Time", "What does each dispatcher take before and after? Whiskers are 90 % intervals.",
+      intervalBars("Time of each dispatcher before and after the change", names.flatMap((name) => {
+        const b = of(before, name);
+        const a = of(after, name);
+        return [...(b ? [bar(b, "before", false)] : []), ...(a ? [bar(a, "after", name === after.fastest)] : [])];
+      }), unit, "time"),
+      table(names, [
+        { title: "dispatcher", text: (n) => n },
+        ...([["before", before], ["after", after]] as [string, Evaluation][]).flatMap(([what, e]) => [
+          { title: `${what} [${unit.name}]`, numeric: true, text: (n: string) => { const one = of(e, n); return one ? (one.time_us.value * unit.factor).toFixed(2) : "-"; },
+            value: (n: string) => of(e, n)?.time_us.value ?? Infinity },
+        ]),
+        { title: "change", numeric: true, text: (n) => { const d = differences.find((one) => one.dispatcher === n); return d ? span(d.ratio) : "-"; },
+          value: (n) => differences.find((one) => one.dispatcher === n)?.ratio.value ?? Infinity },
+        { title: "tokens/s/GPU before", numeric: true, text: (n) => number(Math.round(of(before, n)?.tokens_per_s_per_gpu ?? NaN)), value: (n) => of(before, n)?.tokens_per_s_per_gpu ?? 0 },
+        { title: "after", numeric: true, text: (n) => number(Math.round(of(after, n)?.tokens_per_s_per_gpu ?? NaN)), value: (n) => of(after, n)?.tokens_per_s_per_gpu ?? 0 },
+        { title: "fits", text: (n) => `${of(before, n)?.fits ? "yes" : "no"}, then ${of(after, n)?.fits ? "yes" : "no"}` },
+      ], { caption: "All dispatchers", best: (n) => n === after.fastest })),
+    section("What moved", "Which part of the fastest dispatcher's time changes? The parts add up to the bars.",
+      stackedBars("Parts of the time before and after",
+        both.flatMap(([what, one]) => categories.map((c) => ({
+          label: label(what, one), part: c, value: one.breakdown_us[c] ?? 0,
+          note: `${label(what, one)}\n${words(c)} ${time(one.breakdown_us[c] ?? 0, unit)}` }))),
+        both.map(([what, one]) => label(what, one)), categories, categoryColor, { unit, axis: "time", totals: true }),
+      table(result.parts as { category: string; baseline_us: number; change_us: number; difference_us: number }[], [
+        { title: "part", text: (p) => words(p.category) },
+        { title: `before [${unit.name}]`, numeric: true, text: (p) => (p.baseline_us * unit.factor).toFixed(2), value: (p) => p.baseline_us },
+        { title: "after", numeric: true, text: (p) => (p.change_us * unit.factor).toFixed(2), value: (p) => p.change_us },
+        { title: "difference", numeric: true, text: (p) => (p.difference_us * unit.factor).toFixed(2), value: (p) => p.difference_us },
+      ], { caption: "Parts of the fastest" })),
+    reproduce(data),
+  ];
+}
+
+interface Ranked {
+  path: string;
+  from: unknown;
+  to: unknown;
+  error?: string;
+  dispatcher: string;
+  time_us: Estimate;
+  ratio: Estimate;
+  throughput_ratio: Estimate;
+  fits: boolean;
+  because: string;
+}
+
+function eachPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const ranking = result.ranking as Ranked[];
+  const good = ranking.filter((one) => !one.error);
+  const name = (one: Ranked) => `${one.path} = ${one.to}`;
+  const first = good[0];
+  return [
+    header("Which change helps most?", about(result), data.verb),
+    answer(first ? `${name(first)} helps most: tokens per second and GPU change by ${span(first.throughput_ratio)}.` : "No change has a forecast.", first?.because),
+    ...notes(result),
+    section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals.",
+      intervalDots("Change of the throughput with each change", good.map((one) => ({
+        label: name(one), at: 100 * (one.throughput_ratio.value - 1), low: 100 * (one.throughput_ratio.low - 1), high: 100 * (one.throughput_ratio.high - 1),
+        note: `${name(one)} (was ${one.from})\n${span(one.throughput_ratio)}`, good: one.throughput_ratio.value >= 1 })),
+        "tokens/s/GPU [%]; round: better, diamond: worse", signedTick),
+      table(ranking, [
+        { title: "change", text: (o) => name(o) },
+        { title: "was", text: (o) => `${o.from}` },
+        { title: "time", numeric: true, text: (o) => (o.error ? "-" : time(o.time_us.value)), value: (o) => o.time_us?.value ?? Infinity },
+        { title: "change of time", numeric: true, text: (o) => (o.error ? "-" : span(o.ratio)), value: (o) => o.ratio?.value ?? Infinity },
+        { title: "tokens/s/GPU", numeric: true, text: (o) => (o.error ? "-" : span(o.throughput_ratio)), value: (o) => o.throughput_ratio?.value ?? 0 },
+        { title: "fastest", text: (o) => o.dispatcher ?? "-" },
+        { title: "fits", text: (o) => (o.error ? "-" : o.fits ? "yes" : "no") },
+        { title: "why", text: (o) => o.error ?? o.because },
+      ], { caption: "Each change by itself, the most helpful first", best: (o) => o === first })),
+    reproduce(data),
+  ];
+}
+
+interface Point {
+  value: number;
+  fastest: string;
+  probability: number;
+  time_us: Record<string, Estimate>;
+}
+
+interface Crossing {
+  from: string;
+  to: string;
+  below: number;
+  above: number;
+  at: Estimate;
+  low_open: boolean;
+  high_open: boolean;
+}
+
+function crossoverPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const path = result.path as string;
+  const points = result.points as Point[];
+  const crossings = result.crossovers as Crossing[];
+  const names = [...new Set(points.flatMap((point) => Object.keys(point.time_us)))];
+  const values = points.map((point) => point.value);
+  const counts = Boolean(result.counts ?? values.every((value) => Number.isInteger(value)));
+  const spread = Math.max(...values) / Math.max(1e-300, Math.min(...values));
+  const logarithmic = Math.min(...values) > 0 && spread >= 50;
+  const unit = timeUnit(Math.max(...points.flatMap((point) => Object.values(point.time_us).map((e) => e.high))));
+  const where = (c: Crossing) => (counts ? number(c.above) : number(c.at.value));
+  const sentence = crossings.length === 0
+    ? `${points[0]!.fastest} is the fastest everywhere from ${path} = ${number(values[0]!)} to ${number(values[values.length - 1]!)}.`
+    : crossings.map((c) => `${c.to} takes over from ${c.from} at ${path} = ${where(c)}`).join("; ") + ".";
+  const sure = crossings.map((c) =>
+    `${c.from} is surely (probability 0.95) the fastest ${c.low_open ? `nowhere from ${number(c.at.low)} on` : `up to ${number(c.at.low)}`}, ` +
+    `${c.to} ${c.high_open ? `nowhere up to ${number(c.at.high)}` : `from ${number(c.at.high)} on`}`).join("; ");
+  const changes = crossings.map((c) => ({ at: c.at.value, low: c.at.low, high: c.at.high, label: `${c.from} to ${c.to}` }));
+  const holder = h("div");
+  const draw = (how: string) => {
+    const relative = how === "relative";
+    const series: Series[] = names.map((name, index) => ({
+      name, color: lineColor(index),
+      points: points.filter((point) => point.time_us[name]).map((point) => {
+        const e = point.time_us[name]!;
+        const best = point.time_us[point.fastest]!.value;
+        const y = relative ? 100 * (e.value / best - 1) : e.value * unit.factor;
+        return {
+          x: point.value, y, low: relative ? y : e.low * unit.factor, high: relative ? y : e.high * unit.factor,
+          note: `${path} = ${number(point.value)}\n${name} ${time(e.value, unit)} (${time(e.low, unit)} to ${time(e.high, unit)})\n` +
+            `${signedPercent(e.value / best - 1)} against the fastest`,
+        };
+      }),
+    }));
+    holder.replaceChildren(lines(
+      relative ? "Time of each dispatcher against the fastest" : "Time of each dispatcher with its 90 % interval", series,
+      { x: path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative }));
+  };
+  draw("relative");
+  const without = (result.without_forecast ?? []) as { value: number; error: string }[];
+  return [
+    header(`Where does the fastest dispatcher change with ${path}?`, about(result), data.verb),
+    answer(sentence, sure ? `${sure}.` : undefined),
+    ...notes(result),
+    section("Crossover", "Who is ahead, and by how much? The dashed upright line is where the lead changes, grey where it may lie.",
+      h("div", { class: "controls" },
+        select("Show", [{ value: "relative", label: "against the fastest" }, { value: "time", label: "time with intervals" }], "relative", draw)),
+      holder,
+      table(points, [
+        { title: path, numeric: true, text: (p) => number(p.value), value: (p) => p.value },
+        ...names.map((name) => ({
+          title: `${name} [${unit.name}]`, numeric: true, text: (p: Point) => (p.time_us[name] ? (p.time_us[name]!.value * unit.factor).toFixed(2) : "-"),
+          value: (p: Point) => p.time_us[name]?.value ?? Infinity })),
+        { title: "fastest", text: (p) => p.fastest },
+        { title: "probability", numeric: true, text: (p) => p.probability.toFixed(2), value: (p) => p.probability },
+      ], { caption: "Every value that was tried", sortBy: 0 })),
+    ...(without.length > 0
+      ? [section("Without a forecast", "Which values can not be, and why?", table(without, [
+          { title: path, numeric: true, text: (w) => number(w.value), value: (w) => w.value }, { title: "reason", text: (w) => w.error },
+        ], { caption: "Values without a forecast" }))] : []),
+    reproduce(data),
+  ];
+}
+
+interface Cell {
+  fastest?: string;
+  probability?: number;
+  speedup?: number;
+  time_us?: Record<string, number>; // by dispatcher
+  error?: string;
+  [path: string]: unknown;
+}
+
+interface Axis {
+  path: string;
+  values: unknown[];
+}
+
+function mapPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const cells = result.map as Cell[];
+  const [across, down] = result.axes as [Axis, Axis];
+  const C = across.values.length;
+  const R = down.values.length;
+  const at = (row: number, column: number) => cells[(R - 1 - row) * C + column]!;  // the largest value on top
+  const known = cells.filter((cell) => !cell.error);
+  const wins = new Map<string, number>();
+  for (const cell of known) wins.set(cell.fastest!, (wins.get(cell.fastest!) ?? 0) + 1);
+  const names = [...wins.keys()].sort((a, b) => wins.get(b)! - wins.get(a)!);
+  const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
+  const sure = known.filter((cell) => cell.probability! >= kSure).length;
+  const largest = [...known].sort((a, b) => (b.speedup ?? 1) - (a.speedup ?? 1))[0]!;
+  const place = (cell: Cell) => `${across.path} = ${cell[across.path]}, ${down.path} = ${cell[down.path]}`;
+  const timeOf = (cell: Cell) => cell.time_us?.[cell.fastest!];
+  const holder = h("div");
+  const columns = across.values.map((value) => `${value}`);
+  const rows = [...down.values].reverse().map((value) => `${value}`);
+  const text = (r: number, c: number) => {
+    const cell = at(r, c);
+    return `${place(cell)}: ${cell.fastest} is the fastest with probability ${probability(cell.probability!)}` +
+      (cell.speedup ? `, ${cell.speedup.toFixed(3)} times as fast as the next` : "") + (timeOf(cell) ? `, ${time(timeOf(cell)!)}` : "");
+  };
+  const draw = (what: string) => {
+    holder.replaceChildren(
+      what === "winner"
+        ? grid({
+            description: `The fastest dispatcher over ${across.path} and ${down.path}`, rows, columns,
+            rowTitle: down.path, columnTitle: across.path, scaleText: () => "",
+            value: (r, c) => (at(r, c).error ? null : 1), text,
+            cellText: (r, c) => `${letter(at(r, c).fastest!)} ${(at(r, c).speedup ?? 1).toFixed(2)}×`,
+            paint: (r, c) => ({ color: `--s-${names.indexOf(at(r, c).fastest!) % 8}`, unsure: at(r, c).probability! < kSure }),
+          })
+        : grid({
+            description: `${what} over ${across.path} and ${down.path}`, rows, columns, rowTitle: down.path, columnTitle: across.path,
+            value: (r, c) => (at(r, c).error ? null : what === "probability" ? at(r, c).probability! : what === "time" ? timeOf(at(r, c))! : at(r, c).speedup ?? 1),
+            text, scaleText: (v) => (what === "probability" ? percent(v, 0) : what === "time" ? time(v) : `${v.toFixed(2)}×`),
+            cellText: (r, c) => (what === "probability" ? percent(at(r, c).probability!, 0) : what === "time" ? time(timeOf(at(r, c))!) : `${(at(r, c).speedup ?? 1).toFixed(2)}×`),
+          }));
+  };
+  draw("winner");
+  return [
+    header(`The fastest dispatcher over ${across.path} and ${down.path}`, about(result), data.verb),
+    answer(names.map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${wins.get(name)}${i === 0 ? ` of ${known.length} scenarios` : ""}`).join(", ") +
+      `; sure (probability at least 0.95) in ${sure} of them.`,
+      largest.speedup ? `The lead is largest at ${place(largest)}: ${largest.fastest} is ${largest.speedup.toFixed(2)} times as fast as the next.` : undefined),
+    ...notes(result),
+    section("Crossover map", "Who wins where, and by how much? A cell has the letter of the fastest and its lead over the next; striped cells are not sure.",
+      h("div", { class: "controls" },
+        select("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
+          { value: "probability", label: "probability" }, ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
+      h("div", { class: "kinds" }, ...names.map((name, i) =>
+        h("span", {}, h("span", { class: "swatch", style: `background:${seriesColor(i)}` }, letter(name)), `${name} (${wins.get(name)})`))),
+      h("p", { class: "axes" }, `Across: ${across.path}. Down: ${down.path}.`),
+      holder,
+      h("details", {}, h("summary", {}, "All cells"),
+        table(cells, [
+          { title: across.path, numeric: true, text: (c) => `${c[across.path]}`, value: (c) => Number(c[across.path]) },
+          { title: down.path, numeric: true, text: (c) => `${c[down.path]}`, value: (c) => Number(c[down.path]) },
+          { title: "fastest", text: (c) => c.fastest ?? "-" },
+          { title: "probability", numeric: true, text: (c) => c.probability?.toFixed(2) ?? "-", value: (c) => c.probability ?? 0 },
+          { title: "lead", numeric: true, text: (c) => (c.speedup ? `${c.speedup.toFixed(3)}×` : "-"), value: (c) => c.speedup ?? 0 },
+          { title: "time", numeric: true, text: (c) => (timeOf(c) ? time(timeOf(c)!) : "-"), value: (c) => timeOf(c) ?? Infinity },
+          { title: "without a forecast", text: (c) => c.error ?? "" },
+        ], { caption: "Every scenario", filter: true, most: 500 }))),
+    reproduce(data),
+  ];
+}
+
+interface Sensitivity {
+  path: string;
+  what: string;
+  value: string;
+  dispatchers: { dispatcher: string; elasticity: Estimate }[];
+}
+
+function sensitivityPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const all = result.sensitivity as Sensitivity[];
+  const fastest = (result.baseline as Evaluation).fastest;
+  const names = all[0]?.dispatchers.map((one) => one.dispatcher) ?? [];
+  const of = (s: Sensitivity, name: string) => s.dispatchers.find((one) => one.dispatcher === name)?.elasticity;
+  const first = all[0]!;
+  const holder = h("div");
+  const draw = (name: string) => {
+    const rows = all.filter((s) => of(s, name)).sort((a, b) => Math.abs(of(b, name)!.value) - Math.abs(of(a, name)!.value));
+    holder.replaceChildren(intervalDots(`Change of the time of ${name} with 1 % more of each number`, rows.map((s) => {
+      const e = of(s, name)!;
+      return { label: s.what, at: e.value, low: e.low, high: e.high, good: e.value <= 0,
+        note: `${s.what} (${s.path}), now ${s.value}\n${e.value.toFixed(3)} % (${e.low.toFixed(3)} to ${e.high.toFixed(3)})` };
+    }), "change of the time [%] when the number grows by 1 %", signedTick));
+  };
+  draw(fastest);
+  const e = of(first, fastest)!;
+  return [
+    header("Which hardware number matters?", about(result), data.verb),
+    answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`),
+    ...notes(result),
+    section("Sensitivity", "By how many percent does the time change when a number grows by 1 %?",
+      h("div", { class: "controls" }, select("Dispatcher", names.map((n) => ({ value: n, label: n })), fastest, draw)), holder,
+      table(all, [
+        { title: "number", text: (s) => s.what }, { title: "path", text: (s) => s.path }, { title: "now", numeric: true, text: (s) => s.value },
+        ...names.map((name) => ({ title: name, numeric: true, text: (s: Sensitivity) => { const x = of(s, name); return x ? `${x.value.toFixed(3)} (${x.low.toFixed(3)} to ${x.high.toFixed(3)})` : "-"; },
+          value: (s: Sensitivity) => of(s, name)?.value ?? 0 })),
+      ], { caption: "Elasticity of the time" })),
+    reproduce(data),
+  ];
+}
+
+interface Plan {
+  parallel: Record<string, number>;
+  training: { recompute: string };
+  dispatcher: string;
+  forecast: { time_us: Estimate; tokens_per_s_per_gpu: number; mfu: number; breakdown_us: Record<string, number>; peak_memory_bytes: { max: number }; fits: boolean; gpus: number; tokens: number };
+}
+
+function bestPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const plans = result.best as Plan[];
+  const name = (p: Plan) => {
+    const sizes = ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (p.parallel[k] ?? 1) > 1).map((k) => `${k.toUpperCase()}${p.parallel[k]}`);
+    return `${sizes.join(" ") || "one rank"} ${p.dispatcher}`;
+  };
+  const labels = plans.map((plan, i) => `${i + 1}. ${name(plan)}`);
+  const unit = timeUnit(Math.max(...plans.map((plan) => plan.forecast.time_us.high)));
+  const categories = data.categories.filter((c) => plans.some((plan) => (plan.forecast.breakdown_us[c] ?? 0) > 0));
+  const first = plans[0]!;
+  const count = result.plans as Record<string, number>;
+  return [
+    header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
+    answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
+      `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.`,
+      `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
+      `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
+    ...notes(result),
+    section("Plans", "How far apart are they? Whiskers are 90 % intervals.",
+      intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
+        label: labels[i]!, ...plan.forecast.time_us, best: i === 0, faded: !plan.forecast.fits, note: `${labels[i]}\n${time(plan.forecast.time_us.value, unit)}` })), unit, "time of a step"),
+      table(plans, [
+        { title: "plan", text: (p) => name(p) },
+        { title: `step [${unit.name}]`, numeric: true, text: (p) => (p.forecast.time_us.value * unit.factor).toFixed(2), value: (p) => p.forecast.time_us.value },
+        { title: "tokens/s/GPU", numeric: true, text: (p) => number(Math.round(p.forecast.tokens_per_s_per_gpu)), value: (p) => p.forecast.tokens_per_s_per_gpu },
+        { title: "MFU", numeric: true, text: (p) => percent(p.forecast.mfu), value: (p) => p.forecast.mfu },
+        { title: "microbatches", numeric: true, text: (p) => `${p.parallel["microbatches"]} x ${p.parallel["micro_batch"]}`, value: (p) => p.parallel["microbatches"]! },
+        { title: "recompute", text: (p) => p.training.recompute },
+        { title: "memory", numeric: true, text: (p) => `${(p.forecast.peak_memory_bytes.max * 1e-9).toFixed(1)} GB`, value: (p) => p.forecast.peak_memory_bytes.max },
+        { title: "fits", text: (p) => (p.forecast.fits ? "yes" : "no") },
+      ], { caption: "Plans, the fastest first", best: (p) => p === first })),
+    section("Where the time goes", "What do the plans trade against each other? The parts add up to the step.",
+      stackedBars("Parts of a step under each plan",
+        plans.flatMap((plan, i) => categories.map((c) => ({ label: labels[i]!, part: c, value: plan.forecast.breakdown_us[c] ?? 0,
+          note: `${labels[i]}\n${words(c)} ${time(plan.forecast.breakdown_us[c] ?? 0, unit)}` }))),
+        labels, categories, categoryColor, { unit, axis: "time of the stage that ends last", totals: true })),
+    reproduce(data),
+  ];
+}
+
+export function whatifPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  if (result.map) return mapPage(data);
+  if (result.crossovers) return crossoverPage(data);
+  if (result.ranking) return eachPage(data);
+  if (result.sensitivity) return sensitivityPage(data);
+  if (result.best) return bestPage(data);
+  return changesPage(data);
+}
