@@ -9,7 +9,7 @@ export interface GridOptions {
   columns: string[];
   value: (row: number, column: number) => number | null; // null: no cell
   text: (row: number, column: number) => string; // of the readout
-  cellText?: (row: number, column: number) => string; // inside, where there is room
+  cellText?: (row: number, column: number) => string | string[]; // inside: the first that there is room for
   rowTitle: string;
   columnTitle: string;
   scaleText: (value: number) => string;
@@ -78,9 +78,9 @@ export function grid(options: GridOptions): HTMLElement {
     const left = Math.min(Math.ceil(widest) + 10, Math.round(width * 0.4));
     const top = 20;
     let cw = Math.max(1, (width - left - 2) / C);
-    if (options.square) cw = Math.min(cw, 34);
+    if (options.square) cw = Math.min(cw, options.cellText ? 62 : 34);
     else cw = Math.min(cw, 120);
-    const ch = options.square ? Math.max(1, cw) : Math.max(small ? 18 : 22, Math.min(30, 400 / R));
+    const ch = options.square ? Math.max(1, options.cellText ? Math.min(cw, 40) : cw) : Math.max(small ? 18 : 22, Math.min(30, 400 / R));
     const heightCss = Math.ceil(top + ch * R + 4);
     const widthCss = Math.ceil(left + cw * C + 2);
     const ratio = Math.min(2, window.devicePixelRatio || 1);
@@ -106,9 +106,9 @@ export function grid(options: GridOptions): HTMLElement {
         context.fillRect(x, y, cw - gap, ch - gap);
         if (kind?.unsure) hatch(context, x, y, cw - gap, ch - gap, cssColor("--card"));
         if (options.cellText) {
-          const label = options.cellText(r, c);
           context.font = "11px system-ui, sans-serif";
-          if (context.measureText(label).width < cw - 5 && ch >= 14) {
+          const label = [options.cellText(r, c)].flat().find((one) => context.measureText(one).width < cw - 5);
+          if (label && ch >= 14) {
             context.fillStyle = kind ? cssColor("--on-bar") : share(value) > 0.5 ? cssColor("--heat-on-high") : cssColor("--heat-on-low");
             context.textAlign = "center";
             context.textBaseline = "middle";

@@ -18,7 +18,7 @@ export function matrixView(matrices: MatrixData[]): HTMLElement {
         rows: names, columns: names, rowTitle: "From rank (down)", columnTitle: "to rank (across)", square: true, from: 0,
         value: (r, c) => (r === c ? null : matrix.bytes[r * R + c]!),
         text: (r, c) => `rank ${r} sends ${bytes(matrix.bytes[r * R + c]!)} to rank ${c}, ${percent(matrix.bytes[r * R + c]! / (sent(r) || 1))} of what it sends and ${percent(matrix.bytes[r * R + c]! / (all || 1), 2)} of all`,
-        cellText: (r, c) => bytes(matrix.bytes[r * R + c]!), scaleText: (value) => bytes(value),
+        ...(R <= 8 ? { cellText: (r: number, c: number) => bytes(matrix.bytes[r * R + c]!) } : {}), scaleText: (value) => bytes(value),
       }),
     );
   };

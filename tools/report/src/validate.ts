@@ -99,7 +99,7 @@ function many(data: ReportData): HTMLElement[] {
   };
   draw("0");
   return [
-    header("Forecasts against measurements", `${cases.length} forecasts of recorded runs.`, data.verb),
+    header("Forecasts against measurements", `${cases.length} ${cases.length === 1 ? "forecast of a recorded run" : "forecasts of recorded runs"}.`, data.verb),
     answer(`The mean absolute error of the iteration is ${percent(result.mean_abs_iteration_error)}, the worst ${percent(result.worst_abs_iteration_error)}; ` +
       `the measurement lies inside the 90 % interval in ${covered} of ${cases.length} cases.`),
     ...(warnings(result) ? [warnings(result)!] : []),

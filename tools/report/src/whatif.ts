@@ -69,12 +69,12 @@ function changesPage(data: ReportData): HTMLElement[] {
     header(text, about(result), data.verb),
     answer(result.because as string),
     ...notes(result),
-    section("Difference", "How much does each dispatcher gain or lose? Both sides are drawn alike, so what they share cancels.",
+    section("Difference", "How much does each dispatcher gain or lose? Both sides are drawn alike, so what they share cancels. Diamonds are slower.",
       intervalDots("Change of the time of each dispatcher with its 90 % interval",
         differences.map((one) => ({
           label: one.dispatcher, at: 100 * (one.ratio.value - 1), low: 100 * (one.ratio.low - 1), high: 100 * (one.ratio.high - 1),
           note: `${one.dispatcher}\n${span(one.ratio)}`, good: one.ratio.value <= 1 })),
-        "change of the time [%]; round: not slower, diamond: slower", signedTick)),
+        "change of the time [%]", signedTick)),
     section("Time", "What does each dispatcher take before and after? Whiskers are 90 % intervals.",
       intervalBars("Time of each dispatcher before and after the change", names.flatMap((name) => {
         const b = of(before, name);
@@ -132,11 +132,11 @@ function eachPage(data: ReportData): HTMLElement[] {
     header("Which change helps most?", about(result), data.verb),
     answer(first ? `${name(first)} helps most: tokens per second and GPU change by ${span(first.throughput_ratio)}.` : "No change has a forecast.", first?.because),
     ...notes(result),
-    section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals.",
+    section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals; diamonds are worse.",
       intervalDots("Change of the throughput with each change", good.map((one) => ({
         label: name(one), at: 100 * (one.throughput_ratio.value - 1), low: 100 * (one.throughput_ratio.low - 1), high: 100 * (one.throughput_ratio.high - 1),
         note: `${name(one)} (was ${one.from})\n${span(one.throughput_ratio)}`, good: one.throughput_ratio.value >= 1 })),
-        "tokens/s/GPU [%]; round: better, diamond: worse", signedTick),
+        "change of tokens/s/GPU [%]", signedTick),
       table(ranking, [
         { title: "change", text: (o) => name(o) },
         { title: "was", text: (o) => `${o.from}` },
@@ -278,7 +278,7 @@ function mapPage(data: ReportData): HTMLElement[] {
             description: `The fastest dispatcher over ${across.path} and ${down.path}`, rows, columns,
             rowTitle: down.path, columnTitle: across.path, scaleText: () => "",
             value: (r, c) => (at(r, c).error ? null : 1), text,
-            cellText: (r, c) => `${letter(at(r, c).fastest!)} ${(at(r, c).speedup ?? 1).toFixed(2)}×`,
+            cellText: (r, c) => [`${letter(at(r, c).fastest!)} ${(at(r, c).speedup ?? 1).toFixed(2)}×`, letter(at(r, c).fastest!)],
             paint: (r, c) => ({ color: `--s-${names.indexOf(at(r, c).fastest!) % 8}`, unsure: at(r, c).probability! < kSure }),
           })
         : grid({
@@ -336,7 +336,7 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
     const rows = all.filter((s) => of(s, name)).sort((a, b) => Math.abs(of(b, name)!.value) - Math.abs(of(a, name)!.value));
     holder.replaceChildren(intervalDots(`Change of the time of ${name} with 1 % more of each number`, rows.map((s) => {
       const e = of(s, name)!;
-      return { label: s.what, at: e.value, low: e.low, high: e.high, good: e.value <= 0,
+      return { label: s.what, at: e.value, low: e.low, high: e.high, good: e.value < 5e-4,
         note: `${s.what} (${s.path}), now ${s.value}\n${e.value.toFixed(3)} % (${e.low.toFixed(3)} to ${e.high.toFixed(3)})` };
     }), "change of the time [%] when the number grows by 1 %", signedTick));
   };
