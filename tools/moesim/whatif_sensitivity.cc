@@ -127,7 +127,7 @@ Table sensitivity_table(const Sensitivities& s) {
 
 int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common) {
   const Sensitivities s = sensitivities(base.scenario(), draws);
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     ordered_json result = envelope("whatif", whatif_inputs(base, common), s.baseline.warnings);
     result["baseline"] = evaluation_json(s.baseline);
     result["sensitivity"] = ordered_json::array();
@@ -137,8 +137,7 @@ int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions
                                        {"value", one.value},
                                        {"dispatchers", by_dispatcher(one.elasticity)}});
     result["together"] = by_dispatcher(s.together);
-    print_json(result);
-    return 0;
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(sensitivity_table(s).csv());

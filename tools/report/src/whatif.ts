@@ -342,9 +342,12 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
   };
   draw(fastest);
   const e = of(first, fastest)!;
+  // Rates up and times down, all at once.
+  const together = (result.together as Sensitivity["dispatchers"] | undefined)?.find((one) => one.dispatcher === fastest)?.elasticity;
   return [
     header("Which hardware number matters?", about(result), data.verb),
-    answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`),
+    answer(`${fastest} depends most on ${first.what}: 10 % more of it changes the time by ${signedPercent(1.1 ** e.value - 1)}.`,
+      together ? `10 % better in everything at once changes it by ${signedPercent(1.1 ** together.value - 1)}.` : undefined),
     ...notes(result),
     section("Sensitivity", "By how many percent does the time change when a number grows by 1 %?",
       h("div", { class: "controls" }, select("Dispatcher", names.map((n) => ({ value: n, label: n })), fastest, draw)), holder,
@@ -383,7 +386,7 @@ function bestPage(data: ReportData): HTMLElement[] {
       `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
       `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
     ...notes(result),
-    section("Plans", "How far apart are they? Whiskers are 90 % intervals.",
+    section("Plans", "How far apart are they? Whiskers are 90 % intervals; grey bars do not fit the memory.",
       intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
         label: labels[i]!, ...plan.forecast.time_us, best: i === 0, faded: !plan.forecast.fits, note: `${labels[i]}\n${time(plan.forecast.time_us.value, unit)}` })), unit, "time of a step"),
       table(plans, [
