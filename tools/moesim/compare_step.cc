@@ -43,7 +43,7 @@ struct Comparison {
   std::vector<std::string> warnings;
 };
 
-double part(const StepForecast& f, std::initializer_list<Category> categories) {
+double part(const StepForecast& f, const std::vector<Category>& categories) {
   double us = 0;
   for (const Category c : categories) us += f.breakdown_us[static_cast<std::size_t>(c)];
   return us;
@@ -53,7 +53,7 @@ std::string explain(const Comparison& c) {
   const StepForecast& w = c.forecasts[c.winner];
   if (c.runner_up < 0) return fmt::format("{} is the only dispatcher that was compared.", w.dispatcher);
   const StepForecast& o = c.forecasts[static_cast<std::size_t>(c.runner_up)];
-  static const std::vector<std::pair<const char*, std::initializer_list<Category>>> kParts{
+  static const std::vector<std::pair<const char*, std::vector<Category>>> kParts{
       {"dispatch and combine", {Category::dispatch, Category::combine}},
       {"permutation", {Category::permute, Category::unpermute}},
       {"the experts", {Category::expert}},
@@ -107,7 +107,7 @@ std::string memory_text(const models::StepMemory& m) {
 }
 
 Table step_table(const Comparison& c, bool people) {
-  static const std::vector<std::pair<const char*, std::initializer_list<Category>>> kParts{
+  static const std::vector<std::pair<const char*, std::vector<Category>>> kParts{
       {"attention", {Category::attention}},
       {"experts", {Category::expert}},
       {"router+permute", {Category::router, Category::permute, Category::unpermute}},
