@@ -276,14 +276,17 @@ Fabric read_fabric(const JsonNode& node, const FabricDefaults& defaults) {
   return fabric;
 }
 
+Fabric parse_graphml_fabric(std::string_view text, const std::string& file) {
+  const bool directed = text.find("edgedefault=\"directed\"") != std::string::npos;
+  Fabric fabric = directed ? read_graphml_as<boost::bidirectionalS>(std::string(text), file)
+                           : read_graphml_as<boost::undirectedS>(std::string(text), file);
+  refuse_problems(fabric, SourcePlace{file});
+  return fabric;
+}
+
 Fabric read_fabric_file(const std::filesystem::path& path, const FabricDefaults& defaults) {
   if (path.extension() != ".graphml") return read_fabric(JsonNode::read(path), defaults);
-  const std::string text = read_file(path, std::uint64_t{256} << 20);
-  const bool directed = text.find("edgedefault=\"directed\"") != std::string::npos;
-  Fabric fabric = directed ? read_graphml_as<boost::bidirectionalS>(text, path.string())
-                           : read_graphml_as<boost::undirectedS>(text, path.string());
-  refuse_problems(fabric, SourcePlace{path.string()});
-  return fabric;
+  return parse_graphml_fabric(read_file(path, std::uint64_t{256} << 20), path.string());
 }
 
 }  // namespace moesim::sim

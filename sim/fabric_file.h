@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "base/json_reader.h"
 #include "sim/fabric.h"
@@ -31,9 +33,11 @@ struct FabricDefaults {
 };
 Fabric read_fabric(const JsonNode& node, const FabricDefaults& defaults = {});
 
-// JSON as above, or GraphML (a name that ends in .graphml) with the keys kind, domain, forwards of nodes and
-// bandwidth (bytes per second), latency (seconds) and cap of edges; edges of an undirected graph go both
-// ways.
+// GraphML with the keys kind, domain, forwards of nodes and bandwidth (bytes per second), latency (seconds)
+// and cap of edges; edges of an undirected graph go both ways. `file` is used in messages only.
+Fabric parse_graphml_fabric(std::string_view text, const std::string& file);
+
+// JSON, or GraphML where the name ends in .graphml.
 Fabric read_fabric_file(const std::filesystem::path& path, const FabricDefaults& defaults = {});
 
 }  // namespace moesim::sim

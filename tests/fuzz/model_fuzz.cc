@@ -1,0 +1,16 @@
+// Any bytes as a model: our own object or a Hugging Face config.json; refused with one line, or read, and
+// then its parameters are counted.
+#include "base/json_reader.h"
+#include "models/architecture.h"
+#include "tests/fuzz/one_line.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace moesim;
+  fuzz::accepted([&] {
+    const auto model = models::Architecture::parse(JsonNode::parse(fuzz::text_of(data, size), "config.json"));
+    check(model.parameters() > 0 && model.active_parameters() > 0 &&
+              model.active_parameters() <= model.parameters(),
+          "a model has parameters, and no more active ones than it has");
+  });
+  return 0;
+}

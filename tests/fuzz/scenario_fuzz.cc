@@ -1,0 +1,38 @@
+// Any bytes as a scenario file: refused with one line, or read, and then answered where it is small.
+#include <algorithm>
+#include <cmath>
+
+#include "base/json_reader.h"
+#include "models/cluster.h"
+#include "models/scenario.h"
+#include "tests/fuzz/one_line.h"
+#include "tools/moesim/whatif_evaluate.h"
+
+namespace {
+
+// Small enough for a second under sanitizers.
+bool is_small(const moesim::models::Scenario& s) {
+  const auto& p = s.parallel;
+  return s.scope == moesim::models::Scenario::Scope::kLayer && p.ep * p.tp * p.etp <= 64 && p.seq <= 8192 &&
+         p.micro_batch <= 8 && s.model.experts <= 512 && s.dispatchers.size() <= 3 && !s.all_dispatchers;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace moesim;
+  fuzz::accepted([&] {
+    models::Scenario scenario =
+        models::Scenario::parse(JsonNode::parse(fuzz::text_of(data, size), "fuzz.json"));
+    models::Scenario resolved = scenario;
+    resolved.resolve();
+    if (!is_small(resolved)) return;
+    const tools::Evaluation evaluation = tools::evaluate(scenario, {.draws = 0});
+    for (const tools::Answer& answer : evaluation.answers)
+      if (answer.ok())
+        check(std::isfinite(answer.time_us.value) && answer.time_us.value > 0 &&
+                  std::isfinite(answer.memory_bytes) && answer.memory_bytes >= 0,
+              "a forecast is a positive number");
+  });
+  return 0;
+}
