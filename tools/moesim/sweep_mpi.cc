@@ -80,8 +80,11 @@ std::pair<std::uint64_t, SweepBlock> unpacked(const SweepJob& job, const std::st
 std::unique_ptr<SweepMpi> SweepMpi::start() {
   const int processes = launched();
   if (processes < 2) return nullptr;
-  const std::filesystem::path library =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libmoesim_mpi.so";
+  // Beside the program in a build folder, below lib/ where it is installed.
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  std::filesystem::path library = folder / "libmoesim_mpi.so";
+  if (!std::filesystem::exists(library))
+    library = folder.parent_path() / MOESIM_LIBRARY_FOLDER / library.filename();
   if (!std::filesystem::exists(library))
     throw InputError(
         fmt::format("sweep: found {} processes, expected one: this moesim was built without MPI "

@@ -41,6 +41,7 @@ struct Verb {
 const std::vector<Verb>& all_verbs();
 
 Verb compare_verb();
+Verb completion_verb();
 Verb calibrate_verb();
 Verb list_verb();
 Verb replay_verb();
