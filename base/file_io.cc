@@ -19,8 +19,12 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+    return *this;
+  }
   ~Descriptor() { reset(); }
   int get() const { return fd_; }
   // False when the last buffered bytes could not be written.
@@ -62,20 +66,36 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t limit_byt
 void write_file(const std::filesystem::path& path, std::string_view content) {
   const SourcePlace place{path.string()};
   const std::string temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  bool named = false;
   const auto fail = [&](const char* what) {
     const std::string why = system_message();
-    ::unlink(temporary.c_str());
+    if (named) ::unlink(temporary.c_str());
     throw InputError(place, fmt::format("cannot {}: {}", what, why));
   };
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) throw InputError(place, "cannot create: " + system_message());
+  // A file without a name leaves nothing behind, however the process ends. Where the file system has none
+  // (NFS), a named one does it.
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  Descriptor file(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
+  if (file.get() < 0) {
+    named = true;
+    file = Descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.get() < 0) throw InputError(place, "cannot create: " + system_message());
+  }
   while (!content.empty()) {
     const ssize_t put = ::write(file.get(), content.data(), content.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail("write");
     content.remove_prefix(static_cast<std::size_t>(put));
   }
-  if (!file.reset()) fail("write");
+  if (named) {
+    if (!file.reset()) fail("write");
+  } else {
+    ::unlink(temporary.c_str());
+    const std::string link = fmt::format("/proc/self/fd/{}", file.get());
+    if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) fail("create");
+    named = true;
+    if (!file.reset()) fail("write");
+  }
   if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename");
 }
 

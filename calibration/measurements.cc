@@ -8,6 +8,7 @@
 #include "base/file_io.h"
 #include "base/text.h"
 #include "calibration/csv_table.h"
+#include "calibration/import_logs.h"
 #include "calibration/measurement_file.h"
 
 namespace moesim::calibration {
@@ -243,7 +244,13 @@ Measurements read_table(std::string_view text, const std::string& file) {
 Measurements read_measurements(const std::filesystem::path& path) {
   const std::string text = read_file(path, std::uint64_t{1} << 30);
   const auto first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text[first] == '{') return parse_measurement_file(text, path.string());
+  if (first != std::string::npos && text[first] == '{') {
+    // What moesim-bench-host and moesim-bench-cuda write is Google Benchmark's.
+    if (text.find("\"moesim.measurements/") == std::string::npos &&
+        text.find("\"benchmarks\"") != std::string::npos)
+      return import_google_benchmark(text, path.string(), {});
+    return parse_measurement_file(text, path.string());
+  }
   return read_table(text, path.string());
 }
 

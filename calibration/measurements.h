@@ -103,7 +103,8 @@ struct Measurements {
 // bytes and bandwidth or FLOPs (a wrong unit).
 Measurements read_table(std::string_view text, const std::string& file);
 
-// read_table or the measurement file that `moesim calibrate import` writes, by content.
+// A table, the measurement file that `moesim calibrate import` writes, or the Google Benchmark JSON of
+// calibration/bench, by content.
 Measurements read_measurements(const std::filesystem::path& path);
 
 // "moesim.measurements/1": what import and measure write and fit reads.

@@ -110,7 +110,6 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   const Architecture& a = scenario_.model;
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
-  const Cluster& cluster = *scenario_.cluster;
   if (plan.recompute.latent && a.attention.kind != Attention::Kind::kLatent)
     warnings_.push_back("recompute mla_up_proj: the model's attention has no latent projections");
   if (!plan.note.empty()) warnings_.push_back(plan.note);
@@ -123,6 +122,12 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   for (const std::string& warning : moe_->program.warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
 
+  constexpr std::int64_t kMostPasses = std::int64_t{1} << 24;  // a second of work, a gigabyte of schedule
+  if (p.pp > kMostPasses || p.vpp > kMostPasses ||
+      p.pp * p.vpp > kMostPasses / std::max<std::int64_t>(1, p.microbatches))
+    throw InputError(
+        fmt::format("parallel: found pp {} x vpp {} x {} microbatches, expected at most 2^24 passes", p.pp,
+                    p.vpp, p.microbatches));
   shape_.stages = static_cast<int>(p.pp);
   shape_.virtual_stages = static_cast<int>(p.vpp);
   shape_.microbatches = static_cast<int>(p.microbatches);

@@ -4,6 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "base/input_error.h"
 
 namespace moesim {
@@ -45,6 +49,15 @@ TEST_F(FileIo, FailedWriteLeavesNothing) {
   EXPECT_THROW(write_file(folder_ / "no" / "such" / "file", "x"), InputError);
   EXPECT_THROW(write_file("/dev/full/x", "x"), InputError);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(FileIo, LeavesOnlyTheFile) {
+  write_file(folder_ / "a", std::string(1 << 20, 'x'));
+  write_file(folder_ / "a", "y");
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    names.push_back(entry.path().filename());
+  EXPECT_EQ(names, std::vector<std::string>{"a"});
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // print() sees the error and exits as a pipe's writer should
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of write()
   try {
     return moesim::tools::run(argc, argv);
   } catch (const moesim::InputError& error) {
