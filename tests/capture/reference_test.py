@@ -194,6 +194,8 @@ class Recordings(ScratchTest):
         for arguments in (["run", "--mode", "scaling", "--out", self.scratch, "--experts", "3"],
                           ["run", "--mode", "scaling", "--out", self.scratch, "--routing", "zipf:-1"],
                           ["run", "--mode", "scaling", "--out", self.scratch, "--ep", "3"],
+                          ["run", "--mode", "scaling", "--out", self.scratch, "--device", "gpu"],
+                          ["run", "--mode", "scaling", "--out", self.scratch, "--passes", "1", "--device", "cuda:99"],
                           ["measure", "--world", "1", "--out", self.path("x.json")]):
             self.assertEqual(main(arguments), 2)
         self.assertEqual(os.listdir(self.scratch), [])

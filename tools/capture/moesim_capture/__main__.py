@@ -101,6 +101,7 @@ def run(options) -> int:
     from .reference import runner
 
     command = "moesim-capture " + " ".join(map(shlex.quote, options.command_line))
+    runner.require_device(config)
     runner.refuse_to_overwrite(options.out, config, options.mode, options.passes)
     runner.write_routing(options.out, config)
     if options.mode == "realistic":

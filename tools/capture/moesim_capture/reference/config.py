@@ -41,6 +41,7 @@ class JobConfig:
         layout = self.layout  # checks world, ep and pp
         need(self.dispatcher in DISPATCHERS, "dispatcher %s" % self.dispatcher, " or ".join(DISPATCHERS))
         need(self.dtype in DTYPES, "dtype %s" % self.dtype, ", ".join(DTYPES))
+        need(self.device == "cpu" or self.device.split(":")[0] == "cuda", "device %s" % self.device, "cpu or cuda")
         need(self.experts % layout.ep == 0, "%d experts" % self.experts, "a multiple of ep %d" % layout.ep)
         need(self.topk <= self.experts, "topk %d" % self.topk, "at most the %d experts" % self.experts)
         need(self.hidden % self.heads == 0, "hidden %d" % self.hidden, "a multiple of the %d heads" % self.heads)

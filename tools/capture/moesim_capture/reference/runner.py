@@ -46,10 +46,18 @@ def _about(config: JobConfig, command: str):
     return ["command: " + command, config.about()]
 
 
+def require_device(config: JobConfig):
+    """Raises ValueError where this machine lacks the job's device."""
+    if config.device == "cpu":
+        return
+    index = config.device.partition(":")[2] or "0"
+    if not torch.cuda.is_available() or not index.isdigit() or int(index) >= torch.cuda.device_count():
+        raise ValueError("found %d CUDA devices, expected one for --device %s" % (torch.cuda.device_count(), config.device))
+
+
 def _prepare(config: JobConfig):
+    require_device(config)
     torch.set_num_threads(config.threads)
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise RunError("found no CUDA device, expected one for --device %s" % config.device)
 
 
 def _synchronize(config: JobConfig):
