@@ -133,6 +133,11 @@ Architecture parse_own(const JsonNode& node) {
 std::optional<JsonNode> first_of(const JsonNode& node, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto value = node.find(key); value && !value->is_null()) return value;
+  // DBRX nests them.
+  for (const char* part : {"ffn_config", "attn_config"})
+    if (const auto nested = node.find(part); nested && nested->is_object())
+      for (const char* key : keys)
+        if (const auto value = nested->find(key); value && !value->is_null()) return value;
   return std::nullopt;
 }
 

@@ -84,7 +84,7 @@ class Recursion {
   bool perform(std::size_t s, const PipelineSlot& slot) {
     Wait wait;
     std::int64_t duration = 0;
-    std::int64_t parameters = 0;
+    Arrival parameters;
     switch (slot.kind) {
       case Kind::kForward:
         need_forward(wait, slot.chunk, slot.microbatch);
@@ -117,8 +117,13 @@ class Recursion {
     // Idle time by cause: what was not finished elsewhere, then its way here, then parameters.
     if (wait.sent > now) stage.bubble += wait.sent - now, now = wait.sent;
     if (wait.until > now) stage.sends += wait.until - now, now = wait.until;
-    if (parameters > now) stage.parameters += parameters - now, now = parameters;
-    const std::int64_t end = now + duration;
+    if (parameters.first > now) stage.parameters += parameters.first - now, now = parameters.first;
+    // The last piece computes when it has come, and the chunk's own collectives share its link.
+    const std::int64_t left =
+        std::max(duration / pieces(slot.chunk), on_link(times_.forward_link, slot.chunk));
+    const std::int64_t late = std::max<std::int64_t>(0, parameters.last + left - (now + duration));
+    stage.parameters += late;
+    const std::int64_t end = now + duration + late;
     stage.computing += duration;
     free_[s] = end;
     switch (slot.kind) {
@@ -127,30 +132,44 @@ class Recursion {
         break;
       case Kind::kBackward:
         backward_end_[at(slot.chunk, slot.microbatch)] = end;
-        note_backward(s, slot.chunk, end);
+        note_backward(s, slot.chunk, now, end);
         break;
       case Kind::kInputGradient:
         backward_end_[at(slot.chunk, slot.microbatch)] = end;
         break;
       case Kind::kWeightGradient:
-        note_backward(s, slot.chunk, end);
+        note_backward(s, slot.chunk, now, end);
         break;
       case Kind::kOverlapped:
         forward_end_[at(slot.chunk, slot.microbatch)] = end;
         backward_end_[at(slot.back_chunk, slot.back_microbatch)] = end;
-        note_backward(s, slot.back_chunk, end);
+        note_backward(s, slot.back_chunk, now, end);
         break;
     }
     return true;
   }
 
-  void note_backward(std::size_t s, std::int32_t chunk, std::int64_t end) {
-    for (auto& [c, when] : last_backward_[s])
-      if (c == chunk) {
-        when = end;
+  struct Arrival {
+    std::int64_t first = 0, last = 0;  // of the first piece and of all
+  };
+  struct Backward {
+    std::int32_t chunk;
+    std::int64_t begin, end;
+  };
+
+  std::int32_t pieces(std::int32_t chunk) const { return times_.pieces.empty() ? 1 : times_.pieces[chunk]; }
+
+  static std::int64_t on_link(const std::vector<std::int64_t>& by_chunk, std::int32_t chunk) {
+    return by_chunk.empty() ? 0 : by_chunk[static_cast<std::size_t>(chunk)];
+  }
+
+  void note_backward(std::size_t s, std::int32_t chunk, std::int64_t begin, std::int64_t end) {
+    for (Backward& b : last_backward_[s])
+      if (b.chunk == chunk) {
+        b = {chunk, begin, end};
         return;
       }
-    last_backward_[s].push_back({chunk, end});
+    last_backward_[s].push_back({chunk, begin, end});
   }
 
   // Parameters come in the order in which the stage's chunks first run.
@@ -162,17 +181,19 @@ class Recursion {
       const auto known = std::any_of(arrival_[s].begin(), arrival_[s].end(),
                                      [&](const auto& a) { return a.first == slot.chunk; });
       if (known) continue;
+      const std::int64_t first = when + times_.parameters[slot.chunk] / pieces(slot.chunk);
       when += times_.parameters[slot.chunk];
-      arrival_[s].push_back({slot.chunk, when});
+      arrival_[s].push_back({slot.chunk, {first, when}});
     }
     if (!times_.parameters_overlap)
-      for (auto& [chunk, arrives] : arrival_[s]) arrives = when;
+      for (auto& [chunk, arrives] : arrival_[s]) arrives = {when, 0};
   }
 
-  std::int64_t arrival(std::size_t s, std::int32_t chunk) const {
+  // Once: later microbatches find the parameters.
+  Arrival arrival(std::size_t s, std::int32_t chunk) const {
     for (const auto& [c, when] : arrival_[s])
       if (c == chunk) return when;
-    return 0;
+    return {};
   }
 
   void finish(std::size_t s) {
@@ -180,9 +201,14 @@ class Recursion {
     std::int64_t travelled = times_.gradients_overlap ? 0 : free_[s];
     if (!times_.gradients.empty()) {
       std::sort(last_backward_[s].begin(), last_backward_[s].end(),
-                [](const auto& a, const auto& b) { return a.second < b.second; });
-      for (const auto& [chunk, when] : last_backward_[s])
-        travelled = std::max(travelled, when) + times_.gradients[chunk];
+                [](const Backward& a, const Backward& b) { return a.end < b.end; });
+      for (const Backward& b : last_backward_[s]) {
+        const std::int64_t whole = times_.gradients[b.chunk], piece = whole / pieces(b.chunk);
+        // The first piece leaves when its layers are done, the last one after the whole chunk.
+        const std::int64_t begin = std::min(
+            b.end, b.begin + (b.end - b.begin) / pieces(b.chunk) + on_link(times_.backward_link, b.chunk));
+        travelled = std::max(std::max(travelled, begin) + whole, b.end + piece);
+      }
     }
     stage.gradients = std::max<std::int64_t>(0, travelled - free_[s]);
     stage.optimizer = times_.optimizer.empty() ? 0 : times_.optimizer[s];
@@ -193,10 +219,10 @@ class Recursion {
   const std::vector<std::vector<PipelineSlot>>& schedule_;
   const PipelineTimes& times_;
   std::size_t chunks_;
-  std::vector<std::int64_t> forward_end_, backward_end_;  // [chunk][microbatch]
-  std::vector<std::int64_t> free_;                        // by stage
-  std::vector<std::vector<std::pair<std::int32_t, std::int64_t>>> last_backward_,
-      arrival_;  // by stage: chunk, when
+  std::vector<std::int64_t> forward_end_, backward_end_;                // [chunk][microbatch]
+  std::vector<std::int64_t> free_;                                      // by stage
+  std::vector<std::vector<Backward>> last_backward_;                    // by stage
+  std::vector<std::vector<std::pair<std::int32_t, Arrival>>> arrival_;  // by stage: chunk, when
   PipelineTiming timing_;
 };
 

@@ -19,6 +19,11 @@ struct PipelineTimes {
   // optimizer of the step before), and its gradients travel this long after its last backward. Transfers of
   // one stage go one after the other. Empty: none.
   std::vector<std::int64_t> parameters, gradients;
+  // Pieces in which they travel, by chunk: with overlap, the first piece of parameters is enough to start the
+  // chunk and the last piece of gradients is what is left when it ends. Empty: one.
+  std::vector<std::int32_t> pieces;
+  // By chunk: how long its own collectives hold the link that parameters and gradients take. Empty: never.
+  std::vector<std::int64_t> forward_link, backward_link;
   bool gradients_overlap = true;  // otherwise all gradients travel after the last pass of the stage
   bool parameters_overlap = true;
   std::vector<std::int64_t> optimizer;  // by stage, when all its gradients have come; empty: none

@@ -40,6 +40,7 @@ struct PlanSearchResult {
   std::int64_t skipped = 0;                   // neither tried nor ruled out
   std::map<std::string, std::int64_t> rules;  // what made plans illegal, by rule
   std::string method;                         // one sentence on what was tried and what was not
+  std::string space;                          // which values of which axes the combinations are of
 };
 
 // Throws InputError for a scenario that has no legal plan.

@@ -91,6 +91,7 @@ MoeProgram build_moe(const Scenario& scenario, const DispatcherSpec& dispatcher)
 struct KindTimes {
   LayerKind kind;
   PassTime forward, backward, input_gradient, weight_gradient, overlapped;
+  std::int64_t forward_network = 0, backward_network = 0;  // ps on the network between NVLink domains
 };
 
 }  // namespace
@@ -146,6 +147,7 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   options.launch_ps = pricer.launch_ps();
   options.breakdown = breakdown;
   options.compute_slowdown = pricer.compute_slowdown(moe_.get());
+  options.transfer_slowdown = cluster.profile.overlap().communication_under_compute;
   options.delayed_weight_gradients = plan.overlap.delayed_wgrad;
   PassOptions dense_options = options;
   dense_options.ranks = 1;
@@ -165,6 +167,8 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     const std::vector<const TimedPart*> f = pointers(parts.forward), b = pointers(parts.backward);
     times.forward = time_in_a_row(f, o);
     times.backward = time_in_a_row(b, o);
+    times.forward_network = network_ps(f);
+    times.backward_network = network_ps(b);
     if (split) {
       std::vector<TimedPart> without, only;
       for (const TimedPart& part : parts.backward) {
@@ -198,6 +202,7 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
 
   // Passes of chunks.
   std::vector<PassTime> forward(chunks), backward(chunks), input(chunks), weights(chunks);
+  std::vector<std::int64_t> forward_network(chunks), backward_network(chunks);
   std::vector<std::vector<int>> counts(chunks, std::vector<int>(kinds.size(), 0));
   for (std::size_t c = 0; c < chunks; ++c) {
     const Chunk& chunk = priced.chunks[c];
@@ -210,6 +215,8 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
       backward[c] += found->backward;
       input[c] += found->input_gradient;
       weights[c] += found->weight_gradient;
+      forward_network[c] += found->forward_network;
+      backward_network[c] += found->backward_network;
       if (kind.mtp) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
     }
     if (chunk.head) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
@@ -261,6 +268,9 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   times.input_gradient.resize(chunks), times.weight_gradient.resize(chunks);
   times.parameters.assign(chunks, 0), times.gradients.assign(chunks, 0);
   times.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
+  times.pieces.assign(chunks, 1);
+  times.forward_link.assign(chunks, 0), times.backward_link.assign(chunks, 0);
+  const bool across = dense_group.across_domains() || expert_group.across_domains();
   times.gradients_overlap = plan.overlap.gradients;
   times.parameters_overlap = plan.overlap.parameters;
   const double memory =
@@ -271,18 +281,21 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     times_of(n, gather, reduce);
     if (fsdp) {
       // Gathered for every pass while the layer before computes; gradients leave while the next one does.
-      // What does not hide is exposed.
-      const auto hidden_behind = [&](PassTime& pass, double transfer) {
-        const std::int64_t more = std::max<std::int64_t>(0, to_ps(transfer) - pass.total_ps);
+      // What does not hide is exposed: transfers over the network do not hide behind the pass's own.
+      const auto hidden_behind = [&](PassTime& pass, double transfer, std::int64_t network) {
+        const std::int64_t room = std::max<std::int64_t>(0, pass.total_ps - (across ? network : 0));
+        const std::int64_t more = std::max<std::int64_t>(0, to_ps(transfer) - room);
         pass.total_ps += more;
         pass.exposed_ps += more;
         pass.breakdown_ps[static_cast<std::size_t>(Category::grad_sync)] += more;
       };
-      hidden_behind(forward[c], gather);
-      hidden_behind(backward[c], (plan.reshard_after_forward ? gather : 0) + reduce);
+      hidden_behind(forward[c], gather, forward_network[c]);
+      hidden_behind(backward[c], (plan.reshard_after_forward ? gather : 0) + reduce, backward_network[c]);
     } else {
       times.parameters[c] = to_ps(gather);
       times.gradients[c] = to_ps(reduce);
+      times.pieces[c] = std::max(1, static_cast<int>(priced.chunks[c].layers.size()));
+      if (across) times.forward_link[c] = forward_network[c], times.backward_link[c] = backward_network[c];
     }
     const double shard = plan.sharding == ShardingScheme::kDdp ? n.dense + n.experts
                                                                : n.dense / static_cast<double>(p.dp * p.cp) +
@@ -375,6 +388,44 @@ bool StepForecaster::fits() const {
 
 double StepForecaster::seconds(const Cluster& cluster) const {
   return static_cast<double>(price(cluster, false).timing.total) * 1e-12;
+}
+
+LayerWork StepForecaster::layer_work(const LayerKind& kind, bool beside) const {
+  const auto sum = [&](double conversions) {
+    const LayerPricer pricer(scenario_.model, scenario_.parallel, scenario_.training, *scenario_.cluster,
+                             scenario_.topk, scenario_.router_dtype, conversions);
+    const LayerParts parts = pricer.layer(kind, moe_.get());
+    LayerWork work;
+    for (const std::vector<TimedPart>* pass : {&parts.forward, &parts.backward})
+      for (const TimedPart& part : *pass)
+        for (const TimedOp& op : part.ops) {
+          if (op.kind == TimedOp::Kind::kHost || op.kind == TimedOp::Kind::kNothing) continue;
+          const std::size_t ranks = op.step == 0 ? 1 : static_cast<std::size_t>(moe_->program.ranks());
+          const auto first = part.ps.begin() + op.first;
+          const double seconds =
+              static_cast<double>(*std::max_element(first, first + static_cast<std::ptrdiff_t>(ranks))) *
+              1e-12;
+          if (op.work == Work::kProduct) work.products += seconds;
+          if (op.work == Work::kAttentionCore) work.attention += seconds;
+          if (op.work == Work::kKernel) work.kernels += seconds;
+          if (op.work == Work::kTransfer && op.category == Category::dispatch) work.dispatch += seconds;
+          if (op.work == Work::kTransfer && op.category == Category::combine) work.combine += seconds;
+        }
+    return work;
+  };
+  LayerWork work = sum(0);
+  work.conversions = sum(1).products - work.products;
+  if (!beside) return work;
+  const LayerPricer pricer(scenario_.model, scenario_.parallel, scenario_.training, *scenario_.cluster,
+                           scenario_.topk, scenario_.router_dtype);
+  const double computing = pricer.compute_slowdown(moe_.get());
+  const double transferring = scenario_.cluster->profile.overlap().communication_under_compute;
+  for (double LayerWork::*part :
+       {&LayerWork::products, &LayerWork::conversions, &LayerWork::attention, &LayerWork::kernels})
+    work.*part *= computing;
+  work.dispatch *= transferring;
+  work.combine *= transferring;
+  return work;
 }
 
 std::string StepForecaster::recompute_that_fits(const std::vector<Chunk>& chunks) const {

@@ -20,6 +20,15 @@
 
 namespace moesim::models {
 
+// Seconds of one layer's device work, forward and backward, every operation on its own: nothing overlapped,
+// nothing waited for.
+struct LayerWork {
+  double products = 0, conversions = 0,
+         attention = 0;              // GEMMs, conversions of their operands, attention's core
+  double dispatch = 0, combine = 0;  // transfers
+  double kernels = 0;                // everything else on the device
+};
+
 struct StepForecast {
   std::string dispatcher;
   Estimate time_us;
@@ -49,6 +58,9 @@ class StepForecaster {
   StepForecast forecast(int draws) const;
   // Whether the plan fits the GPU's memory, with the layers cut evenly: without pricing anything.
   bool fits() const;
+  // What one layer of the kind makes the device do, on the rank with the longest operations; `beside`: as
+  // slow as computing and expert communication are while the other runs.
+  LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
   // The time of one step in seconds on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
 

@@ -19,10 +19,11 @@ constexpr double kUnfused = 2.0, kFused = 1.2;
 // Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
 // of a small kernel in a PyTorch log (docs/calibration.md, launch costs).
 constexpr double kFrameworkLaunch = 3.5;
-// FLOPs of a chunked state-space scan per byte of memory bandwidth: its Triton kernels work out of on-chip
-// memory at a rate that follows the bandwidth, not the matrix units (arXiv 2405.21060, figure 10: Mamba-2's
-// scan takes as long as FlashAttention-2 at a sequence of 2k on A100, which is 37 TFLOP/s at 2.04 TB/s).
-constexpr double kScanFlopsPerByte = 18;
+// FLOPs of a chunked state-space scan per clock and SM: its Triton kernels spend their time on exponentials,
+// masks and on-chip memory, which grow with SMs and clock, not with the matrix units or the bandwidth (arXiv
+// 2405.21060, figure 10: Mamba-2's scan takes as long as FlashAttention-2 at a sequence of 2k on A100, 37
+// TFLOP/s on 108 SMs at 1.41 GHz).
+constexpr double kScanFlopsPerClock = 243;
 constexpr std::int64_t kScanChunk = 256;
 // Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
 // gradient.
@@ -31,6 +32,13 @@ constexpr double kBf16 = 2;
 
 std::int64_t share(std::int64_t columns, std::int64_t ranks) {
   return std::max<std::int64_t>(1, columns / ranks);
+}
+
+// Boost clock that the data sheet's peak implies: matrix units do a power of two of FLOPs per clock and SM.
+double clock_of(const DeviceLimits& device) {
+  double clock = device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / std::max(1, device.sms) / 1024;
+  while (clock > 2.6e9) clock /= 2;
+  return clock;
 }
 
 GroupShape group_of(const Cluster& cluster, std::int64_t size, std::int64_t stride) {
@@ -75,11 +83,17 @@ class LayerPricer::Writer {
   void device(Category category, double seconds, int launches = 1) {
     count(part_.add(Device::kDevice, category, seconds, launches));
   }
+  // The core of attention.
+  void core(double seconds, int launches = 1) {
+    device(Category::attention, seconds, launches);
+    part_.ops.back().work = Work::kAttentionCore;
+  }
   void product(Category category, std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass,
                bool plain = false) {
     const double seconds = plain ? l_.products_.plain(m, n, k, pass) : l_.products_.dense(m, n, k, pass);
     TimedOp& op = part_.add(Device::kDevice, category, seconds,
                             1 + (plain || pass == GemmPass::kWgrad ? 0 : l_.products_.conversions()));
+    op.work = Work::kProduct;
     op.weight_gradient = pass == GemmPass::kWgrad;
     count(op);
   }
@@ -140,6 +154,7 @@ class LayerPricer::Writer {
     if (l_.p_.tp == 1) return false;
     const double bytes = static_cast<double>(T_ * columns) * kBf16;
     part_.add(Device::kCollective, category, l_.collectives_.seconds(op, l_.tp_, bytes));
+    part_.ops.back().network = l_.tp_.across_domains();
     count(part_.ops.back());
     return true;
   }
@@ -187,23 +202,25 @@ Projections<Product> projections(const Attention& t, std::int64_t hidden, std::i
 }  // namespace
 
 LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
-                         const Cluster& cluster, std::int64_t topk, DType router)
+                         const Cluster& cluster, std::int64_t topk, DType router, double conversions)
     : a_(model),
       p_(parallel),
       plan_(plan),
       cluster_(cluster),
       topk_(topk),
       router_(router),
-      products_(cluster.profile, {plan.gemm, plan.fused_kernels}),
+      recipe_{plan.gemm, plan.fused_kernels, 4, slowest_of(parallel.world()), conversions},
+      products_(cluster.profile, recipe_),
       kernels_(cluster.profile),
       collectives_(cluster),
       attention_(cluster.profile),
       tp_(group_of(cluster, parallel.tp, 1)),
       cp_pair_(group_of(cluster, parallel.cp > 1 ? 2 : 1, parallel.tp)) {
   launch_ps_ = static_cast<std::int64_t>(cluster.profile.launch().kernel * kFrameworkLaunch * 1e12);
-  power_ = power_slowdown(cluster.profile);
+  power_ = power_slowdown(cluster.profile) * recipe_.slowest;
   traffic_ = plan.fused_kernels ? kFused : kUnfused;
-  bandwidth_ = cluster.profile.device().hbm_bandwidth;
+  const DeviceLimits& device = cluster.profile.device();
+  scan_rate_ = device.sms * clock_of(device) * kScanFlopsPerClock / recipe_.slowest;
   // A ring of context-parallel ranks is as fast as its slowest step.
   if (parallel.cp > 1) {
     const std::int64_t far = (parallel.cp - 1) * parallel.tp;
@@ -250,7 +267,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
       // Scan: values and state inputs in, values out; a state of fp32 per chunk written and read twice.
       const double states = 2 * i * static_cast<double>(m.state) * 2 / static_cast<double>(kScanChunk);
       w.rows(Category::attention, KernelClass::kReduce, w.all(), c + 2 * states, i + 2 * states, 5);
-      w.device(Category::attention, scan_flops(m, inner, w.all()) / (bandwidth_ * kScanFlopsPerByte), 0);
+      w.device(Category::attention, scan_flops(m, inner, w.all()) / scan_rate_, 0);
       w.rows(Category::attention, KernelClass::kReduce, w.all(), 2 * i, i);  // gated norm
       w.product(Category::attention, w.all(), w.H(), inner, GemmPass::kForward);
       w.scatter(Category::attention, w.H());
@@ -277,7 +294,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
         w.rows(Category::attention, KernelClass::kReduce, w.all(), qk_columns(p), qk_columns(p), 2);
       w.rows(Category::attention, KernelClass::kElementwise, w.all(), qk_columns(p), qk_columns(p), 2);
     }
-    if (core) w.device(Category::attention, core_seconds(kind, p.heads, p.kv_heads, GemmPass::kForward));
+    if (core) w.core(core_seconds(kind, p.heads, p.kv_heads, GemmPass::kForward));
   };
   if (kind.mixer != LayerKind::Mixer::kNone) {
     Writer f(*this);
@@ -329,7 +346,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
   PricedPass moe_forward, moe_backward;
   std::unique_ptr<LayerCosts> costs;
   if (kind.ffn == LayerKind::Ffn::kMoe) {
-    costs = std::make_unique<LayerCosts>(cluster_, ProductRecipe{plan_.gemm, plan_.fused_kernels});
+    costs = std::make_unique<LayerCosts>(cluster_, recipe_);
     moe_forward = costs->price(moe->program, moe->program.forward(), moe->shapes, moe->loads);
     moe_backward = costs->price(moe->program, moe->program.backward(), moe->shapes, moe->loads);
   }
@@ -350,8 +367,8 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     if (shared_here) ffn_forward(f, Category::expert, a_.shared_ffn, true);
     if (a_.latent > 0) f.product(Category::expert, f.T(), a_.latent, f.H(), GemmPass::kForward);
     parts.forward.push_back(f.take());
-    parts.forward.push_back(timed_program(moe->program, moe->program.forward(), moe_forward, graphs_all,
-                                          kKernelsPerOperation, local_experts, traffic_));
+    parts.forward.push_back(timed_program(moe->program, moe->program.forward(), moe_forward, moe->shapes,
+                                          graphs_all, kKernelsPerOperation, local_experts, traffic_));
     Writer g(*this);
     const std::int64_t rows = g.T() * topk_;
     const auto biased = static_cast<double>(up_columns(a_.expert_ffn / p_.etp) + a_.expert_width());
@@ -389,8 +406,8 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
       b.rows(Category::expert, KernelClass::kReduce, b.T() * topk_,
              static_cast<double>(up_columns(a_.expert_ffn / p_.etp) + a_.expert_width()), 0, 2);
     parts.backward.push_back(b.take());
-    parts.backward.push_back(timed_program(moe->program, moe->program.backward(), moe_backward, graphs_all,
-                                           kKernelsPerOperation, local_experts, traffic_));
+    parts.backward.push_back(timed_program(moe->program, moe->program.backward(), moe_backward, moe->shapes,
+                                           graphs_all, kKernelsPerOperation, local_experts, traffic_));
     Writer r(*this);
     if (a_.latent > 0) r.backward_of(Category::expert, r.T(), {a_.latent, r.H()});
     r.kernel(Category::router, KernelClass::kReduce, 4 * score_bytes(r), 2 * score_bytes(r), 4);
@@ -412,7 +429,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     b.rows(Category::attention, KernelClass::kReduce, b.all(), 3 * i, 2 * i);
     const double states = 2 * i * static_cast<double>(m.state) * 2 / static_cast<double>(kScanChunk);
     b.rows(Category::attention, KernelClass::kReduce, b.all(), 2 * c + 6 * states, c + 4 * states, 10);
-    b.device(Category::attention, 3 * scan_flops(m, inner, b.all()) / (bandwidth_ * kScanFlopsPerByte), 0);
+    b.device(Category::attention, 3 * scan_flops(m, inner, b.all()) / scan_rate_, 0);
     b.rows(Category::attention, KernelClass::kElementwise, b.all(), 2 * c, c);
     const Product in{columns, b.H()};
     b.backward_of_gathered(Category::attention, std::span(&in, 1), b.H());
@@ -425,7 +442,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     }
     b.gather(Category::attention, b.H());
     b.backward_of(Category::attention, b.all(), p.out);
-    b.device(Category::attention, core_seconds(kind, p.heads, p.kv_heads, GemmPass::kDgrad), 3);
+    b.core(core_seconds(kind, p.heads, p.kv_heads, GemmPass::kDgrad), 3);
     b.rows(Category::attention, KernelClass::kElementwise, b.all(), qk_columns(p), qk_columns(p), 2);
     if (a_.attention.qk_norm)
       b.rows(Category::attention, KernelClass::kReduce, b.all(), 2 * qk_columns(p), qk_columns(p), 2);

@@ -43,10 +43,11 @@ struct LayerParts {
 std::vector<std::int32_t> dispatch_ranks(const Parallel& parallel, const TrainingPlan& plan);
 
 // Prices layers on one cluster (whose profile may be drawn). Everything is by reference: keep it alive.
+// `conversions`: share of the products' operand conversions that is counted (0: the products alone).
 class LayerPricer {
  public:
   LayerPricer(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
-              const Cluster& cluster, std::int64_t topk, DType router);
+              const Cluster& cluster, std::int64_t topk, DType router, double conversions = 1);
   ~LayerPricer();
 
   // `moe` may be null for models without experts.
@@ -77,14 +78,15 @@ class LayerPricer {
   const Cluster& cluster_;
   std::int64_t topk_;
   DType router_;
+  ProductRecipe recipe_;
   TrainingProducts products_;
   KernelModel kernels_;
   CollectiveModel collectives_;
   AttentionModel attention_;
   GroupShape tp_, cp_pair_;
   std::int64_t launch_ps_ = 0;
-  double bandwidth_ = 0;  // bytes/s of the data sheet
-  double power_ = 1;      // power_slowdown()
+  double scan_rate_ = 0;  // FLOP/s of state-space scans
+  double power_ = 1;      // power_slowdown() of the slowest GPU
   double traffic_ = 1;    // bytes of kernels besides products against the compulsory ones
 };
 

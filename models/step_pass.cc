@@ -95,6 +95,7 @@ class StreamClocks {
     return latest;
   }
 
+  // `slowdown` of what the operation does: computing, or transferring.
   void issue(Thread& t, double slowdown = 1) {
     const TimedPart& part = *t.parts[t.part];
     const TimedOp& op = part.ops[t.op];
@@ -121,7 +122,7 @@ class StreamClocks {
               std::max(meeting_[static_cast<std::size_t>(group[r])], start_[r]);
         for (std::size_t r = 0; r < R_; ++r) {
           const std::int64_t from = meeting_[static_cast<std::size_t>(group[r])];
-          end[r] = from + part.at(op, r);
+          end[r] = from + slower(part.at(op, r), slowdown);
           if (static_cast<int>(r) == watched_) {
             notes_.push_back({start_[r], from, kWaiting, Category::straggler_wait});
             notes_.push_back({from, end[r], kTransferring, op.category});
@@ -130,9 +131,7 @@ class StreamClocks {
       } else {
         const bool comm = op.kind == TimedOp::Kind::kCollective;
         for (std::size_t r = 0; r < R_; ++r) {
-          std::int64_t time = part.at(op, r);
-          if (!comm && slowdown != 1) time = static_cast<std::int64_t>(static_cast<double>(time) * slowdown);
-          end[r] = start_[r] + time;
+          end[r] = start_[r] + slower(part.at(op, r), slowdown);
           if (static_cast<int>(r) == watched_)
             notes_.push_back({start_[r], end[r], comm ? kTransferring : kComputing, op.category});
         }
@@ -170,6 +169,10 @@ class StreamClocks {
   std::vector<Interval>& notes() { return notes_; }
 
  private:
+  static std::int64_t slower(std::int64_t ps, double slowdown) {
+    return slowdown == 1 ? ps : static_cast<std::int64_t>(static_cast<double>(ps) * slowdown);
+  }
+
   void enter(Thread& t) const {
     while (t.part < t.parts.size() && t.parts[t.part]->ops.empty()) ++t.part;
     if (!t.done()) t.end.assign(t.parts[t.part]->ops.size() * R_, 0);
@@ -219,8 +222,10 @@ void run_together(StreamClocks& clocks, std::span<const TimedPart* const> forwar
     }
     // Backward first where both can go: the stage before waits for it.
     Thread& next = ready_a < ready_b ? a : b;
-    const bool beside = std::min(ready_a, ready_b) < clocks.comm_free();
-    clocks.issue(next, beside ? o.compute_slowdown : 1);
+    const bool transfer = next.current().kind == TimedOp::Kind::kCollective;
+    const std::int64_t now = std::min(ready_a, ready_b);
+    const bool beside = now < (transfer ? clocks.compute_free() : clocks.comm_free());
+    clocks.issue(next, !beside ? 1 : transfer ? o.transfer_slowdown : o.compute_slowdown);
   }
   while (!c.done()) clocks.issue(c);
 }
@@ -247,7 +252,7 @@ TimedOp& TimedPart::add(TimedOp::Kind kind, Category category, double seconds, i
   TimedOp op;
   op.kind = kind;
   op.category = category;
-  op.stream = kind == TimedOp::Kind::kCollective ? Stream::kComm : Stream::kCompute;
+  if (kind == TimedOp::Kind::kCollective) op.stream = Stream::kComm, op.work = Work::kTransfer;
   op.launches = launches;
   op.after[0] = static_cast<std::int32_t>(ops.size()) - 1;
   op.first = static_cast<std::uint32_t>(ps.size());
@@ -257,7 +262,8 @@ TimedOp& TimedPart::add(TimedOp::Kind kind, Category category, double seconds, i
 }
 
 TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices,
-                        bool graphs, int kernels_per_operation, int local_experts, double traffic) {
+                        const GroupShapes& shapes, bool graphs, int kernels_per_operation, int local_experts,
+                        double traffic) {
   TimedPart part;
   const auto R = static_cast<std::size_t>(program.ranks());
   std::array<int, 4> index{-1, -1, -1, -1};
@@ -272,6 +278,7 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
     switch (op.kind) {
       case OpKind::kCollective:
         t.kind = op.fused ? TimedOp::Kind::kNothing : TimedOp::Kind::kCollective;
+        t.work = Work::kTransfer;
         if (!op.fused) {
           int& known = index[static_cast<std::size_t>(op.group)];
           if (known < 0) {
@@ -282,12 +289,14 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
             part.group_counts.push_back(program.group_count(op.group));
           }
           t.group = static_cast<std::int8_t>(known);
+          t.network = op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains();
         }
         break;
       case OpKind::kKernel:
       case OpKind::kGemm:
         t.launches = graphs ? 0 : std::max(op.launches, kernels_per_operation);
         if (op.kind == OpKind::kGemm && !graphs) t.launches = std::max(t.launches, local_experts);
+        if (op.kind == OpKind::kGemm) t.work = Work::kProduct;
         t.weight_gradient = op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad;
         break;
       case OpKind::kAttention:
@@ -311,6 +320,22 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
     part.ops.push_back(t);
   }
   return part;
+}
+
+std::int64_t network_ps(std::span<const TimedPart* const> parts) {
+  std::int64_t total = 0;
+  for (const TimedPart* part : parts)
+    for (const TimedOp& op : part->ops) {
+      if (!op.network) continue;
+      std::int64_t longest = 0;
+      const std::size_t last = op.step == 0 ? op.first : part->ps.size() - 1;
+      // With a time for every rank, the ranks of one operation lie side by side.
+      const std::size_t ranks = op.step == 0 ? 1 : part->groups.front().size();
+      for (std::size_t i = op.first; i <= std::min(last, op.first + ranks - 1); ++i)
+        longest = std::max(longest, part->ps[i]);
+      total += longest;
+    }
+  return total;
 }
 
 TimedPart only_weight_gradients(const TimedPart& part) {

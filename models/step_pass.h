@@ -14,12 +14,18 @@
 
 namespace moesim::models {
 
+// What an operation's time is spent on, across all categories.
+enum class Work : std::uint8_t { kKernel, kProduct, kAttentionCore, kTransfer };
+inline constexpr std::size_t kWorks = 4;
+
 struct TimedOp {
   enum class Kind : std::uint8_t { kDevice, kCollective, kHost, kNothing };
   Kind kind = Kind::kDevice;
   sim::Category category = sim::Category::other;
+  Work work = Work::kKernel;
   Stream stream = Stream::kCompute;
   bool weight_gradient = false;
+  bool network = false;    // a collective that leaves the NVLink domain
   std::int8_t group = -1;  // of a collective: index into TimedPart::groups; -1: no rendezvous is followed
   std::int32_t launches = 1;
   std::array<std::int32_t, 2> after{-1, -1};  // of the same part
@@ -41,10 +47,15 @@ struct TimedPart {
 };
 
 // The pass of a dispatcher's program with its prices; `graphs`: launched by CUDA graphs, without blocking
-// synchronisation. Otherwise the host launches `kernels_per_operation` kernels for an operation, and at least one for
-// each local expert for a product over them. Memory-bound kernels take `traffic` times as long.
-TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices, bool graphs,
-                        int kernels_per_operation = 1, int local_experts = 1, double traffic = 1);
+// synchronisation. Otherwise the host launches `kernels_per_operation` kernels for an operation, and at least
+// one for each local expert for a product over them. Memory-bound kernels take `traffic` times as long.
+TimedPart timed_program(const Program& program, const std::vector<Op>& pass, const PricedPass& prices,
+                        const GroupShapes& shapes, bool graphs, int kernels_per_operation = 1,
+                        int local_experts = 1, double traffic = 1);
+
+// Time that the parts' collectives occupy the network between NVLink domains, of the rank that it is most
+// for.
+std::int64_t network_ps(std::span<const TimedPart* const> parts);
 
 // Only the operations that a split backward keeps: weight gradients, or everything else.
 TimedPart only_weight_gradients(const TimedPart& part);
@@ -64,6 +75,7 @@ struct PassOptions {
   std::int64_t launch_ps = 0;
   bool breakdown = true;
   double compute_slowdown = 1;            // of computing while another pass communicates (time_overlapped)
+  double transfer_slowdown = 1;           // of communicating while another pass computes (time_overlapped)
   bool delayed_weight_gradients = false;  // time_overlapped: weight gradients run where computing would idle
 };
 

@@ -1,6 +1,7 @@
 #include "models/training_products.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace moesim::models {
@@ -46,13 +47,22 @@ double power_slowdown(const Profile& profile) {
   return profile.name() == "gb300" ? 1.2 : 1.3;
 }
 
+double slowest_of(std::int64_t gpus) {
+  if (gpus < 2) return 1;
+  constexpr double kSpread = 0.08 / 5.4;
+  constexpr double kEuler = 0.5772156649, kLog4Pi = 2.5310242469;
+  const double root = std::sqrt(2 * std::log(static_cast<double>(gpus)));
+  const double log_log = std::log(std::log(static_cast<double>(gpus)));
+  return 1 + kSpread * (root - (log_log + kLog4Pi) / (2 * root) + kEuler / root);
+}
+
 TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& recipe)
     : recipe_(recipe), gemms_(converted_already(profile)) {
   // MXFP8 was measured nowhere; its products run on the same units at the same rate as fp8's, which were.
   if (recipe_.gemm == DType::kMxFp8 && !profile.find("gemm/mxfp8") && profile.find("gemm/fp8"))
     recipe_.gemm = DType::kFp8;
   seconds_per_byte_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency * 0.95);
-  power_ = power_slowdown(profile);
+  power_ = power_slowdown(profile) * recipe.slowest;
   floor_ = profile.launch().kernel_floor;
   // Read bf16, write one byte row-major and one byte transposed (the weight gradient contracts over rows). A
   // scale for the whole tensor needs the largest element first: one more read.
@@ -62,12 +72,16 @@ TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& 
 }
 
 double TrainingProducts::conversion(double elements) const {
-  return conversion_bytes_ == 0 ? 0 : floor_ + elements * conversion_bytes_ * seconds_per_byte_;
+  return conversion_bytes_ == 0
+             ? 0
+             : recipe_.conversions * (floor_ + elements * conversion_bytes_ * seconds_per_byte_);
 }
 
-// The gradient of the weights is added to what earlier microbatches left.
+// The gradient of the weights is added to what earlier microbatches left. A tile's accumulator is read and
+// written after its main loop, beside the main loops of other tiles only in part: between the longer of the
+// two (all overlaps) and their sum (nothing does).
 double TrainingProducts::accumulated(double seconds, double weights) const {
-  return std::max(seconds, weights * 2 * recipe_.accumulator_bytes * seconds_per_byte_);
+  return std::hypot(seconds, weights * 2 * recipe_.accumulator_bytes * seconds_per_byte_);
 }
 
 double TrainingProducts::plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {

@@ -16,12 +16,19 @@ struct ProductRecipe {
   DType gemm = DType::kBf16;
   bool fused = false;         // conversions inside the kernels around the products
   int accumulator_bytes = 4;  // of a weight gradient element, read and written by each microbatch
+  double slowest = 1;         // slowest_of() the GPUs that wait for each other
+  double conversions = 1;     // share of the operands' conversions that is counted
 };
 
 // How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 on
 // Hopper, whose profiles' sustained clock was measured on long runs; more on Blackwell, whose was not. Fitted
 // to the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
 double power_slowdown(const Profile& profile);
+
+// How much longer compute-bound kernels take on the slowest of `gpus` equal GPUs than on a usual one. In a
+// step all wait for it. GPUs of one kind spread by 8 % between the whiskers (5.4 standard deviations) of
+// large machines (arXiv 2208.11035); the mean of the largest of n normal numbers is the extreme value law's.
+double slowest_of(std::int64_t gpus);
 
 class TrainingProducts {
  public:

@@ -80,6 +80,47 @@ TEST(Architecture, ReadsDeepSeekConfig) {
   EXPECT_EQ(a.routing_topk_groups, 4);
 }
 
+// The keys that matter of the config.json of each family, against the built-in of the same model.
+TEST(Architecture, ReadsHuggingFaceFamilies) {
+  const auto same = [](const char* builtin, const char* text) {
+    const Architecture a = Architecture::parse(JsonNode::parse(text, "config.json"));
+    const Architecture b = Architecture::load(builtin);
+    EXPECT_EQ(a.parameters(), b.parameters()) << builtin;
+    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << builtin;
+    EXPECT_EQ(a.moe_layers(), b.moe_layers()) << builtin;
+  };
+  same("qwen3-30b-a3b", R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+    "mlp_only_layers": [], "decoder_sparse_step": 1, "tie_word_embeddings": false, "attention_bias": false,
+    "sliding_window": null})");
+  same("qwen2-57b-a14b", R"({"model_type": "qwen2_moe", "hidden_size": 3584, "intermediate_size": 18944,
+    "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480, "num_experts": 64,
+    "num_experts_per_tok": 8, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+    "vocab_size": 151936, "decoder_sparse_step": 1, "use_sliding_window": false, "sliding_window": 65536,
+    "tie_word_embeddings": false})");
+  same("gpt-oss-20b", R"({"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+    "num_local_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088, "attention_bias": true, "sliding_window": 128,
+    "tie_word_embeddings": false})");
+  same("dbrx", R"({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352,
+    "attn_config": {"kv_n_heads": 8, "clip_qkv": 8}, "tie_word_embeddings": false,
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}})");
+  same("olmoe", R"({"model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_experts": 64,
+    "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "vocab_size": 50304, "tie_word_embeddings": false})");
+  same("kimi-k2", R"({"model_type": "kimi_k2", "hidden_size": 7168, "intermediate_size": 18432,
+    "moe_intermediate_size": 2048, "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "num_hidden_layers": 61, "first_k_dense_replace": 1, "moe_layer_freq": 1, "num_attention_heads": 64,
+    "num_key_value_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 1, "topk_group": 1, "vocab_size": 163840,
+    "num_nextn_predict_layers": 0, "tie_word_embeddings": false})");
+  same("llama4-scout", R"({"text_config": {"model_type": "llama4_text", "hidden_size": 5120,
+    "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1,
+    "num_hidden_layers": 48, "interleave_moe_layer_step": 1, "num_attention_heads": 40, "num_key_value_heads": 8,
+    "head_dim": 128, "vocab_size": 202048, "tie_word_embeddings": false}})");
+}
+
 TEST(Architecture, OwnObjectNeedsOnlyALayer) {
   const Architecture a = Architecture::parse(
       JsonNode::parse(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2})", "model.json"));

@@ -43,6 +43,12 @@ struct Comparison {
   std::vector<std::string> warnings;
 };
 
+// Parts of the breakdown that are shown together.
+struct NamedPart {
+  const char* name;
+  std::vector<Category> categories;
+};
+
 double part(const StepForecast& f, const std::vector<Category>& categories) {
   double us = 0;
   for (const Category c : categories) us += f.breakdown_us[static_cast<std::size_t>(c)];
@@ -53,7 +59,7 @@ std::string explain(const Comparison& c) {
   const StepForecast& w = c.forecasts[c.winner];
   if (c.runner_up < 0) return fmt::format("{} is the only dispatcher that was compared.", w.dispatcher);
   const StepForecast& o = c.forecasts[static_cast<std::size_t>(c.runner_up)];
-  static const std::vector<std::pair<const char*, std::vector<Category>>> kParts{
+  static const std::vector<NamedPart> kParts{
       {"dispatch and combine", {Category::dispatch, Category::combine}},
       {"permutation", {Category::permute, Category::unpermute}},
       {"the experts", {Category::expert}},
@@ -107,7 +113,7 @@ std::string memory_text(const models::StepMemory& m) {
 }
 
 Table step_table(const Comparison& c, bool people) {
-  static const std::vector<std::pair<const char*, std::vector<Category>>> kParts{
+  static const std::vector<NamedPart> kParts{
       {"attention", {Category::attention}},
       {"experts", {Category::expert}},
       {"router+permute", {Category::router, Category::permute, Category::unpermute}},

@@ -86,6 +86,7 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
       r.plan.fp8_attention = p.fp8_attention;
       r.plan.fused_kernels = p.from >= 26.06;  // cutedsl_fused_grouped_mlp
       r.source = "Megatron-Bridge scripts/performance/configs";
+      r.recompute_known = true;
       break;
     }
     // The preset of this release with pp 8 instead of 16 overlaps and uses DeepEP.
@@ -110,13 +111,19 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
     r.plan.overlap.expert_communication = true;
     r.plan.recompute = StepRecompute::parse("layernorm+moe_act");
     r.cp_fills_node = true;
+    r.recompute_known = true;
     r.source = "arXiv 2505.11432";
     return r;
   }
   if (has(dispatcher, "DeepEP")) r.dispatcher = "flex-deepep";
   if (has(dispatcher, "HybridEP")) r.dispatcher = "flex-hybridep";
-  if (dispatcher == "TP") r.dispatcher = "allgather";  // tokens of all tensor-parallel ranks
-  if (has(note, "recompute norm, act")) r.plan.recompute = StepRecompute::parse("layernorm+moe_act");
+  // Tokens of all tensor-parallel ranks. Permutation kernels are fused only where --moe-permute-fusion asks
+  // for it.
+  if (dispatcher == "TP") r.dispatcher = "allgather:permute_fusion=false";
+  if (has(note, "recompute norm, act")) {
+    r.plan.recompute = StepRecompute::parse("layernorm+moe_act");
+    r.recompute_known = true;
+  }
   if (has(note, "A2A overlap")) r.plan.overlap.expert_communication = true;
   if (framework.starts_with("FSDP")) r.plan.set_sharding("fsdp");
   if (framework == "FSDP" || framework == "FSDP+EP" || framework == "TP+EP+DP" || framework == "MCore") {

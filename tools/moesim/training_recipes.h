@@ -17,7 +17,8 @@ struct TrainingRecipe {
   // A layer per virtual stage where the row does not say: arXiv 2504.14960's steps of 256 and 1,024 sequences
   // on the same mapping differ by more than a pipeline without interleaving allows (3.75x, at most 3.46x).
   bool most_interleaved = false;
-  std::string source;  // where this was read; empty: nothing is known, Megatron's defaults
+  bool recompute_known = false;  // otherwise none where the plan fits the memory without
+  std::string source;            // where this was read; empty: nothing is known, Megatron's defaults
 };
 
 // `model` is a built-in name; `version` the number in "Megatron-Bridge 26.04.01" (26.0401 there), 0

@@ -105,10 +105,11 @@ Architecture architecture_of(const std::string& name, const std::string& source)
   return a;
 }
 
-// NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it: 28 GB a rank in 12 s of communication (its row
-// deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken), half of which crosses the
-// wire.
-constexpr double kPerlmutterPort = 1.15e9;  // bytes/s of a GPU
+// NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
+// deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
+// parameters gathered twice and gradients reduced once over pairs of GPUs of two nodes are 8.4 GB (its
+// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port.
+constexpr double kPerlmutterPort = 1.4e9;  // bytes/s of a GPU
 
 class Reader {
  public:
@@ -143,6 +144,7 @@ class Reader {
         recipe_of(row.framework, text("note"), text("dispatcher"), s.model.name, row.gpu, precision, p.pp);
     s.training = recipe.plan;
     set_precision(s, precision);
+    row.recompute_known = recipe.recompute_known;
     if (recipe.cp_fills_node && !stated("cp")) {
       p.cp = std::max<std::int64_t>(1, per_node / p.tp);
       row.assumptions.push_back(fmt::format("attention split over {} GPUs along the sequence", p.cp));

@@ -16,6 +16,7 @@ struct TrainingRow {
   double measured_s = 0;                      // of a step
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
+  bool recompute_known = false;  // by the row or its framework's presets; otherwise what the memory asks for
 };
 
 struct SkippedRow {

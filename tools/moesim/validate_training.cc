@@ -11,13 +11,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
+#include "calibration/csv_table.h"
 #include "models/cluster.h"
 #include "models/step_forecast.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
 #include "tools/moesim/training_rows.h"
+#include "tools/moesim/validate_chunk.h"
 
 namespace moesim::tools {
 
@@ -108,6 +111,10 @@ std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   return result;
 }
 
+models::StepForecast forecast_of(const TrainingRow& row, int draws) {
+  return models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).forecast(draws);
+}
+
 ordered_json breakdown_json(const models::StepForecast& f) {
   ordered_json parts = ordered_json::object();
   for (std::size_t i = 0; i < sim::kCategories; ++i)
@@ -119,12 +126,21 @@ ordered_json breakdown_json(const models::StepForecast& f) {
 }  // namespace
 
 int validate_training(const TrainingValidation& options, const CommonOptions& common) {
+  const calibration::CsvTable given = calibration::CsvTable::parse(read_file(options.table), options.table);
+  if (lists_kernels(given)) return validate_chunk(given, options, common);
   TrainingTable table = read_training_table(options.table);
   std::vector<Compared> all;
   for (TrainingRow& row : table.rows) {
     try {
-      const models::StepForecaster forecaster(row.scenario, row.scenario.dispatchers.front());
-      models::StepForecast forecast = forecaster.forecast(options.draws);
+      models::StepForecast forecast = forecast_of(row, options.draws);
+      // The step was run, so it fitted: with the cheapest recomputation that makes it fit, where nothing is
+      // stated.
+      if (!forecast.memory.fits && !row.recompute_known && !forecast.memory.recompute_that_fits.empty()) {
+        const std::string& more = forecast.memory.recompute_that_fits;
+        row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
+        row.scenario.training.recompute = models::StepRecompute::parse(more);
+        forecast = forecast_of(row, options.draws);
+      }
       all.push_back({std::move(row), std::move(forecast)});
     } catch (const InputError& error) {
       table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what()});
@@ -169,6 +185,9 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
                        {"measured_us", c.row.measured_s * 1e6},
                        {"measured_from", c.row.measured_from},
                        {"error", c.error()},
+                       {"peak_memory_bytes", c.forecast.memory.max_bytes},
+                       {"fits", c.forecast.memory.fits},
+                       {"recompute", c.row.scenario.training.recompute.text()},
                        {"assumptions", c.row.assumptions}};
       if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast);
       result["rows"].push_back(std::move(row));

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 
 #include "base/input_error.h"
-#include "base/json_reader.h"
 #include "tools/moesim/crossover.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
@@ -51,7 +50,9 @@ int run_whatif(const Options& o, const CommonOptions& common) {
   }
   if (!o.best.axes.empty()) {
     if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
-    models::Scenario scenario = models::Scenario::parse(JsonNode::read(o.scenario));
+    if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
+      throw InputError("--best: found another question, expected --best alone, or with --set");
+    models::Scenario scenario = with_changes(ScenarioDocument::read(o.scenario), o.sets).scenario();
     scenario.files.insert(scenario.files.begin(), o.scenario);
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
@@ -61,7 +62,8 @@ int run_whatif(const Options& o, const CommonOptions& common) {
       int{!o.sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
   if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
   if (questions == 0)
-    throw InputError("whatif: found no question, expected --set, --crossover, --map or --sensitivity");
+    throw InputError(
+        "whatif: found no question, expected --set, --crossover, --map, --sensitivity or --best");
   if (!o.picture.empty() && o.map.empty())
     throw InputError("--picture: found no --map, expected one to draw");
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
@@ -85,7 +87,8 @@ int run_whatif(const Options& o, const CommonOptions& common) {
 Verb whatif_verb() {
   return {"whatif", "change something in a scenario and see the difference, or find where the winner changes",
           "  moesim whatif scenario.json --set parallel.ep=16 --set cluster.nic.bandwidth=100GBps\n"
-          "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall",
+          "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall\n"
+          "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<Options>();
             app.add_option("scenario", o->scenario, "Scenario file");

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -76,6 +79,15 @@ ordered_json plan_json(const RankedPlan& plan) {
   return j;
 }
 
+// Rules by how many plans they excluded.
+std::vector<std::pair<std::string, std::int64_t>> most_frequent(
+    const std::map<std::string, std::int64_t>& rules, std::size_t most) {
+  std::vector<std::pair<std::string, std::int64_t>> all(rules.begin(), rules.end());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (all.size() > most) all.resize(most);
+  return all;
+}
+
 Table plan_table(const PlanSearchResult& r) {
   Table table({{"TP"},
                {"CP"},
@@ -130,6 +142,10 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
                        {"does_not_fit", r.does_not_fit},
                        {"illegal", r.illegal},
                        {"skipped", r.skipped}};
+    result["plans"]["rules"] = ordered_json::array();
+    for (const auto& [rule, count] : most_frequent(r.rules, r.rules.size()))
+      result["plans"]["rules"].push_back({{"rule", rule}, {"plans", count}});
+    result["plans"]["space"] = r.space;
     result["method"] = r.method;
     if (publish(result, common)) return 0;
   }
@@ -146,6 +162,9 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   print(
       fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",
                   r.candidates, r.forecast, r.does_not_fit, r.illegal, r.skipped, r.method));
+  for (const auto& [rule, count] : most_frequent(r.rules, 3))
+    print(fmt::format("illegal {}: {}\n", count, rule));
+  print(fmt::format("Tried: {}.\n", r.space));
   if (!common.quiet)
     std::fputs(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds).c_str(), stderr);
   return 0;

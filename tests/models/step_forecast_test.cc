@@ -1,0 +1,235 @@
+// A whole training step from a model card: what must hold whatever the prices are, and published FLOPs.
+#include "models/step_forecast.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "base/input_error.h"
+#include "models/cluster.h"
+#include "models/training_flops.h"
+#include "models/training_products.h"
+
+namespace moesim::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+Scenario small(const std::string& model = "qwen3-30b-a3b", const std::string& cluster = "dgx-h100x2") {
+  Scenario s;
+  s.model = Architecture::load(model);
+  s.cluster = std::make_shared<const Cluster>(Cluster::load(cluster));
+  s.set_dispatchers("alltoall");
+  s.parallel.ep = 8;
+  s.parallel.microbatches = 8;
+  s.parallel.seq = 4096;
+  s.scope = Scenario::Scope::kStep;
+  return s;
+}
+
+StepForecast forecast(Scenario s, int draws = 0) {
+  s.resolve();
+  return StepForecaster(s, s.dispatchers.front()).forecast(draws);
+}
+
+double seconds(const Scenario& s) { return forecast(s).time_us.value * 1e-6; }
+
+TEST(TrainingFlops, AreTheSourcesOwn) {
+  // FLOP a token that published rates imply: model TFLOP/s per GPU over tokens/s per GPU of one row each
+  // (Megatron-Bridge docs/performance-summary.md, which counts attention causally). Within 3 %.
+  const auto near = [](const char* model, double tflops, double tokens) {
+    const Architecture a = Architecture::load(model);
+    EXPECT_NEAR(training_flops_per_token(a, 4096, a.topk) / (tflops * 1e12 / tokens), 1, 0.03) << model;
+  };
+  near("deepseek-v3", 1635, 6288);
+  near("gpt-oss-120b", 1077, 33024);
+  near("qwen3-30b-a3b", 1029, 44544);
+  // arXiv 2412.19437: 14.8 T tokens took 2.664 M H800 hours; 6 x 37 B active parameters are a lower bound,
+  // the causal core adds less than a fifth.
+  const Architecture v3 = Architecture::load("deepseek-v3");
+  const double weights = 6.0 * static_cast<double>(v3.active_parameters());
+  EXPECT_GT(training_flops_per_token(v3, 4096, v3.topk), weights);
+  EXPECT_LT(training_flops_per_token(v3, 4096, v3.topk), 1.2 * weights);
+}
+
+TEST(StepForecast, BreakdownAddsUpAndRatesAgree) {
+  for (const char* schedule : {"1f1b", "zero-bubble", "dualpipe"}) {
+    Scenario s = small();
+    s.parallel.pp = 2;
+    s.training.set_pipeline(schedule);
+    const StepForecast f = forecast(s);
+    const double sum = std::accumulate(f.breakdown_us.begin(), f.breakdown_us.end(), 0.0);
+    EXPECT_NEAR(sum / f.time_us.value, 1, 1e-6) << schedule;
+    EXPECT_DOUBLE_EQ(f.tokens_per_s_per_gpu * static_cast<double>(f.gpus),
+                     f.tokens / (f.time_us.value * 1e-6));
+    EXPECT_EQ(f.tokens, 8.0 * 8 * 4096);  // dp 8, 8 microbatches
+    EXPECT_GT(f.mfu, 0.02);
+    EXPECT_LT(f.mfu, 0.7);
+    EXPECT_LE(f.exposed_comm_us, f.time_us.value);
+  }
+}
+
+TEST(StepForecast, IntervalsHoldTheValueAndRepeat) {
+  const StepForecast a = forecast(small(), 8), b = forecast(small(), 8);
+  EXPECT_LT(a.time_us.low, a.time_us.value);
+  EXPECT_GT(a.time_us.high, a.time_us.value);
+  EXPECT_EQ(a.time_us.low, b.time_us.low);
+  EXPECT_EQ(a.draws_us, b.draws_us);
+}
+
+TEST(StepForecast, MoreWorkTakesLonger) {
+  const double base = seconds(small());
+  const auto with = [](auto&& change) {
+    Scenario s = small();
+    change(s);
+    return seconds(s);
+  };
+  EXPECT_GT(with([](Scenario& s) { s.parallel.microbatches = 16; }), 1.8 * base);
+  EXPECT_GT(with([](Scenario& s) { s.training.recompute = StepRecompute::parse("moe_act"); }), base);
+  const double whole = with([](Scenario& s) { s.training.recompute = StepRecompute::parse("full"); });
+  EXPECT_GT(whole, 1.15 * base);  // a third more computing, with its communication
+  EXPECT_LT(whole, 1.5 * base);
+  EXPECT_LT(with([](Scenario& s) { s.training.set_launch("graphs"); }), base * (1 + 1e-9));
+  EXPECT_LT(with([](Scenario& s) { s.training.fused_kernels = true; }), base * (1 + 1e-9));
+  EXPECT_GT(with([](Scenario& s) { s.model.layers *= 2; }), 1.7 * base);
+}
+
+TEST(StepForecast, ScheduleAndOverlapSaveWhatTheyPromise) {
+  Scenario s = small("deepseek-v2-lite", "dgx-h100x2");
+  s.parallel.ep = 4;
+  s.parallel.pp = 4;
+  s.parallel.microbatches = 8;
+  const StepForecast plain = forecast(s);
+  Scenario other = s;
+  other.parallel.vpp = 2;
+  EXPECT_LT(forecast(other).bubble_us, plain.bubble_us);
+  other = s;
+  other.training.set_pipeline("zero-bubble");
+  EXPECT_LT(forecast(other).bubble_us, plain.bubble_us);
+  other = s;
+  other.training.set_pipeline("dualpipe");
+  EXPECT_LT(forecast(other).exposed_comm_us, plain.exposed_comm_us);
+  Scenario one = small();
+  const StepForecast apart = forecast(one);
+  one.training.overlap.expert_communication = true;
+  EXPECT_LT(forecast(one).exposed_comm_us, apart.exposed_comm_us);
+  one.training.overlap.delayed_wgrad = true;
+  EXPECT_LE(forecast(one).exposed_comm_us, apart.exposed_comm_us);
+  Scenario late = small();
+  late.training.overlap.gradients = late.training.overlap.parameters = false;
+  EXPECT_GT(seconds(late), apart.time_us.value * 1e-6);
+}
+
+TEST(StepForecast, TransfersShareTheNetwork) {
+  // FSDP over two nodes: with the experts spread over both, gathers wait for dispatch and combine.
+  Scenario s = small("mixtral-8x7b", "dgx-h100x2");
+  s.training.set_sharding("fsdp");
+  s.parallel.ep = 8;
+  const double inside = seconds(s);
+  s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-h100x4"));
+  s.parallel.ep = 4;
+  EXPECT_GT(seconds(s), inside);  // twice the expert parameters to gather
+}
+
+TEST(StepMemory, ShrinksWithShardingAndRecomputation) {
+  const auto bytes = [](const char* sharding, const char* recompute) {
+    Scenario s = small();
+    s.training.set_sharding(sharding);
+    s.training.recompute = StepRecompute::parse(recompute);
+    return forecast(s).memory.max_bytes;
+  };
+  const double ddp = bytes("ddp", "none"), zero1 = bytes("distributed-optimizer", "none"),
+               fsdp = bytes("fsdp", "none");
+  EXPECT_GT(ddp, zero1);
+  EXPECT_GT(zero1, fsdp);
+  EXPECT_GT(zero1, bytes("distributed-optimizer", "moe_act"));
+  EXPECT_GT(bytes("distributed-optimizer", "moe_act"), bytes("distributed-optimizer", "full"));
+  // Without any sharding a rank holds bf16 weights, fp32 gradients and 12 bytes of optimizer state an
+  // element.
+  Scenario s = small();
+  s.training.set_sharding("ddp");
+  const RankMemory m = forecast(s).memory.worst;
+  EXPECT_DOUBLE_EQ(m.gradients, 2 * m.parameters);
+  EXPECT_DOUBLE_EQ(m.optimizer, 6 * m.parameters);
+}
+
+TEST(StepMemory, SaysWhatIsMissingAndWhatWouldHelp) {
+  Scenario s = small("qwen3-30b-a3b", "dgx-h100x1");
+  s.parallel.ep = 8;
+  s.parallel.micro_batch = 4;
+  const StepForecast f = forecast(s);
+  ASSERT_FALSE(f.memory.fits);
+  EXPECT_NEAR(f.memory.missing_bytes, f.memory.max_bytes - f.memory.limit_bytes, 1);
+  if (!f.memory.recompute_that_fits.empty()) {
+    s.training.recompute = StepRecompute::parse(f.memory.recompute_that_fits);
+    EXPECT_TRUE(forecast(s).memory.fits);
+  }
+  // The search's quick test is the forecast's own.
+  s.resolve();
+  EXPECT_EQ(StepForecaster(s, s.dispatchers.front()).fits(), forecast(s).memory.fits);
+}
+
+TEST(StepForecast, HardwareMattersTheRightWay) {
+  Scenario s = small();
+  const double h100 = seconds(s);
+  s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-b200x2"));
+  EXPECT_LT(seconds(s), h100);
+  s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-a100x2"));
+  EXPECT_GT(seconds(s), 1.5 * h100);
+  s = small();
+  s.training.set_precision("fp8");
+  EXPECT_LT(seconds(s), 1.1 * h100);
+}
+
+TEST(StepForecast, LayerWorkIsTheDevicesOwn) {
+  Scenario s = small();
+  s.training.set_precision("fp8_block");
+  s.resolve();
+  const StepForecaster forecaster(s, s.dispatchers.front());
+  LayerKind kind;
+  kind.ffn = LayerKind::Ffn::kMoe;
+  const LayerWork alone = forecaster.layer_work(kind), beside = forecaster.layer_work(kind, true);
+  for (const double part :
+       {alone.products, alone.conversions, alone.attention, alone.dispatch, alone.combine})
+    EXPECT_GT(part, 0);
+  EXPECT_GT(beside.products, alone.products);
+  EXPECT_GE(beside.combine, alone.combine);
+}
+
+TEST(StepForecast, RefusesPlansThatDoNotFitTogether) {
+  const auto error = [](auto&& change) -> std::string {
+    Scenario s = small();
+    try {
+      change(s);
+      forecast(s);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error([](Scenario& s) { s.parallel.ep = 3; }), HasSubstr("ep"));
+  EXPECT_THAT(error([](Scenario& s) { s.parallel.pp = 2, s.parallel.vpp = 48; }), HasSubstr("48"));
+  EXPECT_THAT(error([](Scenario& s) { s.training.set_pipeline("dual-pipe"); }), HasSubstr("dualpipe"));
+  EXPECT_THAT(error([](Scenario& s) { s.training.set_precision("fp9"); }), HasSubstr("did you mean"));
+  EXPECT_THAT(error([](Scenario& s) { s.training.recompute = StepRecompute::parse("core_atn"); }),
+              HasSubstr("core_attn"));
+}
+
+TEST(SlowestOf, GrowsSlowlyWithTheGpusThatWait) {
+  EXPECT_EQ(slowest_of(1), 1);
+  double last = 1;
+  for (const std::int64_t n : {2, 8, 64, 1024, 16384}) {
+    EXPECT_GT(slowest_of(n), last);
+    last = slowest_of(n);
+  }
+  // Expected largest of 8 and 1,000 standard normal numbers: 1.424 and 3.241 (tables of normal order
+  // statistics).
+  EXPECT_NEAR((slowest_of(8) - 1) / (0.08 / 5.4), 1.424, 0.12);
+  EXPECT_NEAR((slowest_of(1000) - 1) / (0.08 / 5.4), 3.241, 0.05);
+}
+
+}  // namespace
+}  // namespace moesim::models

@@ -1,0 +1,298 @@
+// Whole training steps as a user runs them: `compare --scope step`, `whatif --best`, `validate --training`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+const Words kCompare{
+    "compare", "--scope", "step",           "--model", "qwen3-30b-a3b", "--cluster",         "dgx-h100x2",
+    "--ep",    "8",       "--microbatches", "8",       "--dispatcher",  "alltoall,allgather"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+json parsed(const Words& words, const fs::path& folder = {}) {
+  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), folder);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return json::parse(outcome.out, nullptr, false);
+}
+
+TEST(CompareStep, AnswersWithTheFieldsOfTheContract) {
+  const json r = parsed(kCompare);
+  EXPECT_EQ(r["schema"], "moesim.compare/1");
+  ASSERT_EQ(r["scenarios"].size(), 2u);
+  for (const json& s : r["scenarios"]) {
+    double sum = 0;
+    for (const json& part : s["breakdown_us"]) sum += part.get<double>();
+    EXPECT_NEAR(sum / s["time_us"]["value"].get<double>(), 1, 1e-6);
+    EXPECT_LT(s["time_us"]["low"], s["time_us"]["value"]);
+    EXPECT_GT(s["time_us"]["high"], s["time_us"]["value"]);
+    for (const char* key : {"tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "bubble_us", "exposed_comm_us",
+                            "peak_memory_bytes", "memory_bytes", "fits", "flop_convention"})
+      EXPECT_TRUE(s.contains(key)) << key;
+    EXPECT_THAT(s["flop_convention"].get<std::string>(), HasSubstr("6 x weights"));
+  }
+  EXPECT_EQ(r["winner"]["dispatcher"], "alltoall");
+  EXPECT_GE(r["winner"]["speedup"]["value"], 1.0);
+  EXPECT_THAT(r["because"].get<std::string>(), HasSubstr("alltoall wins over allgather by"));
+}
+
+TEST(CompareStep, TableSaysTheSameAsTheResult) {
+  const json r = parsed(kCompare);
+  const Outcome table = run_moesim(with(kCompare, {"--format", "csv", "--quiet"}));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  std::istringstream lines(table.out);
+  std::string header, row;
+  std::getline(lines, header);
+  for (const json& s : r["scenarios"]) {
+    ASSERT_TRUE(std::getline(lines, row));
+    std::vector<std::string> names, cells;
+    for (auto [text, out] : {std::pair{&header, &names}, std::pair{&row, &cells}}) {
+      std::istringstream in(*text);
+      for (std::string cell; std::getline(in, cell, ',');) out->push_back(cell);
+    }
+    ASSERT_EQ(names.size(), cells.size());
+    double parts = 0;
+    for (std::size_t i = 7; i + 2 < cells.size(); ++i) parts += std::stod(cells[i]);
+    EXPECT_EQ(cells[0], s["dispatcher"]);
+    const double ms = s["time_us"]["value"].get<double>() * 1e-3;
+    EXPECT_NEAR(std::stod(cells[1]), ms, 0.06);
+    // All parts of the breakdown have a column.
+    EXPECT_NEAR(parts, ms, 0.06 * static_cast<double>(cells.size()));
+  }
+}
+
+TEST(CompareStep, ReadsEveryPartOfAPlan) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "deepseek-v2-lite", "cluster": "dgx-h100x2", "scope": "step",
+    "dispatcher": "flex-deepep", "parallel": {"ep": 4, "pp": 4, "microbatches": 16, "seq": 2048},
+    "training": {"precision": "fp8_block", "schedule": "dualpipe", "sharding": "distributed-optimizer",
+      "recompute": "layernorm+mla_up_proj", "launch": "partial-graphs", "fused_kernels": true,
+      "overlap": {"expert_communication": true, "delayed_wgrad": true}}})");
+  const json r = parsed({"compare", "s.json"}, folder.path());
+  const json& training = r["inputs"]["scenario"]["training"];
+  EXPECT_EQ(training["schedule"], "dualpipe");
+  EXPECT_EQ(training["recompute"], "layernorm+mla_up_proj");
+  EXPECT_EQ(training["overlap"]["delayed_wgrad"], true);
+  EXPECT_EQ(r["scenarios"][0]["gpus"], 16);
+}
+
+TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {
+  for (const auto& [more, expected] : std::vector<std::pair<Words, std::string>>{
+           {{"--schedule", "zerobubble"}, "zero-bubble"},
+           {{"--precision", "fp4"}, "fp8"},
+           {{"--overlap", "gradient"}, "gradients"},
+           {{"--launch", "graph"}, "graphs"},
+           {{"--pp", "3"}, "3"},
+           {{"--schedule", "dualpipe", "--pp", "2", "--microbatches", "3"}, "even number"}}) {
+    const Outcome outcome = run_moesim(with(kCompare, more));
+    EXPECT_EQ(outcome.exit_code, 2) << more[1];
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+    EXPECT_TRUE(outcome.out.empty());
+  }
+}
+
+TEST(CompareStep, SaysWhatDoesNotFitAndWhatWouldHelp) {
+  const Words words{"compare",   "--scope",        "step", "--model",      "deepseek-v3",
+                    "--cluster", "dgx-h100x256",   "--ep", "64",           "--pp",
+                    "16",        "--microbatches", "60",   "--dispatcher", "flex-deepep"};
+  const json r = parsed(words);
+  const json& s = r["scenarios"][0];
+  EXPECT_EQ(s["gpus"], 2048);
+  ASSERT_EQ(s["fits"], false);
+  EXPECT_GT(s["missing_bytes"], 0);
+  const Outcome text = run_moesim(with(words, {"--quiet"}));
+  EXPECT_THAT(text.out, HasSubstr("does not fit: stage"));
+  if (s.contains("recompute_that_fits")) {
+    const json again = parsed(with(words, {"--recompute", s["recompute_that_fits"].get<std::string>()}));
+    EXPECT_EQ(again["scenarios"][0]["fits"], true);
+  }
+}
+
+constexpr const char* kPlan = R"({"model": "olmoe", "cluster": "dgx-h100x1", "scope": "step",
+  "dispatcher": "alltoall", "parallel": {"ep": 8, "microbatches": 8, "seq": 2048}})";
+
+TEST(WhatIfBest, FindsTheBestOfEveryPlanOfASmallSpace) {
+  TempFolder folder;
+  folder.write("s.json", kPlan);
+  const json r =
+      parsed({"whatif", "s.json", "--best", "dispatcher,recompute", "--under", "memory", "--top", "100"},
+             folder.path());
+  EXPECT_EQ(r["plans"]["skipped"], 0);
+  EXPECT_THAT(r["method"].get<std::string>(), HasSubstr("exhaustive"));
+  const json& best = r["best"];
+  ASSERT_GT(best.size(), 4u);
+  for (std::size_t i = 1; i < best.size(); ++i)
+    EXPECT_LE(best[i - 1]["forecast"]["time_us"]["value"], best[i]["forecast"]["time_us"]["value"]);
+  for (const json& plan : best) {
+    EXPECT_EQ(plan["forecast"]["fits"], true);
+    EXPECT_LT(plan["forecast"]["time_us"]["low"], plan["forecast"]["time_us"]["value"]);
+    // Each is what compare says of the same plan.
+    const json again = parsed({"compare", "s.json", "--dispatcher", plan["dispatcher"].get<std::string>(),
+                               "--recompute", plan["training"]["recompute"].get<std::string>()},
+                              folder.path());
+    EXPECT_DOUBLE_EQ(again["scenarios"][0]["time_us"]["value"].get<double>(),
+                     plan["forecast"]["time_us"]["value"].get<double>());
+  }
+}
+
+TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
+  TempFolder folder;
+  folder.write("s.json", kPlan);
+  const Words words{"whatif", "s.json", "--best", "parallel,dispatcher,recompute", "--under", "memory"};
+  const json all = parsed(words, folder.path()), some = parsed(with(words, {"--most", "60"}), folder.path());
+  for (const json* r : {&all, &some}) {
+    const json& p = (*r)["plans"];
+    EXPECT_EQ(p["candidates"].get<int>(), p["forecast"].get<int>() + p["does_not_fit"].get<int>() +
+                                              p["illegal"].get<int>() + p["skipped"].get<int>());
+    for (const json& plan : (*r)["best"]) {
+      const json& size = plan["parallel"];
+      EXPECT_EQ(size["dp"].get<int>() * size["microbatches"].get<int>() * size["micro_batch"].get<int>(), 64);
+      EXPECT_EQ(size["dp"].get<int>() * size["tp"].get<int>() * size["cp"].get<int>() * size["pp"].get<int>(),
+                8);
+    }
+  }
+  EXPECT_EQ(all["plans"]["skipped"], 0);
+  EXPECT_GT(all["plans"]["forecast"], 300);
+  EXPECT_GT(some["plans"]["skipped"], 0);
+  EXPECT_THAT(some["method"].get<std::string>(), HasSubstr("not exhaustive"));
+  EXPECT_GE(some["best"][0]["forecast"]["time_us"]["value"], all["best"][0]["forecast"]["time_us"]["value"]);
+  // The same on any number of threads.
+  EXPECT_EQ(parsed(with(words, {"--threads", "1"}), folder.path())["best"],
+            parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
+}
+
+TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
+  TempFolder folder;
+  folder.write("s.json", kPlan);
+  for (const auto& [more, expected] : std::vector<std::pair<Words, std::string>>{
+           {{"--best", "paralel"}, "did you mean 'parallel'"},
+           {{"--best", "parallel", "--under", "memry"}, "expected memory"},
+           {{"--best", "parallel", "--sensitivity"}, "another question"}}) {
+    const Outcome outcome = run_moesim(with({"whatif", "s.json"}, more), folder.path());
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+  const Outcome changed =
+      run_moesim({"whatif", "s.json", "--best", "recompute", "--set", "parallel.microbatches=4", "--quiet"},
+                 folder.path());
+  EXPECT_EQ(changed.exit_code, 0) << changed.err;
+  EXPECT_THAT(changed.out, HasSubstr("batch of 6.55e+04 tokens"));  // 8 x 4 x 2,048
+}
+
+constexpr const char* kColumns =
+    "gpu,gpus,gpus_per_node,model,framework,dispatcher,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,fsdp,"
+    "step_time_s,"
+    "tokens_per_s_per_gpu,model_tflops_per_gpu,mfu_percent,note,source\n";
+
+TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
+  TempFolder folder;
+  folder.write(
+      "rows.csv",
+      std::string("# comment\n") + kColumns +
+          "H100-SXM5-80GB,8,8,mixtral-8x7b,Megatron-Core,alltoall,BF16,64,1,4096,1,1,1,,8,,,6.1,,,,,here\n"
+          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,,,,,8,,,,30000,,,,here\n"
+          "H100-SXM5-80GB,8,8,Some 7B,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
+          "H100-SXM5-80GB,,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
+          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
+          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,63,1,4096,1,1,1,,8,,,6,,,,,here\n"
+          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,,,,,,here\n"
+          "TPU-v9,8,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
+  const json r = parsed({"validate", "--training", "rows.csv"}, folder.path());
+  ASSERT_EQ(r["rows"].size(), 2u);
+  EXPECT_EQ(r["rows"][0]["measured_us"], 6.1e6);
+  EXPECT_EQ(r["rows"][1]["measured_from"], "tokens/s");
+  EXPECT_NEAR(r["rows"][1]["measured_us"].get<double>(), 64 * 4096 / 8 / 30000.0 * 1e6, 1);
+  std::string reasons;
+  for (const json& s : r["skipped"]) reasons += s["reason"].get<std::string>() + "\n";
+  ASSERT_EQ(r["skipped"].size(), 6u);
+  EXPECT_THAT(reasons, AllOf(HasSubstr("Some 7B"), HasSubstr("number of GPUs is not stated"),
+                             HasSubstr("precision is not stated"), HasSubstr("63 is no multiple"),
+                             HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
+}
+
+TEST(ValidateTraining, RefusesTablesOfSomethingElse) {
+  TempFolder folder;
+  folder.write("other.csv", "a,b\n1,2\n");
+  folder.write("number.csv",
+               std::string(kColumns) +
+                   "H100-SXM5-80GB,eight,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
+  for (const auto& [file, expected] :
+       std::vector<std::pair<std::string, std::string>>{{"other.csv", "other.csv:1: found no column 'gpu'"},
+                                                        {"number.csv", "number.csv:2"},
+                                                        {"none.csv", "none.csv"}}) {
+    const Outcome outcome = run_moesim({"validate", "--training", file}, folder.path());
+    EXPECT_EQ(outcome.exit_code, 2) << file;
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(expected));
+  }
+}
+
+class Published : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(folder_)) GTEST_SKIP() << "no published data at " << folder_;
+  }
+  fs::path folder_ = fs::path(MOESIM_DATA_DIR) / "published";
+};
+
+// docs/validation.md says what the figures are; these are the bounds that they must keep.
+TEST_F(Published, StepsAreForecastWithinTheirBounds) {
+  const json r =
+      parsed({"validate", "--training", (folder_ / "moe_training_e2e.csv").string(), "--draws", "8"});
+  EXPECT_GE(r["rows"].size(), 160u);
+  EXPECT_LT(r["median_abs_error"], 0.10);
+  EXPECT_GT(r["interval_coverage"], 0.85);
+  for (const json& g : r["groups"]) {
+    SCOPED_TRACE(g.dump());
+    // arXiv 2505.11432: Megatron-LM's rows do not state the dispatcher (docs/validation.md).
+    EXPECT_LT(g["median_abs_error"], g["gpu"] == "H800-SXM5-80GB" ? 0.22 : 0.15);
+  }
+  EXPECT_GE(r["rank_correlation"]["arXiv 2504.14960"], 0.9);  // Parallel Folding
+  EXPECT_GE(r["rank_correlation"]["arXiv 2505.11432"], 0.9);  // MegaScale-MoE
+  EXPECT_GE(r["rank_correlation"]["NVIDIA-NeMo/Megatron-Bridge"], 0.9);
+}
+
+TEST_F(Published, ChunkOfDeepSeekV3ClassByClass) {
+  const json r = parsed({"validate", "--training", (folder_ / "dsv3_h800_train_trace_kernels.csv").string()});
+  int compared = 0;
+  for (const json& c : r["classes"]) {
+    if (!c["compared"].get<bool>()) continue;
+    ++compared;
+    EXPECT_LT(std::abs(c["error"].get<double>()), 0.2) << c.dump();
+  }
+  EXPECT_EQ(compared, 4);
+  EXPECT_TRUE(r["warnings"].empty());
+  const Outcome strict =
+      run_moesim({"validate", "--training", (folder_ / "dsv3_h800_train_trace_kernels.csv").string(),
+                  "--max-error", "1%"});
+  EXPECT_EQ(strict.exit_code, 1);
+}
+
+}  // namespace
+}  // namespace moesim::tools
