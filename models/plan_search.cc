@@ -235,17 +235,25 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
         ++result.rules[outcomes[i].rule];
     }
   result.skipped = result.candidates - static_cast<std::int64_t>(outcomes.size());
-  if (order.empty())
-    throw InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
-                                 o.under_memory ? " that fits the memory" : "", result.candidates,
-                                 result.rules.empty() ? "" : "; " + result.rules.begin()->first));
+  const auto none_left = [&] {
+    return InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
+                                  o.under_memory ? " that fits the memory" : "", result.candidates,
+                                  result.rules.empty() ? "" : "; " + result.rules.begin()->first));
+  };
+  if (order.empty()) throw none_left();
   std::sort(order.begin(), order.end());
   for (const auto& [seconds, i] : order) {
     if (static_cast<int>(result.best.size()) == o.top) break;
     RankedPlan plan{search.scenario_of(candidates[i]), {}};
     plan.forecast = StepForecaster(plan.scenario, plan.scenario.dispatchers.front()).forecast(o.draws);
+    // The quick test cuts the layers evenly; the forecast cuts them by time.
+    if (o.under_memory && !plan.forecast.memory.fits) {
+      --result.forecast, ++result.does_not_fit;
+      continue;
+    }
     result.best.push_back(std::move(plan));
   }
+  if (result.best.empty()) throw none_left();
   return result;
 }
 

@@ -179,9 +179,12 @@ TEST(StepForecast, HardwareMattersTheRightWay) {
   EXPECT_LT(seconds(s), h100);
   s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-a100x2"));
   EXPECT_GT(seconds(s), 1.5 * h100);
+  // Without a host in the way: eager launches of the conversions cost more than fp8 saves here.
   s = small();
+  s.training.set_launch("graphs");
+  const double bf16 = seconds(s);
   s.training.set_precision("fp8");
-  EXPECT_LT(seconds(s), 1.1 * h100);
+  EXPECT_LT(seconds(s), bf16);
 }
 
 TEST(StepForecast, LayerWorkIsTheDevicesOwn) {

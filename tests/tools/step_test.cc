@@ -95,19 +95,19 @@ TEST(CompareStep, ReadsEveryPartOfAPlan) {
   const json r = parsed({"compare", "s.json"}, folder.path());
   const json& training = r["inputs"]["scenario"]["training"];
   EXPECT_EQ(training["schedule"], "dualpipe");
-  EXPECT_EQ(training["recompute"], "layernorm+mla_up_proj");
+  EXPECT_EQ(training["recompute"], "mla_up_proj+layernorm");
   EXPECT_EQ(training["overlap"]["delayed_wgrad"], true);
   EXPECT_EQ(r["scenarios"][0]["gpus"], 16);
 }
 
 TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {
-  for (const auto& [more, expected] : std::vector<std::pair<Words, std::string>>{
-           {{"--schedule", "zerobubble"}, "zero-bubble"},
-           {{"--precision", "fp4"}, "fp8"},
-           {{"--overlap", "gradient"}, "gradients"},
-           {{"--launch", "graph"}, "graphs"},
-           {{"--pp", "3"}, "3"},
-           {{"--schedule", "dualpipe", "--pp", "2", "--microbatches", "3"}, "even number"}}) {
+  for (const auto& [more, expected] :
+       std::vector<std::pair<Words, std::string>>{{{"--schedule", "zerobubble"}, "zero-bubble"},
+                                                  {{"--precision", "fp4"}, "fp8"},
+                                                  {{"--overlap", "gradient"}, "gradients"},
+                                                  {{"--launch", "graph"}, "graphs"},
+                                                  {{"--pp", "3"}, "tp x cp x dp x pp = 24"},
+                                                  {{"--schedule", "dualpipe", "--pp", "1"}, "even number"}}) {
     const Outcome outcome = run_moesim(with(kCompare, more));
     EXPECT_EQ(outcome.exit_code, 2) << more[1];
     EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
