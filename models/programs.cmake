@@ -5,8 +5,8 @@ set(program_sources
   dispatcher.cc dispatchers/capacity.cc dispatchers/common.cc dispatchers/deduplicated.cc dispatchers/equal_split.cc
   dispatchers/fixed_capacity.cc
   dispatchers/megablocks.cc dispatchers/shared_expert.cc dispatchers/torchtitan.cc
-  dense_layer.cc dtype.cc layer_costs.cc layout.cc memory.cc overload.cc parameter_collectives.cc placement.cc
-  attention.cc layer_stack.cc pipeline_schedule.cc pipeline_timing.cc plan_search.cc step_forecast.cc step_layers.cc step_memory.cc
+  dense_layer.cc dtype.cc faults.cc layer_costs.cc layout.cc memory.cc overload.cc parameter_collectives.cc placement.cc
+  attention.cc layer_stack.cc pipeline_schedule.cc pipeline_timing.cc plan_search.cc step_faults.cc step_forecast.cc step_layers.cc step_memory.cc
   step_pass.cc training_flops.cc training_plan.cc training_products.cc
   program.cc program_builder.cc routing.cc routing_cache.cc routing_draw.cc scaling_mode.cc scenario.cc validator.cc)
 

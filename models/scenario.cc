@@ -141,6 +141,7 @@ Scenario Scenario::parse(const JsonNode& node) {
   if (const auto recompute = o.find("recompute"))
     at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
   if (const auto prices = o.find("prices")) s.prices = PriceTable::parse(*prices);
+  if (const auto faults = o.find("faults")) s.faults = Faults::parse(*faults);
   if (const auto training = o.find("training")) s.training = TrainingPlan::parse(*training);
   o.finish();
   return s;
@@ -176,6 +177,7 @@ void Scenario::resolve() {
   if (!cluster)
     cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
   parallel = p;
+  faults.check_against(*cluster);
   if (sharding.shard > 0 && (p.dp * p.cp % sharding.shard != 0))
     throw InputError(fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}",
                                  sharding.shard, p.dp * p.cp));

@@ -10,6 +10,7 @@
 
 #include "models/architecture.h"
 #include "models/dispatcher.h"
+#include "models/faults.h"
 #include "models/layout.h"
 #include "models/parameter_collectives.h"
 #include "models/placement.h"
@@ -46,6 +47,7 @@ struct Scenario {
   std::uint64_t seed = 1;
   PriceTable prices;                         // where given: what time costs
   TrainingPlan training;                     // of scope step
+  Faults faults;                             // of the machine
   std::int64_t topk = 0;                     // 0: the model's, or the routing file's
   std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
 

@@ -6,10 +6,13 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "models/step_faults.h"
 #include "models/training_flops.h"
 
 namespace moesim::models {
@@ -94,6 +97,18 @@ struct KindTimes {
   std::int64_t forward_network = 0, backward_network = 0;  // ps on the network between NVLink domains
 };
 
+// Times of everything that a stage may run.
+struct StageTimes {
+  std::vector<KindTimes> kinds;
+  PassTime embedding_f, embedding_b, head_f, head_b;
+
+  std::int64_t layers() const {
+    std::int64_t sum = 0;
+    for (const KindTimes& k : kinds) sum += k.forward.total_ps + k.backward.total_ps;
+    return sum;
+  }
+};
+
 }  // namespace
 
 // Everything of one step on one profile.
@@ -135,9 +150,10 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   shape_.kind = plan.pipeline;
   shape_.overlapped = plan.overlap.expert_communication && p.dispatch_ranks() > 1;
   schedule_ = pipeline_schedule(shape_);
+  stage_faults_ = faults_of_stages(scenario_, warnings_);
 }
 
-StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakdown) const {
+StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakdown, bool faults) const {
   const Architecture& a = scenario_.model;
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
@@ -154,16 +170,17 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
 
   const std::vector<LayerKind> stack = layer_stack(a);
   const bool split = plan.pipeline != PipelineKind::k1F1B;
-  std::vector<KindTimes> kinds;
-  std::vector<std::size_t> kind_of(stack.size());
-  for (std::size_t i = 0; i < stack.size(); ++i) {
-    const auto found =
-        std::find_if(kinds.begin(), kinds.end(), [&](const KindTimes& k) { return k.kind == stack[i]; });
-    kind_of[i] = static_cast<std::size_t>(found - kinds.begin());
-    if (found != kinds.end()) continue;
-    KindTimes times{stack[i], {}, {}, {}, {}, {}};
-    const LayerParts parts = pricer.layer(stack[i], moe_.get());
-    const PassOptions& o = stack[i].ffn == LayerKind::Ffn::kMoe ? options : dense_options;
+  const auto on = [&](const LayerParts& healthy, const RankFaults* sick, std::size_t salt) {
+    if (!sick) return healthy;
+    LayerParts parts;
+    for (const auto& [from, to] :
+         {std::pair{&healthy.forward, &parts.forward}, {&healthy.backward, &parts.backward}})
+      for (const TimedPart& part : *from)
+        to->push_back(with_faults(part, *sick, static_cast<int>(p.tp), (salt += 4096)));
+    return parts;
+  };
+  const auto time_kind = [&](const LayerKind& kind, const LayerParts& parts, const PassOptions& o) {
+    KindTimes times{kind, {}, {}, {}, {}, {}};
     const std::vector<const TimedPart*> f = pointers(parts.forward), b = pointers(parts.backward);
     times.forward = time_in_a_row(f, o);
     times.backward = time_in_a_row(b, o);
@@ -180,13 +197,58 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     }
     if (shape_.overlapped || plan.pipeline == PipelineKind::kDualPipe)
       times.overlapped = time_overlapped(f, b, o);
-    kinds.push_back(std::move(times));
+    return times;
+  };
+  std::vector<std::size_t> kind_of(stack.size());
+  std::vector<LayerKind> distinct;
+  std::vector<LayerParts> distinct_parts;
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    const auto found = std::find(distinct.begin(), distinct.end(), stack[i]);
+    kind_of[i] = static_cast<std::size_t>(found - distinct.begin());
+    if (found != distinct.end()) continue;
+    distinct.push_back(stack[i]);
+    distinct_parts.push_back(pricer.layer(stack[i], moe_.get()));
   }
   const LayerParts embedding = pricer.embedding(), head = pricer.head();
-  const PassTime embedding_f = time_in_a_row(pointers(embedding.forward), dense_options),
-                 embedding_b = time_in_a_row(pointers(embedding.backward), dense_options),
-                 head_f = time_in_a_row(pointers(head.forward), dense_options),
-                 head_b = time_in_a_row(pointers(head.backward), dense_options);
+  const auto times_on = [&](const RankFaults* sick) {
+    StageTimes all;
+    for (std::size_t k = 0; k < distinct.size(); ++k) {
+      const bool ranks = sick || distinct[k].ffn == LayerKind::Ffn::kMoe;
+      all.kinds.push_back(
+          time_kind(distinct[k], on(distinct_parts[k], sick, k << 20), ranks ? options : dense_options));
+    }
+    const PassOptions& o = sick ? options : dense_options;
+    const LayerParts e = on(embedding, sick, std::size_t{1} << 30), h = on(head, sick, std::size_t{1} << 31);
+    all.embedding_f = time_in_a_row(pointers(e.forward), o),
+    all.embedding_b = time_in_a_row(pointers(e.backward), o);
+    all.head_f = time_in_a_row(pointers(h.forward), o), all.head_b = time_in_a_row(pointers(h.backward), o);
+    return all;
+  };
+  const StageTimes healthy = times_on(nullptr);
+  const std::vector<KindTimes>& kinds =
+      healthy.kinds;  // chunks are cut and paired by kind, whatever the stage
+  const PassTime &embedding_f = healthy.embedding_f, &embedding_b = healthy.embedding_b,
+                 &head_f = healthy.head_f, &head_b = healthy.head_b;
+  std::vector<std::optional<StageTimes>> sick_stages(static_cast<std::size_t>(p.pp));
+  double network_factor = 1, nvlink_factor = 1;
+  std::vector<std::pair<const RankFaults*, StageTimes>> known;  // equal faults take equal times
+  for (std::size_t s = 0; faults && s < stage_faults_.size(); ++s)
+    for (const RankFaults& group : stage_faults_[s]) {
+      auto same = std::find_if(known.begin(), known.end(), [&](const auto& k) { return *k.first == group; });
+      if (same == known.end()) same = known.insert(known.end(), {&group, times_on(&group)});
+      if (!sick_stages[s] || same->second.layers() > sick_stages[s]->layers()) sick_stages[s] = same->second;
+      for (const double f : group.network) network_factor = std::max(network_factor, f);
+      for (const double f : group.nvlink) nvlink_factor = std::max(nvlink_factor, f);
+    }
+  // DualPipe's chunks stand on two stages: the slower one counts.
+  const auto times_of_chunk = [&](std::size_t c) -> const StageTimes& {
+    const auto stages = static_cast<std::size_t>(p.pp);
+    const std::optional<StageTimes>& own = sick_stages[c % stages];
+    const std::optional<StageTimes>& mirror = sick_stages[stages - 1 - c % stages];
+    if (plan.pipeline == PipelineKind::kDualPipe && mirror && (!own || mirror->layers() > own->layers()))
+      return *mirror;
+    return own ? *own : healthy;
+  };
 
   Priced priced;
   std::vector<double> weight;
@@ -206,26 +268,29 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   std::vector<std::vector<int>> counts(chunks, std::vector<int>(kinds.size(), 0));
   for (std::size_t c = 0; c < chunks; ++c) {
     const Chunk& chunk = priced.chunks[c];
-    if (chunk.embedding) forward[c] += embedding_f, backward[c] += embedding_b, input[c] += embedding_b;
+    const StageTimes& stage = times_of_chunk(c);
+    if (chunk.embedding)
+      forward[c] += stage.embedding_f, backward[c] += stage.embedding_b, input[c] += stage.embedding_b;
     for (const LayerKind& kind : chunk.layers) {
-      const auto found =
-          std::find_if(kinds.begin(), kinds.end(), [&](const KindTimes& k) { return k.kind == kind; });
-      ++counts[c][static_cast<std::size_t>(found - kinds.begin())];
+      const auto found = std::find_if(stage.kinds.begin(), stage.kinds.end(),
+                                      [&](const KindTimes& k) { return k.kind == kind; });
+      ++counts[c][static_cast<std::size_t>(found - stage.kinds.begin())];
       forward[c] += found->forward;
       backward[c] += found->backward;
       input[c] += found->input_gradient;
       weights[c] += found->weight_gradient;
       forward_network[c] += found->forward_network;
       backward_network[c] += found->backward_network;
-      if (kind.mtp) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
+      if (kind.mtp) forward[c] += stage.head_f, backward[c] += stage.head_b, input[c] += stage.head_b;
     }
-    if (chunk.head) forward[c] += head_f, backward[c] += head_b, input[c] += head_b;
+    if (chunk.head) forward[c] += stage.head_f, backward[c] += stage.head_b, input[c] += stage.head_b;
   }
 
   // Parameters and gradients.
   const GroupShape dense_group = group_of(cluster, p.dp * p.cp, p.tp);
   const std::int64_t edp = std::max<std::int64_t>(1, p.edp());
   const GroupShape expert_group = group_of(cluster, edp, p.etp * p.ep);
+  const bool across = dense_group.across_domains() || expert_group.across_domains();
   const CollectiveModel& model = pricer.collectives();
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
@@ -261,6 +326,9 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     };
     one(dense_group, n.dense);
     one(expert_group, n.experts);
+    // Rings over the data-parallel ranks are as slow as their slowest link.
+    gather *= across ? network_factor : nvlink_factor;
+    reduce *= across ? network_factor : nvlink_factor;
   };
 
   PipelineTimes times;
@@ -270,7 +338,6 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   times.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
   times.pieces.assign(chunks, 1);
   times.forward_link.assign(chunks, 0), times.backward_link.assign(chunks, 0);
-  const bool across = dense_group.across_domains() || expert_group.across_domains();
   times.gradients_overlap = plan.overlap.gradients;
   times.parameters_overlap = plan.overlap.parameters;
   const double memory =
@@ -325,10 +392,12 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
         for (std::size_t k = 0; k < kinds.size(); ++k) {
           const int pairs = std::min(counts[f][k], counts[b][k]);
           if (pairs == 0) continue;
-          PassTime saved = kinds[k].forward;
-          saved += kinds[k].backward;
+          const KindTimes &ahead = times_of_chunk(f).kinds[k], &back = times_of_chunk(b).kinds[k];
+          PassTime saved = ahead.forward;
+          saved += back.backward;
           both += saved.scaled(-pairs);
-          both += kinds[k].overlapped.scaled(pairs);
+          both +=
+              (ahead.overlapped.total_ps > back.overlapped.total_ps ? ahead : back).overlapped.scaled(pairs);
         }
         overlapped[f * chunks + b] = both;
         times.overlapped[f * chunks + b] = both.total_ps;
@@ -337,7 +406,8 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   if (p.pp > 1) {
     const GroupShape pair = group_of(cluster, 2, p.world() / p.pp);
     const double bytes = static_cast<double>(p.tokens_per_rank() * a.hidden) * kBf16;
-    times.send = to_ps(model.seconds(sim::CollectiveOp::send_recv, pair, bytes));
+    times.send = to_ps(model.seconds(sim::CollectiveOp::send_recv, pair, bytes) *
+                       (pair.across_domains() ? network_factor : nvlink_factor));
   }
   priced.timing = time_pipeline(shape_, schedule_, times);
   if (!breakdown) return priced;
@@ -452,6 +522,10 @@ StepForecast StepForecaster::forecast(int draws) const {
   f.dispatcher = dispatcher_.text();
   const double seconds = static_cast<double>(priced.timing.total) * 1e-12;
   f.time_us = Estimate::exact(seconds * 1e6);
+  f.healthy_us = stage_faults_.empty()
+                     ? f.time_us.value
+                     : static_cast<double>(price(*scenario_.cluster, false, false).timing.total) * 1e-6;
+  f.goodput = goodput(scenario_.faults, scenario_.parallel.world(), seconds);
   f.breakdown_us = priced.breakdown_us;
   f.bubble_us = priced.breakdown_us[static_cast<std::size_t>(Category::bubble)];
   f.exposed_comm_us = priced.exposed_us;

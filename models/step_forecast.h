@@ -39,6 +39,8 @@ struct StepForecast {
   std::array<double, sim::kCategories> breakdown_us{};  // of the critical stage; adds up to time_us.value
   double bubble_us = 0;                                 // of it: idle because another stage was not done
   double exposed_comm_us = 0;  // of it: transferring while not computing, gradients and parameters included
+  double healthy_us = 0;       // the step without the scenario's faults
+  Goodput goodput;             // where the scenario says how often a GPU fails
   int critical_stage = 0;
   std::int64_t gpus = 0;
   StepMemory memory;
@@ -66,7 +68,8 @@ class StepForecaster {
 
  private:
   struct Priced;
-  Priced price(const Cluster& cluster, bool breakdown) const;
+  // `faults`: off for the healthy machine.
+  Priced price(const Cluster& cluster, bool breakdown, bool faults = true) const;
   std::string recompute_that_fits(const std::vector<Chunk>& chunks) const;
 
   const Scenario scenario_;
@@ -74,6 +77,7 @@ class StepForecaster {
   std::unique_ptr<MoeProgram> moe_;
   PipelineShape shape_;
   std::vector<std::vector<PipelineSlot>> schedule_;
+  std::vector<std::vector<RankFaults>> stage_faults_;  // models/step_faults.h; empty: a healthy machine
   std::vector<std::string> warnings_;
 };
 

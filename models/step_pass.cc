@@ -289,6 +289,7 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
             part.group_counts.push_back(program.group_count(op.group));
           }
           t.group = static_cast<std::int8_t>(known);
+          t.ring = !op.one_kernel && op.comm != CommKind::kAllToAll && op.comm != CommKind::kAllToAllV;
           t.network = op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains();
         }
         break;
@@ -330,12 +331,46 @@ std::int64_t network_ps(std::span<const TimedPart* const> parts) {
       std::int64_t longest = 0;
       const std::size_t last = op.step == 0 ? op.first : part->ps.size() - 1;
       // With a time for every rank, the ranks of one operation lie side by side.
-      const std::size_t ranks = op.step == 0 ? 1 : part->groups.front().size();
+      const std::size_t ranks = op.step == 0 ? 1 : part->ps.size() / part->ops.size();
       for (std::size_t i = op.first; i <= std::min(last, op.first + ranks - 1); ++i)
         longest = std::max(longest, part->ps[i]);
       total += longest;
     }
   return total;
+}
+
+TimedPart with_faults(const TimedPart& part, const RankFaults& faults, int tp, std::size_t salt) {
+  const std::size_t R = faults.compute.size();
+  TimedPart result;
+  result.ops = part.ops;
+  result.groups = part.groups;
+  result.group_counts = part.group_counts;
+  result.ps.reserve(part.ops.size() * R);
+  const auto neighbours = static_cast<std::size_t>(std::max(1, tp));
+  for (std::size_t i = 0; i < part.ops.size(); ++i) {
+    TimedOp& op = result.ops[i];
+    const std::vector<std::int32_t>* group =
+        op.group < 0 ? nullptr : &part.groups[static_cast<std::size_t>(op.group)];
+    const auto same = [&](std::size_t a, std::size_t b) {
+      return group ? (*group)[a] == (*group)[b] : a / neighbours == b / neighbours;
+    };
+    for (std::size_t r = 0; r < R; ++r) {
+      double factor = 1;
+      if (op.kind == TimedOp::Kind::kDevice) {
+        factor = faults.computing(salt + i, r);
+      } else if (op.kind == TimedOp::Kind::kCollective) {
+        factor = faults.link(op.network, r);
+        if (op.ring || !group)
+          for (std::size_t other = 0; other < R; ++other)
+            if (same(r, other)) factor = std::max(factor, faults.link(op.network, other));
+      }
+      result.ps.push_back(
+          static_cast<std::int64_t>(static_cast<double>(part.at(part.ops[i], r)) * factor + 0.5));
+    }
+    op.first = static_cast<std::uint32_t>(i * R);
+    op.step = 1;
+  }
+  return result;
 }
 
 TimedPart only_weight_gradients(const TimedPart& part) {

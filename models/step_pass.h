@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "models/faults.h"
 #include "models/layer_costs.h"
 #include "models/program.h"
 #include "sim/task_graph.h"
@@ -26,6 +27,7 @@ struct TimedOp {
   Stream stream = Stream::kCompute;
   bool weight_gradient = false;
   bool network = false;    // a collective that leaves the NVLink domain
+  bool ring = false;       // a collective that is as slow as its slowest member
   std::int8_t group = -1;  // of a collective: index into TimedPart::groups; -1: no rendezvous is followed
   std::int32_t launches = 1;
   std::array<std::int32_t, 2> after{-1, -1};  // of the same part
@@ -56,6 +58,10 @@ TimedPart timed_program(const Program& program, const std::vector<Op>& pass, con
 // Time that the parts' collectives occupy the network between NVLink domains, of the rank that it is most
 // for.
 std::int64_t network_ps(std::span<const TimedPart* const> parts);
+
+// The part on ranks with faults. Where it has one time for all ranks, its collectives are those of `tp`
+// neighbouring ranks. `salt` keeps the jitter of different parts apart.
+TimedPart with_faults(const TimedPart& part, const RankFaults& faults, int tp, std::size_t salt);
 
 // Only the operations that a split backward keeps: weight gradients, or everything else.
 TimedPart only_weight_gradients(const TimedPart& part);

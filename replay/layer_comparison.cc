@@ -105,25 +105,51 @@ struct PricedCandidate {
   models::PricedPass dense_forward, forward, backward, dense_backward;
   std::vector<LayerSegment> segments;
 
-  PricedCandidate(const Candidate& c, const models::LayerCosts& costs, bool train)
+  // `faults`: of the dispatch group's GPUs; null: healthy.
+  PricedCandidate(const Candidate& c, const models::LayerCosts& costs, bool train,
+                  const models::RankFaults* faults = nullptr)
       : dense_forward(costs.price(c.dense, c.dense.forward(), c.shapes, c.dense_loads)),
         forward(costs.price(c.program, c.program.forward(), c.shapes, c.loads)) {
     segments = {{&c.dense, &c.dense.forward(), &dense_forward}, {&c.program, &c.program.forward(), &forward}};
+    if (train) {
+      backward = costs.price(c.program, c.program.backward(), c.shapes, c.loads);
+      dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes, c.dense_loads);
+      segments.push_back({&c.program, &c.program.backward(), &backward});
+      segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
+    }
+    if (!faults) return;
+    apply_faults(*faults, c.dense, c.dense.forward(), c.shapes, dense_forward);
+    apply_faults(*faults, c.program, c.program.forward(), c.shapes, forward);
     if (!train) return;
-    backward = costs.price(c.program, c.program.backward(), c.shapes, c.loads);
-    dense_backward = costs.price(c.dense, c.dense.backward(), c.shapes, c.dense_loads);
-    segments.push_back({&c.program, &c.program.backward(), &backward});
-    segments.push_back({&c.dense, &c.dense.backward(), &dense_backward});
+    apply_faults(*faults, c.program, c.program.backward(), c.shapes, backward);
+    apply_faults(*faults, c.dense, c.dense.backward(), c.shapes, dense_backward);
   }
   PricedCandidate(const PricedCandidate&) = delete;
   PricedCandidate& operator=(const PricedCandidate&) = delete;
 };
 
 LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
-                           LayerOptions options) {
-  const PricedCandidate priced(c, costs, train);
+                           LayerOptions options, const models::RankFaults* faults) {
+  const PricedCandidate priced(c, costs, train, faults);
   options.overlap_batches = c.program.overlaps_batches;
   return time_layer(priced.segments, costs.launch_ps(), options);
+}
+
+// Of the dispatch group's GPUs, where one of them has a fault.
+std::optional<models::RankFaults> faults_of_layer(const Scenario& s, int ranks, sim::Timing timing,
+                                                  std::vector<std::string>& warnings) {
+  if (!s.faults.slow()) return std::nullopt;
+  if (timing == sim::Timing::flow)
+    throw InputError("compare: found faults with timing flow, expected calibrated");
+  std::vector<std::int32_t> gpus(static_cast<std::size_t>(ranks));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  models::RankFaults faults = models::RankFaults::of(s.faults, *s.cluster, gpus);
+  if (!faults.any()) {
+    warnings.push_back(
+        fmt::format("faults: none on the {} GPUs of the dispatch group that the layer stands on", ranks));
+    return std::nullopt;
+  }
+  return faults;
 }
 
 // The same with all dispatch groups of the job on the cluster's network.
@@ -412,14 +438,26 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   const std::vector<ComparisonCosts::Prices>& prices = options.costs ? options.costs->prices_ : own->prices_;
   check(prices.size() > static_cast<std::size_t>(options.draws), "prices of every draw");
   const models::LayerCosts& costs = prices.front().costs;
+  // The layer stands on the dispatch group of the first GPUs.
+  const std::optional<models::RankFaults> faults =
+      faults_of_layer(scenario, candidates.front().program.ranks(), options.timing, c.warnings);
+  const models::RankFaults* sick = faults ? &*faults : nullptr;
   const std::int64_t dense_saved = models::dense_saved_bytes(dense_layer(scenario, c.routing, true));
   for (Candidate& candidate : candidates) {
     DispatcherForecast f;
     LayerOptions nominal = prices.front().options;
     nominal.breakdown = options.breakdown;
     nominal.trace = options.trace ? &f.trace : nullptr;
-    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, nominal);
+    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, nominal, sick);
     f.dispatcher = candidate.name;
+    f.healthy_us = static_cast<double>(timing.total_ps) * 1e-6;
+    if (sick) {
+      LayerOptions bare = prices.front().options;
+      bare.breakdown = false;
+      f.healthy_us =
+          static_cast<double>(time_candidate(candidate, costs, scenario.train, bare, nullptr).total_ps) *
+          1e-6;
+    }
     f.time_us = models::Estimate::exact(static_cast<double>(timing.total_ps) * 1e-6);
     for (std::size_t i = 0; i < sim::kCategories; ++i)
       f.breakdown_us[i] = static_cast<double>(timing.breakdown_ps[i]) * 1e-6;
@@ -454,7 +492,8 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
   for (int d = 0; d < options.draws; ++d) {
     const ComparisonCosts::Prices& drawn = prices[static_cast<std::size_t>(d) + 1];
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const LayerTiming timing = time_candidate(candidates[i], drawn.costs, scenario.train, drawn.options);
+      const LayerTiming timing =
+          time_candidate(candidates[i], drawn.costs, scenario.train, drawn.options, sick);
       DispatcherForecast& f = c.forecasts[i];
       // What contention adds is taken to be the same share under every drawn profile.
       const double contention = fabric ? f.time_us.value / f.network.calibrated_us : 1.0;

@@ -27,6 +27,7 @@ struct DispatcherForecast {
   models::Program program;
   models::Estimate time_us;
   std::array<double, sim::kCategories> breakdown_us{};  // of the critical rank, adds up to time_us.value
+  double healthy_us = 0;                                // without the scenario's faults
   int critical_rank = 0;
   std::vector<std::int64_t> tx_bytes;  // per rank, forward and backward
   int host_syncs_forward = 0, host_syncs_backward = 0;

@@ -133,6 +133,47 @@ TEST(CompareStep, SaysWhatDoesNotFitAndWhatWouldHelp) {
   }
 }
 
+TEST(CompareFaults, LayerAndStepSayWhatTheyCost) {
+  for (const char* scope : {"layer", "step"}) {
+    const Words words{
+        "compare",
+        "--scope",
+        scope,
+        "--model",
+        "mixtral-8x7b",
+        "--cluster",
+        "dgx-h100x2",
+        "--ep",
+        "8",
+        "--dispatcher",
+        "alltoall",
+        "--faults",
+        R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}], "gpu_mtbf_hours": 50000, "checkpoint_s": 30})"};
+    const json s = parsed(words)["scenarios"][0];
+    EXPECT_GT(s["time_us"]["value"], s["healthy_time_us"]) << scope;
+    EXPECT_LT(s["time_us"]["value"].get<double>(), 1.3 * s["healthy_time_us"].get<double>()) << scope;
+    const Outcome text = run_moesim(with(words, {"--quiet"}));
+    EXPECT_THAT(text.out, HasSubstr("on a healthy machine (+")) << scope;
+    if (std::string(scope) == "step") {
+      EXPECT_LT(s["goodput"]["share"], 1.0);
+      EXPECT_THAT(text.out, HasSubstr("of the time is work that counts"));
+    }
+  }
+  const Outcome bad =
+      run_moesim(with(kCompare, {"--faults", R"({"slow_gpus": [{"gpu": 99, "factor": 2}]})"}));
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("found GPU 99, expected 0 to 15"));
+}
+
+TEST(CompareFaults, WhatIfSetsThem) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "dispatcher": "alltoall",
+                             "cluster": "dgx-h100x2"})");
+  const json r = parsed({"whatif", "s.json", "--set", R"(faults={"slow_gpus": [{"gpu": 3, "factor": 1.3}]})"},
+                        folder.path());
+  EXPECT_GT(r["difference"]["time_us"]["value"], 0.0);
+}
+
 constexpr const char* kPlan = R"({"model": "olmoe", "cluster": "dgx-h100x1", "scope": "step",
   "dispatcher": "alltoall", "parallel": {"ep": 8, "microbatches": 8, "seq": 2048}})";
 

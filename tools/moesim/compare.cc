@@ -29,7 +29,7 @@ namespace {
 
 struct CompareOptions {
   std::string scenario, model, cluster, dispatcher, routing, router_dtype, recompute, scope, detail,
-      placement, sharding, timeline, report, timing = "calibrated";
+      placement, sharding, faults, timeline, report, timing = "calibrated";
   TimelineOptions shown;
   StepOptions step;
   std::optional<std::int64_t> tp, cp, ep, etp, dp, pp, vpp, microbatches, micro_batch, seq, topk;
@@ -59,6 +59,10 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
   if (!o.routing.empty()) s.routing = models::RoutingSpec::parse(o.routing);
   if (!o.placement.empty()) s.placement = models::PlacementSpec::parse(o.placement);
   if (!o.sharding.empty()) s.sharding = models::ShardingSpec::parse(o.sharding);
+  if (!o.faults.empty())
+    s.faults = models::Faults::parse(o.faults.find('{') == std::string::npos
+                                         ? JsonNode::read(o.faults)
+                                         : JsonNode::parse(o.faults, "--faults"));
   if (!o.router_dtype.empty()) s.set_router_dtype(o.router_dtype);
   if (!o.scope.empty())
     s.scope = o.scope == "step" ? models::Scenario::Scope::kStep : models::Scenario::Scope::kLayer;
@@ -177,6 +181,9 @@ Verb compare_verb() {
                        "balanced[:slots=N]: experts dealt out by load, replicated to N slots [in order]");
         app.add_option("--sharding", o->sharding,
                        "ddp, zero1, fsdp or hsdp:shard=N[:shampoo]: collectives per step, memory [zero1]");
+        app.add_option("--faults", o->faults,
+                       "JSON object or file: {\"slow_gpus\": [{\"gpu\": 3, \"factor\": 1.2}], \"nics\": ..., "
+                       "\"jitter\": 0.05, \"gpu_mtbf_hours\": 50000, ...} [a healthy machine]");
         app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
             ->check(CLI::Range(0, 100000));
         app.add_option("--tp", o->tp, "Tensor-parallel size of the dense part");

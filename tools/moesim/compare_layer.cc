@@ -160,6 +160,7 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
   ordered_json j{
       {"dispatcher", f.dispatcher},
       {"time_us", estimate_json(f.time_us)},
+      {"healthy_time_us", f.healthy_us},
       {"breakdown_us", breakdown_json(f)},
       {"critical_rank", f.critical_rank},
       {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
@@ -483,6 +484,11 @@ void print_layer(const replay::LayerComparison& c, LayerDetail detail) {
         fmt::format("{} is {:.2f}x as fast as {} ({:.2f} to {:.2f}), the fastest with probability {:.2f}.\n",
                     c.forecasts[c.winner].dispatcher, c.speedup.value, c.forecasts[c.runner_up].dispatcher,
                     c.speedup.low, c.speedup.high, c.probability));
+  if (c.scenario.faults.slow()) {
+    const DispatcherForecast& w = c.forecasts[static_cast<std::size_t>(c.winner)];
+    print(fmt::format("faults: {} instead of {} on a healthy machine ({})\n", format_us(w.time_us.value),
+                      format_us(w.healthy_us), percent(w.time_us.value / w.healthy_us - 1)));
+  }
   print(c.because + "\n");
 }
 

@@ -167,6 +167,7 @@ ordered_json step_json(const StepForecast& f) {
                  {"tflops_per_gpu", f.tflops_per_gpu},
                  {"mfu", f.mfu},
                  {"flop_convention", models::kFlopConvention},
+                 {"healthy_time_us", f.healthy_us},
                  {"breakdown_us", parts},
                  {"bubble_us", f.bubble_us},
                  {"exposed_comm_us", f.exposed_comm_us},
@@ -183,6 +184,11 @@ ordered_json step_json(const StepForecast& f) {
                    {"persistent", m.persistent}}},
                  {"memory_limit_bytes", f.memory.limit_bytes},
                  {"fits", f.memory.fits}};
+  if (f.goodput.failures_per_day > 0)
+    j["goodput"] = {{"share", f.goodput.share},
+                    {"tokens_per_s_per_gpu", f.goodput.share * f.tokens_per_s_per_gpu},
+                    {"failures_per_day", f.goodput.failures_per_day},
+                    {"checkpoint_interval_s", f.goodput.interval_s}};
   if (!f.memory.fits) j["missing_bytes"] = f.memory.missing_bytes;
   if (!f.memory.recompute_that_fits.empty()) j["recompute_that_fits"] = f.memory.recompute_that_fits;
   return j;
@@ -326,6 +332,16 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
   for (const auto& [dispatcher, rule] : c.excluded) print(fmt::format("not {}: {}\n", dispatcher, rule));
   print(fmt::format("\nexposed communication {} and bubble {} of the step; TFLOP/s: {}\n",
                     format_us(w.exposed_comm_us), format_us(w.bubble_us), models::kFlopConvention));
+  if (scenario.faults.slow())
+    print(fmt::format("faults: {} instead of {} on a healthy machine ({})\n", format_us(w.time_us.value),
+                      format_us(w.healthy_us), percent(w.time_us.value / w.healthy_us - 1)));
+  if (w.goodput.failures_per_day > 0)
+    print(
+        fmt::format("failures: {:.2f} a day on {} GPUs; with a checkpoint every {:.0f} s, {:.1f} % of the "
+                    "time is work that "
+                    "counts: {:.0f} tokens/s/GPU\n",
+                    w.goodput.failures_per_day, w.gpus, w.goodput.interval_s, w.goodput.share * 100,
+                    w.goodput.share * w.tokens_per_s_per_gpu));
   if (!w.memory.fits)
     print(fmt::format("does not fit: stage {} misses {}{}\n", w.memory.stage,
                       format_bytes(w.memory.missing_bytes),
