@@ -80,8 +80,7 @@ TEST(Faults, NothingIsFree) {
   EXPECT_EQ(forecast("{}").healthy_us, healthy);
   for (const char* text :
        {R"({"slow_gpus": [{"gpu": 3, "factor": 1.2}]})", R"({"nics": [{"gpu": 3, "bandwidth": 0.5}]})",
-        R"({"nics": [{"gpu": 3, "bandwidth": 0}]})", R"({"nvlinks": [{"gpu": 3, "bandwidth": 0.2}]})",
-        R"({"jitter": 0.1})"}) {
+        R"({"nics": [{"gpu": 3, "bandwidth": 0}]})", R"({"jitter": 0.1})"}) {
     const StepForecast f = forecast(text);
     EXPECT_EQ(f.healthy_us, healthy) << text;
     EXPECT_GT(f.time_us.value, healthy) << text;
