@@ -206,7 +206,8 @@ RC_GTEST_PROP(ScenarioMaker, AgreesWithTheWholeFile, ()) {
                   "train=true,false",
                   "cluster.gpu.flops=500TFLOPS,2PFLOPS",
                   "dispatcher=alltoall,allgather",
-                  "recompute=none,full"};
+                  "recompute=none,full",
+                  "faults.jitter=0,0.05"};
   SweepOptions o;
   for (const std::string& one : all)
     if (*rc::gen::inRange(0, 3) == 0) o.grids.push_back(one);

@@ -52,6 +52,8 @@ void take(Scenario& to, const Scenario& from, const std::string& key) {
     to.training = from.training;
   } else if (key == "prices") {
     to.prices = from.prices;
+  } else if (key == "faults") {
+    to.faults = from.faults;
   } else {
     check(false, "every key of a scenario file can be swept");
   }
