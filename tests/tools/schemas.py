@@ -154,7 +154,7 @@ def check_files(folder):
         key = path.split(".")
         if key[0] in ("dispatcher", "routing"):
             continue
-        value = {key[-1]: {"of": "no type that any path has"}}
+        value = {key[-1]: ["no type that a path has"]}
         for part in reversed(key[:-1]):
             value = {part: value}
         found = " ".join(errors(scenario, value))
