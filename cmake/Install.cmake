@@ -41,7 +41,7 @@ add_custom_target(moesim_shell_files ALL DEPENDS ${shell_files})
 
 # Debian packages: `cpack` in the build folder.
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_CONTACT "moesim maintainers <maintainers@users.noreply.github.com>")
+set(CPACK_PACKAGE_CONTACT "moesim maintainers <maintainers@moesim.invalid>")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

@@ -27,7 +27,7 @@ def commands(text):
             left_out = fenced and previous.strip().startswith("<!-- not run:")
         elif fenced:
             if not pending:
-                match = re.match(r"\s*(?:\$ )?((?:build/)?moesim\b.*)", line)
+                match = re.match(r"\s*(?:\$ )?((?:build/)?moesim\s.*)", line)
                 if not match:
                     continue
                 pending, start = match.group(1), number
