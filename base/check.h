@@ -8,8 +8,8 @@ namespace moesim {
 [[noreturn]] void check_failed(std::string_view what, const char* file = __builtin_FILE(),
                                int line = __builtin_LINE());
 
-// Aborts with the place and `what` on stderr unless `holds`. The place comes from the built-ins of GCC and clang,
-// since clang 14 (the fuzzers' compiler) has no std::source_location.
+// Aborts with the place and `what` on stderr unless `holds`. The place comes from the built-ins of GCC and
+// clang, since clang 14 (the fuzzers' compiler) has no std::source_location.
 inline void check(bool holds, std::string_view what, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]

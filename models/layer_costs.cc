@@ -180,8 +180,8 @@ void LayerCosts::price_kernel(const Program& program, const std::vector<Op>& pas
 
 LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe) : LayerCosts(cluster) {
   products_ = std::make_shared<const TrainingProducts>(cluster.profile, recipe);
-  // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and the
-  // staging around the transfer; where the GPU was not measured, the one with the same links was.
+  // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
+  // the staging around the transfer; where the GPU was not measured, the one with the same links was.
   static constexpr std::array<std::pair<std::string_view, const char*>, 2> kSameLinks{
       {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
   const double port = cluster.gpus_per_node > 0 ? cluster.nic.bandwidth * cluster.nic.ports_per_node /

@@ -70,7 +70,7 @@ struct TrainingPlan {
   StepRecompute recompute;
   StepOverlap overlap;
   LaunchMode launch = LaunchMode::kEager;
-  bool fused_kernels = false;   // activation, conversion and permutation inside the products' kernels
+  bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
   int gradient_bytes = 4;      // of an element in the reduction
   int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
   bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP

@@ -27,7 +27,7 @@ class SweepRows {
  public:
   explicit SweepRows(RowColumns columns);
 
-  std::string header() const;  // "" for JSON lines
+  std::string header() const;                                       // "" for JSON lines
   const std::vector<std::string>& names() const { return names_; }  // of the columns
   // Rows of scenario `index`; `values` are those of the paths.
   void append(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,

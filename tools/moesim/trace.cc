@@ -16,9 +16,9 @@ Verb trace_verb() {
           "  moesim trace info traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling\n"
           "  moesim trace check profiler_log/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024 --format json",
           [](CLI::App& trace) -> Run {
-            const auto commands = std::make_shared<std::vector<TraceCommand>>(std::vector<TraceCommand>{
-                declare_trace_info(trace), declare_trace_check(trace), declare_trace_convert(trace),
-                declare_trace_synthesize(trace)});
+            const auto commands = std::make_shared<std::vector<TraceCommand>>(
+                std::vector<TraceCommand>{declare_trace_info(trace), declare_trace_check(trace),
+                                          declare_trace_convert(trace), declare_trace_synthesize(trace)});
             for (const TraceCommand& each : *commands) {
               each.command->fallthrough();  // --format and the like may follow
               each.command->allow_extras();

@@ -24,7 +24,7 @@ CostCache::~CostCache() = default;
 const replay::ComparisonCosts& CostCache::of(const std::shared_ptr<const models::Cluster>& cluster,
                                              std::uint64_t seed, int draws) {
   constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
-  if (draws == 0) seed = 0;  // draws nothing
+  if (draws == 0) seed = 0;            // draws nothing
   for (std::size_t i = entries_.size(); i-- > 0;)
     if (entries_[i].cluster == cluster && entries_[i].seed == seed && entries_[i].draws == draws)
       return entries_[i].costs;
