@@ -21,7 +21,8 @@ Timeline run(const TaskGraph& graph, const Costs& costs, const RunOptions& optio
   if (std::find(result.times.end.begin(), result.times.end.end(), kNotYet) != result.times.end.end())
     throw find_deadlock(graph, result.times);
   if (options.fabric != nullptr) {
-    const Time iteration = *std::max_element(result.times.end.begin(), result.times.end.end());
+    const auto last = std::max_element(result.times.end.begin(), result.times.end.end());
+    const Time iteration = last == result.times.end.end() ? Time{} : *last;  // a graph may be empty
     for (LinkUse& use : result.links)
       use.utilisation = use.bytes / (options.fabric->links()[index(use.link)].capacity * iteration.seconds());
   }

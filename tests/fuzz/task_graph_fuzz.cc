@@ -107,6 +107,7 @@ struct Answer {
 Answer answer(const TaskGraph& graph, const RunOptions& options) {
   TestCosts costs;
   costs.plan.algorithm = Algorithm::ring;
+  costs.plan.bandwidth = 50e9;
   Answer out;
   try {
     const Timeline timeline = run(graph, costs, options);
