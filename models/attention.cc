@@ -24,11 +24,6 @@ constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
 constexpr double kFp8 = 1.3;
 
-double constant_or(const Profile& profile, const char* name, double fallback) {
-  const Constant* constant = profile.find_constant(name);
-  return constant ? constant->value : fallback;
-}
-
 }  // namespace
 
 double mean_keys(std::int64_t seq, std::int64_t window) {
@@ -41,8 +36,8 @@ AttentionModel::AttentionModel(const Profile& profile) {
   const DeviceLimits& device = profile.device();
   peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
   per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
-  forward_ = constant_or(profile, "attention_forward_efficiency", 1);
-  backward_ = constant_or(profile, "attention_backward_efficiency", 1);
+  forward_ = profile.constant("attention_forward_efficiency", 1);
+  backward_ = profile.constant("attention_backward_efficiency", 1);
 }
 
 double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {

@@ -11,14 +11,15 @@ namespace {
 
 constexpr double kZ90 = 1.6448536269514722;  // half width of a 90 % interval in standard deviations
 
-double quantile(const std::vector<double>& sorted, double p) {
-  const double position = p * static_cast<double>(sorted.size() - 1);
+}  // namespace
+
+double quantile(std::span<const double> sorted, double share) {
+  check(!sorted.empty(), "a quantile of something");
+  const double position = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(position);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
-
-}  // namespace
 
 Estimate Estimate::log_normal(double value, double sigma) {
   const double spread = std::exp(kZ90 * sigma);

@@ -20,28 +20,6 @@ constexpr double kAttentionForward = 0.58, kAttentionBackward = 0.48;
 // (NVIDIA/dgxc-benchmarking). Programs of frameworks that were measured as a whole do not count calls.
 constexpr double kEagerCall = 11e-6;
 
-double constant_or(const Profile& profile, const char* name, double fallback) {
-  const Constant* constant = profile.find_constant(name);
-  return constant ? constant->value : fallback;
-}
-
-sim::CollectiveOp simulated(CommKind kind) {
-  switch (kind) {
-    case CommKind::kAllGather:
-    case CommKind::kAllGatherV:
-      return sim::CollectiveOp::all_gather;
-    case CommKind::kReduceScatter:
-    case CommKind::kReduceScatterV:
-      return sim::CollectiveOp::reduce_scatter;
-    case CommKind::kAllReduce:
-      return sim::CollectiveOp::all_reduce;
-    case CommKind::kAllToAll:
-    case CommKind::kAllToAllV:
-      return sim::CollectiveOp::all_to_all;
-  }
-  return sim::CollectiveOp::barrier;
-}
-
 // The size that the collective model asks for (docs/dispatchers.md 1.3).
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
@@ -141,8 +119,8 @@ LayerCosts::LayerCosts(const Cluster& cluster)
   copy_ps_ = to_ps(profile.launch().d2h_copy);
   host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
   const double peak = profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
-  attention_forward_ = peak * constant_or(profile, "attention_forward_efficiency", kAttentionForward);
-  attention_backward_ = peak * constant_or(profile, "attention_backward_efficiency", kAttentionBackward);
+  attention_forward_ = peak * profile.constant("attention_forward_efficiency", kAttentionForward);
+  attention_backward_ = peak * profile.constant("attention_backward_efficiency", kAttentionBackward);
 }
 
 const LayerCosts::ExchangeKernel* LayerCosts::kernel_of(const Program& program, const std::vector<Op>& pass,

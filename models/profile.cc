@@ -348,6 +348,11 @@ double Profile::constant(std::string_view name) const {
   throw InputError("profile " + name_ + " has no constant " + in_quotes(name));
 }
 
+double Profile::constant(std::string_view name, double fallback) const {
+  const Constant* constant = find_constant(name);
+  return constant ? constant->value : fallback;
+}
+
 void Profile::set_constant(const std::string& name, Constant constant) {
   constants_[name] = std::move(constant);
 }

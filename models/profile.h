@@ -119,6 +119,7 @@ class Profile {
   // Training-side constants by name, e.g. "gradient_prescale".
   const Constant* find_constant(std::string_view name) const;  // nullptr when absent
   double constant(std::string_view name) const;                // throws InputError when absent
+  double constant(std::string_view name, double fallback) const;
   const std::map<std::string, Constant, std::less<>>& constants() const { return constants_; }
   void set_constant(const std::string& name, Constant constant);
 

@@ -26,6 +26,23 @@ std::string_view name_of(CommKind kind) {
   return "?";
 }
 
+sim::CollectiveOp simulated(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllGather:
+    case CommKind::kAllGatherV:
+      return sim::CollectiveOp::all_gather;
+    case CommKind::kReduceScatter:
+    case CommKind::kReduceScatterV:
+      return sim::CollectiveOp::reduce_scatter;
+    case CommKind::kAllReduce:
+      return sim::CollectiveOp::all_reduce;
+    case CommKind::kAllToAll:
+    case CommKind::kAllToAllV:
+      return sim::CollectiveOp::all_to_all;
+  }
+  check_failed("unknown collective");
+}
+
 std::string_view name_of(GroupKind group) {
   switch (group) {
     case GroupKind::kTpEp:

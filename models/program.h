@@ -47,6 +47,8 @@ enum class CommKind : std::uint8_t {
 // "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "all_to_all_v", "all_gather_v",
 // "reduce_scatter_v".
 std::string_view name_of(CommKind kind);
+// What it is to the simulator, which tells equal and unequal pieces apart by the traffic.
+sim::CollectiveOp simulated(CommKind kind);
 
 // Who takes part, inside the dispatch group of R = ETP * EP ranks (rank = etp + ETP * ep).
 enum class GroupKind : std::uint8_t {

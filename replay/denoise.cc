@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/estimate.h"
 
 namespace moesim::replay {
 
@@ -26,13 +27,9 @@ constexpr double kRanksOfALine =
 constexpr double kMostSmoothing = 0.1;      // more is no noise
 constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
 
-double quantile(std::vector<double> values, double q) {
-  check(!values.empty(), "a quantile of something");
+double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+  return models::quantile(values, share);
 }
 
 // A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and

@@ -31,23 +31,6 @@ sim::StreamKind kind_of(models::Stream stream) {
   }
 }
 
-CollectiveOp operation_of(CommKind kind) {
-  switch (kind) {
-    case CommKind::kAllGather:
-    case CommKind::kAllGatherV:
-      return CollectiveOp::all_gather;
-    case CommKind::kReduceScatter:
-    case CommKind::kReduceScatterV:
-      return CollectiveOp::reduce_scatter;
-    case CommKind::kAllReduce:
-      return CollectiveOp::all_reduce;
-    case CommKind::kAllToAll:
-    case CommKind::kAllToAllV:
-      return CollectiveOp::all_to_all;
-  }
-  check_failed("unknown collective");
-}
-
 bool computes(OpKind kind) {
   return kind == OpKind::kKernel || kind == OpKind::kGemm || kind == OpKind::kAttention ||
          kind == OpKind::kCopyToHost;
@@ -143,7 +126,7 @@ class Builder {
         for (int m = 0; m < g; ++m)
           members[static_cast<std::size_t>(m)] =
               sim::RankId(static_cast<std::uint32_t>(copy * R_ + program.rank_of(op.group, group, m)));
-        collectives_.push_back(b_.add_collective(operation_of(op.comm), b_.add_group(members),
+        collectives_.push_back(b_.add_collective(simulated(op.comm), b_.add_group(members),
                                                  traffic_of(program, ops, i, group), label));
       }
   }

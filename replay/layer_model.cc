@@ -70,23 +70,6 @@ class Queue {
   double host_ = 0, device_ = 0;
 };
 
-sim::CollectiveOp simulated(models::CommKind kind) {
-  switch (kind) {
-    case models::CommKind::kAllGather:
-    case models::CommKind::kAllGatherV:
-      return sim::CollectiveOp::all_gather;
-    case models::CommKind::kReduceScatter:
-    case models::CommKind::kReduceScatterV:
-      return sim::CollectiveOp::reduce_scatter;
-    case models::CommKind::kAllReduce:
-      return sim::CollectiveOp::all_reduce;
-    case models::CommKind::kAllToAll:
-    case models::CommKind::kAllToAllV:
-      return sim::CollectiveOp::all_to_all;
-  }
-  check_failed("unknown collective");
-}
-
 models::Parallel parallel_of(const JobModel& job) {
   models::Parallel p;
   p.ep = job.topology.expert;
