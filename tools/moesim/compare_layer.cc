@@ -15,6 +15,7 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/layer_operations.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/result_json.h"
 
 namespace moesim::tools {
 
@@ -23,10 +24,6 @@ namespace {
 using nlohmann::ordered_json;
 using replay::DispatcherForecast;
 using replay::LayerComparison;
-
-ordered_json estimate_json(const models::Estimate& e) {
-  return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
-}
 
 struct Spread {
   std::int64_t min = 0, max = 0;
@@ -196,21 +193,10 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
 }
 
 ordered_json scenario_json(const models::Scenario& s) {
-  const models::Parallel& p = s.parallel;
   ordered_json dispatchers = ordered_json::array();
   for (const models::DispatcherSpec& d : s.dispatchers) dispatchers.push_back(d.text());
   return {{"model", s.model.name},
-          {"parallel",
-           {{"tp", p.tp},
-            {"cp", p.cp},
-            {"ep", p.ep},
-            {"etp", p.etp},
-            {"dp", p.dp},
-            {"pp", p.pp},
-            {"vpp", p.vpp},
-            {"microbatches", p.microbatches},
-            {"micro_batch", p.micro_batch},
-            {"seq", p.seq}}},
+          {"parallel", parallel_json(s.parallel)},
           {"topk", s.topk},
           {"dispatcher", dispatchers},
           {"routing", s.routing.text},
@@ -222,8 +208,6 @@ ordered_json scenario_json(const models::Scenario& s) {
           {"scope", "layer"},
           {"train", s.train}};
 }
-
-std::string microseconds(double us) { return fmt::format("{:.1f}", us); }
 
 Table result_table(const LayerComparison& c, bool people) {
   using sim::Category;

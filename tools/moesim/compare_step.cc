@@ -19,6 +19,7 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
+#include "tools/moesim/result_json.h"
 
 namespace moesim::tools {
 
@@ -27,10 +28,6 @@ namespace {
 using models::StepForecast;
 using nlohmann::ordered_json;
 using sim::Category;
-
-ordered_json estimate_json(const models::Estimate& e) {
-  return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
-}
 
 struct Comparison {
   std::vector<StepForecast> forecasts;
@@ -195,20 +192,9 @@ ordered_json step_json(const StepForecast& f) {
 }
 
 ordered_json step_scenario_json(const models::Scenario& s) {
-  const models::Parallel& p = s.parallel;
   const models::TrainingPlan& t = s.training;
   return {{"model", s.model.name},
-          {"parallel",
-           {{"tp", p.tp},
-            {"cp", p.cp},
-            {"ep", p.ep},
-            {"etp", p.etp},
-            {"dp", p.dp},
-            {"pp", p.pp},
-            {"vpp", p.vpp},
-            {"microbatches", p.microbatches},
-            {"micro_batch", p.micro_batch},
-            {"seq", p.seq}}},
+          {"parallel", parallel_json(s.parallel)},
           {"training",
            {{"precision", t.precision},
             {"schedule", name_of(t.pipeline)},

@@ -16,6 +16,7 @@
 #include "base/input_error.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
+#include "tools/moesim/result_json.h"
 #include "tools/moesim/sweep_scenario.h"
 #include "tools/moesim/whatif_report.h"
 

@@ -27,6 +27,7 @@
 #include "tools/moesim/output.h"
 #include "tools/moesim/recordings.h"
 #include "tools/moesim/report.h"
+#include "tools/moesim/result_json.h"
 #include "tools/moesim/timeline_json.h"
 #include "tools/moesim/timeline_view.h"
 #include "tools/moesim/verb.h"
@@ -166,8 +167,7 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
   warnings.emplace_back(
       "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
   auto result = envelope("replay", inputs, warnings);
-  result["iteration_us"] = {
-      {"value", answer.estimate.value}, {"low", answer.estimate.low}, {"high", answer.estimate.high}};
+  result["iteration_us"] = estimate_json(answer.estimate);
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();

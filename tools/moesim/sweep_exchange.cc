@@ -78,4 +78,17 @@ void SweepExchange::rethrow() const {
   if (error_) std::rethrow_exception(error_);
 }
 
+void work_on(const SweepJob& job, SweepExchange& exchange) {
+  try {
+    SweepWorker worker(job);
+    while (const auto b = exchange.take()) {
+      SweepBlock block = job.block_at(*b);
+      worker.fill(block);
+      exchange.put(*b, std::move(block));
+    }
+  } catch (...) {
+    exchange.fail(std::current_exception());
+  }
+}
+
 }  // namespace moesim::tools

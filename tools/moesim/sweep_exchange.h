@@ -44,4 +44,7 @@ class SweepExchange {
   std::exception_ptr error_;
 };
 
+// A thread of a sweep: makes blocks while there are any. What it throws fails the exchange.
+void work_on(const SweepJob& job, SweepExchange& exchange);
+
 }  // namespace moesim::tools

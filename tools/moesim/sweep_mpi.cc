@@ -115,19 +115,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   const auto own = static_cast<std::uint64_t>(std::max(threads, 1));
   SweepExchange exchange(job, 2 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
   std::vector<std::thread> workers;
-  for (std::uint64_t t = 0; t < own; ++t)
-    workers.emplace_back([&] {
-      try {
-        SweepWorker worker(job);
-        while (const auto b = exchange.take()) {
-          SweepBlock block = job.block_at(*b);
-          worker.fill(block);
-          exchange.put(*b, std::move(block));
-        }
-      } catch (...) {
-        exchange.fail(std::current_exception());
-      }
-    });
+  for (std::uint64_t t = 0; t < own; ++t) workers.emplace_back([&] { work_on(job, exchange); });
 
   struct Peer {
     std::uint64_t slots = 0;                            // blocks that it wants at a time

@@ -47,22 +47,10 @@ void SweepWorker::fill(SweepBlock& block) {
 void sweep_on_threads(const SweepJob& job, int threads, const SweepWrite& write) {
   const auto count = static_cast<std::uint64_t>(std::max(threads, 1));
   SweepExchange exchange(job, 16 * count, write);
-  const auto work = [&] {
-    try {
-      SweepWorker worker(job);
-      while (const auto b = exchange.take()) {
-        SweepBlock block = job.block_at(*b);
-        worker.fill(block);
-        exchange.put(*b, std::move(block));
-      }
-    } catch (...) {
-      exchange.fail(std::current_exception());
-    }
-  };
   std::vector<std::thread> others;
   for (std::uint64_t t = 1; t < std::min(count, std::max<std::uint64_t>(job.blocks(), 1)); ++t)
-    others.emplace_back(work);
-  work();
+    others.emplace_back([&] { work_on(job, exchange); });
+  work_on(job, exchange);
   for (std::thread& other : others) other.join();
   exchange.rethrow();
 }

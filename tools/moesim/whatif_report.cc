@@ -6,14 +6,11 @@
 
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
+#include "tools/moesim/result_json.h"
 
 namespace moesim::tools {
 
 using nlohmann::ordered_json;
-
-ordered_json estimate_json(const models::Estimate& e) {
-  return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
-}
 
 ordered_json answer_json(const Answer& a) {
   ordered_json j{{"dispatcher", a.dispatcher}};
@@ -70,7 +67,5 @@ std::string change_text(const models::Estimate& ratio) {
   return fmt::format("{:+.1f} % ({:+.1f} to {:+.1f})", 100 * (ratio.value - 1), 100 * (ratio.low - 1),
                      100 * (ratio.high - 1));
 }
-
-std::string microseconds(double us) { return fmt::format("{:.1f}", us); }
 
 }  // namespace moesim::tools

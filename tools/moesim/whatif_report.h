@@ -11,7 +11,6 @@
 
 namespace moesim::tools {
 
-nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 // Time, breakdown, memory, throughput and cost of a dispatcher; or its error.
 nlohmann::ordered_json answer_json(const Answer& answer);
 // {"dispatchers": [...], "fastest": name, "probability": p}.
@@ -22,6 +21,5 @@ nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonO
 
 // "-3.1 % (-3.4 to -2.8)" of a ratio of times.
 std::string change_text(const models::Estimate& ratio);
-std::string microseconds(double us);
 
 }  // namespace moesim::tools

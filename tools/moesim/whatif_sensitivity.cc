@@ -13,6 +13,7 @@
 #include "models/hardware.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
+#include "tools/moesim/result_json.h"
 #include "tools/moesim/whatif_report.h"
 
 namespace moesim::tools {

@@ -1,0 +1,31 @@
+#include "tools/moesim/result_json.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/estimate.h"
+#include "models/layout.h"
+
+namespace moesim::tools {
+
+nlohmann::ordered_json estimate_json(const models::Estimate& e) {
+  return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
+}
+
+nlohmann::ordered_json parallel_json(const models::Parallel& p) {
+  return {{"tp", p.tp},
+          {"cp", p.cp},
+          {"ep", p.ep},
+          {"etp", p.etp},
+          {"dp", p.dp},
+          {"pp", p.pp},
+          {"vpp", p.vpp},
+          {"microbatches", p.microbatches},
+          {"micro_batch", p.micro_batch},
+          {"seq", p.seq}};
+}
+
+std::string microseconds(double us) { return fmt::format("{:.1f}", us); }
+
+}  // namespace moesim::tools

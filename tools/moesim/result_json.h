@@ -1,0 +1,23 @@
+// Pieces of results that several verbs write.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace moesim::models {
+struct Estimate;
+struct Parallel;
+}  // namespace moesim::models
+
+namespace moesim::tools {
+
+// {"value", "low", "high"}.
+nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
+// Every size of the plan by its name in a scenario file.
+nlohmann::ordered_json parallel_json(const models::Parallel& parallel);
+
+// "1234.5", as tables show them.
+std::string microseconds(double us);
+
+}  // namespace moesim::tools
