@@ -12,7 +12,7 @@ function(moesim_report_template output)
     COMMAND ${CMAKE_COMMAND} -D FOLDER=${folder} -D SCRATCH=${CMAKE_CURRENT_BINARY_DIR}/report -D OUTPUT=${output}
             "-D NODE=${MOESIM_NODE}" "-D NPM=${MOESIM_NPM}" -P ${PROJECT_SOURCE_DIR}/cmake/BuildReport.cmake
     DEPENDS ${sources} ${folder}/build.mjs ${folder}/package.json ${folder}/package-lock.json
-            ${PROJECT_SOURCE_DIR}/cmake/BuildReport.cmake
+            ${PROJECT_SOURCE_DIR}/cmake/BuildReport.cmake ${PROJECT_SOURCE_DIR}/cmake/NpmPackages.cmake
     COMMENT "Bundling the page of reports"
     VERBATIM)
 endfunction()

@@ -171,15 +171,6 @@ export function legend(parts: string[], color: (part: string) => string): HTMLEl
   );
 }
 
-export interface Pair {
-  label: string;
-  forecast: number;
-  low: number;
-  high: number;
-  measured: number;
-  note: string;
-}
-
 export interface Dot {
   label: string;
   at: number;

@@ -1,0 +1,22 @@
+# npm_packages(FOLDER SCRATCH NPM REASON): installs the packages of FOLDER/package-lock.json below SCRATCH, once per lock
+# file. REASON is empty then; otherwise what npm said.
+function(npm_packages folder scratch npm reason)
+  set(${reason} "" PARENT_SCOPE)
+  file(MAKE_DIRECTORY ${scratch})
+  file(SHA256 ${folder}/package-lock.json wanted)
+  set(have "")
+  if(EXISTS ${scratch}/installed)
+    file(READ ${scratch}/installed have)
+  endif()
+  if(have STREQUAL wanted)
+    return()
+  endif()
+  file(COPY ${folder}/package.json ${folder}/package-lock.json DESTINATION ${scratch})
+  execute_process(COMMAND ${npm} ci --ignore-scripts --no-audit --no-fund --loglevel=error
+                  WORKING_DIRECTORY ${scratch} RESULT_VARIABLE failed OUTPUT_QUIET ERROR_VARIABLE why TIMEOUT 300)
+  if(failed)
+    set(${reason} "npm: ${why}" PARENT_SCOPE)
+    return()
+  endif()
+  file(WRITE ${scratch}/installed ${wanted})
+endfunction()
