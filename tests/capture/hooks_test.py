@@ -1,9 +1,6 @@
 """Hooks on torch.distributed: what is recorded of calls, on a fake world and on two real processes."""
 import contextlib
-import os
-import subprocess
 import sys
-import textwrap
 import unittest
 
 import torch
@@ -181,8 +178,8 @@ class Coalescing(ScratchTest):
 
 class OnTwoProcesses(ScratchTest):
     def test_gloo(self):
-        script = textwrap.dedent("""
-            import sys, time
+        script = """
+            import os, sys, time
             import torch, torch.distributed as dist
             from torch.distributed import all_reduce
             from moesim_capture import Recorder
@@ -205,18 +202,8 @@ class OnTwoProcesses(ScratchTest):
                     work.wait()
                 with recorder.operation("backward_step"):
                     pass
-            # torch 1.13 at times aborts while the interpreter ends, its threads still running.
-            dist.barrier()
-            __import__("os")._exit(0)
-            """)
-        environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
-        workers = [subprocess.Popen([sys.executable, "-c", script, str(rank), self.scratch], env=environment)
-                   for rank in range(2)]
-        try:
-            self.assertEqual([worker.wait(120) for worker in workers], [0, 0])
-        finally:
-            for worker in workers:
-                worker.kill()
+            """
+        self.run_ranks(script, 2, self.scratch)
         lines = [read_rank_file(self.path("rank%d.txt" % rank)).lines[0] for rank in range(2)]
         for line in lines:
             self.assertEqual([(s.source, s.shape) for s in line.subs],

@@ -1,8 +1,5 @@
 """Operations from wrapped functions, and gradient buckets of DistributedDataParallel."""
-import os
-import subprocess
 import sys
-import textwrap
 import types
 import unittest
 
@@ -52,7 +49,7 @@ class WrappedFunctions(ScratchTest):
 
 class Buckets(ScratchTest):
     def test_distributed_data_parallel(self):
-        script = textwrap.dedent("""
+        script = """
             import os, sys
             import torch, torch.distributed as dist
             from torch.nn.parallel import DistributedDataParallel
@@ -82,18 +79,8 @@ class Buckets(ScratchTest):
                         torch.testing.assert_close(p.grad, e)
                 with recorder.operation("optimizer_step"):
                     pass
-            # torch 1.13 at times aborts while the interpreter ends, its threads still running.
-            dist.barrier()
-            os._exit(0)
-            """)
-        environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
-        workers = [subprocess.Popen([sys.executable, "-c", script, str(rank), self.scratch], env=environment)
-                   for rank in range(2)]
-        try:
-            self.assertEqual([worker.wait(120) for worker in workers], [0, 0])
-        finally:
-            for worker in workers:
-                worker.kill()
+            """
+        self.run_ranks(script, 2, self.scratch)
         lines = read_rank_file(self.path("rank1.txt")).lines
         names = [line.name for line in lines]
         buckets = [line for line in lines if isinstance(line, GradientBucket)]

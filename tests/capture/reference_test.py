@@ -2,8 +2,6 @@
 them."""
 import json
 import os
-import subprocess
-import sys
 import unittest
 
 import torch
@@ -72,7 +70,7 @@ class Layers(unittest.TestCase):
 
 
 WORKER = """
-import json, sys
+import json, os, sys
 import torch, torch.distributed as dist
 from moesim_capture.reference.config import JobConfig
 from moesim_capture.reference.job import Groups, RankJob
@@ -84,27 +82,14 @@ job = RankJob(config, rank, plan_routing(config), Groups(config.layout, rank))
 job.iteration()
 loss = job.loss.item() if job.stage.last else None
 print(json.dumps([loss, job.dense.buffer.double().norm().item(), job.expert.buffer.double().norm().item()]), flush=True)
-# torch 1.13 at times aborts while the interpreter ends, its threads still running.
-dist.barrier()
-__import__("os")._exit(0)
 """
 
 
 class RealRuns(ScratchTest):
     def run_processes(self, **options):
         config = {**SMALL, **options}
-        environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
         rendezvous = self.path("rendezvous-%d" % len(os.listdir(self.scratch)))
-        workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), rendezvous, json.dumps(config)],
-                                    env=environment, stdout=subprocess.PIPE, text=True)
-                   for rank in range(config["world"])]
-        try:
-            outs = [worker.communicate(timeout=180)[0] for worker in workers]
-            self.assertEqual([worker.returncode for worker in workers], [0] * len(workers))
-        finally:
-            for worker in workers:
-                worker.kill()
-        return [json.loads(out) for out in outs]
+        return [json.loads(out) for out in self.run_ranks(WORKER, config["world"], rendezvous, json.dumps(config))]
 
     def test_dispatchers_agree_across_ranks(self):
         gathered, exchanged = (self.run_processes(world=2, ep=2, routing="zipf:1.0", dispatcher=dispatcher)

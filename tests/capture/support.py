@@ -2,12 +2,22 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import textwrap
 import unittest
 
 BINARY = os.environ.get("MOESIM_BINARY", "")
 DATA = os.environ.get("MOESIM_DATA_DIR", "")
 SOURCE = os.environ.get("MOESIM_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+# torch 1.13 at times aborts while the interpreter ends, its threads still running.
+LEAVE = """
+dist.barrier()
+sys.stdout.flush()
+os._exit(0)
+"""
 
 
 class ScratchTest(unittest.TestCase):
@@ -28,6 +38,21 @@ class ScratchTest(unittest.TestCase):
         if not os.path.exists(BINARY):
             self.skipTest("no moesim binary at %r" % BINARY)
         return subprocess.run([BINARY] + list(arguments), capture_output=True, text=True)
+
+    def run_ranks(self, script, world, *arguments):
+        """What each rank printed. `script` imports os, sys and torch.distributed as dist, makes a process group and finds
+        its rank and `arguments` in sys.argv[1:]."""
+        environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo")
+        command = [sys.executable, "-c", textwrap.dedent(script) + LEAVE]
+        workers = [subprocess.Popen(command + [str(rank), *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+                   for rank in range(world)]
+        try:
+            outs = [worker.communicate(timeout=180)[0] for worker in workers]
+            self.assertEqual([worker.returncode for worker in workers], [0] * world)
+        finally:
+            for worker in workers:
+                worker.kill()
+        return outs
 
     def assert_round_trip(self, folder):
         """moesim reads the recording and writes the same bytes."""

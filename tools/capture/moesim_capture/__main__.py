@@ -149,7 +149,7 @@ def constants(options) -> int:
     return 0
 
 
-def _worker(task_json: str) -> int:
+def _worker(task_json: str):
     from .reference import runner, transfers
     from .reference.config import JobConfig
 
@@ -161,8 +161,9 @@ def _worker(task_json: str) -> int:
     else:
         task["config"] = JobConfig(**task["config"])
         out = runner.run_worker(**task)
-    print(json.dumps(out))
-    return 0
+    print(json.dumps(out), flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # gloo's threads make torch 1.13 abort at the interpreter's end now and then
 
 
 class _Parser(argparse.ArgumentParser):
@@ -226,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments=None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["_worker"]:
-        return _worker(arguments[1])
+        _worker(arguments[1])
     options = parser().parse_args(arguments)
     options.command_line = arguments
     try:

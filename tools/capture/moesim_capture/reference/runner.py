@@ -10,9 +10,6 @@ import gc
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import asdict
 
@@ -24,13 +21,10 @@ from ..hooks import CommunicationHooks
 from ..layout import GroupNames, file_name, folder_name
 from ..recorder import Recorder
 from ..routing import RoutingRecorder, dispatching
+from . import workers
 from .config import JobConfig
 from .job import Groups, RankJob
 from .planned_routing import plan_routing
-
-
-class RunError(RuntimeError):
-    """A run that did not end as it should, said in one line."""
 
 
 def pass_folder(out: str, config: JobConfig, mode: str, number: int) -> str:
@@ -201,48 +195,11 @@ def run_worker(config: JobConfig, out: str, passes: int, warmup: int, command: s
 def run_realistic(config: JobConfig, out: str, passes: int, warmup: int, command: str, version: int = 2,
                   timeout: float = 600):
     """Starts one process per rank on this machine; returns {rank: timings}. Raises RunError when one of them fails."""
-    with tempfile.TemporaryDirectory(prefix="moesim-capture-") as scratch:
-        environment = dict(os.environ, GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-        workers = []
-        try:
-            for rank in range(config.world):
-                task = {"config": asdict(config), "out": out, "passes": passes, "warmup": warmup, "command": command,
-                        "rank": rank, "rendezvous": os.path.join(scratch, "rendezvous"), "version": version}
-                log = open(os.path.join(scratch, "log%d" % rank), "w+", encoding="utf-8")
-                workers.append((subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", json.dumps(task)],
-                                                 env=environment, stdout=subprocess.PIPE, stderr=log, text=True), log))
-            return _collect(workers, timeout)
-        finally:
-            for process, log in workers:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
-                process.stdout.close()
-                log.close()
+    def task_of(rank, rendezvous):
+        return {"config": asdict(config), "out": out, "passes": passes, "warmup": warmup, "command": command,
+                "rank": rank, "rendezvous": rendezvous, "version": version}
 
-
-def _collect(workers, timeout: float):
-    deadline = time.monotonic() + timeout
-    while any(process.poll() is None for process, _ in workers):
-        for rank, (process, log) in enumerate(workers):
-            if process.poll() not in (None, 0):
-                log.seek(0)
-                last = [row for row in log.read().splitlines() if row.strip()]
-                raise RunError("rank %d ended with exit code %d: %s" % (rank, process.returncode,
-                                                                       last[-1] if last else "no message"))
-        if time.monotonic() > deadline:
-            raise RunError("found ranks still running after %g s, expected the run to end (--timeout)" % timeout)
-        time.sleep(0.05)
-    timings = {}
-    for rank, (process, log) in enumerate(workers):
-        log.seek(0)
-        sys.stderr.write(log.read())
-        if process.returncode != 0:
-            raise RunError("rank %d ended with exit code %d" % (rank, process.returncode))
-        timings[rank] = json.loads(process.stdout.read().splitlines()[-1])
-    return timings
+    return workers.run_world(config.world, task_of, timeout)
 
 
 # What it cost.
@@ -278,22 +235,15 @@ def write_summary(out: str, config: JobConfig, value: dict):
 @contextlib.contextmanager
 def crowd(config: JobConfig, processes: int):
     """While open, `processes` - 1 others play ranks of the same job over and over, unrecorded."""
-    task = json.dumps({"crowd": asdict(config)})
-    environment = dict(os.environ)
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-    others = [subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", task], env=environment,
-                               stdout=subprocess.PIPE, text=True) for _ in range(processes - 1)]
+    others = [workers.start({"crowd": asdict(config)}) for _ in range(processes - 1)]
     try:
         for other in others:
             if other.stdout.readline().strip() != "ready":
-                raise RunError("a process of the crowd ended before it began")
+                raise workers.RunError("a process of the crowd ended before it began")
         yield
     finally:
         for other in others:
-            other.kill()
-            other.wait()
-            other.stdout.close()
+            workers.end(other)
 
 
 def run_crowd_member(config: JobConfig):

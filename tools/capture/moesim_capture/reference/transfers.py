@@ -1,15 +1,12 @@
 """Times torch.distributed's collectives between processes of this machine, as rows that `moesim calibrate fit` takes: the
 library that a recorded run uses is then the one that its forecast knows."""
-import json
 import os
-import subprocess
-import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 
+from . import workers
 from .exchanges import exchange_rows, gather_rows, reduce_scatter_rows
 
 SIZES = tuple(1024 * 4**i for i in range(8))  # bytes as nccl-tests counts them, 1 KiB to 16 MiB
@@ -58,29 +55,13 @@ def worker(rank: int, world: int, rendezvous: str):
 
 def measure(world: int, timeout: float) -> dict:
     """Google Benchmark's JSON of all rows, medians. Raises RunError when a rank fails."""
-    from .runner import _collect
-
     if world < 2:
         raise ValueError("found a world of %d, expected at least 2 ranks to talk to each other" % world)
-    environment = dict(os.environ, GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-    with tempfile.TemporaryDirectory(prefix="moesim-capture-") as scratch:
-        workers = []
-        try:
-            for rank in range(world):
-                task = {"transfers": {"rank": rank, "world": world, "rendezvous": os.path.join(scratch, "rendezvous")}}
-                log = open(os.path.join(scratch, "log%d" % rank), "w+", encoding="utf-8")
-                workers.append((subprocess.Popen([sys.executable, "-m", "moesim_capture", "_worker", json.dumps(task)],
-                                                 env=environment, stdout=subprocess.PIPE, stderr=log, text=True), log))
-            rows = _collect(workers, timeout)[0]
-        finally:
-            for process, log in workers:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
-                process.stdout.close()
-                log.close()
+
+    def task_of(rank, rendezvous):
+        return {"transfers": {"rank": rank, "world": world, "rendezvous": rendezvous}}
+
+    rows = workers.run_world(world, task_of, timeout)[0]
     library = "gloo-torch-" + torch.__version__
     return {"context": {"gpu": "HOST", "ranks": str(world), "library": library, "load_avg": list(os.getloadavg())},
             "benchmarks": [{"name": "%s/nodes:1/ranks:%d/bytes:%d/dtype:float/library:%s" % (name, world, size, library),
