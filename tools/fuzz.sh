@@ -45,4 +45,4 @@ run_one() {
 }
 export -f run_one
 # As many at a time as there are cores.
-printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_one {} '"$seconds"
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_one {} '"$seconds" || exit 1

@@ -3,12 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/traces/temporary_folder.h"
 
 namespace moesim::traces {
 namespace {
@@ -41,35 +40,14 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// A folder of its own for each test, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = fs::temp_directory_path() / (std::string("moesim-") + test->test_suite_name() + "-" +
-                                         test->name() + "-" + std::to_string(::getpid()));
-    fs::remove_all(path_);
-    fs::create_directories(path_);
+std::string error_of(const TemporaryFolder& folder, const CmdReadOptions& options = {}) {
+  try {
+    read_cmd(folder.path(), options);
+  } catch (const InputError& error) {
+    return error.what();
   }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-  }
-  std::string error(const CmdReadOptions& options = {}) const {
-    try {
-      read_cmd(path_, options);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-
- private:
-  fs::path path_;
-};
+  return "no error";
+}
 
 std::string line_of(int rank, const std::string& duration = "24.5") {
   return replaced(replaced(kLine, "rank:3", "rank:" + std::to_string(rank)), "duration=24.5",
@@ -233,23 +211,24 @@ TEST(CmdReader, FoldersAreReadInRankOrderAndOtherFilesLeftAlone) {
 TEST(CmdReader, FoldersWithoutRankFilesSayWhereRecordingsAre) {
   TemporaryFolder folder;
   folder.write("notes.txt", "x");
-  EXPECT_THAT(folder.error(), HasSubstr("found a folder without rank files"));
+  EXPECT_THAT(error_of(folder), HasSubstr("found a folder without rank files"));
   folder.write("scaling/rank00.txt", line_of(0));
   folder.write("realistic/rank00.txt", line_of(0));
-  EXPECT_THAT(folder.error(), HasSubstr("; there are recordings in its folders realistic, scaling"));
+  EXPECT_THAT(error_of(folder), HasSubstr("; there are recordings in its folders realistic, scaling"));
 }
 
 TEST(CmdReader, RankOfTheNameAndOfTheLinesMustAgree) {
   TemporaryFolder folder;
   folder.write("rank1.txt", line_of(2));
-  EXPECT_THAT(folder.error(), HasSubstr("rank1.txt:1: found rank 2, expected rank 1 as the file name says"));
+  EXPECT_THAT(error_of(folder),
+              HasSubstr("rank1.txt:1: found rank 2, expected rank 1 as the file name says"));
 }
 
 TEST(CmdReader, TwoFilesOfOneRankNeedTimeStamps) {
   TemporaryFolder folder;
   folder.write("rank1.txt", line_of(1));
   folder.write("rank01.txt", line_of(1));
-  EXPECT_THAT(folder.error(), HasSubstr("found a second file of rank 1, expected one file per rank"));
+  EXPECT_THAT(error_of(folder), HasSubstr("found a second file of rank 1, expected one file per rank"));
 }
 
 TEST(CmdReader, PassesOfOneFolderAreToldApartByTime) {
@@ -267,7 +246,7 @@ TEST(CmdReader, PassesOfOneFolderAreToldApartByTime) {
       EXPECT_DOUBLE_EQ(rank.operations[0].duration.value(), pass == 0 ? 1.5 : 2.5);
     EXPECT_THAT(recording.warnings, ::testing::ElementsAre(HasSubstr("holds 2 passes")));
   }
-  EXPECT_THAT(folder.error({2}), HasSubstr("found pass 2, expected a pass from 0 to 1"));
+  EXPECT_THAT(error_of(folder, {2}), HasSubstr("found pass 2, expected a pass from 0 to 1"));
 }
 
 TEST(CmdReader, UnknownOperationsAreKeptAndNamedOnce) {

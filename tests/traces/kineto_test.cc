@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/input_error.h"
+#include "tests/traces/temporary_folder.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
 #include "traces/csv_reader.h"
@@ -26,29 +25,13 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = fs::temp_directory_path() / (std::string("moesim-") + test->test_suite_name() + "-" +
-                                         test->name() + "-" + std::to_string(::getpid()));
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-  void write_gzip(const std::string& name, const std::string& text, std::size_t cut = 0) const {
-    const std::string whole = (path_ / name).string();
-    gzFile file = gzopen(whole.c_str(), "wb");
-    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
-    gzclose(file);
-    if (cut > 0) fs::resize_file(whole, fs::file_size(whole) - cut);
-  }
-
- private:
-  fs::path path_;
-};
+// `cut` bytes are missing at its end.
+void write_gzip(const fs::path& path, const std::string& text, std::size_t cut = 0) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  gzclose(file);
+  if (cut > 0) fs::resize_file(path, fs::file_size(path) - cut);
+}
 
 constexpr int kMain = 10, kAutograd = 11;
 
@@ -149,7 +132,7 @@ KinetoReadOptions with_step(std::size_t step) {
 TEST(Kineto, CutsAStepByWhoLaunchedItsKernels) {
   const TemporaryFolder folder;
   folder.write("trace_rank0.json", small_trace(0));
-  folder.write_gzip("trace_rank1.json.gz", small_trace(1, 30));
+  write_gzip(folder.path() / "trace_rank1.json.gz", small_trace(1, 30));
   const Recording recording = read_kineto(folder.path());
   ASSERT_EQ(recording.ranks.size(), 2u);
   EXPECT_THAT(recording.warnings, ::testing::IsEmpty());
@@ -296,7 +279,7 @@ TEST(Kineto, BrokenTracesAreOneLine) {
 TEST(Kineto, TracesThatDoNotFitTogetherAreRefused) {
   {
     const TemporaryFolder folder;
-    folder.write_gzip("rank0.json.gz", small_trace(0), 20);
+    write_gzip(folder.path() / "rank0.json.gz", small_trace(0), 20);
     EXPECT_THAT(refusal(folder.path()), HasSubstr("compressed data that is cut short"));
   }
   {
