@@ -9,22 +9,12 @@ seconds=${1:-60}
 [[ $seconds =~ ^[0-9]+$ ]] || { echo "fuzz.sh: found '$seconds', expected seconds" >&2; exit 2; }
 shift || true
 
-clang=
-for candidate in clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14 clang++; do
-  if command -v "$candidate" >/dev/null && echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
-      "$candidate" -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
-    clang=$candidate
-    break
-  fi
-done
-if [[ -z $clang ]]; then
+source tools/clang_build.sh
+if ! clang=$(find_clang); then
   echo "fuzz.sh: SKIPPED: no clang with libFuzzer here (Debian: apt-get install clang-16 libclang-rt-16-dev)"
   exit 0
 fi
-
-cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$clang" -DMOESIM_FUZZ=ON \
-  -DMOESIM_SANITIZE=fuzzer-no-link,address,undefined -DMOESIM_BUILD_BENCH=OFF -DMOESIM_HOST_BENCH=OFF \
-  >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log >&2; exit 2; }
+configure_clang_build "$clang"
 targets=("$@")
 ((${#targets[@]})) || mapfile -t targets < <(cut -f1 build/fuzz/fuzz_targets.txt)
 cmake --build build/fuzz -j "$(nproc)" --target "${targets[@]/%/_fuzz}"
