@@ -227,8 +227,8 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
   double bytes = 0, compute = 0;
   if (pass == GemmPass::kWgrad) {
     bytes = computed * (dn + dk) * r.bytes_in + experts * dn * dk * r.bytes_out;
-    // Every expert has the same output tiles but its own depth: the waves are weighted with the mean depth,
-    // and the deepest expert bounds them.
+    // Every expert has the same output tiles but its own depth: all tiles are taken at the mean depth. A
+    // single expert much deeper than the others would bound the last wave; that is not seen.
     const double tiles = experts;
     const double depth = computed / experts;
     compute = resolved_->compute(r, std::size(kTiles), depth, [&](const Tile& tile) {

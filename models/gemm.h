@@ -62,7 +62,7 @@ class GemmModel {
   // The bound that no forecast goes below: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
   double roofline_seconds(GemmShape shape, DType dtype) const;
 
-  // One line on what is extrapolated or derived for this dtype and shape; empty when measured.
+  // One line where this dtype has no law of its own; empty otherwise. Shapes are not held against the domain.
   std::string warning(GemmShape shape, DType dtype) const;
 
  private:

@@ -11,9 +11,9 @@
 //   channel, so
 //     B = min(g connection, node). The share `hierarchy` of an all_reduce is done inside the nodes first:
 //     there the network carries 2 (N-1)/N S.
-//   all_to_all, send_recv: every rank sends the share of its buffer that leaves its node through its own
-//   port,
+//   all_to_all: every rank sends the share of its buffer that leaves its node through its own port,
 //     W = (1 - g/n) S and B = min(connection x peers, port, node / g).
+//   send_recv: the message, W = S and B = min(connection, port).
 // B falls with (N/2)^-spread as the fabric fills; messages collide the more, the more of them leave a node:
 // (N/2)^-(spread + collision log2 g).
 #pragma once

@@ -1,9 +1,9 @@
 // What one kind of GPU was measured to do: limits, fitted parameters with their covariance, domain and
 // provenance.
 //
-// A profile is a JSON file, "schema": "moesim.profile/1" (docs/calibration.md lists its keys). The ones in
-// calibration/profiles/ are built into the binary. Cost models resolve a profile into plain numbers once,
-// when they are constructed; nothing here is meant for a hot path.
+// A profile is a JSON file, "schema": "moesim.profile/1" (docs/schemas/profile.schema.json has its keys). The
+// ones in calibration/profiles/ are built into the binary. Cost models resolve a profile into plain numbers
+// once, when they are constructed; nothing here is meant for a hot path.
 #pragma once
 
 #include <array>

@@ -17,7 +17,7 @@ constexpr int kKernelsPerOperation = 8;
 // run bias, dropout, casts, copies and reshapes as kernels of their own.
 constexpr double kUnfused = 2.0, kFused = 1.2;
 // Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
-// of a small kernel in a PyTorch log (docs/calibration.md, launch costs).
+// of a small kernel in a PyTorch log (docs/dispatchers.md, flux).
 constexpr double kFrameworkLaunch = 3.5;
 // FLOPs of a chunked state-space scan per clock and SM: its Triton kernels spend their time on exponentials,
 // masks and on-chip memory, which grow with SMs and clock, not with the matrix units or the bandwidth (arXiv

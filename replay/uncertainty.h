@@ -13,7 +13,7 @@
 
 namespace moesim::replay {
 
-// One run of the same job differs from the next by this much (standard deviation, docs/formats.md: 0.8 %).
+// One run of the same job differs from the next by this much (standard deviation).
 inline constexpr double kRunToRun = 0.008;
 
 // The job that is forecast under a drawn profile, where the job itself rests on the models, and the share by

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tables of docs/calibration.md: errors on rows left out of the fits, and of the shipped profiles.
-#   tools/calibration_errors.sh DATA_FOLDER [BUILD_FOLDER]        (six minutes on one core, most of it for the FFNs)
+#   tools/calibration_errors.sh DATA_FOLDER [BUILD_FOLDER]        (two minutes of one core, most of it for the FFNs)
 set -eu
 data=${1:?usage: tools/calibration_errors.sh DATA_FOLDER [BUILD_FOLDER]}
 build=${2:-build}
