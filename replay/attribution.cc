@@ -130,7 +130,8 @@ void find_waiting(const Iteration& iteration, int layers_per_stage, Attribution&
 
 std::string_view name(CauseOfTime cause) {
   static constexpr std::array<std::string_view, kCausesOfTime> kNames{
-      "routing_skew", "attention_skew", "gradient_sync", "network", "host", "bubble", "computing"};
+      "contention", "routing_skew", "attention_skew", "gradient_sync",
+      "network",    "host",         "bubble",         "computing"};
   return kNames[static_cast<std::size_t>(cause)];
 }
 
@@ -146,6 +147,7 @@ Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plan
     out.shares.push_back({cause, before - after});
     before = after;
   };
+  if (iteration.timing == sim::Timing::flow) take(CauseOfTime::contention, false, false);
   even_out(topology, left, true);
   take(CauseOfTime::routing_skew, false, false);
   even_out(topology, left, false);

@@ -12,6 +12,7 @@
 namespace moesim::replay {
 
 enum class CauseOfTime : std::uint8_t {
+  contention,      // transfers that share links, under timing `flow` only
   routing_skew,    // experts with more rows than their share
   attention_skew,  // all other computing that differs between ranks with the same work
   gradient_sync,   // reductions of gradients, with their scaling and checks
@@ -20,7 +21,7 @@ enum class CauseOfTime : std::uint8_t {
   bubble,          // stages that have nothing to do
   computing,       // what is left: even computing of one stage
 };
-inline constexpr std::size_t kCausesOfTime = 7;
+inline constexpr std::size_t kCausesOfTime = 8;
 std::string_view name(CauseOfTime cause);
 
 struct TimeShare {
@@ -36,18 +37,19 @@ struct Waiting {
 };
 
 struct Attribution {
-  std::vector<TimeShare> shares;  // in the order above; adds up to the iteration
-  std::vector<Waiting> ranks;     // by how long others waited for them, longest first
-  std::vector<Waiting> layers;    // by how long ranks waited in their calls, longest first
+  // In the order above, contention only under timing `flow`; adds up to the iteration.
+  std::vector<TimeShare> shares;
+  std::vector<Waiting> ranks;   // by how long others waited for them, longest first
+  std::vector<Waiting> layers;  // by how long ranks waited in their calls, longest first
 };
 
 // The rule: causes are taken away in the order above and stay away, each accounts for what the iteration
-// loses at its turn. Routing skew: every segment with experts takes the mean of its expert group (same
-// microbatch and layer). Attention skew: every other segment of computing takes the mean of its data-parallel
-// group. Then gradient reductions, other transfers and host gaps take no time. Of what is left, the mean
-// computing of the ranks of the busiest stage is computing, the rest bubble. Causes hide behind each other:
-// what is taken away first looks smaller, never larger, than alone.
-// `pricing` makes a new pricing for each run.
+// loses at its turn. Contention: transfers take what they take alone. Routing skew: every segment with
+// experts takes the mean of its expert group (same microbatch and layer). Attention skew: every other segment
+// of computing takes the mean of its data-parallel group. Then gradient reductions, other transfers and host
+// gaps take no time. Of what is left, the mean computing of the ranks of the busiest stage is computing, the
+// rest bubble. Causes hide behind each other: what is taken away first looks smaller, never larger, than
+// alone. `pricing` makes a new pricing for each run, of timing `calibrated`.
 Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plans, int layers_per_stage,
                       const std::function<std::unique_ptr<Pricing>()>& pricing);
 

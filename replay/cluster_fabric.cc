@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -55,7 +56,7 @@ sim::Fabric build(const models::Cluster& cluster) {
   if (std::find(presets.begin(), presets.end(), text) != presets.end())
     return sim::read_fabric(JsonNode::parse(fmt::format("{{\"preset\": \"{}\"}}", text), cluster.name),
                             defaults);
-  if (std::filesystem::is_regular_file(text)) return sim::read_fabric_file(text, defaults);
+  if (is_file(text)) return sim::read_fabric_file(text, defaults);
   std::vector<std::string> known(presets.begin(), presets.end());
   for (const std::string_view name : kNodeTypeFabrics)
     if (!name.empty() && name != "fat-tree") known.emplace_back(name);
@@ -79,6 +80,22 @@ sim::Fabric cluster_fabric(const models::Cluster& cluster) {
     throw InputError(fmt::format("cluster {}: found a fabric of {} GPUs, expected the cluster's {}",
                                  cluster.name, fabric.gpu_count(), cluster.ranks()));
   return fabric;
+}
+
+double flow_window(std::int64_t messages) {
+  constexpr std::int64_t kExactMessages = 20'000;
+  constexpr double kWindow = 0.1;
+  return messages > kExactMessages ? kWindow : 0;
+}
+
+LinkLoad busiest_link(const sim::Timeline& timeline, const sim::Fabric& fabric) {
+  LinkLoad busiest;
+  for (const sim::LinkUse& use : timeline.links()) {
+    if (use.utilisation <= busiest.utilisation) continue;
+    const sim::FabricLink& link = fabric.links()[use.link.value()];
+    busiest = {fabric.nodes()[link.from].name, fabric.nodes()[link.to].name, use.bytes, use.utilisation};
+  }
+  return busiest;
 }
 
 }  // namespace moesim::replay

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
-#include "models/costs.h"
+#include "replay/model_pricing.h"
 #include "replay/recorded.h"
-#include "replay/routing_recovery.h"
 #include "replay/schedule.h"
 
 namespace moesim::replay {
@@ -29,115 +27,6 @@ constexpr int kFirstForwards = 4;             // of effect first_forwards
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
 }  // namespace
-
-// Every transfer is priced when it is met, and its traffic in the graph is the number of its price.
-class ModelPricing::Costs final : public models::ClusterCosts {
- public:
-  using ClusterCosts::ClusterCosts;
-  std::vector<double> ask(const sim::CollectiveShape& shape) const {
-    std::vector<sim::Time> times(shape.members());
-    ClusterCosts::price_collective(shape, times);
-    std::vector<double> us;
-    for (const sim::Time time : times) us.push_back(time.us());
-    return us;
-  }
-  void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
-    const std::vector<double>& us = prices_us.at(shape.traffic.bytes);
-    for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[m]);
-  }
-  std::vector<std::vector<double>> prices_us;  // by number, of every member
-};
-
-struct ModelPricing::State {
-  State(const models::Cluster& cluster, const CleanJob& clean, const Effects& added)
-      : job(clean), effects(added), costs(cluster) {}
-
-  // What tells one price from another.
-  struct Key {
-    sim::CollectiveOp op;
-    std::vector<int> members;
-    std::vector<std::int64_t> rows;
-    std::uint64_t row_bytes;
-    std::vector<double> modelled_us;
-    double added_us;
-
-    friend auto operator<=>(const Key&, const Key&) = default;
-  };
-
-  // Rows from every member to every member of a dispatch; a combine is its transpose.
-  std::vector<std::uint32_t> split_matrix(const Instance& instance,
-                                          const std::vector<std::int64_t>& received) const {
-    const auto members = static_cast<std::int64_t>(instance.members.size());
-    if (job.routing) {
-      std::vector<std::uint32_t> rows;
-      for (const std::int64_t between : job.routing->split_matrix(static_cast<int>(members)))
-        rows.push_back(static_cast<std::uint32_t>(between));
-      return rows;
-    }
-    std::int64_t total = 0;
-    for (const std::int64_t rows : received) total += rows;
-    // Equal token counts, the recorder's fixed sequence length.
-    std::vector<std::int64_t> sent(instance.members.size(), total / members);
-    for (std::int64_t left = total % members, r = 0; r < left; ++r) ++sent[static_cast<std::size_t>(r)];
-    return recover_split_matrix(sent, received);
-  }
-
-  std::vector<double> price(const Instance& instance) const {
-    if (!instance.modelled_us.empty()) return instance.modelled_us;
-    const auto bytes = static_cast<std::uint64_t>(instance.rows.front()) * instance.row_bytes;
-    const auto members = static_cast<std::uint64_t>(instance.members.size());
-    std::vector<sim::RankId> ranks;
-    for (const int rank : instance.members) ranks.emplace_back(static_cast<std::uint32_t>(rank));
-    sim::CollectiveShape shape{instance.op, ranks, {}};
-    shape.traffic.bytes = instance.op == sim::CollectiveOp::reduce_scatter ? bytes / members : bytes;
-    if (instance.op != sim::CollectiveOp::all_to_all || instance.group != GroupKind::expert)
-      return costs.ask(shape);
-    std::vector<std::int64_t> received;
-    for (const int rank : instance.members) {
-      const Coordinates at = job.topology.of(rank);
-      received.push_back(job.places.at({at.pp, at.tp, at.expert}).received_rows);
-    }
-    const std::vector<std::uint32_t> rows = split_matrix(instance, received);
-    shape.traffic.kind = sim::Traffic::Kind::matrix;
-    shape.traffic.transposed = instance.rows == received;
-    shape.traffic.bytes = instance.row_bytes;
-    shape.traffic.rows = rows;
-    return costs.ask(shape);
-  }
-
-  const CleanJob& job;
-  const Effects& effects;
-  Costs costs;
-  std::map<Key, std::uint64_t> numbers;
-};
-
-ModelPricing::ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects)
-    : state_(std::make_unique<State>(cluster, job, effects)) {}
-ModelPricing::~ModelPricing() = default;
-
-const sim::Costs& ModelPricing::costs() const { return state_->costs; }
-
-sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder&) {
-  State::Key key{instance.op,        instance.members,     instance.rows,
-                 instance.row_bytes, instance.modelled_us, added_call_us(state_->effects, instance)};
-  auto at = state_->numbers.find(key);
-  if (at == state_->numbers.end()) {
-    std::vector<double> us = state_->price(instance);
-    for (double& member : us) member += key.added_us;
-    at = state_->numbers.emplace(std::move(key), state_->costs.prices_us.size()).first;
-    state_->costs.prices_us.push_back(std::move(us));
-  }
-  return sim::uniform_traffic(at->second);
-}
-
-double added_call_us(const Effects& effects, const Instance& instance) {
-  if (instance.fused) return effects[EffectKind::fused_p2p];
-  // In forward the host launches one call after the other onto an idle GPU, except behind the experts.
-  if (!instance.inside_step || instance.step != StepKind::forward || instance.after_experts) return 0;
-  if (instance.op == sim::CollectiveOp::all_gather) return effects[EffectKind::exposed_gather];
-  if (instance.op == sim::CollectiveOp::all_to_all) return effects[EffectKind::exposed_exchange];
-  return 0;
-}
 
 namespace {
 
@@ -387,7 +276,7 @@ ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named
   ScalingForecast out;
   out.warnings = job.warnings;
   out.plans = forecast_plans(job, named, effects, options, out.warnings);
-  ModelPricing pricing(cluster, job, effects);
+  ModelPricing pricing(cluster, job, effects, options.fabric);
   out.iteration = simulate(job.topology, out.plans, pricing);
   return out;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,29 +15,11 @@
 
 namespace moesim::replay {
 
-// Prices transfers with a cluster's profile; all-to-alls move the rows that the recording shows.
-class ModelPricing final : public Pricing {
- public:
-  // `job` and `effects` must outlive the pricing.
-  ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects);
-  ~ModelPricing() override;
-  sim::TrafficRef traffic(const Instance& instance, std::size_t index,
-                          sim::TaskGraphBuilder& builder) override;
-  const sim::Costs& costs() const override;
-
- private:
-  class Costs;
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// What launching a call adds to its transfer, by effects exposed_gather, exposed_exchange and fused_p2p.
-double added_call_us(const Effects& effects, const Instance& instance);
-
 struct ForecastOptions {
   int microbatches = 0;                                // per data-parallel rank; must be positive
   const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
   std::uint64_t seed = 1;                              // of the jitter
+  const sim::Fabric* fabric = nullptr;                 // transfers share its links (timing `flow`)
 };
 
 struct ScalingForecast {

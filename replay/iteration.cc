@@ -15,6 +15,8 @@ namespace moesim::replay {
 
 namespace {
 
+constexpr double kLongestUs = 4e12;  // of all ranks together; 64 bits of picoseconds are 9.2e12
+
 // Where an instance was first seen, for messages about those that do not fit.
 struct Seen {
   std::size_t plan = 0;
@@ -234,6 +236,7 @@ class Assembler {
 
   Iteration run() {
     check(plans_.size() == static_cast<std::size_t>(topology_.world()), "a plan for every rank");
+    check_times();
     for (std::size_t p = 0; p < plans_.size(); ++p) match(p);
     matcher_.check_complete();
     builder_.add_ranks(plans_.size());
@@ -248,6 +251,23 @@ class Assembler {
     std::size_t member;
   };
   static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
+
+  // What recordings claim must fit into a simulation's clock, whoever waits for whom.
+  void check_times() const {
+    double total_us = 0;
+    for (const RankPlan& plan : plans_)
+      for (const PlannedStep& planned : plan.steps) {
+        const Step& step = planned.step;
+        total_us += planned.gap_us + step.duration_us;
+        for (const double us : step.segments_us) total_us += us;
+        for (const Call& call : step.calls) total_us += call.recorded_us;
+        for (const Bucket& bucket : step.buckets) total_us += bucket.recorded_us;
+        if (!(total_us <= kLongestUs))
+          throw InputError(place_in(plan, step),
+                           fmt::format("a step with which all ranks together take {:.3g} s", total_us / 1e6),
+                           fmt::format("at most {:g} s", kLongestUs / 1e6));
+      }
+  }
 
   static Request request_of(const Step& step) {
     return {is_p2p(step.kind) ? sim::CollectiveOp::send_recv : sim::CollectiveOp::all_reduce, step.elements,
@@ -316,6 +336,7 @@ class Assembler {
     const sim::GroupId group = builder_.add_group(ranks);
     const std::size_t index = collectives_.size();
     const sim::TrafficRef traffic = pricing_.traffic(instance, index, builder_);
+    launch_us_.push_back(pricing_.launch_us(instance));
     collectives_.push_back(builder_.add_collective(instance.op, group, traffic, label_of(instance)));
   }
 
@@ -373,6 +394,7 @@ class Assembler {
           if (step.calls[s].recorded_us > 0)
             note(builder_.add_compute(stream, sim::Time::from_us(step.calls[s].recorded_us), label));
         } else {
+          add_launch(stream, joined.instance, note);
           note(builder_.add_member(stream, collectives_[joined.instance],
                                    static_cast<std::uint32_t>(joined.member)));
         }
@@ -388,6 +410,7 @@ class Assembler {
         const Joined joined = joined_[next_joined_++];
         if (joined.instance != kAlone) {
           const auto member = static_cast<std::uint32_t>(joined.member);
+          if (!fused) add_launch(stream, joined.instance, note);  // one launch for both halves
           note(fused ? builder_.add_fused_member(stream, collectives_[joined.instance], member)
                      : builder_.add_member(stream, collectives_[joined.instance], member));
         } else if (step.duration_us > 0) {
@@ -398,6 +421,14 @@ class Assembler {
       fused = step.fused_with_next;
       if (span.first.valid()) spans_.push_back(span);
     }
+  }
+
+  // The host's part of a call, where it is not part of the price.
+  template <class Note>
+  void add_launch(sim::StreamId stream, std::size_t instance, const Note& note) {
+    if (launch_us_[instance] <= 0) return;
+    const sim::LabelId label = builder_.add_label("launch of a call", category_[instance]);
+    note(builder_.add_host(stream, sim::Time::from_us(launch_us_[instance]), label));
   }
 
   // A gradient bucket starts when the computing before its launch is done, on a stream of its own.
@@ -430,8 +461,10 @@ class Assembler {
     Iteration out;
     out.topology = topology_;
     out.graph = builder_.finalize();
+    const sim::RunOptions options = pricing_.run_options();
+    out.timing = options.timing;
     try {
-      out.timeline = sim::run(out.graph, pricing_.costs());
+      out.timeline = sim::run(out.graph, pricing_.costs(), options);
     } catch (const sim::Deadlock& deadlock) {
       std::string who = deadlock.what();
       const auto& stuck = deadlock.streams();
@@ -458,6 +491,7 @@ class Assembler {
   std::size_t next_joined_ = 0;
   std::vector<sim::Category> category_;  // by instance
   std::vector<sim::CollectiveId> collectives_;
+  std::vector<double> launch_us_;  // by instance
   std::vector<StepSpan> spans_;
   std::vector<SourcePlace> origins_;
 };

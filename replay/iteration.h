@@ -51,6 +51,9 @@ class Pricing {
   virtual sim::TrafficRef traffic(const Instance& instance, std::size_t index,
                                   sim::TaskGraphBuilder& builder) = 0;
   virtual const sim::Costs& costs() const = 0;
+  // What the host takes for the call before a member can arrive, where costs() does not hold it.
+  virtual double launch_us(const Instance&) const { return 0; }
+  virtual sim::RunOptions run_options() const { return {}; }
 };
 
 // When one step of one rank ran.
@@ -69,6 +72,7 @@ struct StepSpan {
 
 struct Iteration {
   Topology topology;
+  sim::Timing timing = sim::Timing::calibrated;
   sim::TaskGraph graph;
   sim::Timeline timeline;
   std::vector<StepSpan> spans;       // by rank, then in order

@@ -11,8 +11,6 @@ namespace moesim::replay {
 namespace {
 
 constexpr int kMostRanks = 1024;
-constexpr std::int64_t kExactMessages = 20'000;  // of one all-to-all of all groups
-constexpr double kWindow = 0.1;
 
 }  // namespace
 
@@ -29,7 +27,7 @@ FlowTiming flow_layer(std::span<const LayerSegment> segments, std::int64_t launc
   sim::RunOptions options;
   options.timing = sim::Timing::flow;
   options.fabric = &fabric;
-  if (std::int64_t{groups} * ranks * ranks > kExactMessages) options.flow_window = kWindow;
+  options.flow_window = flow_window(std::int64_t{groups} * ranks * ranks);  // of one all-to-all of all groups
   const sim::Timeline timeline = sim::run(graph, costs, options);
 
   FlowTiming result;
@@ -39,12 +37,7 @@ FlowTiming flow_layer(std::span<const LayerSegment> segments, std::int64_t launc
   for (const sim::RankSummary& rank : timeline.ranks()) result.timing.end_ps.push_back(rank.end.ps());
   for (std::size_t c = 0; c < sim::kCategories; ++c)
     result.timing.breakdown_ps[c] = timeline.breakdown()[c].ps();
-  for (const sim::LinkUse& use : timeline.links()) {
-    if (use.utilisation <= result.busiest.utilisation) continue;
-    const sim::FabricLink& link = fabric.links()[use.link.value()];
-    result.busiest = {fabric.nodes()[link.from].name, fabric.nodes()[link.to].name, use.bytes,
-                      use.utilisation};
-  }
+  result.busiest = busiest_link(timeline, fabric);
   return result;
 }
 

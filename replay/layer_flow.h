@@ -5,20 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "models/cluster.h"
+#include "replay/cluster_fabric.h"
 #include "replay/layer_forecast.h"
 #include "sim/fabric.h"
 
 namespace moesim::replay {
-
-struct LinkLoad {
-  std::string from, to;  // names of the fabric's nodes
-  double bytes = 0;
-  double utilisation = 0;  // of its capacity over the layer's time
-};
 
 struct FlowTiming {
   LayerTiming timing;  // end_ps of all groups; breakdown of the critical rank

@@ -59,6 +59,16 @@ TEST(Replay, SharesOfTheIterationAddUp) {
   }
 }
 
+TEST(Replay, TimingFlowNamesTheBusiestLink) {
+  const auto result = replayed("scaling", {"--timing", "flow"});
+  const auto& network = result.at("network");
+  EXPECT_EQ(network.at("timing"), "flow");
+  EXPECT_NEAR(network.at("calibrated_us").get<double>(),
+              replayed("scaling", {}).at("iteration_us").at("value").get<double>(), 1e-6);
+  EXPECT_FALSE(network.at("busiest_link").at("from").get<std::string>().empty());
+  EXPECT_GT(result.at("attribution").at("shares_us").at("contention").get<double>(), 0);
+}
+
 TEST(Replay, OtherSizesShowInTheTopology) {
   EXPECT_THAT(replayed("scaling", {"--pp", "4"}).at("topology").get<std::string>(), HasSubstr("pp4"));
   EXPECT_THAT(replayed("scaling", {"--nodes", "4"}).at("topology").get<std::string>(), HasSubstr("dp16"));
@@ -82,6 +92,9 @@ TEST(Replay, WhatCannotBeDerivedIsRefusedInOneLine) {
       {"scaling", {"--routing", "measured"}, "replay has one recording only"},
       {"scaling", {"--cluster", "echo-h800x1", "--seq", "2048"}, "at most the 8 GPUs"},
       {"realistic", {"--seq", "2048"}, "a scaling recording"},
+      {"realistic", {"--timing", "flow"}, "a scaling recording"},
+      {"scaling", {"--timing", "flow", "--dispatcher", "allgather"}, "the recorded dispatcher"},
+      {"scaling", {"--timing", "flows"}, "--timing"},
       {"realistic", {"--microbatches", "4"}, "a scaling recording"},
   };
   for (const Case& one : cases) {

@@ -19,6 +19,7 @@
 #include "replay/cluster_fabric.h"
 #include "replay/forecast.h"
 #include "replay/measured.h"
+#include "replay/model_pricing.h"
 #include "replay/recorded.h"
 #include "replay/uncertainty.h"
 #include "tools/moesim/bars.h"
@@ -39,6 +40,7 @@ namespace {
 struct Options {
   std::vector<std::string> folders;
   std::string cluster;
+  std::string timing = "calibrated";
   JobOptions job;
   std::string timeline, report;
   TimelineOptions shown;
@@ -48,8 +50,15 @@ struct Options {
   bool explain = false;
 };
 
+// Of timing `flow`.
+struct NetworkUse {
+  double calibrated_us = 0;  // the iteration if nothing contended
+  replay::LinkLoad busiest;
+};
+
 struct Answer {
   replay::Iteration iteration;
+  std::optional<NetworkUse> network;
   std::vector<replay::RankPlan> plans;
   replay::Attribution attribution;
   replay::RunSummary summary;
@@ -78,7 +87,8 @@ Answer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopolo
 }
 
 Answer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
-                      const replay::Effects& effects, const Options& options) {
+                      const replay::Effects& effects, const Options& options,
+                      const sim::Fabric* fabric = nullptr) {
   Answer out;
   replay::ForecastOptions forecast_options;
   forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
@@ -92,6 +102,12 @@ Answer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& 
         forecast_options.microbatches));
   }
   auto made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
+  if (fabric) {
+    const double calibrated_us = made.iteration.us();
+    forecast_options.fabric = fabric;
+    made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
+    out.network = {calibrated_us, replay::busiest_link(made.iteration.timeline, *fabric)};
+  }
   out.iteration = std::move(made.iteration);
   out.plans = std::move(made.plans);
   out.microbatches = forecast_options.microbatches;
@@ -190,6 +206,16 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
     if (mean.count > 0)
       result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
           {"count", mean.count}, {"mean_us", mean.mean_us}};
+  }
+  if (answer.network) {
+    const replay::LinkLoad& busiest = answer.network->busiest;
+    result["network"] = {{"timing", "flow"},
+                         {"calibrated_us", answer.network->calibrated_us},
+                         {"busiest_link",
+                          {{"from", busiest.from},
+                           {"to", busiest.to},
+                           {"bytes", busiest.bytes},
+                           {"utilisation", busiest.utilisation}}}};
   }
   result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);
@@ -301,13 +327,15 @@ Table operation_table(const Answer& answer) {
   return table;
 }
 
-// What the iteration gains by each constant, in microseconds: how much shorter it is without it.
+// What the iteration gains by each constant, in microseconds: how much shorter it is without it (without
+// contention).
 std::vector<double> effect_gains_us(const replay::PreparedJob& job, const replay::JobRequest& request,
                                     const replay::Effects& effects, Options options, const Answer& answer) {
   options.microbatches = answer.microbatches;
+  const double with = answer.network ? answer.network->calibrated_us : answer.summary.iteration_us;
   std::vector<double> gains;
   for (std::size_t k = 0; k < replay::kEffects; ++k)
-    gains.push_back(answer.summary.iteration_us -
+    gains.push_back(with -
                     replay_scaling(job, request, effects.without(static_cast<replay::EffectKind>(k)), options)
                         .iteration.us());
   return gains;
@@ -356,6 +384,16 @@ int run(const Options& options, const CommonOptions& common) {
   replay::CleanJob cleaned;
   std::optional<replay::PreparedJob> scaling;
   std::optional<replay::Effects> effects;
+  std::optional<sim::Fabric> fabric;
+  const bool flow = options.timing == "flow";
+  if (flow && job.realistic)
+    throw InputError(
+        "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the times "
+        "that its transfers had");
+  if (flow && request.changes_dispatcher())
+    throw InputError(
+        "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
+        "others, for a layer)");
   if (job.realistic) {
     if (options.folders.size() > 1)
       throw InputError(
@@ -371,14 +409,14 @@ int run(const Options& options, const CommonOptions& common) {
     scaling = replay::prepare(cleaned, named, request);
     cluster = scaling->cluster;
     effects.emplace(cluster.profile);
-    answer = replay_scaling(*scaling, request, *effects, options);
+    if (flow) fabric = replay::cluster_fabric(cluster);
+    answer = replay_scaling(*scaling, request, *effects, options, fabric ? &*fabric : nullptr);
   }
   inputs["cluster"] = cluster.name;
-  if (replay::has_own_fabric(cluster))
+  if (!flow && replay::has_own_fabric(cluster))
     answer.warnings.emplace_back(
-        "the cluster has a fabric of its own, which replay cannot see: transfers are timed by the profile, "
-        "as if "
-        "nothing contended (compare --timing flow sees it, for a layer)");
+        "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
+        "does");
   if (request.changes_dispatcher()) {
     replay::JobRequest same = request;
     same.dispatcher.clear();
@@ -409,6 +447,9 @@ int run(const Options& options, const CommonOptions& common) {
                                                   options.draws, replay::drawn_jobs(cleaned, named, request)))
       drawn.push_back(one.iteration_us);
   }
+  // What contention adds is taken to be the same share under every drawn profile.
+  if (answer.network)
+    for (double& us : drawn) us *= answer.summary.iteration_us / answer.network->calibrated_us;
   answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
   std::vector<double> gains_us;
   if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
@@ -449,6 +490,13 @@ int run(const Options& options, const CommonOptions& common) {
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
+  if (answer.network) {
+    const replay::LinkLoad& busiest = answer.network->busiest;
+    text += fmt::format("\nnetwork: {:.2f} ms without contention", answer.network->calibrated_us / 1e3);
+    if (!busiest.from.empty())
+      text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
+                          100 * busiest.utilisation);
+  }
   if (!answer.because.empty()) text += "\n" + answer.because;
   print(text + "\n\n" + ranks_text(answer) + "\n" + operation_table(answer).text() + "\n" +
         attribution_text(answer));
@@ -471,10 +519,12 @@ Verb replay_verb() {
                        "folder of rank files; several scaling passes are pooled")
             ->required()
             ->type_name("DIR");
-        app.add_option(
-            "--cluster", options->cluster,
-            "built-in name or file; default: as many H800 nodes as the job needs. Transfers are timed "
-            "by its profile (there is no --timing flow here)");
+        app.add_option("--cluster", options->cluster,
+                       "built-in name or file; default: as many H800 nodes as the job needs");
+        app.add_option("--timing", options->timing,
+                       "calibrated, or flow: transfers of a scaling recording share the links of the "
+                       "cluster's fabric [calibrated]")
+            ->check(CLI::IsMember({"calibrated", "flow"}));
         options->job.declare(app);
         app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
             ->check(CLI::Range(1, 1 << 20).description(""));

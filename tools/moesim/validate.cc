@@ -18,6 +18,7 @@
 #include "models/cluster.h"
 #include "replay/forecast.h"
 #include "replay/measured.h"
+#include "replay/model_pricing.h"
 #include "replay/recorded.h"
 #include "replay/uncertainty.h"
 #include "tools/moesim/inputs.h"
