@@ -38,6 +38,21 @@ std::string system_message() { return std::strerror(errno); }
 
 }  // namespace
 
+bool path_exists(const std::filesystem::path& path) noexcept {
+  std::error_code none;
+  return std::filesystem::exists(path, none);
+}
+
+bool is_file(const std::filesystem::path& path) noexcept {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
+}
+
+bool is_folder(const std::filesystem::path& path) noexcept {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
+
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const SourcePlace place{path.string()};
   // Non-blocking, so that a pipe without a writer is refused below instead of waited for.

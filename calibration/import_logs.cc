@@ -96,10 +96,10 @@ Columns columns_of(const std::vector<std::string_view>& words) {
     columns.root = columns.root || word == "root";
   }
   const auto first = std::find(words.begin(), words.end(), "time");
-  columns.known = times > 0;
-  if (!columns.known) return columns;
+  if (times == 0) return columns;
   columns.blocks = times;
   columns.block = static_cast<std::size_t>(words.end() - first) / times;
+  columns.known = columns.block >= 3;  // time, algbw, busbw; less is prose
   return columns;
 }
 

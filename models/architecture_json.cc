@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -257,7 +258,7 @@ Architecture Architecture::load(const std::string& name_or_path) {
   for (const Architecture& a : builtin_architectures())
     if (a.name == name_or_path) return a;
   const bool path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json") ||
-                    std::filesystem::exists(name_or_path);
+                    path_exists(name_or_path);
   if (!path) {
     const std::vector<std::string> known(names().begin(), names().end());
     throw InputError(fmt::format("model: found {}, expected one of {} or the path of a JSON file{}",

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -178,14 +179,14 @@ void read_gpu(const JsonNode& node, Cluster& cluster) {
 // A file beside the cluster's, where there is one of that name.
 std::string fabric_path(const std::string& name, const std::string& cluster_file) {
   const std::filesystem::path beside = std::filesystem::path(cluster_file).parent_path() / name;
-  return std::filesystem::is_regular_file(beside) ? beside.string() : name;
+  return is_file(beside) ? beside.string() : name;
 }
 
 }  // namespace
 
 Cluster Cluster::load(const std::string& name_or_path) {
   if (auto cluster = built_in(name_or_path)) return *std::move(cluster);
-  if (std::filesystem::is_regular_file(name_or_path)) return load(JsonNode::read(name_or_path));
+  if (is_file(name_or_path)) return load(JsonNode::read(name_or_path));
   std::vector<std::string> known;
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
   throw InputError("found the cluster " + in_quotes(name_or_path) + ", expected a file or one of " +

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/random.h"
@@ -265,7 +266,7 @@ Profile Profile::load(const std::string& name_or_path) {
                    [&] { parsed[i].profile = parse(built_in[i].json, "built-in profile " + name_or_path); });
     return parsed[i].profile;
   }
-  if (std::filesystem::exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
+  if (path_exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
   throw InputError("found the profile " + in_quotes(name_or_path) + ", expected a file or one of " +
                    join(names(), ", ") + did_you_mean(name_or_path, names()));
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -20,8 +21,7 @@ constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 // A path written in a scenario file: beside the file if it is there, else as it stands.
 std::string beside(const JsonNode& node, const std::string& path) {
   const std::filesystem::path from_file = std::filesystem::path(node.place().file).parent_path() / path;
-  return std::filesystem::path(path).is_relative() && std::filesystem::exists(from_file) ? from_file.string()
-                                                                                         : path;
+  return std::filesystem::path(path).is_relative() && path_exists(from_file) ? from_file.string() : path;
 }
 
 void parse_parallel(const JsonNode& node, Scenario& scenario) {
@@ -65,7 +65,7 @@ void Scenario::set_model(const std::string& name_or_path) {
 
 void Scenario::set_cluster(const std::string& name_or_path) {
   cluster = std::make_shared<const Cluster>(Cluster::load(name_or_path));
-  if (std::filesystem::is_regular_file(name_or_path)) files.emplace_back(name_or_path);
+  if (is_file(name_or_path)) files.emplace_back(name_or_path);
 }
 
 void Scenario::set_dispatchers(const std::string& text) {
@@ -124,7 +124,7 @@ Scenario Scenario::parse(const JsonNode& node) {
   if (const auto sharding = o.find("sharding"))
     at_place(*sharding, [&] { s.sharding = ShardingSpec::parse(sharding->string()); });
   if (const auto cluster = o.find("cluster")) {
-    if (cluster->is_string() && std::filesystem::is_regular_file(beside(*cluster, cluster->string()))) {
+    if (cluster->is_string() && is_file(beside(*cluster, cluster->string()))) {
       at_place(*cluster, [&] { s.set_cluster(beside(*cluster, cluster->string())); });
     } else {
       at_place(*cluster, [&] { s.cluster = std::make_shared<const Cluster>(Cluster::load(*cluster)); });

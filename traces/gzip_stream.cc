@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 
 namespace moesim::traces {
@@ -23,9 +24,9 @@ struct GzipStream::File {
 };
 
 GzipStream::GzipStream(const std::filesystem::path& path) : buffer_(kBufferBytes) {
-  if (!std::filesystem::is_regular_file(path))
-    throw InputError(SourcePlace{path.string()},
-                     std::filesystem::exists(path) ? "no regular file" : "no such file", "a trace file");
+  if (!is_file(path))
+    throw InputError(SourcePlace{path.string()}, path_exists(path) ? "no regular file" : "no such file",
+                     "a trace file");
   file_ = std::make_unique<File>(path);
   if (file_->handle == nullptr) throw InputError(SourcePlace{path.string()}, "a file that cannot be opened");
   gzbuffer(file_->handle, kBufferBytes);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "traces/kineto_groups.h"
@@ -48,7 +49,7 @@ std::optional<std::int64_t> rank_in_name(const fs::path& path) {
 }
 
 std::vector<fs::path> trace_files(const fs::path& path) {
-  if (!fs::is_directory(path)) return {path};
+  if (!is_folder(path)) return {path};
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.is_regular_file() && is_trace(entry.path())) files.push_back(entry.path());

@@ -438,7 +438,7 @@ Run declare_check(CLI::App& app) {
       if (others > 0) report.skipped["rows of other GPUs than " + one->gpu()] = others;
     }
     auto inputs = inputs_of(common, options->against);
-    if (!options->all && std::filesystem::exists(options->profile)) add_input_file(inputs, options->profile);
+    if (!options->all && path_exists(options->profile)) add_input_file(inputs, options->profile);
     inputs["profile"] = options->all ? "each row's own" : options->profile;
     return report_check(common, report, inputs,
                         options->rows     ? Detail::kRows

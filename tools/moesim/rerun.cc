@@ -78,8 +78,7 @@ std::vector<std::string> changed_inputs(const Result& r, const fs::path& folder)
   for (const auto& [name, file] : inputs["files"].items()) {
     if (!file.is_object() || !file.contains("sha256") || !file["sha256"].is_string()) continue;
     const fs::path path = fs::path(name).is_absolute() ? fs::path(name) : folder / name;
-    std::error_code none;
-    if (!fs::is_regular_file(path, none)) {
+    if (!is_file(path)) {
       reasons.push_back(fmt::format("{} is not there", path.string()));
       continue;
     }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -28,9 +29,7 @@ void set_nested(json& object, std::string_view path, const json& value) {
 // A path in a scenario file: beside the file if it is there, else as it stands.
 std::string beside(const std::string& origin, const std::string& path) {
   const std::filesystem::path from_file = std::filesystem::path(origin).parent_path() / path;
-  return std::filesystem::path(path).is_relative() && std::filesystem::is_regular_file(from_file)
-             ? from_file.string()
-             : path;
+  return std::filesystem::path(path).is_relative() && is_file(from_file) ? from_file.string() : path;
 }
 
 }  // namespace

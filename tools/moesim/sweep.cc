@@ -63,7 +63,7 @@ std::string definition_of(const Options& o, const ScenarioDocument& base, const 
     named.emplace_back(o.plan.lists.front());
   for (const std::string& grid : o.plan.grids)
     for (const std::string_view value : split(std::string_view(grid).substr(grid.find('=') + 1), ','))
-      if (fs::is_regular_file(value)) named.emplace_back(value);
+      if (is_file(value)) named.emplace_back(value);
   for (const fs::path& file : named) add_input_file(described, file);
   d["files"] = described.is_null() ? files : described["files"];
   return d.dump(2) + "\n";

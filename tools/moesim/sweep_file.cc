@@ -30,7 +30,7 @@ fs::path definition_of(const fs::path& path) { return SweepFile::partial_of(path
 
 // Whether a record (moesim.sweep/1) is of this sweep.
 bool finished_before(const fs::path& record, const std::string& definition) {
-  if (!fs::is_regular_file(record)) return false;
+  if (!is_file(record)) return false;
   const auto made = nlohmann::ordered_json::parse(read_file(record), nullptr, false);
   return made.is_object() && made.contains("definition") && made["definition"].dump(2) + "\n" == definition;
 }
@@ -53,12 +53,11 @@ SweepFile::SweepFile(fs::path path, const std::string& definition, const std::st
     return;
   }
   const fs::path partial = partial_of(path_);
-  if (fs::is_directory(path_))
-    throw InputError(SourcePlace{path_.string()}, "a directory", "a file to write");
-  if (start == SweepStart::kFresh && fs::exists(partial))
+  if (is_folder(path_)) throw InputError(SourcePlace{path_.string()}, "a directory", "a file to write");
+  if (start == SweepStart::kFresh && path_exists(partial))
     throw InputError(SourcePlace{partial.string()}, "rows of an interrupted sweep",
                      "--resume to go on, or --overwrite to start again");
-  if (start == SweepStart::kResume && !fs::exists(partial) && fs::is_regular_file(path_) &&
+  if (start == SweepStart::kResume && !path_exists(partial) && is_file(path_) &&
       finished_before(record_of(path_), definition)) {
     complete_ = true;
     return;
@@ -91,7 +90,7 @@ void SweepFile::go_on(const std::string& definition) {
   if (::fstat(file_, &info) != 0) fail(partial, "stat");
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size == 0) return;
-  if (!fs::exists(definition_of(path_)) || read_file(definition_of(path_)) != definition)
+  if (!path_exists(definition_of(path_)) || read_file(definition_of(path_)) != definition)
     throw InputError(SourcePlace{partial.string()},
                      "rows of another sweep (its options, files or version differ)",
                      "the same command, or --overwrite to start again");

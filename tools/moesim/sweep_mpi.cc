@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/sha256.h"
 #include "base/text.h"
@@ -83,9 +84,8 @@ std::unique_ptr<SweepMpi> SweepMpi::start() {
   // Beside the program in a build folder, below lib/ where it is installed.
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::filesystem::path library = folder / "libmoesim_mpi.so";
-  if (!std::filesystem::exists(library))
-    library = folder.parent_path() / MOESIM_LIBRARY_FOLDER / library.filename();
-  if (!std::filesystem::exists(library))
+  if (!path_exists(library)) library = folder.parent_path() / MOESIM_LIBRARY_FOLDER / library.filename();
+  if (!path_exists(library))
     throw InputError(
         fmt::format("sweep: found {} processes, expected one: this moesim was built without MPI "
                     "(no {})",

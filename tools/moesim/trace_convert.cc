@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
@@ -38,7 +39,7 @@ std::string format_of(const std::string& path) {
     return file.filename().string().ends_with(ending);
   };
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
-  if (!fs::is_directory(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
+  if (!is_folder(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
   bool traces = false;
   for (const auto& entry : fs::directory_iterator(path)) {
     if (has(entry.path(), ".txt")) return "cmd";
@@ -64,7 +65,7 @@ void add_inputs(const ConvertOptions& options, const std::string& format, const 
   namespace fs = std::filesystem;
   if (format == "cmd") {
     for (const traces::RankRecording& rank : recording.ranks) add_input_file(inputs, rank.file);
-  } else if (fs::is_directory(options.from)) {
+  } else if (is_folder(options.from)) {
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(options.from))
       if (const std::string name = entry.path().filename().string();
