@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block). The commands of a
-page run as in its test, tests/docs/run_commands.py, which says what a block may look like; pictures that they draw go
+"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block). The commands of
+a page run as in its test, tests/docs/run_commands.py, which says what a block may look like; pictures that they draw go
 to docs/images. An output that is shown in extracts ("...", lines cut on the right) is cut out anew: every stretch of
-lines where the output is most like it. Read the result; where the place is not clear, "FILE:LINE: by hand" is printed.
+lines where the output is most like it. Read the result, and the numbers of the prose beside it; where the place is not
+clear, "FILE:LINE: by hand" is printed.
 Usage: tools/refresh_examples.py [build/moesim] [FILE.md ...]"""
 import difflib
 import pathlib

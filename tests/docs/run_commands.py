@@ -3,8 +3,8 @@ compares what they print with what the page shows.
 
   run_commands.py MOESIM SOURCE DOCUMENT
 
-A command is a line of a fenced block that begins with "moesim" or "build/moesim", behind "$ " or not; a backslash goes on
-in the next line, "#" begins a comment. Files that it names are those of tests/docs/fixtures, of the checkout, or
+A command is a line of a fenced block that begins with "moesim" or "build/moesim", behind "$ " or not; a backslash goes
+on in the next line, "#" begins a comment. Files that it names are those of tests/docs/fixtures, of the checkout, or
 written by an earlier command of the page.
 
 Behind "$ " the command's output (stdout and stderr) follows, up to the next "$ " or the end of the block. Lines may be
@@ -13,8 +13,8 @@ cut on the right (40 characters must stay), "..." stands for lines that are left
 with fewer columns); heads of tables do not count. Pictures that commands draw are those of docs/images.
 
 A block under "<!-- not run: reason -->" is left out; of one under "<!-- output varies: reason -->" only the exit code
-counts. Skipped and counted: commands on recordings that are not here (../shared/data), reports of a moesim that was built
-without them. Exits 1 where a command fails or prints something else, or where none was found.
+counts. Skipped and counted: commands on recordings that are not here (../shared/data), reports of a moesim that was
+built without them. Exits 1 where a command fails or prints something else, or where none was found.
 """
 import collections
 import contextlib
@@ -30,6 +30,7 @@ import tempfile
 
 SHORTEST_CUT = 40
 RULE = re.compile(r"\s*\|[ :|-]+\|$")  # between head and body of a table
+END = "(the end)"
 WITHOUT_REPORTS = re.compile(r"^moesim: --report: (this moesim was built |its page could not be bundled)", re.MULTILINE)
 
 
@@ -98,34 +99,33 @@ def runs_of(shown):
     return runs
 
 
+def agreeing(run, real):
+    """How many lines of a run are the first ones of `real`."""
+    pairs = zip(run, real)
+    return next((n for n, ((_, line), other) in enumerate(pairs) if not agrees(line, other)), min(len(run), len(real)))
+
+
 def difference(shown, real):
     """None where `shown` is `real` or cut out of it; else (index of the shown line, the real line, what is wrong)."""
     runs, start = runs_of(shown), 0
     for number, run in enumerate(runs):
-        ends = number == len(runs) - 1
-        if not run and (number > 0 or not ends):
+        last = number == len(runs) - 1
+        if not run and len(runs) > 1:
             continue
         places = [0] if number == 0 else range(start, len(real) + 1)
-
-        def agreeing(place):
-            pairs = zip(run, real[place:])
-            return next((n for n, ((_, line), other) in enumerate(pairs) if not agrees(line, other)),
-                        min(len(run), len(real) - place))
-
-        fitting = (place for place in places
-                   if agreeing(place) == len(run) and (not ends or place + len(run) == len(real)))
-        place = next(fitting, None)
-        if place is None:
-            best = max(places, key=agreeing, default=start)
-            same = agreeing(best)
-            if same == len(run):
-                return run[-1][0] if run else -1, real[best + same], "leaves out what follows without \"...\""
-            index, line = run[same]
-            if same == 0 and number > 0:
-                near = difflib.get_close_matches(line, real[start:], 1, 0) or [""]
-                return index, near[0], "is not printed; the nearest line"
-            return index, real[best + same] if best + same < len(real) else "(the end)", "is printed otherwise"
-        start = place + len(run)
+        fitting = [place for place in places if agreeing(run, real[place:]) == len(run)
+                   and not (last and place + len(run) < len(real))]
+        if fitting:
+            start = fitting[0] + len(run)
+            continue
+        best = max(places, key=lambda place: agreeing(run, real[place:]))
+        same = agreeing(run, real[best:])
+        if same == len(run):
+            return run[-1][0] if run else -1, real[best + same], 'is not the end of the output, "..." is missing'
+        index, line = run[same]
+        if same == 0 and number > 0:
+            return index, (difflib.get_close_matches(line, real[start:], 1, 0) or [END])[0], "is not printed"
+        return index, real[best + same] if best + same < len(real) else END, "is printed otherwise"
     return None
 
 
@@ -143,7 +143,7 @@ def missing_rows(rows, real):
             if all(word in line for word in words(row)):
                 break
         else:
-            yield number, row, (difflib.get_close_matches(row, before, 1, 0) or ["(the end)"])[0]
+            yield number, row, (difflib.get_close_matches(row, before, 1, 0) or [END])[0]
             rest = collections.deque(before)
 
 
@@ -212,7 +212,7 @@ def main():
             if not kept.exists() or kept.read_text() != picture.read_text():
                 failed += 1
                 print(f"{document.name}: docs/images/{picture.name} is not the picture that is drawn")
-    reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+    reasons = ", ".join(f"{count}: {reason}" for reason, count in skipped.items())
     print(f"{done} commands run, {compared} outputs compared, {failed} failed, {sum(skipped.values())} skipped"
           + (f" ({reasons})" if reasons else ""))
     if failed:
