@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block). The commands of
+"""Puts what commands print in the place of what documents show ("$ build/moesim ..." in a fenced block). Commands of
 a page run as in its test, tests/docs/run_commands.py, which says what a block may look like; pictures that they draw go
 to docs/images. An output that is shown in extracts ("...", lines cut on the right) is cut out anew: every stretch of
 lines where the output is most like it. Read the result, and the numbers of the prose beside it; where the place is not
