@@ -113,12 +113,12 @@ def difference(shown, real):
         if not run and len(runs) > 1:
             continue
         places = [0] if number == 0 else range(start, len(real) + 1)
-        fitting = [place for place in places if agreeing(run, real[place:]) == len(run)
+        fitting = [place for place in places if agreeing(run, real[place:place + len(run)]) == len(run)
                    and not (last and place + len(run) < len(real))]
         if fitting:
             start = fitting[0] + len(run)
             continue
-        best = max(places, key=lambda place: agreeing(run, real[place:]))
+        best = max(places, key=lambda place: agreeing(run, real[place:place + len(run)]))
         same = agreeing(run, real[best:])
         if same == len(run):
             return run[-1][0] if run else -1, real[best + same], 'is not the end of the output, "..." is missing'

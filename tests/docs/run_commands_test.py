@@ -1,5 +1,6 @@
 """Tests of run_commands.py and of tools/refresh_examples.py."""
 import pathlib
+import re
 import sys
 import unittest
 
@@ -52,6 +53,15 @@ class Difference(unittest.TestCase):
             self.assertIsNotNone(found, shown)
             self.assertEqual(found[:2], (index, line), shown)
         self.assertIsNotNone(docs.difference(["...", REAL[2], "...", REAL[1], "..."], REAL))
+
+
+class WithoutReports(unittest.TestCase):
+    def test_every_reason_of_the_build_is_known(self):
+        script = (HERE.parent.parent / "cmake/BuildReport.cmake").read_text()
+        reasons = re.findall(r'write_missing\("(.*)"\)', script)
+        self.assertEqual(len(reasons), script.count("write_missing("))
+        for reason in reasons:
+            self.assertRegex(f"moesim: --report: {reason}\n", docs.WITHOUT_REPORTS)
 
 
 class Extract(unittest.TestCase):
