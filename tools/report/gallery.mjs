@@ -18,7 +18,7 @@ const scratch = mkdtempSync(join(tmpdir(), "moesim-gallery-"));
 mkdirSync(options.out, { recursive: true });
 
 const text = readFileSync(join(root, "docs/gallery.md"), "utf8");
-const entries = [...text.matchAll(/<!-- picture: (\S+); sections: ([^;>]+?)(; no tables)?(?:; ranks: (\S+))? -->\n```\n\$ build\/moesim (.*)\n```/g)];
+const entries = [...text.matchAll(/<!-- picture: (\S+); sections: ([^;>]+?)(; no tables)?(?:; ranks: (\S+))? -->\n```\nbuild\/moesim (.*)\n```/g)];
 if (entries.length < 5) throw new Error("docs/gallery.md names too few pictures");
 const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
 for (const [, picture, sections, bare, ranks, command] of entries) {
