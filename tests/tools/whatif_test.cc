@@ -93,6 +93,28 @@ TEST_F(WhatIf, ChangesOfAClusterByNameKeepTheRest) {
   EXPECT_EQ(r["changes"][2]["to"], 100e9);
 }
 
+TEST_F(WhatIf, TheSeedOptionStandsInThePlaceOfTheScenarios) {
+  json other = json::parse(kScenario);
+  other["seed"] = 2;
+  folder_.write("seed2.json", other.dump());
+  const std::vector<Words> questions{{"--set", "topk=1"},
+                                     {"--each", "--set", "topk=1"},
+                                     {"--sensitivity"},
+                                     {"--crossover", "topk=1..2"},
+                                     {"--map", "topk=1,2", "ep=4,8"},
+                                     {"--set", "scope=step", "--best", "dispatcher"}};
+  for (Words question : questions) {
+    question.insert(question.end(), {"--set", "routing=zipf:1.2", "--quiet", "--format", "csv"});
+    Words given = question, in_file = question;
+    given.emplace_back("--seed=2");
+    in_file.insert(in_file.begin(), {"whatif", "seed2.json"});
+    const Outcome from_file = run_moesim(in_file, folder_.path());
+    EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
+    EXPECT_EQ(run(given).out, from_file.out) << question.front();
+    EXPECT_NE(run(question).out, from_file.out) << question.front();
+  }
+}
+
 TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
   const json r = result({"--each", "--set", "gpu.flops=x2", "--set", "nvlink.bandwidth=x2", "--set",
                          "routing=zipf:1.2", "--set", "parallel.ep=7"});

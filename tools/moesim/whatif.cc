@@ -52,7 +52,7 @@ int run_whatif(const Options& o, const CommonOptions& common) {
     if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    models::Scenario scenario = with_changes(ScenarioDocument::read(o.scenario), o.sets).scenario();
+    models::Scenario scenario = with_changes(ScenarioDocument::read(o.scenario, common), o.sets).scenario();
     scenario.files.insert(scenario.files.begin(), o.scenario);
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
@@ -68,7 +68,7 @@ int run_whatif(const Options& o, const CommonOptions& common) {
     throw InputError("--picture: found no --map, expected one to draw");
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
     throw InputError("--between: found neither --crossover nor --map, expected one of them");
-  const ScenarioDocument base = ScenarioDocument::read(o.scenario);
+  const ScenarioDocument base = ScenarioDocument::read(o.scenario, common);
   if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
     // Changes hold for the question, too.
     if (questions - int{!o.sets.empty()} > 1)
