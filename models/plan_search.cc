@@ -59,8 +59,7 @@ std::vector<Parallel> parallel_plans(const Scenario& s) {
         if (batch % dp != 0) continue;
         for (const std::int64_t ep : divisors(s.model.experts, gpus / pp)) {
           if ((tp * cp * dp) % ep != 0) continue;
-          for (const std::int64_t etp : {std::int64_t{1}, tp}) {
-            if (etp > 1 && (etp != tp || tp == 1)) continue;
+          for (const std::int64_t etp : tp > 1 ? std::vector{std::int64_t{1}, tp} : std::vector{tp}) {
             if ((tp * cp * dp) % (etp * ep) != 0 || s.model.expert_ffn % etp != 0) continue;
             for (const std::int64_t micro : {1, 2, 4, 8}) {
               if ((batch / dp) % micro != 0) continue;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -219,6 +220,12 @@ TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
   }
   EXPECT_EQ(all["plans"]["skipped"], 0);
   EXPECT_GT(all["plans"]["forecast"], 300);
+  // No plan is counted or shown twice.
+  const json every = parsed(with(words, {"--top", "1000", "--draws", "0"}), folder.path());
+  std::set<std::string> different;
+  for (const json& plan : every["best"])
+    different.insert(plan["parallel"].dump() + plan["dispatcher"].dump() + plan["training"].dump());
+  EXPECT_EQ(different.size(), every["best"].size());
   EXPECT_GT(some["plans"]["skipped"], 0);
   EXPECT_THAT(some["method"].get<std::string>(), HasSubstr("not exhaustive"));
   EXPECT_GE(some["best"][0]["forecast"]["time_us"]["value"], all["best"][0]["forecast"]["time_us"]["value"]);
