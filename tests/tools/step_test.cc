@@ -234,6 +234,19 @@ TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
             parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
 }
 
+TEST(WhatIfBest, SaysWhichDispatcherItUses) {
+  TempFolder folder;
+  folder.write("s.json", kPlan);
+  const Words words{"whatif", "s.json", "--quiet", "--best", "recompute"};
+  const std::string given = run_moesim(words, folder.path()).out;
+  EXPECT_THAT(given,
+              AllOf(HasSubstr("Tried: dispatcher alltoall, as given;"), Not(HasSubstr("Add dispatcher"))));
+  const std::string several =
+      run_moesim(with(words, {"--set", "dispatcher=allgather,alltoall"}), folder.path()).out;
+  EXPECT_THAT(several, AllOf(HasSubstr("Tried: dispatcher allgather, the scenario's first;"),
+                             HasSubstr("\nAdd dispatcher to --best")));
+}
+
 TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
   TempFolder folder;
   folder.write("s.json", kPlan);

@@ -165,6 +165,8 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   for (const auto& [rule, count] : most_frequent(r.rules, 3))
     print(fmt::format("illegal {}: {}\n", count, rule));
   print(fmt::format("Tried: {}.\n", r.space));
+  if (!options.dispatcher && scenario.dispatchers.size() > 1)
+    print("Add dispatcher to --best to search dispatchers, too.\n");
   if (!common.quiet)
     std::fputs(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds).c_str(), stderr);
   return 0;
