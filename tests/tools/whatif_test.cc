@@ -127,6 +127,27 @@ TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
   EXPECT_LT(ranking[0]["ratio"]["value"].get<double>(), ranking[1]["ratio"]["value"].get<double>());
 }
 
+TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
+  json step = json::parse(kScenario);
+  step["scope"] = "step";
+  folder_.write("step.json", step.dump());
+  const std::vector<Words> questions{{"--set", "pp=2"},
+                                     {"--each", "--set", "pp=2", "--set", "topk=1"},
+                                     {"--sensitivity"},
+                                     {"--crossover", "topk=1..2"},
+                                     {"--map", "topk=1,2", "ep=4,8"},
+                                     {"--best", "dispatcher"}};
+  for (Words question : questions) {
+    question.emplace_back("--quiet");
+    Words in_file = question;
+    in_file.insert(in_file.begin(), {"whatif", "step.json"});
+    question.insert(question.end(), {"--set", "scope=step"});
+    const Outcome from_file = run_moesim(in_file, folder_.path());
+    EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
+    EXPECT_EQ(run(question).out, from_file.out) << question.front();
+  }
+}
+
 TEST_F(WhatIf, SensitivitiesAreElasticities) {
   const json r = result({"--sensitivity", "--draws", "0"});
   double flops = 0;
@@ -198,6 +219,8 @@ TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
       {{"--set", "cluster=dgx-h1000x4"}, "dgx-h100xN"},
       {{"--set", "model.experts=0"}, "experts"},
       {{}, "no question"},
+      {{"--set", "scope=step"}, "besides the scope"},
+      {{"--set", "scope=steps", "--set", "topk=1"}, "steps"},
       {{"--crossover", "topk=8..1"}, "empty range"},
       {{"--crossover", "dispatcher=allgather,alltoall"}, "a path that is a number"},
       {{"--crossover", "topk=1..8", "--between", "allgather,altoall"}, "did you mean 'alltoall'?"},
