@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -99,6 +100,22 @@ TEST(CompareStep, ReadsEveryPartOfAPlan) {
   EXPECT_EQ(training["recompute"], "mla_up_proj+layernorm");
   EXPECT_EQ(training["overlap"]["delayed_wgrad"], true);
   EXPECT_EQ(r["scenarios"][0]["gpus"], 16);
+}
+
+TEST(CompareStep, WarnsOnceOfWhatWasNeverMeasured) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2",
+    "scope": "step", "dispatcher": "flex-hybridep,flex-deepep",
+    "parallel": {"pp": 2, "ep": 2, "dp": 8, "seq": 1024, "microbatches": 8}})");
+  for (const Words& words : {Words{"compare", "s.json"},
+                             {"whatif", "s.json", "--set", "topk=1"},
+                             {"whatif", "s.json", "--best", "dispatcher"}}) {
+    const json warnings = parsed(words, folder.path())["warnings"];
+    const std::set<std::string> different(warnings.begin(), warnings.end());
+    EXPECT_EQ(different.size(), warnings.size()) << warnings;
+    EXPECT_THAT(different, Contains(HasSubstr("no measured HybridEP dispatch kernel"))) << words[1];
+    EXPECT_THAT(different, Contains(HasSubstr("DeepEP dispatch kernel of 2 ranks, measured on"))) << words[1];
+  }
 }
 
 TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {

@@ -21,6 +21,7 @@
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
 #include "tools/moesim/result_json.h"
+#include "tools/moesim/whatif_evaluate.h"
 
 namespace moesim::tools {
 
@@ -260,9 +261,7 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
       c.excluded.emplace_back(spec.text(), error.what());
       continue;
     }
-    for (const std::string& warning : c.forecasts.back().warnings)
-      if (std::find(c.warnings.begin(), c.warnings.end(), warning) == c.warnings.end())
-        c.warnings.push_back(warning);
+    add_new(c.warnings, c.forecasts.back().warnings);
   }
   if (c.forecasts.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " +

@@ -268,8 +268,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   const ScenarioDocument document = changed(base, changes);
   const Evaluation after = evaluate(document.scenario(), {draws, true});
   std::vector<std::string> warnings = before.warnings;
-  for (const std::string& warning : after.warnings)
-    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  add_new(warnings, after.warnings);
   for (const std::string& warning : warnings) warn(common, warning);
   const Answer &b = *before.fastest(), &a = *after.fastest();
   if (wants_result(common)) {
