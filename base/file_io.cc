@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/input_error.h"
-#include "base/units.h"
 
 namespace moesim {
 
@@ -64,7 +63,7 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t limit_byt
   if (!S_ISREG(info.st_mode)) throw InputError(place, "a special file", "a regular file");
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > limit_bytes)
-    throw InputError(place, fmt::format("{} bytes", size), "at most " + format_bytes(double(limit_bytes)));
+    throw InputError(place, fmt::format("{} bytes", size), fmt::format("at most {} bytes", limit_bytes));
   std::string content(size, '\0');
   std::size_t done = 0;
   while (done < content.size()) {

@@ -94,10 +94,10 @@ std::string format_us(double microseconds) {
 }
 
 std::string format_bytes(double bytes) {
-  static constexpr std::array<std::string_view, 6> kNames{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  static constexpr std::array<std::string_view, 6> kNames{"B", "kB", "MB", "GB", "TB", "PB"};
   std::size_t at = 0;
-  while (std::abs(bytes) >= kKi && at + 1 < kNames.size()) {
-    bytes /= kKi;
+  while (std::abs(bytes) >= 1e3 && at + 1 < kNames.size()) {
+    bytes /= 1e3;
     ++at;
   }
   return at == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kNames[at]);

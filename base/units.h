@@ -15,7 +15,7 @@ double parse_flops(std::string_view text);      // FLOP/s; TFLOPS and TFLOP/s ar
 double parse_bytes(std::string_view text);      // B, kB, MB, GB, KiB, MiB, GiB
 double parse_fraction(std::string_view text);   // "5%" or "0.05"
 
-// For people: "1.50 ms", "12.3 us"; "1.25 GiB"; "46.1 GB/s".
+// For people: "1.50 ms", "12.3 us"; "1.25 GB" (10^9 bytes); "46.1 GB/s".
 std::string format_us(double microseconds);
 std::string format_bytes(double bytes);
 std::string format_bandwidth(double bytes_per_second);

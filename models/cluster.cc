@@ -127,8 +127,12 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
   if (per_node && per_gpu) per_gpu->fail("both ports_per_node and ports_per_gpu", "one of them");
   if (per_node) nic.ports_per_node = static_cast<int>(per_node->integer(1, 1024));
   if (per_gpu) nic.ports_per_node = cluster.gpus_per_node * static_cast<int>(per_gpu->integer(1, 64));
-  if (const auto v = object.find("bandwidth"))
-    nic.bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+  if (const auto v = object.find("bandwidth")) {
+    const double bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+    // The base's rates through such a port keep their share of it.
+    if (nic.bandwidth > 0) find_hardware_number("nic.bandwidth")->scale(cluster, bandwidth / nic.bandwidth);
+    nic.bandwidth = bandwidth;
+  }
   if (const auto v = object.find("latency")) nic.latency = quantity(*v, parse_seconds, 0, 10);
   if (const auto v = object.find("per_connection_cap"))
     nic.per_connection_cap = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);

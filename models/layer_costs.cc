@@ -326,7 +326,8 @@ std::vector<std::string> LayerCosts::warnings(const Program& program, const Grou
       if (op.kind == OpKind::kCollective)
         add(collectives_.warning(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, 0)));
       if (op.kind == OpKind::kGemm && op.pass == GemmPass::kForward)
-        add(gemms_.warning({program.expert_rows(op.table, 0)[0], op.n, op.k}, op.dtype));
+        add(gemms_.warning({program.expert_rows(op.table, 0)[0], op.n, op.k},
+                           products_ ? products_->gemm() : op.dtype));
     }
   return all;
 }

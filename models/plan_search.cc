@@ -59,8 +59,7 @@ std::vector<Parallel> parallel_plans(const Scenario& s) {
         if (batch % dp != 0) continue;
         for (const std::int64_t ep : divisors(s.model.experts, gpus / pp)) {
           if ((tp * cp * dp) % ep != 0) continue;
-          for (const std::int64_t etp : {std::int64_t{1}, tp}) {
-            if (etp > 1 && (etp != tp || tp == 1)) continue;
+          for (const std::int64_t etp : tp > 1 ? std::vector{std::int64_t{1}, tp} : std::vector{tp}) {
             if ((tp * cp * dp) % (etp * ep) != 0 || s.model.expert_ffn % etp != 0) continue;
             for (const std::int64_t micro : {1, 2, 4, 8}) {
               if ((batch / dp) % micro != 0) continue;
@@ -160,7 +159,11 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
         "TP powers of two up to 8 inside a node, CP powers of two up to seq / 8192, PP divisors up to 64, "
         "VPP 1, 2, 4, "
         "8, EP divisors of the experts, ETP 1 or TP, microbatches of 1, 2, 4, 8 sequences, DP what is left; ";
-  result.space += "dispatchers " + (o.dispatcher ? join(dispatchers, ", ") : std::string("as given"));
+  if (o.dispatcher)
+    result.space += "dispatchers " + join(dispatchers, ", ");
+  else
+    result.space += fmt::format("dispatcher {}, {}", scenario.dispatchers.front().text(),
+                                scenario.dispatchers.size() > 1 ? "the scenario's first" : "as given");
   result.space += "; recomputation " + (o.recompute ? join(recomputes, ", ") : recomputes.front());
   result.space += "; schedule, sharding, precision and overlap as given";
   result.candidates = static_cast<std::int64_t>(plans.size() * dispatchers.size() * recomputes.size());

@@ -117,6 +117,7 @@ struct StepForecaster::Priced {
   std::array<double, sim::kCategories> breakdown_us{};
   double exposed_us = 0;
   std::vector<Chunk> chunks;
+  std::vector<std::string> warnings;  // with a breakdown
 };
 
 StepForecaster::~StepForecaster() = default;
@@ -251,6 +252,7 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   };
 
   Priced priced;
+  if (breakdown) priced.warnings = pricer.warnings(*moe_);
   std::vector<double> weight;
   for (std::size_t i = 0; i < stack.size(); ++i) {
     const KindTimes& k = kinds[kind_of[i]];
@@ -541,6 +543,7 @@ StepForecast StepForecaster::forecast(int draws) const {
                          activations_in_flight(schedule_), scenario_.cluster->profile.device().memory_bytes);
   if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits(priced.chunks);
   f.warnings = warnings_;
+  f.warnings.insert(f.warnings.end(), priced.warnings.begin(), priced.warnings.end());
   if (scenario_.routing.kind == RoutingSpec::Kind::kFile)
     f.warnings.push_back("routing: every layer and microbatch has the file's routing");
   if (draws > 0) {

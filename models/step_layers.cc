@@ -211,6 +211,7 @@ LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, co
       router_(router),
       recipe_{plan.gemm, plan.fused_kernels, 4, slowest_of(parallel.world()), conversions},
       products_(cluster.profile, recipe_),
+      costs_(cluster, recipe_),
       kernels_(cluster.profile),
       collectives_(cluster),
       attention_(cluster.profile),
@@ -235,6 +236,10 @@ LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, co
 }
 
 LayerPricer::~LayerPricer() = default;
+
+std::vector<std::string> LayerPricer::warnings(const MoeProgram& moe) const {
+  return costs_.warnings(moe.program, moe.shapes);
+}
 
 double LayerPricer::compute_slowdown(const MoeProgram* moe) const {
   if (!moe) return 1;
@@ -344,11 +349,9 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
   const int local_experts =
       static_cast<int>(std::max<std::int64_t>(1, E / p_.ep)) * (1 + products_.conversions());
   PricedPass moe_forward, moe_backward;
-  std::unique_ptr<LayerCosts> costs;
   if (kind.ffn == LayerKind::Ffn::kMoe) {
-    costs = std::make_unique<LayerCosts>(cluster_, recipe_);
-    moe_forward = costs->price(moe->program, moe->program.forward(), moe->shapes, moe->loads);
-    moe_backward = costs->price(moe->program, moe->program.backward(), moe->shapes, moe->loads);
+    moe_forward = costs_.price(moe->program, moe->program.forward(), moe->shapes, moe->loads);
+    moe_backward = costs_.price(moe->program, moe->program.backward(), moe->shapes, moe->loads);
   }
   if (kind.ffn == LayerKind::Ffn::kDense) {
     Writer f(*this);

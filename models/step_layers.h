@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/architecture.h"
@@ -16,6 +17,7 @@
 #include "models/collectives.h"
 #include "models/dispatcher.h"
 #include "models/kernels.h"
+#include "models/layer_costs.h"
 #include "models/layer_stack.h"
 #include "models/layout.h"
 #include "models/routing.h"
@@ -57,6 +59,8 @@ class LayerPricer {
 
   const CollectiveModel& collectives() const { return collectives_; }
   std::int64_t launch_ps() const { return launch_ps_; }
+  // What of a MoE layer is priced outside the measured domain, one line each.
+  std::vector<std::string> warnings(const MoeProgram& moe) const;
   // What computing slows down to while expert communication runs beside it: the share of SMs it takes.
   double compute_slowdown(const MoeProgram* moe) const;
 
@@ -80,6 +84,7 @@ class LayerPricer {
   DType router_;
   ProductRecipe recipe_;
   TrainingProducts products_;
+  LayerCosts costs_;
   KernelModel kernels_;
   CollectiveModel collectives_;
   AttentionModel attention_;

@@ -45,6 +45,8 @@ class TrainingProducts {
   // Operations besides the product itself that the host launches: the largest element and the scale, the
   // cast.
   int conversions() const { return converts() ? 2 : 0; }
+  // What the products of the recipe are computed in.
+  DType gemm() const { return recipe_.gemm; }
 
  private:
   bool converts() const { return recipe_.gemm != DType::kBf16 && recipe_.gemm != DType::kFp16; }

@@ -15,6 +15,7 @@
 #include "replay/cluster_fabric.h"
 #include "replay/layer_flow.h"
 #include "replay/layer_forecast.h"
+#include "replay/portions.h"
 #include "replay/routing_from_dispatching.h"
 
 namespace moesim::replay {
@@ -262,18 +263,6 @@ std::vector<std::int64_t> sent_bytes(const Program& program) {
   return tx;
 }
 
-// Parts of the breakdown that a reader thinks of as one thing.
-struct Portion {
-  const char* name;
-  std::vector<Category> categories;
-};
-
-double portion_us(const DispatcherForecast& f, const Portion& portion) {
-  double us = 0;
-  for (const Category c : portion.categories) us += f.breakdown_us[static_cast<std::size_t>(c)];
-  return us;
-}
-
 std::string explain(const LayerComparison& c) {
   const DispatcherForecast& winner = c.forecasts[c.winner];
   if (c.runner_up < 0) return fmt::format("{} is the only dispatcher that was compared.", winner.dispatcher);
@@ -284,11 +273,14 @@ std::string explain(const LayerComparison& c) {
       {"the experts", {Category::expert}},
       {"waiting for slower ranks", {Category::straggler_wait}},
       {"host synchronisation and launches", {Category::host_sync}}};
+  const std::vector<Portion> portions = winner.critical_rank == other.critical_rank
+                                            ? kPortions
+                                            : comparable(kPortions, other.breakdown_us, winner.breakdown_us);
   const Portion* most_saved = nullptr;
   const Portion* most_lost = nullptr;
   double saved = 0, lost = 0;
-  for (const Portion& portion : kPortions) {
-    const double difference = portion_us(other, portion) - portion_us(winner, portion);
+  for (const Portion& portion : portions) {
+    const double difference = portion.us(other.breakdown_us) - portion.us(winner.breakdown_us);
     if (difference > saved) saved = difference, most_saved = &portion;
     if (-difference > lost) lost = -difference, most_lost = &portion;
   }
@@ -299,14 +291,14 @@ std::string explain(const LayerComparison& c) {
   if (!most_saved || total <= 0)
     return fmt::format("{} and {} take the same time: neither part of the layer differs.", winner.dispatcher,
                        other.dispatcher);
-  std::string text =
-      fmt::format("{} wins over {} by {}, most of it in {} ({} against {})", winner.dispatcher,
-                  other.dispatcher, format_us(total), most_saved->name,
-                  format_us(portion_us(winner, *most_saved)), format_us(portion_us(other, *most_saved)));
-  if (most_saved == &kPortions[0])
+  std::string text = fmt::format("{} wins over {} by {}, most of it in {} ({} against {})", winner.dispatcher,
+                                 other.dispatcher, format_us(total), most_saved->name,
+                                 format_us(most_saved->us(winner.breakdown_us)),
+                                 format_us(most_saved->us(other.breakdown_us)));
+  if (most_saved->categories.front() == Category::dispatch)
     text += fmt::format(": its busiest rank sends {} where {}'s sends {}", busiest(winner.tx_bytes),
                         other.dispatcher, busiest(other.tx_bytes));
-  if (most_saved->categories.front() == Category::straggler_wait || winner.overload.max > 1.05)
+  if (most_saved->categories.back() == Category::straggler_wait || winner.overload.max > 1.05)
     text += fmt::format("; the busiest rank computes {:.2f} times its balanced share", winner.overload.max);
   if (most_lost && lost > 0.1 * saved)
     text += fmt::format("; it loses {} in {}", format_us(lost), most_lost->name);

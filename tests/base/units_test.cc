@@ -35,7 +35,8 @@ TEST(Units, FormatsForPeople) {
   EXPECT_EQ(format_us(1500), "1.50 ms");
   EXPECT_EQ(format_us(2.5e6), "2.500 s");
   EXPECT_EQ(format_bytes(512), "512 B");
-  EXPECT_EQ(format_bytes(3.0 * 1073741824), "3.00 GiB");
+  EXPECT_EQ(format_bytes(1067e6), "1.07 GB");
+  EXPECT_EQ(format_bytes(-53.04 * 1048576), "-55.62 MB");
 }
 
 }  // namespace

@@ -43,6 +43,20 @@ TEST(Cluster, EchoHasSevenPortsAndUnevenPairs) {
   EXPECT_LT(echo.nic.gpu_bandwidth[0], echo.nic.gpu_bandwidth[2]);
 }
 
+TEST(Cluster, AnotherPortScalesWhatWasMeasuredThroughTheBases) {
+  const Cluster echo = Cluster::load(std::string("echo-h800x2"));
+  const Cluster slow = from(R"({"base": "echo-h800x2", "nic": {"bandwidth": "5GBps"}})");
+  EXPECT_EQ(slow.nic.bandwidth, 5e9);
+  ASSERT_EQ(slow.nic.gpu_bandwidth.size(), 8u);
+  for (std::size_t gpu = 0; gpu < 8; ++gpu)
+    EXPECT_DOUBLE_EQ(slow.nic.gpu_bandwidth[gpu], 0.1 * echo.nic.gpu_bandwidth[gpu]) << gpu;
+  // What the file says itself stays.
+  const Cluster given = from(R"({"base": "echo-h800x2",
+    "nic": {"gpu_bandwidth": [1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 2e9], "per_connection_cap": "3GBps", "bandwidth": "5GBps"}})");
+  EXPECT_EQ(given.nic.gpu_bandwidth.back(), 2e9);
+  EXPECT_EQ(given.nic.per_connection_cap, 3e9);
+}
+
 TEST(Cluster, ObjectsTakeUnitsAndDefaultsFromTheProfile) {
   const Cluster cluster =
       from(R"({"profile": "h100-sxm", "nodes": 3, "nic": {"bandwidth": "100GBps", "ports_per_gpu": 2}})");

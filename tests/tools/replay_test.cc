@@ -118,6 +118,32 @@ TEST(Validate, OneJobFromAnothersRecording) {
   EXPECT_THAT(other.err, HasSubstr("--rescale"));
 }
 
+TEST(Validate, AllFindsRecordingsAtAnyDepth) {
+  const auto names = [](const std::string& root, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"validate", "--all", root, "--draws", "0", "--quiet", "--format", "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json result = json::parse(outcome.out, nullptr, false);
+    std::vector<std::string> all;
+    for (const json& one : result.at("recordings")) all.push_back(one.at("recording"));
+    return all;
+  };
+  const std::string job = "/pp1_tp1_exp4_expn8_dp4_nl2_hs256_sl256";
+  EXPECT_EQ(names((std::filesystem::path(MOESIM_SOURCE_DIR) / "traces/samples/host").string(),
+                  {"--cluster", "dgx-h100x1", "--only", "balanced"}),
+            (std::vector<std::string>{"allgather-balanced" + job, "alltoall-balanced" + job}));
+  // Links are followed, what they lead to again is not repeated.
+  const TempFolder folder;
+  const std::string name = sample_folder().filename().string();
+  std::filesystem::create_directories(folder / "b/c");
+  std::filesystem::create_directory_symlink(sample_folder(), folder / ("b/c/" + name));
+  std::filesystem::create_directory_symlink(sample_folder().parent_path(), folder / "d");
+  std::filesystem::create_directory_symlink(folder.path(), folder / "b/c/loop");
+  std::filesystem::create_directory_symlink("self", folder / "self");
+  EXPECT_EQ(names(folder.path().string(), {}), (std::vector<std::string>{"b/c/" + name}));
+}
+
 TEST(Replay, ExplainListsEveryConstantWithItsSourceAndEffect) {
   const json effects = replayed("scaling", {"--explain"}).at("effects");
   EXPECT_GE(effects.size(), 15u);

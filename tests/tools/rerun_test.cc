@@ -53,6 +53,7 @@ TEST_F(Rerun, EveryVerbGivesTheSameBytes) {
                                     {"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep",
                                      "8", "--pp", "2", "--scope", "step", "--dispatcher", "alltoall"},
                                     {"whatif", "s.json", "--set", "nvlink.bandwidth=x2"},
+                                    {"whatif", "s.json", "--set", "topk=1", "--seed", "2"},
                                     {"whatif", "s.json", "--each", "--set", "ep=4", "--set", "topk=1"},
                                     {"whatif", "s.json", "--sensitivity"},
                                     {"whatif", "s.json", "--crossover", "topk=1..8"},

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -98,6 +100,22 @@ TEST(CompareStep, ReadsEveryPartOfAPlan) {
   EXPECT_EQ(training["recompute"], "mla_up_proj+layernorm");
   EXPECT_EQ(training["overlap"]["delayed_wgrad"], true);
   EXPECT_EQ(r["scenarios"][0]["gpus"], 16);
+}
+
+TEST(CompareStep, WarnsOnceOfWhatWasNeverMeasured) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2",
+    "scope": "step", "dispatcher": "flex-hybridep,flex-deepep",
+    "parallel": {"pp": 2, "ep": 2, "dp": 8, "seq": 1024, "microbatches": 8}})");
+  for (const Words& words : {Words{"compare", "s.json"},
+                             {"whatif", "s.json", "--set", "topk=1"},
+                             {"whatif", "s.json", "--best", "dispatcher"}}) {
+    const json warnings = parsed(words, folder.path())["warnings"];
+    const std::set<std::string> different(warnings.begin(), warnings.end());
+    EXPECT_EQ(different.size(), warnings.size()) << warnings;
+    EXPECT_THAT(different, Contains(HasSubstr("no measured HybridEP dispatch kernel"))) << words[1];
+    EXPECT_THAT(different, Contains(HasSubstr("DeepEP dispatch kernel of 2 ranks, measured on"))) << words[1];
+  }
 }
 
 TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {
@@ -219,12 +237,31 @@ TEST(WhatIfBest, CountsEveryCombinationAndKeepsTheBatch) {
   }
   EXPECT_EQ(all["plans"]["skipped"], 0);
   EXPECT_GT(all["plans"]["forecast"], 300);
+  // No plan is counted or shown twice.
+  const json every = parsed(with(words, {"--top", "1000", "--draws", "0"}), folder.path());
+  std::set<std::string> different;
+  for (const json& plan : every["best"])
+    different.insert(plan["parallel"].dump() + plan["dispatcher"].dump() + plan["training"].dump());
+  EXPECT_EQ(different.size(), every["best"].size());
   EXPECT_GT(some["plans"]["skipped"], 0);
   EXPECT_THAT(some["method"].get<std::string>(), HasSubstr("not exhaustive"));
   EXPECT_GE(some["best"][0]["forecast"]["time_us"]["value"], all["best"][0]["forecast"]["time_us"]["value"]);
   // The same on any number of threads.
   EXPECT_EQ(parsed(with(words, {"--threads", "1"}), folder.path())["best"],
             parsed(with(words, {"--threads", "3"}), folder.path())["best"]);
+}
+
+TEST(WhatIfBest, SaysWhichDispatcherItUses) {
+  TempFolder folder;
+  folder.write("s.json", kPlan);
+  const Words words{"whatif", "s.json", "--quiet", "--best", "recompute"};
+  const std::string given = run_moesim(words, folder.path()).out;
+  EXPECT_THAT(given,
+              AllOf(HasSubstr("Tried: dispatcher alltoall, as given;"), Not(HasSubstr("Add dispatcher"))));
+  const std::string several =
+      run_moesim(with(words, {"--set", "dispatcher=allgather,alltoall"}), folder.path()).out;
+  EXPECT_THAT(several, AllOf(HasSubstr("Tried: dispatcher allgather, the scenario's first;"),
+                             HasSubstr("\nAdd dispatcher to --best")));
 }
 
 TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {

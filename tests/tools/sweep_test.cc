@@ -291,6 +291,20 @@ TEST_F(Sweep, SamplesFollowFromTheSeed) {
   EXPECT_NE(run("", other).out, first);
 }
 
+TEST_F(Sweep, TheSeedOptionStandsInThePlaceOfTheScenarios) {
+  const std::string one = run("", {"--grid", "topk=1,2"}).out,
+                    two = run("", {"--grid", "topk=1,2", "--seed", "2"}).out;
+  EXPECT_NE(two, one);
+  folder_.write("s.json", R"({"seed": 2,)" + std::string(kScenario).substr(1));
+  EXPECT_EQ(run("", {"--grid", "topk=1,2"}).out, two);
+  EXPECT_EQ(run("", {"--grid", "topk=1,2", "--seed", "1"}).out, one);
+  // A table of one seed is not that of another.
+  ASSERT_EQ(run("r.csv", {"--grid", "topk=1,2"}).exit_code, 0);
+  EXPECT_EQ(text("r.csv"), two);
+  ASSERT_EQ(run("r.csv", {"--grid", "topk=1,2", "--resume", "--seed", "1"}).exit_code, 0);
+  EXPECT_EQ(text("r.csv"), one);
+}
+
 TEST_F(Sweep, AListOfPointsFromAFile) {
   folder_.write("points.csv", "parallel.ep,nic.bandwidth\n4,50GBps\n8,100GBps\n");
   const Outcome done = run("", {"--list", "points.csv"});

@@ -93,6 +93,28 @@ TEST_F(WhatIf, ChangesOfAClusterByNameKeepTheRest) {
   EXPECT_EQ(r["changes"][2]["to"], 100e9);
 }
 
+TEST_F(WhatIf, TheSeedOptionStandsInThePlaceOfTheScenarios) {
+  json other = json::parse(kScenario);
+  other["seed"] = 2;
+  folder_.write("seed2.json", other.dump());
+  const std::vector<Words> questions{{"--set", "topk=1"},
+                                     {"--each", "--set", "topk=1"},
+                                     {"--sensitivity"},
+                                     {"--crossover", "topk=1..2"},
+                                     {"--map", "topk=1,2", "ep=4,8"},
+                                     {"--set", "scope=step", "--best", "dispatcher"}};
+  for (Words question : questions) {
+    question.insert(question.end(), {"--set", "routing=zipf:1.2", "--quiet", "--format", "csv"});
+    Words given = question, in_file = question;
+    given.emplace_back("--seed=2");
+    in_file.insert(in_file.begin(), {"whatif", "seed2.json"});
+    const Outcome from_file = run_moesim(in_file, folder_.path());
+    EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
+    EXPECT_EQ(run(given).out, from_file.out) << question.front();
+    EXPECT_NE(run(question).out, from_file.out) << question.front();
+  }
+}
+
 TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
   const json r = result({"--each", "--set", "gpu.flops=x2", "--set", "nvlink.bandwidth=x2", "--set",
                          "routing=zipf:1.2", "--set", "parallel.ep=7"});
@@ -103,6 +125,27 @@ TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
   EXPECT_EQ(ranking[2]["path"], "routing");
   EXPECT_THAT(ranking[3]["error"].get<std::string>(), HasSubstr("ep"));
   EXPECT_LT(ranking[0]["ratio"]["value"].get<double>(), ranking[1]["ratio"]["value"].get<double>());
+}
+
+TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
+  json step = json::parse(kScenario);
+  step["scope"] = "step";
+  folder_.write("step.json", step.dump());
+  const std::vector<Words> questions{{"--set", "pp=2"},
+                                     {"--each", "--set", "pp=2", "--set", "topk=1"},
+                                     {"--sensitivity"},
+                                     {"--crossover", "topk=1..2"},
+                                     {"--map", "topk=1,2", "ep=4,8"},
+                                     {"--best", "dispatcher"}};
+  for (Words question : questions) {
+    question.emplace_back("--quiet");
+    Words in_file = question;
+    in_file.insert(in_file.begin(), {"whatif", "step.json"});
+    question.insert(question.end(), {"--set", "scope=step"});
+    const Outcome from_file = run_moesim(in_file, folder_.path());
+    EXPECT_EQ(from_file.exit_code, 0) << from_file.err;
+    EXPECT_EQ(run(question).out, from_file.out) << question.front();
+  }
 }
 
 TEST_F(WhatIf, SensitivitiesAreElasticities) {
@@ -176,6 +219,8 @@ TEST_F(WhatIf, WrongQuestionsAreRefusedInOneLine) {
       {{"--set", "cluster=dgx-h1000x4"}, "dgx-h100xN"},
       {{"--set", "model.experts=0"}, "experts"},
       {{}, "no question"},
+      {{"--set", "scope=step"}, "besides the scope"},
+      {{"--set", "scope=steps", "--set", "topk=1"}, "steps"},
       {{"--crossover", "topk=8..1"}, "empty range"},
       {{"--crossover", "dispatcher=allgather,alltoall"}, "a path that is a number"},
       {{"--crossover", "topk=1..8", "--between", "allgather,altoall"}, "did you mean 'alltoall'?"},

@@ -88,10 +88,7 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
   s.dp_given = s.dp_given || o.dp.has_value();
   s.seq_given = s.seq_given || o.seq.has_value();
   if (o.inference) s.train = false;
-  if (std::find(common.command_line.begin(), common.command_line.end(), "--seed") !=
-          common.command_line.end() ||
-      o.scenario.empty())
-    s.seed = common.seed;
+  if (common.seed_given) s.seed = common.seed;
   return s;
 }
 

@@ -15,11 +15,13 @@
 #include "base/units.h"
 #include "models/cluster.h"
 #include "models/training_flops.h"
+#include "replay/portions.h"
 #include "tools/moesim/bars.h"
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
 #include "tools/moesim/result_json.h"
+#include "tools/moesim/whatif_evaluate.h"
 
 namespace moesim::tools {
 
@@ -40,36 +42,24 @@ struct Comparison {
   std::vector<std::string> warnings;
 };
 
-// Parts of the breakdown that are shown together.
-struct NamedPart {
-  const char* name;
-  std::vector<Category> categories;
-};
-
-double part(const StepForecast& f, const std::vector<Category>& categories) {
-  double us = 0;
-  for (const Category c : categories) us += f.breakdown_us[static_cast<std::size_t>(c)];
-  return us;
-}
-
 std::string explain(const Comparison& c) {
   const StepForecast& w = c.forecasts[c.winner];
   if (c.runner_up < 0) return fmt::format("{} is the only dispatcher that was compared.", w.dispatcher);
   const StepForecast& o = c.forecasts[static_cast<std::size_t>(c.runner_up)];
-  static const std::vector<NamedPart> kParts{
+  static const std::vector<replay::Portion> kParts{
       {"dispatch and combine", {Category::dispatch, Category::combine}},
       {"permutation", {Category::permute, Category::unpermute}},
       {"the experts", {Category::expert}},
       {"waiting for slower ranks", {Category::straggler_wait}},
       {"host synchronisation and launches", {Category::host_sync}},
       {"the bubble", {Category::bubble}}};
-  const char* most = nullptr;
+  std::string most;
   double saved = 0, mine = 0, theirs = 0;
-  for (const auto& [name, categories] : kParts) {
-    const double a = part(w, categories), b = part(o, categories);
-    if (b - a > saved) saved = b - a, most = name, mine = a, theirs = b;
+  for (const replay::Portion& part : replay::comparable(kParts, o.breakdown_us, w.breakdown_us)) {
+    const double a = part.us(w.breakdown_us), b = part.us(o.breakdown_us);
+    if (b - a > saved) saved = b - a, most = part.name, mine = a, theirs = b;
   }
-  if (!most) return fmt::format("{} and {} take the same time.", w.dispatcher, o.dispatcher);
+  if (most.empty()) return fmt::format("{} and {} take the same time.", w.dispatcher, o.dispatcher);
   return fmt::format("{} wins over {} by {} a step, most of it in {} ({} against {}).", w.dispatcher,
                      o.dispatcher, format_us(o.time_us.value - w.time_us.value), most, format_us(mine),
                      format_us(theirs));
@@ -110,7 +100,7 @@ std::string memory_text(const models::StepMemory& m) {
 }
 
 Table step_table(const Comparison& c, bool people) {
-  static const std::vector<NamedPart> kParts{
+  static const std::vector<replay::Portion> kParts{
       {"attention", {Category::attention}},
       {"experts", {Category::expert}},
       {"router+permute", {Category::router, Category::permute, Category::unpermute}},
@@ -129,7 +119,7 @@ Table step_table(const Comparison& c, bool people) {
                                      {"tokens/s/GPU"},
                                      {"TFLOP/s/GPU"},
                                      {"MFU"}};
-  for (const auto& [name, categories] : kParts) columns.push_back({name});
+  for (const replay::Portion& part : kParts) columns.push_back({part.name});
   for (const char* name : {"memory [GB]", "fits"}) columns.push_back({name});
   Table table(columns);
   for (std::size_t i = 0; i < c.forecasts.size(); ++i) {
@@ -141,8 +131,8 @@ Table step_table(const Comparison& c, bool people) {
                                  fmt::format("{:.0f}", f.tokens_per_s_per_gpu),
                                  fmt::format("{:.1f}", f.tflops_per_gpu),
                                  fmt::format("{:.1f} %", f.mfu * 100)};
-    for (const auto& [name, categories] : kParts)
-      row.push_back(fmt::format("{:.1f}", part(f, categories) * 1e-3));
+    for (const replay::Portion& part : kParts)
+      row.push_back(fmt::format("{:.1f}", part.us(f.breakdown_us) * 1e-3));
     row.push_back(fmt::format("{:.1f}", f.memory.max_bytes * 1e-9));
     row.push_back(memory_text(f.memory));
     table.row(row);
@@ -271,9 +261,7 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
       c.excluded.emplace_back(spec.text(), error.what());
       continue;
     }
-    for (const std::string& warning : c.forecasts.back().warnings)
-      if (std::find(c.warnings.begin(), c.warnings.end(), warning) == c.warnings.end())
-        c.warnings.push_back(warning);
+    add_new(c.warnings, c.forecasts.back().warnings);
   }
   if (c.forecasts.empty())
     throw InputError("compare: found no legal dispatcher, expected one; " +

@@ -171,11 +171,6 @@ std::vector<double> evenly(const std::vector<double>& all, std::size_t count) {
   return some;
 }
 
-void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more) {
-  for (const std::string& one : more)
-    if (std::find(warnings.begin(), warnings.end(), one) == warnings.end()) warnings.push_back(one);
-}
-
 }  // namespace
 
 ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between) {

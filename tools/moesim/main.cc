@@ -100,6 +100,7 @@ int run(int argc, char** argv) {
   const CLI::App* command = chosen.front();
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
+  options.seed_given = command->count("--seed") > 0;
   return runs.at(command)(options);
 }
 

@@ -82,10 +82,12 @@ json architecture_json(const models::Architecture& a) {
   return object;
 }
 
-ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file) {
+ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common) {
   const JsonNode node = JsonNode::read(file);
   models::Scenario::parse(node);  // says what is wrong with its line
-  return from_json(node.to_json(), file.string());
+  ScenarioDocument made = from_json(node.to_json(), file.string());
+  if (common.seed_given) made.set(find_path("seed"), common.seed);
+  return made;
 }
 
 ScenarioDocument ScenarioDocument::from_json(json document, std::string origin) {

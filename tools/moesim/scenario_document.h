@@ -9,13 +9,15 @@
 
 #include "models/scenario.h"
 #include "tools/moesim/scenario_paths.h"
+#include "tools/moesim/verb.h"
 
 namespace moesim::tools {
 
 class ScenarioDocument {
  public:
-  // Reads and checks a scenario file. Throws InputError with file:line.
-  static ScenarioDocument read(const std::filesystem::path& file);
+  // Reads and checks a scenario file; --seed stands in the place of its seed. Throws InputError with
+  // file:line.
+  static ScenarioDocument read(const std::filesystem::path& file, const CommonOptions& common);
   static ScenarioDocument from_json(nlohmann::json document, std::string origin);
 
   // Sets one value. What a file gives by name (a model, a cluster, a routing) becomes an object first, so

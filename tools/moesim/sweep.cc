@@ -105,7 +105,7 @@ int run_sweep(Options o, const CommonOptions& common) {
   if (o.scenario.empty()) throw InputError("sweep: found no scenario file, expected one");
   o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
   o.plan.seed = common.seed;
-  SweepJob job{ScenarioDocument::read(o.scenario), nullptr, nullptr, {}, false, 0, 1};
+  SweepJob job{ScenarioDocument::read(o.scenario, common), nullptr, nullptr, {}, false, 0, 1};
   const SweepPlan plan(o.plan);
   RowColumns columns;
   columns.format = format_of(o, common);

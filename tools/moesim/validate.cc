@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -209,6 +210,25 @@ Table overview_table(const std::vector<Case>& cases) {
   return table;
 }
 
+// Folders below `folder`, at any depth, that hold realistic/, in the order of their paths. What links lead to
+// again is `seen` and left out.
+void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem::path>& seen,
+                   std::vector<std::filesystem::path>& found) {
+  namespace fs = std::filesystem;
+  std::error_code none;  // what cannot be entered holds nothing
+  std::vector<fs::path> below;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.is_directory(none)) below.push_back(entry.path());
+  std::sort(below.begin(), below.end());
+  for (const fs::path& one : below) {
+    if (!seen.insert(fs::canonical(one, none)).second) continue;
+    if (fs::is_directory(one / "realistic", none))
+      found.push_back(one);
+    else
+      find_recorded(one, seen, found);
+  }
+}
+
 // Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
 // pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
@@ -216,14 +236,13 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   namespace fs = std::filesystem;
   if (!fs::is_directory(root))
     throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  std::set<fs::path> seen{fs::canonical(root)};
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(root))
-    if (fs::is_directory(entry.path() / "realistic") &&
-        entry.path().filename().string().find(options.only) != std::string::npos)
-      folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());
+  find_recorded(root, seen, folders);
   std::vector<Case> cases;
   for (const fs::path& folder : folders) {
+    const std::string name = folder.lexically_relative(root).string();
+    if (name.find(options.only) == std::string::npos) continue;
     std::vector<std::string> passes;
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.is_directory() && entry.path().filename().string().starts_with("scaling"))
@@ -231,7 +250,7 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
     std::sort(passes.begin(), passes.end());
     const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
       Case one = validate_case(some, (folder / "realistic").string(), cluster, options, inputs);
-      one.name = folder.filename().string();
+      one.name = name;
       one.pass = pass;
       cases.push_back(std::move(one));
     };
@@ -330,9 +349,11 @@ Verb validate_verb() {
             ->type_name("DIR");
         app.add_option("--measured", options->measured, "realistic recording of the same job")
             ->type_name("DIR");
-        app.add_option("--all", options->all, "every <name>/scaling* below DIR against its <name>/realistic")
+        app.add_option("--all", options->all,
+                       "every <name>/scaling* below DIR, at any depth, against its <name>/realistic")
             ->type_name("DIR");
-        app.add_option("--only", options->only, "with --all: only folders whose names hold this text");
+        app.add_option("--only", options->only,
+                       "with --all: only recordings whose paths below DIR hold this text");
         app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
             ->capture_default_str();
         options->job.declare(app);

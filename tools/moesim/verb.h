@@ -20,6 +20,7 @@ struct CommonOptions {
   Format format = Format::kTable;
   bool quiet = false;
   std::uint64_t seed = 1;
+  bool seed_given = false;                // then it stands in the place of a scenario's
   int threads = 0;                        // 0: all cores
   std::vector<std::string> command_line;  // as typed, without the program's name
   std::string report;                     // HTML page to write; of the verbs that offer it

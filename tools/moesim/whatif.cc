@@ -42,44 +42,57 @@ void print_paths(const CommonOptions& common) {
   print(common.format == Format::kCsv ? table.csv() : table.text());
 }
 
+// The scenario with the scope that was asked for, which is of the question: the baseline has it, too. What
+// else there is to change stays in `sets`.
+ScenarioDocument asked_about(const std::string& scenario, std::vector<std::string>& sets,
+                             const CommonOptions& common) {
+  const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
+    return find_path(split_assignment(text, "--set").first).path == "scope";
+  });
+  const std::vector<std::string> scopes(sets.begin(), others);
+  sets.erase(sets.begin(), others);
+  return with_changes(ScenarioDocument::read(scenario, common), scopes);
+}
+
 int run_whatif(const Options& o, const CommonOptions& common) {
   check_report(common.report);
   if (o.paths) {
     print_paths(common);
     return 0;
   }
+  if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
+  std::vector<std::string> sets = o.sets;
+  const ScenarioDocument base = asked_about(o.scenario, sets, common);
   if (!o.best.axes.empty()) {
-    if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    models::Scenario scenario = with_changes(ScenarioDocument::read(o.scenario), o.sets).scenario();
+    models::Scenario scenario = with_changes(base, sets).scenario();
     scenario.files.insert(scenario.files.begin(), o.scenario);
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
   }
   const int questions =
-      int{!o.sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
-  if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
+      int{!sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
   if (questions == 0)
-    throw InputError(
-        "whatif: found no question, expected --set, --crossover, --map, --sensitivity or --best");
+    throw InputError(fmt::format(
+        "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
+        o.sets.empty() ? "" : " besides the scope"));
   if (!o.picture.empty() && o.map.empty())
     throw InputError("--picture: found no --map, expected one to draw");
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
     throw InputError("--between: found neither --crossover nor --map, expected one of them");
-  const ScenarioDocument base = ScenarioDocument::read(o.scenario);
   if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
     // Changes hold for the question, too.
-    if (questions - int{!o.sets.empty()} > 1)
+    if (questions - int{!sets.empty()} > 1)
       throw InputError("whatif: found several of --crossover, --map and --sensitivity, expected one");
     if (o.each) throw InputError("--each: found another question, expected --set alone");
-    const ScenarioDocument changed = with_changes(base, o.sets);
+    const ScenarioDocument changed = with_changes(base, sets);
     if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
-  return o.each ? run_each(base, o.sets, o.draws, common) : run_changes(base, o.sets, o.draws, common);
+  return o.each ? run_each(base, sets, o.draws, common) : run_changes(base, sets, o.draws, common);
 }
 
 }  // namespace

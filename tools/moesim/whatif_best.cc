@@ -22,6 +22,7 @@
 #include "tools/moesim/inputs.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
+#include "tools/moesim/whatif_evaluate.h"
 
 namespace moesim::tools {
 
@@ -131,10 +132,12 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   const auto start = std::chrono::steady_clock::now();
   const PlanSearchResult r = models::search_plans(scenario, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<std::string> warnings;
+  for (const RankedPlan& plan : r.best) add_new(warnings, plan.forecast.warnings);
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
-    ordered_json result = envelope("whatif", inputs, r.best.front().forecast.warnings);
+    ordered_json result = envelope("whatif", inputs, warnings);
     result["best"] = ordered_json::array();
     for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
     result["plans"] = {{"candidates", r.candidates},
@@ -153,7 +156,7 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
     print(plan_table(r).csv());
     return 0;
   }
-  for (const std::string& warning : r.best.front().forecast.warnings) warn(common, warning);
+  for (const std::string& warning : warnings) warn(common, warning);
   const models::RankedPlan& first = r.best.front();
   print(fmt::format("{} on {}: the best plans for {} GPUs and a batch of {:.3g} tokens\n\n",
                     first.scenario.model.name, first.scenario.cluster->name, first.forecast.gpus,
@@ -165,6 +168,8 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   for (const auto& [rule, count] : most_frequent(r.rules, 3))
     print(fmt::format("illegal {}: {}\n", count, rule));
   print(fmt::format("Tried: {}.\n", r.space));
+  if (!options.dispatcher && scenario.dispatchers.size() > 1)
+    print("Add dispatcher to --best to search dispatchers, too.\n");
   if (!common.quiet)
     std::fputs(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds).c_str(), stderr);
   return 0;

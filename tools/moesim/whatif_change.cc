@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "replay/portions.h"
 #include "tools/moesim/output.h"
 #include "tools/moesim/report.h"
 #include "tools/moesim/result_json.h"
@@ -91,16 +92,37 @@ struct Moved {
   double difference() const { return after_us - before_us; }
 };
 
-std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
+std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
+                               const std::vector<replay::Portion>& portions) {
   std::vector<Moved> parts;
-  for (std::size_t c = 0; c < sim::kCategories; ++c)
-    if (before.breakdown_us[c] > 0 || after.breakdown_us[c] > 0)
-      parts.push_back({std::string(sim::name(static_cast<sim::Category>(c))), before.breakdown_us[c],
-                       after.breakdown_us[c]});
+  for (const replay::Portion& portion : portions) {
+    const double was = portion.us(before.breakdown_us), is = portion.us(after.breakdown_us);
+    if (was > 0 || is > 0) parts.push_back({portion.name, was, is});
+  }
   std::stable_sort(parts.begin(), parts.end(), [](const Moved& a, const Moved& b) {
     return std::abs(a.difference()) > std::abs(b.difference());
   });
   return parts;
+}
+
+// Every category by itself.
+std::vector<replay::Portion> all_categories() {
+  std::vector<replay::Portion> all;
+  for (std::size_t c = 0; c < sim::kCategories; ++c) {
+    const auto category = static_cast<sim::Category>(c);
+    all.push_back({std::string(sim::name(category)), {category}});
+  }
+  return all;
+}
+
+std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
+  return moved_parts(before, after, all_categories());
+}
+
+// The parts that say why: where another rank is the last after the change, its computing and waiting as one.
+std::vector<Moved> reasons(const Answer& before, const Answer& after) {
+  return moved_parts(before, after,
+                     replay::comparable(all_categories(), before.breakdown_us, after.breakdown_us));
 }
 
 // A ratio of throughputs, after over before.
@@ -114,38 +136,6 @@ models::Estimate throughput_ratio(const Answer& before, const Answer& after) {
 bool same_work(const Answer& a, const Answer& b) {
   return std::abs(a.tokens / static_cast<double>(a.gpus) / (b.tokens / static_cast<double>(b.gpus)) - 1) <
          1e-9;
-}
-
-constexpr const char* kComputing = "computing and waiting for it";
-
-bool computes(const std::string& category) {
-  for (const char* one : {"attention", "router", "permute", "expert", "unpermute", "embedding", "loss"})
-    if (category == one) return true;
-  return false;
-}
-
-// The breakdown is that of the rank that ends last. Where another rank is the last after the change, its
-// longer computing stands in the place of the wait for others that compute: these parts count as one then.
-std::vector<Moved> without_trading_places(std::vector<Moved> parts) {
-  const auto wait = std::find_if(parts.begin(), parts.end(),
-                                 [](const Moved& part) { return part.category == "straggler_wait"; });
-  if (wait == parts.end()) return parts;
-  Moved one{kComputing, wait->before_us, wait->after_us};
-  double computing = 0;
-  for (const Moved& part : parts)
-    if (computes(part.category)) {
-      computing += part.difference();
-      one.before_us += part.before_us;
-      one.after_us += part.after_us;
-    }
-  if (computing * wait->difference() >= 0) return parts;
-  std::erase_if(
-      parts, [](const Moved& part) { return part.category == "straggler_wait" || computes(part.category); });
-  parts.push_back(one);
-  std::stable_sort(parts.begin(), parts.end(), [](const Moved& a, const Moved& b) {
-    return std::abs(a.difference()) > std::abs(b.difference());
-  });
-  return parts;
 }
 
 // Which parts made a difference, and which worked against it.
@@ -174,7 +164,7 @@ std::string because(const Evaluation& before, const Evaluation& after) {
   std::string text = same ? fmt::format("No difference: {} before and after", format_us(a.time_us.value))
                           : fmt::format("{} becomes {}: {}", format_us(b.time_us.value),
                                         format_us(a.time_us.value), change_text(r));
-  text += moved_text(without_trading_places(moved_parts(b, a)), d.value);
+  text += moved_text(reasons(b, a), d.value);
   text += '.';
   if (d.low < 0 && d.high > 0 && d.low < d.high) text += " The interval holds zero: it may be no difference.";
   if (a.dispatcher != b.dispatcher)
@@ -278,8 +268,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   const ScenarioDocument document = changed(base, changes);
   const Evaluation after = evaluate(document.scenario(), {draws, true});
   std::vector<std::string> warnings = before.warnings;
-  for (const std::string& warning : after.warnings)
-    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  add_new(warnings, after.warnings);
   for (const std::string& warning : warnings) warn(common, warning);
   const Answer &b = *before.fastest(), &a = *after.fastest();
   if (wants_result(common)) {
@@ -381,7 +370,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       if (cost) cells.emplace_back("-");
       cells.push_back(error);
     } else {
-      const auto parts = without_trading_places(moved_parts(b, *a));
+      const auto parts = reasons(b, *a);
       cells.insert(cells.end(), {microseconds(a->time_us.value), change_text(ratio(b, *a)),
                                  change_text(throughput_ratio(b, *a)),
                                  a->dispatcher + (a->fits ? "" : " (does not fit)")});

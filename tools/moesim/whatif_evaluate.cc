@@ -77,7 +77,7 @@ void evaluate_layer(const Scenario& s, const EvaluationOptions& options, Evaluat
     a.dispatcher = x.dispatcher;
     a.error = x.rule;
   }
-  for (std::string& warning : c.warnings) e.warnings.push_back(std::move(warning));
+  add_new(e.warnings, c.warnings);
   e.scenario = std::move(c.scenario);
 }
 
@@ -96,7 +96,7 @@ void evaluate_step(const Scenario& s, const EvaluationOptions& options, Evaluati
     a.mfu = f.mfu;
     a.memory_bytes = f.memory.max_bytes;
     a.fits = f.memory.fits;
-    for (const std::string& warning : f.warnings) e.warnings.push_back(a.dispatcher + ": " + warning);
+    add_new(e.warnings, f.warnings);
   }
   e.scenario = std::move(resolved);
 }
@@ -168,6 +168,11 @@ Evaluation evaluate(Scenario scenario, const EvaluationOptions& options) {
   for (Answer& a : e.answers) price(e.scenario, a);
   decide(e);
   return e;
+}
+
+void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more) {
+  for (const std::string& one : more)
+    if (std::find(warnings.begin(), warnings.end(), one) == warnings.end()) warnings.push_back(one);
 }
 
 models::Estimate difference_us(const Answer& a, const Answer& b) {

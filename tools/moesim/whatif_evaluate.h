@@ -77,6 +77,9 @@ struct EvaluationOptions {
 // an answer with its error.
 Evaluation evaluate(models::Scenario scenario, const EvaluationOptions& options = {});
 
+// Adds the warnings that are not there yet.
+void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more);
+
 // The difference of two times under the same draws, b - a, and their ratio b / a.
 models::Estimate difference_us(const Answer& a, const Answer& b);
 models::Estimate ratio(const Answer& a, const Answer& b);
