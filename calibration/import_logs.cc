@@ -274,7 +274,7 @@ BenchName bench_name(std::string_view name) {
   BenchName result;
   for (const std::string_view part : split(name, '/')) {
     const std::size_t colon = part.find(':');
-    if (colon == std::string_view::npos)
+    if (colon == std::string_view::npos || result.parts.empty())
       result.parts.emplace_back(part);
     else
       result.values[std::string(part.substr(0, colon))] = std::string(part.substr(colon + 1));

@@ -23,6 +23,7 @@ constexpr double kExponentialsPerClock = 16;
 constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
 constexpr double kFp8 = 1.3;
+constexpr double kUsualWidth = 128;  // of a head, where a profile says which share of the peak it reaches
 
 }  // namespace
 
@@ -36,8 +37,18 @@ AttentionModel::AttentionModel(const Profile& profile) {
   const DeviceLimits& device = profile.device();
   peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
   per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
-  forward_ = profile.constant("attention_forward_efficiency", 1);
-  backward_ = profile.constant("attention_backward_efficiency", 1);
+  const auto correction = [&](const char* name, bool forward) {
+    const Constant* share = profile.find_constant(name);
+    return share ? share->value * matrix_times(forward, kUsualWidth) : 1;
+  };
+  forward_ = correction("attention_forward_efficiency", true);
+  backward_ = correction("attention_backward_efficiency", false);
+}
+
+double AttentionModel::matrix_times(bool forward, double width) const {
+  double exponential = per_clock_ / (kExponentialsPerClock * (forward ? 4 : 10) * width);
+  if (per_clock_ > 6000) exponential *= 1 - kExponentialsElsewhere;
+  return (forward ? kForwardMatrix : kBackwardMatrix) + kExponential * exponential;
 }
 
 double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {
@@ -55,9 +66,7 @@ double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
       std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp), 2 * mean_keys(c.seq, c.window));
   const double half = forward ? kForwardHalf : kBackwardHalf;
   const double width = static_cast<double>(c.score_dim + c.value_dim) / 2;
-  double exponential = per_clock_ / (kExponentialsPerClock * (forward ? 4 : 10) * width);
-  if (per_clock_ > 6000) exponential *= 1 - kExponentialsElsewhere;
-  double slow = (forward ? kForwardMatrix : kBackwardMatrix) + kExponential * exponential;
+  double slow = matrix_times(forward, width);
   if (c.fp8) slow /= kFp8;
   const double share = (forward ? forward_ : backward_) * stretch / (stretch + half) / slow;
   return work / (peak_ * std::min(share, c.fp8 ? 1.9 : 0.95));

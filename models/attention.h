@@ -35,9 +35,12 @@ class AttentionModel {
   double seconds(const AttentionCall& call, GemmPass pass) const;
 
  private:
-  double peak_ = 0;       // FLOP/s
-  double per_clock_ = 0;  // FLOPs of the matrix units per clock and SM
-  double forward_ = 0, backward_ = 0;
+  // How many times as long as its matrix products alone a pair takes, at heads of `width`.
+  double matrix_times(bool forward, double width) const;
+
+  double peak_ = 0;                    // FLOP/s
+  double per_clock_ = 0;               // FLOPs of the matrix units per clock and SM
+  double forward_ = 0, backward_ = 0;  // the profile's share of the peak over the defaults'
 };
 
 }  // namespace moesim::models

@@ -303,12 +303,12 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
       if (full.ranks == 1 || parameters == 0) return;
       GroupShape shard = full;
       double replicas = 1;
+      const std::int64_t stride = &full == &dense_group ? p.tp : p.etp * p.ep;
       if (plan.sharding == ShardingScheme::kHsdp) {
         const std::int64_t size =
             std::min<std::int64_t>(full.ranks, plan.shard_group > 0 ? plan.shard_group : full.max_per_domain);
         if (size < full.ranks) {
-          const bool dense = &full == &dense_group;
-          shard = group_of(cluster, size, dense ? p.tp : p.etp * p.ep);
+          shard = group_of(cluster, size, stride);
           replicas = static_cast<double>(full.ranks / size);
         }
       }
@@ -322,9 +322,9 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
       reduce += model.seconds(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks);
       if (replicas > 1)
         reduce += model.seconds(sim::CollectiveOp::all_reduce,
-                                group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * p.tp),
+                                group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * stride),
                                 bytes / ranks) /
-                  static_cast<double>(p.microbatches);  // once a step
+                  (fsdp ? static_cast<double>(p.microbatches) : 1);  // once a step
     };
     one(dense_group, n.dense);
     one(expert_group, n.experts);

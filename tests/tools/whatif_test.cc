@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -347,62 +346,6 @@ TEST(Crossover, TheIntervalHoldsTheCrossing) {
     EXPECT_LE(c.value, c.above);
   }
 }
-
-// Every command of the documents, run: what they show is what it prints, and pictures are those of
-// docs/images. `tools/refresh_examples.py` brings the documents up to date.
-class Documents : public ::testing::TestWithParam<const char*> {
- protected:
-  Documents() {
-    fs::create_symlink(fs::path(MOESIM_BINARY).parent_path(), folder_.path() / "build");
-    fs::create_symlink(fs::path(MOESIM_SOURCE_DIR) / "docs", folder_.path() / "docs");
-  }
-  void check_one(const std::string& command, const std::string& shown) const {
-    folder_.write("command.sh", "set -o pipefail\n" + command + "\n");
-    const std::string line = "cd '" + folder_.path().string() + "' && bash command.sh >shown 2>said";
-    EXPECT_EQ(std::system(line.c_str()), 0) << command << "\n" << testing::read_text(folder_.path() / "said");
-    EXPECT_EQ(testing::read_text(folder_.path() / "shown"), shown)
-        << command << "\n(tools/refresh_examples.py brings documents up to date)";
-  }
-  TempFolder folder_;
-};
-
-TEST_P(Documents, ShowWhatTheCommandsPrint) {
-  std::ifstream in(fs::path(MOESIM_SOURCE_DIR) / GetParam());
-  ASSERT_TRUE(in) << GetParam();
-  std::string line, command, shown;
-  bool inside = false, continued = false;
-  int run = 0;
-  const auto finish = [&] {
-    if (!command.empty()) check_one(command, shown), ++run;
-    command.clear();
-    shown.clear();
-  };
-  while (std::getline(in, line)) {
-    bool begins = false;
-    for (const char* prompt : {"$ build/moesim whatif ", "$ build/moesim sweep ", "$ build/library_example"})
-      begins = begins || (inside && line.starts_with(prompt));
-    if (line.starts_with("```")) {
-      finish();
-      inside = !inside;
-    } else if (begins || continued) {
-      if (begins) finish();
-      command += (begins ? line.substr(2) : line) + "\n";
-      continued = line.ends_with('\\');
-    } else if (!command.empty()) {
-      shown += line + "\n";
-    }
-  }
-  EXPECT_GT(run, 0) << "no command to run";
-  for (const auto& entry : fs::directory_iterator(folder_.path()))
-    if (entry.path().extension() == ".svg") {
-      EXPECT_EQ(testing::read_text(entry.path()),
-                testing::read_text(fs::path(MOESIM_SOURCE_DIR) / "docs/images" / entry.path().filename()))
-          << entry.path().filename() << " (tools/refresh_examples.py brings documents up to date)";
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(WhatIf, Documents,
-                         ::testing::Values("docs/whatif.md", "docs/library.md", "README.md"));
 
 }  // namespace
 }  // namespace moesim::tools

@@ -234,8 +234,7 @@ void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
                                const Options& options, nlohmann::ordered_json& inputs) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(root))
-    throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::set<fs::path> seen{fs::canonical(root)};
   std::vector<fs::path> folders;
   find_recorded(root, seen, folders);

@@ -1,0 +1,89 @@
+// The core of attention in training: published rates, and what must hold for any call.
+#include "models/attention.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "models/profile.h"
+
+namespace moesim::models {
+namespace {
+
+AttentionCall call(std::int64_t seq, std::int64_t width = 128) {
+  AttentionCall c;
+  c.queries = 16384;
+  c.seq = seq;
+  c.heads = 2048 / width;
+  c.score_dim = c.value_dim = width;
+  return c;
+}
+
+// Of the dense bf16 peak.
+double share(const Profile& profile, const AttentionCall& c, GemmPass pass) {
+  const double peak = profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  return AttentionModel::flops(c, pass) / AttentionModel(profile).seconds(c, pass) / peak;
+}
+
+// FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: H100, causal, long sequences, shares of 989 TFLOP/s.
+TEST(Attention, ReachesThePublishedRatesOfAnH100) {
+  const Profile h100 = Profile::load("h100-sxm");
+  struct Row {
+    std::int64_t width;
+    double forward, backward;
+  };
+  for (const Row& row : {Row{128, 0.66, 0.565}, Row{64, 0.50, 0.50}}) {
+    EXPECT_NEAR(share(h100, call(16384, row.width), GemmPass::kForward), row.forward, 0.05) << row.width;
+    EXPECT_NEAR(share(h100, call(16384, row.width), GemmPass::kDgrad), row.backward, 0.05) << row.width;
+  }
+}
+
+TEST(Attention, CountsTheCausalCore) {
+  AttentionCall c = call(4096);
+  c.heads = 2;
+  c.score_dim = 192;
+  // 2 products of 2 FLOPs over half of the keys, forward; 5 products backward.
+  EXPECT_DOUBLE_EQ(AttentionModel::flops(c, GemmPass::kForward), 2.0 * 16384 * 2048 * 2 * (192 + 128));
+  EXPECT_DOUBLE_EQ(AttentionModel::flops(c, GemmPass::kDgrad), 2.5 * 2.0 * 16384 * 2048 * 2 * (192 + 128));
+  EXPECT_DOUBLE_EQ(mean_keys(4096, 0), 2048);
+  EXPECT_DOUBLE_EQ(mean_keys(4096, 4096), 2048);
+  EXPECT_DOUBLE_EQ(mean_keys(4096, 1024), 1024 - 1024.0 * 1024 / 8192);
+}
+
+TEST(Attention, AProfilesShareOfThePeakIsTakenAtItsWord) {
+  for (const char* name : {"h100-sxm", "b200-sxm"}) {
+    Profile profile = Profile::load(name);
+    profile.set_constant("attention_forward_efficiency", {0.5, 0, "", "a test"});
+    profile.set_constant("attention_backward_efficiency", {0.4, 0, "", "a test"});
+    AttentionCall c = call(std::int64_t{1} << 22);
+    EXPECT_NEAR(share(profile, c, GemmPass::kForward), 0.5, 0.001) << name;
+    EXPECT_NEAR(share(profile, c, GemmPass::kDgrad), 0.4, 0.001) << name;
+  }
+}
+
+RC_GTEST_PROP(Attention, IsMonotonousAndNeverAboveThePeak, ()) {
+  const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
+  const AttentionModel model(profile);
+  AttentionCall c;
+  c.seq = *rc::gen::inRange<std::int64_t>(1, 65536);
+  c.queries = *rc::gen::inRange<std::int64_t>(1, 65536);
+  c.heads = *rc::gen::inRange<std::int64_t>(1, 129);
+  c.score_dim = *rc::gen::element(64, 128, 192, 256);
+  c.value_dim = *rc::gen::element(64, 128);
+  c.window = *rc::gen::element(0, 128, 4096);
+  for (const GemmPass pass : {GemmPass::kForward, GemmPass::kDgrad}) {
+    const double seconds = model.seconds(c, pass);
+    RC_ASSERT(share(profile, c, pass) <= 0.95 + 1e-9);
+    AttentionCall more = c;
+    more.queries *= 2;
+    RC_ASSERT(std::abs(model.seconds(more, pass) / seconds - 2) < 1e-9);  // the grid is full: linear
+    more = c;
+    more.window = 0;
+    RC_ASSERT(model.seconds(more, pass) >= seconds * (1 - 1e-9));  // a window saves work
+    more = c;
+    more.fp8 = true;
+    RC_ASSERT(model.seconds(more, pass) <= seconds);
+  }
+}
+
+}  // namespace
+}  // namespace moesim::models
