@@ -116,6 +116,7 @@ TEST(Profile, DrawsRepeatAndHaveTheStatedSpread) {
     factor += std::pow(std::log(drawn.at("gemm/bf16").factor), 2);
   }
   EXPECT_NEAR(sx / kDraws, 0, 0.01);
+  EXPECT_NEAR(sy / kDraws, 0, 0.02);
   EXPECT_NEAR(std::sqrt(sxx / kDraws), 0.1, 0.01);
   EXPECT_NEAR(std::sqrt(syy / kDraws), 0.2, 0.02);
   EXPECT_NEAR(sxy / std::sqrt(sxx * syy), 0.5, 0.05);

@@ -17,7 +17,6 @@ using ::testing::IsEmpty;
 
 struct Sizes {
   std::int64_t dense = 0, expert = 0;
-  friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 
 class RecordedGradients : public testing::EchoTest {};

@@ -79,7 +79,7 @@ TEST(CompareStep, TableSaysTheSameAsTheResult) {
     ASSERT_EQ(names.size(), cells.size());
     double parts = 0;
     for (std::size_t i = 7; i + 2 < cells.size(); ++i) parts += std::stod(cells[i]);
-    EXPECT_EQ(cells[0], s["dispatcher"]);
+    EXPECT_EQ(cells[0], s["dispatcher"].get<std::string>());
     const double ms = s["time_us"]["value"].get<double>() * 1e-3;
     EXPECT_NEAR(std::stod(cells[1]), ms, 0.06);
     // All parts of the breakdown have a column.
