@@ -149,6 +149,7 @@ std::vector<std::string> faults_of(const json& timeline) {
   const json& about = timeline.at("otherData");
   expect(timeline.at("displayTimeUnit") == "ms" || timeline.at("displayTimeUnit") == "ns", "unit",
          timeline["displayTimeUnit"]);
+  expect(about.at("version").is_string(), "version", about);
   expect(about.at("command").is_array() && about.at("files").is_object() && !about.at("timelines").empty(),
          "inputs", about);
   std::set<std::string> categories;

@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/moesim/version.h"
+
 namespace moesim::tools {
 
 namespace {
@@ -63,6 +65,7 @@ class Writer {
 
   std::string run(const nlohmann::ordered_json& metadata) {
     nlohmann::ordered_json other = metadata;
+    other["version"] = version();
     other["timelines"] = nlohmann::ordered_json::array();
     for (const TimelineView& view : views_) {
       nlohmann::ordered_json about{{"title", view.title}, {"ranks", view.ranks}, {"left_out", view.left_out}};
