@@ -154,6 +154,49 @@ TEST(Collectives, ShapesSeeNodesAndDomains) {
   EXPECT_THROW(GroupShape::of(dgx(), std::vector<std::int32_t>{}), InputError);
 }
 
+// The bytes that pass a member's links, and the time put together again from its parts.
+TEST(Collectives, PartsAreThoseOfTheAlgorithm) {
+  const double bytes = 1 << 24;
+  for (const int n : {2, 4, 8}) {
+    const GroupShape shape = GroupShape::uniform(1, n);
+    struct Row {
+      CollectiveOp op;
+      double wire;
+      int steps;
+    };
+    for (const Row& row :
+         {Row{CollectiveOp::all_gather, bytes * (n - 1), n - 1},
+          Row{CollectiveOp::reduce_scatter, bytes * (n - 1), n - 1},
+          Row{CollectiveOp::all_reduce, 2 * bytes * (n - 1) / n, 2 * (n - 1)},
+          Row{CollectiveOp::all_to_all, bytes * (n - 1) / n, 1}, Row{CollectiveOp::broadcast, bytes, n - 1},
+          Row{CollectiveOp::send_recv, bytes, 1}}) {
+      SCOPED_TRACE(testing::Message() << sim::name(row.op) << " of " << n);
+      const CollectiveParts parts = model().parts(row.op, shape, bytes);
+      EXPECT_DOUBLE_EQ(parts.wire_bytes, row.wire);
+      EXPECT_EQ(parts.steps, row.steps);
+      EXPECT_EQ(parts.launch, model().seconds(row.op, shape, 0));
+      EXPECT_GT(parts.bandwidth, 0);
+      EXPECT_LE(parts.efficiency, 1);
+      if (parts.efficiency < 1) {
+        EXPECT_NEAR(parts.launch + parts.wire_bytes / parts.bandwidth / parts.efficiency,
+                    model().seconds(row.op, shape, bytes), 1e-9);
+      }
+    }
+  }
+}
+
+// Two nodes whose members talk among themselves only: an exchange inside each.
+TEST(Collectives, AnExchangeThatStaysInsideItsNodesTakesWhatItTakesThere) {
+  const GroupShape shape = GroupShape::uniform(2, 8);
+  std::vector<double> bytes(16 * 16, 0.0), out(16);
+  for (std::size_t i = 0; i < 16; ++i)
+    for (std::size_t j = 0; j < 16; ++j)
+      if (i / 8 == j / 8 && i != j) bytes[i * 16 + j] = 1 << 26;
+  model().all_to_all_v(shape, bytes, out);
+  const double inside = model().seconds(CollectiveOp::all_to_all, GroupShape::uniform(1, 8), 8.0 * (1 << 26));
+  for (const double seconds : out) EXPECT_NEAR(seconds, inside, 1e-9);
+}
+
 TEST(Collectives, ExtrapolationIsSaid) {
   EXPECT_TRUE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(1, 8), 1 << 20).empty());
   EXPECT_FALSE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(512, 8), 1 << 20).empty());
