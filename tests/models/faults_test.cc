@@ -73,6 +73,10 @@ TEST(Faults, AFailedPortSharesItsNeighbours) {
   // GPU 7's neighbour is GPU 0 of its own node, which is not among these.
   EXPECT_THAT(f.network, ElementsAre(1, 2, 1, 4, 1));
   EXPECT_THAT(f.compute, Each(1));
+  // The last one of the second node has the first of that node beside it.
+  const RankFaults last =
+      RankFaults::of(faults_of(R"({"nics": [{"gpu": 15, "bandwidth": 0}]})"), cluster, gpus);
+  EXPECT_THAT(last.network, ElementsAre(1, 1, 2, 1, 2));
 }
 
 TEST(Faults, NothingIsFree) {
