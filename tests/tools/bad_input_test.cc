@@ -8,27 +8,20 @@
 #include <vector>
 
 #include "process.h"
+#include "refusal.h"
 
 namespace moesim::tools {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using testing::expect_refusal;
 using ::testing::HasSubstr;
-using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
 using testing::sample_folder;
-using ::testing::StartsWith;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
-
-void expect_refusal(const Outcome& outcome, const ::testing::Matcher<std::string>& message) {
-  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(StartsWith("moesim: "), message));
-}
 
 // A copy of the sample job that a test may spoil.
 class BadRecording : public ::testing::Test {

@@ -7,29 +7,22 @@
 #include <string>
 
 #include "process.h"
+#include "refusal.h"
 #include "tools/moesim/verb.h"
 #include "tools/moesim/version.h"
 
 namespace moesim::tools {
 namespace {
 
+using testing::expect_refusal;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_moesim;
-using ::testing::StartsWith;
 
 std::vector<std::string> verb_names() {
   std::vector<std::string> names;
   for (const Verb& verb : all_verbs()) names.push_back(verb.name);
   return names;
-}
-
-void expect_one_line_of_usage_error(const Outcome& outcome, const std::string& what) {
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-  EXPECT_THAT(outcome.err, StartsWith("moesim: "));
-  EXPECT_THAT(outcome.err, HasSubstr(what));
 }
 
 TEST(CommandLine, ListsItsVerbs) {
@@ -45,8 +38,8 @@ TEST(CommandLine, ListsItsVerbs) {
 }
 
 TEST(CommandLine, UnknownVerbNamesTheNearest) {
-  expect_one_line_of_usage_error(run_moesim({"compair"}), "did you mean 'compare'?");
-  expect_one_line_of_usage_error(run_moesim({"--frobnicate"}), "--frobnicate");
+  expect_refusal(run_moesim({"compair"}), HasSubstr("did you mean 'compare'?"));
+  expect_refusal(run_moesim({"--frobnicate"}), HasSubstr("--frobnicate"));
 }
 
 class EveryVerb : public ::testing::TestWithParam<std::string> {};
@@ -67,12 +60,12 @@ TEST_P(EveryVerb, HelpShowsTwoExamples) {
 
 TEST_P(EveryVerb, RefusesWhatItDoesNotKnow) {
   // Something stands there for verbs that need an argument; a flag is refused before it is looked at.
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--frobnicate", "argument"}), "--frobnicate");
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--frobnicate=3", "argument"}), "--frobnicate");
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--format", "yaml"}), "yaml");
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--seed", "soon"}), "soon");
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--threads", "-1"}), "-1");
-  expect_one_line_of_usage_error(run_moesim({GetParam(), "--format"}), "--format");
+  expect_refusal(run_moesim({GetParam(), "--frobnicate", "argument"}), HasSubstr("--frobnicate"));
+  expect_refusal(run_moesim({GetParam(), "--frobnicate=3", "argument"}), HasSubstr("--frobnicate"));
+  expect_refusal(run_moesim({GetParam(), "--format", "yaml"}), HasSubstr("yaml"));
+  expect_refusal(run_moesim({GetParam(), "--seed", "soon"}), HasSubstr("soon"));
+  expect_refusal(run_moesim({GetParam(), "--threads", "-1"}), HasSubstr("-1"));
+  expect_refusal(run_moesim({GetParam(), "--format"}), HasSubstr("--format"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Moesim, EveryVerb, ::testing::ValuesIn(verb_names()),

@@ -174,11 +174,7 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
     j["network"] = {{"timing", "flow"},
                     {"calibrated_us", f.network.calibrated_us},
                     {"groups", f.network.groups},
-                    {"busiest_link",
-                     {{"from", f.network.busiest.from},
-                      {"to", f.network.busiest.to},
-                      {"bytes", f.network.busiest.bytes},
-                      {"utilisation", f.network.busiest.utilisation}}}};
+                    {"busiest_link", link_json(f.network.busiest)}};
   if (!f.not_ranked.empty()) j["not_ranked"] = f.not_ranked;
   if (f.program.dropped_rows > 0) j["dropped_rows"] = f.program.dropped_rows;
   if (!f.program.counters.empty()) {

@@ -208,14 +208,9 @@ nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered
           {"count", mean.count}, {"mean_us", mean.mean_us}};
   }
   if (answer.network) {
-    const replay::LinkLoad& busiest = answer.network->busiest;
     result["network"] = {{"timing", "flow"},
                          {"calibrated_us", answer.network->calibrated_us},
-                         {"busiest_link",
-                          {{"from", busiest.from},
-                           {"to", busiest.to},
-                           {"bytes", busiest.bytes},
-                           {"utilisation", busiest.utilisation}}}};
+                         {"busiest_link", link_json(answer.network->busiest)}};
   }
   result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);

@@ -6,6 +6,7 @@
 
 #include "models/estimate.h"
 #include "models/layout.h"
+#include "replay/cluster_fabric.h"
 
 namespace moesim::tools {
 
@@ -24,6 +25,10 @@ nlohmann::ordered_json parallel_json(const models::Parallel& p) {
           {"microbatches", p.microbatches},
           {"micro_batch", p.micro_batch},
           {"seq", p.seq}};
+}
+
+nlohmann::ordered_json link_json(const replay::LinkLoad& link) {
+  return {{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"utilisation", link.utilisation}};
 }
 
 std::string microseconds(double us) { return fmt::format("{:.1f}", us); }

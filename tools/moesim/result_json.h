@@ -9,6 +9,9 @@ namespace moesim::models {
 struct Estimate;
 struct Parallel;
 }  // namespace moesim::models
+namespace moesim::replay {
+struct LinkLoad;
+}
 
 namespace moesim::tools {
 
@@ -16,6 +19,9 @@ namespace moesim::tools {
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 // Every size of the plan by its name in a scenario file.
 nlohmann::ordered_json parallel_json(const models::Parallel& parallel);
+
+// A link and what it carried, under timing `flow`.
+nlohmann::ordered_json link_json(const replay::LinkLoad& link);
 
 // "1234.5", as tables show them.
 std::string microseconds(double us);
