@@ -19,11 +19,8 @@ find_clang() {
 
 # configure_clang_build CLANG
 configure_clang_build() {
-  local launcher=()
-  command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   mkdir -p build
-  cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' \
-    -DCMAKE_CXX_COMPILER="$1" "${launcher[@]}" -DMOESIM_FUZZ=ON -DMOESIM_SANITIZE=fuzzer-no-link,address,undefined \
-    -DMOESIM_BUILD_BENCH=OFF -DMOESIM_HOST_BENCH=OFF >build/fuzz.configure.log 2>&1 ||
+  cmake --preset fuzz -DCMAKE_CXX_COMPILER="$1" >build/fuzz.configure.log 2>&1 ||
     { cat build/fuzz.configure.log >&2; return 2; }
 }

@@ -8,12 +8,9 @@ least=${1:-85}
 [[ $least =~ ^[0-9]+$ ]] || { echo "coverage.sh: found '$least', expected a percentage" >&2; exit 2; }
 command -v gcovr >/dev/null || { echo "coverage.sh: found no gcovr (Debian: apt-get install gcovr)" >&2; exit 2; }
 
-launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 mkdir -p build
-cmake -S . -B build/coverage -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG='-O0 -g1 --coverage' \
-  "${launcher[@]}" -DMOESIM_BUILD_BENCH=OFF -DMOESIM_HOST_BENCH=OFF >build/coverage.configure.log 2>&1 ||
-  { cat build/coverage.configure.log >&2; exit 2; }
+cmake --preset coverage >build/coverage.configure.log 2>&1 || { cat build/coverage.configure.log >&2; exit 2; }
 cmake --build build/coverage
 find build/coverage -name '*.gcda' -delete
 export GCOV_ERROR_FILE=/dev/null  # tests compare what moesim says on stderr

@@ -7,8 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/clang_build.sh
 
-launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 mkdir -p build
 
 run_address() {
@@ -17,7 +16,7 @@ run_address() {
     configure_clang_build "$clang"
     folder=build/fuzz
   else
-    cmake --preset asan "${launcher[@]}" >build/asan.configure.log 2>&1
+    cmake --preset asan >build/asan.configure.log 2>&1
   fi
   cmake --build $folder
   # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more.
@@ -26,7 +25,7 @@ run_address() {
 }
 
 run_thread() {
-  cmake --preset tsan "${launcher[@]}" >build/tsan.configure.log 2>&1
+  cmake --preset tsan >build/tsan.configure.log 2>&1
   cmake --build build/tsan --target sim_tests moesim
   build/tsan/tests/sim/sim_tests --gtest_brief=1
   local moesim="build/tsan/moesim" questions=(

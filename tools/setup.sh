@@ -41,8 +41,7 @@ if ((${#optional[@]})) && [[ -z ${MOESIM_WITHOUT_REPORTS:-} ]]; then
 fi
 
 # A compiler cache makes the second build quick where somebody installed one.
-launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 say "configuring build/"
-cmake --preset release "${launcher[@]}" "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
+cmake --preset release "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
 mv build.configure.log build/configure.log
