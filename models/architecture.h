@@ -69,7 +69,7 @@ struct Architecture {
 
   std::int64_t experts = 0;
   std::int64_t topk = 0;
-  std::int64_t expert_ffn = 0;  // F of dispatchers.md
+  std::int64_t expert_ffn = 0;  // F of docs/spec.md 1.1
   bool gated = true;            // SwiGLU/GeGLU: two up projections
   bool expert_bias = false;
   bool router_bias = false;

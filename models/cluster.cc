@@ -51,7 +51,7 @@ constexpr NodeType kNodeTypes[] = {
      "racks of 72 GB300 in one NVLink domain, 800 Gb/s each"},
     {"mi300x-x", "mi300x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI300X, full xGMI mesh, 8 x 400 Gb/s"},
     {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
-    // docs: cmd_trace.md 5.3. Seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
+    // NCCL logs of the Echo data set: seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
     {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "rail-optimised",
      "the 8-GPU H800 nodes of the Echo recordings, 7 ports each"},
 };

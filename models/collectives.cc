@@ -24,7 +24,7 @@ constexpr double kDerived = 0.20;  // a law taken over from another operation or
 
 std::size_t index(CollectiveOp op) { return static_cast<std::size_t>(op); }
 
-// nccl-tests "size" of a collective whose bytes follow dispatchers.md 1.3.
+// nccl-tests "size" of a collective whose bytes follow docs/spec.md 1.3.
 double nccl_size(CollectiveOp op, double ranks, double bytes) {
   return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ? bytes * ranks : bytes;
 }

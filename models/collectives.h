@@ -1,6 +1,6 @@
 // What a collective takes, as NCCL performs it: closed forms fitted to measurements (calibrated timing).
 //
-// Bytes follow docs/dispatchers.md 1.3: all_gather and reduce_scatter take the per-rank piece x, all_reduce
+// Bytes follow docs/spec.md 1.3: all_gather and reduce_scatter take the per-rank piece x, all_reduce
 // the buffer y, an equal all_to_all the whole send buffer of a rank (own share included), send_recv and
 // broadcast the message. Times are seconds from the arrival of the last member.
 #pragma once
@@ -74,7 +74,7 @@ class CollectiveModel {
 
   // Uneven all-to-all: `bytes` is shape.ranks x shape.ranks, row = sender, own share included but not on the
   // wire. Writes when each member is done (its own sends and receives) to `out`. Law of
-  // docs/dispatchers.md 1.3: a member is bound by the larger of what it sends and what it receives; across
+  // docs/spec.md 1.3: a member is bound by the larger of what it sends and what it receives; across
   // domains also by its domain's ports.
   void all_to_all_v(const GroupShape& shape, std::span<const double> bytes, std::span<double> out) const;
   // The same from row counts (rows x `bytes_per_row`), `transposed` for the way back.
@@ -85,7 +85,7 @@ class CollectiveModel {
   static UnevenLoad load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed);
   void all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
                     std::span<double> out) const;
-  // Uneven pieces: grouped broadcasts / reduces, as PyTorch lowers them (docs/dispatchers.md 1.3).
+  // Uneven pieces: grouped broadcasts / reduces, as PyTorch lowers them (docs/spec.md 1.3).
   double all_gather_v(const GroupShape& shape, std::span<const double> pieces) const;
   double reduce_scatter_v(const GroupShape& shape, std::span<const double> pieces) const;
 

@@ -51,7 +51,7 @@ class GemmModel {
   Estimate estimate(GemmShape shape, DType dtype) const;
 
   // Seconds of one expert GEMM over all local experts: rows[e] is M_e (zeros allowed), the weight of each
-  // expert is K x N; `pass` turns the shape as docs/dispatchers.md 1.6 does.
+  // expert is K x N; `pass` turns the shape as docs/spec.md 1.6 does.
   double grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
                          GemmPass pass = GemmPass::kForward,
                          GemmBackend backend = GemmBackend::kGrouped) const;

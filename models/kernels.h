@@ -12,7 +12,7 @@
 
 namespace moesim::models {
 
-// Access patterns of docs/dispatchers.md 1.5. Bytes are counted by the caller as that table does.
+// Access patterns of docs/spec.md 1.5. Bytes are counted by the caller as that table does.
 enum class KernelClass : std::uint8_t {
   kCopy,         // contiguous copy, pad, stack, memset
   kElementwise,  // activation, cast, multiply

@@ -20,7 +20,7 @@ constexpr double kAttentionForward = 0.58, kAttentionBackward = 0.48;
 // (NVIDIA/dgxc-benchmarking). Programs of frameworks that were measured as a whole do not count calls.
 constexpr double kEagerCall = 11e-6;
 
-// The size that the collective model asks for (docs/dispatchers.md 1.3).
+// The size that the collective model asks for (docs/spec.md 1.3).
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));

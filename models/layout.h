@@ -10,7 +10,7 @@
 
 namespace moesim::models {
 
-// Sizes of a parallel plan. dense: world = tp*cp*dp*pp; experts: world = etp*ep*edp*pp (dispatchers.md 1.1).
+// Sizes of a parallel plan. dense: world = tp*cp*dp*pp; experts: world = etp*ep*edp*pp (docs/spec.md 1.1).
 struct Parallel {
   std::int64_t tp = 1;
   std::int64_t cp = 1;
@@ -60,7 +60,7 @@ class RankGrid {
   std::vector<Axis> axes_;
 };
 
-// Megatron's two grids of the same ranks (dispatchers.md 5.1); `order` is Megatron's string, e.g.
+// Megatron's two grids of the same ranks (docs/spec.md 5.1); `order` is Megatron's string, e.g.
 // "tp-cp-ep-dp-pp". Throws InputError when the grids do not give the same pipeline groups.
 struct MegatronGrids {
   RankGrid dense;    // axes tp, cp, dp, pp

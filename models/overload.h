@@ -1,4 +1,4 @@
-// Overload factors of a training step (dispatchers.md section 4): how much more than its balanced share the
+// Overload factors of a training step (docs/spec.md 4): how much more than its balanced share the
 // busiest rank computes, per layer and microbatch, and how that piles up until backward.
 #pragma once
 
@@ -15,7 +15,7 @@ struct OverloadEntry {
 };
 
 struct OverloadOptions {
-  // The development branch divides u_r once more by R for the AllGather dispatcher (dispatchers.md 4.1): its
+  // The development branch divides u_r once more by R for the AllGather dispatcher (docs/spec.md 4.1): its
   // factors come out R times those of AlltoAll for the same routing. Off: dispatchers are comparable.
   bool allgather_quirk = false;
 };

@@ -1,5 +1,5 @@
 // Collectives of parameters, gradients and optimizers that a layer's data parallelism adds
-// (dispatchers.md 5.3).
+// (docs/spec.md 5.3).
 #pragma once
 
 #include <cstdint>

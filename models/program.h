@@ -1,6 +1,6 @@
 // A dispatcher's program: what one MoE layer does, forward and backward, on every rank of a dispatch group.
 //
-// The sequence of operations is the same on all ranks (rule P of dispatchers.md 2.11); the numbers differ.
+// The sequence of operations is the same on all ranks (rule P of docs/spec.md 2.11); the numbers differ.
 // All quantities are rows and bytes; nothing here knows a time.
 #pragma once
 
@@ -87,7 +87,7 @@ struct Op {
   bool across_nodes = false;  // of such a kernel: the network stage (otherwise the NVLink stage)
   ExchangeLibrary library = ExchangeLibrary::kNone;
   std::int32_t sms = 0;      // of such a kernel: SMs that it occupies
-  PerRank in, out, tx, rx;   // bytes, dispatchers.md 1.3
+  PerRank in, out, tx, rx;   // bytes, docs/spec.md 1.3
   std::int32_t matrix = -1;  // kAllToAllV: index into Program::matrices()
   bool transposed = false;   // rows go the other way
   std::int64_t row_bytes = 0;
@@ -157,7 +157,7 @@ class Program {
 
   // What the run reports beside times; one value per rank.
   std::vector<std::int64_t> tokens;         // T_r
-  std::vector<std::int64_t> computed_rows;  // a_r of dispatchers.md 4: rows of the experts' GEMMs
+  std::vector<std::int64_t> computed_rows;  // a_r of docs/spec.md 4: rows of the experts' GEMMs
   std::vector<std::int64_t> balanced_rows;  // u_r = T_r * K
   std::vector<std::int64_t> saved_bytes;    // A_save: kept from forward to backward
   std::vector<std::int64_t>

@@ -212,7 +212,7 @@ int ProgramBuilder::all_to_all_v(std::string_view name, sim::Category category, 
 
 namespace {
 
-// Ring broadcast of uneven pieces (dispatchers.md 1.3): a rank forwards every piece but its successor's.
+// Ring broadcast of uneven pieces (docs/spec.md 1.3): a rank forwards every piece but its successor's.
 struct UnevenBytes {
   std::vector<std::int64_t> piece, total, forwarded, received;
 };

@@ -12,7 +12,7 @@ class JsonNode;
 
 namespace moesim::models {
 
-// n[r][e] of dispatchers.md 1.2, with the token-level choices where they are known. Source ranks are in the
+// n[r][e] of docs/spec.md 1.2, with the token-level choices where they are known. Source ranks are in the
 // order of the dispatch group (ETP fastest, then EP).
 class Routing {
  public:
@@ -50,7 +50,7 @@ class Routing {
   std::vector<std::int64_t> split_matrix(int blocks) const;
   // D[r][d]: tokens of r with at least one expert in block d. Exact where choices are known; otherwise its
   // expectation when experts are chosen independently of each other, which equals identity 8 of
-  // dispatchers.md for uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
+  // docs/spec.md 6.1 for uniform routing, rounded and kept within [S/min(K, E/blocks), min(S, T)].
   std::vector<std::int64_t> dedup_matrix(int blocks) const;
 
   // The same after limiting the rows of rank r to any expert to capacity[r] (by position where choices are

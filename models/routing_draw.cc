@@ -25,8 +25,8 @@ struct Named {
   double fallback, low, high;
 };
 
-// The presets at the end are Gini coefficients of the expert load on real text (dispatchers.md 7.7, from
-// arXiv 2605.20982), and the skew classes of the Megatron fork's scaling mode (dispatchers.md 3.1, c), whose
+// The presets at the end are Gini coefficients of the expert load on real text (docs/spec.md 7.7, from
+// arXiv 2605.20982), and the skew classes of the Megatron fork's scaling mode (docs/spec.md 3.1, c), whose
 // hottest expert was published as a class, not as a number: the Gini of each is ours.
 constexpr std::array kNamed{
     Named{"balanced", RoutingSpec::Kind::kBalanced, "", 0, 0, 0},

@@ -1,4 +1,4 @@
-// Scaling mode (dispatchers.md section 3): one GPU plays every rank of a large job in turn. Routing comes
+// Scaling mode (docs/spec.md 3): one GPU plays every rank of a large job in turn. Routing comes
 // from per-rank dispatching results, in which rows sent and rows received are different things; group labels
 // do not say who takes part.
 #pragma once

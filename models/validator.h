@@ -1,5 +1,5 @@
 // Checks that hold for every legal program, and for recordings: conservation of bytes, symmetry of what is
-// sent and received, and the rule that collectives of a communicator match by position (dispatchers.md 2.11,
+// sent and received, and the rule that collectives of a communicator match by position (docs/spec.md 2.11,
 // rules P and F).
 #pragma once
 

@@ -41,7 +41,7 @@ struct SegmentTrace {
 
 struct LayerOptions {
   bool breakdown = true;  // off: left zero
-  // Batch-level overlap (dispatchers.md 2.2.3). Segments are dense forward, forward, backward, dense
+  // Batch-level overlap (docs/spec.md 2.2.3). Segments are dense forward, forward, backward, dense
   // backward; the forward ones belong to another microbatch than the backward ones and do not wait for them.
   // Launched interleaved, so that the exchange of one hides under the computing of the other.
   bool overlap_batches = false;

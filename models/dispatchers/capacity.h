@@ -8,7 +8,7 @@
 
 namespace moesim::models {
 
-// C = ceil(T*K/E * factor) rows per source rank and expert (dispatchers.md 2.2.3).
+// C = ceil(T*K/E * factor) rows per source rank and expert (docs/spec.md 2.2.3).
 std::int64_t capacity(std::int64_t tokens, std::int64_t topk, std::int64_t experts, double factor);
 // The same for every rank of a routing, from its own tokens.
 std::vector<std::int64_t> capacities(const Routing& routing, double factor);

@@ -14,7 +14,7 @@ namespace moesim::models {
 
 using sim::Category;
 
-// Sizes of dispatchers.md 1.1 and row counts of 1.2, for every rank of the dispatch group.
+// Sizes of docs/spec.md 1.1 and row counts of 1.2, for every rank of the dispatch group.
 struct Figures {
   explicit Figures(const MoeLayer& layer) : Figures(layer, *layer.routing) {}
   Figures(const MoeLayer& layer, const Routing& routing);
@@ -38,7 +38,7 @@ struct Figures {
 std::vector<std::int64_t> sums_per_rank(const std::vector<std::int64_t>& per_expert, int experts);
 std::vector<std::int64_t> round_up_each(std::vector<std::int64_t> rows, std::int64_t multiple);
 
-// The experts' part of a program: grouped GEMMs and the activation between them (dispatchers.md 1.6).
+// The experts' part of a program: grouped GEMMs and the activation between them (docs/spec.md 1.6).
 struct ExpertBlock {
   int table = -1;                  // rows per expert
   std::vector<std::int64_t> rows;  // their sum per rank
@@ -63,11 +63,11 @@ ExpertBlock expert_block(const MoeLayer& layer, const Figures& figures, ProgramB
 // caller's. The output (rows x H) is allocated and stays for the caller to free with free_expert_output().
 void experts_forward(ProgramBuilder& builder, const ExpertBlock& block);
 void free_expert_output(ProgramBuilder& builder, const ExpertBlock& block);
-// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of dispatchers.md 1.7. The
+// fc2 dgrad and wgrad, activation, fc1 dgrad and wgrad, with the transients of docs/spec.md 1.7. The
 // incoming gradient rows are allocated by the caller.
 void experts_backward(ProgramBuilder& builder, const ExpertBlock& block);
 
-// Row kernels of dispatchers.md 1.5: n rows of `row` bytes per rank.
+// Row kernels of docs/spec.md 1.5: n rows of `row` bytes per rank.
 void gather_rows(ProgramBuilder& builder, std::string_view name, Category category,
                  const std::vector<std::int64_t>& rows, std::int64_t row);
 // Zeros for `targets` rows, then an atomic add of `rows` rows.
@@ -82,7 +82,7 @@ void sort_keys(ProgramBuilder& builder, std::string_view name, Category category
 PerRank combined(ProgramBuilder& builder, const std::vector<std::int64_t>& x, std::int64_t a,
                  const std::vector<std::int64_t>& y, std::int64_t b, std::int64_t offset = 0);
 
-// The rule that forbids batch-level overlap (dispatchers.md 2.2.3) on a layer, if any.
+// The rule that forbids batch-level overlap (docs/spec.md 2.2.3) on a layer, if any.
 std::optional<std::string> rule_against_batch_overlap(const MoeLayer& layer, bool shared_overlap);
 
 // Smallest number of bits that holds values below n (at least 1).

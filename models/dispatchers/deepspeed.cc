@@ -1,4 +1,4 @@
-// DeepSpeed MoE (dispatchers.md 2.13): one-hot masks of tokens, experts and places; dispatch and combine are
+// DeepSpeed MoE (docs/spec.md 2.13): one-hot masks of tokens, experts and places; dispatch and combine are
 // products with them; an equal all-to-all of fixed capacity in between.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Equal all-to-all of padded chunks (dispatchers.md 2.7).
+// Equal all-to-all of padded chunks (docs/spec.md 2.7).
 #pragma once
 
 #include <cstdint>

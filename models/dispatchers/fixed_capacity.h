@@ -1,4 +1,4 @@
-// What DeepSpeed and Tutel share (dispatchers.md 2.13): every rank sends C rows to every expert, whatever the
+// What DeepSpeed and Tutel share (docs/spec.md 2.13): every rank sends C rows to every expert, whatever the
 // routing says; rows above it are dropped, rows below are padding.
 #pragma once
 

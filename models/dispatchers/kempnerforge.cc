@@ -1,4 +1,4 @@
-// KempnerForge expert parallelism (dispatchers.md 2.11): counts per rank, rows and expert ids (as float32)
+// KempnerForge expert parallelism (docs/spec.md 2.11): counts per rank, rows and expert ids (as float32)
 // travel; all ranks of an EP group process the same tokens; zero contributions keep every gradient path
 // alive.
 #include <array>
@@ -126,7 +126,7 @@ class KempnerForge final : public Dispatcher {
   }
 
  private:
-  // Rule P (dispatchers.md 2.11) on two such layers without the added 0 * sum(received): ranks whose experts
+  // Rule P (docs/spec.md 2.11) on two such layers without the added 0 * sum(received): ranks whose experts
   // got no row have no gradient path through the dispatch and skip its backward.
   std::optional<std::string> mismatch_without_edge(const MoeLayer& layer) const {
     const Program p = build(layer);

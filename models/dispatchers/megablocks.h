@@ -1,4 +1,4 @@
-// What MegaBlocks' MoE and dMoE share (dispatchers.md 2.12): expert and hidden sharding, the exchange, its
+// What MegaBlocks' MoE and dMoE share (docs/spec.md 2.12): expert and hidden sharding, the exchange, its
 // syncs.
 #pragma once
 

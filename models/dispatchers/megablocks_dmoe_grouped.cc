@@ -1,4 +1,4 @@
-// MegaBlocks dMoE with grouped GEMMs (dispatchers.md 2.12): dropless, unpadded, counts already on the host.
+// MegaBlocks dMoE with grouped GEMMs (docs/spec.md 2.12): dropless, unpadded, counts already on the host.
 #include "models/dispatchers/megablocks.h"
 
 namespace moesim::models {

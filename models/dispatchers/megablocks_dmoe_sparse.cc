@@ -1,4 +1,4 @@
-// MegaBlocks dMoE with block-sparse products (dispatchers.md 2.12): dropless, each expert padded to whole
+// MegaBlocks dMoE with block-sparse products (docs/spec.md 2.12): dropless, each expert padded to whole
 // blocks.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// MegaBlocks MoE with a capacity (dispatchers.md 2.12): every row travels, overflow is dropped by the
+// MegaBlocks MoE with a capacity (docs/spec.md 2.12): every row travels, overflow is dropped by the
 // receiver, the experts run as a batch of C rows each.
 #include <algorithm>
 

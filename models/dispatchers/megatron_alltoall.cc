@@ -1,4 +1,4 @@
-// Megatron AlltoAll dispatcher (dispatchers.md 2.2): rows travel to their experts over the EP group, and over
+// Megatron AlltoAll dispatcher (docs/spec.md 2.2): rows travel to their experts over the EP group, and over
 // the ETP group where experts are split; dropless, capacity with and without padding, shared expert
 // overlapped.
 #include "models/dispatchers/capacity.h"

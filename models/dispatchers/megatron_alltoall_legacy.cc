@@ -1,4 +1,4 @@
-// Megatron AlltoAll dispatcher, legacy sequence form (dispatchers.md 2.2.3): with tensor parallelism rows
+// Megatron AlltoAll dispatcher, legacy sequence form (docs/spec.md 2.2.3): with tensor parallelism rows
 // travel with H/TP columns; no probabilities travel, they multiply at the end; splits are read by blocking
 // copies.
 #include "models/dispatchers/common.h"

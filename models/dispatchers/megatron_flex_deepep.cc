@@ -1,4 +1,4 @@
-// Megatron Flex dispatcher, DeepEP back end (dispatchers.md 2.3): one copy of a token per destination rank,
+// Megatron Flex dispatcher, DeepEP back end (docs/spec.md 2.3): one copy of a token per destination rank,
 // counts exchanged through mapped memory while the host spins, combine sums at the source.
 #include "models/dispatchers/common.h"
 #include "models/dispatchers/deduplicated.h"

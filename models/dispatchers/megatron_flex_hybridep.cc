@@ -1,4 +1,4 @@
-// Megatron Flex dispatcher, HybridEP back end (dispatchers.md 2.4): an all-gather of the routing map replaces
+// Megatron Flex dispatcher, HybridEP back end (docs/spec.md 2.4): an all-gather of the routing map replaces
 // the notification; dispatch writes rows expert-major; exact sizes, a static budget, or drop and pad.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// The shared expert overlapped with the exchange of tokens (dispatchers.md 2.2.3): its own stream, its own
+// The shared expert overlapped with the exchange of tokens (docs/spec.md 2.2.3): its own stream, its own
 // tensor-parallel all-gather and reduce-scatter, started between the steps of the routed experts.
 #pragma once
 

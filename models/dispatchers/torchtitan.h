@@ -1,4 +1,4 @@
-// The parts that torchtitan's dispatchers share (dispatchers.md 2.5 to 2.10).
+// The parts that torchtitan's dispatchers share (docs/spec.md 2.5 to 2.10).
 #pragma once
 
 #include <array>

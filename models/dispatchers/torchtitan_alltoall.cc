@@ -1,4 +1,4 @@
-// torchtitan AlltoAll dispatcher, normal path (dispatchers.md 2.6): counts, one blocking read of the splits,
+// torchtitan AlltoAll dispatcher, normal path (docs/spec.md 2.6): counts, one blocking read of the splits,
 // rows; neither probabilities nor ids travel.
 #include "models/dispatchers/torchtitan.h"
 

@@ -1,4 +1,4 @@
-// torchtitan fork: equal-split padded all-to-all (dispatchers.md 2.7), for back ends where an equal
+// torchtitan fork: equal-split padded all-to-all (docs/spec.md 2.7), for back ends where an equal
 // all-to-all is faster than one with split lists. All ranks take the same decision; the largest chunk is
 // reduced over the group.
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// torchtitan fork: forced load balance (dispatchers.md 2.8). The router's debug mode sends slot f to expert f
+// torchtitan fork: forced load balance (docs/spec.md 2.8). The router's debug mode sends slot f to expert f
 // mod E, so that every rank knows all splits without asking: no counts, no host sync, cached sort indices.
 #include <fmt/format.h>
 

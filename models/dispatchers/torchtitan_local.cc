@@ -1,4 +1,4 @@
-// torchtitan without expert parallelism (dispatchers.md 2.5): sort, gather, experts, scatter_add; no
+// torchtitan without expert parallelism (docs/spec.md 2.5): sort, gather, experts, scatter_add; no
 // collective and no host sync.
 #include "models/dispatchers/torchtitan.h"
 

@@ -1,4 +1,4 @@
-// torchtitan with TorchAO padding (dispatchers.md 2.9): each local expert's rows are padded to a multiple on
+// torchtitan with TorchAO padding (docs/spec.md 2.9): each local expert's rows are padded to a multiple on
 // the receiving side, for quantised grouped GEMMs; wire bytes are those of the normal path. Also without
 // expert parallelism.
 #include "models/dispatchers/torchtitan.h"

@@ -1,4 +1,4 @@
-// Tutel (dispatchers.md 2.13): fixed or dynamic capacity, sparse encode and decode kernels, an equal
+// Tutel (docs/spec.md 2.13): fixed or dynamic capacity, sparse encode and decode kernels, an equal
 // all-to-all that may be pipelined with the experts or done in two stages (2DH: inside the nodes, then
 // between them).
 #include <fmt/format.h>

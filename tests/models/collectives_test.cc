@@ -86,7 +86,7 @@ TEST(Collectives, UnevenExchangeWithEqualSplitsIsTheEqualOne) {
 }
 
 TEST(Collectives, EverythingToOneRankIsBoundByItsLink) {
-  // Example 2 of docs/dispatchers.md scaled up: rank 0 receives from all others; nobody can be faster than
+  // Example 2 of docs/spec.md 6.3 scaled up: rank 0 receives from all others; nobody can be faster than
   // its link.
   constexpr std::size_t kRanks = 4;
   std::vector<double> bytes(kRanks * kRanks, 0.0);

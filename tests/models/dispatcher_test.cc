@@ -1,4 +1,4 @@
-// Options, rules and the memory formulas of docs/dispatchers.md section 2.
+// Options, rules and the memory formulas of docs/spec.md 2.
 #include "models/dispatcher.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The identities of docs/dispatchers.md 6.1 over random configurations. Each test runs 1,000 of them.
+// The identities of docs/spec.md 6.1 over random configurations. Each test runs 1,000 of them.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -116,7 +116,7 @@ RC_GTEST_PROP(Identities, AllGatherIgnoresRouting, ()) {
   const Program b = build("allgather", layer);
   RC_ASSERT(total_tx(a, a.forward()) == total_tx(b, b.forward()));
   RC_ASSERT(total_tx(a, a.backward()) == total_tx(b, b.backward()));
-  // The closed form of dispatchers.md 2.1.1.
+  // The closed form of docs/spec.md 2.1.1.
   const std::int64_t R = random.layer.ranks(), T = n.tokens(0), E = n.experts(), H = layer.hidden,
                      bp = bytes_of(layer.router);
   RC_ASSERT(total_tx(a, a.forward())[0] == (R - 1) * T * (E * (1 + bp) + H * (2 + bp)));

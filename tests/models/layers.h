@@ -1,4 +1,4 @@
-// Layers and routings that the tests of dispatchers share: the worked example of dispatchers.md 6.3, and
+// Layers and routings that the tests of dispatchers share: the worked example of docs/spec.md 6.3, and
 // random ones.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The printed groups of docs/dispatchers.md section 5.
+// The printed groups of docs/spec.md 5.
 #include "models/layout.h"
 
 #include <gmock/gmock.h>

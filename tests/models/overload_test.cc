@@ -9,7 +9,7 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-// The worked example of docs/dispatchers.md 4.2. Entries: L0,m0; L1,m0; L0,m1; L1,m1.
+// The worked example of docs/spec.md 4.2. Entries: L0,m0; L1,m0; L0,m1; L1,m1.
 OverloadStage worked_example(std::vector<OverloadEvent> order) {
   const Rows u(4, 16);
   return {{{{{28, 14, 12, 10}, u}, {{16, 16, 16, 16}, u}, {{20, 20, 12, 12}, u}, {{40, 8, 8, 8}, u}},

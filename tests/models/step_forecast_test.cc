@@ -39,7 +39,7 @@ double seconds(const Scenario& s) { return forecast(s).time_us.value * 1e-6; }
 
 TEST(TrainingFlops, AreTheSourcesOwn) {
   // FLOP a token that published rates imply: model TFLOP/s per GPU over tokens/s per GPU of one row each
-  // (Megatron-Bridge docs/performance-summary.md, which counts attention causally). Within 3 %.
+  // (performance-summary.md of Megatron-Bridge, which counts attention causally). Within 3 %.
   const auto near = [](const char* model, double tflops, double tokens) {
     const Architecture a = Architecture::load(model);
     EXPECT_NEAR(training_flops_per_token(a, 4096, a.topk) / (tflops * 1e12 / tokens), 1, 0.03) << model;

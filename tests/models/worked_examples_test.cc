@@ -1,4 +1,4 @@
-// The worked examples of docs/dispatchers.md 6.3, to the byte. Numbers are the specification's.
+// The worked examples of docs/spec.md 6.3, to the byte. Numbers are the specification's.
 #include <gtest/gtest.h>
 
 #include "models/dispatchers/equal_split.h"
@@ -294,7 +294,7 @@ TEST(WorkedExample3, OtherDispatchers) {
     }
 }
 
-// T=16384, K=3, E=36, EP=12, rank 4 (dispatchers.md 2.8).
+// T=16384, K=3, E=36, EP=12, rank 4 (docs/spec.md 2.8).
 TEST(ForcedBalance, TestVector) {
   RoutingSpec spec;
   spec.kind = RoutingSpec::Kind::kRoundRobin;

@@ -1,4 +1,4 @@
-// The crossover law of docs/dispatchers.md: AllGather wins when phi * K * (B_ring / B_a2a) > EP * (b + b_rs)
+// The crossover law of docs/spec.md 6.2: AllGather wins when phi * K * (B_ring / B_a2a) > EP * (b + b_rs)
 // / (2 b). And the one measured crossover: MegaScale-MoE (arXiv 2505.11432), Mixtral-8x7B on 8 H800:
 // AllGather faster for k > 6.
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ Crossover find_crossover(const Plan& plan, const models::Architecture& model) {
   return {};
 }
 
-// B_ring / B_a2a of the profile for the messages of this plan, by dispatchers.md 1.3; the exchange at the
+// B_ring / B_a2a of the profile for the messages of this plan, by docs/spec.md 1.3; the exchange at the
 // size of its busiest rank.
 double bandwidth_ratio(const Plan& plan, std::int64_t hidden, double topk, double phi) {
   const models::Cluster cluster = models::Cluster::load(plan.cluster);

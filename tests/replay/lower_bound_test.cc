@@ -1,4 +1,4 @@
-// Identity 20 of docs/dispatchers.md: no dispatcher is faster than the experts of its busiest rank, nor than
+// Identity 20 of docs/spec.md 6.1: no dispatcher is faster than the experts of its busiest rank, nor than
 // the slowest link needs for its bytes. 1,000 random layers.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-// The worked examples of docs/dispatchers.md 6.3 through the command line, to the byte.
+// The worked examples of docs/spec.md 6.3 through the command line, to the byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

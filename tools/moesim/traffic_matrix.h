@@ -17,7 +17,7 @@ struct TrafficMatrix {
   std::vector<double> bytes;
 };
 
-// Bytes that a member of a collective sends to the others, as dispatchers.md 1.3 counts them.
+// Bytes that a member of a collective sends to the others, as docs/spec.md 1.3 counts them.
 double bytes_sent(const sim::CollectiveShape& shape, std::size_t member);
 
 // One layer of a dispatcher, forward and backward. Exchanges follow their split matrices, every other

@@ -1,4 +1,4 @@
-// Memory-bound kernels of MoE layers (docs/dispatchers.md 1.5). Bytes in the names are read + written, as
+// Memory-bound kernels of MoE layers (docs/spec.md 1.5). Bytes in the names are read + written, as
 // counted there.
 #include <cmath>
 #include <cstdint>
