@@ -8,6 +8,7 @@
 #include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/filtered_graph.hpp>
 #include <boost/graph/reverse_graph.hpp>
+#include <boost/graph/strong_components.hpp>
 
 #include "base/check.h"
 
@@ -35,6 +36,11 @@ struct LeadsTo {
   }
 };
 
+struct Forwards {
+  const std::vector<FabricNode>* nodes = nullptr;
+  bool operator()(Boost::vertex_descriptor node) const { return (*nodes)[node].forwards; }
+};
+
 }  // namespace
 
 struct Fabric::Graph {
@@ -51,6 +57,29 @@ struct Fabric::Graph {
     out.emplace_back();
     in.emplace_back();
     return static_cast<std::uint32_t>(boost::add_vertex(boost));
+  }
+
+  // Whether all GPUs have links to and from one part of the network whose nodes all reach each other: then
+  // all GPUs reach each other. In time that grows with the links only.
+  bool all_meet() const {
+    const boost::filtered_graph<Boost, boost::keep_all, Forwards> inner(boost, {}, Forwards{&nodes});
+    std::vector<int> part(nodes.size(), -1);
+    const int parts = boost::strong_components(
+        inner, boost::make_iterator_property_map(part.begin(), boost::get(boost::vertex_index, boost)));
+    if (parts == 0) return false;
+    std::vector<std::size_t> size(static_cast<std::size_t>(parts), 0);
+    for (const int p : part)
+      if (p >= 0) ++size[static_cast<std::size_t>(p)];
+    const auto largest = static_cast<int>(std::max_element(size.begin(), size.end()) - size.begin());
+    std::vector<bool> enters(nodes.size()), leaves(nodes.size());
+    for (std::size_t node = 0; node < nodes.size(); ++node)
+      enters[node] = leaves[node] = part[node] == largest;
+    for (const FabricLink& link : links) {
+      if (part[link.to] == largest) enters[link.from] = true;
+      if (part[link.from] == largest) leaves[link.to] = true;
+    }
+    return std::all_of(gpus.begin(), gpus.end(),
+                       [&](std::uint32_t gpu) { return enters[gpu] && leaves[gpu]; });
   }
 };
 
@@ -140,6 +169,9 @@ std::vector<std::string> Fabric::problems() const {
     if (!(link.connection_cap >= 0))
       result.push_back(fmt::format("{}: connection cap {} B/s is negative", where, link.connection_cap));
   }
+  if (graph_->all_meet()) return result;
+  // The pairs that do not reach each other, if any: a search for each GPU, until enough are named.
+  constexpr std::size_t kMostWork = 100'000'000;  // links looked at
   std::size_t unreachable = 0;
   for (std::size_t to = 0; to < gpu_count(); ++to) {
     const std::vector<std::uint32_t> distance = distances_to(graph_->gpus[to]);
@@ -148,6 +180,11 @@ std::vector<std::string> Fabric::problems() const {
       if (++unreachable <= kPairsNamed)
         result.push_back(fmt::format("no way from {} to {}", nodes[graph_->gpus[from]].name,
                                      nodes[graph_->gpus[to]].name));
+    }
+    if (unreachable > kPairsNamed && (to + 1) * graph_->links.size() > kMostWork) {
+      result.push_back(
+          fmt::format("no way between at least {} more pairs of GPUs", unreachable - kPairsNamed));
+      return result;
     }
   }
   if (unreachable > kPairsNamed)

@@ -53,7 +53,9 @@ std::optional<std::int64_t> exact_ns(std::string_view text) {
     if (i == point) continue;
     const char c = i < text.size() ? text[i] : '0';
     if (c < '0' || c > '9') return std::nullopt;
-    ns = ns * 10 + (c - '0');
+    const int digit = c - '0';
+    if (ns > (std::numeric_limits<std::int64_t>::max() - digit) / 10) return std::nullopt;
+    ns = ns * 10 + digit;
   }
   return text.find_first_of("eE") == std::string_view::npos ? std::optional(ns) : std::nullopt;
 }

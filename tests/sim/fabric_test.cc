@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "sim/router.h"
 #include "tests/sim/test_costs.h"
@@ -96,6 +97,36 @@ TEST(Fabric, EqualWaysAreSharedOutAndStayTheSame) {
     for (const auto& [spine, count] : uses)
       EXPECT_NEAR(count, 64, multipath == Multipath::destination ? 0 : 32);
   }
+}
+
+// Random small networks against a search from every GPU.
+RC_GTEST_PROP(Fabric, ProblemsAreThePairsWithoutAWay, ()) {
+  Fabric fabric;
+  const int gpus = *rc::gen::inRange(1, 6), switches = *rc::gen::inRange(0, 5);
+  for (int i = 0; i < gpus; ++i)
+    fabric.add_gpu("g" + std::to_string(i), 0, *rc::gen::element(false, false, true));
+  for (int i = 0; i < switches; ++i) fabric.add_node(NodeKind::leaf, "s" + std::to_string(i));
+  const int links = *rc::gen::inRange(0, 3 * (gpus + switches));
+  for (int i = 0; i < links; ++i) {
+    const auto from = *rc::gen::inRange<std::uint32_t>(0, gpus + switches),
+               to = *rc::gen::inRange<std::uint32_t>(0, gpus + switches);
+    if (from == to) continue;
+    if (*rc::gen::arbitrary<bool>())
+      fabric.add_cable(from, to, 1e9, us(1));
+    else
+      fabric.add_link(from, to, 1e9, us(1));
+  }
+  std::size_t pairs = 0;
+  for (std::size_t to = 0; to < fabric.gpu_count(); ++to) {
+    const std::vector<std::uint32_t> distance = fabric.distances_to(fabric.gpu_node(to));
+    for (std::size_t from = 0; from < fabric.gpu_count(); ++from)
+      pairs += distance[fabric.gpu_node(from)] == Fabric::kNoWay ? 1 : 0;
+  }
+  RC_CLASSIFY(pairs == 0, "all reach each other");
+  const std::vector<std::string> problems = fabric.problems();
+  RC_ASSERT(problems.size() == (pairs <= 5 ? pairs : 6));
+  if (pairs > 5)
+    RC_ASSERT(problems.back() == "no way between " + std::to_string(pairs - 5) + " more pairs of GPUs");
 }
 
 TEST(Fabric, AbsurdValuesAreNamed) {
