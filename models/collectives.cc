@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
-#include "base/text.h"
 #include "models/network_law.h"
 #include "models/size_curve.h"
 
@@ -27,14 +26,6 @@ std::size_t index(CollectiveOp op) { return static_cast<std::size_t>(op); }
 // nccl-tests "size" of a collective whose bytes follow docs/spec.md 1.3.
 double nccl_size(CollectiveOp op, double ranks, double bytes) {
   return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ? bytes * ranks : bytes;
-}
-
-// Octaves by which a value lies outside a measured range.
-double octaves_outside(const DomainRange* range, double value) {
-  if (!range || value <= 0) return 0;
-  if (value < range->low) return std::log2(range->low / value);
-  if (value > range->high) return std::log2(value / range->high);
-  return 0;
 }
 
 // What is known about how wrong a law is.
@@ -61,10 +52,10 @@ struct Trust {
   }
 
   double size_octaves(double size) const {
-    return has_bytes ? octaves_outside(&bytes, std::max(size, 1.0)) : 0;
+    return has_bytes ? octaves_outside(bytes, std::max(size, 1.0)) : 0;
   }
-  double rank_octaves(double n) const { return has_ranks ? octaves_outside(&ranks, n) : 0; }
-  double node_octaves(double n) const { return has_nodes ? octaves_outside(&nodes, n) : 0; }
+  double rank_octaves(double n) const { return has_ranks ? octaves_outside(ranks, n) : 0; }
+  double node_octaves(double n) const { return has_nodes ? octaves_outside(nodes, n) : 0; }
 
   // `measured`: the rank count is one that was fitted, so that no rank law stands between.
   double sigma(double size, double n, double groups, bool measured) const {
@@ -493,29 +484,25 @@ double CollectiveModel::reduce_scatter_v(const GroupShape& shape, std::span<cons
   return seconds(CollectiveOp::reduce_scatter, shape, wire / (shape.ranks - 1));
 }
 
-bool CollectiveModel::in_domain(CollectiveOp op, const GroupShape& shape, double bytes) const {
-  return warning(op, shape, bytes).empty();
-}
-
-std::string CollectiveModel::warning(CollectiveOp op, const GroupShape& shape, double bytes) const {
-  if (shape.ranks <= 1 || op == CollectiveOp::barrier) return "";
+std::optional<OutsideDomain> CollectiveModel::outside(CollectiveOp op, const GroupShape& shape,
+                                                      double bytes) const {
+  if (shape.ranks <= 1 || op == CollectiveOp::barrier) return std::nullopt;
   const bool across = shape.across_domains();
-  const std::string what =
-      resolved_->profile + ": " + std::string(sim::name(op)) + (across ? " across nodes" : " inside a node");
-  if (!resolved_->direct(op, across))
-    return what + " was not measured, taken from " + std::string(sim::name(substitute(op)));
-  const Trust& trust = resolved_->trust(op, across);
-  if (trust.derived) return what + " is derived (" + trust.source + ")";
-  const auto outside = [&](const char* quantity, const DomainRange& range, double value) {
-    return what + " extrapolates to " + one_line(std::to_string(static_cast<long long>(value))) + " " +
-           quantity + " (measured " + std::to_string(static_cast<long long>(range.low)) + " to " +
-           std::to_string(static_cast<long long>(range.high)) + ")";
+  const auto price = [&] {
+    return resolved_->profile + ": " + std::string(sim::name(op)) +
+           (across ? " across nodes" : " inside a node");
   };
+  if (!resolved_->direct(op, across))
+    return OutsideDomain{
+        price(), "was not measured, taken from " + std::string(sim::name(substitute(op))), {}, 0};
+  const Trust& trust = resolved_->trust(op, across);
+  if (trust.derived) return OutsideDomain::derived(price(), trust.source);
   const double size = nccl_size(op, shape.ranks, bytes);
-  if (trust.rank_octaves(shape.ranks) > 0) return outside("ranks", trust.ranks, shape.ranks);
-  if (across && trust.node_octaves(shape.domains) > 0) return outside("nodes", trust.nodes, shape.domains);
-  if (size > 0 && trust.size_octaves(size) > 0) return outside("bytes", trust.bytes, size);
-  return "";
+  FarthestOutside farthest;
+  if (trust.has_ranks) farthest.try_range(&trust.ranks, shape.ranks);
+  if (across && trust.has_nodes) farthest.try_range(&trust.nodes, shape.domains);
+  if (trust.has_bytes && size > 0) farthest.try_range(&trust.bytes, size);
+  return farthest.of(price());
 }
 
 }  // namespace moesim::models

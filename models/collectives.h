@@ -8,11 +8,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/cluster.h"
+#include "models/domain_report.h"
 #include "models/estimate.h"
 #include "sim/collective.h"
 
@@ -89,10 +91,8 @@ class CollectiveModel {
   double all_gather_v(const GroupShape& shape, std::span<const double> pieces) const;
   double reduce_scatter_v(const GroupShape& shape, std::span<const double> pieces) const;
 
-  // Whether the profile measured this kind of group and size. `warning` says in one line what is extrapolated
-  // or derived; empty when in_domain.
-  bool in_domain(sim::CollectiveOp op, const GroupShape& shape, double bytes) const;
-  std::string warning(sim::CollectiveOp op, const GroupShape& shape, double bytes) const;
+  // What the profile did not measure of this operation, kind of group or size; none where it measured all.
+  std::optional<OutsideDomain> outside(sim::CollectiveOp op, const GroupShape& shape, double bytes) const;
 
  private:
   struct Resolved;

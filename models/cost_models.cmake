@@ -12,6 +12,7 @@ set(cost_model_sources
   cluster.cc
   collectives.cc
   costs.cc
+  domain_report.cc
   estimate.cc
   ep_kernel.cc
   expert_ffn.cc

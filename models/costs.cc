@@ -56,6 +56,22 @@ void ClusterCosts::price_collective(const sim::CollectiveShape& shape, std::span
   for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_seconds(seconds[m] + extra);
 }
 
+std::optional<OutsideDomain> ClusterCosts::outside(const sim::CollectiveShape& shape) const {
+  double bytes = 0;
+  if (shape.traffic.kind == sim::Traffic::Kind::matrix) {
+    // What the member with the most rows sends, its own among them.
+    const std::size_t g = shape.members();
+    for (std::size_t i = 0; i < g; ++i) {
+      double sent = 0;
+      for (std::size_t j = 0; j < g; ++j) sent += static_cast<double>(shape.traffic.between(i, j, g));
+      bytes = std::max(bytes, sent);
+    }
+  } else {
+    bytes = uniform_bytes(shape);
+  }
+  return collectives_.outside(shape.op, place(shape.ranks), bytes);
+}
+
 // An all_to_all alone on its ports: the rates that its busiest member needs to end when the calibrated law
 // says.
 void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group,

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "models/cluster.h"
 #include "models/collectives.h"
+#include "models/domain_report.h"
 #include "sim/costs.h"
 
 namespace moesim::models {
@@ -24,6 +26,8 @@ class ClusterCosts : public sim::Costs {
   sim::Overlap overlap(sim::RankId rank) const override;
 
   const CollectiveModel& collectives() const { return collectives_; }
+  // What the profile did not measure of a collective's price.
+  std::optional<OutsideDomain> outside(const sim::CollectiveShape& shape) const;
 
  private:
   GroupShape place(std::span<const sim::RankId> ranks) const;

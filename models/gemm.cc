@@ -46,7 +46,10 @@ double smooth_max(double a, double b, double power) {
 // Parameters of one element type, resolved.
 struct Rates {
   bool known = false;
-  bool derived = false;
+  bool own = false;      // the element type has a law of its own
+  bool derived = false;  // that law is another GPU's
+  std::string source;
+  std::vector<DomainRange> domain;
   double peak = 0;                                // FLOP/s of the data sheet
   double rate = 0;                                // FLOP/s of one SM on the largest tile
   std::array<double, std::size(kTiles)> speed{};  // and on each tile
@@ -90,7 +93,12 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   r.ragged = p.get("ragged_pass", 0);
   r.host = p.get("host", 0);
   r.factor = p.factor;
-  if (set) r.sigma = std::hypot(set->residual, set->systematic);
+  if (set) {
+    r.sigma = std::hypot(set->residual, set->systematic);
+    r.derived = set->derived;
+    r.source = set->source;
+    r.domain = set->domain;
+  }
   return r;
 }
 
@@ -109,6 +117,17 @@ struct GemmModel::Resolved {
     if (!found.known)
       throw InputError("profile " + profile + " has no " + std::string(name_of(dtype)) + " matrix units");
     return found;
+  }
+
+  std::optional<OutsideDomain> outside(const Rates& r, const std::string& what, GemmShape s) const {
+    const auto price = [&] { return profile + ": " + what; };
+    if (!r.own) return OutsideDomain{price(), "was not measured", {}, 0};
+    if (r.derived) return OutsideDomain::derived(price(), r.source);
+    FarthestOutside farthest;
+    for (const DomainRange& range : r.domain)
+      for (const auto& [quantity, value] : {std::pair{"m", s.m}, {"n", s.n}, {"k", s.k}})
+        if (range.quantity == quantity) farthest.try_range(&range, static_cast<double>(value));
+    return farthest.of(price());
   }
 
   // Best of the tile shapes for `blocks(tile)` output tiles that each reduce over `k`.
@@ -131,6 +150,18 @@ struct GemmModel::Resolved {
   }
 };
 
+GemmShape turned(GemmShape s, GemmPass pass) {
+  switch (pass) {
+    case GemmPass::kForward:
+      return s;
+    case GemmPass::kDgrad:
+      return {s.m, s.k, s.n};
+    case GemmPass::kWgrad:
+      break;
+  }
+  return {s.k, s.n, s.m};
+}
+
 GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view grouped_key) {
   auto resolved = std::make_unique<Resolved>();
   const DeviceLimits& device = profile.device();
@@ -148,13 +179,13 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view gro
     const ParameterSet* grouped =
         profile.find(grouped_key.empty() ? "grouped_gemm/" + name : std::string(grouped_key));
     resolved->rates[i] = rates_of(profile, dtype, dense ? dense : profile.find("gemm/bf16"), clock);
-    resolved->rates[i].derived = dense == nullptr;
+    resolved->rates[i].own = dense != nullptr;
     if (!dense) resolved->rates[i].sigma = std::max(resolved->rates[i].sigma, kUnmeasuredSigma);
+    const bool own = grouped != nullptr;
     if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/bf16");
     resolved->grouped_rates[i] = rates_of(profile, dtype, grouped, clock);
-    resolved->grouped_rates[i].derived = grouped == nullptr || grouped == dense;
-    if (resolved->grouped_rates[i].derived)
-      resolved->grouped_rates[i].sigma = std::max(resolved->grouped_rates[i].sigma, kUnmeasuredSigma);
+    resolved->grouped_rates[i].own = own;
+    if (!own) resolved->grouped_rates[i].sigma = std::max(resolved->grouped_rates[i].sigma, kUnmeasuredSigma);
   }
   resolved_ = std::move(resolved);
 }
@@ -192,17 +223,6 @@ Estimate GemmModel::estimate(GemmShape shape, DType dtype) const {
 double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                   DType dtype, GemmPass pass, GemmBackend backend) const {
   const Rates& r = resolved_->of(dtype, true);
-  const auto shape_of = [&](std::int64_t m) {
-    switch (pass) {
-      case GemmPass::kForward:
-        return GemmShape{m, n, k};
-      case GemmPass::kDgrad:
-        return GemmShape{m, k, n};
-      case GemmPass::kWgrad:
-        break;
-    }
-    return GemmShape{k, n, m};
-  };
   std::int64_t total = 0, largest = 0, active = 0;
   for (const std::int64_t m : rows) {
     check(m >= 0, "row counts are not negative");
@@ -214,7 +234,7 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
   if (backend == GemmBackend::kLoop) {
     double sum = 0;
     for (const std::int64_t m : rows)
-      if (m > 0) sum += std::max(seconds(shape_of(m), dtype), resolved_->launch);
+      if (m > 0) sum += std::max(seconds(turned({m, n, k}, pass), dtype), resolved_->launch);
     return sum;
   }
   // One kernel: tiles of all experts share the waves; bytes of the experts that have rows (all of them,
@@ -263,10 +283,20 @@ Estimate GemmModel::grouped_estimate(std::span<const std::int64_t> rows, std::in
                               resolved_->of(dtype, true).sigma);
 }
 
-std::string GemmModel::warning(GemmShape, DType dtype) const {
-  const Rates& r = resolved_->of(dtype);
-  if (r.derived) return resolved_->profile + ": " + std::string(name_of(dtype)) + " GEMMs were not measured";
-  return "";
+std::optional<OutsideDomain> GemmModel::outside(GemmShape shape, DType dtype) const {
+  return resolved_->outside(resolved_->of(dtype), std::string(name_of(dtype)) + " GEMM", shape);
+}
+
+std::optional<OutsideDomain> GemmModel::grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
+                                                        std::int64_t k, DType dtype, GemmPass pass,
+                                                        GemmBackend backend) const {
+  std::int64_t total = 0, active = 0;
+  for (const std::int64_t m : rows) total += m, active += m > 0;
+  if (active == 0) return std::nullopt;
+  const GemmShape mean = turned({total / active, n, k}, pass);
+  if (backend == GemmBackend::kLoop) return outside(mean, dtype);
+  return resolved_->outside(resolved_->of(dtype, true), "grouped " + std::string(name_of(dtype)) + " GEMM",
+                            mean);
 }
 
 }  // namespace moesim::models

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "models/domain_report.h"
 #include "models/dtype.h"
 #include "models/estimate.h"
 #include "models/profile.h"
@@ -25,6 +27,8 @@ struct GemmShape {
 
 // For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
 enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
+// The product that a pass hands to the library, from the forward one.
+GemmShape turned(GemmShape forward, GemmPass pass);
 
 // How the products of several experts reach the GPU.
 enum class GemmBackend : std::uint8_t {
@@ -62,8 +66,13 @@ class GemmModel {
   // The bound that no forecast goes below: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
   double roofline_seconds(GemmShape shape, DType dtype) const;
 
-  // One line where this dtype has no law of its own; empty otherwise. Shapes are not held against the domain.
-  std::string warning(GemmShape shape, DType dtype) const;
+  // What the profile did not measure of a dense product, or of grouped ones (their number of tokens is not
+  // held against the domain: it is not known here).
+  std::optional<OutsideDomain> outside(GemmShape shape, DType dtype) const;
+  std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
+                                               std::int64_t k, DType dtype,
+                                               GemmPass pass = GemmPass::kForward,
+                                               GemmBackend backend = GemmBackend::kGrouped) const;
 
  private:
   struct Resolved;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace moesim::models {
 
@@ -28,6 +29,12 @@ double asked_bytes(const Program& program, const Op& op, int rank) {
 
 std::string_view name_of(ExchangeLibrary library) {
   return library == ExchangeLibrary::kDeepEp ? "DeepEP" : "HybridEP";
+}
+
+// Everything, where the fit saw no such quantity.
+DomainRange range_of(const ParameterSet& set, std::string_view quantity) {
+  const DomainRange* range = set.range(quantity);
+  return range ? *range : DomainRange{std::string(quantity), 0, std::numeric_limits<double>::infinity()};
 }
 
 std::size_t slot_of(ExchangeLibrary library, bool combine) {
@@ -107,10 +114,10 @@ LayerCosts::LayerCosts(const Cluster& cluster)
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
   for (const Law& law : kLaws)
     if (const ParameterSet* set = profile.find(law.key)) {
-      const DomainRange* ranks = set->range("ranks");
       kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(
           {law.key, EpKernelModel(profile, law.key, port, cluster.nvlink.bandwidth),
-           set->get("network_share", 0) > 0 && port > 0, ranks ? *ranks : DomainRange{}, set->rows});
+           set->get("network_share", 0) > 0 && port > 0, range_of(*set, "ranks"), range_of(*set, "tokens"),
+           set->rows});
     }
   for (auto& kernels : kernels_of_libraries_)
     std::stable_sort(kernels.begin(), kernels.end(),
@@ -174,11 +181,10 @@ LayerCosts::LayerCosts(const Cluster& cluster, const ProductRecipe& recipe) : La
           if (const Profile other = Profile::load(relative); other.find(key)) holder.set(key, other.at(key));
     const ParameterSet* set = holder.find(key);
     if (!set) continue;
-    const DomainRange* ranks = set->range("ranks");
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-    kernels.insert(kernels.begin(),
-                   {key, EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
-                    set->get("network_share", 0) > 0 && port > 0, ranks ? *ranks : DomainRange{}, set->rows});
+    kernels.insert(kernels.begin(), {key, EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
+                                     set->get("network_share", 0) > 0 && port > 0, range_of(*set, "ranks"),
+                                     range_of(*set, "tokens"), set->rows});
   }
 }
 
@@ -299,37 +305,42 @@ PricedPass LayerCosts::price(const Program& program, const std::vector<Op>& pass
   return priced;
 }
 
-std::vector<std::string> LayerCosts::warnings(const Program& program, const GroupShapes& shapes) const {
-  std::vector<std::string> all;
-  const auto add = [&](std::string text) {
-    if (!text.empty() && std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
-  };
-  for (const auto* pass : {&program.forward(), &program.backward()})
-    for (std::size_t i = 0; i < pass->size(); ++i) {
-      const Op& op = (*pass)[i];
-      if (op.kind == OpKind::kCollective && op.library != ExchangeLibrary::kNone) {
-        if (op.fused) continue;
-        const int g = program.group_size(op.group);
-        const char* const what = op.transposed ? "combine" : "dispatch";
-        if (const ExchangeKernel* kernel = kernel_of(program, *pass, i)) {
-          if (g < kernel->ranks.low || g > kernel->ranks.high)
-            add(fmt::format("profile {}: {} {} kernel of {} ranks, measured on {:.0f} to {:.0f} ({})",
-                            profile_name_, name_of(op.library), what, g, kernel->ranks.low,
-                            kernel->ranks.high, kernel->key));
-        } else {
-          add(fmt::format("profile {}: no measured {} {} kernel {}: priced as an all-to-all of its rows",
-                          profile_name_, name_of(op.library), what,
-                          op.across_nodes ? "across nodes" : "inside a node"));
-        }
-        continue;
-      }
-      if (op.kind == OpKind::kCollective)
-        add(collectives_.warning(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, 0)));
-      if (op.kind == OpKind::kGemm && op.pass == GemmPass::kForward)
-        add(gemms_.warning({program.expert_rows(op.table, 0)[0], op.n, op.k},
-                           products_ ? products_->gemm() : op.dtype));
-    }
-  return all;
+std::optional<OutsideDomain> LayerCosts::outside(const Program& program, const std::vector<Op>& pass,
+                                                 std::size_t index, int rank,
+                                                 const GroupShapes& shapes) const {
+  const Op& op = pass[index];
+  if (op.kind == OpKind::kGemm) {
+    const auto rows = program.expert_rows(op.table, rank);
+    return products_ ? products_->grouped_outside(rows, op.n, op.k, op.pass, op.backend)
+                     : gemms_.grouped_outside(rows, op.n, op.k, op.dtype, op.pass, op.backend);
+  }
+  if (op.kind != OpKind::kCollective) return std::nullopt;
+  if (op.library == ExchangeLibrary::kNone)
+    return collectives_.outside(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, rank));
+  const std::string price = fmt::format("{}: {} {} kernel", profile_name_, name_of(op.library),
+                                        op.transposed ? "combine" : "dispatch");
+  const ExchangeKernel* kernel = kernel_of(program, pass, index);
+  if (!kernel)
+    return OutsideDomain{price,
+                         fmt::format("was not measured {}, priced as an all-to-all of its rows",
+                                     op.across_nodes ? "across nodes" : "inside a node"),
+                         {},
+                         0};
+  FarthestOutside farthest;
+  farthest.try_range(&kernel->ranks, program.group_size(op.group));
+  farthest.try_range(&kernel->tokens, static_cast<double>(program.tokens[static_cast<std::size_t>(rank)]));
+  return farthest.of(price);
+}
+
+void LayerCosts::report(const Program& program, const std::vector<Op>& pass, const PricedPass& priced,
+                        const GroupShapes& shapes, DomainReport& into, double times) const {
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    const auto first = priced.ps.begin() + static_cast<std::ptrdiff_t>(i) * priced.ranks;
+    const auto slowest = std::max_element(first, first + priced.ranks);
+    if (*slowest > 0)
+      into.add(times * static_cast<double>(*slowest) * 1e-12,
+               outside(program, pass, i, static_cast<int>(slowest - first), shapes));
+  }
 }
 
 }  // namespace moesim::models

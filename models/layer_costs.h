@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "models/cluster.h"
 #include "models/collectives.h"
+#include "models/domain_report.h"
 #include "models/ep_kernel.h"
 #include "models/gemm.h"
 #include "models/kernels.h"
@@ -71,8 +73,9 @@ class LayerCosts {
     return host_sync_ps_;
   }  // from the end of the copy until the host goes on
 
-  // What of a program is priced outside the measured domain, one line each, no repetitions.
-  std::vector<std::string> warnings(const Program& program, const GroupShapes& shapes) const;
+  // Adds the operations of a priced pass, `times` each, to what a report knows of the measured domain.
+  void report(const Program& program, const std::vector<Op>& pass, const PricedPass& priced,
+              const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
  private:
   void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
@@ -83,12 +86,14 @@ class LayerCosts {
     std::string key;
     EpKernelModel model;
     bool network = false;  // measured across nodes
-    DomainRange ranks;
+    DomainRange ranks, tokens;
     int rows = 0;
   };
   // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
   const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,
                                   std::size_t index) const;
+  std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                                       int rank, const GroupShapes& shapes) const;
   void price_kernel(const Program& program, const std::vector<Op>& pass, std::size_t index,
                     const ExchangeKernel& kernel, std::int64_t* out) const;
 

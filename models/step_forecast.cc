@@ -117,7 +117,7 @@ struct StepForecaster::Priced {
   std::array<double, sim::kCategories> breakdown_us{};
   double exposed_us = 0;
   std::vector<Chunk> chunks;
-  std::vector<std::string> warnings;  // with a breakdown
+  DomainReport domain;  // with a breakdown
 };
 
 StepForecaster::~StepForecaster() = default;
@@ -170,6 +170,10 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   dense_options.ranks = 1;
 
   const std::vector<LayerKind> stack = layer_stack(a);
+  Priced priced;
+  // Of one microbatch through all layers; what happens once a step counts for its share of it.
+  DomainReport* const report = breakdown ? &priced.domain : nullptr;
+  const double once = 1 / static_cast<double>(p.microbatches);
   const bool split = plan.pipeline != PipelineKind::k1F1B;
   const auto on = [&](const LayerParts& healthy, const RankFaults* sick, std::size_t salt) {
     if (!sick) return healthy;
@@ -208,9 +212,10 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     kind_of[i] = static_cast<std::size_t>(found - distinct.begin());
     if (found != distinct.end()) continue;
     distinct.push_back(stack[i]);
-    distinct_parts.push_back(pricer.layer(stack[i], moe_.get()));
+    const auto times = static_cast<double>(std::count(stack.begin(), stack.end(), stack[i]));
+    distinct_parts.push_back(pricer.layer(stack[i], moe_.get(), report, times));
   }
-  const LayerParts embedding = pricer.embedding(), head = pricer.head();
+  const LayerParts embedding = pricer.embedding(report), head = pricer.head(report);
   const auto times_on = [&](const RankFaults* sick) {
     StageTimes all;
     for (std::size_t k = 0; k < distinct.size(); ++k) {
@@ -251,8 +256,6 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
     return own ? *own : healthy;
   };
 
-  Priced priced;
-  if (breakdown) priced.warnings = pricer.warnings(*moe_);
   std::vector<double> weight;
   for (std::size_t i = 0; i < stack.size(); ++i) {
     const KindTimes& k = kinds[kind_of[i]];
@@ -294,6 +297,11 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   const GroupShape expert_group = group_of(cluster, edp, p.etp * p.ep);
   const bool across = dense_group.across_domains() || expert_group.across_domains();
   const CollectiveModel& model = pricer.collectives();
+  const auto transfer = [&](sim::CollectiveOp op, const GroupShape& shape, double bytes, double times) {
+    const double seconds = model.seconds(op, shape, bytes);
+    if (report) report->add(seconds * times, model.outside(op, shape, bytes));
+    return seconds;
+  };
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
   const bool fsdp =
@@ -315,15 +323,16 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
       const double bytes = parameters * static_cast<double>(plan.gradient_bytes);
       const auto ranks = static_cast<double>(shard.ranks);
       if (plan.sharding == ShardingScheme::kDdp) {
-        reduce += model.seconds(sim::CollectiveOp::all_reduce, full, bytes);
+        reduce += transfer(sim::CollectiveOp::all_reduce, full, bytes, once);
         return;
       }
-      gather += model.seconds(sim::CollectiveOp::all_gather, shard, parameters * kBf16 / ranks);
-      reduce += model.seconds(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks);
+      const double times = fsdp ? 1 : once;
+      gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16 / ranks, times);
+      reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
       if (replicas > 1)
-        reduce += model.seconds(sim::CollectiveOp::all_reduce,
-                                group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * stride),
-                                bytes / ranks) /
+        reduce += transfer(sim::CollectiveOp::all_reduce,
+                           group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * stride),
+                           bytes / ranks, once) /
                   (fsdp ? static_cast<double>(p.microbatches) : 1);  // once a step
     };
     one(dense_group, n.dense);
@@ -408,7 +417,8 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   if (p.pp > 1) {
     const GroupShape pair = group_of(cluster, 2, p.world() / p.pp);
     const double bytes = static_cast<double>(p.tokens_per_rank() * a.hidden) * kBf16;
-    times.send = to_ps(model.seconds(sim::CollectiveOp::send_recv, pair, bytes) *
+    const double sends = 2.0 * static_cast<double>(chunks - 1);  // of a microbatch: activations, gradients
+    times.send = to_ps(transfer(sim::CollectiveOp::send_recv, pair, bytes, sends) *
                        (pair.across_domains() ? network_factor : nvlink_factor));
   }
   priced.timing = time_pipeline(shape_, schedule_, times);
@@ -543,7 +553,9 @@ StepForecast StepForecaster::forecast(int draws) const {
                          activations_in_flight(schedule_), scenario_.cluster->profile.device().memory_bytes);
   if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits(priced.chunks);
   f.warnings = warnings_;
-  f.warnings.insert(f.warnings.end(), priced.warnings.begin(), priced.warnings.end());
+  const std::vector<std::string> outside = priced.domain.lines();
+  f.warnings.insert(f.warnings.end(), outside.begin(), outside.end());
+  f.outside_domain = priced.domain.share();
   if (scenario_.routing.kind == RoutingSpec::Kind::kFile)
     f.warnings.push_back("routing: every layer and microbatch has the file's routing");
   if (draws > 0) {

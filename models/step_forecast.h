@@ -41,6 +41,7 @@ struct StepForecast {
   double exposed_comm_us = 0;  // of it: transferring while not computing, gradients and parameters included
   double healthy_us = 0;       // the step without the scenario's faults
   Goodput goodput;             // where the scenario says how often a GPU fails
+  double outside_domain = 0;   // share of the operations' time that the profile did not measure
   int critical_stage = 0;
   std::int64_t gpus = 0;
   StepMemory memory;

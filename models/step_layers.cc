@@ -58,11 +58,30 @@ std::vector<std::int32_t> dispatch_ranks(const Parallel& p, const TrainingPlan& 
   return ranks;
 }
 
+namespace {
+
+// Where prices are held against the measured domain, if anywhere.
+struct Counted {
+  DomainReport* report = nullptr;
+  double times = 1;
+
+  void add(double seconds) const {
+    if (report) report->add(times * seconds, std::nullopt);
+  }
+  template <class Outside>
+  void add(double seconds, const Outside& outside) const {
+    if (report) report->add(times * seconds, outside());
+  }
+};
+
+}  // namespace
+
 // Writes the operations of the dense part.
 class LayerPricer::Writer {
  public:
-  explicit Writer(const LayerPricer& pricer)
+  Writer(const LayerPricer& pricer, const Counted& counted)
       : l_(pricer),
+        counted_(counted),
         H_(pricer.a_.hidden),
         T_(pricer.p_.tokens_per_rank()),
         all_(T_ * pricer.p_.tp),
@@ -71,8 +90,7 @@ class LayerPricer::Writer {
   TimedPart take() { return std::move(part_); }
 
   void kernel(Category category, KernelClass kernel, double read, double written, int launches = 1) {
-    count(
-        part_.add(Device::kDevice, category, l_.kernels_.seconds(kernel, read, written, launches), launches));
+    device(category, l_.kernels_.seconds(kernel, read, written, launches), launches);
   }
   // Elementwise or normalising kernels over rows of this many columns.
   void rows(Category category, KernelClass kind, std::int64_t n, double read_columns, double written_columns,
@@ -82,11 +100,17 @@ class LayerPricer::Writer {
   }
   void device(Category category, double seconds, int launches = 1) {
     count(part_.add(Device::kDevice, category, seconds, launches));
+    counted_.add(seconds);
   }
   // The core of attention.
-  void core(double seconds, int launches = 1) {
-    device(Category::attention, seconds, launches);
+  void core(LayerKind kind, std::int64_t heads, std::int64_t kv_heads, GemmPass pass, int launches = 1) {
+    const double seconds = l_.core_seconds(kind, heads, kv_heads, pass);
+    count(part_.add(Device::kDevice, Category::attention, seconds, launches));
     part_.ops.back().work = Work::kAttentionCore;
+    counted_.add(seconds, [&] {
+      return l_.collectives_.outside(sim::CollectiveOp::send_recv, l_.cp_pair_,
+                                     l_.ring_bytes(kv_heads, pass));
+    });
   }
   void product(Category category, std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass,
                bool plain = false) {
@@ -96,6 +120,17 @@ class LayerPricer::Writer {
     op.work = Work::kProduct;
     op.weight_gradient = pass == GemmPass::kWgrad;
     count(op);
+    counted_.add(seconds, [&] { return l_.products_.outside({m, n, k}, pass, plain); });
+  }
+  // The sums over the tensor-parallel ranks that the loss needs, of one number per token: the largest logit,
+  // the target's logit, the sum of exponentials.
+  void loss_sums() {
+    if (l_.p_.tp == 1) return;
+    const double bytes = static_cast<double>(all_) * 4;
+    const double seconds = 3 * l_.collectives_.seconds(sim::CollectiveOp::all_reduce, l_.tp_, bytes);
+    count(part_.add(Device::kDevice, Category::loss, seconds, 3));
+    counted_.add(seconds,
+                 [&] { return l_.collectives_.outside(sim::CollectiveOp::all_reduce, l_.tp_, bytes); });
   }
   int last() const { return static_cast<int>(part_.ops.size()) - 1; }
   void after(int one, int other = -1) { part_.ops.back().after = {one, other}; }
@@ -153,13 +188,16 @@ class LayerPricer::Writer {
   bool tp(sim::CollectiveOp op, Category category, std::int64_t columns) {
     if (l_.p_.tp == 1) return false;
     const double bytes = static_cast<double>(T_ * columns) * kBf16;
-    part_.add(Device::kCollective, category, l_.collectives_.seconds(op, l_.tp_, bytes));
+    const double seconds = l_.collectives_.seconds(op, l_.tp_, bytes);
+    part_.add(Device::kCollective, category, seconds);
     part_.ops.back().network = l_.tp_.across_domains();
     count(part_.ops.back());
+    counted_.add(seconds, [&] { return l_.collectives_.outside(op, l_.tp_, bytes); });
     return true;
   }
 
   const LayerPricer& l_;
+  const Counted& counted_;
   TimedPart part_;
   std::int64_t H_, T_, all_;
   bool graphs_;
@@ -237,10 +275,6 @@ LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, co
 
 LayerPricer::~LayerPricer() = default;
 
-std::vector<std::string> LayerPricer::warnings(const MoeProgram& moe) const {
-  return costs_.warnings(moe.program, moe.shapes);
-}
-
 double LayerPricer::compute_slowdown(const MoeProgram* moe) const {
   if (!moe) return 1;
   const double sms = cluster_.profile.device().sms;
@@ -250,8 +284,10 @@ double LayerPricer::compute_slowdown(const MoeProgram* moe) const {
   return std::max(cluster_.profile.overlap().compute_under_communication, sms / (sms - kTaken));
 }
 
-LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
+LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainReport* report,
+                              double times) const {
   using Product = Writer::Product;
+  const Counted counted{report, times};
   LayerParts parts;
   const StepRecompute& again = plan_.recompute;
   const bool graphs_all = plan_.launch == LaunchMode::kGraphs;
@@ -299,10 +335,10 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
         w.rows(Category::attention, KernelClass::kReduce, w.all(), qk_columns(p), qk_columns(p), 2);
       w.rows(Category::attention, KernelClass::kElementwise, w.all(), qk_columns(p), qk_columns(p), 2);
     }
-    if (core) w.core(core_seconds(kind, p.heads, p.kv_heads, GemmPass::kForward));
+    if (core) w.core(kind, p.heads, p.kv_heads, GemmPass::kForward);
   };
   if (kind.mixer != LayerKind::Mixer::kNone) {
-    Writer f(*this);
+    Writer f(*this, counted);
     const auto h = static_cast<double>(f.H());
     if (kind.mtp) {
       f.rows(Category::other, KernelClass::kReduce, f.T(), 2 * h, 2 * h, 3);
@@ -352,16 +388,20 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
   if (kind.ffn == LayerKind::Ffn::kMoe) {
     moe_forward = costs_.price(moe->program, moe->program.forward(), moe->shapes, moe->loads);
     moe_backward = costs_.price(moe->program, moe->program.backward(), moe->shapes, moe->loads);
+    if (report) {
+      costs_.report(moe->program, moe->program.forward(), moe_forward, moe->shapes, *report, times);
+      costs_.report(moe->program, moe->program.backward(), moe_backward, moe->shapes, *report, times);
+    }
   }
   if (kind.ffn == LayerKind::Ffn::kDense) {
-    Writer f(*this);
+    Writer f(*this, counted);
     const auto h = static_cast<double>(f.H());
     f.rows(Category::other, KernelClass::kReduce, f.T(), h, h);
     ffn_forward(f, Category::other, a_.dense_ffn, true);
     f.rows(Category::other, KernelClass::kElementwise, f.T(), 2 * h, h);
     parts.forward.push_back(f.take());
   } else if (kind.ffn == LayerKind::Ffn::kMoe) {
-    Writer f(*this);
+    Writer f(*this, counted);
     const auto h = static_cast<double>(f.H());
     f.rows(Category::router, KernelClass::kReduce, f.T(), h, h);
     f.product(Category::router, f.T(), E, f.H(), GemmPass::kForward, true);
@@ -372,7 +412,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     parts.forward.push_back(f.take());
     parts.forward.push_back(timed_program(moe->program, moe->program.forward(), moe_forward, moe->shapes,
                                           graphs_all, kKernelsPerOperation, local_experts, traffic_));
-    Writer g(*this);
+    Writer g(*this, counted);
     const std::int64_t rows = g.T() * topk_;
     const auto biased = static_cast<double>(up_columns(a_.expert_ffn / p_.etp) + a_.expert_width());
     if (a_.expert_bias) g.rows(Category::expert, KernelClass::kElementwise, rows, biased, biased, 2);
@@ -385,7 +425,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     for (const TimedPart& part : parts.forward) parts.backward.push_back(part);
   }
   if (kind.ffn == LayerKind::Ffn::kDense) {
-    Writer b(*this);
+    Writer b(*this, counted);
     const auto h = static_cast<double>(b.H());
     if (again.norms) b.rows(Category::other, KernelClass::kReduce, b.T(), h, h);
     if (again.dense) ffn_forward(b, Category::other, a_.dense_ffn, false);
@@ -393,7 +433,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     b.rows(Category::other, KernelClass::kReduce, b.T(), 3 * h, h, 2);
     parts.backward.push_back(b.take());
   } else if (kind.ffn == LayerKind::Ffn::kMoe) {
-    Writer b(*this);
+    Writer b(*this, counted);
     const auto h = static_cast<double>(b.H());
     if (again.norms) b.rows(Category::router, KernelClass::kReduce, b.T(), h, h);
     if (again.moe && !again.full) {
@@ -411,7 +451,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     parts.backward.push_back(b.take());
     parts.backward.push_back(timed_program(moe->program, moe->program.backward(), moe_backward, moe->shapes,
                                            graphs_all, kKernelsPerOperation, local_experts, traffic_));
-    Writer r(*this);
+    Writer r(*this, counted);
     if (a_.latent > 0) r.backward_of(Category::expert, r.T(), {a_.latent, r.H()});
     r.kernel(Category::router, KernelClass::kReduce, 4 * score_bytes(r), 2 * score_bytes(r), 4);
     r.backward_of(Category::router, r.T(), {E, r.H(), true});
@@ -419,7 +459,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     parts.backward.push_back(r.take());
   }
   if (kind.mixer == LayerKind::Mixer::kNone) return parts;
-  Writer b(*this);
+  Writer b(*this, counted);
   const auto h = static_cast<double>(b.H());
   if (kind.mixer == LayerKind::Mixer::kMamba) {
     const Mamba& m = a_.mamba;
@@ -445,7 +485,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe) const {
     }
     b.gather(Category::attention, b.H());
     b.backward_of(Category::attention, b.all(), p.out);
-    b.core(core_seconds(kind, p.heads, p.kv_heads, GemmPass::kDgrad), 3);
+    b.core(kind, p.heads, p.kv_heads, GemmPass::kDgrad, 3);
     b.rows(Category::attention, KernelClass::kElementwise, b.all(), qk_columns(p), qk_columns(p), 2);
     if (a_.attention.qk_norm)
       b.rows(Category::attention, KernelClass::kReduce, b.all(), 2 * qk_columns(p), qk_columns(p), 2);
@@ -474,6 +514,12 @@ double LayerPricer::scan_flops(const Mamba& m, std::int64_t inner, std::int64_t 
   return static_cast<double>(tokens) * (2 * half * (groups + i) + 4 * i * static_cast<double>(m.state));
 }
 
+double LayerPricer::ring_bytes(std::int64_t kv_heads, GemmPass pass) const {
+  const auto tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp);
+  const auto columns = static_cast<double>(kv_heads * (a_.attention.score_dim() + a_.attention.output_dim()));
+  return tokens * columns * kBf16 * (pass == GemmPass::kForward ? 1 : 2);
+}
+
 double LayerPricer::core_seconds(LayerKind kind, std::int64_t heads, std::int64_t kv_heads,
                                  GemmPass pass) const {
   const Attention& t = a_.attention;
@@ -490,21 +536,21 @@ double LayerPricer::core_seconds(LayerKind kind, std::int64_t heads, std::int64_
   if (p_.cp == 1) return computing;
   // A ring: while a rank works on one peer's keys and values, the next peer's travel (with their gradients in
   // backward).
-  const double bytes = call.queries * static_cast<double>(kv_heads * (call.score_dim + call.value_dim)) *
-                       kBf16 * (pass == GemmPass::kForward ? 1 : 2);
-  const double step = collectives_.seconds(sim::CollectiveOp::send_recv, cp_pair_, bytes);
+  const double step =
+      collectives_.seconds(sim::CollectiveOp::send_recv, cp_pair_, ring_bytes(kv_heads, pass));
   const auto cp = static_cast<double>(p_.cp);
   return computing / cp + (cp - 1) * std::max(computing / cp, step);
 }
 
-LayerParts LayerPricer::embedding() const {
+LayerParts LayerPricer::embedding(DomainReport* report) const {
+  const Counted counted{report};
   LayerParts parts;
-  Writer f(*this);
+  Writer f(*this, counted);
   const auto h = static_cast<double>(f.H());
   f.rows(Category::embedding, KernelClass::kGatherRows, f.all(), h, h);
   f.scatter(Category::embedding, f.H());
   parts.forward.push_back(f.take());
-  Writer b(*this);
+  Writer b(*this, counted);
   b.gather(Category::embedding, b.H());
   // Rows of gradients added to fp32 rows.
   b.rows(Category::embedding, KernelClass::kScatterAdd, b.all(), 3 * h, 2 * h, 2);
@@ -512,24 +558,21 @@ LayerParts LayerPricer::embedding() const {
   return parts;
 }
 
-LayerParts LayerPricer::head() const {
+LayerParts LayerPricer::head(DomainReport* report) const {
   using Product = Writer::Product;
+  const Counted counted{report};
   LayerParts parts;
   const std::int64_t V = share(a_.vocabulary, p_.tp);
-  Writer f(*this);
+  Writer f(*this, counted);
   const auto h = static_cast<double>(f.H());
   const double logits = static_cast<double>(f.all()) * static_cast<double>(V);
   f.rows(Category::loss, KernelClass::kReduce, f.T(), h, h);
   f.gather(Category::loss, f.H());
   f.product(Category::loss, f.all(), V, f.H(), GemmPass::kForward, true);
   f.kernel(Category::loss, KernelClass::kReduce, kLossForward / 2 * logits, kLossForward / 2 * logits, 3);
-  if (p_.tp > 1) {  // largest logit, the target's logit and the sum of exponentials
-    const double bytes = static_cast<double>(f.all()) * 4;
-    const double reduce = 3 * collectives_.seconds(sim::CollectiveOp::all_reduce, tp_, bytes);
-    f.device(Category::loss, reduce, 3);
-  }
+  f.loss_sums();
   parts.forward.push_back(f.take());
-  Writer b(*this);
+  Writer b(*this, counted);
   b.kernel(Category::loss, KernelClass::kElementwise, kLossBackward / 2 * logits, kLossBackward / 2 * logits);
   const Product head{V, b.H(), true};
   b.backward_of_gathered(Category::loss, std::span(&head, 1), b.H());

@@ -16,6 +16,7 @@
 #include "models/cluster.h"
 #include "models/collectives.h"
 #include "models/dispatcher.h"
+#include "models/domain_report.h"
 #include "models/kernels.h"
 #include "models/layer_costs.h"
 #include "models/layer_stack.h"
@@ -50,17 +51,19 @@ class LayerPricer {
  public:
   LayerPricer(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
               const Cluster& cluster, std::int64_t topk, DType router, double conversions = 1);
+  LayerPricer(const LayerPricer&) = delete;
+  LayerPricer& operator=(const LayerPricer&) = delete;
   ~LayerPricer();
 
-  // `moe` may be null for models without experts.
-  LayerParts layer(LayerKind kind, const MoeProgram* moe) const;
-  LayerParts embedding() const;
-  LayerParts head() const;
+  // `moe` may be null for models without experts. What is priced outside the measured domain is added to
+  // `report`, where given, `times` over.
+  LayerParts layer(LayerKind kind, const MoeProgram* moe, DomainReport* report = nullptr,
+                   double times = 1) const;
+  LayerParts embedding(DomainReport* report = nullptr) const;
+  LayerParts head(DomainReport* report = nullptr) const;
 
   const CollectiveModel& collectives() const { return collectives_; }
   std::int64_t launch_ps() const { return launch_ps_; }
-  // What of a MoE layer is priced outside the measured domain, one line each.
-  std::vector<std::string> warnings(const MoeProgram& moe) const;
   // What computing slows down to while expert communication runs beside it: the share of SMs it takes.
   double compute_slowdown(const MoeProgram* moe) const;
 
@@ -69,6 +72,9 @@ class LayerPricer {
   friend class Writer;
 
   double scan_flops(const Mamba& mamba, std::int64_t inner, std::int64_t tokens) const;
+  // Of the keys and values that context-parallel ranks pass on in a step of their ring (with their gradients
+  // in backward).
+  double ring_bytes(std::int64_t kv_heads, GemmPass pass) const;
   double core_seconds(LayerKind kind, std::int64_t heads, std::int64_t kv_heads, GemmPass pass) const;
   // Columns of queries and keys, which rotary embeddings read and write.
   template <class Projections>

@@ -23,18 +23,6 @@ Profile converted_already(const Profile& profile) {
   return result;
 }
 
-GemmShape turned(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) {
-  switch (pass) {
-    case GemmPass::kForward:
-      return {m, n, k};
-    case GemmPass::kDgrad:
-      return {m, k, n};
-    case GemmPass::kWgrad:
-      break;
-  }
-  return {k, n, m};
-}
-
 }  // namespace
 
 double power_slowdown(const Profile& profile) {
@@ -85,14 +73,24 @@ double TrainingProducts::accumulated(double seconds, double weights) const {
 }
 
 double TrainingProducts::plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
-  const double seconds = power_ * gemms_.seconds(turned(m, n, k, pass), DType::kBf16);
+  const double seconds = power_ * gemms_.seconds(turned({m, n, k}, pass), DType::kBf16);
   return pass == GemmPass::kWgrad ? accumulated(seconds, static_cast<double>(n) * static_cast<double>(k))
                                   : seconds;
 }
 
+std::optional<OutsideDomain> TrainingProducts::outside(GemmShape forward, GemmPass pass, bool plain) const {
+  return gemms_.outside(turned(forward, pass), plain ? DType::kBf16 : recipe_.gemm);
+}
+
+std::optional<OutsideDomain> TrainingProducts::grouped_outside(std::span<const std::int64_t> rows,
+                                                               std::int64_t n, std::int64_t k, GemmPass pass,
+                                                               GemmBackend backend) const {
+  return gemms_.grouped_outside(rows, n, k, recipe_.gemm, pass, backend);
+}
+
 double TrainingProducts::dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const {
   if (!converts()) return plain(m, n, k, pass);
-  const double seconds = power_ * gemms_.seconds(turned(m, n, k, pass), recipe_.gemm);
+  const double seconds = power_ * gemms_.seconds(turned({m, n, k}, pass), recipe_.gemm);
   const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k);
   switch (pass) {
     case GemmPass::kForward:
@@ -114,7 +112,7 @@ double TrainingProducts::grouped(std::span<const std::int64_t> rows, std::int64_
   // Many products in one launch are not faster than one product of all rows (the two laws come from different
   // libraries).
   const double seconds = power_ * std::max(gemms_.grouped_seconds(rows, n, k, recipe_.gemm, pass, backend),
-                                           gemms_.seconds(turned(all, n, k, pass), recipe_.gemm));
+                                           gemms_.seconds(turned({all, n, k}, pass), recipe_.gemm));
   const double dn = static_cast<double>(n), dk = static_cast<double>(k);
   switch (pass) {
     case GemmPass::kForward:

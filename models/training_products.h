@@ -42,11 +42,13 @@ class TrainingProducts {
   // One product over all local experts; rows[e] is the rows of expert e.
   double grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, GemmPass pass,
                  GemmBackend backend) const;
+  // What the profile did not measure of them.
+  std::optional<OutsideDomain> outside(GemmShape forward, GemmPass pass, bool plain) const;
+  std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
+                                               std::int64_t k, GemmPass pass, GemmBackend backend) const;
   // Operations besides the product itself that the host launches: the largest element and the scale, the
   // cast.
   int conversions() const { return converts() ? 2 : 0; }
-  // What the products of the recipe are computed in.
-  DType gemm() const { return recipe_.gemm; }
 
  private:
   bool converts() const { return recipe_.gemm != DType::kBf16 && recipe_.gemm != DType::kFp16; }

@@ -278,6 +278,8 @@ ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named
   out.plans = forecast_plans(job, named, effects, options, out.warnings);
   ModelPricing pricing(cluster, job, effects, options.fabric);
   out.iteration = simulate(job.topology, out.plans, pricing);
+  for (std::string& line : pricing.domain(out.iteration.us() * job.topology.world()).lines())
+    out.warnings.push_back(std::move(line));
   return out;
 }
 

@@ -129,11 +129,24 @@ struct PricedCandidate {
   PricedCandidate& operator=(const PricedCandidate&) = delete;
 };
 
-LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
-                           LayerOptions options, const models::RankFaults* faults) {
-  const PricedCandidate priced(c, costs, train, faults);
+// What of the nominal forecast was not measured.
+models::DomainReport report_of(const Candidate& c, const PricedCandidate& priced,
+                               const models::LayerCosts& costs) {
+  models::DomainReport report;
+  for (const LayerSegment& segment : priced.segments)
+    costs.report(*segment.program, *segment.ops, *segment.prices, c.shapes, report);
+  return report;
+}
+
+LayerTiming time_priced(const Candidate& c, const PricedCandidate& priced, const models::LayerCosts& costs,
+                        LayerOptions options) {
   options.overlap_batches = c.program.overlaps_batches;
   return time_layer(priced.segments, costs.launch_ps(), options);
+}
+
+LayerTiming time_candidate(const Candidate& c, const models::LayerCosts& costs, bool train,
+                           const LayerOptions& options, const models::RankFaults* faults) {
+  return time_priced(c, PricedCandidate(c, costs, train, faults), costs, options);
 }
 
 // Of the dispatch group's GPUs, where one of them has a fault.
@@ -440,7 +453,8 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     LayerOptions nominal = prices.front().options;
     nominal.breakdown = options.breakdown;
     nominal.trace = options.trace ? &f.trace : nullptr;
-    const LayerTiming timing = time_candidate(candidate, costs, scenario.train, nominal, sick);
+    const PricedCandidate priced(candidate, costs, scenario.train, sick);
+    const LayerTiming timing = time_priced(candidate, priced, costs, nominal);
     f.dispatcher = candidate.name;
     f.healthy_us = static_cast<double>(timing.total_ps) * 1e-6;
     if (sick) {
@@ -467,9 +481,11 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     f.overload = models::overload_of({candidate.program.computed_rows, candidate.program.balanced_rows});
     for (const std::string& warning : candidate.program.warnings)
       c.warnings.push_back(candidate.name + ": " + warning);
-    for (const std::string& warning : costs.warnings(candidate.program, candidate.shapes))
+    const models::DomainReport report = report_of(candidate, priced, costs);
+    f.outside_domain = report.share();
+    for (std::string& warning : report.lines())
       if (std::find(c.warnings.begin(), c.warnings.end(), warning) == c.warnings.end())
-        c.warnings.push_back(warning);
+        c.warnings.push_back(std::move(warning));
     if (fabric) {
       const FlowTiming flow = time_on_network(candidate, costs, scenario, *fabric, c.warnings);
       f.network = {f.time_us.value, flow.groups, flow.busiest};

@@ -29,6 +29,7 @@ struct DispatcherForecast {
   std::array<double, sim::kCategories> breakdown_us{};  // of the critical rank, adds up to time_us.value
   double healthy_us = 0;                                // without the scenario's faults
   int critical_rank = 0;
+  double outside_domain = 0;           // share of its operations' time that the profile did not measure
   std::vector<std::int64_t> tx_bytes;  // per rank, forward and backward
   int host_syncs_forward = 0, host_syncs_backward = 0;
   models::MemoryForecast memory;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -126,7 +127,13 @@ struct ModelPricing::State {
   const Effects& effects;
   const sim::Fabric* fabric;
   Costs costs;
-  std::map<Key, sim::TrafficRef> known;
+  struct Known {
+    sim::TrafficRef traffic;
+    double us = 0;  // of all members and instances together, by the profile
+    std::optional<models::OutsideDomain> outside;
+    int instances = 0;
+  };
+  std::map<Key, Known> known;
 };
 
 ModelPricing::ModelPricing(const models::Cluster& cluster, const CleanJob& job, const Effects& effects,
@@ -139,11 +146,32 @@ const sim::Costs& ModelPricing::costs() const { return state_->costs; }
 sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder& builder) {
   State::Key key{instance.op,        instance.members,     instance.rows,
                  instance.row_bytes, instance.modelled_us, added_call_us(state_->effects, instance)};
-  if (const auto at = state_->known.find(key); at != state_->known.end()) return at->second;
-  const sim::TrafficRef made =
-      state_->fabric ? state_->flowing(instance, builder) : state_->priced(instance, key.added_us);
-  state_->known.emplace(std::move(key), made);
-  return made;
+  if (const auto at = state_->known.find(key); at != state_->known.end()) {
+    ++at->second.instances;
+    return at->second.traffic;
+  }
+  State::Known made;
+  made.instances = 1;
+  made.traffic = state_->fabric ? state_->flowing(instance, builder) : state_->priced(instance, key.added_us);
+  if (instance.modelled_us.empty()) {
+    const auto shape = state_->shape_of(instance);
+    made.outside = state_->costs.outside(shape->shape);
+    if (made.outside)
+      for (const double us : state_->costs.ask(shape->shape)) made.us += us;
+  }
+  return state_->known.emplace(std::move(key), std::move(made)).first->second.traffic;
+}
+
+models::DomainReport ModelPricing::domain(double gpu_us) const {
+  models::DomainReport report;
+  for (const auto& [key, known] : state_->known) {
+    if (!known.outside) continue;
+    const double us = known.us * known.instances;
+    report.add(us * 1e-6, known.outside);
+    gpu_us -= us;
+  }
+  report.add(std::max(0.0, gpu_us) * 1e-6, std::nullopt);
+  return report;
 }
 
 double ModelPricing::launch_us(const Instance& instance) const {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "models/cluster.h"
+#include "models/domain_report.h"
 #include "replay/denoise.h"
 #include "replay/effects.h"
 #include "replay/iteration.h"
@@ -28,6 +29,10 @@ class ModelPricing final : public Pricing {
   const sim::Costs& costs() const override;
   double launch_us(const Instance& instance) const override;
   sim::RunOptions run_options() const override;
+
+  // Transfers that were priced so far and that the profile did not measure. `gpu_us`: what all GPUs together
+  // take. Calls that a model has priced are its own to report.
+  models::DomainReport domain(double gpu_us) const;
 
  private:
   class Costs;

@@ -1,5 +1,6 @@
 #include "models/collectives.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -198,9 +199,16 @@ TEST(Collectives, AnExchangeThatStaysInsideItsNodesTakesWhatItTakesThere) {
 }
 
 TEST(Collectives, ExtrapolationIsSaid) {
-  EXPECT_TRUE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(1, 8), 1 << 20).empty());
-  EXPECT_FALSE(model().warning(CollectiveOp::all_gather, GroupShape::uniform(512, 8), 1 << 20).empty());
-  EXPECT_FALSE(model().in_domain(CollectiveOp::broadcast, GroupShape::uniform(1, 8), 1 << 20));
+  const auto why = [](CollectiveOp op, const GroupShape& shape) {
+    const auto outside = model().outside(op, shape, 1 << 20);
+    return outside ? outside->text() : "";
+  };
+  EXPECT_EQ(why(CollectiveOp::all_gather, GroupShape::uniform(1, 8)), "");
+  EXPECT_EQ(why(CollectiveOp::all_gather, GroupShape::uniform(1, 1)), "");
+  EXPECT_THAT(why(CollectiveOp::all_gather, GroupShape::uniform(512, 8)),
+              ::testing::HasSubstr("all_gather across nodes extrapolates to "));
+  EXPECT_THAT(why(CollectiveOp::broadcast, GroupShape::uniform(1, 8)),
+              ::testing::HasSubstr("broadcast inside a node was not measured, taken from all_gather"));
 }
 
 }  // namespace

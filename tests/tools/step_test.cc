@@ -113,9 +113,33 @@ TEST(CompareStep, WarnsOnceOfWhatWasNeverMeasured) {
     const json warnings = parsed(words, folder.path())["warnings"];
     const std::set<std::string> different(warnings.begin(), warnings.end());
     EXPECT_EQ(different.size(), warnings.size()) << warnings;
-    EXPECT_THAT(different, Contains(HasSubstr("no measured HybridEP dispatch kernel"))) << words[1];
-    EXPECT_THAT(different, Contains(HasSubstr("DeepEP dispatch kernel of 2 ranks, measured on"))) << words[1];
+    EXPECT_THAT(different, Contains(HasSubstr("HybridEP dispatch kernel was not measured"))) << words[1];
+    EXPECT_THAT(different,
+                Contains(HasSubstr("DeepEP dispatch kernel extrapolates to 2 ranks (measured 8 to 64)")))
+        << words[1];
   }
+}
+
+// Everything that a step does is held against the profile's domain, its dense part and its gradients too.
+TEST(CompareStep, WarnsOfWhatIsExtrapolated) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "qwen3-30b-a3b", "cluster": "gb200-nvl72x1", "scope": "step",
+    "parallel": {"ep": 8, "tp": 2, "dp": 36, "microbatches": 4}})");
+  const json far = parsed({"compare", "s.json", "--dispatcher", "alltoall"}, folder.path());
+  EXPECT_THAT(far["warnings"], Contains("gb200: reduce_scatter inside a node extrapolates to 14495514624 "
+                                        "bytes (measured 512 to 536870912)"));
+  EXPECT_THAT(far["warnings"],
+              Contains("gb200: bf16 GEMM extrapolates to n = 75968 (measured 1024 to 16384)"));
+  EXPECT_THAT(far["warnings"],
+              Contains("gb200: all_gather inside a node extrapolates to 2 ranks (measured 4 to 4)"));
+  EXPECT_GT(far["scenarios"][0]["outside_domain"], 0.05);
+  EXPECT_LT(far["scenarios"][0]["outside_domain"], 1);
+  // The same model inside of what was measured, but for its vocabulary and its narrow experts.
+  folder.write("near.json", R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x1", "scope": "step",
+    "parallel": {"ep": 8, "dp": 8, "microbatches": 4}})");
+  const json near = parsed({"compare", "near.json", "--dispatcher", "alltoall"}, folder.path());
+  EXPECT_LT(near["scenarios"][0]["outside_domain"], 0.05);
+  EXPECT_EQ(near["warnings"], json::array());
 }
 
 TEST(CompareStep, BadPlansAreOneLineAndExitTwo) {

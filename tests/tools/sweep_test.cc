@@ -120,6 +120,7 @@ TEST_F(Sweep, ARowIsWhatCompareSays) {
                 1e-5);
     EXPECT_NEAR(row["peak_memory_bytes.max"].get<double>(),
                 scenario["peak_memory_bytes"]["max"].get<double>(), 1);
+    EXPECT_NEAR(row["outside_domain"].get<double>(), scenario["outside_domain"].get<double>(), 1e-4);
     EXPECT_EQ(row["winner"].get<bool>(), expected["winner"]["dispatcher"] == scenario["dispatcher"]);
   }
 }

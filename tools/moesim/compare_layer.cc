@@ -158,6 +158,7 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
       {"dispatcher", f.dispatcher},
       {"time_us", estimate_json(f.time_us)},
       {"healthy_time_us", f.healthy_us},
+      {"outside_domain", f.outside_domain},
       {"breakdown_us", breakdown_json(f)},
       {"critical_rank", f.critical_rank},
       {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},

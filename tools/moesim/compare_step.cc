@@ -155,6 +155,7 @@ ordered_json step_json(const StepForecast& f) {
                  {"mfu", f.mfu},
                  {"flop_convention", models::kFlopConvention},
                  {"healthy_time_us", f.healthy_us},
+                 {"outside_domain", f.outside_domain},
                  {"breakdown_us", parts},
                  {"bubble_us", f.bubble_us},
                  {"exposed_comm_us", f.exposed_comm_us},

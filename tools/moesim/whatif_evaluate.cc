@@ -57,6 +57,7 @@ Answer layer_answer(const Scenario& s, const replay::LayerComparison& c,
       std::accumulate(f.tx_bytes.begin(), f.tx_bytes.end(), 0.0) / static_cast<double>(f.tx_bytes.size());
   a.tx_max_bytes = static_cast<double>(*std::max_element(f.tx_bytes.begin(), f.tx_bytes.end()));
   a.overload = f.overload;
+  a.outside_domain = f.outside_domain;
   a.memory_bytes = f.memory.max_bytes;
   a.fits = f.memory.fits;
   a.not_ranked = f.not_ranked;
@@ -94,6 +95,7 @@ void evaluate_step(const Scenario& s, const EvaluationOptions& options, Evaluati
     a.tokens = f.tokens;
     a.gpus = f.gpus;
     a.mfu = f.mfu;
+    a.outside_domain = f.outside_domain;
     a.memory_bytes = f.memory.max_bytes;
     a.fits = f.memory.fits;
     add_new(e.warnings, f.warnings);

@@ -31,6 +31,7 @@ struct Answer {
   double tx_mean_bytes = 0, tx_max_bytes = 0;  // per rank; scope layer
   models::Overload overload;                   // scope layer
   double mfu = 0;                              // scope step
+  double outside_domain = 0;                   // share of the operations' time that was not measured
   double memory_bytes = 0;                     // of the fullest rank
   bool fits = true;
   std::string not_ranked;  // why it cannot be the fastest

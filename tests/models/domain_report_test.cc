@@ -1,0 +1,129 @@
+// What a forecast says of prices that lie outside of what a profile measured.
+#include "models/domain_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "models/gemm.h"
+#include "models/layer_costs.h"
+#include "tests/models/layers.h"
+
+namespace moesim::models::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+OutsideDomain ranks(std::string price, double value) {
+  return {std::move(price), "", {"ranks", 2, 8}, value};
+}
+
+TEST(DomainReport, OneLineForEachPriceWithTheLongestValue) {
+  DomainReport report;
+  report.add(1, std::nullopt);
+  report.add(2, ranks("a gather", 16));
+  report.add(5, ranks("a gather", 12));
+  report.add(1, ranks("a reduction", 64));
+  report.add(1, OutsideDomain::derived("a product", "derived from h100-sxm: somebody"));
+  EXPECT_THAT(report.lines(), ElementsAre("a gather extrapolates to 12 ranks (measured 2 to 8)",
+                                          "a reduction extrapolates to 64 ranks (measured 2 to 8)",
+                                          "a product is derived from h100-sxm: somebody"));
+  EXPECT_DOUBLE_EQ(report.share(), 0.9);
+}
+
+TEST(DomainReport, PartsBelowOnePercentDoNotWarn) {
+  DomainReport report;
+  report.add(99.5, std::nullopt);
+  for (int i = 0; i < 4; ++i) report.add(0.1, ranks("a gather", 16));
+  report.add(0.05, ranks("a reduction", 16));
+  EXPECT_THAT(report.lines(), IsEmpty());
+  report.add(1, ranks("a gather", 16));  // together they are enough
+  EXPECT_THAT(report.lines(), ElementsAre(HasSubstr("a gather")));
+  EXPECT_THAT(DomainReport().lines(), IsEmpty());
+  EXPECT_EQ(DomainReport().share(), 0);
+}
+
+RC_GTEST_PROP(DomainReport, FarthestIsTheRangeWithTheMostOctaves, ()) {
+  FarthestOutside farthest;
+  std::vector<std::pair<DomainRange, double>> tried;
+  const int ranges = *rc::gen::inRange(0, 5);
+  for (int i = 0; i < ranges; ++i) {
+    const double low = *rc::gen::inRange(1, 1000), high = low + *rc::gen::inRange(0, 1000);
+    const double value = *rc::gen::inRange(0, 5000);
+    tried.push_back({{"q" + std::to_string(i), low, high}, value});
+    farthest.try_range(&tried.back().first, value);
+  }
+  farthest.try_range(nullptr, 5);
+  double most = 0;
+  for (const auto& [range, value] : tried) {
+    const double octaves = octaves_outside(range, value);
+    // A value of 0 is a size that is not known.
+    RC_ASSERT((octaves > 0) == (value > 0 && (value < range.low || value > range.high)));
+    most = std::max(most, octaves);
+  }
+  const auto found = farthest.of("p");
+  RC_ASSERT(found.has_value() == (most > 0));
+  if (found) RC_ASSERT(octaves_outside(found->measured, found->value) == most);
+}
+
+// h100-sxm: bf16 products were measured for n of 1,024 to 16,384 and k of 1,536 to 16,384.
+TEST(DomainReport, ProductsAreHeldAgainstTheirLaw) {
+  const GemmModel h100(Profile::load("h100-sxm")), h800(Profile::load("h800-sxm"));
+  const auto why = [](const std::optional<OutsideDomain>& outside) { return outside ? outside->text() : ""; };
+  EXPECT_EQ(why(h100.outside({4096, 4096, 4096}, DType::kBf16)), "");
+  EXPECT_EQ(why(h100.outside({4096, 128, 4096}, DType::kBf16)),
+            "h100-sxm: bf16 GEMM extrapolates to n = 128 (measured 1024 to 16384)");
+  EXPECT_EQ(why(h100.outside({4096, 4096, 65536}, DType::kBf16)),
+            "h100-sxm: bf16 GEMM extrapolates to k = 65536 (measured 1536 to 16384)");
+  EXPECT_EQ(why(h100.outside({4096, 4096, 4096}, DType::kFp16)), "h100-sxm: fp16 GEMM was not measured");
+  EXPECT_THAT(why(h800.outside({4096, 4096, 4096}, DType::kBf16)),
+              HasSubstr("h800-sxm: bf16 GEMM is derived from h100-sxm"));
+  const std::vector<std::int64_t> rows{65536, 0}, none{0, 0};
+  EXPECT_EQ(why(h100.grouped_outside(rows, 4096, 4096, DType::kBf16)), "");
+  EXPECT_THAT(why(h100.grouped_outside(rows, 4096, 4096, DType::kBf16, GemmPass::kWgrad, GemmBackend::kLoop)),
+              HasSubstr("k = 65536"));
+  EXPECT_EQ(why(h800.grouped_outside(none, 4096, 4096, DType::kBf16)), "");
+  EXPECT_THAT(why(h800.grouped_outside(rows, 4096, 4096, DType::kBf16)),
+              HasSubstr("h800-sxm: grouped bf16 GEMM is derived from h100-sxm"));
+}
+
+std::vector<std::string> warnings_of(const std::string& dispatcher, int ep, std::int64_t tokens,
+                                     const std::string& cluster_name) {
+  Routing routing = make_routing(RoutingSpec(), ep, tokens, 256, 8, 1);
+  MoeLayer layer;
+  layer.hidden = 7168;
+  layer.expert_ffn = 2048;
+  layer.ep = ep;
+  layer.routing = &routing;
+  const Program program = build(dispatcher, layer);
+  const Cluster cluster = Cluster::load(cluster_name);
+  const LayerCosts costs(cluster);
+  const GroupShapes shapes(cluster, program);
+  const UnevenLoads loads(program, shapes);
+  DomainReport report;
+  for (const std::vector<Op>* pass : {&program.forward(), &program.backward()})
+    costs.report(program, *pass, costs.price(program, *pass, shapes, loads), shapes, report);
+  return report.lines();
+}
+
+// h800-sxm: DeepEP's kernels were measured on 8 to 64 ranks with 4,096 tokens each.
+TEST(DomainReport, DispatchKernelsAreHeldAgainstRanksAndTokens) {
+  EXPECT_THAT(warnings_of("flex-deepep", 16, 4096, "dgx-h800x2"), Not(Contains(HasSubstr("DeepEP"))));
+  EXPECT_THAT(
+      warnings_of("flex-deepep", 16, 16384, "dgx-h800x2"),
+      AllOf(
+          Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 16384 tokens (measured 4096 to 4096)"),
+          Contains("h800-sxm: DeepEP combine kernel extrapolates to 16384 tokens (measured 4096 to 4096)")));
+  EXPECT_THAT(warnings_of("flex-deepep", 128, 4096, "dgx-h800x16"),
+              Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 128 ranks (measured 8 to 64)"));
+}
+
+}  // namespace
+}  // namespace moesim::models::testing
