@@ -1,13 +1,16 @@
 // The moesim command: picks a verb, turns every error into one line and an exit code.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <new>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -60,6 +63,27 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
                      in_quotes(extra), did_you_mean(name, known), help);
 }
 
+// CLI11 reads integers as C does: too large ones become the largest, -1 without a sign 2^64 - 1, 010 eight.
+void refuse_odd_integers(const CLI::App& command) {
+  const auto whole = [](const std::string& text, auto value) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    const std::size_t first = text.starts_with('-') ? 1 : 0;
+    return error == std::errc() && stop == end && (text.size() == first + 1 || text[first] != '0');
+  };
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool natural = type.starts_with("UINT");
+    if (!natural && !type.starts_with("INT")) continue;
+    for (const std::string& text : option->results())
+      if (!(natural ? whole(text, std::uint64_t{}) : whole(text, std::int64_t{})))
+        throw InputError(fmt::format("{}: found {}, expected a whole number {}", option->get_name(),
+                                     in_quotes(text),
+                                     natural ? "from 0 to 2^64 - 1" : "between -2^63 and 2^63"));
+  }
+  for (const CLI::App* inner : command.get_subcommands()) refuse_odd_integers(*inner);
+}
+
 int run(int argc, char** argv) {
   CommonOptions options;
   CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet", "moesim"};
@@ -100,6 +124,7 @@ int run(int argc, char** argv) {
   const CLI::App* command = chosen.front();
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
+  refuse_odd_integers(*command);
   options.seed_given = command->count("--seed") > 0;
   return runs.at(command)(options);
 }
