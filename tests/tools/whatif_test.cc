@@ -126,6 +126,14 @@ TEST_F(WhatIf, EachChangeByItselfTheMostHelpfulFirst) {
   EXPECT_LT(ranking[0]["ratio"]["value"].get<double>(), ranking[1]["ratio"]["value"].get<double>());
 }
 
+TEST_F(WhatIf, WarningsOfAChangeNameIt) {
+  const json r = result({"--each", "--set", "cluster=echo-h800x2", "--set", "topk=1"});
+  EXPECT_THAT(
+      r["warnings"],
+      ::testing::Contains(HasSubstr("echo-h800x2: h800-sxm: grouped bf16 GEMM is derived from h100-sxm")));
+  for (const json& warning : r["warnings"]) EXPECT_THAT(warning.get<std::string>(), HasSubstr("cluster"));
+}
+
 TEST_F(WhatIf, TheScopeIsOfTheQuestion) {
   json step = json::parse(kScenario);
   step["scope"] = "step";

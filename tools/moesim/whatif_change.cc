@@ -330,9 +330,14 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       row.error = error.what();
     }
   }
+  std::vector<std::string> warnings = before.warnings;
+  for (const Row& row : rows)
+    for (const std::string& warning : row.after.warnings)
+      if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
+        add_new(warnings, {row.change.text() + ": " + warning});
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common, documents), before.warnings);
+    ordered_json result = envelope("whatif", whatif_inputs(base, common, documents), warnings);
     result["baseline"] = evaluation_json(before);
     result["ranking"] = ordered_json::array();
     for (const Row& row : rows) {
@@ -389,7 +394,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     print(table.csv());
     return 0;
   }
-  for (const std::string& warning : before.warnings) warn(common, warning);
+  for (const std::string& warning : warnings) warn(common, warning);
   print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
                     before.scenario.model.name));
   print(table.text());
