@@ -13,8 +13,8 @@ using Device = TimedOp::Kind;
 // bookkeeping. From the DeepSeek-V3 chunk (dsv3_h800_train_trace_kernels.csv): 983 kernels for 4 layers
 // forward and backward, 245 a layer, where these parts have about 75 operations.
 constexpr int kKernelsPerOperation = 8;
-// Bytes that kernels besides products and attention move against the compulsory ones counted here: frameworks
-// run bias, dropout, casts, copies and reshapes as kernels of their own.
+// Bytes that the dispatcher's kernels move against the compulsory ones of its program: frameworks run casts,
+// copies and reshapes as kernels of their own. Those of the dense part are counted one by one.
 constexpr double kUnfused = 2.0, kFused = 1.2;
 // Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
 // of a small kernel in a PyTorch log (docs/dispatchers.md, flux).

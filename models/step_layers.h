@@ -98,7 +98,7 @@ class LayerPricer {
   std::int64_t launch_ps_ = 0;
   double scan_rate_ = 0;  // FLOP/s of state-space scans
   double power_ = 1;      // power_slowdown() of the slowest GPU
-  double traffic_ = 1;    // bytes of kernels besides products against the compulsory ones
+  double traffic_ = 1;    // bytes of the dispatcher's kernels against the compulsory ones
 };
 
 }  // namespace moesim::models
