@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::int64_t kMostNodes = 1 << 20;
 constexpr std::int64_t kMostGpus = 1 << 20;
+constexpr double kMostCables = 1 << 22;  // about 1.5 GB
 constexpr double kMostBandwidth = 1e15;  // bytes per second
 constexpr double kMostLatency = 1.0;     // seconds
 
@@ -96,6 +97,11 @@ NodeShape read_node_shape(const std::optional<JsonNode>& node, NodeShape shape) 
 Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
   const JsonNode name_node = object.at("preset");
   const std::string preset = name_node.string();
+  const auto afford = [&](double cables) {
+    if (cables > kMostCables)
+      name_node.fail(fmt::format("a network of {:.0f} cables", cables),
+                     fmt::format("at most {:.0f}", kMostCables));
+  };
   Fabric fabric;
   if (preset == "torus") {
     std::vector<std::uint32_t> extents;
@@ -111,11 +117,13 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
     Time latency = Time::from_us(1);
     read_bandwidth(object, "bandwidth", bandwidth);
     read_latency(object, "latency", latency);
+    afford(torus_cables(extents));
     fabric = torus(extents, bandwidth, latency);
   } else {
     const NodeShape node = read_node_shape(object.find("node"), defaults.node);
     const auto most_nodes = std::max<std::int64_t>(1, kMostGpus / node.gpus);
     if (preset == "single-node") {
+      afford(single_node_cables(node));
       fabric = single_node(node);
     } else if (preset == "dragonfly") {
       const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
@@ -124,6 +132,7 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
       double local = 100e9, global = 100e9;
       read_bandwidth(object, "local_bandwidth", local);
       read_bandwidth(object, "global_bandwidth", global);
+      afford(dragonfly_cables(nodes, node, routers, nodes_per_router));
       fabric = dragonfly(nodes, node, routers, nodes_per_router, local, global);
     } else if (preset == "rail-tree" || preset == "fat-tree" || preset == "pod-tree") {
       const std::uint32_t nodes = count(object, "nodes", defaults.nodes, most_nodes);
@@ -132,10 +141,17 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
       tree.spines = count(object, "spines", tree.spines, 4096);
       tree.oversubscription = object.number("oversubscription", tree.oversubscription, 0.01, 1000);
       read_latency(object, "switch_latency", tree.switch_latency);
-      if (preset == "pod-tree")
-        fabric = pod_tree(nodes, node, tree, count(object, "leaves_per_pod", 4, 4096));
-      else
-        fabric = preset == "rail-tree" ? rail_tree(nodes, node, tree) : fat_tree(nodes, node, tree);
+      if (preset == "pod-tree") {
+        const std::uint32_t leaves_per_pod = count(object, "leaves_per_pod", 4, 4096);
+        afford(pod_tree_cables(nodes, node, tree, leaves_per_pod));
+        fabric = pod_tree(nodes, node, tree, leaves_per_pod);
+      } else if (preset == "rail-tree") {
+        afford(rail_tree_cables(nodes, node, tree));
+        fabric = rail_tree(nodes, node, tree);
+      } else {
+        afford(fat_tree_cables(nodes, node, tree));
+        fabric = fat_tree(nodes, node, tree);
+      }
     } else {
       const auto names = fabric_presets();
       name_node.fail(in_quotes(preset), fmt::format("one of {}{}", join({names.begin(), names.end()}, ", "),

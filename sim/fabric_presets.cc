@@ -63,6 +63,11 @@ std::vector<std::uint32_t> add_switches(Fabric& fabric, NodeKind kind, std::uint
   return result;
 }
 
+// Groups of at most `each`.
+std::uint32_t parts(std::uint32_t nodes, std::uint64_t each) {
+  return static_cast<std::uint32_t>((nodes + each - 1) / each);
+}
+
 void check_tree(std::uint32_t nodes, const TreeShape& tree) {
   check(nodes > 0 && tree.nodes_per_leaf > 0 && tree.spines > 0 && tree.oversubscription > 0,
         "a tree has nodes");
@@ -73,7 +78,7 @@ void check_tree(std::uint32_t nodes, const TreeShape& tree) {
 Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
   check_tree(nodes, tree);
   Fabric fabric;
-  const std::uint32_t groups = (nodes + tree.nodes_per_leaf - 1) / tree.nodes_per_leaf;
+  const std::uint32_t groups = parts(nodes, tree.nodes_per_leaf);
   const auto leaves = add_switches(fabric, NodeKind::leaf, groups * node.nics, "leaf");
   for (std::uint32_t id = 0; id < nodes; ++id) {
     const auto nics = add_node(fabric, id, node);
@@ -89,8 +94,7 @@ Fabric rail_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tr
 Fabric fat_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
   check_tree(nodes, tree);
   Fabric fabric;
-  const auto leaves =
-      add_switches(fabric, NodeKind::leaf, (nodes + tree.nodes_per_leaf - 1) / tree.nodes_per_leaf, "leaf");
+  const auto leaves = add_switches(fabric, NodeKind::leaf, parts(nodes, tree.nodes_per_leaf), "leaf");
   for (std::uint32_t id = 0; id < nodes; ++id)
     for (const std::uint32_t nic : add_node(fabric, id, node))
       plug_in(fabric, nic, leaves[id / tree.nodes_per_leaf], node);
@@ -105,8 +109,8 @@ Fabric pod_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tre
   check_tree(nodes, tree);
   check(leaves_per_pod > 0, "a pod has leaves");
   Fabric fabric;
-  const std::uint32_t nodes_per_pod = tree.nodes_per_leaf * leaves_per_pod;
-  const std::uint32_t pods = (nodes + nodes_per_pod - 1) / nodes_per_pod;
+  const std::uint64_t nodes_per_pod = std::uint64_t{tree.nodes_per_leaf} * leaves_per_pod;
+  const std::uint32_t pods = parts(nodes, nodes_per_pod);
   const double below_leaf = node.nic_bandwidth * node.nics * tree.nodes_per_leaf;
   const double below_spine = below_leaf / tree.oversubscription / tree.spines * leaves_per_pod;
   std::vector<std::uint32_t> cores;
@@ -118,7 +122,7 @@ Fabric pod_tree(std::uint32_t nodes, const NodeShape& node, const TreeShape& tre
     join(fabric, leaves, spines, below_leaf, tree);
     for (std::size_t s = 0; s < cores.size(); ++s)
       fabric.add_cable(spines[s], cores[s], below_spine / tree.oversubscription, tree.switch_latency);
-    for (std::uint32_t n = 0; n < nodes_per_pod && id < nodes; ++n, ++id)
+    for (std::uint64_t n = 0; n < nodes_per_pod && id < nodes; ++n, ++id)
       for (const std::uint32_t nic : add_node(fabric, id, node))
         plug_in(fabric, nic, leaves[n / tree.nodes_per_leaf], node);
   }
@@ -130,8 +134,8 @@ Fabric dragonfly(std::uint32_t nodes, const NodeShape& node, std::uint32_t route
   check(nodes > 0 && routers > 0 && nodes_per_router > 0, "a dragonfly has nodes and routers");
   Fabric fabric;
   const Time hop = Time::from_us(0.5);
-  const std::uint32_t per_group = routers * nodes_per_router;
-  const std::uint32_t groups = (nodes + per_group - 1) / per_group;
+  const std::uint64_t per_group = std::uint64_t{routers} * nodes_per_router;
+  const std::uint32_t groups = parts(nodes, per_group);
   std::vector<std::vector<std::uint32_t>> group;
   for (std::uint32_t g = 0; g < groups; ++g) {
     group.push_back(add_switches(fabric, NodeKind::leaf, routers, fmt::format("group{}.router", g)));
@@ -175,6 +179,43 @@ Fabric single_node(const NodeShape& node) {
   Fabric fabric;
   add_node(fabric, 0, node);
   return fabric;
+}
+
+double single_node_cables(const NodeShape& node) {
+  const double gpus = node.gpus;
+  const double inside = node.mesh ? gpus * (gpus - 1) / 2 : node.gpus > 1 ? gpus : 0;
+  return inside + 2 * gpus;
+}
+
+double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
+  const double leaves = static_cast<double>(parts(nodes, tree.nodes_per_leaf)) * node.nics;
+  return nodes * (single_node_cables(node) + node.nics) + (leaves > 1 ? leaves * tree.spines : 0);
+}
+
+double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
+  const double leaves = parts(nodes, tree.nodes_per_leaf);
+  return nodes * (single_node_cables(node) + node.nics) + (leaves > 1 ? leaves * tree.spines : 0);
+}
+
+double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
+                       std::uint32_t leaves_per_pod) {
+  const double pods = parts(nodes, std::uint64_t{tree.nodes_per_leaf} * leaves_per_pod);
+  return nodes * (single_node_cables(node) + node.nics) +
+         pods * tree.spines * (static_cast<double>(leaves_per_pod) + (pods > 1 ? 1 : 0));
+}
+
+double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
+                        std::uint32_t nodes_per_router) {
+  const double groups = parts(nodes, std::uint64_t{routers} * nodes_per_router), r = routers;
+  return nodes * (single_node_cables(node) + node.nics) + groups * r * (r - 1) / 2 +
+         groups * (groups - 1) / 2;
+}
+
+double torus_cables(std::span<const std::uint32_t> extents) {
+  double gpus = 1, cables = 0;
+  for (const std::uint32_t extent : extents) gpus *= extent;
+  for (const std::uint32_t extent : extents) cables += extent > 2 ? gpus : extent == 2 ? gpus / 2 : 0;
+  return cables;
 }
 
 std::span<const std::string> fabric_presets() {

@@ -53,6 +53,16 @@ Fabric torus(std::span<const std::uint32_t> extents, double bandwidth, Time late
 // One node alone.
 Fabric single_node(const NodeShape& node);
 
+// How many cables they would have, before anything is built.
+double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
+double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree);
+double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
+                       std::uint32_t leaves_per_pod);
+double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
+                        std::uint32_t nodes_per_router);
+double torus_cables(std::span<const std::uint32_t> extents);
+double single_node_cables(const NodeShape& node);
+
 // Names of the presets as files use them.
 std::span<const std::string> fabric_presets();
 

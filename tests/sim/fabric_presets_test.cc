@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,27 @@ TEST(FabricPresets, AllReachAll) {
        {single_node(mesh), fat_tree(3, rack, {}), fat_tree(9, few_nics, {}), pod_tree(20, {}, {}, 2),
         dragonfly(40, {}, 4, 2, 100e9, 100e9), torus(grid, 50e9, us(1)), torus(plane, 50e9, us(1))})
     EXPECT_THAT(fabric.problems(), ElementsAre());
+}
+
+RC_GTEST_PROP(FabricPresets, CablesAreCountedBeforeTheyAreBuilt, ()) {
+  const auto from_1_to = [](std::uint32_t most) { return *rc::gen::inRange<std::uint32_t>(1, most + 1); };
+  NodeShape node;
+  node.gpus = from_1_to(5);
+  node.nics = from_1_to(node.gpus);
+  node.mesh = *rc::gen::arbitrary<bool>();
+  TreeShape tree;
+  tree.nodes_per_leaf = from_1_to(4);
+  tree.spines = from_1_to(3);
+  const std::uint32_t nodes = from_1_to(20), more = from_1_to(3), hosts = from_1_to(3);
+  const auto built = [](const Fabric& fabric) { return static_cast<double>(fabric.links().size()) / 2; };
+  RC_ASSERT(single_node_cables(node) == built(single_node(node)));
+  RC_ASSERT(rail_tree_cables(nodes, node, tree) == built(rail_tree(nodes, node, tree)));
+  RC_ASSERT(fat_tree_cables(nodes, node, tree) == built(fat_tree(nodes, node, tree)));
+  RC_ASSERT(pod_tree_cables(nodes, node, tree, more) == built(pod_tree(nodes, node, tree, more)));
+  RC_ASSERT(dragonfly_cables(nodes, node, more, hosts) ==
+            built(dragonfly(nodes, node, more, hosts, 1e9, 1e9)));
+  const std::uint32_t extents[] = {more, hosts, from_1_to(4)};
+  RC_ASSERT(torus_cables(extents) == built(torus(extents, 1e9, us(1))));
 }
 
 TEST(FabricPresets, TorusTakesTheShortWayAround) {
@@ -145,6 +167,20 @@ TEST(FabricFile, BadFilesAreRefusedInOneLine) {
   EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nods": 4})"), HasSubstr("nods"));
   EXPECT_THAT(refusal(R"({"preset": "fat-tree", "nodes": 1000000000})"), HasSubstr("nodes"));
   EXPECT_THAT(refusal(R"({"preset": "torus", "extents": [100000, 100000]})"), HasSubstr("GPUs"));
+  // Few numbers that ask for billions of cables, or whose products do not fit into 32 bits.
+  for (
+      const char* claim :
+      {R"({"preset": "dragonfly", "nodes": 7303, "routers": 1, "nodes_per_router": 1})",
+       R"({"preset": "dragonfly", "nodes": 100000, "routers": 4096, "nodes_per_router": 1})",
+       R"({"preset": "fat-tree", "nodes": 131072, "nodes_per_leaf": 1, "spines": 4096})",
+       R"({"preset": "rail-tree", "nodes": 131072, "nodes_per_leaf": 1, "spines": 4096})",
+       R"({"preset": "pod-tree", "nodes": 131072, "nodes_per_leaf": 1, "spines": 4096, "leaves_per_pod": 4096})",
+       R"({"preset": "single-node", "node": {"gpus": 4096, "mesh": true}})"})
+    EXPECT_THAT(refusal(claim), HasSubstr("cables, expected at most 4194304")) << claim;
+  EXPECT_EQ(read(R"({"preset": "pod-tree", "nodes": 2, "nodes_per_leaf": 1048576,
+                     "leaves_per_pod": 4096, "oversubscription": 1000})")
+                .gpu_count(),
+            16u);
   EXPECT_THAT(refusal(R"({"preset": "rail-tree", "node": {"nic_bandwidth": "fast"}})"), HasSubstr("fast"));
   EXPECT_THAT(
       refusal(R"({"nodes": [{"name": "a", "kind": "gpu"}, {"name": "b", "kind": "gpu"}], "links": []})"),
