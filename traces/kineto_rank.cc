@@ -319,6 +319,10 @@ class RankReader {
       call.waited_ns = waited;
       items.push_back({one->end_ns - waited, one->end_ns, one->phase, one->call});
     }
+    if (items.empty())
+      throw InputError(SourcePlace{rank_.file},
+                       fmt::format("only {} unknown collectives in the step", rank_.unknown),
+                       "kernels, copies or known collectives of a GPU");
     std::stable_sort(items.begin(), items.end(),
                      [](const Item& a, const Item& b) { return a.start_ns < b.start_ns; });
 
