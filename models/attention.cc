@@ -39,7 +39,7 @@ AttentionModel::AttentionModel(const Profile& profile) {
   per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
   const auto correction = [&](const char* name, bool forward) {
     const Constant* share = profile.find_constant(name);
-    return share ? share->value * matrix_times(forward, kUsualWidth) : 1;
+    return share ? share->value * matrix_times(forward, kUsualWidth) : 1 / profile.attention_factor();
   };
   forward_ = correction("attention_forward_efficiency", true);
   backward_ = correction("attention_backward_efficiency", false);

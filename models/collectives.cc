@@ -33,12 +33,14 @@ struct Trust {
   bool derived = false;
   double residual = 0;
   double systematic = 0;
+  double beyond = 0;  // ParameterSet::beyond
   DomainRange bytes, ranks, nodes;
   bool has_bytes = false, has_ranks = false, has_nodes = false;
   std::string source;
 
   static Trust of(const ParameterSet& set) {
-    Trust trust{set.derived, set.residual, set.systematic, {}, {}, {}, false, false, false, set.source};
+    Trust trust{set.derived, set.residual, set.systematic, set.beyond, {},        {},
+                {},          false,        false,          false,      set.source};
     const auto copy = [&](std::string_view quantity, DomainRange& range, bool& has) {
       if (const DomainRange* found = set.range(quantity)) {
         range = *found;
@@ -57,13 +59,18 @@ struct Trust {
   double rank_octaves(double n) const { return has_ranks ? octaves_outside(ranks, n) : 0; }
   double node_octaves(double n) const { return has_nodes ? octaves_outside(nodes, n) : 0; }
 
-  // `measured`: the rank count is one that was fitted, so that no rank law stands between.
-  double sigma(double size, double n, double groups, bool measured) const {
-    const double law = systematic * (measured ? 0.25 : 1);
+  // What an operation that was not measured itself (`direct`: it was), or a group or size outside of what was
+  // measured, adds.
+  double outside_sigma(double size, double n, double groups, bool direct) const {
     const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
                            kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
-    return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside +
-                     (derived ? kDerived * kDerived : 0));
+    return std::sqrt(outside * outside + (derived ? kDerived * kDerived : 0) +
+                     (direct ? 0 : kDerived * kDerived));
+  }
+  // `measured`: the rank count is one that was fitted, so that no rank law stands between.
+  double sigma(double size, double n, double groups, bool measured, bool direct) const {
+    const double law = systematic * (measured ? 0.25 : 1), outside = outside_sigma(size, n, groups, direct);
+    return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside);
   }
 };
 
@@ -274,8 +281,13 @@ CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = defaul
 double CollectiveModel::seconds(CollectiveOp op, const GroupShape& shape, double bytes) const {
   if (shape.ranks <= 1) return 0;
   const double size = nccl_size(op, shape.ranks, bytes);
-  return shape.across_domains() ? resolved_->across(op, shape, size)
-                                : resolved_->inside(op, shape.ranks, size);
+  const bool across = shape.across_domains();
+  const double seconds =
+      across ? resolved_->across(op, shape, size) : resolved_->inside(op, shape.ranks, size);
+  const Trust& trust = resolved_->trust(op, across);
+  if (trust.beyond == 0) return seconds;
+  return seconds * std::exp(trust.beyond * trust.outside_sigma(size, shape.ranks, shape.domains,
+                                                               resolved_->direct(op, across)));
 }
 
 Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, double bytes) const {
@@ -284,9 +296,9 @@ Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, dou
   const bool across = shape.across_domains();
   const ScaleupLaw& law = resolved_->scaleup[index(op)];
   const bool measured = !across && law.known && law.curve.measured(shape.ranks);
-  double sigma = resolved_->trust(op, across)
-                     .sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains, measured);
-  if (!resolved_->direct(op, across)) sigma = std::hypot(sigma, kDerived);
+  const double sigma = resolved_->trust(op, across)
+                           .sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains, measured,
+                                  resolved_->direct(op, across));
   return Estimate::log_normal(value, sigma);
 }
 

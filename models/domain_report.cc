@@ -12,6 +12,7 @@ namespace moesim::models {
 namespace {
 
 constexpr double kLeastShare = 0.01;
+constexpr double kNear = 0.1;  // octaves: 7 % beyond a range are not an extrapolation
 
 }  // namespace
 
@@ -42,7 +43,7 @@ std::string OutsideDomain::text() const {
 void FarthestOutside::try_range(const DomainRange* range, double value) {
   if (!range) return;
   const double octaves = octaves_outside(*range, value);
-  if (octaves <= octaves_) return;
+  if (octaves <= std::max(octaves_, kNear)) return;
   range_ = *range;
   value_ = value;
   octaves_ = octaves;

@@ -66,6 +66,7 @@ struct Rates {
   double bytes_in = 2;
   double bytes_out = 2;
   double factor = 1;
+  double beyond = 0;  // ParameterSet::beyond
   double sigma = kUnmeasuredSigma;
 };
 
@@ -95,11 +96,18 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   r.factor = p.factor;
   if (set) {
     r.sigma = std::hypot(set->residual, set->systematic);
+    r.beyond = set->beyond;
     r.derived = set->derived;
     r.source = set->source;
     r.domain = set->domain;
   }
   return r;
+}
+
+// The law is another element type's or library's.
+void widen(Rates& r) {
+  r.sigma = std::max(r.sigma, kUnmeasuredSigma);
+  r.factor *= std::exp(r.beyond * kUnmeasuredSigma);
 }
 
 }  // namespace
@@ -180,12 +188,12 @@ GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view gro
         profile.find(grouped_key.empty() ? "grouped_gemm/" + name : std::string(grouped_key));
     resolved->rates[i] = rates_of(profile, dtype, dense ? dense : profile.find("gemm/bf16"), clock);
     resolved->rates[i].own = dense != nullptr;
-    if (!dense) resolved->rates[i].sigma = std::max(resolved->rates[i].sigma, kUnmeasuredSigma);
+    if (!dense) widen(resolved->rates[i]);
     const bool own = grouped != nullptr;
     if (!grouped) grouped = dense ? dense : profile.find("grouped_gemm/bf16");
     resolved->grouped_rates[i] = rates_of(profile, dtype, grouped, clock);
     resolved->grouped_rates[i].own = own;
-    if (!own) resolved->grouped_rates[i].sigma = std::max(resolved->grouped_rates[i].sigma, kUnmeasuredSigma);
+    if (!own) widen(resolved->grouped_rates[i]);
   }
   resolved_ = std::move(resolved);
 }

@@ -16,7 +16,6 @@ constexpr std::array<std::string_view, kKernelClasses> kNames = {
 // (`sigma`).
 constexpr std::array<double, kKernelClasses> kDefaultShare = {1.0, 0.95, 0.8, 0.8, 0.5,
                                                               0.6, 0.45, 0.5, 0.6, 0.9};
-constexpr double kUnmeasuredSigma = 0.25;
 
 }  // namespace
 
@@ -37,7 +36,7 @@ KernelModel::KernelModel(const Profile& profile) {
     Rate& rate = rates_[i];
     double share = kDefaultShare[i];
     rate.floor = profile.launch().kernel_floor;
-    rate.sigma = kUnmeasuredSigma;
+    rate.sigma = kUnmeasuredKernelSigma;
     if (const ParameterSet* set = profile.find("kernel/" + std::string(kNames[i]))) {
       share = set->get("share", share) / set->factor;
       rate.floor = set->get("floor", rate.floor);

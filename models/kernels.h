@@ -26,6 +26,8 @@ enum class KernelClass : std::uint8_t {
   kReduce,     // row sums, norms, softmax
 };
 inline constexpr std::size_t kKernelClasses = 10;
+// Log standard deviation of a class that a profile has no law for: its share of the bandwidth was judged.
+inline constexpr double kUnmeasuredKernelSigma = 0.25;
 
 std::string_view name_of(KernelClass kernel);
 std::optional<KernelClass> parse_kernel_class(std::string_view name);

@@ -88,6 +88,7 @@ class LayerCosts {
     bool network = false;  // measured across nodes
     DomainRange ranks, tokens;
     int rows = 0;
+    double beyond = 0;  // ParameterSet::beyond
   };
   // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
   const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,

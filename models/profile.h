@@ -52,6 +52,7 @@ struct ParameterSet {
   bool derived = false;   // not fitted to measurements of this GPU
   std::string source;
   double factor = 1;  // common factor on the law's time; 1 unless drawn (Profile::draw)
+  double beyond = 0;  // how many standard deviations it is off where it was not measured; 0 unless drawn
 
   // The value called `name`, or `fallback` where the set has none.
   double get(std::string_view name, double fallback) const;
@@ -106,6 +107,8 @@ class Profile {
   const DeviceLimits& device() const { return device_; }
   const LaunchCosts& launch() const { return launch_; }
   const OverlapFactors& overlap() const { return overlap_; }
+  // Factor on the time of attention's core where no constant says what it reaches; 1 unless drawn.
+  double attention_factor() const { return attention_factor_; }
   DeviceLimits& device() { return device_; }
   LaunchCosts& launch() { return launch_; }
   OverlapFactors& overlap() { return overlap_; }
@@ -132,8 +135,9 @@ class Profile {
   }
 
   // A profile whose parameters, law factors and constants are drawn from their distributions (log-normal,
-  // with the covariance of each set); everything drawn is independent between sets. The same state of
-  // `random` gives the same profile on any machine.
+  // with the covariance of each set); everything drawn is independent between sets. So is what was judged,
+  // not measured: shares of memory-bound kernels, attention, host times. The same state of `random` gives the
+  // same profile on any machine.
   Profile draw(Random& random) const;
 
   // The file that load() reads back to an equal profile.
@@ -147,6 +151,7 @@ class Profile {
   DeviceLimits device_;
   LaunchCosts launch_;
   OverlapFactors overlap_;
+  double attention_factor_ = 1;
   std::map<std::string, ParameterSet, std::less<>> sets_;
   std::map<std::string, Constant, std::less<>> constants_;
 };

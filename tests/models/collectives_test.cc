@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -196,6 +197,31 @@ TEST(Collectives, AnExchangeThatStaysInsideItsNodesTakesWhatItTakesThere) {
   model().all_to_all_v(shape, bytes, out);
   const double inside = model().seconds(CollectiveOp::all_to_all, GroupShape::uniform(1, 8), 8.0 * (1 << 26));
   for (const double seconds : out) EXPECT_NEAR(seconds, inside, 1e-9);
+}
+
+// A drawn profile is off where nothing was measured, the more the farther, and not where something was.
+TEST(Collectives, DrawsAreOffOutsideOfTheDomain) {
+  Cluster off = dgx();
+  for (const CollectiveOp op : kOps)
+    for (const char* scope : {"/scaleup", "/network"}) {
+      const std::string key = "collective/" + std::string(sim::name(op)) + scope;
+      const ParameterSet* set = off.profile.find(key);
+      if (!set) continue;
+      ParameterSet changed = *set;
+      changed.beyond = 1;
+      off.profile.set(key, changed);
+    }
+  const CollectiveModel drawn(off);
+  const auto ratio = [&](CollectiveOp op, const GroupShape& shape, double bytes) {
+    return drawn.seconds(op, shape, bytes) / model().seconds(op, shape, bytes);
+  };
+  EXPECT_DOUBLE_EQ(ratio(CollectiveOp::all_gather, GroupShape::uniform(1, 8), 1 << 20), 1);
+  const double far = ratio(CollectiveOp::all_gather, GroupShape::uniform(64, 8), 1 << 20);
+  const double farther = ratio(CollectiveOp::all_gather, GroupShape::uniform(512, 8), 1 << 20);
+  EXPECT_GT(far, 1.05);
+  EXPECT_NEAR(farther / far, std::exp(2 * 3 * 0.06), 1e-6);  // three octaves more of ranks, and of nodes
+  // Another operation's law stands in.
+  EXPECT_NEAR(ratio(CollectiveOp::broadcast, GroupShape::uniform(1, 8), 1 << 20), std::exp(0.2), 1e-9);
 }
 
 TEST(Collectives, ExtrapolationIsSaid) {

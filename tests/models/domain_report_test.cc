@@ -66,7 +66,7 @@ RC_GTEST_PROP(DomainReport, FarthestIsTheRangeWithTheMostOctaves, ()) {
     const double octaves = octaves_outside(range, value);
     // A value of 0 is a size that is not known.
     RC_ASSERT((octaves > 0) == (value > 0 && (value < range.low || value > range.high)));
-    most = std::max(most, octaves);
+    if (octaves > 0.1) most = std::max(most, octaves);  // less is as good as inside
   }
   const auto found = farthest.of("p");
   RC_ASSERT(found.has_value() == (most > 0));

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "models/collectives.h"
 #include "models/gemm.h"
+#include "models/kernels.h"
 
 namespace moesim::models {
 namespace {
@@ -121,6 +122,54 @@ TEST(Profile, DrawsRepeatAndHaveTheStatedSpread) {
   EXPECT_NEAR(std::sqrt(syy / kDraws), 0.2, 0.02);
   EXPECT_NEAR(sxy / std::sqrt(sxx * syy), 0.5, 0.05);
   EXPECT_NEAR(std::sqrt(factor / kDraws), 0.1, 0.01);
+}
+
+// Laws of another GPU, and what no profile has a law for.
+TEST(Profile, DrawsMoveWhatWasNotMeasuredHere) {
+  Profile measured = Profile::parse(kSmall, "toy.json");
+  measured.launch().kernel = 4e-6;
+  const Profile derived =
+      Profile::parse(with(kSmall, R"("rows": 7)", R"("rows": 0, "derived": true)"), "toy.json");
+  constexpr int kDraws = 4000;
+  struct Squares {
+    double factor = 0, derived_factor = 0, beyond = 0, copy = 0, sort = 0, both = 0, attention = 0,
+           launch = 0;
+  } of;
+  Random random(3), same(3);
+  for (int i = 0; i < kDraws; ++i) {
+    const Profile one = measured.draw(random), other = derived.draw(same);
+    const auto squared = [](double factor) { return std::pow(std::log(factor), 2); };
+    of.factor += squared(one.at("gemm/bf16").factor);
+    of.derived_factor += squared(other.at("gemm/bf16").factor);
+    of.beyond += std::pow(one.at("gemm/bf16").beyond, 2);
+    const auto kernel_seconds = [](const Profile& p, KernelClass kernel) {
+      return KernelModel(p).seconds(kernel, 1e12, 0, 0);
+    };
+    const double copy =
+        kernel_seconds(one, KernelClass::kScatterAdd) / kernel_seconds(measured, KernelClass::kScatterAdd);
+    const double sort =
+        kernel_seconds(one, KernelClass::kSort) / kernel_seconds(measured, KernelClass::kSort);
+    of.copy += squared(copy);
+    of.sort += squared(sort);
+    of.both += std::log(copy) * std::log(sort);
+    of.attention += squared(one.attention_factor());
+    of.launch += squared(one.launch().kernel / measured.launch().kernel);
+  }
+  const auto sigma = [](double squares) { return std::sqrt(squares / kDraws); };
+  EXPECT_NEAR(sigma(of.factor), 0.1, 0.01);
+  EXPECT_NEAR(sigma(of.derived_factor), std::hypot(0.1, 0.05), 0.01);
+  EXPECT_NEAR(sigma(of.beyond), 1, 0.05);
+  EXPECT_NEAR(sigma(of.copy), 0.25, 0.02);
+  EXPECT_NEAR(sigma(of.sort), 0.25, 0.02);
+  EXPECT_NEAR(of.both / kDraws, 0, 0.005);  // each by itself
+  EXPECT_NEAR(sigma(of.attention), 0.12, 0.01);
+  EXPECT_NEAR(sigma(of.launch), 0.15, 0.01);
+  EXPECT_EQ(measured.attention_factor(), 1);
+  EXPECT_EQ(measured.at("gemm/bf16").beyond, 0);
+  // A constant of its own says how sure it is.
+  Profile stated = measured;
+  stated.set_constant("attention_forward_efficiency", {0.6, 0.01, "", "a test"});
+  EXPECT_EQ(stated.draw(random).attention_factor(), 1);
 }
 
 }  // namespace
