@@ -68,7 +68,7 @@ TEST_P(EveryVerb, RefusesWhatItDoesNotKnow) {
   expect_refusal(run_moesim({GetParam(), "--format"}), HasSubstr("--format"));
 }
 
-TEST(CommandLine, IntegersAreReadAsTheyStand) {
+TEST(CommandLine, NumbersAreReadAsTheyStand) {
   const auto compare = [](const char* option, const char* value) {
     return run_moesim({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x1", "--draws", "0",
                        "--quiet", option, value});
@@ -79,6 +79,9 @@ TEST(CommandLine, IntegersAreReadAsTheyStand) {
   for (const char* value : {"99999999999999999999", "010"})
     expect_refusal(compare("--seq", value),
                    HasSubstr("--seq: found '" + std::string(value) + "', expected a whole"));
+  for (const char* value : {"nan", "inf", "1e999"})
+    expect_refusal(run_moesim({"trace", "synthesize", "--out", "nowhere", "--noise", value}),
+                   HasSubstr("--noise"));
   EXPECT_EQ(compare("--seed", "18446744073709551615").exit_code, 0);
   EXPECT_EQ(compare("--seed", "0").exit_code, 0);
   EXPECT_EQ(compare("--seq", "1024").exit_code, 0);

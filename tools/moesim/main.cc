@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
@@ -63,8 +65,9 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
                      in_quotes(extra), did_you_mean(name, known), help);
 }
 
-// CLI11 reads integers as C does: too large ones become the largest, -1 without a sign 2^64 - 1, 010 eight.
-void refuse_odd_integers(const CLI::App& command) {
+// CLI11 reads numbers as C does: integers that are too large become the largest, -1 without a sign 2^64 - 1,
+// 010 eight; nan is in every range.
+void refuse_odd_numbers(const CLI::App& command) {
   const auto whole = [](const std::string& text, auto value) {
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -73,6 +76,11 @@ void refuse_odd_integers(const CLI::App& command) {
   };
   for (const CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
+    if (type.starts_with("FLOAT"))
+      for (const std::string& text : option->results())
+        if (!std::isfinite(std::strtod(text.c_str(), nullptr)))
+          throw InputError(
+              fmt::format("{}: found {}, expected a finite number", option->get_name(), in_quotes(text)));
     const bool natural = type.starts_with("UINT");
     if (!natural && !type.starts_with("INT")) continue;
     for (const std::string& text : option->results())
@@ -81,7 +89,7 @@ void refuse_odd_integers(const CLI::App& command) {
                                      in_quotes(text),
                                      natural ? "from 0 to 2^64 - 1" : "between -2^63 and 2^63"));
   }
-  for (const CLI::App* inner : command.get_subcommands()) refuse_odd_integers(*inner);
+  for (const CLI::App* inner : command.get_subcommands()) refuse_odd_numbers(*inner);
 }
 
 int run(int argc, char** argv) {
@@ -124,7 +132,7 @@ int run(int argc, char** argv) {
   const CLI::App* command = chosen.front();
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
-  refuse_odd_integers(*command);
+  refuse_odd_numbers(*command);
   options.seed_given = command->count("--seed") > 0;
   return runs.at(command)(options);
 }
