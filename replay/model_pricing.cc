@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -98,16 +99,16 @@ struct ModelPricing::State {
     return made;
   }
 
-  sim::TrafficRef priced(const Instance& instance, double added_us) {
-    std::vector<double> us =
-        instance.modelled_us.empty() ? costs.ask(shape_of(instance)->shape) : instance.modelled_us;
+  // `us`: of every member.
+  sim::TrafficRef priced(std::vector<double> us, double added_us) {
     for (double& member : us) member += added_us;
     costs.prices_us.push_back(std::move(us));
     return sim::uniform_traffic(costs.prices_us.size() - 1);
   }
 
-  sim::TrafficRef flowing(const Instance& instance, sim::TaskGraphBuilder& builder) const {
-    if (!instance.modelled_us.empty()) {
+  // `made` is null for a call that a model has priced.
+  sim::TrafficRef flowing(const Instance& instance, const Shape* made, sim::TaskGraphBuilder& builder) const {
+    if (!made) {
       // Zero stands for a transfer that was hidden in the recording.
       if (std::ranges::all_of(instance.modelled_us, [](double us) { return us == 0; }))
         return sim::uniform_traffic(0);
@@ -116,7 +117,6 @@ struct ModelPricing::State {
           "expected "
           "the recorded ones");
     }
-    const auto made = shape_of(instance);
     const sim::Traffic& traffic = made->shape.traffic;
     if (traffic.kind == sim::Traffic::Kind::uniform) return sim::uniform_traffic(traffic.bytes);
     return sim::matrix_traffic(builder.add_matrix(instance.members.size(), made->rows), traffic.bytes,
@@ -129,7 +129,7 @@ struct ModelPricing::State {
   Costs costs;
   struct Known {
     sim::TrafficRef traffic;
-    double us = 0;  // of all members and instances together, by the profile
+    double us = 0;  // of all members of an instance together, by the profile
     std::optional<models::OutsideDomain> outside;
     int instances = 0;
   };
@@ -152,13 +152,14 @@ sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim
   }
   State::Known made;
   made.instances = 1;
-  made.traffic = state_->fabric ? state_->flowing(instance, builder) : state_->priced(instance, key.added_us);
-  if (instance.modelled_us.empty()) {
-    const auto shape = state_->shape_of(instance);
+  const auto shape = instance.modelled_us.empty() ? state_->shape_of(instance) : nullptr;
+  std::vector<double> us = shape ? state_->costs.ask(shape->shape) : instance.modelled_us;
+  if (shape) {
+    made.us = std::accumulate(us.begin(), us.end(), 0.0);
     made.outside = state_->costs.outside(shape->shape);
-    if (made.outside)
-      for (const double us : state_->costs.ask(shape->shape)) made.us += us;
   }
+  made.traffic = state_->fabric ? state_->flowing(instance, shape.get(), builder)
+                                : state_->priced(std::move(us), key.added_us);
   return state_->known.emplace(std::move(key), std::move(made)).first->second.traffic;
 }
 

@@ -68,6 +68,11 @@ std::uint32_t parts(std::uint32_t nodes, std::uint64_t each) {
   return static_cast<std::uint32_t>((nodes + each - 1) / each);
 }
 
+// Of the nodes' insides and from their NICs to the switches.
+double plugged_in_cables(std::uint32_t nodes, const NodeShape& node) {
+  return nodes * (single_node_cables(node) + node.nics);
+}
+
 void check_tree(std::uint32_t nodes, const TreeShape& tree) {
   check(nodes > 0 && tree.nodes_per_leaf > 0 && tree.spines > 0 && tree.oversubscription > 0,
         "a tree has nodes");
@@ -189,26 +194,25 @@ double single_node_cables(const NodeShape& node) {
 
 double rail_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
   const double leaves = static_cast<double>(parts(nodes, tree.nodes_per_leaf)) * node.nics;
-  return nodes * (single_node_cables(node) + node.nics) + (leaves > 1 ? leaves * tree.spines : 0);
+  return plugged_in_cables(nodes, node) + (leaves > 1 ? leaves * tree.spines : 0);
 }
 
 double fat_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree) {
   const double leaves = parts(nodes, tree.nodes_per_leaf);
-  return nodes * (single_node_cables(node) + node.nics) + (leaves > 1 ? leaves * tree.spines : 0);
+  return plugged_in_cables(nodes, node) + (leaves > 1 ? leaves * tree.spines : 0);
 }
 
 double pod_tree_cables(std::uint32_t nodes, const NodeShape& node, const TreeShape& tree,
                        std::uint32_t leaves_per_pod) {
   const double pods = parts(nodes, std::uint64_t{tree.nodes_per_leaf} * leaves_per_pod);
-  return nodes * (single_node_cables(node) + node.nics) +
+  return plugged_in_cables(nodes, node) +
          pods * tree.spines * (static_cast<double>(leaves_per_pod) + (pods > 1 ? 1 : 0));
 }
 
 double dragonfly_cables(std::uint32_t nodes, const NodeShape& node, std::uint32_t routers,
                         std::uint32_t nodes_per_router) {
   const double groups = parts(nodes, std::uint64_t{routers} * nodes_per_router), r = routers;
-  return nodes * (single_node_cables(node) + node.nics) + groups * r * (r - 1) / 2 +
-         groups * (groups - 1) / 2;
+  return plugged_in_cables(nodes, node) + groups * r * (r - 1) / 2 + groups * (groups - 1) / 2;
 }
 
 double torus_cables(std::span<const std::uint32_t> extents) {

@@ -8,18 +8,13 @@
 #include <cmath>
 
 #include "models/gemm.h"
-#include "models/layer_costs.h"
-#include "tests/models/layers.h"
 
-namespace moesim::models::testing {
+namespace moesim::models {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 OutsideDomain ranks(std::string price, double value) {
   return {std::move(price), "", {"ranks", 2, 8}, value};
@@ -94,36 +89,5 @@ TEST(DomainReport, ProductsAreHeldAgainstTheirLaw) {
               HasSubstr("h800-sxm: grouped bf16 GEMM is derived from h100-sxm"));
 }
 
-std::vector<std::string> warnings_of(const std::string& dispatcher, int ep, std::int64_t tokens,
-                                     const std::string& cluster_name) {
-  Routing routing = make_routing(RoutingSpec(), ep, tokens, 256, 8, 1);
-  MoeLayer layer;
-  layer.hidden = 7168;
-  layer.expert_ffn = 2048;
-  layer.ep = ep;
-  layer.routing = &routing;
-  const Program program = build(dispatcher, layer);
-  const Cluster cluster = Cluster::load(cluster_name);
-  const LayerCosts costs(cluster);
-  const GroupShapes shapes(cluster, program);
-  const UnevenLoads loads(program, shapes);
-  DomainReport report;
-  for (const std::vector<Op>* pass : {&program.forward(), &program.backward()})
-    costs.report(program, *pass, costs.price(program, *pass, shapes, loads), shapes, report);
-  return report.lines();
-}
-
-// h800-sxm: DeepEP's kernels were measured on 8 to 64 ranks with 4,096 tokens each.
-TEST(DomainReport, DispatchKernelsAreHeldAgainstRanksAndTokens) {
-  EXPECT_THAT(warnings_of("flex-deepep", 16, 4096, "dgx-h800x2"), Not(Contains(HasSubstr("DeepEP"))));
-  EXPECT_THAT(
-      warnings_of("flex-deepep", 16, 16384, "dgx-h800x2"),
-      AllOf(
-          Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 16384 tokens (measured 4096 to 4096)"),
-          Contains("h800-sxm: DeepEP combine kernel extrapolates to 16384 tokens (measured 4096 to 4096)")));
-  EXPECT_THAT(warnings_of("flex-deepep", 128, 4096, "dgx-h800x16"),
-              Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 128 ranks (measured 8 to 64)"));
-}
-
 }  // namespace
-}  // namespace moesim::models::testing
+}  // namespace moesim::models

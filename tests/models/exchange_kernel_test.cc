@@ -14,9 +14,9 @@ struct Layer {
   MoeLayer layer;
 };
 
-// DeepSeek-V3's layer on `ep` ranks with 4096 tokens each, top-8 of 256.
-Layer deepseek(int ep) {
-  Layer made{make_routing(RoutingSpec(), ep, 4096, 256, 8, 1), {}};
+// DeepSeek-V3's layer on `ep` ranks, top-8 of 256.
+Layer deepseek(int ep, std::int64_t tokens = 4096) {
+  Layer made{make_routing(RoutingSpec(), ep, tokens, 256, 8, 1), {}};
   made.routing.set_group_limit(8, 4);
   made.layer.hidden = 7168;
   made.layer.expert_ffn = 2048;
@@ -37,13 +37,13 @@ double milliseconds(const Program& program, const Cluster& cluster, bool combine
   return 0;
 }
 
-std::vector<std::string> forward_warnings(const Program& program, const Cluster& cluster) {
+std::vector<std::string> warnings_of(const Program& program, const Cluster& cluster) {
   const LayerCosts costs(cluster);
   const GroupShapes shapes(cluster, program);
   const UnevenLoads loads(program, shapes);
   DomainReport report;
-  costs.report(program, program.forward(), costs.price(program, program.forward(), shapes, loads), shapes,
-               report);
+  for (const std::vector<Op>* pass : {&program.forward(), &program.backward()})
+    costs.report(program, *pass, costs.price(program, *pass, shapes, loads), shapes, report);
   return report.lines();
 }
 
@@ -59,8 +59,7 @@ TEST(ExchangeKernel, DeepEpInsideANode) {
   const double per_rank = static_cast<double>(copies) / 8;
   EXPECT_NEAR(milliseconds(p, cluster, false) / (per_rank * (7168 + 224) / 153e9 * 1e3), 1, 0.15);
   EXPECT_NEAR(milliseconds(p, cluster, true) / (per_rank * 7168 * 2 / 158e9 * 1e3), 1, 0.15);
-  EXPECT_THAT(forward_warnings(p, cluster),
-              ::testing::Not(::testing::Contains(::testing::HasSubstr("DeepEP"))));
+  EXPECT_THAT(warnings_of(p, cluster), ::testing::Not(::testing::Contains(::testing::HasSubstr("DeepEP"))));
 }
 
 // Where nobody measured the kernel, the rows are an all-to-all, and a warning says so.
@@ -71,7 +70,7 @@ TEST(ExchangeKernel, FallsBackWithAWarning) {
   const Cluster cluster = Cluster::load("dgx-a100x1");
   EXPECT_GT(milliseconds(p, cluster, false), 0);
   EXPECT_THAT(
-      forward_warnings(p, cluster),
+      warnings_of(p, cluster),
       ::testing::Contains(::testing::HasSubstr("DeepEP dispatch kernel was not measured inside a node")));
   // More bytes take longer, never faster than the ports.
   const double seconds =
@@ -80,6 +79,24 @@ TEST(ExchangeKernel, FallsBackWithAWarning) {
   for (const Op& op : messages(p.forward()))
     if (op.name == "tokens" && op.transposed) sent = p.value(op.tx, 0);
   EXPECT_GE(seconds, static_cast<double>(sent) / 450e9);
+}
+
+// h800-sxm: DeepEP's kernels were measured on 8 to 64 ranks with 4,096 tokens each.
+TEST(ExchangeKernel, IsHeldAgainstRanksAndTokens) {
+  using ::testing::AllOf, ::testing::Contains, ::testing::HasSubstr, ::testing::Not;
+  const auto warnings = [](int ep, std::int64_t tokens, const char* cluster) {
+    Layer made = deepseek(ep, tokens);
+    made.layer.routing = &made.routing;
+    return warnings_of(build("flex-deepep", made.layer), Cluster::load(std::string(cluster)));
+  };
+  EXPECT_THAT(warnings(16, 4096, "dgx-h800x2"), Not(Contains(HasSubstr("DeepEP"))));
+  EXPECT_THAT(
+      warnings(16, 16384, "dgx-h800x2"),
+      AllOf(
+          Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 16384 tokens (measured 4096 to 4096)"),
+          Contains("h800-sxm: DeepEP combine kernel extrapolates to 16384 tokens (measured 4096 to 4096)")));
+  EXPECT_THAT(warnings(128, 4096, "dgx-h800x16"),
+              Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 128 ranks (measured 8 to 64)"));
 }
 
 }  // namespace
