@@ -14,7 +14,6 @@ namespace moesim::calibration {
 namespace {
 
 constexpr double kMostlyLaunch = 0.5;  // share of a call that may be transfer
-constexpr double kUs = 1e6;
 
 }  // namespace
 
@@ -30,7 +29,7 @@ void fit_call_overheads(models::Profile& profile, const Measurements& measuremen
     const double transfer = model.seconds(row.op, models::GroupShape::uniform(1, row.ranks()),
                                           piece ? row.bytes / row.ranks() : row.bytes);
     if (transfer > kMostlyLaunch * row.seconds) continue;
-    overheads[std::string(sim::name(row.op))].push_back((row.seconds - transfer) * kUs);
+    overheads[std::string(sim::name(row.op))].push_back((row.seconds - transfer) * 1e6);
     source = row.origin.source.substr(0, row.origin.source.find(','));
   }
   for (auto& [op, values] : overheads) {

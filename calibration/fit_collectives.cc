@@ -212,10 +212,6 @@ ParameterSet fit_size_curve(const std::vector<CollectiveRow>& rows) {
 }
 
 ParameterSet fit_network(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows) {
-  struct Parameter {
-    const char* name;
-    double start, low, high;
-  };
   const sim::CollectiveOp op = rows.front().op;
   const bool message = op == sim::CollectiveOp::send_recv;
   const bool pairwise = op == sim::CollectiveOp::all_to_all || message;
@@ -228,7 +224,7 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   }
   // Only what the rows can tell apart is fitted; the rest keeps its neutral value.
   const bool tree = op == sim::CollectiveOp::all_reduce;
-  std::vector<Parameter> parameters = {{"latency", 2e-5, 1e-6, 2e-3}};
+  std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 2e-3}};
   if (tree)
     parameters.push_back({"latency_per_octave", 1e-5, 1e-9, 2e-3});
   else
@@ -236,8 +232,8 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   if (node_counts.size() > 1 && !tree) parameters.push_back({"latency_per_node", 1e-6, 1e-9, 1e-3});
   if (per_node.size() > 1 && !pairwise) parameters.push_back({"latency_per_peer", 3e-7, 1e-10, 1e-5});
   if (small) {
-    parameters.push_back(tree ? Parameter{"ramp_per_octave", 3e-5, 1e-9, 5e-3}
-                              : Parameter{"ramp_per_rank", 2e-6, 1e-9, 2e-4});
+    parameters.push_back(tree ? FittedParameter{"ramp_per_octave", 3e-5, 1e-9, 5e-3}
+                              : FittedParameter{"ramp_per_rank", 2e-6, 1e-9, 2e-4});
     parameters.push_back({"ramp_bytes", 1e5, 1e3, 1e8});
   }
   parameters.push_back({"connection_share", 0.9, 0.02, 2.0});
@@ -254,7 +250,7 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   set.law = "network";
   std::vector<double> start;
   FitOptions options;
-  for (const Parameter& p : parameters) {
+  for (const FittedParameter& p : parameters) {
     set.names.emplace_back(p.name);
     start.push_back(p.start);
     options.low.push_back(p.low);

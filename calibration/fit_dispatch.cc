@@ -58,10 +58,6 @@ double seconds_of(const DispatchRow& row) {
 std::string law_key(const DispatchRow& row) { return "ep/" + row.kernel + "@" + row.dtype; }
 
 ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& rows, const std::string& key) {
-  struct Parameter {
-    const char* name;
-    double start, low, high;
-  };
   std::set<int> ranks;
   std::set<double> sms;
   bool network = false;
@@ -82,7 +78,7 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
     low_tokens = std::min(low_tokens, call->tokens);
     high_tokens = std::max(high_tokens, call->tokens);
   }
-  std::vector<Parameter> parameters = {{"latency", 2e-5, 1e-6, 1e-2}};
+  std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 1e-2}};
   if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 5e-6, 1e-8, 1e-3});
   if (calls.size() > 6) parameters.push_back({"per_token", 1e-9, 1e-12, 1e-6});
   parameters.push_back({"scaleup_share", 0.6, 1e-3, 20.0});
@@ -91,7 +87,7 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   std::vector<double> start;
   FitOptions options;
   options.huber = 0.15;
-  for (const Parameter& p : parameters) {
+  for (const FittedParameter& p : parameters) {
     set.names.emplace_back(p.name);
     start.push_back(p.start);
     options.low.push_back(p.low);

@@ -17,12 +17,7 @@ using models::FfnShape;
 using models::ParameterSet;
 using models::Profile;
 
-struct Parameter {
-  const char* name;
-  double start, low, high;
-};
-
-constexpr Parameter kParameters[] = {
+constexpr FittedParameter kParameters[] = {
     {"peak_share", 0.8, 0.05, 1.0}, {"small_tile", 0.9, 0.4, 1.0},    {"prologue", 1e-6, 5e-8, 2e-5},
     {"floor", 3e-6, 5e-7, 1e-4},    {"memory_share", 0.85, 0.2, 1.0}, {"overlap_power", 4, 1, 20},
     {"tail", 0.7, 0.02, 1.0},       {"reduction", 1e-6, 1e-8, 1e-4},  {"overhead", 15e-6, 1e-6, 3e-4},
@@ -101,7 +96,7 @@ ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, co
   const std::vector<Prepared> prepared = prepare(rows);
   ParameterSet set;
   set.law = "expert-ffn";
-  for (const Parameter& parameter : kParameters) set.names.emplace_back(parameter.name);
+  for (const FittedParameter& parameter : kParameters) set.names.emplace_back(parameter.name);
   const FitResult fit = fit_values(profile, prepared, key, dtype, set);
   set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), prepared, key, dtype)));
   set.rows = static_cast<int>(rows.size());

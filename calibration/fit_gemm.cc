@@ -20,12 +20,7 @@ using models::GemmShape;
 using models::ParameterSet;
 using models::Profile;
 
-struct Parameter {
-  const char* name;
-  double start, low, high;
-};
-
-constexpr Parameter kDense[] = {
+constexpr FittedParameter kDense[] = {
     {"peak_share", 0.85, 1e-3, 1.0}, {"small_tile", 0.9, 0.5, 1.0},     {"prologue", 1e-6, 5e-8, 2e-5},
     {"floor", 2.5e-6, 5e-7, 2e-5},   {"memory_share", 0.85, 1e-2, 1.0}, {"overlap_power", 4, 1, 20},
     {"tail", 0.7, 0.02, 1.0},        {"reduction", 1e-6, 1e-8, 2e-5},   {"input_pass", 0.05, 1e-3, 20},
@@ -44,7 +39,7 @@ FitResult fit_values(Profile profile, const std::vector<GemmRow>& rows, const st
   options.huber = 0.05;
   double fastest = rows.front().seconds;
   for (const GemmRow& row : rows) fastest = std::min(fastest, row.seconds);
-  for (const Parameter& parameter : kDense) {
+  for (const FittedParameter& parameter : kDense) {
     // The host bound starts just below the fastest row, where its gradient is not flat.
     start.push_back(parameter.name == std::string_view("host") ? 0.95 * fastest : parameter.start);
     options.low.push_back(parameter.low);
@@ -79,7 +74,7 @@ ParameterSet fit_dense_gemm(const Profile& profile, const std::vector<GemmRow>& 
   const std::string key = "gemm/" + std::string(models::name_of(dtype_of(rows.front().dtype)));
   ParameterSet set;
   set.law = "tiles";
-  for (const Parameter& parameter : kDense) set.names.emplace_back(parameter.name);
+  for (const FittedParameter& parameter : kDense) set.names.emplace_back(parameter.name);
   const FitResult fit = fit_values(profile, rows, key, set);
   Profile own = profile;
   own.set(key, set);

@@ -6,6 +6,12 @@
 
 namespace moesim::calibration {
 
+// A parameter of a law: where a fit starts and the bounds it keeps.
+struct FittedParameter {
+  const char* name;
+  double start, low, high;
+};
+
 struct FitOptions {
   int iterations = 60;
   double huber = 0.1;             // residuals beyond this count linearly, not squared

@@ -15,7 +15,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchema = "moesim.measurements/1";
 constexpr double kMostSeconds = 1e5;
-constexpr double kMostBytes = 1e15;
 constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
 
 // One list of rows to and from JSON: `Visit` is called with every field of a row in file order, either to

@@ -14,7 +14,6 @@
 namespace moesim::calibration {
 namespace {
 
-constexpr double kMostBytes = 1e15;
 constexpr double kMostMicroseconds = 1e10;
 constexpr long long kMostRanks = 1 << 24;
 constexpr long long kMostExtent = 1LL << 32;

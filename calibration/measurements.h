@@ -74,6 +74,8 @@ struct DispatchRow {
   double sms = 0;
 };
 
+inline constexpr double kMostBytes = 1e15;  // of a message; more is a wrong unit
+
 struct Measurements {
   std::vector<CollectiveRow> collectives;
   std::vector<GemmRow> gemms;

@@ -234,6 +234,15 @@ GroupShape GroupShape::of(const Cluster& cluster, std::span<const std::int32_t> 
   return shape;
 }
 
+GroupShape GroupShape::strided(const Cluster& cluster, std::int64_t size, std::int64_t stride,
+                               std::int64_t block, std::int64_t apart) {
+  std::vector<std::int32_t> members;
+  for (std::int64_t i = 0; i < size; ++i)
+    members.push_back(
+        static_cast<std::int32_t>(block > 1 ? i % block * stride + i / block * apart : i * stride));
+  return of(cluster, members);
+}
+
 GroupShape GroupShape::uniform(int domains, int per_domain) {
   check(domains >= 1 && per_domain >= 1, "a group has at least one rank");
   GroupShape shape;

@@ -34,6 +34,10 @@ struct GroupShape {
 
   // Throws InputError for a rank outside the cluster or an empty group.
   static GroupShape of(const Cluster& cluster, std::span<const std::int32_t> members);
+  // `size` members `stride` ranks apart from rank 0; with `block` > 1 as many in a row, blocks `apart` ranks
+  // apart.
+  static GroupShape strided(const Cluster& cluster, std::int64_t size, std::int64_t stride,
+                            std::int64_t block = 1, std::int64_t apart = 0);
   // `per_domain` ranks on each of `domains` NVLink domains (domain-major member order).
   static GroupShape uniform(int domains, int per_domain);
 };

@@ -48,6 +48,7 @@ constexpr int bytes_of(DType type) {
   }
   return 0;
 }
+inline constexpr double kBf16Bytes = bytes_of(DType::kBf16);
 
 // "bool", "uint8", "fp8", "bf16", "fp16", "fp32", "fp64", "int16", "int32", "int64", "fp8_block", "mxfp8",
 // "tf32".

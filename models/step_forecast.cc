@@ -22,7 +22,6 @@ namespace {
 using sim::Category;
 
 constexpr std::uint64_t kDrawStream = 0x73746570;  // keeps draws of profiles apart from draws of routings
-constexpr double kBf16 = 2;
 // Bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments in, the last
 // three out, the bf16 weight out.
 constexpr double kOptimizerTraffic = 4 + 3 * 4 + 3 * 4 + 2;
@@ -33,15 +32,6 @@ std::vector<const TimedPart*> pointers(const std::vector<TimedPart>& parts) {
   std::vector<const TimedPart*> all;
   for (const TimedPart& part : parts) all.push_back(&part);
   return all;
-}
-
-GroupShape group_of(const Cluster& cluster, std::int64_t size, std::int64_t stride, std::int64_t block = 1,
-                    std::int64_t apart = 0) {
-  std::vector<std::int32_t> members;
-  for (std::int64_t i = 0; i < size; ++i)
-    members.push_back(
-        static_cast<std::int32_t>(block > 1 ? i % block * stride + i / block * apart : i * stride));
-  return GroupShape::of(cluster, members);
 }
 
 // The scenario with what its layer-wide keys say about the plan.
@@ -292,9 +282,9 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
   }
 
   // Parameters and gradients.
-  const GroupShape dense_group = group_of(cluster, p.dp * p.cp, p.tp);
+  const GroupShape dense_group = GroupShape::strided(cluster, p.dp * p.cp, p.tp);
   const std::int64_t edp = std::max<std::int64_t>(1, p.edp());
-  const GroupShape expert_group = group_of(cluster, edp, p.etp * p.ep);
+  const GroupShape expert_group = GroupShape::strided(cluster, edp, p.etp * p.ep);
   const bool across = dense_group.across_domains() || expert_group.across_domains();
   const CollectiveModel& model = pricer.collectives();
   const auto transfer = [&](sim::CollectiveOp op, const GroupShape& shape, double bytes, double times) {
@@ -316,7 +306,7 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
         const std::int64_t size =
             std::min<std::int64_t>(full.ranks, plan.shard_group > 0 ? plan.shard_group : full.max_per_domain);
         if (size < full.ranks) {
-          shard = group_of(cluster, size, stride);
+          shard = GroupShape::strided(cluster, size, stride);
           replicas = static_cast<double>(full.ranks / size);
         }
       }
@@ -327,13 +317,14 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
         return;
       }
       const double times = fsdp ? 1 : once;
-      gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16 / ranks, times);
+      gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes / ranks, times);
       reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
       if (replicas > 1)
-        reduce += transfer(sim::CollectiveOp::all_reduce,
-                           group_of(cluster, static_cast<std::int64_t>(replicas), shard.ranks * stride),
-                           bytes / ranks, once) /
-                  (fsdp ? static_cast<double>(p.microbatches) : 1);  // once a step
+        reduce +=
+            transfer(sim::CollectiveOp::all_reduce,
+                     GroupShape::strided(cluster, static_cast<std::int64_t>(replicas), shard.ranks * stride),
+                     bytes / ranks, once) /
+            (fsdp ? static_cast<double>(p.microbatches) : 1);  // once a step
     };
     one(dense_group, n.dense);
     one(expert_group, n.experts);
@@ -415,8 +406,8 @@ StepForecaster::Priced StepForecaster::price(const Cluster& cluster, bool breakd
       }
   }
   if (p.pp > 1) {
-    const GroupShape pair = group_of(cluster, 2, p.world() / p.pp);
-    const double bytes = static_cast<double>(p.tokens_per_rank() * a.hidden) * kBf16;
+    const GroupShape pair = GroupShape::strided(cluster, 2, p.world() / p.pp);
+    const double bytes = static_cast<double>(p.tokens_per_rank() * a.hidden) * kBf16Bytes;
     const double sends = 2.0 * static_cast<double>(chunks - 1);  // of a microbatch: activations, gradients
     times.send = to_ps(transfer(sim::CollectiveOp::send_recv, pair, bytes, sends) *
                        (pair.across_domains() ? network_factor : nvlink_factor));

@@ -28,7 +28,6 @@ constexpr std::int64_t kScanChunk = 256;
 // Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
 // gradient.
 constexpr double kLossForward = 4, kLossBackward = 4;
-constexpr double kBf16 = 2;
 
 std::int64_t share(std::int64_t columns, std::int64_t ranks) {
   return std::max<std::int64_t>(1, columns / ranks);
@@ -39,12 +38,6 @@ double clock_of(const DeviceLimits& device) {
   double clock = device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / std::max(1, device.sms) / 1024;
   while (clock > 2.6e9) clock /= 2;
   return clock;
-}
-
-GroupShape group_of(const Cluster& cluster, std::int64_t size, std::int64_t stride) {
-  std::vector<std::int32_t> members;
-  for (std::int64_t i = 0; i < size; ++i) members.push_back(static_cast<std::int32_t>(i * stride));
-  return GroupShape::of(cluster, members);
 }
 
 }  // namespace
@@ -95,7 +88,7 @@ class LayerPricer::Writer {
   // Elementwise or normalising kernels over rows of this many columns.
   void rows(Category category, KernelClass kind, std::int64_t n, double read_columns, double written_columns,
             int launches = 1) {
-    const double bytes = static_cast<double>(n) * kBf16;
+    const double bytes = static_cast<double>(n) * kBf16Bytes;
     kernel(category, kind, bytes * read_columns, bytes * written_columns, launches);
   }
   void device(Category category, double seconds, int launches = 1) {
@@ -187,7 +180,7 @@ class LayerPricer::Writer {
 
   bool tp(sim::CollectiveOp op, Category category, std::int64_t columns) {
     if (l_.p_.tp == 1) return false;
-    const double bytes = static_cast<double>(T_ * columns) * kBf16;
+    const double bytes = static_cast<double>(T_ * columns) * kBf16Bytes;
     const double seconds = l_.collectives_.seconds(op, l_.tp_, bytes);
     part_.add(Device::kCollective, category, seconds);
     part_.ops.back().network = l_.tp_.across_domains();
@@ -253,8 +246,8 @@ LayerPricer::LayerPricer(const Architecture& model, const Parallel& parallel, co
       kernels_(cluster.profile),
       collectives_(cluster),
       attention_(cluster.profile),
-      tp_(group_of(cluster, parallel.tp, 1)),
-      cp_pair_(group_of(cluster, parallel.cp > 1 ? 2 : 1, parallel.tp)) {
+      tp_(GroupShape::strided(cluster, parallel.tp, 1)),
+      cp_pair_(GroupShape::strided(cluster, parallel.cp > 1 ? 2 : 1, parallel.tp)) {
   launch_ps_ = static_cast<std::int64_t>(cluster.profile.launch().kernel * kFrameworkLaunch * 1e12);
   power_ = power_slowdown(cluster.profile) * recipe_.slowest;
   traffic_ = plan.fused_kernels ? kFused : kUnfused;
@@ -517,7 +510,7 @@ double LayerPricer::scan_flops(const Mamba& m, std::int64_t inner, std::int64_t 
 double LayerPricer::ring_bytes(std::int64_t kv_heads, GemmPass pass) const {
   const auto tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp);
   const auto columns = static_cast<double>(kv_heads * (a_.attention.score_dim() + a_.attention.output_dim()));
-  return tokens * columns * kBf16 * (pass == GemmPass::kForward ? 1 : 2);
+  return tokens * columns * kBf16Bytes * (pass == GemmPass::kForward ? 1 : 2);
 }
 
 double LayerPricer::core_seconds(LayerKind kind, std::int64_t heads, std::int64_t kv_heads,

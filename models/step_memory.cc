@@ -11,49 +11,49 @@ namespace {
 // there).
 constexpr double kFramework = 4e9;
 constexpr double kFragmentation = 1.05;
-constexpr double kBf16 = 2;
 
 double activations_of(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                       const LayerKind& kind, const Program* program) {
   const double T = static_cast<double>(p.tokens_per_rank()), all = T * static_cast<double>(p.tp);
   const double h = static_cast<double>(a.hidden), tp = static_cast<double>(p.tp);
   const StepRecompute& again = plan.recompute;
-  if (again.full) return T * h * kBf16;
+  if (again.full) return T * h * kBf16Bytes;
   // Converted copies that products keep are one byte instead of two.
-  const double kept = plan.gemm == DType::kBf16 ? kBf16 : 1;
+  const double kept = plan.gemm == DType::kBf16 ? kBf16Bytes : 1;
   double bytes = 0;
   if (kind.mixer == LayerKind::Mixer::kMamba) {
     const double inner = static_cast<double>(a.mamba.inner()) / tp;
     const double columns = static_cast<double>(a.mamba.input_columns()) / tp;
-    bytes += T * h * (again.norms ? kBf16 : kBf16 + kept) + all * (columns + 2 * inner) * kBf16;
+    bytes +=
+        T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept) + all * (columns + 2 * inner) * kBf16Bytes;
   } else if (kind.mixer != LayerKind::Mixer::kNone) {
     const Attention& t = a.attention;
     const double heads = static_cast<double>(t.heads) / tp;
     const double score = heads * static_cast<double>(t.score_dim()),
                  value = heads * static_cast<double>(t.output_dim());
-    bytes += T * h * (again.norms ? kBf16 : kBf16 + kept);  // residual stream and the norm's output
+    bytes += T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept);  // residual stream and the norm's output
     double qkv = 0;
     if (t.kind == Attention::Kind::kLatent) {
-      bytes += all * static_cast<double>(t.q_rank + t.kv_rank) * (kBf16 + kept);
+      bytes += all * static_cast<double>(t.q_rank + t.kv_rank) * (kBf16Bytes + kept);
       qkv = again.latent ? 0 : 2 * score + value;
     } else {
       const double kv = static_cast<double>(t.kv_heads) / std::min(tp, static_cast<double>(t.kv_heads));
       qkv = score + 2 * kv * static_cast<double>(t.head_dim);
     }
-    bytes += all * qkv * kBf16;
-    bytes += all * (again.attention ? 0 : value * kBf16 + heads * 4);  // output and log-sums
+    bytes += all * qkv * kBf16Bytes;
+    bytes += all * (again.attention ? 0 : value * kBf16Bytes + heads * 4);  // output and log-sums
   }
-  const double ffn_inputs = T * h * (again.norms ? kBf16 : kBf16 + kept);
+  const double ffn_inputs = T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept);
   const double up = a.gated ? 3 : 2;
   if (kind.ffn == LayerKind::Ffn::kDense)
-    bytes += ffn_inputs + all * (again.dense ? 0 : up * static_cast<double>(a.dense_ffn) / tp) * kBf16;
+    bytes += ffn_inputs + all * (again.dense ? 0 : up * static_cast<double>(a.dense_ffn) / tp) * kBf16Bytes;
   if (kind.ffn == LayerKind::Ffn::kMoe && program) {
     bytes += ffn_inputs + T * static_cast<double>(a.experts) * 4;
     const std::int64_t most = *std::max_element(program->saved_bytes.begin(), program->saved_bytes.end());
     // Rows and activations are kept as the products read them.
     bytes += static_cast<double>(most) * (plan.gemm == DType::kBf16 ? 1.0 : 0.75);
     if (a.shared_ffn > 0 && !again.shared && !again.moe)
-      bytes += all * up * static_cast<double>(a.shared_ffn) / tp * kBf16;
+      bytes += all * up * static_cast<double>(a.shared_ffn) / tp * kBf16Bytes;
   }
   return bytes;
 }
@@ -113,8 +113,9 @@ StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingP
       unit = std::max(
           unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
       if (chunk.head)  // logits in bf16, their gradient in place, and fp32 row sums
-        m.transient = std::max(m.transient, static_cast<double>(p.tokens_per_rank()) *
-                                                static_cast<double>(a.vocabulary) * (kBf16 + kBf16));
+        m.transient =
+            std::max(m.transient, static_cast<double>(p.tokens_per_rank()) *
+                                      static_cast<double>(a.vocabulary) * (kBf16Bytes + kBf16Bytes));
     };
     for (std::int64_t v = 0; v < p.vpp; ++v) add(chunks[static_cast<std::size_t>(v * p.pp + stage)]);
     if (dual) add(chunks[static_cast<std::size_t>(p.pp - 1 - stage)]);
@@ -123,7 +124,7 @@ StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingP
     const double sharded =
         n.dense / (shards > 0 ? group : 1) + n.experts / (shards > 0 ? std::min(group, edp) : 1);
     // FSDP holds its shard and the unit at work (twice, for the prefetch).
-    m.parameters = fsdp ? sharded * kBf16 + 2 * unit * kBf16 : held * kBf16;
+    m.parameters = fsdp ? sharded * kBf16Bytes + 2 * unit * kBf16Bytes : held * kBf16Bytes;
     m.gradients = fsdp ? sharded * 4 + unit * 4 : held * 4;
     const bool spread = plan.sharding != ShardingScheme::kDdp;
     m.optimizer =

@@ -6,7 +6,6 @@ namespace moesim::replay {
 
 namespace {
 
-using models::GroupKind;
 using models::Op;
 using models::OpKind;
 using models::Program;
@@ -28,7 +27,9 @@ struct Interval {
   Category category;
 };
 
-constexpr int kComputing = 3, kTransferring = 2, kWaiting = 1;
+struct Precedence {
+  static constexpr int computing = 3, transferring = 2, waiting = 1;
+};
 
 // Books every instant of [0, total) once: computing, else transferring, else waiting in a rendezvous; what is
 // left is the device waiting for the host.
@@ -125,7 +126,9 @@ class Clocks {
           if (trace_) (*trace_)[piece.segment].end[i * R_ + r] = end[r];
           if (static_cast<int>(r) == watched)
             notes->push_back(
-                {from, end[r], op.kind == OpKind::kCopyToHost ? kTransferring : kComputing, op.category});
+                {from, end[r],
+                 op.kind == OpKind::kCopyToHost ? Precedence::transferring : Precedence::computing,
+                 op.category});
         }
       }
       std::copy(end, end + R_, free);
@@ -179,8 +182,8 @@ class Clocks {
         const int rank = program.rank_of(op.group, group, m);
         const std::int64_t end = begin + prices->at(i, rank);
         if (rank == watched) {
-          notes->push_back({time[rank], begin, kWaiting, Category::straggler_wait});
-          notes->push_back({begin, end, kTransferring, op.category});
+          notes->push_back({time[rank], begin, Precedence::waiting, Category::straggler_wait});
+          notes->push_back({begin, end, Precedence::transferring, op.category});
         }
         if (trace_) note(segment, i * R_ + static_cast<std::size_t>(rank), time[rank], begin, end);
         time[rank] = end;

@@ -11,7 +11,6 @@ namespace moesim::replay {
 namespace {
 
 using models::CommKind;
-using models::GroupKind;
 using models::Op;
 using models::OpKind;
 using models::Program;

@@ -16,16 +16,18 @@ run_address() {
     configure_clang_build "$clang"
     folder=build/fuzz
   else
-    cmake --preset asan >build/asan.configure.log 2>&1
+    cmake --preset asan -DCMAKE_UNITY_BUILD=ON >build/asan.configure.log 2>&1
   fi
   cmake --build $folder
-  # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more.
-  ctest --test-dir $folder --output-on-failure -j "$(nproc)" --timeout 900 \
-    -E '^(report|capture|install|arrows|docs)\.|bench_builds|schemas|SweepMpi'
+  # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more, and three
+  # tests that take minutes here for asking what others ask of smaller inputs. A third of the random cases.
+  RC_PARAMS="max_success=33" ctest --test-dir $folder --output-on-failure -j "$(nproc)" --timeout 900 \
+    -E '^(report|capture|install|arrows|docs)\.|bench_builds|schemas|SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
 }
 
 run_thread() {
-  cmake --preset tsan >build/tsan.configure.log 2>&1
+  # File by file, unlike the other builds of CI: finds a source that lacks an include.
+  cmake --preset tsan -DCMAKE_UNITY_BUILD=OFF >build/tsan.configure.log 2>&1
   cmake --build build/tsan --target sim_tests moesim
   build/tsan/tests/sim/sim_tests --gtest_brief=1
   local moesim="build/tsan/moesim" questions=(

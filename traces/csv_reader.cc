@@ -23,10 +23,8 @@ namespace moesim::traces {
 
 namespace {
 
-constexpr double kMostUs = 1e14;                   // of a time stamp; three years
-constexpr double kSlackUs = 1.0;                   // rounding of the writer
-constexpr std::int64_t kOriginNs = 1'000'000'000;  // of the earliest row: away from the placeholder 0
-constexpr int kNsDigits = 6;                       // decimals of a millisecond
+constexpr double kMostUs = 1e14;  // of a time stamp; three years
+constexpr double kSlackUs = 1.0;  // rounding of the writer
 
 enum Column : std::size_t { rank, operation, start, duration, stage, comm, group, elements, dtype, kColumns };
 constexpr std::array<std::string_view, kColumns> kNames{
@@ -161,8 +159,6 @@ class Table {
   std::vector<Column> columns_;
 };
 
-Decimal decimal(std::int64_t ns) { return {static_cast<std::uint64_t>(ns), kNsDigits}; }
-
 }  // namespace
 
 Recording read_csv_recording(const std::filesystem::path& path) {
@@ -172,7 +168,7 @@ Recording read_csv_recording(const std::filesystem::path& path) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return std::tuple(a.rank, a.start_ns, !a.comm.empty()) < std::tuple(b.rank, b.start_ns, !b.comm.empty());
   });
-  const auto earliest = std::ranges::min(rows, {}, &Row::start_ns).start_ns - kOriginNs;
+  const auto earliest = std::ranges::min(rows, {}, &Row::start_ns).start_ns - kFirstNs;
   const auto slack = static_cast<std::int64_t>(kSlackUs * 1e3);
   Recording out;
   out.source = path.string();
@@ -207,8 +203,8 @@ Recording read_csv_recording(const std::filesystem::path& path) {
                      fmt::format("the {} of line {} to span it", row.operation, row.line));
         SubOperation sub;
         sub.source = out.pool.name("table_" + call.comm);
-        sub.duration = decimal(call.end_ns - call.start_ns);
-        sub.timestamp = decimal(call.end_ns - earliest);
+        sub.duration = Decimal::from_ns(call.end_ns - call.start_ns);
+        sub.timestamp = Decimal::from_ns(call.end_ns - earliest);
         const std::int64_t dims[] = {call.elements};
         sub.shape = call.elements > 0 ? out.pool.shape(dims) : out.pool.shape_none();
         sub.dtype = out.pool.name(text_of(call.dtype));
@@ -221,8 +217,8 @@ Recording read_csv_recording(const std::filesystem::path& path) {
       operation.stage_id = static_cast<std::int32_t>(row.stage);
       operation.batch_id = counters[row.operation]++;
       operation.state = out.pool.name("None");
-      operation.duration = decimal(row.end_ns - row.start_ns);
-      operation.timestamp = decimal(row.end_ns - earliest);
+      operation.duration = Decimal::from_ns(row.end_ns - row.start_ns);
+      operation.timestamp = Decimal::from_ns(row.end_ns - earliest);
       operation.description = out.pool.name("table");
       operation.group_kind = out.pool.name(text_of(row.group));
       const std::int64_t dims[] = {row.elements};

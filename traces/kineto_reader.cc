@@ -24,8 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostRanks = 1 << 20;
-constexpr std::int64_t kOriginNs = 1'000'000'000;  // of the earliest operation: away from the placeholder 0
-constexpr int kNsDigits = 6;                       // decimals of a millisecond
 
 bool is_trace(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -57,10 +55,6 @@ std::vector<fs::path> trace_files(const fs::path& path) {
   if (files.empty())
     throw InputError(SourcePlace{path.string()}, "no *.json or *.json.gz files", "one trace per rank");
   return files;
-}
-
-Decimal decimal(std::int64_t ns) {
-  return {static_cast<std::uint64_t>(std::max<std::int64_t>(0, ns)), kNsDigits};
 }
 
 std::string_view name_of(const KinetoOperation& operation) {
@@ -154,7 +148,7 @@ class Importer {
       refuse(latest->file,
              fmt::format("a step that begins {:.1f} ms after that of {} ends", apart_ms, earliest_end->file),
              "one clock and one step for all ranks");
-    origin_ns_ -= kOriginNs;
+    origin_ns_ -= kFirstNs;
   }
 
   // Ranks of a group by its name, as far as any file lists them.
@@ -327,8 +321,8 @@ class Importer {
         sub.source = pool.name(fmt::format("nccl_{}{}", call.comm, label.hidden ? "_async" : ""));
         const std::int64_t waited = label.hidden ? call.end_ns - call.start_ns : call.waited_ns;
         const std::int64_t end = std::clamp(call.end_ns, reached, std::max(reached, from.end_ns));
-        sub.duration = decimal(label.hidden ? waited : std::min(waited, end - reached));
-        sub.timestamp = decimal(end - origin_ns_);
+        sub.duration = Decimal::from_ns(label.hidden ? waited : std::min(waited, end - reached));
+        sub.timestamp = Decimal::from_ns(end - origin_ns_);
         if (!label.hidden) reached = end;
         sub.shape = shape_of(call);
         sub.dtype = pool.name(call.dtype);
@@ -340,8 +334,8 @@ class Importer {
       operation.stage_id = static_cast<std::int32_t>(plan_.stage_of(rank));
       operation.batch_id = counters[name]++;
       operation.state = pool.name("None");
-      operation.duration = decimal(from.end_ns - from.start_ns);
-      operation.timestamp = decimal(from.end_ns - origin_ns_);
+      operation.duration = Decimal::from_ns(from.end_ns - from.start_ns);
+      operation.timestamp = Decimal::from_ns(from.end_ns - origin_ns_);
       operation.description = pool.name("PyTorch profiler");
       out.add(operation, subs);
     }

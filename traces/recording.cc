@@ -32,6 +32,10 @@ Decimal Decimal::from_ms(double value) {
   return hundredths % 10 == 0 ? Decimal(hundredths / 10, 1) : Decimal(hundredths, 2);
 }
 
+Decimal Decimal::from_ns(std::int64_t ns) {
+  return {static_cast<std::uint64_t>(std::max<std::int64_t>(0, ns)), 6};
+}
+
 std::optional<Decimal> Decimal::parse(std::string_view text) {
   std::uint64_t mantissa = 0;
   int digits = -1;  // of the fraction; -1 before the point

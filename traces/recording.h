@@ -17,6 +17,9 @@
 
 namespace moesim::traces {
 
+// Where readers of clocks of other programs put the earliest time: away from the placeholder 0.
+inline constexpr std::int64_t kFirstNs = 1'000'000'000;
+
 // A non-negative decimal number as a file wrote it: mantissa / 10^digits. A bare "0" has no digits, "0.0"
 // one, so that placeholders stay what they are and the writer reproduces the bytes.
 class Decimal {
@@ -30,6 +33,8 @@ class Decimal {
   // `value` rounded half away from zero to two digits, as the recorder does: "0.1" has one digit, "3.0" too.
   // Throws InputError for a negative, infinite or too large value.
   static Decimal from_ms(double value);
+  // Six decimals; 0 for a negative time.
+  static Decimal from_ns(std::int64_t ns);
   // The number that fills all of `text`; nullopt for anything else (signs, exponents, leading zeros,
   // overflow).
   static std::optional<Decimal> parse(std::string_view text);

@@ -7,6 +7,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "calibration/import_logs.h"
+#include "tests/replaced.h"
 
 namespace moesim::calibration {
 namespace {
@@ -43,12 +44,6 @@ std::string error_of(const std::string& log, const ImportFacts& facts) {
     return error.what();
   }
   return "";
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(NcclTests, ReadsTheOutOfPlaceColumns) {

@@ -10,6 +10,7 @@
 #include "calibration/devices.h"
 #include "calibration/measurement_file.h"
 #include "calibration/measurements.h"
+#include "tests/replaced.h"
 
 namespace moesim::calibration {
 namespace {
@@ -29,12 +30,6 @@ std::string error_of(const std::string& text) {
     return error.what();
   }
   return "";
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(Tables, CollectivesAreReadInSiUnits) {

@@ -14,7 +14,7 @@ namespace {
 constexpr double kNvlink = 300e9, kNic = 50e9;
 
 // All of both links, 10 us to start and 2 us for each doubling of the ranks.
-EpKernelModel model() {
+EpKernelModel kernels() {
   Profile profile = Profile::load("h100-sxm");
   ParameterSet set;
   set.law = "ep-kernel";
@@ -35,7 +35,7 @@ EpKernelCall call(int ranks, int domains, bool merged) {
   return c;
 }
 
-double transfer(const EpKernelCall& c) { return model().seconds(c) - 1e-5 - 2e-6 * std::log2(c.ranks); }
+double transfer(const EpKernelCall& c) { return kernels().seconds(c) - 1e-5 - 2e-6 * std::log2(c.ranks); }
 
 TEST(EpKernel, DistinctPlacesAreWhatDrawingFinds) {
   Random random(1);
@@ -73,8 +73,8 @@ TEST(EpKernel, MergedCopiesGoToARankOnce) {
 }
 
 TEST(EpKernel, GivenBytesTakeThePortsAndTheLatency) {
-  EXPECT_NEAR(model().seconds(4096, 16, 3e9, 0), 1e-5 + 4 * 2e-6 + 3e9 / kNvlink, 1e-12);
-  EXPECT_NEAR(model().seconds(4096, 16, 3e9, 1e9), 1e-5 + 4 * 2e-6 + 1e9 / kNic, 1e-12);
+  EXPECT_NEAR(kernels().seconds(4096, 16, 3e9, 0), 1e-5 + 4 * 2e-6 + 3e9 / kNvlink, 1e-12);
+  EXPECT_NEAR(kernels().seconds(4096, 16, 3e9, 1e9), 1e-5 + 4 * 2e-6 + 1e9 / kNic, 1e-12);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ traces::Recording job(double launch_ms, double bucket_ms, double backward_ms = 2
   return recording;
 }
 
-Iteration replayed(const traces::Recording& recording) {
+Iteration replayed_as_recorded(const traces::Recording& recording) {
   RecordedJob run = interpret(recording);
   run.realistic = true;
   RecordedPricing pricing;
@@ -78,12 +78,12 @@ Iteration replayed(const traces::Recording& recording) {
 }
 
 TEST(Bucket, HidesBehindTheRestOfBackward) {
-  EXPECT_NEAR(replayed(job(5, 10)).us(), 35000, 20);  // 10 + 20 + 5
+  EXPECT_NEAR(replayed_as_recorded(job(5, 10)).us(), 35000, 20);  // 10 + 20 + 5
 }
 
 TEST(Bucket, ItsTailIsWaitedFor) {
   // Launched 15 ms into 20 ms of backward and 12 ms long: 7 ms are left.
-  const Iteration iteration = replayed(job(15, 12));
+  const Iteration iteration = replayed_as_recorded(job(15, 12));
   EXPECT_NEAR(iteration.us(), 42000, 20);
   EXPECT_NEAR(summarize(iteration).of(StepKind::dp_all_reduce).mean_us, 7000, 20);
 }

@@ -169,7 +169,7 @@ TEST(Denoise, EqualWorkOfOtherStagesCleansTheFirstSegment) {
           << "stage " << key.pp << " segment " << s;
 }
 
-std::string refusal(const traces::Recording& recording) {
+std::string refusal_of_denoise(const traces::Recording& recording) {
   try {
     cleaned(recording);
   } catch (const InputError& error) {
@@ -181,28 +181,30 @@ std::string refusal(const traces::Recording& recording) {
 TEST(Denoise, RefusesAPlaceThatSymmetryCannotFill) {
   traces::Recording recording = testing::scaling_recording(moe_job());
   testing::keep_ranks(recording, {0, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15});  // no expert rank 1 on stage 0
-  EXPECT_THAT(refusal(recording),
+  EXPECT_THAT(refusal_of_denoise(recording),
               AllOf(HasSubstr("no recording of stage 0, expert rank 1"), HasSubstr("rank 1)")));
   recording = testing::scaling_recording(moe_job());
   testing::keep_ranks(recording, {0, 1, 2, 3, 4, 5, 6, 7});  // no last stage
-  EXPECT_THAT(refusal(recording), HasSubstr("no recording of stage 1"));
+  EXPECT_THAT(refusal_of_denoise(recording), HasSubstr("no recording of stage 1"));
 }
 
 TEST(Denoise, RefusesReplicasThatReceiveDifferentRows) {
   traces::Recording recording = testing::scaling_recording(moe_job());
   auto& combine = recording.ranks[2].sub_operations[2];  // rank 2 is a replica of rank 0
   combine.shape = recording.pool.shape(std::vector<std::int64_t>{2999, 32});
-  EXPECT_THAT(refusal(recording),
+  EXPECT_THAT(refusal_of_denoise(recording),
               AllOf(HasSubstr("rank02.txt:1: found 2999 rows"), HasSubstr("3000 rows as on rank 0")));
 }
 
 TEST(Denoise, RefusesReplicasThatCallDifferently) {
   traces::Recording recording = testing::scaling_recording(moe_job());
   recording.ranks[2].operations[0].sub_count -= 3;
-  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("rank02.txt:1: found"), HasSubstr("as on rank 0")));
+  EXPECT_THAT(refusal_of_denoise(recording),
+              AllOf(HasSubstr("rank02.txt:1: found"), HasSubstr("as on rank 0")));
   recording = testing::scaling_recording(moe_job());
   recording.ranks[2].operations.pop_back();
-  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("rank02.txt"), HasSubstr("operations on rank 2")));
+  EXPECT_THAT(refusal_of_denoise(recording),
+              AllOf(HasSubstr("rank02.txt"), HasSubstr("operations on rank 2")));
 }
 
 }  // namespace

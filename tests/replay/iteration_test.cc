@@ -73,7 +73,7 @@ Iteration replayed(const traces::Recording& recording) {
   return simulate(job.topology, recorded_plans(job, 8), pricing);
 }
 
-std::string refusal(const traces::Recording& recording) {
+std::string refusal_of_replay(const traces::Recording& recording) {
   try {
     replayed(recording);
   } catch (const InputError& error) {
@@ -110,7 +110,7 @@ TEST(Iteration, RanksMayExchangeUnequalRows) {
   RecordingBuilder builder(Topology{.expert = 2});
   builder.add(0, {.name = "forward_step", .calls = {exchange(100, 1, 0.5)}, .after_ms = 1});
   builder.add(1, {.name = "forward_step", .calls = {exchange(7, 1, 0.5)}, .after_ms = 1});
-  EXPECT_EQ(refusal(builder.take()), "nothing was refused");
+  EXPECT_EQ(refusal_of_replay(builder.take()), "nothing was refused");
 }
 
 TEST(Iteration, RefusesRanksThatDisagreeOnTheCollective) {
@@ -118,7 +118,7 @@ TEST(Iteration, RefusesRanksThatDisagreeOnTheCollective) {
   builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
   builder.add(1, {.name = "get_batch", .after_ms = 1});
   builder.add(1, {.name = "forward_step", .calls = {exchange(4, 1, 0.5)}, .after_ms = 1});
-  const std::string text = refusal(builder.take());
+  const std::string text = refusal_of_replay(builder.take());
   EXPECT_THAT(text, AllOf(HasSubstr("rank01.txt:2: found"), HasSubstr("(rank00.txt:1)"), HasSubstr("rank 0"),
                           HasSubstr("rank 1")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
@@ -128,13 +128,15 @@ TEST(Iteration, RefusesRanksThatDisagreeOnSizeOrType) {
   RecordingBuilder sizes(Topology{.expert = 2});
   sizes.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
   sizes.add(1, {.name = "forward_step", .calls = {gather(8, 1, 0.5)}, .after_ms = 1});
-  EXPECT_THAT(refusal(sizes.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("of 8 x 8 bytes"),
-                                           HasSubstr("of 4 x 8 bytes"), HasSubstr("(rank00.txt:1)")));
+  EXPECT_THAT(refusal_of_replay(sizes.take()),
+              AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("of 8 x 8 bytes"),
+                    HasSubstr("of 4 x 8 bytes"), HasSubstr("(rank00.txt:1)")));
   RecordingBuilder types(Topology{.expert = 2});
   types.add(0, {.name = "forward_step", .calls = {exchange(4, 1, 0.5)}, .after_ms = 1});
   types.add(1, {.name = "forward_step", .calls = {exchange(4, 1, 0.5, "torch.float32")}, .after_ms = 1});
-  EXPECT_THAT(refusal(types.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("4 x 16 bytes"),
-                                           HasSubstr("4 x 8 bytes"), HasSubstr("(rank00.txt:1)")));
+  EXPECT_THAT(refusal_of_replay(types.take()),
+              AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("4 x 16 bytes"), HasSubstr("4 x 8 bytes"),
+                    HasSubstr("(rank00.txt:1)")));
   RecordingBuilder gradients(Topology{.expert = 2});
   for (int rank = 0; rank < 2; ++rank)
     gradients.add(rank, {.name = "dp_allreduce",
@@ -142,16 +144,18 @@ TEST(Iteration, RefusesRanksThatDisagreeOnSizeOrType) {
                          .group = "dp",
                          .shape = {100 + rank},
                          .dtype = "torch.float32"});
-  EXPECT_THAT(refusal(gradients.take()), AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("101 x 4 bytes"),
-                                               HasSubstr("100 x 4 bytes"), HasSubstr("(rank00.txt:1)")));
+  EXPECT_THAT(refusal_of_replay(gradients.take()),
+              AllOf(HasSubstr("rank01.txt:1: found"), HasSubstr("101 x 4 bytes"), HasSubstr("100 x 4 bytes"),
+                    HasSubstr("(rank00.txt:1)")));
 }
 
 TEST(Iteration, RefusesACallThatAMemberNeverMakes) {
   RecordingBuilder builder(Topology{.expert = 2});
   builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5), gather(4, 1, 0.5)}, .after_ms = 1});
   builder.add(1, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
-  EXPECT_THAT(refusal(builder.take()), AllOf(HasSubstr("rank00.txt:1: found rank 0"), HasSubstr("number 2"),
-                                             HasSubstr("which rank 1 never makes")));
+  EXPECT_THAT(refusal_of_replay(builder.take()),
+              AllOf(HasSubstr("rank00.txt:1: found rank 0"), HasSubstr("number 2"),
+                    HasSubstr("which rank 1 never makes")));
 }
 
 TEST(Iteration, RefusesASendThatNobodyReceives) {
@@ -160,7 +164,7 @@ TEST(Iteration, RefusesASendThatNobodyReceives) {
   builder.add(
       0, {.name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"});
   builder.add(1, {.name = "forward_step", .after_ms = 1});
-  EXPECT_THAT(refusal(builder.take()),
+  EXPECT_THAT(refusal_of_replay(builder.take()),
               AllOf(HasSubstr("rank00.txt:2: found rank 0"), HasSubstr("rank 1 never makes")));
 }
 
@@ -169,7 +173,8 @@ TEST(Iteration, RefusesToTalkBeyondTheLastStage) {
   builder.add(0, {.name = "forward_step", .after_ms = 1});
   builder.add(
       1, {.name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"});
-  EXPECT_THAT(refusal(builder.take()), HasSubstr("rank01.txt:1: found send_forward on stage 1 of 2"));
+  EXPECT_THAT(refusal_of_replay(builder.take()),
+              HasSubstr("rank01.txt:1: found send_forward on stage 1 of 2"));
 }
 
 TEST(Iteration, ExplainsADeadlock) {
@@ -178,7 +183,7 @@ TEST(Iteration, ExplainsADeadlock) {
   RecordingBuilder builder(Topology{.expert = 2});
   builder.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5), sum}, .after_ms = 1});
   builder.add(1, {.name = "forward_step", .calls = {sum, gather(4, 1, 0.5)}, .after_ms = 1});
-  const std::string text = refusal(builder.take());
+  const std::string text = refusal_of_replay(builder.take());
   EXPECT_THAT(text, AllOf(HasSubstr("deadlock"), HasSubstr("rank 0"), HasSubstr("rank 1")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
 }
@@ -188,7 +193,8 @@ TEST(Iteration, RefusesARealRunWithoutOneOfItsRanks) {
   for (int rank = 0; rank < 4; ++rank) builder.add(rank, {.name = "forward_step", .after_ms = 1});
   traces::Recording recording = builder.take();
   testing::keep_ranks(recording, {0, 1, 3});
-  EXPECT_THAT(refusal(recording), AllOf(HasSubstr("no recording of rank 2"), HasSubstr("all 4 ranks")));
+  EXPECT_THAT(refusal_of_replay(recording),
+              AllOf(HasSubstr("no recording of rank 2"), HasSubstr("all 4 ranks")));
 }
 
 }  // namespace

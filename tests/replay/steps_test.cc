@@ -118,7 +118,7 @@ TEST(Steps, AsynchronousWindowsStayComputing) {
   EXPECT_THAT(step.segments_us, ElementsAre(DoubleNear(6000, 1e-3)));
 }
 
-std::string refusal(const traces::Recording& recording) {
+std::string refusal_of_steps(const traces::Recording& recording) {
   try {
     interpret(recording);
   } catch (const InputError& error) {
@@ -157,7 +157,8 @@ TEST(Steps, RefusesCallsOutOfOrder) {
   traces::Recording recording = builder.take();
   auto& calls = recording.ranks[1].sub_operations;
   std::swap(calls[0].timestamp, calls[1].timestamp);
-  EXPECT_THAT(refusal(recording), HasSubstr("rank01.txt:1: found a call of _profiled_all_to_all_single at"));
+  EXPECT_THAT(refusal_of_steps(recording),
+              HasSubstr("rank01.txt:1: found a call of _profiled_all_to_all_single at"));
 }
 
 TEST(Steps, RefusesCallsBeyondTheirOperation) {
@@ -165,7 +166,7 @@ TEST(Steps, RefusesCallsBeyondTheirOperation) {
   for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
   traces::Recording recording = builder.take();
   recording.ranks[0].operations[0].timestamp = traces::Decimal::from_ms(1005.0);
-  EXPECT_THAT(refusal(recording), HasSubstr("rank00.txt:1: found calls that end"));
+  EXPECT_THAT(refusal_of_steps(recording), HasSubstr("rank00.txt:1: found calls that end"));
 }
 
 class EveryRecording : public testing::EchoTest {};

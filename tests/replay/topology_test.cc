@@ -146,7 +146,7 @@ traces::Recording two_stages() {
   return builder.take();
 }
 
-std::string refusal(const traces::Recording& recording) {
+std::string refusal_of_topology(const traces::Recording& recording) {
   try {
     topology_of(recording);
   } catch (const InputError& error) {
@@ -165,25 +165,26 @@ TEST(TopologyOfRecording, TakesNamesAndLines) {
 TEST(TopologyOfRecording, RefusesContradictions) {
   traces::Recording bad = two_stages();
   bad.named.pp = 1;
-  EXPECT_THAT(refusal(bad), HasSubstr("found stage_id 1 in the lines, expected less than pp 1"));
+  EXPECT_THAT(refusal_of_topology(bad), HasSubstr("found stage_id 1 in the lines, expected less than pp 1"));
   bad = two_stages();
   bad.named.ep = 4;
   bad.named.dp = std::nullopt;
-  EXPECT_THAT(refusal(bad), HasSubstr("found ep 4 with dp 2, expected an ep that divides dp"));
+  EXPECT_THAT(refusal_of_topology(bad), HasSubstr("found ep 4 with dp 2, expected an ep that divides dp"));
   bad = two_stages();
   bad.named.dp = 7;
-  EXPECT_THAT(refusal(bad), HasSubstr("found dp 7 in the name, expected 2"));
+  EXPECT_THAT(refusal_of_topology(bad), HasSubstr("found dp 7 in the name, expected 2"));
   bad = two_stages();
   bad.ranks[1].operations[0].stage_id = 1;
-  EXPECT_THAT(refusal(bad), HasSubstr("rank01.txt:1: found stage_id 1 on rank 1, expected 0"));
+  EXPECT_THAT(refusal_of_topology(bad), HasSubstr("rank01.txt:1: found stage_id 1 on rank 1, expected 0"));
   bad = two_stages();
   bad.named = {};
   bad.ranks.erase(bad.ranks.begin());
-  EXPECT_THAT(refusal(bad), HasSubstr("3 of at least 4 ranks and no name that says how many there were"));
+  EXPECT_THAT(refusal_of_topology(bad),
+              HasSubstr("3 of at least 4 ranks and no name that says how many there were"));
   bad = two_stages();
   bad.named.world = std::int64_t{1} << 40;
   bad.named.dp = std::nullopt;
-  EXPECT_THAT(refusal(bad), HasSubstr("1099511627776 ranks"));
+  EXPECT_THAT(refusal_of_topology(bad), HasSubstr("1099511627776 ranks"));
 }
 
 }  // namespace

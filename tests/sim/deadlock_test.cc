@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Job {
+struct StuckJob {
   TaskGraphBuilder b;
   std::vector<StreamId> comm;
   GroupId all;
 
-  explicit Job(std::uint32_t ranks) {
+  explicit StuckJob(std::uint32_t ranks) {
     std::vector<RankId> members;
     for (std::uint32_t r = 0; r < ranks; ++r) {
       members.push_back(b.add_rank());
@@ -42,7 +42,7 @@ Deadlock deadlock_of(TaskGraphBuilder& builder) {
 }
 
 TEST(Deadlock, NamesRanksOperationsAndLinesOfAMismatchedOrder) {
-  Job job(2);
+  StuckJob job(2);
   const CollectiveId x = job.collective("x"), y = job.collective("y");
   job.b.set_origin(job.b.add_member(job.comm[0], x, 0), 11);
   job.b.add_member(job.comm[0], y, 0);
@@ -60,7 +60,7 @@ TEST(Deadlock, NamesRanksOperationsAndLinesOfAMismatchedOrder) {
 }
 
 TEST(Deadlock, NamesTheRankThatNeverCalls) {
-  Job job(3);
+  StuckJob job(3);
   const CollectiveId x = job.collective("x");
   job.b.add_member(job.comm[0], x, 0);
   job.b.add_member(job.comm[2], x, 2);
@@ -97,7 +97,7 @@ TEST(Deadlock, FindsACycleOfDependencies) {
 }
 
 TEST(Deadlock, CountsTheStreamsThatWaitBehind) {
-  Job job(40);
+  StuckJob job(40);
   const CollectiveId x = job.collective("x");
   for (std::uint32_t r = 1; r < 40; ++r) job.b.add_member(job.comm[r], x, r);
   const Deadlock deadlock = deadlock_of(job.b);

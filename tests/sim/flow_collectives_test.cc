@@ -74,13 +74,13 @@ TEST(FlowCollectives, WindowsStayNearTheExactSolution) {
   }
 }
 
-struct Job {
+struct FlowJob {
   TaskGraphBuilder b;
   std::vector<RankId> all;
   std::vector<StreamId> streams;
   LabelId label = b.add_label("x", Category::grad_sync);
 
-  explicit Job(std::uint32_t ranks) {
+  explicit FlowJob(std::uint32_t ranks) {
     for (std::uint32_t r = 0; r < ranks; ++r) {
       all.push_back(b.add_rank());
       streams.push_back(b.add_stream(all.back(), StreamKind::comm));
@@ -97,7 +97,7 @@ struct Job {
 TEST(FlowCollectives, RingsTakeTheTimeOfTheirSteps) {
   const Fabric fabric = bench::flat(8);
   const auto time_of = [&](CollectiveOp op, Algorithm algorithm) {
-    Job job(8);
+    FlowJob job(8);
     job.collective(op, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(8'000'000));
     return run_flow(job.b.finalize(), fabric, algorithm).iteration().us();
   };
@@ -129,7 +129,7 @@ TEST(FlowCollectives, CalibratedAndFlowTimingAgreeWhereNothingContends) {
        {CollectiveOp::all_gather, CollectiveOp::reduce_scatter, CollectiveOp::all_reduce,
         CollectiveOp::all_to_all, CollectiveOp::broadcast, CollectiveOp::send_recv}) {
     for (const std::uint64_t bytes : {1'000u, 1'000'000u, 100'000'000u}) {
-      Job job(8);
+      FlowJob job(8);
       std::vector<std::uint32_t> members{0, 1, 2, 3, 4, 5, 6, 7};
       if (op == CollectiveOp::send_recv) members = {2, 5};
       job.collective(op, members, uniform_traffic(bytes));
@@ -150,7 +150,7 @@ TEST(FlowCollectives, ASwitchThatReducesMovesEachBufferOnce) {
   Fabric fabric;
   const std::uint32_t nvswitch = fabric.add_node(NodeKind::nvswitch, "nvswitch");
   for (int g = 0; g < 8; ++g) fabric.add_cable(fabric.add_gpu("g"), nvswitch, 50e9, us(1));
-  Job job(8);
+  FlowJob job(8);
   job.collective(CollectiveOp::all_reduce, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(8'000'000));
   // A member sends its buffer and an eighth of the result, and receives as much.
   EXPECT_NEAR(run_flow(job.b.finalize(), fabric, Algorithm::nvls).iteration().us(), 2 * 2 + 180.0, 0.01);
@@ -166,7 +166,7 @@ TEST(FlowCollectives, ConcurrentCollectivesShareTheUplinkTheyHaveInCommon) {
     for (std::uint32_t g = 0; g < 4; ++g) fabric.add_cable(fabric.add_gpu("g", n), node, 100e9, us(1));
   }
   const auto time_of = [&](std::uint32_t pairs) {
-    Job job(8);
+    FlowJob job(8);
     for (std::uint32_t p = 0; p < pairs; ++p)
       job.collective(CollectiveOp::send_recv, {p, p + 4}, uniform_traffic(10'000'000));
     return run_flow(job.b.finalize(), fabric, Algorithm::ring).iteration().us();
@@ -189,7 +189,7 @@ TEST(FlowCollectives, RingsOfSeveralDomainsLeaveEachThroughAllItsMembers) {
       fabric.add_cable(nic, leaf, 50e9, us(1));
     }
   }
-  Job job(8);
+  FlowJob job(8);
   job.collective(CollectiveOp::all_reduce, {0, 1, 2, 3, 4, 5, 6, 7}, uniform_traffic(80'000'000));
   const double us_taken = run_flow(job.b.finalize(), fabric, Algorithm::ring).iteration().us();
   EXPECT_NEAR(us_taken, 14 * 2 + 2 * 7 / 8.0 * 80e6 / (4 * 50e9) * 1e6, 1.0);
@@ -200,11 +200,11 @@ TEST(FlowCollectives, AFabricWithoutAWayIsAnInputError) {
   fabric.add_gpu("a");
   fabric.add_gpu("b");
   for (const CollectiveOp op : {CollectiveOp::send_recv, CollectiveOp::all_to_all}) {
-    Job job(2);
+    FlowJob job(2);
     job.collective(op, {0, 1}, uniform_traffic(100));
     EXPECT_THROW(run_flow(job.b.finalize(), fabric, Algorithm::direct), InputError);
   }
-  Job job(3);
+  FlowJob job(3);
   EXPECT_THROW(run_flow(job.b.finalize(), fabric, Algorithm::direct), InputError);
 }
 

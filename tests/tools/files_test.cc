@@ -21,12 +21,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
+using testing::realistic;
 using testing::run_moesim;
 using testing::sample_folder;
+using testing::scaling;
 using testing::TempFolder;
-
-std::string scaling() { return (sample_folder() / "scaling").string(); }
-std::string realistic() { return (sample_folder() / "realistic").string(); }
 
 std::size_t files_in(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));

@@ -19,17 +19,16 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::realistic;
 using testing::run_moesim;
 using testing::sample_folder;
+using testing::scaling;
 using ::testing::StartsWith;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
 constexpr int kSampleMicrobatches = 4;
 const std::string kWarning = "moesim: warning: ";
-
-std::string scaling() { return (sample_folder() / "scaling").string(); }
-std::string realistic() { return (sample_folder() / "realistic").string(); }
 
 struct Command {
   std::string name;

@@ -26,6 +26,8 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const std::filesys
 
 // The synthetic job that ships with the sources: pp2, ep4, dp8, 16 ranks.
 std::filesystem::path sample_folder();
+inline std::string scaling() { return (sample_folder() / "scaling").string(); }
+inline std::string realistic() { return (sample_folder() / "realistic").string(); }
 
 // A folder of its own for one test, removed after it.
 class TempFolder {

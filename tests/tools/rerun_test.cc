@@ -22,12 +22,12 @@ using testing::run_moesim;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
-constexpr const char* kScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
+constexpr const char* kRerunScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
  "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x2"})";
 
 class Rerun : public ::testing::Test {
  protected:
-  Rerun() { folder_.write("s.json", kScenario); }
+  Rerun() { folder_.write("s.json", kRerunScenario); }
   // Runs a command and keeps its JSON in result.json.
   void result_of(Words words) const {
     words.insert(words.end(), {"--format", "json", "--quiet"});
@@ -91,7 +91,7 @@ TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
 
 TEST_F(Rerun, AnotherInputFileIsTheReason) {
   result_of({"compare", "s.json"});
-  folder_.write("s.json", std::string(kScenario) + "\n");
+  folder_.write("s.json", std::string(kRerunScenario) + "\n");
   const Outcome other = rerun();
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.out, HasSubstr("s.json is another file: SHA-256 "));

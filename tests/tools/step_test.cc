@@ -307,7 +307,7 @@ TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(changed.out, HasSubstr("batch of 6.55e+04 tokens"));  // 8 x 4 x 2,048
 }
 
-constexpr const char* kColumns =
+constexpr const char* kTableHeader =
     "gpu,gpus,gpus_per_node,model,framework,dispatcher,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,fsdp,"
     "step_time_s,"
     "tokens_per_s_per_gpu,model_tflops_per_gpu,mfu_percent,note,source\n";
@@ -316,7 +316,7 @@ TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
   TempFolder folder;
   folder.write(
       "rows.csv",
-      std::string("# comment\n") + kColumns +
+      std::string("# comment\n") + kTableHeader +
           "H100-SXM5-80GB,8,8,mixtral-8x7b,Megatron-Core,alltoall,BF16,64,1,4096,1,1,1,,8,,,6.1,,,,,here\n"
           "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,,,,,8,,,,30000,,,,here\n"
           "H100-SXM5-80GB,8,8,Some 7B,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
@@ -342,7 +342,7 @@ TEST(ValidateTraining, RefusesTablesOfSomethingElse) {
   TempFolder folder;
   folder.write("other.csv", "a,b\n1,2\n");
   folder.write("number.csv",
-               std::string(kColumns) +
+               std::string(kTableHeader) +
                    "H100-SXM5-80GB,eight,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n");
   for (const auto& [file, expected] :
        std::vector<std::pair<std::string, std::string>>{{"other.csv", "other.csv:1: found no column 'gpu'"},

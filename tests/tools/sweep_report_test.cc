@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const std::vector<std::string> kColumns{"scenario",          "topk",   "dispatcher", "time_us.value",
-                                        "breakdown_us.loss", "winner", "error"};
+const std::vector<std::string> kSweepColumns{"scenario",          "topk",   "dispatcher", "time_us.value",
+                                             "breakdown_us.loss", "winner", "error"};
 
 ordered_json result_of(const SweepReport& report) {
   ordered_json result;
@@ -27,7 +27,7 @@ ordered_json result_of(const SweepReport& report) {
 }
 
 TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
-  SweepReport report(kColumns);
+  SweepReport report(kSweepColumns);
   report.add("scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n");
   report.add("0,1,alltoall,12.5,0.000000,true,\n0,1,\"a,b\",,,,\"no, \"\"never\"\"\"\n");
   const ordered_json result = result_of(report);
@@ -40,7 +40,7 @@ TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
 }
 
 TEST(SweepReport, LinesOfJsonAreTheSameRows) {
-  SweepReport report(kColumns);
+  SweepReport report(kSweepColumns);
   report.add(
       "{\"scenario\":3,\"topk\":2,\"dispatcher\":\"alltoall\",\"time_us.value\":7.5,\"winner\":false}\n");
   const ordered_json result = result_of(report);
@@ -48,7 +48,7 @@ TEST(SweepReport, LinesOfJsonAreTheSameRows) {
 }
 
 TEST(SweepReport, OfALongSweepWholeScenariosAreKept) {
-  SweepReport report(kColumns, 2000);
+  SweepReport report(kSweepColumns, 2000);
   for (int scenario = 0; scenario < 1000; ++scenario)
     for (const char* dispatcher : {"allgather", "alltoall"})
       report.add(std::to_string(scenario) + ",1," + dispatcher + ",1.0,0,true,\n");
@@ -64,7 +64,7 @@ TEST(SweepReport, AReportOfAFileHoldsItsRowsAndCannotBeMadeOfNone) {
   const testing::TempFolder here;
   here.write("rows.csv",
              "scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n5,1,x,2,0,true,\n");
-  SweepReport report(kColumns);
+  SweepReport report(kSweepColumns);
   report.add_file(here / "rows.csv");
   EXPECT_EQ(result_of(report)["rows"].size(), 1u);
   EXPECT_THROW(report.add_file(here / "none.csv"), InputError);

@@ -36,7 +36,7 @@ using ::testing::StartsWith;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
-constexpr const char* kScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
+constexpr const char* kSweptScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8, "seq": 1024},
  "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x4"})";
 
 std::size_t lines(const std::string& text) {
@@ -45,7 +45,7 @@ std::size_t lines(const std::string& text) {
 
 class Sweep : public ::testing::Test {
  protected:
-  Sweep() { folder_.write("s.json", kScenario); }
+  Sweep() { folder_.write("s.json", kSweptScenario); }
   Words words(const std::string& out, const Words& more) const {
     Words all{"sweep", "s.json"};
     all.insert(all.end(), more.begin(), more.end());
@@ -171,7 +171,7 @@ TEST_F(Sweep, AFinishedTableSaysWhatMadeItAndIsNotMadeTwice) {
   EXPECT_EQ(record["rows"]["file"], "r.csv");
   EXPECT_EQ(record["rows"]["sha256"], sha256_hex(rows));
   EXPECT_EQ(record["rows"]["scenarios"], 28);
-  EXPECT_EQ(record["inputs"]["files"]["s.json"]["sha256"], sha256_hex(kScenario));
+  EXPECT_EQ(record["inputs"]["files"]["s.json"]["sha256"], sha256_hex(kSweptScenario));
   // The time of the file would change.
   const fs::file_time_type made = fs::last_write_time(folder_.path() / "r.csv");
   Words again = kGrid;
@@ -296,7 +296,7 @@ TEST_F(Sweep, TheSeedOptionStandsInThePlaceOfTheScenarios) {
   const std::string one = run("", {"--grid", "topk=1,2"}).out,
                     two = run("", {"--grid", "topk=1,2", "--seed", "2"}).out;
   EXPECT_NE(two, one);
-  folder_.write("s.json", R"({"seed": 2,)" + std::string(kScenario).substr(1));
+  folder_.write("s.json", R"({"seed": 2,)" + std::string(kSweptScenario).substr(1));
   EXPECT_EQ(run("", {"--grid", "topk=1,2"}).out, two);
   EXPECT_EQ(run("", {"--grid", "topk=1,2", "--seed", "1"}).out, one);
   // A table of one seed is not that of another.

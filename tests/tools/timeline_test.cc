@@ -29,36 +29,34 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Outcome;
 using testing::read_text;
+using testing::realistic;
 using testing::run_moesim;
-using testing::sample_folder;
+using testing::scaling;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
 constexpr std::size_t kMegabyte = 1024 * 1024;
 
-std::string scaling() { return (sample_folder() / "scaling").string(); }
-std::string realistic() { return (sample_folder() / "realistic").string(); }
-
 // Names of colours that trace viewers know (catapult's color_scheme.html).
-const std::set<std::string> kColors{"thread_state_uninterruptible",
-                                    "thread_state_iowait",
-                                    "thread_state_running",
-                                    "thread_state_runnable",
-                                    "thread_state_sleeping",
-                                    "thread_state_unknown",
-                                    "generic_work",
-                                    "good",
-                                    "bad",
-                                    "terrible",
-                                    "grey",
-                                    "startup",
-                                    "rail_response",
-                                    "rail_animation",
-                                    "rail_idle",
-                                    "rail_load",
-                                    "detailed_memory_dump",
-                                    "light_memory_dump",
-                                    "background_memory_dump"};
+const std::set<std::string> kTraceColors{"thread_state_uninterruptible",
+                                         "thread_state_iowait",
+                                         "thread_state_running",
+                                         "thread_state_runnable",
+                                         "thread_state_sleeping",
+                                         "thread_state_unknown",
+                                         "generic_work",
+                                         "good",
+                                         "bad",
+                                         "terrible",
+                                         "grey",
+                                         "startup",
+                                         "rail_response",
+                                         "rail_animation",
+                                         "rail_idle",
+                                         "rail_load",
+                                         "detailed_memory_dump",
+                                         "light_memory_dump",
+                                         "background_memory_dump"};
 
 enum class Type { kText, kWhole, kNumber, kObject };
 
@@ -183,7 +181,7 @@ std::vector<std::string> faults_of(const json& timeline) {
     expect(threads.contains(track), "a track with a name", event);
     if (phase == "X") {
       expect(categories.contains(event["cat"].get<std::string>()), "category", event);
-      expect(kColors.contains(event["cname"].get<std::string>()), "colour", event);
+      expect(kTraceColors.contains(event["cname"].get<std::string>()), "colour", event);
       const double from = event["ts"];
       slices[track].emplace_back(from, from + event["dur"].get<double>());
     } else {
@@ -240,7 +238,7 @@ std::set<std::string> counter_names(const json& timeline) {
   return names;
 }
 
-Words compare() {
+Words compare_layer() {
   return {"compare", "--model", "mixtral-8x7b", "--cluster",          "dgx-h100x1", "--ep",    "8",
           "--draws", "0",       "--dispatcher", "allgather,alltoall", "--routing",  "zipf:1.2"};
 }
@@ -248,7 +246,7 @@ Words compare() {
 TEST(TimelineSchema, EveryVerbThatWritesOneWritesAValidOne) {
   for (const Words& words :
        {Words{"replay", scaling(), "--microbatches", "4"}, Words{"replay", realistic()},
-        Words{"validate", "--forecast", scaling(), "--measured", realistic()}, compare()}) {
+        Words{"validate", "--forecast", scaling(), "--measured", realistic()}, compare_layer()}) {
     SCOPED_TRACE(words.front());
     const json timeline = timeline_of(words);
     EXPECT_THAT(faults_of(timeline), IsEmpty());
@@ -259,7 +257,7 @@ TEST(TimelineSchema, EveryVerbThatWritesOneWritesAValidOne) {
 }
 
 TEST(TimelineSchema, TheCheckFindsWhatIsWrong) {
-  const json good = timeline_of(compare());
+  const json good = timeline_of(compare_layer());
   const auto fails = [&](const std::function<void(json&)>& change) {
     json bad = good;
     change(bad);
@@ -285,7 +283,7 @@ TEST(TimelineSchema, TheCheckFindsWhatIsWrong) {
 TEST(TimelineSchema, ACategoryHasOneColourInEveryFile) {
   std::map<std::string, std::string> color_of;
   for (const Words& words :
-       {Words{"replay", scaling(), "--microbatches", "4"}, Words{"replay", realistic()}, compare()}) {
+       {Words{"replay", scaling(), "--microbatches", "4"}, Words{"replay", realistic()}, compare_layer()}) {
     const json timeline = timeline_of(words);
     for (const json& event : timeline.at("traceEvents")) {
       if (event.at("ph") != "X") continue;
@@ -298,7 +296,7 @@ TEST(TimelineSchema, ACategoryHasOneColourInEveryFile) {
 }
 
 TEST(TimelineSchema, CausesAndCountersAreThere) {
-  const json timeline = timeline_of(compare());
+  const json timeline = timeline_of(compare_layer());
   EXPECT_THAT(counter_names(timeline), Contains("memory [GB]"));
   EXPECT_THAT(counter_names(timeline), Contains("sending [GB/s]"));
   std::set<std::string> causes;

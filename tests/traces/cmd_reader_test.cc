@@ -7,6 +7,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/replaced.h"
 #include "tests/traces/temporary_folder.h"
 
 namespace moesim::traces {
@@ -32,12 +33,6 @@ std::string error_of(const std::string& text) {
     return error.what();
   }
   return "no error";
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 std::string error_of(const TemporaryFolder& folder, const CmdReadOptions& options = {}) {

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string dispatching_error(const std::string& text) {
   try {
     parse_dispatching(text, "routing.json");
   } catch (const InputError& error) {
@@ -96,14 +96,14 @@ TEST(Dispatching, ReceivedCountsAloneAreAccepted) {
 }
 
 TEST(Dispatching, PartsThatContradictEachOtherAreRefusedWithTheirLines) {
-  EXPECT_EQ(error_of(R"({"ep": 2, "experts": 4,
+  EXPECT_EQ(dispatching_error(R"({"ep": 2, "experts": 4,
  "per_rank_results": {
   "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [7, 3]},
   "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}})"),
             "routing.json:3: found per_rank_results.0.tokens_per_local_expert 3 rows received by expert 1, "
             "expected 2, "
             "the sum of what the ranks send");
-  EXPECT_EQ(error_of(R"({"ep": 2, "experts": 4,
+  EXPECT_EQ(dispatching_error(R"({"ep": 2, "experts": 4,
  "per_rank_results": {"0": {"num_local_tokens_per_expert": [3, 1, 2, 2]}},
  "num_global_tokens_per_expert": [[3, 1, 2, 2],
  [4, 1, 3, 0]],
@@ -115,7 +115,7 @@ TEST(Dispatching, PartsThatContradictEachOtherAreRefusedWithTheirLines) {
 
 TEST(Dispatching, SentCountsInThePlaceOfReceivedOnesAreExplained) {
   EXPECT_THAT(
-      error_of(R"({"ep": 2, "experts": 4, "per_rank_results": {
+      dispatching_error(R"({"ep": 2, "experts": 4, "per_rank_results": {
     "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [3, 1]},
     "1": {"num_local_tokens_per_expert": [4, 1, 3, 0]}}})"),
       HasSubstr(
@@ -161,7 +161,7 @@ TEST(Dispatching, RefusesBadInputInOneLine) {
        "expected 'moesim.dispatching/1'"},
   };
   for (const auto& [text, expected] : cases) {
-    const std::string error = error_of(text);
+    const std::string error = dispatching_error(text);
     EXPECT_THAT(error, HasSubstr(expected)) << text;
     EXPECT_THAT(error, ::testing::StartsWith("routing.json")) << text;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;

@@ -37,7 +37,7 @@ namespace moesim::tools {
 
 namespace {
 
-struct Options {
+struct ReplayOptions {
   std::vector<std::string> folders;
   std::string cluster;
   std::string timing = "calibrated";
@@ -56,7 +56,7 @@ struct NetworkUse {
   replay::LinkLoad busiest;
 };
 
-struct Answer {
+struct ReplayAnswer {
   replay::Iteration iteration;
   std::optional<NetworkUse> network;
   std::vector<replay::RankPlan> plans;
@@ -70,9 +70,9 @@ struct Answer {
   std::vector<std::string> warnings;
 };
 
-Answer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopology& named,
-                       const models::Cluster& cluster, const replay::JobRequest& request) {
-  Answer out;
+ReplayAnswer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopology& named,
+                             const models::Cluster& cluster, const replay::JobRequest& request) {
+  ReplayAnswer out;
   const auto prepared = replay::prepare_recorded(job, named, cluster, request);
   const replay::Effects effects(cluster.profile);
   replay::RecordedPricing pricing(
@@ -86,10 +86,10 @@ Answer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopolo
   return out;
 }
 
-Answer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
-                      const replay::Effects& effects, const Options& options,
-                      const sim::Fabric* fabric = nullptr) {
-  Answer out;
+ReplayAnswer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
+                            const replay::Effects& effects, const ReplayOptions& options,
+                            const sim::Fabric* fabric = nullptr) {
+  ReplayAnswer out;
   replay::ForecastOptions forecast_options;
   forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
   forecast_options.microbatches = options.microbatches;
@@ -138,7 +138,7 @@ nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) 
   return out;
 }
 
-std::string attribution_text(const Answer& answer) {
+std::string attribution_text(const ReplayAnswer& answer) {
   Table table({{"of the iteration", Table::Align::kLeft}, {"ms"}, {"share"}});
   for (const auto& share : answer.attribution.shares) {
     std::string what(name(share.cause));
@@ -178,7 +178,7 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
   return path;
 }
 
-nlohmann::ordered_json result_json(const Answer& answer, const nlohmann::ordered_json& inputs) {
+nlohmann::ordered_json result_json(const ReplayAnswer& answer, const nlohmann::ordered_json& inputs) {
   std::vector<std::string> warnings = answer.warnings;
   warnings.emplace_back(
       "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
@@ -268,7 +268,7 @@ std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> rank
   return {chosen.begin(), chosen.end()};
 }
 
-std::string ranks_text(const Answer& answer) {
+std::string ranks_text(const ReplayAnswer& answer) {
   const auto ranks = answer.iteration.timeline.ranks();
   Table table({{"rank"},
                {"computing ms"},
@@ -299,7 +299,7 @@ std::string ranks_text(const Answer& answer) {
   return text;
 }
 
-Table rank_table(const Answer& answer) {
+Table rank_table(const ReplayAnswer& answer) {
   Table table(
       {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
   const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
@@ -311,7 +311,7 @@ Table rank_table(const Answer& answer) {
   return table;
 }
 
-Table operation_table(const Answer& answer) {
+Table operation_table(const ReplayAnswer& answer) {
   Table table({{"operation", Table::Align::kLeft}, {"count"}, {"mean ms"}});
   for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
     const auto& mean = answer.summary.steps[k];
@@ -325,7 +325,8 @@ Table operation_table(const Answer& answer) {
 // What the iteration gains by each constant, in microseconds: how much shorter it is without it (without
 // contention).
 std::vector<double> effect_gains_us(const replay::PreparedJob& job, const replay::JobRequest& request,
-                                    const replay::Effects& effects, Options options, const Answer& answer) {
+                                    const replay::Effects& effects, ReplayOptions options,
+                                    const ReplayAnswer& answer) {
   options.microbatches = answer.microbatches;
   const double with = answer.network ? answer.network->calibrated_us : answer.summary.iteration_us;
   std::vector<double> gains;
@@ -363,7 +364,7 @@ void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects,
   }
 }
 
-int run(const Options& options, const CommonOptions& common) {
+int run(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
   nlohmann::ordered_json inputs = describe_inputs(common);
@@ -374,7 +375,7 @@ int run(const Options& options, const CommonOptions& common) {
   if (options.job.routing == kMeasuredRouting)
     throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
   const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
-  Answer answer;
+  ReplayAnswer answer;
   models::Cluster cluster;
   replay::CleanJob cleaned;
   std::optional<replay::PreparedJob> scaling;
@@ -415,9 +416,9 @@ int run(const Options& options, const CommonOptions& common) {
   if (request.changes_dispatcher()) {
     replay::JobRequest same = request;
     same.dispatcher.clear();
-    Options silent = options;
+    ReplayOptions silent = options;
     silent.microbatches = answer.microbatches;
-    const Answer recorded =
+    const ReplayAnswer recorded =
         scaling ? replay_scaling(replay::prepare(cleaned, named, same), same, *effects, silent)
                 : replay_recorded(job, named, cluster, same);
     answer.because = because(answer.iteration, recorded.iteration);
@@ -509,7 +510,7 @@ Verb replay_verb() {
       "echo-h800x2 --microbatches 8\n"
       "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
       [](CLI::App& app) -> Run {
-        auto options = std::make_shared<Options>();
+        auto options = std::make_shared<ReplayOptions>();
         app.add_option("recording", options->folders,
                        "folder of rank files; several scaling passes are pooled")
             ->required()

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-struct Options {
+struct RerunOptions {
   std::string result, folder = ".";
 };
 
@@ -214,7 +214,7 @@ std::vector<std::string> compare(const Result& r, const Finished& run, const fs:
   return reasons;
 }
 
-int run_rerun(const Options& o, const CommonOptions& common) {
+int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   const Result r = read_result(o.result);
   const std::string made_by = r.json["version"];
   std::vector<std::string> reasons = changed_inputs(r, o.folder);
@@ -252,7 +252,7 @@ Verb rerun_verb() {
           "  moesim rerun result.json\n"
           "  moesim rerun results.csv.json --in /where/the/sweep/was",
           [](CLI::App& app) -> Run {
-            auto o = std::make_shared<Options>();
+            auto o = std::make_shared<RerunOptions>();
             app.add_option("result", o->result,
                            "A result of --format json, or the record beside the table of a sweep")
                 ->required();

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct SweepVerbOptions {
   std::string scenario, out, sampling = "latin", pareto, report;
   SweepOptions plan;
   int draws = 0;
@@ -41,7 +41,7 @@ struct Options {
 };
 
 // Everything that the bytes of the result follow from.
-std::string definition_of(const Options& o, const ScenarioDocument& base, const SweepPlan& plan,
+std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& base, const SweepPlan& plan,
                           RowFormat format) {
   nlohmann::ordered_json d;
   d["version"] = version();
@@ -83,7 +83,7 @@ void write_record(const std::string& out, const std::string& definition, std::ui
   write_file(SweepFile::record_of(out), record.dump(2) + "\n");
 }
 
-RowFormat format_of(const Options& o, const CommonOptions& common) {
+RowFormat format_of(const SweepVerbOptions& o, const CommonOptions& common) {
   if (o.out.ends_with(".jsonl") || o.out.ends_with(".ndjson")) return RowFormat::kJsonLines;
   return o.out.empty() && common.format == Format::kJson ? RowFormat::kJsonLines : RowFormat::kCsv;
 }
@@ -99,7 +99,7 @@ void write_sweep_report(const std::string& path, const SweepReport& rows, const 
   write_report(path, "sweep", result);
 }
 
-int run_sweep(Options o, const CommonOptions& common) {
+int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   check_report(o.report);
   const std::unique_ptr<SweepMpi> mpi = SweepMpi::start();
   if (o.scenario.empty()) throw InputError("sweep: found no scenario file, expected one");
@@ -199,7 +199,7 @@ Verb sweep_verb() {
       "  mpirun -n 8 moesim sweep scenario.json --sample 100000 --range topk=1..8 "
       "--range nic.bandwidth=25..400GBps:log --out results.csv --resume",
       [](CLI::App& app) -> Run {
-        auto o = std::make_shared<Options>();
+        auto o = std::make_shared<SweepVerbOptions>();
         app.add_option("scenario", o->scenario, "Scenario file that the values are put into");
         app.add_option("--grid", o->plan.grids,
                        "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")

@@ -19,7 +19,7 @@ namespace moesim::tools {
 
 namespace {
 
-struct Options {
+struct SynthesizeOptions {
   std::string out;
   std::string model = "mixtral-8x7b";
   std::string cluster = "echo-h800x2";
@@ -29,7 +29,7 @@ struct Options {
   double noise = 0.02;
 };
 
-int run(const Options& options, const CommonOptions& common) {
+int run(const SynthesizeOptions& options, const CommonOptions& common) {
   replay::SynthesisSpec spec;
   spec.model = models::Architecture::load(options.model);
   spec.cluster = models::Cluster::load(options.cluster);
@@ -78,7 +78,7 @@ int run(const Options& options, const CommonOptions& common) {
 }  // namespace
 
 TraceCommand declare_trace_synthesize(CLI::App& trace) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SynthesizeOptions>();
   CLI::App* command =
       trace.add_subcommand("synthesize", "make recordings from the models, to try things out");
   command->footer(

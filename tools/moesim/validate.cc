@@ -35,7 +35,7 @@ namespace moesim::tools {
 
 namespace {
 
-struct Options {
+struct ValidateOptions {
   std::vector<std::string> forecast;
   std::string measured;
   std::string all;
@@ -77,7 +77,7 @@ void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology
 
 // Forecast and measurement side by side.
 std::vector<TimelineView> views_of(const replay::Iteration& iteration, const replay::RecordedJob& truth,
-                                   const models::Cluster& cluster, const Options& options) {
+                                   const models::Cluster& cluster, const ValidateOptions& options) {
   if (!options.all.empty() || (options.timeline.empty() && options.report.empty())) return {};
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2);
   return {timeline_view("forecast", iteration, bounds),
@@ -85,7 +85,8 @@ std::vector<TimelineView> views_of(const replay::Iteration& iteration, const rep
 }
 
 Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
-                   const models::Cluster& cluster, const Options& options, nlohmann::ordered_json& inputs) {
+                   const models::Cluster& cluster, const ValidateOptions& options,
+                   nlohmann::ordered_json& inputs) {
   Recordings recorded;
   for (const std::string& folder : forecast) recorded.add(folder, inputs);
   Recordings measured;
@@ -232,7 +233,7 @@ void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem
 // Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
 // pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
-                               const Options& options, nlohmann::ordered_json& inputs) {
+                               const ValidateOptions& options, nlohmann::ordered_json& inputs) {
   namespace fs = std::filesystem;
   if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::set<fs::path> seen{fs::canonical(root)};
@@ -262,7 +263,7 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   return cases;
 }
 
-int run(const Options& options, const CommonOptions& common) {
+int run(const ValidateOptions& options, const CommonOptions& common) {
   if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
     throw InputError("found " +
                      std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
@@ -342,7 +343,7 @@ Verb validate_verb() {
       "5%\n"
       "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
       [](CLI::App& app) -> Run {
-        auto options = std::make_shared<Options>();
+        auto options = std::make_shared<ValidateOptions>();
         app.add_option("--forecast", options->forecast,
                        "scaling recording to forecast from; several are pooled")
             ->type_name("DIR");

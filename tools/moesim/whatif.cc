@@ -22,7 +22,7 @@ namespace moesim::tools {
 
 namespace {
 
-struct Options {
+struct WhatIfOptions {
   std::string scenario, crossover, between, picture;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
@@ -54,7 +54,7 @@ ScenarioDocument asked_about(const std::string& scenario, std::vector<std::strin
   return with_changes(ScenarioDocument::read(scenario, common), scopes);
 }
 
-int run_whatif(const Options& o, const CommonOptions& common) {
+int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   check_report(common.report);
   if (o.paths) {
     print_paths(common);
@@ -103,7 +103,7 @@ Verb whatif_verb() {
           "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall\n"
           "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
           [](CLI::App& app) -> Run {
-            auto o = std::make_shared<Options>();
+            auto o = std::make_shared<WhatIfOptions>();
             app.add_option("scenario", o->scenario, "Scenario file");
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
