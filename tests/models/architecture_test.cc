@@ -129,7 +129,7 @@ TEST(Architecture, OwnObjectNeedsOnlyALayer) {
   EXPECT_TRUE(a.gated);
 }
 
-std::string error_of(const char* text) {
+std::string architecture_error(const char* text) {
   try {
     Architecture::parse(JsonNode::parse(text, "model.json"));
   } catch (const InputError& error) {
@@ -141,15 +141,15 @@ std::string error_of(const char* text) {
 TEST(Architecture, NamesWhatIsWrong) {
   using ::testing::AllOf;
   using ::testing::HasSubstr;
-  EXPECT_THAT(error_of(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 9})"),
+  EXPECT_THAT(architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 9})"),
               HasSubstr("top-9 of 8 experts"));
-  EXPECT_THAT(error_of("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"),
+  EXPECT_THAT(architecture_error("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"),
               HasSubstr("expert_ffn"));
-  EXPECT_THAT(error_of(R"({"hidden_size": 16, "intermediate_size": 32, "num_local_experts": 8})"),
+  EXPECT_THAT(architecture_error(R"({"hidden_size": 16, "intermediate_size": 32, "num_local_experts": 8})"),
               HasSubstr("num_experts_per_tok"));
-  EXPECT_THAT(error_of(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
+  EXPECT_THAT(architecture_error(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
               HasSubstr("model.json:1"));
-  EXPECT_THAT(error_of(R"("mixtral-8x7")"), HasSubstr("did you mean 'mixtral-8x7b'"));
+  EXPECT_THAT(architecture_error(R"("mixtral-8x7")"), HasSubstr("did you mean 'mixtral-8x7b'"));
 }
 
 }  // namespace
