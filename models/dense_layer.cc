@@ -17,8 +17,6 @@ struct Product {
   std::int64_t n, k;
 };
 
-std::int64_t share(std::int64_t columns, std::int64_t tp) { return std::max<std::int64_t>(1, columns / tp); }
-
 class DenseBuilder {
  public:
   explicit DenseBuilder(const DenseLayer& layer)
@@ -52,10 +50,10 @@ class DenseBuilder {
     gemm(router.name, Category::router, GemmPass::kForward, router, own_table_);
     router_kernels("scores and top-k", 1);
     const bool shared = layer_.shared_expert && a_.shared_ffn > 0;
-    const std::int64_t up_columns = (a_.gated ? 2 : 1) * share(a_.shared_ffn, tp_);
+    const std::int64_t up_columns = (a_.gated ? 2 : 1) * rank_share(a_.shared_ffn, tp_);
     const Product up{"shared fc1", "shared fc1 dgrad", "shared fc1 wgrad", up_columns, a_.hidden};
     const Product down{"shared fc2", "shared fc2 dgrad", "shared fc2 wgrad", a_.hidden,
-                       share(a_.shared_ffn, tp_)};
+                       rank_share(a_.shared_ffn, tp_)};
     if (shared) {
       builder_.all_gather(GroupKind::kDense, "shared expert input", Category::expert, layer_.activation,
                           row_bytes());
@@ -105,7 +103,7 @@ class DenseBuilder {
     const Attention& t = a_.attention;
     if (t.kind == Attention::Kind::kLatent) {
       std::vector<Product> in;
-      const std::int64_t q = share(t.heads, tp_) * t.score_dim();
+      const std::int64_t q = rank_share(t.heads, tp_) * t.score_dim();
       if (t.q_rank > 0) {
         in.push_back({"query down", "query down dgrad", "query down wgrad", t.q_rank, a_.hidden});
         in.push_back({"query up", "query up dgrad", "query up wgrad", q, t.q_rank});
@@ -115,22 +113,22 @@ class DenseBuilder {
       in.push_back({"key/value down", "key/value down dgrad", "key/value down wgrad", t.kv_rank + t.rope_dim,
                     a_.hidden});
       in.push_back({"key/value up", "key/value up dgrad", "key/value up wgrad",
-                    share(t.heads, tp_) * (t.nope_dim + t.value_dim), t.kv_rank});
+                    rank_share(t.heads, tp_) * (t.nope_dim + t.value_dim), t.kv_rank});
       return in;
     }
     return {{"query, key, value", "query, key, value dgrad", "query, key, value wgrad",
-             (share(t.heads, tp_) + 2 * share(t.kv_heads, tp_)) * t.head_dim, a_.hidden}};
+             (rank_share(t.heads, tp_) + 2 * rank_share(t.kv_heads, tp_)) * t.head_dim, a_.hidden}};
   }
 
   Product output_projection() const {
     return {"attention projection", "attention projection dgrad", "attention projection wgrad", a_.hidden,
-            share(a_.attention.heads, tp_) * a_.attention.output_dim()};
+            rank_share(a_.attention.heads, tp_) * a_.attention.output_dim()};
   }
 
   std::int64_t q_columns() const {
     const Attention& t = a_.attention;
     const std::int64_t kv = t.kind == Attention::Kind::kLatent ? t.heads : t.kv_heads;
-    return (share(t.heads, tp_) + share(kv, tp_)) * t.score_dim();
+    return (rank_share(t.heads, tp_) + rank_share(kv, tp_)) * t.score_dim();
   }
 
  private:
@@ -163,7 +161,7 @@ class DenseBuilder {
 
   void attention(std::string_view name, GemmPass pass) {
     const Attention& t = a_.attention;
-    const std::int64_t heads = share(t.heads, tp_);
+    const std::int64_t heads = rank_share(t.heads, tp_);
     const std::int64_t seq = layer_.parallel.seq;
     // A causal query sees half the sequence on average; a windowed layer at most its window.
     std::int64_t keys = std::max<std::int64_t>(1, seq / 2);
@@ -203,9 +201,9 @@ std::int64_t dense_saved_bytes(const DenseLayer& layer) {
   std::int64_t columns = builder.output_projection().k;
   for (const Product& p : builder.projections()) columns += p.n;
   std::int64_t bytes =
-      4 * layer.tokens * a.hidden * b + all * columns * b + all * share(a.attention.heads, tp) * 4;
+      4 * layer.tokens * a.hidden * b + all * columns * b + all * rank_share(a.attention.heads, tp) * 4;
   bytes += layer.tokens * a.experts * bytes_of(layer.router);
-  if (a.shared_ffn > 0) bytes += all * ((a.gated ? 3 : 2) * share(a.shared_ffn, tp)) * b;
+  if (a.shared_ffn > 0) bytes += all * ((a.gated ? 3 : 2) * rank_share(a.shared_ffn, tp)) * b;
   return bytes;
 }
 

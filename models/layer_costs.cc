@@ -10,8 +10,6 @@ namespace moesim::models {
 
 namespace {
 
-std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
-
 // Share of the dense peak that causal flash attention reaches, forward and backward, where the profile has no
 // constant of its own: FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6: head size 128, causal,
 // 4k-16k tokens) 550-640 forward and 450-550 backward of 989 TFLOP/s.

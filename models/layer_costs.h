@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,6 +21,8 @@
 #include "models/training_products.h"
 
 namespace moesim::models {
+
+inline std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
 
 // How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
 class GroupShapes {

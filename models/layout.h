@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,6 +10,11 @@
 #include <vector>
 
 namespace moesim::models {
+
+// Heads or columns of one rank when `all` are dealt to `ranks`.
+inline std::int64_t rank_share(std::int64_t all, std::int64_t ranks) {
+  return std::max<std::int64_t>(1, all / ranks);
+}
 
 // Sizes of a parallel plan. dense: world = tp*cp*dp*pp; experts: world = etp*ep*edp*pp (docs/spec.md 1.1).
 struct Parallel {

@@ -26,8 +26,6 @@ constexpr std::uint64_t kDrawStream = 0x73746570;  // keeps draws of profiles ap
 // three out, the bf16 weight out.
 constexpr double kOptimizerTraffic = 4 + 3 * 4 + 3 * 4 + 2;
 
-std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
-
 std::vector<const TimedPart*> pointers(const std::vector<TimedPart>& parts) {
   std::vector<const TimedPart*> all;
   for (const TimedPart& part : parts) all.push_back(&part);

@@ -29,10 +29,6 @@ constexpr std::int64_t kScanChunk = 256;
 // gradient.
 constexpr double kLossForward = 4, kLossBackward = 4;
 
-std::int64_t share(std::int64_t columns, std::int64_t ranks) {
-  return std::max<std::int64_t>(1, columns / ranks);
-}
-
 // Boost clock that the data sheet's peak implies: matrix units do a power of two of FLOPs per clock and SM.
 double clock_of(const DeviceLimits& device) {
   double clock = device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / std::max(1, device.sms) / 1024;
@@ -211,8 +207,8 @@ struct Projections {
 template <class Product>
 Projections<Product> projections(const Attention& t, std::int64_t hidden, std::int64_t tp) {
   Projections<Product> p;
-  p.heads = share(t.heads, tp);
-  p.kv_heads = t.kind == Attention::Kind::kLatent ? p.heads : share(t.kv_heads, tp);
+  p.heads = rank_share(t.heads, tp);
+  p.kv_heads = t.kind == Attention::Kind::kLatent ? p.heads : rank_share(t.kv_heads, tp);
   if (t.kind == Attention::Kind::kLatent) {
     if (t.q_rank > 0) {
       p.gathered.push_back({t.q_rank, hidden});
@@ -290,8 +286,8 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainRepor
   const auto mixer_forward = [&](Writer& w, bool norm, bool latent, bool core) {
     if (kind.mixer == LayerKind::Mixer::kMamba) {
       const Mamba& m = a_.mamba;
-      const std::int64_t inner = share(m.inner(), p_.tp), columns = share(m.input_columns(), p_.tp);
-      const std::int64_t convolved = share(m.inner() + 2 * m.groups * m.state, p_.tp);
+      const std::int64_t inner = rank_share(m.inner(), p_.tp), columns = rank_share(m.input_columns(), p_.tp);
+      const std::int64_t convolved = rank_share(m.inner() + 2 * m.groups * m.state, p_.tp);
       w.rows(Category::attention, KernelClass::kReduce, w.T(), static_cast<double>(w.H()),
              static_cast<double>(w.H()));
       w.gather(Category::attention, w.H());
@@ -350,7 +346,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainRepor
   // --- FFN ---
   const auto ffn_forward = [&](Writer& w, Category category, std::int64_t inner, bool output) {
     w.gather(category, w.H());
-    const std::int64_t f = share(inner, p_.tp);
+    const std::int64_t f = rank_share(inner, p_.tp);
     w.product(category, w.all(), up_columns(f), w.H(), GemmPass::kForward);
     w.rows(category, KernelClass::kElementwise, w.all(), static_cast<double>(up_columns(f)),
            static_cast<double>(f));
@@ -359,7 +355,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainRepor
     w.scatter(category, w.H());
   };
   const auto ffn_backward = [&](Writer& w, Category category, std::int64_t inner) {
-    const std::int64_t f = share(inner, p_.tp), up = up_columns(f);
+    const std::int64_t f = rank_share(inner, p_.tp), up = up_columns(f);
     w.gather(category, w.H());
     w.backward_of(category, w.all(), {w.H(), f});
     w.rows(category, KernelClass::kElementwise, w.all(), static_cast<double>(up + f),
@@ -456,8 +452,8 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainRepor
   const auto h = static_cast<double>(b.H());
   if (kind.mixer == LayerKind::Mixer::kMamba) {
     const Mamba& m = a_.mamba;
-    const std::int64_t inner = share(m.inner(), p_.tp), columns = share(m.input_columns(), p_.tp);
-    const auto c = static_cast<double>(share(m.inner() + 2 * m.groups * m.state, p_.tp));
+    const std::int64_t inner = rank_share(m.inner(), p_.tp), columns = rank_share(m.input_columns(), p_.tp);
+    const auto c = static_cast<double>(rank_share(m.inner() + 2 * m.groups * m.state, p_.tp));
     const auto i = static_cast<double>(inner);
     if (again.norms) b.rows(Category::attention, KernelClass::kReduce, b.T(), h, h);
     b.gather(Category::attention, b.H());
@@ -502,7 +498,7 @@ LayerParts LayerPricer::layer(LayerKind kind, const MoeProgram* moe, DomainRepor
 double LayerPricer::scan_flops(const Mamba& m, std::int64_t inner, std::int64_t tokens) const {
   // Per token: half a chunk of scores per group and of values, and the state in and out.
   const double half = static_cast<double>(kScanChunk) / 2;
-  const double groups = static_cast<double>(share(m.groups, p_.tp) * m.state);
+  const double groups = static_cast<double>(rank_share(m.groups, p_.tp) * m.state);
   const auto i = static_cast<double>(inner);
   return static_cast<double>(tokens) * (2 * half * (groups + i) + 4 * i * static_cast<double>(m.state));
 }
@@ -555,7 +551,7 @@ LayerParts LayerPricer::head(DomainReport* report) const {
   using Product = Writer::Product;
   const Counted counted{report};
   LayerParts parts;
-  const std::int64_t V = share(a_.vocabulary, p_.tp);
+  const std::int64_t V = rank_share(a_.vocabulary, p_.tp);
   Writer f(*this, counted);
   const auto h = static_cast<double>(f.H());
   const double logits = static_cast<double>(f.all()) * static_cast<double>(V);

@@ -339,6 +339,11 @@ class Denoiser {
 
 }  // namespace
 
+const Step* CleanPlace::find(StepKind kind) const {
+  const auto at = std::ranges::find(steps, kind, &Step::kind);
+  return at == steps.end() ? nullptr : &*at;
+}
+
 CleanJob denoise(std::span<const RecordedJob> passes) { return Denoiser(passes).run(); }
 
 void fit_expert_slope(CleanJob& job) {

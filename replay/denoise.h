@@ -27,6 +27,9 @@ struct PlaceKey {
 struct CleanPlace {
   std::vector<Step> steps;         // in recorded order, without point-to-point
   std::int64_t received_rows = 0;  // rows this expert rank gets; 0 without an all-to-all
+
+  // The first step of this kind; null where there is none.
+  const Step* find(StepKind kind) const;
 };
 
 struct CleanJob {

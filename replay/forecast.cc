@@ -159,12 +159,6 @@ class StepMaker {
   bool rows_known_;
 };
 
-const Step* find_step(const CleanPlace& place, StepKind kind) {
-  for (const Step& step : place.steps)
-    if (step.kind == kind) return &step;
-  return nullptr;
-}
-
 // The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro
 // batch.
 struct Activation {
@@ -178,7 +172,7 @@ Activation activation_of(const CleanJob& job, const traces::NamedTopology& named
   if (out.elements > 0) return out;
   // Without names: an exchange holds topk rows per token, so it is an upper bound; better than nothing moved.
   for (const auto& [key, place] : job.places)
-    if (const Step* forward = find_step(place, StepKind::forward))
+    if (const Step* forward = place.find(StepKind::forward))
       for (const Call& call : forward->calls)
         if (call.op == sim::CollectiveOp::all_to_all) {
           out.elements = std::max(out.elements, call.rows * call.row_elements / 2);
@@ -230,7 +224,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
         step.elements = activation.elements;
         step.element_bytes = activation.element_bytes;
       } else {
-        const Step* recorded = find_step(place, slot.kind);
+        const Step* recorded = place.find(slot.kind);
         if (recorded == nullptr) {
           if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss)
             continue;  // not every recorder has them
@@ -262,10 +256,10 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
       sync.waits_for_buckets = overlapped;
       add(std::move(sync));
     }
-    if (const Step* embedding = find_step(place, StepKind::embedding_all_reduce))
+    if (const Step* embedding = place.find(StepKind::embedding_all_reduce))
       add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements,
                               sizes.element_bytes));
-    if (const Step* optimizer = find_step(place, StepKind::optimizer))
+    if (const Step* optimizer = place.find(StepKind::optimizer))
       add(maker.optimizer(*optimizer, place, sizes));
     plans.push_back(std::move(plan));
   }

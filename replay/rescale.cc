@@ -61,12 +61,6 @@ double scaled(double us, double launch_us, const std::function<double(double)>& 
   return us * to(launch_us) / from(launch_us);
 }
 
-const Step* find_step(const CleanPlace& place, StepKind kind) {
-  for (const Step& step : place.steps)
-    if (step.kind == kind) return &step;
-  return nullptr;
-}
-
 class Rescaler {
  public:
   Rescaler(const CleanJob& job, const LayerModel& from, const LayerModel& to,
@@ -99,7 +93,7 @@ class Rescaler {
 
  private:
   static const Step& step_of(const CleanPlace& place, Pass pass) {
-    const Step* step = find_step(place, pass == Pass::forward ? StepKind::forward : StepKind::backward);
+    const Step* step = place.find(pass == Pass::forward ? StepKind::forward : StepKind::backward);
     if (step == nullptr)
       throw InputError("found a recording without forward and backward steps, expected both");
     return *step;
@@ -293,7 +287,7 @@ class Rescaler {
     const StageElements before = stage_elements(from_.job(), like, embedding_, head_);
     const StageElements after = stage_elements(to, stage, embedding_, head_);
     CleanPlace place;
-    const bool has_expert_line = find_step(source, StepKind::expert_all_reduce) != nullptr;
+    const bool has_expert_line = source.find(StepKind::expert_all_reduce) != nullptr;
     for (const Step& recorded : source.steps) {
       Step step = recorded;
       step.line = nullptr;
