@@ -16,7 +16,27 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
+// At least as many parameters as the model has, layer kinds that do not occur counted too: where this is
+// below 2^62, no count overflows.
+double most_parameters(const Architecture& a) {
+  const auto d = [](std::int64_t size) { return static_cast<double>(size); };
+  const Attention& t = a.attention;
+  const Mamba& m = a.mamba;
+  const double ranks = d(t.q_rank) + d(t.kv_rank),
+               columns = d(t.head_dim) + d(t.nope_dim) + d(t.rope_dim) + d(t.value_dim);
+  const double width = d(std::max(a.hidden, a.latent)) + 1;
+  const double attention =
+      (width + ranks) * ((d(t.heads) + d(t.kv_heads)) * (columns + 1) + ranks + d(t.rope_dim) + 1);
+  const double mamba =
+      (width + d(m.conv) + 1) * (d(m.heads) * (d(m.head_dim) + 1) + d(m.groups) * d(m.state));
+  const double ffn =
+      width * (d(a.dense_ffn) + d(a.shared_ffn) + d(a.latent) + d(a.experts) * (d(a.expert_ffn) + 1) + 1);
+  return d(a.layers) * 4 * (attention + mamba + ffn) + 2 * d(a.vocabulary) * width;
+}
+
 void check_consistent(const Architecture& a, const JsonNode& node) {
+  if (const double most = most_parameters(a); most > 0x1p62)
+    node.fail(fmt::format("sizes of {:.0e} parameters", most), "at most 4e18");
   if (a.experts > 0 && (a.topk < 1 || a.topk > a.experts))
     node.fail(fmt::format("top-{} of {} experts", a.topk, a.experts), "1 <= top-k <= experts");
   if (a.attention.kind == Attention::Kind::kGrouped && a.attention.kv_heads > 0 &&

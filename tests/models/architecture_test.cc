@@ -149,6 +149,9 @@ TEST(Architecture, NamesWhatIsWrong) {
               HasSubstr("num_experts_per_tok"));
   EXPECT_THAT(architecture_error(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
               HasSubstr("model.json:1"));
+  // Each size within bounds, their products beyond 64 bits.
+  EXPECT_THAT(architecture_error(R"({"hidden": 2040000048, "expert_ffn": 4096, "experts": 8, "topk": 2})"),
+              HasSubstr("found sizes of 3e+19 parameters, expected at most 4e18"));
   EXPECT_THAT(architecture_error(R"("mixtral-8x7")"), HasSubstr("did you mean 'mixtral-8x7b'"));
 }
 
