@@ -71,8 +71,10 @@ TEST(Cluster, ObjectsTakeUnitsAndDefaultsFromTheProfile) {
 TEST(Cluster, BadInputIsNamed) {
   EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "nodes": 0})"), HasSubstr("nodes"));
   EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "node": 2})"), HasSubstr("'node'"));
-  EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "nic": {"bandwidth": "10 parsec"}})"), HasSubstr("parsec"));
-  EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "nic": {"gpu_bandwidth": [1e9]}})"), HasSubstr("8 GPUs"));
+  EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "nic": {"bandwidth": "10 parsec"}})"),
+              HasSubstr("parsec"));
+  EXPECT_THAT(cluster_error(R"({"profile": "h100-sxm", "nic": {"gpu_bandwidth": [1e9]}})"),
+              HasSubstr("8 GPUs"));
   EXPECT_THAT(cluster_error(R"({"nodes": 2})"), HasSubstr("profile"));
   EXPECT_THROW(Cluster::load(std::string("dgx-h100x0")), InputError);
   EXPECT_THROW(Cluster::load(std::string("dgx-h1000x4")), InputError);
