@@ -4,7 +4,7 @@
 function(write_missing reason)
   message(STATUS "no HTML reports: ${reason}")
   file(WRITE ${OUTPUT} "// Made by cmake/BuildReport.cmake.
-#include \"tools/moesim/report_template.h\"
+#include \"tools/moesim/show/report_template.h\"
 
 namespace moesim::tools {
 

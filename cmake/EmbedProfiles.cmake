@@ -11,7 +11,7 @@ foreach(path ${files})
   string(APPEND table "    {\"${name}\", k_${identifier}},\n")
 endforeach()
 file(WRITE ${OUTPUT}.new "// Made by cmake/EmbedProfiles.cmake.
-#include \"models/embedded_profiles.h\"
+#include \"models/hardware/embedded_profiles.h\"
 
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
 

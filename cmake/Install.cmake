@@ -1,6 +1,6 @@
 # What `cmake --install` and `cpack` put where: the program with its manual page and completions, and the libraries
 # with the headers and the CMake package of find_package(moesim). Folders of headers keep their names below
-# include/moesim, so that an installed header is included as it is here: "replay/layer_comparison.h".
+# include/moesim, so that an installed header is included as it is here: "replay/run/layer_comparison.h".
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/moesim)

@@ -4,8 +4,8 @@
 add_library(moesim_options INTERFACE)
 target_compile_options(moesim_options INTERFACE -Wall -Wextra -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 reports std::string concatenation as overlapping copies (GCC bug 105651).
-  target_compile_options(moesim_options INTERFACE -Wno-restrict)
+  # GCC 12 reports std::string concatenation as overlapping or endless copies (GCC bug 105651).
+  target_compile_options(moesim_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Classes of one .cc with members of its anonymous namespace look like a header's.
@@ -17,9 +17,14 @@ if(MOESIM_SANITIZE)
   target_link_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE})
 endif()
 
-# moesim_library(NAME SOURCES files... [DEPENDS moesim folders...] [LIBRARIES other targets...])
+# moesim_library(NAME [FOLDERS folders...] [SOURCES files...] [DEPENDS moesim folders...] [LIBRARIES other targets...])
+# Every .cc of the folders is a source, so that a new file is one file and no line.
 function(moesim_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  foreach(folder ${ARG_FOLDERS})
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cc)
+    list(APPEND ARG_SOURCES ${sources})
+  endforeach()
   set(view ${CMAKE_BINARY_DIR}/include/${name})
   file(MAKE_DIRECTORY ${view})
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${view}/${name} SYMBOLIC)

@@ -17,5 +17,5 @@ trap 'rm -rf "$scratch"' EXIT
   "$published/gemm_dense.csv" "$published/grouped_gemm.csv" \
   "$published/ep_dispatch_combine_sweeps.csv" "$published/ep_dispatch_combine_tables.csv" \
   "$published"/moe_ffn_*.csv "$data"/echo/comm_bench/h800_*/*.csv "$scratch/recordings.json" \
-  --constants "$root/calibration/constants.json" --all --out "$root/calibration/profiles" \
+  --constants "$root/calibration/constants.json" --all --out "$root/calibration/profiles/gpu" \
   --provenance "Published measurements (data set snapshot 2026-08-21, sources at each law) and the benchmarks and recordings of the Echo data set; fitted $(date -u +%Y-%m-%d) by tools/fit_profiles.sh; no GPU of our own was used."

@@ -2,10 +2,10 @@
 #include <cstdio>
 
 #include "base/input_error.h"
-#include "models/cluster.h"
-#include "models/hardware.h"
-#include "models/scenario.h"
-#include "replay/layer_comparison.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/hardware.h"
+#include "models/workload/scenario.h"
+#include "replay/run/layer_comparison.h"
 
 int main() try {
   using namespace moesim;

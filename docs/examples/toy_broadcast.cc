@@ -1,5 +1,5 @@
 // A toy: every rank sends all its tokens to every other rank, without asking who needs them.
-#include "models/dispatchers/common.h"
+#include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
 

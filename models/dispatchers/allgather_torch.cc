@@ -2,7 +2,7 @@
 // The operations are those of bytedance/flux's baseline (docs/performance.md: "functional, not tuned"): a
 // row selection and a copy, one product per expert with a scale read back by the host, a concatenation,
 // scales in fp32, rows put into zeros, a sum over the choices of a token, and a reduce-scatter.
-#include "models/dispatchers/common.h"
+#include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
 

@@ -2,8 +2,8 @@
 // products with them; an equal all-to-all of fixed capacity in between.
 #include <algorithm>
 
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/fixed_capacity.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/fixed_capacity.h"
 
 namespace moesim::models {
 

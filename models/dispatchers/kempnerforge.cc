@@ -3,9 +3,9 @@
 // alive.
 #include <array>
 
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/common.h"
-#include "models/validator.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/common.h"
+#include "models/programs/check.h"
 
 namespace moesim::models {
 

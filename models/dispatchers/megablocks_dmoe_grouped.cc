@@ -1,5 +1,5 @@
 // MegaBlocks dMoE with grouped GEMMs (docs/spec.md 2.12): dropless, unpadded, counts already on the host.
-#include "models/dispatchers/megablocks.h"
+#include "models/dispatchers/parts/megablocks.h"
 
 namespace moesim::models {
 

@@ -2,7 +2,7 @@
 // blocks.
 #include <fmt/format.h>
 
-#include "models/dispatchers/megablocks.h"
+#include "models/dispatchers/parts/megablocks.h"
 
 namespace moesim::models {
 

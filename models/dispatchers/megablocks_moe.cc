@@ -2,7 +2,7 @@
 // receiver, the experts run as a batch of C rows each.
 #include <algorithm>
 
-#include "models/dispatchers/megablocks.h"
+#include "models/dispatchers/parts/megablocks.h"
 
 namespace moesim::models {
 

@@ -1,7 +1,7 @@
 // Megatron AllGather dispatcher, current version (docs/spec.md 2.1.1): every rank gets every token of the
 // group, computes its local experts, and a reduce-scatter sums the partial outputs. The volume does not
 // depend on routing.
-#include "models/dispatchers/common.h"
+#include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
 

@@ -1,7 +1,7 @@
 // Megatron AllGather dispatcher, legacy index form (docs/spec.md 2.1.2), the one that scaling mode records:
 // hidden states first, then top-k indices and probabilities; rows are found with a mask, up to four host
 // syncs.
-#include "models/dispatchers/common.h"
+#include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
 

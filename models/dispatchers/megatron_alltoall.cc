@@ -1,9 +1,9 @@
 // Megatron AlltoAll dispatcher (docs/spec.md 2.2): rows travel to their experts over the EP group, and over
 // the ETP group where experts are split; dropless, capacity with and without padding, shared expert
 // overlapped.
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/common.h"
-#include "models/dispatchers/shared_expert.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/common.h"
+#include "models/dispatchers/parts/shared_expert.h"
 
 namespace moesim::models {
 

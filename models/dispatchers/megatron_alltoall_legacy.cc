@@ -1,7 +1,7 @@
 // Megatron AlltoAll dispatcher, legacy sequence form (docs/spec.md 2.2.3): with tensor parallelism rows
 // travel with H/TP columns; no probabilities travel, they multiply at the end; splits are read by blocking
 // copies.
-#include "models/dispatchers/common.h"
+#include "models/dispatchers/parts/common.h"
 
 namespace moesim::models {
 

@@ -1,8 +1,8 @@
 // Megatron Flex dispatcher, DeepEP back end (docs/spec.md 2.3): one copy of a token per destination rank,
 // counts exchanged through mapped memory while the host spins, combine sums at the source.
-#include "models/dispatchers/common.h"
-#include "models/dispatchers/deduplicated.h"
-#include "models/dispatchers/shared_expert.h"
+#include "models/dispatchers/parts/common.h"
+#include "models/dispatchers/parts/deduplicated.h"
+#include "models/dispatchers/parts/shared_expert.h"
 
 namespace moesim::models {
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <cmath>
 
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/common.h"
-#include "models/dispatchers/deduplicated.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/common.h"
+#include "models/dispatchers/parts/deduplicated.h"
 
 namespace moesim::models {
 

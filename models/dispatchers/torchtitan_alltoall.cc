@@ -1,6 +1,6 @@
 // torchtitan AlltoAll dispatcher, normal path (docs/spec.md 2.6): counts, one blocking read of the splits,
 // rows; neither probabilities nor ids travel.
-#include "models/dispatchers/torchtitan.h"
+#include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {
 

@@ -3,8 +3,8 @@
 // reduced over the group.
 #include <fmt/format.h>
 
-#include "models/dispatchers/equal_split.h"
-#include "models/dispatchers/torchtitan.h"
+#include "models/dispatchers/parts/equal_split.h"
+#include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {
 

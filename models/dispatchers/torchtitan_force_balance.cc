@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "models/dispatchers/equal_split.h"
-#include "models/dispatchers/torchtitan.h"
+#include "models/dispatchers/parts/equal_split.h"
+#include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {
 

@@ -1,6 +1,6 @@
 // torchtitan without expert parallelism (docs/spec.md 2.5): sort, gather, experts, scatter_add; no
 // collective and no host sync.
-#include "models/dispatchers/torchtitan.h"
+#include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {
 

@@ -1,7 +1,7 @@
 // torchtitan with TorchAO padding (docs/spec.md 2.9): each local expert's rows are padded to a multiple on
 // the receiving side, for quantised grouped GEMMs; wire bytes are those of the normal path. Also without
 // expert parallelism.
-#include "models/dispatchers/torchtitan.h"
+#include "models/dispatchers/parts/torchtitan.h"
 
 namespace moesim::models {
 

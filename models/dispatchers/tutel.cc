@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/fixed_capacity.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/fixed_capacity.h"
 
 namespace moesim::models {
 

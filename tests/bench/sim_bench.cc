@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/bench/training_step.h"
 #include "tests/bench/workloads.h"
 

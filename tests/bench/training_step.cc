@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "sim/costs.h"
-#include "sim/streaming.h"
+#include "sim/graph/costs.h"
+#include "sim/run/streaming.h"
 
 namespace moesim::bench {
 

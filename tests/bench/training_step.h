@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "sim/timeline.h"
+#include "sim/run/timeline.h"
 
 namespace moesim::bench {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/costs.h"
-#include "sim/fabric.h"
-#include "sim/task_graph.h"
+#include "sim/graph/costs.h"
+#include "sim/graph/task_graph.h"
+#include "sim/network/fabric.h"
 
 namespace moesim::bench {
 
@@ -15,7 +15,7 @@ inline constexpr double kPort = 50e9;               // bytes per second, per ran
 inline constexpr double kLatencyUs = 2.0;           // end to end
 inline constexpr std::uint64_t kMessage = 1 << 20;  // bytes
 
-// Of the workloads with a million unequal flows at once (see sim/windowed_flows.h).
+// Of the workloads with a million unequal flows at once (see sim/network/windowed_flows.h).
 inline constexpr double kWindow = 0.2;
 
 // Bytes of the message from one rank to another in the workloads of unequal sizes: 0.01 .. 2.0 x kMessage.

@@ -6,7 +6,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "calibration/import_logs.h"
+#include "calibration/rows/import_logs.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {

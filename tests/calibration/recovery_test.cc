@@ -8,17 +8,17 @@
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "calibration/call_overhead.h"
-#include "calibration/devices.h"
-#include "calibration/ffn_rows.h"
-#include "calibration/fit_dispatch.h"
-#include "calibration/fit_ffn.h"
-#include "calibration/fit_kernels.h"
-#include "calibration/leave_out.h"
-#include "models/collectives.h"
-#include "models/ep_kernel.h"
-#include "models/expert_ffn.h"
-#include "models/profile.h"
+#include "calibration/fit/call_overhead.h"
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/fit_ffn.h"
+#include "calibration/fit/fit_kernels.h"
+#include "calibration/fit/leave_out.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/ffn_rows.h"
+#include "models/costs/collectives.h"
+#include "models/costs/ep_kernel.h"
+#include "models/costs/expert_ffn.h"
+#include "models/hardware/profile.h"
 
 namespace moesim::calibration {
 namespace {

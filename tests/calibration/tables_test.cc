@@ -7,9 +7,9 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "calibration/devices.h"
-#include "calibration/measurement_file.h"
-#include "calibration/measurements.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/measurement_file.h"
+#include "calibration/rows/measurements.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {

@@ -1,6 +1,6 @@
 // Any bytes as a cluster file: refused with one line, or read.
 #include "base/json_reader.h"
-#include "models/cluster.h"
+#include "models/hardware/cluster.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

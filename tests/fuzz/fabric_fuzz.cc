@@ -1,7 +1,7 @@
 // Any bytes as a fabric, JSON or (what begins with "<") GraphML: refused with one line, or read, and then a
 // way leads from the first GPU to the last.
 #include "base/json_reader.h"
-#include "sim/fabric_file.h"
+#include "sim/network/fabric_file.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,8 +1,8 @@
 // Any bytes as JSON measurements, Google Benchmark's or our own: refused with one line, or read, and then the
 // same after writing and reading.
-#include "calibration/import_logs.h"
-#include "calibration/measurement_file.h"
-#include "calibration/measurements.h"
+#include "calibration/rows/import_logs.h"
+#include "calibration/rows/measurement_file.h"
+#include "calibration/rows/measurements.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

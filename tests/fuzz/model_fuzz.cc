@@ -1,7 +1,7 @@
 // Any bytes as a model: our own object or a Hugging Face config.json; refused with one line, or read, and
 // then its parameters are counted.
 #include "base/json_reader.h"
-#include "models/architecture.h"
+#include "models/workload/architecture.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
 // Any bytes as a profile: refused with one line, or read, and then the same after writing and reading.
 #include "base/random.h"
-#include "models/profile.h"
+#include "models/hardware/profile.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

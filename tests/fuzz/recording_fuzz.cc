@@ -1,8 +1,8 @@
 // Any bytes as the rank files of a recording, a line with nothing but "=" between them: refused with one
 // line, or brought to steps, made noise-free and simulated as recorded.
-#include "replay/iteration.h"
-#include "replay/recorded.h"
-#include "replay/steps.h"
+#include "replay/recording/steps.h"
+#include "replay/run/iteration.h"
+#include "replay/run/recorded.h"
 #include "tests/fuzz/one_line.h"
 #include "traces/cmd_reader.h"
 

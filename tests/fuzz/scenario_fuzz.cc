@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/json_reader.h"
-#include "models/cluster.h"
-#include "models/scenario.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/scenario.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/whatif_evaluate.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Any bytes as a table of measurements (the published layouts, or the Echo traces' benchmarks): refused with
 // one line, or read.
-#include "calibration/import_logs.h"
-#include "calibration/measurements.h"
+#include "calibration/rows/import_logs.h"
+#include "calibration/rows/measurements.h"
 #include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "sim/deadlock.h"
-#include "sim/fabric_presets.h"
-#include "sim/simulator.h"
+#include "sim/network/fabric_presets.h"
+#include "sim/run/deadlock.h"
+#include "sim/run/simulator.h"
 #include "tests/fuzz/one_line.h"
 #include "tests/sim/test_costs.h"
 

@@ -1,5 +1,5 @@
 // Parameter counts against the totals that the models' authors publish (model cards and papers).
-#include "models/architecture.h"
+#include "models/workload/architecture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

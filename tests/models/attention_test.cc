@@ -1,10 +1,10 @@
 // The core of attention in training: published rates, and what must hold for any call.
-#include "models/attention.h"
+#include "models/costs/attention.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "models/profile.h"
+#include "models/hardware/profile.h"
 
 namespace moesim::models {
 namespace {

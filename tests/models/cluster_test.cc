@@ -1,4 +1,4 @@
-#include "models/cluster.h"
+#include "models/hardware/cluster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

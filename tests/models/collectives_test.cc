@@ -1,4 +1,4 @@
-#include "models/collectives.h"
+#include "models/costs/collectives.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

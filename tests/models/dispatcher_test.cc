@@ -1,13 +1,13 @@
 // Options, rules and the memory formulas of docs/spec.md 2.
-#include "models/dispatcher.h"
+#include "models/dispatchers/dispatcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/parameter_collectives.h"
-#include "models/validator.h"
+#include "models/programs/check.h"
+#include "models/step/parameter_collectives.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

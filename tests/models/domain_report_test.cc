@@ -1,5 +1,5 @@
 // What a forecast says of prices that lie outside of what a profile measured.
-#include "models/domain_report.h"
+#include "models/costs/domain_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "models/gemm.h"
+#include "models/costs/gemm.h"
 
 namespace moesim::models {
 namespace {

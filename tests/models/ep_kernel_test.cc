@@ -1,5 +1,5 @@
 // The law of dispatch and combine kernels against copies counted by hand and by drawing.
-#include "models/ep_kernel.h"
+#include "models/costs/ep_kernel.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/cluster.h"
-#include "models/layer_costs.h"
+#include "models/costs/layer_costs.h"
+#include "models/hardware/cluster.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

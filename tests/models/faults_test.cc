@@ -1,6 +1,6 @@
 // Faults of the simulated machine: what they cost follows from where they are; failures and restarts against
 // Daly's and a played-out history.
-#include "models/faults.h"
+#include "models/step/faults.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/random.h"
-#include "models/cluster.h"
-#include "models/step_faults.h"
-#include "models/step_forecast.h"
+#include "models/hardware/cluster.h"
+#include "models/step/step_faults.h"
+#include "models/step/step_forecast.h"
 
 namespace moesim::models {
 namespace {

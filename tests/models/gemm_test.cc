@@ -1,4 +1,4 @@
-#include "models/gemm.h"
+#include "models/costs/gemm.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "models/dispatchers/capacity.h"
-#include "models/dispatchers/equal_split.h"
-#include "models/layout.h"
-#include "models/overload.h"
-#include "models/validator.h"
+#include "models/dispatchers/parts/capacity.h"
+#include "models/dispatchers/parts/equal_split.h"
+#include "models/programs/check.h"
+#include "models/routing/overload.h"
+#include "models/workload/parallel.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

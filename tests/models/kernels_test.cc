@@ -1,4 +1,4 @@
-#include "models/kernels.h"
+#include "models/costs/kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/dispatcher.h"
+#include "models/dispatchers/dispatcher.h"
 
 namespace moesim::models::testing {
 

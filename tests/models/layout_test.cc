@@ -1,10 +1,9 @@
 // The printed groups of docs/spec.md 5.
-#include "models/layout.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
+#include "models/workload/parallel.h"
 
 namespace moesim::models {
 namespace {

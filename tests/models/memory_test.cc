@@ -1,11 +1,11 @@
 // Memory of a rank: parameters against the model's own count, and every part of the plan by hand.
-#include "models/memory.h"
+#include "models/programs/memory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "models/architecture.h"
+#include "models/workload/architecture.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

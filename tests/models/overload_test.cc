@@ -1,4 +1,4 @@
-#include "models/overload.h"
+#include "models/routing/overload.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Pipeline schedules: every pass once, published bubbles, and the recursion against the simulator on the same
 // passes.
-#include "models/pipeline_timing.h"
+#include "models/step/pipeline_timing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "sim/costs.h"
-#include "sim/simulator.h"
-#include "sim/task_graph.h"
+#include "sim/graph/costs.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/simulator.h"
 
 namespace moesim::models {
 namespace {

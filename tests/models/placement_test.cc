@@ -1,9 +1,8 @@
-#include "models/placement.h"
-
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
-#include "models/scaling_mode.h"
+#include "models/routing/expert_placement.h"
+#include "models/routing/scaling_mode.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

@@ -1,4 +1,4 @@
-#include "models/profile.h"
+#include "models/hardware/profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "models/collectives.h"
-#include "models/gemm.h"
-#include "models/kernels.h"
+#include "models/costs/collectives.h"
+#include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
 
 namespace moesim::models {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/routing.h"
+#include "models/routing/routing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/routing_cache.h"
+#include "models/routing/routing_cache.h"
 
 namespace moesim::models {
 namespace {

@@ -1,5 +1,5 @@
 // A whole training step from a model card: what must hold whatever the prices are, and published FLOPs.
-#include "models/step_forecast.h"
+#include "models/step/step_forecast.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "models/cluster.h"
-#include "models/training_flops.h"
-#include "models/training_products.h"
+#include "models/costs/training_products.h"
+#include "models/hardware/cluster.h"
+#include "models/step/training_flops.h"
 
 namespace moesim::models {
 namespace {

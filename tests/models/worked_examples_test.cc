@@ -1,8 +1,8 @@
 // The worked examples of docs/spec.md 6.3, to the byte. Numbers are the specification's.
 #include <gtest/gtest.h>
 
-#include "models/dispatchers/equal_split.h"
-#include "models/validator.h"
+#include "models/dispatchers/parts/equal_split.h"
+#include "models/programs/check.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

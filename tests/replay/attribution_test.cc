@@ -1,15 +1,15 @@
 // Where an iteration goes: shares add up, and a cause that is not there has no share.
-#include "replay/attribution.h"
+#include "replay/run/attribution.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
-#include "models/cluster.h"
-#include "replay/forecast.h"
-#include "replay/model_pricing.h"
-#include "replay/synthesize.h"
+#include "models/hardware/cluster.h"
+#include "replay/job/synthesize.h"
+#include "replay/run/forecast.h"
+#include "replay/run/model_pricing.h"
 
 namespace moesim::replay {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/input_error.h"
 #include "recording_builder.h"
-#include "replay/measured.h"
-#include "replay/recorded.h"
+#include "replay/run/measured.h"
+#include "replay/run/recorded.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

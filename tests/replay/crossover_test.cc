@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/json_reader.h"
-#include "models/cluster.h"
-#include "models/collectives.h"
-#include "replay/layer_comparison.h"
+#include "models/costs/collectives.h"
+#include "models/hardware/cluster.h"
+#include "replay/run/layer_comparison.h"
 
 namespace moesim::replay {
 namespace {

@@ -1,14 +1,14 @@
 // Noise out, symmetry in: what a cleaned recording must keep, and what it must refuse.
-#include "replay/denoise.h"
+#include "replay/recording/denoise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "models/cluster.h"
+#include "models/hardware/cluster.h"
 #include "recording_builder.h"
-#include "replay/forecast.h"
+#include "replay/run/forecast.h"
 
 namespace moesim::replay {
 namespace {

@@ -6,14 +6,14 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/costs.h"
-#include "models/dispatcher.h"
-#include "models/layer_costs.h"
-#include "models/routing.h"
-#include "replay/cluster_fabric.h"
-#include "replay/layer_flow.h"
-#include "replay/layer_graph.h"
-#include "sim/simulator.h"
+#include "models/costs/cluster_costs.h"
+#include "models/costs/layer_costs.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/routing/routing.h"
+#include "replay/run/cluster_fabric.h"
+#include "replay/run/layer_flow.h"
+#include "replay/run/layer_graph.h"
+#include "sim/run/simulator.h"
 
 namespace moesim::replay {
 namespace {

@@ -1,5 +1,5 @@
 // Forecasts from scaling recordings: five jobs against what they really took, and what must hold for any.
-#include "replay/forecast.h"
+#include "replay/run/forecast.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 
 #include "base/input_error.h"
 #include "echo_data.h"
-#include "models/cluster.h"
+#include "models/hardware/cluster.h"
 #include "recording_builder.h"
-#include "replay/measured.h"
-#include "replay/validate.h"
+#include "replay/run/measured.h"
+#include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

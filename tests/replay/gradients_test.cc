@@ -1,5 +1,5 @@
 // Gradient sizes: both generations of recordings give the sizes that the real run reduced.
-#include "replay/gradients.h"
+#include "replay/recording/gradients.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Plans of all ranks matched, timed and, where they do not fit, refused with both lines.
-#include "replay/iteration.h"
+#include "replay/run/iteration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "base/input_error.h"
 #include "recording_builder.h"
-#include "replay/recorded.h"
-#include "replay/schedule.h"
+#include "replay/recording/schedule.h"
+#include "replay/run/recorded.h"
 
 namespace moesim::replay {
 namespace {

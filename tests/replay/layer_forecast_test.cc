@@ -1,6 +1,6 @@
 // The operation-by-operation recursion of time_layer() against the event-driven simulator on the same
 // programs.
-#include "replay/layer_forecast.h"
+#include "replay/run/layer_forecast.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <array>
 #include <map>
 
-#include "models/dispatcher.h"
-#include "models/program_builder.h"
-#include "models/routing.h"
-#include "sim/simulator.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/programs/program_builder.h"
+#include "models/routing/routing.h"
+#include "sim/run/simulator.h"
 
 namespace moesim::replay {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "models/cluster.h"
-#include "models/dispatcher.h"
-#include "models/gemm.h"
-#include "models/scenario.h"
-#include "replay/layer_comparison.h"
+#include "models/costs/gemm.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/scenario.h"
+#include "replay/run/layer_comparison.h"
 
 namespace moesim::replay {
 namespace {

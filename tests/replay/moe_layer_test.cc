@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "models/scenario.h"
-#include "replay/layer_comparison.h"
+#include "models/workload/scenario.h"
+#include "replay/run/layer_comparison.h"
 
 namespace moesim::replay {
 namespace {

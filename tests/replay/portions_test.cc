@@ -1,12 +1,12 @@
 // Two breakdowns side by side: what another rank that ends last moves between computing and waiting.
-#include "replay/portions.h"
+#include "replay/run/portions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/json_reader.h"
-#include "models/scenario.h"
-#include "replay/layer_comparison.h"
+#include "models/workload/scenario.h"
+#include "replay/run/layer_comparison.h"
 
 namespace moesim::replay {
 namespace {

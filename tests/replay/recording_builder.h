@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "replay/topology.h"
+#include "replay/recording/topology.h"
 #include "traces/recording.h"
 
 namespace moesim::replay::testing {

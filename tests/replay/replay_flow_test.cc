@@ -7,12 +7,12 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/cluster.h"
-#include "replay/attribution.h"
-#include "replay/cluster_fabric.h"
-#include "replay/forecast.h"
-#include "replay/model_pricing.h"
-#include "replay/synthesize.h"
+#include "models/hardware/cluster.h"
+#include "replay/job/synthesize.h"
+#include "replay/run/attribution.h"
+#include "replay/run/cluster_fabric.h"
+#include "replay/run/forecast.h"
+#include "replay/run/model_pricing.h"
 
 namespace moesim::replay {
 namespace {

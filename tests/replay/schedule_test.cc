@@ -1,5 +1,5 @@
 // 1F1B: the order of operations of every real run, and what any pipeline needs.
-#include "replay/schedule.h"
+#include "replay/recording/schedule.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "echo_data.h"
-#include "replay/steps.h"
+#include "replay/recording/steps.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

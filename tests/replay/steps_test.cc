@@ -1,6 +1,6 @@
 // A recording cut at its calls: segments and calls of a step add up to it, whatever the writer's time stamps
 // mean.
-#include "replay/steps.h"
+#include "replay/recording/steps.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Another dispatcher, routing or size in place of the recorded one: what must not change, and what must.
-#include "replay/substitute.h"
+#include "replay/job/substitute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,13 +11,13 @@
 
 #include "base/input_error.h"
 #include "echo_data.h"
-#include "models/cluster.h"
-#include "replay/forecast.h"
-#include "replay/measured.h"
-#include "replay/prepare.h"
-#include "replay/recorded.h"
-#include "replay/synthesize.h"
-#include "replay/validate.h"
+#include "models/hardware/cluster.h"
+#include "replay/job/synthesize.h"
+#include "replay/run/forecast.h"
+#include "replay/run/measured.h"
+#include "replay/run/prepare.h"
+#include "replay/run/recorded.h"
+#include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

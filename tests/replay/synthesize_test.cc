@@ -1,5 +1,5 @@
 // Recordings made by the models: written, read back, and forecast as recordings of machines are.
-#include "replay/synthesize.h"
+#include "replay/job/synthesize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "replay/forecast.h"
-#include "replay/measured.h"
-#include "replay/recorded.h"
+#include "replay/run/forecast.h"
+#include "replay/run/measured.h"
+#include "replay/run/recorded.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
 

@@ -1,5 +1,5 @@
 // Rank order and groups, against the worked tables of the rank grids.
-#include "replay/topology.h"
+#include "replay/recording/topology.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Intervals: drawn the same way every time, around the forecast, and wide enough for what was measured.
-#include "replay/uncertainty.h"
+#include "replay/run/uncertainty.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "echo_data.h"
 #include "recording_builder.h"
-#include "replay/prepare.h"
+#include "replay/run/prepare.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

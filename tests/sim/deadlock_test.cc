@@ -1,9 +1,9 @@
-#include "sim/deadlock.h"
+#include "sim/run/deadlock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/sim/test_costs.h"
 
 namespace moesim::sim {

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "base/sha256.h"
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/bench/workloads.h"
 #include "tests/sim/test_costs.h"
 

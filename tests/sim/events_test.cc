@@ -1,10 +1,10 @@
-#include "sim/events.h"
+#include "sim/run/events.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "sim/fabric.h"
-#include "sim/sweep.h"
+#include "sim/network/fabric.h"
+#include "sim/run/sweep.h"
 #include "tests/sim/random_graph.h"
 
 namespace moesim::sim {

@@ -1,4 +1,4 @@
-#include "sim/fabric_presets.h"
+#include "sim/network/fabric_presets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "base/input_error.h"
-#include "sim/fabric_file.h"
-#include "sim/router.h"
+#include "sim/network/fabric_file.h"
+#include "sim/network/router.h"
 #include "tests/sim/test_costs.h"
 
 namespace moesim::sim {

@@ -1,10 +1,10 @@
-#include "sim/fabric.h"
+#include "sim/network/fabric.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "sim/router.h"
+#include "sim/network/router.h"
 #include "tests/sim/test_costs.h"
 
 namespace moesim::sim {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/bench/workloads.h"
 #include "tests/sim/test_costs.h"
 

@@ -1,9 +1,9 @@
-#include "sim/flows.h"
+#include "sim/network/flows.h"
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "sim/windowed_flows.h"
+#include "sim/network/windowed_flows.h"
 #include "tests/sim/slow_filling.h"
 #include "tests/sim/test_costs.h"
 

@@ -1,4 +1,4 @@
-#include "sim/messages.h"
+#include "sim/run/messages.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

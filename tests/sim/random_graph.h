@@ -4,7 +4,7 @@
 
 #include <rapidcheck.h>
 
-#include "sim/task_graph.h"
+#include "sim/graph/task_graph.h"
 #include "tests/sim/test_costs.h"
 
 namespace moesim::sim {

@@ -1,4 +1,4 @@
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 
 #include <gtest/gtest.h>
 

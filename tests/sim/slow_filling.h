@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "sim/flows.h"
+#include "sim/network/flows.h"
 
 namespace moesim::sim {
 

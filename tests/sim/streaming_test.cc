@@ -1,9 +1,9 @@
-#include "sim/streaming.h"
+#include "sim/run/streaming.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/sim/random_graph.h"
 
 namespace moesim::sim {

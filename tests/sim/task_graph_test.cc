@@ -1,4 +1,4 @@
-#include "sim/task_graph.h"
+#include "sim/graph/task_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

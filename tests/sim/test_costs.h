@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "sim/costs.h"
+#include "sim/graph/costs.h"
 
 namespace moesim::sim {
 

@@ -1,11 +1,11 @@
-#include "sim/timeline.h"
+#include "sim/run/timeline.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <numeric>
 
-#include "sim/simulator.h"
+#include "sim/run/simulator.h"
 #include "tests/sim/random_graph.h"
 #include "tests/sim/test_costs.h"
 

@@ -8,8 +8,8 @@
 
 #include "process.h"
 #include "refusal.h"
-#include "tools/moesim/verb.h"
-#include "tools/moesim/version.h"
+#include "tools/moesim/show/version.h"
+#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 namespace {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "tools/moesim/version.h"
+#include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
 namespace {

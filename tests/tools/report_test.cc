@@ -1,6 +1,6 @@
 // `--report`: a page of its own for every verb that offers it, or one line that says what is missing; nothing
 // half-written.
-#include "tools/moesim/report.h"
+#include "tools/moesim/show/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "process.h"
-#include "tools/moesim/report_template.h"
+#include "tools/moesim/show/report_template.h"
 
 namespace moesim::tools {
 namespace {

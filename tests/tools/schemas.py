@@ -133,7 +133,7 @@ def check_sweeps(folder):
 
 
 def check_files(folder):
-    for file in (SOURCE / "calibration/profiles").glob("*.json"):
+    for file in (SOURCE / "calibration/profiles/gpu").glob("*.json"):
         has_to_match("profile", json.loads(file.read_text()), file.name)
     for file in (SOURCE / "docs/examples").glob("*.json"):
         value = json.loads(file.read_text())

@@ -19,9 +19,9 @@
 
 #include "base/sha256.h"
 #include "process.h"
-#include "tools/moesim/sweep_csv.h"
-#include "tools/moesim/sweep_pareto.h"
-#include "tools/moesim/sweep_progress.h"
+#include "tools/moesim/sweeps/sweep_csv.h"
+#include "tools/moesim/sweeps/sweep_pareto.h"
+#include "tools/moesim/sweeps/sweep_progress.h"
 
 namespace moesim::tools {
 namespace {

@@ -1,6 +1,6 @@
 // What people see: colours on a terminal only, tables no wider than it, bars and sparklines, sentences that
 // explain.
-#include "tools/moesim/terminal.h"
+#include "tools/moesim/show/terminal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "tools/moesim/bars.h"
-#include "tools/moesim/output.h"
+#include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
 namespace {

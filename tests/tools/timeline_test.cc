@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
-#include "sim/task_graph.h"
+#include "sim/graph/task_graph.h"
 
 namespace moesim::tools {
 namespace {

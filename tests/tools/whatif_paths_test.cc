@@ -8,15 +8,15 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/cluster.h"
-#include "models/hardware.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/hardware.h"
 #include "process.h"
-#include "tools/moesim/scenario_document.h"
-#include "tools/moesim/scenario_paths.h"
-#include "tools/moesim/sweep_plan.h"
-#include "tools/moesim/sweep_range.h"
-#include "tools/moesim/sweep_scenario.h"
-#include "tools/moesim/whatif_evaluate.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/sweeps/sweep_plan.h"
+#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 namespace {

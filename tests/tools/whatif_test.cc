@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "models/cluster.h"
-#include "models/hardware.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/hardware.h"
 #include "process.h"
-#include "tools/moesim/crossover.h"
-#include "tools/moesim/whatif_sensitivity.h"
+#include "tools/moesim/questions/crossover.h"
+#include "tools/moesim/questions/whatif_sensitivity.h"
 
 namespace moesim::tools {
 namespace {

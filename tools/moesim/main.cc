@@ -19,9 +19,9 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
-#include "tools/moesim/output.h"
-#include "tools/moesim/verb.h"
-#include "tools/moesim/version.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/version.h"
+#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

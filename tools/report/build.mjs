@@ -87,7 +87,7 @@ if (options.cc) {
   writeFileSync(
     options.cc,
     `// Made by tools/report/build.mjs.
-#include "tools/moesim/report_template.h"
+#include "tools/moesim/show/report_template.h"
 
 namespace moesim::tools {
 

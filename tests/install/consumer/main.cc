@@ -1,6 +1,6 @@
 // Somebody else's program: two dispatchers compared through the installed library.
 #include <base/input_error.h>
-#include <replay/layer_comparison.h>
+#include <replay/run/layer_comparison.h>
 
 #include <cstdio>
 

@@ -8,12 +8,12 @@ from collections import defaultdict
 
 from .cmd_format import DTYPE_BYTES, FormatError, Operation, read_rank_file
 
-# A forecast takes this quantile of equal forward segments as undisturbed, and the median elsewhere (replay/denoise.cc).
+# A forecast takes this quantile of equal forward segments as undisturbed, and the median elsewhere (replay/recording/denoise.cc).
 LOW_QUANTILE = 0.05
 
 
 def _segments(op: Operation):
-    """(class, in the experts, ms) between the calls of an operation. Classes follow replay/denoise.cc."""
+    """(class, in the experts, ms) between the calls of an operation. Classes follow replay/recording/denoise.cc."""
     seen = defaultdict(int)
     edges, signs, exchanges = [], [], 0
     start = float(op.timestamp) - float(op.duration)

@@ -1,0 +1,330 @@
+#include "calibration/check/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/collectives.h"
+#include "models/costs/ep_kernel.h"
+#include "models/costs/expert_ffn.h"
+#include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::Estimate;
+using models::ParameterSet;
+using models::Profile;
+
+std::string size_decade(double bytes) {
+  static constexpr const char* kNames[] = {"<1K",    "1K-10K",   "10K-100K", "100K-1M",
+                                           "1M-10M", "10M-100M", "100M-1G",  ">=1G"};
+  const int decade = bytes < 1024 ? 0 : static_cast<int>(std::log10(bytes / 1024)) + 1;
+  return std::string(kNames[std::clamp(decade, 0, 7)]) + "B";
+}
+
+std::string count_range(const char* what, double value) {
+  const char* range = value < 16 ? "<16" : value < 256 ? "16-255" : value < 4096 ? "256-4095" : ">=4096";
+  return std::string(what) + " " + range;
+}
+
+// What a law of another element type or another library's kernel adds.
+constexpr double kOtherElements = 0.2;
+
+double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.systematic); }
+
+// Forecasts of one profile; models are made once per law that rows ask for.
+class Predictor {
+ public:
+  explicit Predictor(const Profile& profile) : profile_(profile) {}
+
+  // Each fills `out` and returns "" or the reason why not.
+  std::string collective(const CollectiveRow& row, CheckedRow& out) {
+    const bool network = !inside_domain(row, profile_);
+    const auto keys = law_keys(row, network);
+    const std::string plain = collective_key(row.op, network);
+    std::string key = plain;
+    for (auto candidate = keys.rbegin(); candidate != keys.rend(); ++candidate)
+      if (profile_.find(*candidate)) key = *candidate;
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    out.op = sim::name(row.op);
+    out.scope = network ? "network" : "scaleup";
+    out.bytes = row.bytes;
+    out.sizes = size_decade(row.bytes);
+    out.ranks = network ? std::to_string(row.nodes) + "x" + std::to_string(row.gpus_per_node)
+                        : std::to_string(row.ranks());
+    out.law = key;
+    auto& model = collectives_[key + "|" + (network && machine ? std::string(machine->name) : "")];
+    if (!model) {
+      if (!has_collectives(network)) return "the profile has no " + out.scope + " collective laws";
+      Profile variant = profile_;
+      if (const ParameterSet* set = profile_.find(key)) variant.set(plain, *set);
+      // Large enough for any group; node boundaries are given by the row's shape.
+      model = std::make_unique<models::CollectiveModel>(
+          cluster_of(variant, network ? machine : nullptr, network ? 1 << 12 : 1, row.gpus_per_node));
+    }
+    const models::GroupShape shape = network ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
+                                             : models::GroupShape::uniform(1, row.ranks());
+    const bool piece = row.op == sim::CollectiveOp::all_gather || row.op == sim::CollectiveOp::reduce_scatter;
+    out.forecast = model->estimate(row.op, shape, piece ? row.bytes / row.ranks() : row.bytes);
+    return "";
+  }
+
+  std::string gemm(const GemmRow& row, CheckedRow& out) {
+    const models::DType dtype = dtype_of(row.dtype);
+    out.op = "gemm";
+    out.scope = models::name_of(dtype);
+    out.sizes = count_range("m", row.m);
+    if (profile_.device().peak_flops[static_cast<std::size_t>(dtype)] <= 0)
+      return "the GPU has no " + out.scope + " matrix units";
+    std::string key = "gemm/" + out.scope;
+    for (const std::string& candidate : law_keys(row))
+      if (profile_.find(candidate)) {
+        key = candidate;
+        break;
+      }
+    out.law = key;
+    auto& model = gemms_[key + (row.sustained ? "|sustained" : "")];
+    if (!model) {
+      Profile variant = profile_;
+      if (const ParameterSet* set = profile_.find(key)) variant.set("gemm/" + out.scope, *set);
+      model = std::make_unique<models::GemmModel>(
+          variant, row.sustained ? models::Clocks::kSustained : models::Clocks::kBurst);
+    }
+    out.forecast = model->estimate({static_cast<std::int64_t>(row.m), static_cast<std::int64_t>(row.n),
+                                    static_cast<std::int64_t>(row.k)},
+                                   dtype);
+    return "";
+  }
+
+  std::string grouped(const GroupedGemmRow& row, CheckedRow& out) {
+    const models::DType dtype = dtype_of(row.dtype);
+    out.op = "grouped_gemm";
+    out.scope = models::name_of(dtype);
+    out.sizes = count_range("m", row.m_per_group);
+    out.ranks = std::to_string(row.groups) + " groups";
+    if (profile_.device().peak_flops[static_cast<std::size_t>(dtype)] <= 0)
+      return "the GPU has no " + out.scope + " matrix units";
+    out.law = "grouped_gemm/" + out.scope;
+    auto& model = gemms_["grouped"];
+    if (!model) model = std::make_unique<models::GemmModel>(profile_, models::Clocks::kBurst);
+    const std::vector<std::int64_t> rows(static_cast<std::size_t>(row.groups),
+                                         static_cast<std::int64_t>(row.m_per_group));
+    out.forecast = model->grouped_estimate(rows, static_cast<std::int64_t>(row.n),
+                                           static_cast<std::int64_t>(row.k), dtype);
+    return "";
+  }
+
+  std::string ffn(const FfnRow& row, CheckedRow& out) {
+    const models::DType dtype = dtype_of(row.dtype);
+    out.op = "moe_ffn";
+    out.scope = row.kernel;
+    out.sizes = count_range("tokens", static_cast<double>(row.tokens));
+    out.ranks = "tp" + std::to_string(row.tp) + " ep" + std::to_string(row.ep);
+    std::string key;
+    for (const std::string& candidate : ffn_keys(row, dtype))
+      if (profile_.find(candidate)) {
+        key = candidate;
+        break;
+      }
+    if (key.empty()) return "the profile has no expert FFN law for " + std::string(models::name_of(dtype));
+    out.law = key;
+    auto& model = ffns_[key];
+    if (!model) model = std::make_unique<models::ExpertFfnModel>(profile_, key, dtype);
+    const auto draws = expert_rows(row);
+    const models::FfnShape shape = ffn_shape(row, draws);
+    double mean = 0;
+    for (const auto& rows : draws) mean += model->seconds(shape, rows);
+    double sigma = law_sigma(profile_.at(key));
+    if (key.find(row.kernel) == std::string::npos)
+      sigma = std::hypot(sigma, 0.3);  // another library's kernel
+    out.forecast = Estimate::log_normal(mean / static_cast<double>(draws.size()), sigma);
+    return "";
+  }
+
+  std::string dispatch(const DispatchRow& row, CheckedRow& out) {
+    out.op = row.kernel;
+    out.scope = row.dtype;
+    out.sizes = count_range("tokens", row.tokens);
+    out.ranks = "ep" + std::to_string(row.ep);
+    const auto call = call_of(row);
+    if (!call) return "a dispatch row without tokens, hidden size, top-k or EP size";
+    if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
+    out.measured = seconds_of(row);
+    out.law = law_key(row);
+    const ParameterSet* set = profile_.find(out.law);
+    double sigma = set ? law_sigma(*set) : 0;
+    if (!set) {
+      // The same kernel with other elements: the law counts bytes.
+      const std::string prefix = "ep/" + row.kernel + "@";
+      for (const auto& [key, other] : profile_.sets())
+        if (!set && key.starts_with(prefix)) {
+          out.law = key;
+          set = &other;
+          sigma = std::hypot(law_sigma(other), kOtherElements);
+        }
+    }
+    if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") on this GPU";
+    auto& model = eps_[out.law];
+    if (!model)
+      model = std::make_unique<models::EpKernelModel>(profile_, out.law, profile_.device().nic_bandwidth);
+    out.forecast = Estimate::log_normal(model->seconds(*call), sigma);
+    return "";
+  }
+
+  std::string kernel(const Measurements::KernelRow& row, CheckedRow& out) {
+    out.op = "kernel";
+    out.scope = row.kernel;
+    out.sizes = size_decade(row.bytes);
+    const auto kind = models::parse_kernel_class(row.kernel);
+    if (!kind) return "an unknown kernel class";
+    out.law = "kernel/" + row.kernel;
+    if (!kernels_) kernels_ = std::make_unique<models::KernelModel>(profile_);
+    out.forecast = kernels_->estimate(*kind, row.bytes, 0, row.launches);
+    return "";
+  }
+
+ private:
+  bool has_collectives(bool network) const {
+    using sim::CollectiveOp;
+    const auto has = [&](CollectiveOp op) { return profile_.find(collective_key(op, network)) != nullptr; };
+    return (has(CollectiveOp::all_gather) || has(CollectiveOp::reduce_scatter)) &&
+           has(CollectiveOp::all_to_all) && has(CollectiveOp::all_reduce);
+  }
+
+  std::vector<std::string> ffn_keys(const FfnRow& row, models::DType dtype) const {
+    auto keys = law_keys(row);
+    // The same backend under another name in another release, then any kernel of the element type.
+    const std::string prefix = "ffn/" + std::string(models::name_of(dtype)) + "@";
+    for (const char* part : {"moe_torch_flow", "triton", "cutlass", "trtllm"})
+      for (const auto& [key, set] : profile_.sets())
+        if (row.kernel.find(part) != std::string::npos && key.starts_with(prefix) &&
+            key.find(part) != std::string::npos)
+          keys.push_back(key);
+    for (const auto& [key, set] : profile_.sets())
+      if (key.starts_with(prefix)) keys.push_back(key);
+    return keys;
+  }
+
+  const Profile& profile_;
+  std::map<std::string, std::unique_ptr<models::CollectiveModel>> collectives_;
+  std::map<std::string, std::unique_ptr<models::GemmModel>> gemms_;
+  std::map<std::string, std::unique_ptr<models::ExpertFfnModel>> ffns_;
+  std::map<std::string, std::unique_ptr<models::EpKernelModel>> eps_;
+  std::unique_ptr<models::KernelModel> kernels_;
+};
+
+// "found the routing 'x', ..." of "table.csv:7: found the routing 'x', ...", so that equal reasons are
+// counted together.
+std::string without_place(const std::string& message) {
+  const auto found = message.find("found ");
+  return found == std::string::npos ? message : message.substr(found);
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  // Of an even number the mean of the two in the middle.
+  return values.size() % 2 ? *middle : 0.5 * (*middle + *std::max_element(values.begin(), middle));
+}
+
+void summarise(CheckGroup& group, const std::vector<const CheckedRow*>& rows) {
+  group.rows = rows.size();
+  if (rows.empty()) return;
+  std::vector<double> magnitudes;
+  std::size_t covered = 0;
+  for (const CheckedRow* row : rows) {
+    magnitudes.push_back(std::abs(row->error()));
+    group.mean_abs_error += magnitudes.back();
+    group.bias += row->error();
+    covered += row->covered();
+  }
+  const auto n = static_cast<double>(rows.size());
+  group.mean_abs_error /= n;
+  group.bias /= n;
+  group.coverage = static_cast<double>(covered) / n;
+  group.median_abs_error = median_of(std::move(magnitudes));
+}
+
+}  // namespace
+
+CheckGroup CheckReport::total() const {
+  CheckGroup group;
+  std::vector<const CheckedRow*> all;
+  for (const CheckedRow& row : rows) all.push_back(&row);
+  summarise(group, all);
+  return group;
+}
+
+CheckGroup CheckReport::collectives_from(double bytes) const {
+  CheckGroup group;
+  std::vector<const CheckedRow*> large;
+  for (const CheckedRow& row : rows)
+    if (row.bytes >= bytes) large.push_back(&row);
+  summarise(group, large);
+  return group;
+}
+
+std::vector<CheckGroup> CheckReport::groups() const {
+  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  std::map<Key, std::vector<const CheckedRow*>> members;
+  for (const CheckedRow& row : rows)
+    members[{row.origin.gpu, row.op, row.scope, row.sizes, row.ranks}].push_back(&row);
+  std::vector<CheckGroup> result;
+  for (const auto& [key, list] : members) {
+    CheckGroup group;
+    std::tie(group.gpu, group.op, group.scope, group.sizes, group.ranks) = key;
+    summarise(group, list);
+    result.push_back(std::move(group));
+  }
+  return result;
+}
+
+CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of) {
+  CheckReport report;
+  std::map<std::string, std::unique_ptr<Predictor>> predictors;  // nullptr: no profile
+  const auto each = [&](const auto& rows, auto method) {
+    for (const auto& row : rows) {
+      auto [entry, added] = predictors.try_emplace(row.origin.gpu);
+      if (added)
+        if (const Profile* profile = profile_of(row.origin.gpu))
+          entry->second = std::make_unique<Predictor>(*profile);
+      if (!entry->second) {
+        ++report.skipped["no profile for " + row.origin.gpu];
+        continue;
+      }
+      CheckedRow checked;
+      checked.origin = row.origin;
+      checked.measured = row.seconds;
+      std::string reason;
+      try {
+        reason = ((*entry->second).*method)(row, checked);
+      } catch (const InputError& error) {
+        // An element type or routing that is not known makes no forecast; other rows still do.
+        reason = without_place(error.what());
+      }
+      if (reason.empty())
+        report.rows.push_back(std::move(checked));
+      else
+        ++report.skipped[row.origin.gpu + ": " + reason];
+    }
+  };
+  each(measurements.collectives, &Predictor::collective);
+  each(measurements.gemms, &Predictor::gemm);
+  each(measurements.grouped, &Predictor::grouped);
+  each(measurements.ffns, &Predictor::ffn);
+  each(measurements.dispatches, &Predictor::dispatch);
+  each(measurements.kernels, &Predictor::kernel);
+  return report;
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,53 @@
+// How far profiles are from measured rows: error by operation, size and rank count, and coverage of the
+// intervals.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibration/rows/measurements.h"
+#include "models/hardware/estimate.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::calibration {
+
+// One row against its forecast; error = forecast / measured - 1.
+struct CheckedRow {
+  Origin origin;
+  std::string op, scope, sizes, ranks;
+  std::string law;      // the key of the profile that answered
+  double bytes = 0;     // of collectives
+  double measured = 0;  // seconds
+  models::Estimate forecast;
+
+  double error() const { return forecast.value / measured - 1; }
+  bool covered() const { return measured >= forecast.low && measured <= forecast.high; }
+};
+
+struct CheckGroup {
+  std::string gpu, op, scope, sizes, ranks;
+  std::size_t rows = 0;
+  double mean_abs_error = 0;
+  double median_abs_error = 0;
+  double bias = 0;      // mean of the signed errors
+  double coverage = 0;  // share of rows inside their 90 % interval
+};
+
+struct CheckReport {
+  std::vector<CheckedRow> rows;
+  std::map<std::string, std::size_t> skipped;  // reason -> rows
+
+  CheckGroup total() const;
+  CheckGroup collectives_from(double bytes) const;  // of at least so many bytes
+  std::vector<CheckGroup> groups() const;           // by gpu, op, scope, sizes, ranks, in that order
+};
+
+// Gives the profile for a GPU's name as the rows have it, or nullptr to skip the row.
+using ProfileOf = std::function<const models::Profile*(const std::string& gpu)>;
+
+CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of);
+
+}  // namespace moesim::calibration

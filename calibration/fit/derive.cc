@@ -1,0 +1,222 @@
+#include "calibration/fit/derive.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "calibration/fit/fit_collectives.h"
+#include "calibration/fit/least_squares.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/size_curve.h"
+#include "models/hardware/dtype.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::DeviceLimits;
+using models::ParameterSet;
+using models::Profile;
+using models::SizeCurve;
+
+// Collectives reach this share of the data sheet's link rate where the links are the bottleneck: H800,
+// all_reduce of two GPUs, 164 of 200 GB/s with its latency (SOURCES.md of the Echo data), 169 in the
+// exchanges of its recordings.
+constexpr double kLinkShare = 0.84;
+// How well that is known before a GPU's own rows are seen, as log standard deviations.
+constexpr double kShareSigma = 0.15;
+constexpr double kLatencySigma = 0.7;
+constexpr double kRowSigma = 0.03;        // and how well a row is
+constexpr double kUnknownLibrary = 0.08;  // a single timing whose library nobody recorded
+constexpr double kOverlapPower = 4;       // copying and links side by side
+// What a law taken over adds to its scatter, from leaving out whole GPUs (docs/calibration.md): H200 from
+// H100, B200 from H100.
+constexpr double kSameChip = 0.05;
+constexpr double kOtherChip = 0.15;
+constexpr double kAnchoredLaw = 0.06;  // what a rank count or size far from the rows adds
+
+bool same_chip(const DeviceLimits& a, const DeviceLimits& b) {
+  constexpr auto kBf16 = static_cast<std::size_t>(models::DType::kBf16);
+  return a.sms == b.sms && a.peak_flops[kBf16] == b.peak_flops[kBf16];
+}
+
+double wire_factor(const std::string& key) { return key.find("all_reduce") != std::string::npos ? 2 : 1; }
+
+bool is_latency(const std::string& name) { return name.starts_with("latency"); }
+
+// The relative's law on the links of `to`, with all latencies times `latency`.
+ParameterSet adjusted(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
+                      const std::string& key, double share, double latency) {
+  ParameterSet result = on_other_links(set, from, to, wire_factor(key), share);
+  for (std::size_t i = 0; i < result.names.size(); ++i)
+    if (is_latency(result.names[i])) result.values[i] *= latency;
+  return result;
+}
+
+// A law of the relative and the few rows that set it right.
+struct Anchor {
+  std::string key;
+  const ParameterSet* law;
+  std::vector<CollectiveRow> rows;
+};
+
+struct Anchored {
+  std::vector<ParameterSet> laws;
+  double share;
+};
+
+double row_sigma(const Anchor& anchor) {
+  const bool unknown = std::any_of(anchor.rows.begin(), anchor.rows.end(), [](const CollectiveRow& row) {
+    return row.library.find("not recorded") != std::string::npos;
+  });
+  return unknown ? kUnknownLibrary : kRowSigma;
+}
+
+// Fits one share of the links to all laws, since the links are the same for every operation, and to each law
+// a factor on its latencies.
+Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits& from, const DeviceLimits& to) {
+  std::vector<std::vector<CurvePoint>> points;
+  for (const Anchor& anchor : anchors) points.push_back(medians(anchor.rows));
+  const auto law = [&](std::size_t i, const std::vector<double>& p) {
+    return adjusted(*anchors[i].law, from, to, anchors[i].key, p[0], p[i + 1]);
+  };
+  const auto residuals = [&](const std::vector<double>& p) {
+    std::vector<double> result = {std::log(p[0] / kLinkShare) * kRowSigma / kShareSigma};
+    for (std::size_t i = 0; i < anchors.size(); ++i) {
+      const SizeCurve curve = SizeCurve::from(law(i, p), anchors[i].key);
+      const double weight = kRowSigma / row_sigma(anchors[i]);
+      for (const CurvePoint& point : points[i])
+        result.push_back(weight * std::log(curve.seconds(point.ranks, point.bytes) / point.seconds));
+      result.push_back(std::log(p[i + 1]) * kRowSigma / kLatencySigma);
+    }
+    return result;
+  };
+  std::vector<double> start(anchors.size() + 1, 1.0);
+  FitOptions options;
+  options.low.assign(start.size(), 0.1);
+  options.high.assign(start.size(), 10);
+  start[0] = kLinkShare;
+  options.low[0] = 0.2;
+  options.high[0] = 1.2;
+  const FitResult fit = fit_log(start, residuals, options);
+
+  Anchored result{{}, fit.values[0]};
+  for (std::size_t i = 0; i < anchors.size(); ++i) {
+    ParameterSet set = law(i, fit.values);
+    const SizeCurve curve = SizeCurve::from(set, anchors[i].key);
+    double squares = 0;
+    double low = points[i].front().bytes, high = low, fewest = points[i].front().ranks, most = fewest;
+    for (const CurvePoint& point : points[i]) {
+      squares += std::pow(std::log(curve.seconds(point.ranks, point.bytes) / point.seconds), 2);
+      low = std::min(low, point.bytes);
+      high = std::max(high, point.bytes);
+      fewest = std::min<double>(fewest, point.ranks);
+      most = std::max<double>(most, point.ranks);
+    }
+    set.residual =
+        std::max(std::sqrt(squares / static_cast<double>(points[i].size())), row_sigma(anchors[i]));
+    set.systematic = kAnchoredLaw;
+    set.domain = {{"bytes", low, high}, {"ranks", fewest, most}};
+    set.rows = static_cast<int>(anchors[i].rows.size());
+    set.derived = false;
+    result.laws.push_back(std::move(set));
+  }
+  return result;
+}
+
+std::vector<CollectiveRow> rows_of(const Measurements& measured, const Profile& profile,
+                                   const std::string& key) {
+  std::vector<CollectiveRow> rows;
+  for (const CollectiveRow& row : measured.collectives) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    if (device && device == device_of_gpu(profile.gpu()) && inside_domain(row, profile) &&
+        !integer_reduction(row) && collective_key(row.op, false) == key)
+      rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string first_source(const std::vector<CollectiveRow>& rows) {
+  const std::string& source = rows.front().origin.source;
+  return source.substr(0, source.find(','));
+}
+
+}  // namespace
+
+ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
+                            double wire_factor, double share) {
+  ParameterSet result = set;
+  if (from.scaleup_bandwidth <= 0 || to.scaleup_bandwidth <= 0) return result;
+  const SizeCurve curve = SizeCurve::from(set, "derived");
+  const bool slower_links = same_chip(from, to) && to.scaleup_bandwidth <= from.scaleup_bandwidth;
+  const double ratio = from.scaleup_bandwidth / to.scaleup_bandwidth * kLinkShare / share;
+  for (std::size_t i = 0; i < result.names.size(); ++i) {
+    if (!result.names[i].starts_with("excess/")) continue;
+    const auto parts = split(result.names[i], '/');
+    const double ranks = *parse_number(parts[1]), bytes = *parse_number(parts[2]);
+    double& excess = result.values[i];
+    if (slower_links) {
+      const double wire = wire_factor * bytes * (ranks - 1) / ranks;
+      const double total = std::pow(excess, kOverlapPower);
+      // Never more than all of it: reductions in the switch move less than a ring.
+      const double links =
+          std::min(std::pow(wire / (kLinkShare * from.scaleup_bandwidth), kOverlapPower), total);
+      excess = std::pow(total - links + links * std::pow(ratio, kOverlapPower), 1 / kOverlapPower);
+    } else {
+      const double large = curve.size[curve.knots - 1];
+      const double slope = (curve.excess_at(ranks, 2 * large) - curve.excess_at(ranks, large)) / large;
+      excess = std::max(excess + slope * (ratio - 1) * bytes, 0.0);
+    }
+  }
+  return result;
+}
+
+void derive_missing(Profile& profile, const Profile& relative, const Measurements& measured) {
+  std::vector<std::string> derived, fitted;
+  const DeviceLimits &from = relative.device(), &to = profile.device();
+  const auto lacks = [&](const std::string& key) {
+    return !profile.find(key) && key.find('@') == std::string::npos;
+  };
+  std::vector<Anchor> anchors;
+  for (const auto& [key, set] : relative.sets()) {
+    if (!key.ends_with("/scaleup") || !lacks(key)) continue;
+    auto rows = rows_of(measured, profile, key);
+    if (!rows.empty()) anchors.push_back({key, &set, std::move(rows)});
+  }
+  double share = kLinkShare;
+  if (!anchors.empty()) {
+    Anchored result = anchored(anchors, from, to);
+    share = result.share;
+    for (std::size_t i = 0; i < anchors.size(); ++i) {
+      result.laws[i].source = first_source(anchors[i].rows) + ", in the law of " + relative.name();
+      profile.set(anchors[i].key, std::move(result.laws[i]));
+      fitted.push_back(anchors[i].key + " (" + std::to_string(anchors[i].rows.size()) + " rows)");
+    }
+  }
+  for (const auto& [key, set] : relative.sets()) {
+    if (!lacks(key)) continue;
+    if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
+      const std::string dtype = key.substr(key.find('/') + 1);
+      if (to.peak_flops[static_cast<std::size_t>(models::dtype_named(dtype))] <= 0) continue;
+    }
+    ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, from, to, key, share, 1) : set;
+    copy.derived = true;
+    copy.residual = std::hypot(copy.residual, same_chip(from, to) ? kSameChip : kOtherChip);
+    copy.rows = 0;
+    copy.source = "derived from " + relative.name() + ": " + set.source;
+    profile.set(key, copy);
+    derived.push_back(key);
+  }
+  auto gaps = profile.gaps();
+  if (!fitted.empty())
+    gaps.push_back("the law of " + relative.name() +
+                   " on its own links, their share and its latencies fitted: " + join(fitted, ", "));
+  if (!derived.empty())
+    gaps.push_back("derived from " + relative.name() + ", not measured: " + join(derived, ", "));
+  profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,289 @@
+#include "calibration/fit/fit_collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "calibration/fit/least_squares.h"
+#include "models/costs/collectives.h"
+#include "models/costs/network_law.h"
+#include "models/costs/size_curve.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using models::SizeCurve;
+
+constexpr double kLatencyBytes = 4096;    // up to here a collective is all latency
+constexpr double kKnotTolerance = 0.015;  // a knot that moves nothing by more than this is dropped
+
+double median(std::vector<double> values) {
+  check(!values.empty(), "a median needs values");
+  const std::size_t middle = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 ? values[middle] : std::sqrt(values[middle - 1] * values[middle]);
+}
+
+// log T interpolated in log S.
+double interpolate(const std::map<double, double>& curve, double bytes) {
+  const auto above = curve.lower_bound(bytes);
+  if (above == curve.end()) {
+    const auto last = std::prev(curve.end());
+    return last->second * bytes / last->first;  // bandwidth-bound beyond the data
+  }
+  if (above->first == bytes || above == curve.begin()) return above->second;
+  const auto below = std::prev(above);
+  const double t = (bytes - below->first) / (above->first - below->first);
+  return below->second + t * (above->second - below->second);
+}
+
+// Pool adjacent violators: the nearest (least squares) non-decreasing sequence.
+std::vector<double> non_decreasing(const std::vector<double>& values) {
+  std::vector<std::pair<double, int>> blocks;
+  for (const double v : values) {
+    blocks.emplace_back(v, 1);
+    while (blocks.size() > 1 && blocks[blocks.size() - 2].first > blocks.back().first) {
+      const auto [b, count] = blocks.back();
+      blocks.pop_back();
+      auto& [a, n] = blocks.back();
+      a = (a * n + b * count) / (n + count);
+      n += count;
+    }
+  }
+  std::vector<double> result;
+  for (const auto& [value, count] : blocks)
+    result.insert(result.end(), static_cast<std::size_t>(count), value);
+  return result;
+}
+
+std::string shortest(double value) {
+  std::string text = std::to_string(static_cast<long long>(value));
+  return text;
+}
+
+void add(ParameterSet& set, std::string name, double value) {
+  set.names.push_back(std::move(name));
+  set.values.push_back(value);
+}
+
+void set_sigmas(ParameterSet& set, double sigma) {
+  const std::size_t n = set.names.size();
+  set.covariance.assign(n * n, 0);
+  for (std::size_t i = 0; i < n; ++i) set.covariance[i * n + i] = sigma * sigma;
+}
+
+double five_digits(double value) {
+  if (value <= 0) return 0;
+  const double scale = std::pow(10, 4 - std::floor(std::log10(value)));
+  return std::round(value * scale) / scale;
+}
+
+void widen(ParameterSet& set, const char* quantity, double value) {
+  for (auto& range : set.domain)
+    if (range.quantity == quantity) {
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+      return;
+    }
+  set.domain.push_back({quantity, value, value});
+}
+
+}  // namespace
+
+std::vector<CurvePoint> medians(const std::vector<CollectiveRow>& rows) {
+  std::map<std::pair<int, double>, std::vector<double>> cells;
+  for (const CollectiveRow& row : rows) cells[{row.ranks(), row.bytes}].push_back(row.seconds);
+  std::vector<CurvePoint> points;
+  for (const auto& [key, times] : cells) points.push_back({key.first, key.second, median(times)});
+  return points;
+}
+
+ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter) {
+  std::map<int, std::map<double, double>> curves;
+  std::set<double> all_sizes;
+  for (const CurvePoint& point : points) {
+    curves[point.ranks][point.bytes] = point.seconds;
+    all_sizes.insert(point.bytes);
+  }
+  // Latency: linear in n - 1 through the medians of the small messages.
+  std::map<int, double> floors;
+  for (const auto& [ranks, curve] : curves) {
+    std::vector<double> small;
+    for (const auto& [bytes, seconds] : curve)
+      if (bytes <= kLatencyBytes) small.push_back(seconds);
+    floors[ranks] = small.empty() ? curve.begin()->second * 0.5 : median(small);
+  }
+  double per_rank = 0, latency = floors.begin()->second;
+  if (floors.size() > 1) {
+    double sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (const auto& [ranks, floor] : floors) {
+      sx += ranks - 1;
+      sy += floor;
+      sxx += (ranks - 1.0) * (ranks - 1.0);
+      sxy += (ranks - 1) * floor;
+    }
+    const double n = static_cast<double>(floors.size());
+    per_rank = std::max((n * sxy - sx * sy) / (n * sxx - sx * sx), 0.0);
+    latency = (sy - per_rank * sx) / n;
+    // No count may lie below its latency: the excess is never negative.
+    for (const auto& [ranks, floor] : floors) latency = std::min(latency, floor - per_rank * (ranks - 1));
+    if (latency <= 0) {
+      per_rank = 0;
+      latency = floors.begin()->second;
+      for (const auto& [ranks, floor] : floors) latency = std::min(latency, floor);
+    }
+  } else {
+    // One count only: the split of ring latency seen on NVSwitch machines (2 against 8 GPUs), 1 part in 7 per
+    // step.
+    const double steps = floors.begin()->first - 1;
+    per_rank = floors.begin()->second / (6 + steps);
+    latency = 6 * per_rank;
+  }
+  const std::vector<double> sizes(all_sizes.begin(), all_sizes.end());
+  std::map<int, std::vector<double>> excess;
+  for (const auto& [ranks, curve] : curves) {
+    std::vector<double> values;
+    for (const double bytes : sizes)
+      values.push_back(std::max(interpolate(curve, bytes) - latency - per_rank * (ranks - 1), 0.0));
+    excess[ranks] = non_decreasing(values);
+  }
+  // Drop knots from the flattest while every point stays within the tolerance of the whole curve.
+  std::vector<std::size_t> kept(sizes.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = i;
+  const auto error_without = [&](std::size_t position) {
+    double worst = 0;
+    const std::size_t a = kept[position - 1], b = kept[position + 1];
+    for (const auto& [ranks, values] : excess)
+      for (std::size_t i = a + 1; i < b; ++i) {
+        const double line =
+            values[a] + (values[b] - values[a]) * (sizes[i] - sizes[a]) / (sizes[b] - sizes[a]);
+        const double floor = latency + per_rank * (ranks - 1);
+        worst = std::max(worst, std::abs((floor + line) / (floor + values[i]) - 1));
+      }
+    return worst;
+  };
+  while (kept.size() > 3) {
+    std::size_t best = 0;
+    double least = kept.size() > SizeCurve::kMostKnots ? 1e9 : kKnotTolerance;
+    for (std::size_t p = 1; p + 1 < kept.size(); ++p) {
+      const double error = error_without(p);
+      if (error < least) {
+        least = error;
+        best = p;
+      }
+    }
+    if (best == 0) break;
+    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  ParameterSet set;
+  set.law = "size-curve";
+  add(set, "latency", five_digits(latency));
+  add(set, "latency_per_rank", five_digits(per_rank));
+  for (const auto& [ranks, values] : excess)
+    for (const std::size_t i : kept)
+      add(set, "excess/" + std::to_string(ranks) + "/" + shortest(sizes[i]), five_digits(values[i]));
+  set_sigmas(set, scatter / std::sqrt(2.0));
+  set.rows = static_cast<int>(points.size());
+  for (const CurvePoint& point : points) {
+    widen(set, "bytes", point.bytes);
+    widen(set, "ranks", point.ranks);
+  }
+  return set;
+}
+
+ParameterSet fit_size_curve(const std::vector<CollectiveRow>& rows) {
+  const auto points = medians(rows);
+  ParameterSet set = curve_through(points, 0.02);
+  const SizeCurve curve = SizeCurve::from(set, "fit");
+  double squares = 0;
+  for (const CollectiveRow& row : rows) {
+    const double r = std::log(curve.seconds(row.ranks(), row.bytes) / row.seconds);
+    squares += std::min(r * r, 0.25);
+  }
+  set.residual = std::sqrt(squares / static_cast<double>(rows.size()));
+  set_sigmas(set, std::max(set.residual, 0.01) / std::sqrt(2.0));
+  set.rows = static_cast<int>(rows.size());
+  set.source = rows.front().origin.source;
+  return set;
+}
+
+ParameterSet fit_network(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows) {
+  const sim::CollectiveOp op = rows.front().op;
+  const bool message = op == sim::CollectiveOp::send_recv;
+  const bool pairwise = op == sim::CollectiveOp::all_to_all || message;
+  std::set<int> node_counts, per_node;
+  bool small = false;
+  for (const CollectiveRow& row : rows) {
+    node_counts.insert(row.nodes);
+    per_node.insert(row.gpus_per_node);
+    small = small || row.bytes <= kLatencyBytes;
+  }
+  // Only what the rows can tell apart is fitted; the rest keeps its neutral value.
+  const bool tree = op == sim::CollectiveOp::all_reduce;
+  std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 2e-3}};
+  if (tree)
+    parameters.push_back({"latency_per_octave", 1e-5, 1e-9, 2e-3});
+  else
+    parameters.push_back({"latency_per_rank", 3e-6, 1e-9, 2e-4});
+  if (node_counts.size() > 1 && !tree) parameters.push_back({"latency_per_node", 1e-6, 1e-9, 1e-3});
+  if (per_node.size() > 1 && !pairwise) parameters.push_back({"latency_per_peer", 3e-7, 1e-10, 1e-5});
+  if (small) {
+    parameters.push_back(tree ? FittedParameter{"ramp_per_octave", 3e-5, 1e-9, 5e-3}
+                              : FittedParameter{"ramp_per_rank", 2e-6, 1e-9, 2e-4});
+    parameters.push_back({"ramp_bytes", 1e5, 1e3, 1e8});
+  }
+  parameters.push_back({"connection_share", 0.9, 0.02, 2.0});
+  if (pairwise && !message) parameters.push_back({"port_share", 0.9, 0.05, 1.2});
+  if (!message) parameters.push_back({"node_share", 0.85, 0.05, 1.2});
+  if (node_counts.size() > 1) parameters.push_back({"spread", 0.03, 1e-3, 1.0});
+  if (message && node_counts.size() > 1 && per_node.size() > 1)
+    parameters.push_back({"collision", 0.05, 1e-3, 1.0});
+  if (op == sim::CollectiveOp::all_reduce && node_counts.size() > 1)
+    parameters.push_back({"hierarchy", 0.3, 1e-3, 1.0});
+  if (message) parameters.push_back({"port_share", 1.2, 1.2, 1.2});
+
+  ParameterSet set;
+  set.law = "network";
+  std::vector<double> start;
+  FitOptions options;
+  for (const FittedParameter& p : parameters) {
+    set.names.emplace_back(p.name);
+    start.push_back(p.start);
+    options.low.push_back(p.low);
+    options.high.push_back(p.high);
+  }
+  const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
+  std::vector<models::GroupShape> shapes;
+  for (const CollectiveRow& row : rows)
+    shapes.push_back(models::GroupShape::uniform(row.nodes, row.gpus_per_node));
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        ParameterSet trial = set;
+        trial.values = values;
+        const auto curve = models::NetworkCurve::from(trial, key, cluster);
+        std::vector<double> result;
+        result.reserve(rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          result.push_back(std::log(curve.seconds(shapes[i], rows[i].bytes) / rows[i].seconds));
+        return result;
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  set.residual = fit.rms;
+  set.rows = static_cast<int>(rows.size());
+  set.source = rows.front().origin.source;
+  for (const CollectiveRow& row : rows) {
+    widen(set, "bytes", row.bytes);
+    widen(set, "ranks", row.ranks());
+    widen(set, "nodes", row.nodes);
+  }
+  return set;
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,123 @@
+#include "calibration/fit/fit_dispatch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "calibration/fit/least_squares.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::EpKernelCall;
+using models::EpKernelModel;
+using models::ParameterSet;
+using models::Profile;
+
+double element_bytes(const DispatchRow& row) {
+  if (row.dtype.find("fp8") != std::string::npos) return 1;
+  if (row.dtype.find("fp4") != std::string::npos) return 0.5;
+  return 2;
+}
+
+}  // namespace
+
+std::optional<EpKernelCall> call_of(const DispatchRow& row) {
+  if (row.tokens <= 0 || row.hidden <= 0 || row.topk <= 0 || row.ep <= 1) return std::nullopt;
+  EpKernelCall call;
+  call.tokens = row.tokens;
+  call.hidden = row.hidden;
+  call.topk = row.topk;
+  call.ranks = row.ep;
+  // GB200 trays of one rack share NVLink.
+  call.domains = row.origin.gpu.starts_with("GB") ? (row.ep + 71) / 72 : std::min(row.nodes, row.ep);
+  call.groups = row.topk_groups;
+  call.bytes_per_element = element_bytes(row);
+  call.scale_bytes = call.bytes_per_element == 1  ? row.hidden / 128.0 * 4
+                     : call.bytes_per_element < 1 ? row.hidden / 16.0
+                                                  : 0;
+  call.sms = row.sms;
+  call.merged =
+      row.kernel.find("lowlatency") == std::string::npos && row.kernel.find("_ll_") == std::string::npos;
+  return call;
+}
+
+double seconds_of(const DispatchRow& row) {
+  if (row.seconds > 0) return row.seconds;
+  const auto call = call_of(row);
+  if (!call || row.bandwidth <= 0) return 0;
+  const double token = call->hidden * call->bytes_per_element + call->scale_bytes;
+  double copies = row.topk;
+  if (call->merged) {
+    copies = models::distinct_places(call->domains > 1 ? call->domains : call->ranks, row.topk);
+    if (call->groups > 0 && call->domains > 1) copies = std::min(copies, call->groups);
+  }
+  return row.tokens * copies * token / row.bandwidth;
+}
+
+std::string law_key(const DispatchRow& row) { return "ep/" + row.kernel + "@" + row.dtype; }
+
+ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& rows, const std::string& key) {
+  std::set<int> ranks;
+  std::set<double> sms;
+  bool network = false;
+  std::vector<EpKernelCall> calls;
+  std::vector<double> measured;
+  ParameterSet set;
+  set.law = "ep-kernel";
+  double low_tokens = 1e300, high_tokens = 0;
+  for (const DispatchRow& row : rows) {
+    const auto call = call_of(row);
+    const double seconds = seconds_of(row);
+    if (!call || seconds <= 0) continue;
+    calls.push_back(*call);
+    measured.push_back(seconds);
+    ranks.insert(call->ranks);
+    if (call->sms > 0) sms.insert(call->sms);
+    network = network || call->domains > 1;
+    low_tokens = std::min(low_tokens, call->tokens);
+    high_tokens = std::max(high_tokens, call->tokens);
+  }
+  std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 1e-2}};
+  if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 5e-6, 1e-8, 1e-3});
+  if (calls.size() > 6) parameters.push_back({"per_token", 1e-9, 1e-12, 1e-6});
+  parameters.push_back({"scaleup_share", 0.6, 1e-3, 20.0});
+  if (network) parameters.push_back({"network_share", 0.8, 1e-3, 3.0});
+  if (sms.size() > 1) parameters.push_back({"sm_half", 5, 1e-2, 200});
+  std::vector<double> start;
+  FitOptions options;
+  options.huber = 0.15;
+  for (const FittedParameter& p : parameters) {
+    set.names.emplace_back(p.name);
+    start.push_back(p.start);
+    options.low.push_back(p.low);
+    options.high.push_back(p.high);
+  }
+  if (calls.empty()) return set;
+  Profile profile = base;
+  const double nic = profile.device().nic_bandwidth;
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        ParameterSet trial = set;
+        trial.values = values;
+        profile.set(key, trial);
+        const EpKernelModel model(profile, key, nic);
+        std::vector<double> result;
+        result.reserve(calls.size());
+        for (std::size_t i = 0; i < calls.size(); ++i)
+          result.push_back(std::log(model.seconds(calls[i]) / measured[i]));
+        return result;
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  set.residual = fit.rms;
+  set.rows = static_cast<int>(calls.size());
+  set.source = rows.front().origin.source;
+  set.domain.push_back({"tokens", low_tokens, high_tokens});
+  set.domain.push_back({"ranks", static_cast<double>(*ranks.begin()), static_cast<double>(*ranks.rbegin())});
+  return set;
+}
+
+}  // namespace moesim::calibration

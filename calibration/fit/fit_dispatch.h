@@ -1,0 +1,30 @@
+// Fits the law of dispatch and combine kernels (models/costs/ep_kernel.h) to measured calls of one GPU and
+// kernel.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibration/rows/measurements.h"
+#include "models/costs/ep_kernel.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::calibration {
+
+// The call of a row as the model wants it; nullopt where the row does not say enough (tokens, hidden, top-k,
+// EP).
+std::optional<models::EpKernelCall> call_of(const DispatchRow& row);
+
+// Seconds of a row: its latency, or the bytes that its library counts over the bandwidth it prints (docs of
+// DeepEP: tokens x distinct destinations, own included, x bytes per token). 0 where neither can be had.
+double seconds_of(const DispatchRow& row);
+
+// The name under which a profile keeps the law of a row: "ep/<kernel>" and "@<dtype>" where a kernel has
+// several.
+std::string law_key(const DispatchRow& row);
+
+models::ParameterSet fit_dispatch(const models::Profile& profile, const std::vector<DispatchRow>& rows,
+                                  const std::string& key);
+
+}  // namespace moesim::calibration

@@ -1,0 +1,131 @@
+#include "calibration/fit/fit_ffn.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "calibration/fit/least_squares.h"
+#include "calibration/rows/ffn_rows.h"
+#include "models/costs/expert_ffn.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ExpertFfnModel;
+using models::FfnShape;
+using models::ParameterSet;
+using models::Profile;
+
+constexpr FittedParameter kParameters[] = {
+    {"peak_share", 0.8, 0.05, 1.0}, {"small_tile", 0.9, 0.4, 1.0},    {"prologue", 1e-6, 5e-8, 2e-5},
+    {"floor", 3e-6, 5e-7, 1e-4},    {"memory_share", 0.85, 0.2, 1.0}, {"overlap_power", 4, 1, 20},
+    {"tail", 0.7, 0.02, 1.0},       {"reduction", 1e-6, 1e-8, 1e-4},  {"overhead", 15e-6, 1e-6, 3e-4},
+    {"row_pass", 1, 0.05, 20},      {"token_pass", 0.5, 0.02, 20},    {"slot_pass", 0.05, 1e-3, 20},
+    {"remote_share", 0.1, 1e-3, 1},
+};
+
+struct Prepared {
+  FfnShape shape;
+  std::vector<std::vector<std::int64_t>> rows;
+  double seconds;
+};
+
+std::vector<Prepared> prepare(const std::vector<FfnRow>& rows) {
+  std::vector<Prepared> result;
+  result.reserve(rows.size());
+  for (const FfnRow& row : rows) {
+    auto draws = expert_rows(row);
+    result.push_back({ffn_shape(row, draws), std::move(draws), row.seconds});
+  }
+  return result;
+}
+
+std::vector<double> residuals(const Profile& profile, const std::vector<Prepared>& rows,
+                              const std::string& key, models::DType dtype) {
+  const ExpertFfnModel model(profile, key, dtype);
+  std::vector<double> result;
+  result.reserve(rows.size());
+  for (const Prepared& row : rows) {
+    double mean = 0;
+    for (const auto& draw : row.rows) mean += model.seconds(row.shape, draw);
+    result.push_back(std::log(mean / static_cast<double>(row.rows.size()) / row.seconds));
+  }
+  return result;
+}
+
+Profile with(Profile profile, const std::string& key, const ParameterSet& set) {
+  profile.set(key, set);
+  return profile;
+}
+
+FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const std::string& key,
+                     models::DType dtype, ParameterSet& set) {
+  FitOptions options;
+  options.iterations = 40;
+  std::vector<double> start;
+  for (std::size_t i = 0; i < std::size(kParameters); ++i) {
+    start.push_back(set.values.empty() ? kParameters[i].start : set.values[i]);
+    options.low.push_back(kParameters[i].low);
+    options.high.push_back(kParameters[i].high);
+  }
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        set.values = values;
+        profile.set(key, set);
+        return residuals(profile, rows, key, dtype);
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  return fit;
+}
+
+}  // namespace
+
+std::vector<double> ffn_residuals(const Profile& profile, const std::vector<FfnRow>& rows,
+                                  const std::string& key) {
+  if (rows.empty()) return {};
+  return residuals(profile, prepare(rows), key, models::dtype_named(rows.front().dtype));
+}
+
+ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, const std::string& key,
+                     bool leave_out) {
+  const models::DType dtype = models::dtype_named(rows.front().dtype);
+  const std::vector<Prepared> prepared = prepare(rows);
+  ParameterSet set;
+  set.law = "expert-ffn";
+  for (const FittedParameter& parameter : kParameters) set.names.emplace_back(parameter.name);
+  const FitResult fit = fit_values(profile, prepared, key, dtype, set);
+  set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), prepared, key, dtype)));
+  set.rows = static_cast<int>(rows.size());
+  set.source = rows.front().origin.source;
+
+  const auto shape = [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); };
+  std::set<std::tuple<int, int, int>> shapes;
+  for (const FfnRow& row : rows) shapes.insert(shape(row));
+  if (leave_out && shapes.size() > 1) {
+    std::vector<double> left_out;
+    for (const auto& out : shapes) {
+      std::vector<Prepared> rest, held;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        (shape(rows[i]) == out ? held : rest).push_back(prepared[i]);
+      ParameterSet trial = set;
+      fit_values(profile, rest, key, dtype, trial);
+      const auto errors = residuals(with(profile, key, trial), held, key, dtype);
+      left_out.insert(left_out.end(), errors.begin(), errors.end());
+    }
+    const double outside = covering_sigma(left_out);
+    set.systematic = std::sqrt(std::max(outside * outside - set.residual * set.residual, 0.0));
+  }
+  double low = 1e300, high = 0;
+  for (const FfnRow& row : rows) {
+    low = std::min(low, static_cast<double>(row.tokens));
+    high = std::max(high, static_cast<double>(row.tokens));
+  }
+  set.domain.push_back({"tokens", low, high});
+  return set;
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,312 @@
+#include "calibration/fit/fit_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "calibration/fit/fit_collectives.h"
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/fit_ffn.h"
+#include "calibration/fit/fit_gemm.h"
+#include "calibration/fit/fit_kernels.h"
+#include "calibration/rows/rank_counts.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/size_curve.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using models::Profile;
+
+// Log standard deviation that a rank count between the measured ones adds: four GPUs of a GB200 from two and
+// eight of B200 and B300 (docs/calibration.md, `fit --leave-out between`).
+constexpr double kUnmeasuredRanks = 0.055;
+constexpr double kUnmeasuredNodes = 0.10;
+
+std::string sources_of(const std::vector<std::string>& sources) {
+  const std::set<std::string> distinct(sources.begin(), sources.end());
+  std::vector<std::string> list(distinct.begin(), distinct.end());
+  if (list.size() > 3) {
+    const std::string more = std::to_string(list.size() - 3) + " more";
+    list.resize(3);
+    list.push_back(more);
+  }
+  return join(list, "; ");
+}
+
+template <class Row>
+std::string sources_of_rows(const std::vector<Row>& rows) {
+  std::vector<std::string> sources;
+  for (const Row& row : rows) sources.push_back(row.origin.source);
+  return sources_of(sources);
+}
+
+// Rows of element types that the models do not know (4-bit weights) make no law.
+template <class Row>
+bool usable(const Row& row) {
+  if constexpr (std::is_same_v<Row, GemmRow> || std::is_same_v<Row, GroupedGemmRow> ||
+                std::is_same_v<Row, FfnRow>)
+    return known_dtype(row.dtype);
+  return true;
+}
+
+template <class Row>
+std::vector<Row> rows_of(const std::vector<Row>& rows, const Device& device) {
+  std::vector<Row> result;
+  for (const Row& row : rows)
+    if (device_of_gpu(row.origin.gpu) == &device && usable(row)) result.push_back(row);
+  return result;
+}
+
+// Of several library versions the newest one of the broad sweep is the default; versions compare as text
+// parts.
+std::vector<int> version_of(const std::string& library) {
+  std::vector<int> parts;
+  int value = -1;
+  for (const char c : library) {
+    if (c >= '0' && c <= '9') {
+      value = std::max(value, 0) * 10 + (c - '0');
+    } else if (value >= 0) {
+      parts.push_back(value);
+      value = -1;
+      if (c != '.') break;
+    }
+  }
+  if (value >= 0) parts.push_back(value);
+  return parts;
+}
+
+// Whether some rank count was measured over enough sizes for a curve of its own.
+bool is_sweep(const std::vector<CollectiveRow>& rows) {
+  std::map<int, std::set<double>> sizes;
+  for (const CollectiveRow& row : rows) sizes[row.ranks()].insert(row.bytes);
+  return std::any_of(sizes.begin(), sizes.end(), [](const auto& entry) { return entry.second.size() >= 3; });
+}
+
+class Fitter {
+ public:
+  Fitter(const Device& device, const Measurements& all, const FitProfileOptions& options)
+      : device_(device), all_(all), options_(options) {
+    profile_.device() = device.limits;
+    profile_.launch() = device.launch;
+  }
+
+  Profile run() {
+    scaleup_collectives();
+    network_collectives();
+    gemms();
+    ffns();
+    dispatches();
+    fit_kernel_rows();
+    profile_.describe(std::string(device_.profile), std::string(device_.gpu), options_.provenance,
+                      unmeasured());
+    return std::move(profile_);
+  }
+
+ private:
+  // What stands in a profile beside the fits and has no measurement behind it.
+  std::vector<std::string> unmeasured() const {
+    std::vector<std::string> gaps;
+    if (device_.launch.kernel > 0) {
+      gaps.emplace_back(
+          "launch.kernel, launch.host_sync and launch.d2h_copy: common figures, not measured; "
+          "launch.kernel_floor: the "
+          "smallest GEMM of the published tables");
+      gaps.emplace_back(
+          "overlap: nobody measured how computing and communication slow each other down; 1 stands for it");
+    }
+    const bool kernels = std::any_of(profile_.sets().begin(), profile_.sets().end(),
+                                     [](const auto& entry) { return entry.first.starts_with("kernel/"); });
+    if (!kernels)
+      gaps.emplace_back(
+          "memory-bound kernels: shares of the measured HBM bandwidth as models/costs/kernels.cc states "
+          "them");
+    return gaps;
+  }
+
+  void tell(const std::string& what) const {
+    if (options_.progress) options_.progress(std::string(device_.profile) + ": " + what);
+  }
+
+  void scaleup_collectives() {
+    // Rows by operation and variant; the newest version with a size sweep over several counts is the default.
+    std::map<std::string, std::vector<CollectiveRow>> groups;
+    std::map<sim::CollectiveOp, std::string> newest;
+    std::map<std::pair<sim::CollectiveOp, std::string>, std::set<double>> sizes;
+    for (const CollectiveRow& row : rows_of(all_.collectives, device_))
+      if (inside_domain(row, profile_)) sizes[{row.op, row.library}].insert(row.bytes);
+    for (const auto& [key, set] : sizes) {
+      const auto& [op, library] = key;
+      auto& best = newest[op];
+      const auto rank = [&](const std::string& candidate) {
+        return std::pair(sizes[{op, candidate}].size() >= 8, version_of(candidate));
+      };
+      if (best.empty() || rank(best) < rank(library)) best = library;
+    }
+    for (const CollectiveRow& row : rows_of(all_.collectives, device_)) {
+      if (!inside_domain(row, profile_)) continue;
+      std::string key = collective_key(row.op, false);
+      const bool main = row.library == newest[row.op];
+      if (!main) key += "@" + row.library;
+      if (integer_reduction(row)) key += main ? "@int" : ",int";
+      groups[key].push_back(row);
+    }
+    for (const auto& [key, rows] : groups) {
+      if (!is_sweep(rows)) continue;  // single points set a derived law right (derive.h)
+      tell(key);
+      ParameterSet set = fit_size_curve(rows);
+      // Integer rows of the same version, where there are any: they show the ring where the switch reduces
+      // others.
+      const auto integer = groups.find(key.find('@') == std::string::npos ? key + "@int" : key + ",int");
+      const auto extra =
+          missing_rank_counts(rows, integer == groups.end() ? std::vector<CollectiveRow>{} : integer->second,
+                              all_.collectives, device_);
+      if (!extra.empty()) {
+        auto points = medians(rows);
+        points.insert(points.end(), extra.begin(), extra.end());
+        const ParameterSet measured = set;
+        set = curve_through(points, std::max(measured.residual, 0.01));
+        set.residual = measured.residual;
+        set.rows = measured.rows;
+        set.domain = measured.domain;
+      }
+      set.systematic = kUnmeasuredRanks;
+      set.source = sources_of_rows(rows);
+      profile_.set(key, set);
+    }
+  }
+
+  void network_collectives() {
+    std::map<std::string, std::vector<CollectiveRow>> groups;
+    std::map<std::string, std::vector<std::string>> machines;  // default key -> machine keys
+    for (const CollectiveRow& row : rows_of(all_.collectives, device_)) {
+      if (inside_domain(row, profile_)) continue;
+      const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+      const std::string key = collective_key(row.op, true);
+      const std::string special = machine ? key + "@" + std::string(machine->name) : key;
+      auto& rows = groups[special];
+      if (rows.empty()) machines[key].push_back(special);
+      rows.push_back(row);
+    }
+    for (auto& [key, names] : machines) {
+      std::string best;
+      for (const std::string& name : names) {
+        const auto& rows = groups[name];
+        if (rows.size() < 6) continue;
+        tell(name);
+        const models::Cluster cluster =
+            cluster_of(profile_, machine_of(rows.front().origin.source, rows.front().origin.gpu),
+                       rows.front().nodes, rows.front().gpus_per_node);
+        ParameterSet set = fit_network(cluster, rows);
+        set.systematic = kUnmeasuredNodes;
+        set.source = sources_of_rows(rows);
+        profile_.set(name, set);
+        // The default machine: InfiniBand with a port per GPU where one was measured, else the best fitted.
+        const auto preference = [&](const std::string& candidate) {
+          const bool usual = candidate.ends_with("@xxrjun") || candidate.ends_with("@sophia") ||
+                             candidate.ends_with("@echo");
+          return std::pair(usual, -profile_.at(candidate).residual);
+        };
+        if (best.empty() || preference(best) < preference(name)) best = name;
+      }
+      if (!best.empty() && best != key) profile_.set(key, profile_.at(best));
+    }
+  }
+
+  void gemms() {
+    std::map<std::string, std::vector<GemmRow>> groups;
+    for (const GemmRow& row : rows_of(all_.gemms, device_)) groups[law_keys(row).front()].push_back(row);
+    std::map<std::string, std::string> defaults;  // dtype key -> kernel key
+    for (const auto& [key, rows] : groups) {
+      tell(key);
+      ParameterSet set = fit_dense_gemm(profile_, rows, options_.leave_out_shapes);
+      set.source = sources_of_rows(rows);
+      profile_.set(key, set);
+      // Kernels whose host time hides the GPU (eager launches) make no default for a simulator that has its
+      // own host.
+      const std::string plain = key.substr(0, key.find('@'));
+      const auto preference = [&](const std::string& candidate) {
+        const ParameterSet& s = profile_.at(candidate);
+        return std::tuple(s.get("host", 0) < 20e-6 && s.get("floor", 0) < 15e-6,
+                          !candidate.ends_with("@sustained"), s.rows);
+      };
+      auto& best = defaults[plain];
+      if (best.empty() || preference(best) < preference(key)) best = key;
+    }
+    for (const auto& [plain, key] : defaults) {
+      const ParameterSet& set = profile_.at(key);
+      if (set.get("host", 0) < 20e-6 && set.get("floor", 0) < 15e-6) profile_.set(plain, set);
+    }
+    // DeepGEMM's tables of grouped products: one law with the dense ones.
+    for (const GroupedGemmRow& row : rows_of(all_.grouped, device_)) {
+      const std::string dtype(models::name_of(models::dtype_named(row.dtype)));
+      if (const ParameterSet* dense = profile_.find("gemm/" + dtype);
+          dense && !profile_.find("grouped_gemm/" + dtype))
+        profile_.set("grouped_gemm/" + dtype, *dense);
+    }
+  }
+
+  void ffns() {
+    std::map<std::string, std::vector<FfnRow>> groups;
+    for (const FfnRow& row : rows_of(all_.ffns, device_)) groups[law_keys(row).front()].push_back(row);
+    for (const auto& [key, rows] : groups) {
+      tell(key);
+      ParameterSet set = fit_ffn(profile_, rows, key, options_.leave_out_shapes);
+      set.source = sources_of_rows(rows);
+      profile_.set(key, set);
+    }
+    // The grouped products of training (Megatron, Transformer Engine) are CUTLASS or cuBLAS kernels as
+    // TensorRT-LLM's.
+    for (const auto& [key, rows] : groups) {
+      const std::string plain = "grouped_gemm/" + key.substr(4, key.find('@') - 4);
+      if (key.find("moe_torch_flow") == std::string::npos || profile_.find(plain)) continue;
+      ParameterSet set = profile_.at(key);
+      set.law = "tiles";
+      set.source = "the grouped products inside the expert FFN of " + set.source;
+      profile_.set(plain, set);
+    }
+  }
+
+  void dispatches() {
+    std::map<std::string, std::vector<DispatchRow>> groups;
+    for (const DispatchRow& row : rows_of(all_.dispatches, device_)) groups[law_key(row)].push_back(row);
+    for (const auto& [key, rows] : groups) {
+      ParameterSet set = fit_dispatch(profile_, rows, key);
+      if (set.rows == 0) continue;
+      tell(key);
+      set.systematic = 0.1;
+      set.source = sources_of_rows(rows);
+      profile_.set(key, set);
+    }
+  }
+
+  void fit_kernel_rows() {
+    std::map<std::string, std::vector<Measurements::KernelRow>> groups;
+    for (const auto& row : rows_of(all_.kernels, device_)) groups["kernel/" + row.kernel].push_back(row);
+    for (const auto& [key, rows] : groups) {
+      tell(key);
+      profile_.set(key, fit_kernel(profile_, rows));
+    }
+  }
+
+  const Device& device_;
+  const Measurements& all_;
+  const FitProfileOptions& options_;
+  Profile profile_;
+};
+
+}  // namespace
+
+Profile fit_profile(const Device& device, const Measurements& measurements,
+                    const FitProfileOptions& options) {
+  return Fitter(device, measurements, options).run();
+}
+
+}  // namespace moesim::calibration

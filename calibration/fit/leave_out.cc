@@ -1,0 +1,281 @@
+#include "calibration/fit/leave_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "calibration/fit/derive.h"
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/fit_profile.h"
+#include "calibration/fit/least_squares.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/variants.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using models::Profile;
+
+// Forecasts `held` from a fit of `rest`; rows of other devices in `rest` may help the fit.
+CheckReport forecast(const Device& device, const Measurements& rest, const Measurements& held) {
+  FitProfileOptions options;
+  options.leave_out_shapes = false;
+  Profile profile = fit_profile(device, rest, options);
+  // Cost models need the main collective laws even where only one operation was measured.
+  // A law of the held operation itself never comes from the shipped profile, which has seen these rows.
+  if (!held.collectives.empty()) {
+    Profile shipped = Profile::load(std::string(device.profile));
+    const CollectiveRow& row = held.collectives.front();
+    const std::string key = collective_key(row.op, !inside_domain(row, shipped));
+    if (!device.relative.empty()) {
+      const Profile relative = Profile::load(std::string(device.relative));
+      if (const ParameterSet* law = relative.find(key)) {
+        Profile only;
+        only.describe(relative.name(), relative.gpu(), "", {});
+        only.device() = relative.device();
+        only.set(key, *law);
+        derive_missing(profile, only, rest);
+      }
+    }
+    const bool fitted = std::any_of(profile.sets().begin(), profile.sets().end(),
+                                    [&](const auto& entry) { return entry.first.starts_with(key); });
+    if (fitted) derive_missing(profile, shipped);
+  }
+  return check_rows(held, [&](const std::string&) { return &profile; });
+}
+
+void append(CheckReport& report, CheckReport part) {
+  report.rows.insert(report.rows.end(), std::make_move_iterator(part.rows.begin()),
+                     std::make_move_iterator(part.rows.end()));
+  for (const auto& [reason, count] : part.skipped) report.skipped[reason] += count;
+}
+
+// Intervals as a fit of the other values would give them: `systematic` of a law comes from leaving out one
+// value after another, here from all parts but the one that it is for.
+void widen_by_others(std::vector<CheckReport>& parts) {
+  if (parts.size() < 3) return;
+  std::vector<double> sigmas;
+  for (std::size_t own = 0; own < parts.size(); ++own) {
+    std::vector<double> residuals;
+    for (std::size_t other = 0; other < parts.size(); ++other)
+      if (other != own)
+        for (const CheckedRow& row : parts[other].rows)
+          residuals.push_back(std::log(row.forecast.value / row.measured));
+    sigmas.push_back(covering_sigma(residuals));
+  }
+  for (std::size_t own = 0; own < parts.size(); ++own)
+    for (CheckedRow& row : parts[own].rows)
+      row.forecast = models::Estimate::log_normal(row.forecast.value, sigmas[own]);
+}
+
+// For each device and group: hold out the rows with one value of `value_of` after another (or those with
+// `only`).
+template <class Row, class GroupOf, class ValueOf>
+void each_value(std::vector<Row> Measurements::*member, const Measurements& all, bool inner_only, bool widen,
+                const GroupOf& group_of, const ValueOf& value_of, CheckReport& report,
+                std::optional<decltype(value_of(std::declval<const Row&>()))> only = {}) {
+  using Value = decltype(value_of(std::declval<const Row&>()));
+  std::map<std::pair<const Device*, std::string>, std::set<Value>> groups;
+  for (const Row& row : all.*member) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    const std::string group = device ? group_of(row, *device) : std::string();
+    if (!group.empty()) groups[{device, group}].insert(value_of(row));
+  }
+  for (const auto& [key, values] : groups) {
+    if (values.size() < (inner_only ? 3u : 2u)) continue;
+    std::vector<CheckReport> parts;
+    for (auto value = values.begin(); value != values.end(); ++value) {
+      if (inner_only && (value == values.begin() || std::next(value) == values.end())) continue;
+      if (only && *value != *only) continue;
+      Measurements rest, held;
+      for (const Row& row : all.*member) {
+        const Device* device = device_of_gpu(row.origin.gpu);
+        if (!device) continue;
+        const bool mine = device == key.first && group_of(row, *device) == key.second;
+        if (mine && value_of(row) == *value)
+          (held.*member).push_back(row);
+        else if (mine || device != key.first)
+          (rest.*member).push_back(row);
+      }
+      parts.push_back(forecast(*key.first, rest, held));
+    }
+    if (widen) widen_by_others(parts);
+    for (CheckReport& part : parts) append(report, std::move(part));
+  }
+}
+
+// Whole GPUs: each one that has a relative is forecast from its data sheet and the relative's rows alone.
+void each_gpu(const Measurements& all, CheckReport& report) {
+  const auto rows_of = [&](const Device& device) {
+    Measurements own;
+    const auto copy = [&](auto member) {
+      for (const auto& row : all.*member)
+        if (device_of_gpu(row.origin.gpu) == &device) (own.*member).push_back(row);
+    };
+    copy(&Measurements::collectives);
+    copy(&Measurements::gemms);
+    copy(&Measurements::grouped);
+    return own;
+  };
+  FitProfileOptions options;
+  options.leave_out_shapes = false;
+  for (const Device& device : devices()) {
+    if (device.relative.empty()) continue;
+    Measurements held = rows_of(device);
+    // A profile derived from its relative has laws of collectives inside a domain and of matrix products
+    // only.
+    const Profile relative =
+        fit_profile(*find_device(device.relative), rows_of(*find_device(device.relative)), options);
+    Profile profile = fit_profile(device, {}, options);
+    derive_missing(profile, relative);
+    std::erase_if(held.collectives, [&](const CollectiveRow& row) { return !inside_domain(row, profile); });
+    if (held.size() > 0) append(report, check_rows(held, [&](const std::string&) { return &profile; }));
+  }
+}
+
+// Rank counts that one GPU measured, from those around them that another one with the same links did: the
+// nearest to leaving out a count between two that are kept, where nobody measured three.
+void each_sibling(const Measurements& all, CheckReport& report) {
+  using Key = std::pair<sim::CollectiveOp, std::string>;  // operation, library
+  std::map<const Device*, std::map<Key, Measurements>> rows;
+  for (const CollectiveRow& row : all.collectives)
+    if (const Device* device = device_of_gpu(row.origin.gpu); device && row.nodes == 1)
+      rows[device][{row.op, row.library}].collectives.push_back(row);
+  const auto counts_of = [](const Measurements& some) {
+    std::set<int> counts;
+    for (const CollectiveRow& row : some.collectives) counts.insert(row.ranks());
+    return counts;
+  };
+  for (const Device& device : devices())
+    for (const Device& sibling : devices()) {
+      if (&device == &sibling || device.limits.scaleup_bandwidth != sibling.limits.scaleup_bandwidth)
+        continue;
+      Measurements known, held;
+      for (const auto& [key, others] : rows[&sibling]) {
+        const auto own = rows[&device].find(key);
+        if (own == rows[&device].end()) continue;
+        const auto counts = counts_of(others);
+        for (const CollectiveRow& row : own->second.collectives)
+          if (*counts.begin() < row.ranks() && row.ranks() < *counts.rbegin() &&
+              !counts.contains(row.ranks()))
+            held.collectives.push_back(row);
+        known.append(others);
+      }
+      if (held.size() > 0) append(report, forecast(sibling, known, held));
+    }
+}
+
+std::string collective_group(const CollectiveRow& row, const Device& device, bool network) {
+  Profile limits;
+  limits.device() = device.limits;
+  if (inside_domain(row, limits) == network) return "";
+  std::string group = collective_key(row.op, network);
+  if (network) {
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    return machine ? group + "@" + std::string(machine->name) : "";
+  }
+  group += "@" + row.library;
+  return integer_reduction(row) ? group + ",int" : group;
+}
+
+}  // namespace
+
+CheckReport leave_out(const Measurements& all, const std::string& what) {
+  CheckReport report;
+  const auto inside = [](const CollectiveRow& row, const Device& device) {
+    return collective_group(row, device, false);
+  };
+  const auto across = [](const CollectiveRow& row, const Device& device) {
+    return collective_group(row, device, true);
+  };
+  const auto ffn_law = [](const FfnRow& row, const Device&) {
+    return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
+  };
+  const auto dispatch_law = [](const DispatchRow& row, const Device&) {
+    return call_of(row) ? law_key(row) : std::string();
+  };
+  const auto decade = [](double value) { return static_cast<int>(std::floor(std::log10(value))); };
+  if (what == "sizes") {
+    each_value(
+        &Measurements::collectives, all, true, false, inside,
+        [](const CollectiveRow& row) { return row.bytes; }, report);
+  } else if (what == "decades") {
+    each_value(
+        &Measurements::collectives, all, true, false, inside,
+        [&](const CollectiveRow& row) { return decade(row.bytes); }, report);
+  } else if (what == "ranks") {
+    each_value(
+        &Measurements::collectives, all, false, false, inside,
+        [](const CollectiveRow& row) { return row.ranks(); }, report);
+  } else if (what == "between") {
+    each_value(
+        &Measurements::collectives, all, true, false, inside,
+        [](const CollectiveRow& row) { return row.ranks(); }, report);
+    each_sibling(all, report);
+  } else if (what == "nodes") {
+    each_value(
+        &Measurements::collectives, all, false, false, across,
+        [](const CollectiveRow& row) { return row.nodes; }, report);
+  } else if (what == "far") {
+    std::map<std::pair<const Device*, std::string>, std::set<int>> counts;
+    const auto group = [&](const CollectiveRow& row) {
+      const Device* device = device_of_gpu(row.origin.gpu);
+      return std::pair(device, device ? across(row, *device) : std::string());
+    };
+    for (const CollectiveRow& row : all.collectives) counts[group(row)].insert(row.nodes);
+    const auto is_far = [&](const CollectiveRow& row) {
+      const auto& nodes = counts[group(row)];
+      return nodes.size() > 2 && row.nodes > *std::next(nodes.begin());
+    };
+    each_value(
+        &Measurements::collectives, all, false, false,
+        [&](const CollectiveRow& row, const Device& device) {
+          return counts[group(row)].size() > 2 ? across(row, device) : std::string();
+        },
+        is_far, report, /*only=*/true);
+  } else if (what == "shapes") {
+    each_value(
+        &Measurements::gemms, all, false, true,
+        [](const GemmRow& row, const Device&) {
+          return row.sustained || !known_dtype(row.dtype) ? std::string() : row.dtype + "@" + row.kernel;
+        },
+        [](const GemmRow& row) { return std::pair(row.n, row.k); }, report);
+    each_value(
+        &Measurements::ffns, all, false, true, ffn_law,
+        [](const FfnRow& row) { return std::tuple(row.hidden, row.inter, row.experts); }, report);
+  } else if (what == "tokens") {
+    each_value(
+        &Measurements::ffns, all, true, true, ffn_law,
+        [&](const FfnRow& row) { return decade(static_cast<double>(row.tokens)); }, report);
+    each_value(
+        &Measurements::dispatches, all, true, true, dispatch_law,
+        [&](const DispatchRow& row) { return decade(std::max(row.tokens, 1.0)); }, report);
+  } else if (what == "ep") {
+    each_value(
+        &Measurements::dispatches, all, false, true, dispatch_law,
+        [](const DispatchRow& row) { return row.ep; }, report);
+  } else if (what == "routing") {
+    each_value(
+        &Measurements::ffns, all, false, true, ffn_law, [](const FfnRow& row) { return row.routing; },
+        report);
+  } else if (what == "gpus") {
+    each_gpu(all, report);
+  } else {
+    throw InputError("found " + in_quotes(what) + ", expected " + join(kLeaveOut, ", ") + " to leave out");
+  }
+  if (report.rows.empty() && report.skipped.empty())
+    throw InputError("nothing can be left out: every group has one value of " + what);
+  return report;
+}
+
+}  // namespace moesim::calibration

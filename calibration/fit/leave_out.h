@@ -1,0 +1,35 @@
+// Honest errors: refit without some rows, forecast exactly these.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calibration/check/check.h"
+#include "calibration/rows/measurements.h"
+
+namespace moesim::calibration {
+
+// What is left out, one group after another, for every GPU:
+//   "sizes"    one message size of the collectives inside a node (not the smallest and largest:
+//   extrapolation) "decades"  one decade of sizes, likewise "ranks"    one GPU count of the collectives
+//   inside a node "between"  one GPU count between two others; where no GPU measured three, the count of a
+//   GPU with the same
+//              links, forecast from the other's rows alone
+//   "nodes"    one node count of the collectives across nodes of one machine
+//   "far"      all node counts but the two smallest
+//   "shapes"   one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
+//   "tokens"   one decade of token counts of expert FFNs and of dispatch and combine kernels, not the
+//   smallest
+//              and largest
+//   "ep"       one EP size of dispatch and combine kernels
+//   "routing"  one kind of routing (balanced, skewed) of expert FFNs
+//   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
+//   domain,
+//              GEMMs
+inline const std::vector<std::string> kLeaveOut = {"sizes",  "decades", "ranks", "between", "nodes", "far",
+                                                   "shapes", "tokens",  "ep",    "routing", "gpus"};
+
+// Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
+CheckReport leave_out(const Measurements& measurements, const std::string& what);
+
+}  // namespace moesim::calibration

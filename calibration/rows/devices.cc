@@ -1,0 +1,162 @@
+#include "calibration/rows/devices.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace moesim::calibration {
+namespace {
+
+using models::DType;
+
+constexpr double kGB = 1e9, kTF = 1e12, kUs = 1e-6;
+
+struct Sheet {
+  int sms;
+  double memory_gb, l2_mb, hbm_gbps, hbm_measured_gbps;
+  double bf16, fp8, fp32, fp64;  // dense TFLOP/s
+  double link_gbps;              // scale-up, per GPU and direction
+  int domain, gpus_per_node;
+  double nic_gbps;  // bytes
+};
+
+Device device(std::string_view profile, std::string_view gpu, const Sheet& s, std::string_view relative,
+              std::string_view source) {
+  Device d;
+  d.profile = profile;
+  d.gpu = gpu;
+  d.relative = relative;
+  d.source = source;
+  models::DeviceLimits& l = d.limits;
+  l.sms = s.sms;
+  l.memory_bytes = s.memory_gb * kGB;
+  l.l2_bytes = s.l2_mb * 1e6;
+  l.hbm_bandwidth = s.hbm_gbps * kGB;
+  l.hbm_efficiency = s.hbm_measured_gbps / s.hbm_gbps;
+  const auto peak = [&](DType dtype, double tflops) {
+    l.peak_flops[static_cast<std::size_t>(dtype)] = tflops * kTF;
+  };
+  peak(DType::kBf16, s.bf16);
+  peak(DType::kFp16, s.bf16);
+  peak(DType::kTf32, s.bf16 / 2);
+  peak(DType::kFp8, s.fp8);
+  peak(DType::kFp8Block, s.fp8);
+  peak(DType::kMxFp8, s.fp8);
+  peak(DType::kFp32, s.fp32);
+  peak(DType::kFp64, s.fp64);
+  // Sustained matrix rate over the short-burst one: 794 of 956 TFLOP/s on H100 (data set README, gemm_dense).
+  l.sustained_clock = 0.83;
+  l.scaleup_bandwidth = s.link_gbps * kGB;
+  l.scaleup_domain = s.domain;
+  l.gpus_per_node = s.gpus_per_node;
+  l.nic_bandwidth = s.nic_gbps * kGB;
+  // Eager launch 4 us host-bound per kernel when the queue is full; smallest kernel 2.5 us (1.8 on
+  // Blackwell); a blocking copy of a few bytes costs about 15 us until the next kernel runs. The first and
+  // last are common knowledge, not in the data set: the profiles say so in their gaps.
+  d.launch = {4 * kUs, (s.hbm_gbps > 7000 ? 1.8 : 2.5) * kUs, 15 * kUs, 8 * kUs};
+  return d;
+}
+
+const std::vector<Device>& table() {
+  static const std::vector<Device> devices = {
+      device("a100-sxm", "A100-SXM4-80GB", {108, 80, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25}, "",
+             "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
+      device("a800-sxm", "A800-SXM4-80GB", {108, 80, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25},
+             "a100-sxm", "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
+      device("h100-sxm", "H100-SXM5-80GB", {132, 80, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50}, "",
+             "NVIDIA H100 data sheet; HBM measured: Azure ND H100 v5"),
+      device("h200-sxm", "H200-SXM5-141GB", {132, 141, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50},
+             "h100-sxm", "NVIDIA H200 data sheet; HBM measured: Azure guide"),
+      device("h800-sxm", "H800-SXM5-80GB", {132, 80, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50},
+             "h100-sxm", "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
+      device("b200-sxm", "B200-SXM6-180GB", {148, 180, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50},
+             "h100-sxm", "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
+      device("b300-sxm", "B300-SXM6", {148, 288, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100},
+             "b200-sxm", "NVIDIA B300 data sheet (stas00/ml-engineering)"),
+      device("gb200", "GB200", {152, 186, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50}, "b200-sxm",
+             "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
+      device("gb300", "GB300", {152, 288, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100}, "gb200",
+             "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
+      device("mi300x", "MI300X", {304, 192, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50}, "h100-sxm",
+             "AMD MI300X data sheet; HBM measured: Azure guide"),
+      device("mi355x", "MI355X", {256, 288, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50}, "mi300x",
+             "AMD MI355X data sheet; HBM share taken from MI300X"),
+  };
+  return devices;
+}
+
+// A machine without a GPU, measured by moesim-bench-host. Nobody's data sheet: bounds that no host core
+// reaches, so that all that counts is fitted. It has no built-in profile.
+const Device& host() {
+  static const Device one = [] {
+    Device d = device("host", "HOST", {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10}, "",
+                      "moesim-bench-host");
+    d.launch = {};
+    return d;
+  }();
+  return one;
+}
+
+constexpr Machine kMachines[] = {
+    {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 50 * kGB},
+    {"gke-a3-mega", "GKE A3 Mega", "H100", 8, 25 * kGB},
+    {"aws-p5", "aws-samples", "H100", 8, 50 * kGB},
+    {"aws-p5", "KeitaW", "H100", 8, 50 * kGB},
+    {"aws-p4d", "aws-samples", "A100", 4, 12.5 * kGB},
+    {"polaris", "results_polaris", "A100", 2, 25 * kGB},
+    {"sophia", "results_sophia", "A100", 8, 25 * kGB},
+    {"alps", "alps", "GH200", 4, 25 * kGB},
+    {"pollara", "prasad-nair-amd", "MI355X", 8, 50 * kGB},
+    {"echo", "moe_mg", "H800", 7, 50 * kGB},
+};
+
+}  // namespace
+
+std::span<const Device> devices() { return table(); }
+
+const Device* find_device(std::string_view profile) {
+  if (profile == "host") return &host();
+  for (const Device& device : table())
+    if (device.profile == profile) return &device;
+  return nullptr;
+}
+
+const Device* device_of_gpu(std::string_view gpu) {
+  const std::string_view plain = gpu.substr(0, gpu.find(" ("));
+  for (const Device& device : table())
+    if (device.gpu == plain || device.profile == plain) return &device;
+  if (plain == "HOST" || plain == "host") return &host();
+  // Other memory sizes and short names: what stands before the first dash. Cards for a PCIe slot are others.
+  for (const std::string_view other : {"PCI", "-NVL", "-or-"})
+    if (plain.find(other) != std::string_view::npos) return nullptr;
+  const std::string_view family = plain.substr(0, plain.find('-'));
+  if (family == "GH200") return find_device("h100-sxm");  // its GPU; the machines have laws of their own
+  for (const Device& device : table())
+    if (family == device.gpu.substr(0, device.gpu.find('-'))) return &device;
+  return nullptr;
+}
+
+const Machine* machine_of(std::string_view source, std::string_view gpu) {
+  for (const Machine& machine : kMachines)
+    if (source.find(machine.source_part) != std::string_view::npos &&
+        gpu.find(machine.gpu_part) != std::string_view::npos)
+      return &machine;
+  return nullptr;
+}
+
+models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,
+                           int gpus_per_node) {
+  models::Cluster cluster;
+  cluster.name = machine ? std::string(machine->name) : profile.name();
+  cluster.profile = profile;
+  cluster.nodes = nodes;
+  cluster.gpus_per_node = gpus_per_node;
+  cluster.nvlink.bandwidth = profile.device().scaleup_bandwidth;
+  cluster.nvlink.domain = std::max(profile.device().scaleup_domain, gpus_per_node);
+  if (profile.device().scaleup_domain <= profile.device().gpus_per_node)
+    cluster.nvlink.domain = gpus_per_node;
+  cluster.nic.ports_per_node = machine ? machine->ports_per_node : profile.device().gpus_per_node;
+  cluster.nic.bandwidth = machine ? machine->port_bandwidth : profile.device().nic_bandwidth;
+  return cluster;
+}
+
+}  // namespace moesim::calibration

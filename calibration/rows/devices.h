@@ -1,0 +1,46 @@
+// Facts from data sheets about the GPUs that profiles exist for, and about the machines that published rows
+// come from.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "models/hardware/cluster.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::calibration {
+
+struct Device {
+  std::string_view profile;  // "h100-sxm"
+  std::string_view gpu;      // as the published tables call it
+  models::DeviceLimits limits;
+  models::LaunchCosts launch;
+  std::string_view relative;  // profile whose fit stands in where this GPU was not measured; "" = none
+  std::string_view source;
+};
+
+std::span<const Device> devices();
+const Device* find_device(std::string_view profile);
+
+// The device that a row's GPU name means, also with a remark in parentheses or another memory size
+// ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"); nullptr for GPUs without a profile.
+const Device* device_of_gpu(std::string_view gpu);
+
+// The network of a machine that published rows. `name` is "" for an unknown machine.
+struct Machine {
+  std::string_view name;
+  std::string_view source_part;  // substring of the source column
+  std::string_view gpu_part;
+  int ports_per_node;
+  double port_bandwidth;  // bytes/s
+};
+
+// The machine behind a row, by its source and GPU; nullptr when unknown.
+const Machine* machine_of(std::string_view source, std::string_view gpu);
+
+// A cluster of `nodes` such nodes for cost models; an unknown machine has the GPU's usual network.
+models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,
+                           int gpus_per_node);
+
+}  // namespace moesim::calibration

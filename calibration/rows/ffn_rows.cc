@@ -1,0 +1,117 @@
+#include "calibration/rows/ffn_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/random.h"
+#include "base/text.h"
+
+namespace moesim::calibration {
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+Counts balanced(const FfnRow& row) {
+  const std::int64_t experts = row.experts, tokens = row.tokens, topk = row.topk;
+  const std::int64_t stride = (experts + topk - 1) / topk;
+  Counts counts(static_cast<std::size_t>(experts), 0);
+  // Whole turns of `experts` tokens load all experts alike.
+  const std::int64_t turns = tokens >= stride ? tokens / experts : 0;
+  std::fill(counts.begin(), counts.end(), turns * topk);
+  for (std::int64_t t = turns * experts; t < tokens; ++t)
+    for (std::int64_t i = 0; i < topk; ++i) {
+      const std::int64_t first = tokens >= stride ? t : t * stride / tokens;
+      ++counts[static_cast<std::size_t>((first + i * stride) % experts)];
+    }
+  return counts;
+}
+
+double power_law(double u, double alpha, double low, double high) {
+  const double a = std::pow(low, 1 - alpha), b = std::pow(high, 1 - alpha);
+  return std::pow((b - a) * u + a, 1 / (1 - alpha));
+}
+
+Counts drawn(const FfnRow& row, double alpha, Random& random) {
+  const auto n = static_cast<std::size_t>(row.experts);
+  const double tokens = static_cast<double>(row.tokens);
+  const double target = tokens * row.topk;
+  const bool many = target > row.experts;
+  std::vector<double> weight(n);
+  for (double& w : weight)
+    w = many ? power_law(random.uniform(), alpha, 1, std::max(tokens * 0.8, 1.0))
+             : power_law(random.uniform(), alpha, 0.01, 2);
+  const double sum = std::accumulate(weight.begin(), weight.end(), 0.0);
+  Counts counts(n);
+  for (std::size_t e = 0; e < n; ++e)
+    counts[e] = std::min(static_cast<std::int64_t>(std::llround(weight[e] / sum * target)),
+                         static_cast<std::int64_t>(row.tokens));
+  // What the cap and the rounding left over goes to the fullest experts below the cap.
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
+  });
+  std::int64_t missing =
+      row.tokens * row.topk - std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  for (const std::size_t e : order) {
+    const std::int64_t change = missing > 0 ? std::min(missing, row.tokens - counts[e]) : 0;
+    counts[e] += change;
+    missing -= change;
+  }
+  for (auto e = order.rbegin(); e != order.rend() && missing < 0; ++e) {
+    const std::int64_t change = std::min(-missing, counts[*e]);
+    counts[*e] -= change;
+    missing += change;
+  }
+  return counts;
+}
+
+// The local experts of the EP rank with most rows (the first one of a tie).
+Counts heaviest(const Counts& counts, int ep) {
+  const std::size_t local = counts.size() / static_cast<std::size_t>(ep);
+  std::size_t best = 0;
+  std::int64_t most = -1;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ep); ++rank) {
+    const auto begin = counts.begin() + static_cast<std::ptrdiff_t>(rank * local);
+    const std::int64_t rows =
+        std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(local), std::int64_t{0});
+    if (rows > most) {
+      most = rows;
+      best = rank;
+    }
+  }
+  const auto begin = counts.begin() + static_cast<std::ptrdiff_t>(best * local);
+  return {begin, begin + static_cast<std::ptrdiff_t>(local)};
+}
+
+}  // namespace
+
+std::vector<Counts> expert_rows(const FfnRow& row) {
+  if (row.routing == "balanced") return {heaviest(balanced(row), row.ep)};
+  constexpr std::string_view kPrefix = "power_law_";
+  const auto alpha = row.routing.starts_with(kPrefix)
+                         ? parse_number(std::string_view(row.routing).substr(kPrefix.size()))
+                         : std::nullopt;
+  if (!alpha || *alpha <= 0 || *alpha == 1)
+    throw InputError(row.origin.place, "the routing " + in_quotes(row.routing),
+                     "balanced or power_law_<exponent>");
+  Random random = Random::for_item(
+      static_cast<std::uint64_t>(row.tokens) * 1315423911u + static_cast<std::uint64_t>(row.experts),
+      static_cast<std::uint64_t>(row.ep * 64 + row.topk));
+  std::vector<Counts> result;
+  for (int i = 0; i < kRoutingDraws; ++i) result.push_back(heaviest(drawn(row, *alpha, random), row.ep));
+  return result;
+}
+
+models::FfnShape ffn_shape(const FfnRow& row, const std::vector<Counts>& draws) {
+  models::FfnShape shape{row.tokens, row.hidden, std::max(row.inter / row.tp, 1), row.topk, 0};
+  for (const Counts& rows : draws) {
+    const std::int64_t local = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    shape.remote_rows += static_cast<double>(std::min(local, row.tokens) * row.topk - local);
+  }
+  shape.remote_rows = row.ep > 1 ? std::max(shape.remote_rows, 0.0) / static_cast<double>(draws.size()) : 0;
+  return shape;
+}
+
+}  // namespace moesim::calibration

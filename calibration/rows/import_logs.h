@@ -1,0 +1,45 @@
+// Other tools' results: nccl-tests and rccl-tests logs, Google Benchmark JSON, the benchmark tables of the
+// Echo traces.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "calibration/rows/measurements.h"
+
+namespace moesim::calibration {
+
+// What a log does not say itself.
+struct ImportFacts {
+  std::string gpu;                      // canonical name; needed unless the log names the device
+  std::string source;                   // who measured
+  std::string library;                  // where the file does not say: "NCCL 2.18.6"
+  int nodes = 0;                        // 0 = from the log's rank lines
+  int gpus_per_node = 0;                // 0 = from the log's rank lines
+  std::optional<sim::CollectiveOp> op;  // needed where the log does not name the test
+};
+
+// Standard output of nccl-tests / rccl-tests of any version: the columns are found by the header lines (with
+// or without redop, root, in-place part, wrong counts; -R and -G variants, several tests in one log).
+// Out-of-place times are taken. Throws InputError by line for a truncated table row, NaN, a size that is not
+// count x element size (as the tool counts), a bandwidth that contradicts size and time, failed results
+// (#wrong > 0), a log without rows.
+Measurements import_nccl_tests(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// Google Benchmark's JSON output of calibration/bench: what a row measures stands in its name and counters
+// (calibration/bench/README.md). Medians where the file has aggregates. Throws InputError for an unfinished
+// file, a name of another layout, an error that a benchmark reported.
+Measurements import_google_benchmark(std::string_view json, const std::string& file,
+                                     const ImportFacts& facts);
+
+// CSV files of the Echo traces' benchmarks: all_reduce tables have algbw in Gbit/s and the time of one
+// operation, send/recv tables 2 x bytes / time in GiB/s and the time of a round trip. Ranks and nodes come
+// from the file's name (allreduce_16gpu_2node_*.csv, multi_node_sendrecv_*.csv). Throws InputError where a
+// column contradicts these units.
+Measurements import_echo(std::string_view text, const std::string& file, const ImportFacts& facts);
+
+// Whether the text looks like such a table.
+bool is_echo_table(std::string_view text);
+
+}  // namespace moesim::calibration

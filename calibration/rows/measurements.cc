@@ -1,0 +1,256 @@
+#include "calibration/rows/measurements.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "base/file_io.h"
+#include "base/text.h"
+#include "calibration/rows/csv_table.h"
+#include "calibration/rows/import_logs.h"
+#include "calibration/rows/measurement_file.h"
+
+namespace moesim::calibration {
+namespace {
+
+constexpr double kMostMicroseconds = 1e10;
+constexpr long long kMostRanks = 1 << 24;
+constexpr long long kMostExtent = 1LL << 32;
+
+Origin origin_of(const CsvTable& table, std::size_t row) {
+  return {table.place(row), table.text(row, "gpu"), table.text(row, "source")};
+}
+
+// A derived column that disagrees with the ones it is made of gives away a wrong unit.
+void check_ratio(const CsvTable& table, std::size_t row, std::string_view column, double written,
+                 double computed, double tolerance) {
+  if (written <= 0 || computed <= 0) return;
+  if (std::abs(written / computed - 1) > tolerance && std::abs(written - computed) > 0.06)
+    throw InputError(table.place(row), std::string(column) + " " + table.text(row, column),
+                     one_line(std::to_string(computed)) + ", as the other columns say (wrong unit?)");
+}
+
+sim::CollectiveOp collective_named(const CsvTable& table, std::size_t row) {
+  const std::string& name = table.text(row, "op");
+  if (name == "all_gather") return sim::CollectiveOp::all_gather;
+  if (name == "reduce_scatter") return sim::CollectiveOp::reduce_scatter;
+  if (name == "alltoall" || name == "all_to_all") return sim::CollectiveOp::all_to_all;
+  if (name == "all_reduce") return sim::CollectiveOp::all_reduce;
+  if (name == "sendrecv" || name == "send_recv") return sim::CollectiveOp::send_recv;
+  if (name == "broadcast") return sim::CollectiveOp::broadcast;
+  throw InputError(table.place(row), "the operation " + in_quotes(name),
+                   "all_gather, reduce_scatter, alltoall, all_reduce, sendrecv or broadcast");
+}
+
+std::string_view expected_meaning(sim::CollectiveOp op) {
+  switch (op) {
+    case sim::CollectiveOp::all_gather:
+      return "recv_total_per_rank";
+    case sim::CollectiveOp::reduce_scatter:
+    case sim::CollectiveOp::all_to_all:
+      return "send_total_per_rank";
+    default:
+      return "buffer_per_rank";
+  }
+}
+
+// busbw over algbw, as nccl-tests print them.
+double wire_share(sim::CollectiveOp op, double ranks) {
+  switch (op) {
+    case sim::CollectiveOp::all_gather:
+    case sim::CollectiveOp::reduce_scatter:
+    case sim::CollectiveOp::all_to_all:
+      return (ranks - 1) / ranks;
+    case sim::CollectiveOp::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    default:
+      return 1;
+  }
+}
+
+Measurements read_collectives(const CsvTable& table) {
+  Measurements result;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    CollectiveRow row;
+    row.origin = origin_of(table, i);
+    row.op = collective_named(table, i);
+    row.nodes = static_cast<int>(table.integer(i, "nodes", 1, kMostRanks));
+    row.gpus_per_node = static_cast<int>(table.integer(i, "gpus_per_node", 1, 1024));
+    row.bytes = table.number(i, "bytes", 1, kMostBytes);
+    // A message is a buffer: both words stand for what a rank sends.
+    const bool message = row.op == sim::CollectiveOp::send_recv && table.has("bytes_meaning") &&
+                         table.text(i, "bytes_meaning") == "message_per_rank";
+    if (!message && table.has("bytes_meaning") && table.text(i, "bytes_meaning") != expected_meaning(row.op))
+      throw InputError(table.place(i), "bytes_meaning " + in_quotes(table.text(i, "bytes_meaning")),
+                       std::string(expected_meaning(row.op)));
+    const double us = table.number(i, "time_us", 1e-3, kMostMicroseconds);
+    row.seconds = us * 1e-6;
+    row.datatype = table.text(i, "datatype");
+    row.library = table.text(i, "library_version");
+    if (const auto algbw = table.optional_number(i, "algbw_GBps", 0, 1e6))
+      check_ratio(table, i, "algbw_GBps", *algbw, row.bytes / row.seconds * 1e-9, 0.08);
+    if (const auto busbw = table.optional_number(i, "busbw_GBps", 0, 1e6))
+      check_ratio(table, i, "busbw_GBps", *busbw,
+                  wire_share(row.op, row.ranks()) * row.bytes / row.seconds * 1e-9, 0.08);
+    if (row.ranks() > 1) result.collectives.push_back(std::move(row));
+  }
+  return result;
+}
+
+Measurements read_gemms(const CsvTable& table) {
+  Measurements result;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    GemmRow row;
+    row.origin = origin_of(table, i);
+    row.dtype = table.text(i, "dtype");
+    row.kernel = table.text(i, "kernel");
+    row.m = static_cast<double>(table.integer(i, "m", 1, kMostExtent));
+    row.n = static_cast<double>(table.integer(i, "n", 1, kMostExtent));
+    row.k = static_cast<double>(table.integer(i, "k", 1, kMostExtent));
+    row.seconds = table.number(i, "time_us", 1e-3, kMostMicroseconds) * 1e-6;
+    row.sustained = row.kernel.find("sustained") != std::string::npos;
+    if (const auto tflops = table.optional_number(i, "tflops", 0, 1e6))
+      check_ratio(table, i, "tflops", *tflops, 2 * row.m * row.n * row.k / row.seconds * 1e-12, 0.2);
+    result.gemms.push_back(std::move(row));
+  }
+  return result;
+}
+
+Measurements read_grouped(const CsvTable& table) {
+  Measurements result;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    GroupedGemmRow row;
+    row.origin = origin_of(table, i);
+    row.kind = table.text(i, "kind");
+    row.dtype = table.text(i, "dtype");
+    row.groups = static_cast<int>(table.integer(i, "groups", 1, 1 << 20));
+    row.m_per_group = static_cast<double>(table.integer(i, "m_per_group", 1, kMostExtent));
+    row.n = static_cast<double>(table.integer(i, "n", 1, kMostExtent));
+    row.k = static_cast<double>(table.integer(i, "k", 1, kMostExtent));
+    row.seconds = table.number(i, "time_us", 1e-3, kMostMicroseconds) * 1e-6;
+    if (const auto tflops = table.optional_number(i, "tflops", 0, 1e6))
+      check_ratio(table, i, "tflops", *tflops,
+                  2 * row.groups * row.m_per_group * row.n * row.k / row.seconds * 1e-12, 0.2);
+    result.grouped.push_back(std::move(row));
+  }
+  return result;
+}
+
+// The rows of the EP rank with most of them are at least the mean: a time below that arithmetic is a wrong
+// unit.
+void check_possible(const CsvTable& table, std::size_t i, const FfnRow& row) {
+  constexpr double kFastestFlops = 2e16;  // beyond any GPU of the tables, 4-bit elements included
+  const double rows = static_cast<double>(row.tokens) * row.topk / row.ep;
+  const double least = 6 * rows * row.hidden * row.inter / row.tp / kFastestFlops;
+  if (row.seconds < least)
+    throw InputError(
+        table.place(i), "latency_us " + table.text(i, "latency_us"),
+        one_line(std::to_string(least * 1e6)) + " or more, the arithmetic at 20 PFLOP/s (wrong unit?)");
+}
+
+Measurements read_ffns(const CsvTable& table) {
+  Measurements result;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    FfnRow row;
+    row.origin = origin_of(table, i);
+    row.framework = table.text(i, "framework");
+    row.kernel = table.text(i, "kernel");
+    row.dtype = table.text(i, "dtype");
+    row.routing = table.text(i, "routing");
+    row.tokens = table.integer(i, "num_tokens", 1, 1LL << 40);
+    row.hidden = static_cast<int>(table.integer(i, "hidden", 1, 1 << 24));
+    row.inter = static_cast<int>(table.integer(i, "moe_inter", 1, 1 << 24));
+    row.topk = static_cast<int>(table.integer(i, "topk", 1, 1 << 20));
+    row.experts = static_cast<int>(table.integer(i, "experts", 1, 1 << 20));
+    row.tp = static_cast<int>(table.integer(i, "tp", 1, 1 << 20));
+    row.ep = static_cast<int>(table.integer(i, "ep", 1, 1 << 20));
+    if (row.topk > row.experts || row.experts % row.ep != 0)
+      throw InputError(table.place(i),
+                       std::to_string(row.experts) + " experts with top-k " + std::to_string(row.topk) +
+                           " on " + std::to_string(row.ep) + " ranks",
+                       "ranks that divide the experts, top-k at most the experts");
+    row.seconds = table.number(i, "latency_us", 1e-3, kMostMicroseconds) * 1e-6;
+    check_possible(table, i, row);
+    result.ffns.push_back(std::move(row));
+  }
+  return result;
+}
+
+Measurements read_dispatches(const CsvTable& table) {
+  Measurements result;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    DispatchRow row;
+    row.origin = origin_of(table, i);
+    row.kernel = table.text(i, "kernel");
+    row.dtype = table.text(i, "dtype");
+    row.note = table.text(i, "note");
+    row.ep = static_cast<int>(table.optional_number(i, "ep", 1, kMostRanks).value_or(0));
+    row.nodes = static_cast<int>(table.optional_number(i, "nodes", 1, kMostRanks).value_or(1));
+    row.tokens = table.optional_number(i, "tokens", 0, 1e12).value_or(0);
+    row.hidden = static_cast<int>(table.optional_number(i, "hidden", 1, 1 << 24).value_or(0));
+    row.topk = static_cast<int>(table.optional_number(i, "topk", 1, 1 << 20).value_or(0));
+    row.topk_groups = table.optional_number(i, "topk_groups", 0, 1 << 20).value_or(0);
+    row.bandwidth = table.optional_number(i, "bottleneck_GBps", 0, 1e6).value_or(0) * 1e9;
+    row.seconds = table.optional_number(i, "latency_us", 1e-3, kMostMicroseconds).value_or(0) * 1e-6;
+    row.experts = static_cast<int>(table.optional_number(i, "experts", 1, 1 << 20).value_or(0));
+    // No kernel takes less than one launch, nor moves a token's row faster than caches do.
+    constexpr double kLaunch = 1e-6, kFastestBytes = 50e12;
+    const double least = std::max(kLaunch, row.tokens * row.hidden / kFastestBytes);
+    if (row.seconds > 0 && row.seconds < least)
+      throw InputError(table.place(i), "latency_us " + table.text(i, "latency_us"),
+                       one_line(std::to_string(least * 1e6)) + " or more (wrong unit?)");
+    row.sms = table.optional_number(i, "sms", 0, 1e4).value_or(0);
+    result.dispatches.push_back(std::move(row));
+  }
+  return result;
+}
+
+template <class T>
+void move_into(std::vector<T>& to, std::vector<T>& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+std::size_t Measurements::size() const {
+  return collectives.size() + gemms.size() + grouped.size() + ffns.size() + dispatches.size() +
+         kernels.size() + exposed_calls.size();
+}
+
+void Measurements::append(Measurements other) {
+  move_into(collectives, other.collectives);
+  move_into(gemms, other.gemms);
+  move_into(grouped, other.grouped);
+  move_into(ffns, other.ffns);
+  move_into(dispatches, other.dispatches);
+  move_into(kernels, other.kernels);
+  move_into(exposed_calls, other.exposed_calls);
+}
+
+Measurements read_table(std::string_view text, const std::string& file) {
+  const CsvTable table = CsvTable::parse(text, file);
+  if (table.has("busbw_GBps") && table.has("gpus_per_node")) return read_collectives(table);
+  if (table.has("m_per_group")) return read_grouped(table);
+  if (table.has("num_tokens") && table.has("moe_inter")) return read_ffns(table);
+  if (table.has("bottleneck_GBps")) return read_dispatches(table);
+  if (table.has("m") && table.has("n") && table.has("k") && table.has("time_us")) return read_gemms(table);
+  throw InputError(
+      {file, 0, 0}, "the columns " + in_quotes(join(table.columns(), ","), 100),
+      "a table of collectives, dense or grouped GEMMs, expert FFNs, or dispatch and combine calls");
+}
+
+Measurements read_measurements(const std::filesystem::path& path) {
+  const std::string text = read_file(path, std::uint64_t{1} << 30);
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') {
+    // What moesim-bench-host and moesim-bench-cuda write is Google Benchmark's.
+    if (text.find("\"moesim.measurements/") == std::string::npos &&
+        text.find("\"benchmarks\"") != std::string::npos)
+      return import_google_benchmark(text, path.string(), {});
+    return parse_measurement_file(text, path.string());
+  }
+  return read_table(text, path.string());
+}
+
+}  // namespace moesim::calibration

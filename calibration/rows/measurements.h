@@ -1,0 +1,115 @@
+// Measured rows of every kind that a profile is fitted to and checked against, in SI units.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/input_error.h"
+#include "sim/graph/collective.h"
+
+namespace moesim::calibration {
+
+// Where a row comes from.
+struct Origin {
+  SourcePlace place;
+  std::string gpu;     // "H100-SXM5-80GB"
+  std::string source;  // who measured
+};
+
+struct CollectiveRow {
+  Origin origin;
+  sim::CollectiveOp op = sim::CollectiveOp::all_reduce;
+  int nodes = 1;
+  int gpus_per_node = 1;
+  double bytes = 0;  // the nccl-tests "size"
+  double seconds = 0;
+  std::string datatype;
+  std::string library;
+
+  int ranks() const { return nodes * gpus_per_node; }
+};
+
+struct GemmRow {
+  Origin origin;
+  std::string dtype;
+  std::string kernel;
+  double m = 0, n = 0, k = 0;
+  double seconds = 0;
+  bool sustained = false;  // measured after thousands of warm-up iterations
+};
+
+struct GroupedGemmRow {
+  Origin origin;
+  std::string kind;
+  std::string dtype;
+  int groups = 0;
+  double m_per_group = 0, n = 0, k = 0;
+  double seconds = 0;
+};
+
+// A whole expert FFN on one GPU: permute, up and gate, activation, down, unpermute.
+struct FfnRow {
+  Origin origin;
+  std::string framework, kernel, dtype, routing;
+  std::int64_t tokens = 0;  // of all ranks
+  int hidden = 0, inter = 0, topk = 0, experts = 0, tp = 1, ep = 1;
+  double seconds = 0;
+};
+
+// One dispatch or combine call of an expert-parallel library.
+struct DispatchRow {
+  Origin origin;
+  std::string kernel, dtype, note;
+  int ep = 0, nodes = 1;
+  double tokens = 0;  // per rank
+  int hidden = 0, topk = 0;
+  double topk_groups = 0;  // 0: not limited or not stated
+  double bandwidth = 0;    // bytes/s as the source prints it; 0: not stated
+  double seconds = 0;      // 0: only a bandwidth was published
+  int experts = 0;
+  double sms = 0;
+};
+
+inline constexpr double kMostBytes = 1e15;  // of a message; more is a wrong unit
+
+struct Measurements {
+  std::vector<CollectiveRow> collectives;
+  std::vector<GemmRow> gemms;
+  std::vector<GroupedGemmRow> grouped;
+  std::vector<FfnRow> ffns;
+  std::vector<DispatchRow> dispatches;
+  // Memory-bound kernels by class name, from our own bench only.
+  struct KernelRow {
+    Origin origin;
+    std::string kernel;
+    double bytes = 0;
+    double seconds = 0;
+    int launches = 1;
+  };
+  std::vector<KernelRow> kernels;
+  // Collectives of a traced run that the host had to launch while the GPU waited: the time of the transfer
+  // and of the launch together, from recordings only.
+  std::vector<CollectiveRow> exposed_calls;
+
+  std::size_t size() const;
+  void append(Measurements other);
+};
+
+// A CSV table of one of the layouts of the published data set, recognised by its columns; a table of
+// collectives, dense or grouped GEMMs, expert FFNs, dispatch and combine calls. Throws InputError for an
+// unknown layout, and by line for a field that is no number in its physical range, a time that contradicts
+// bytes and bandwidth or FLOPs (a wrong unit).
+Measurements read_table(std::string_view text, const std::string& file);
+
+// A table, the measurement file that `moesim calibrate import` writes, or the Google Benchmark JSON of
+// calibration/bench, by content.
+Measurements read_measurements(const std::filesystem::path& path);
+
+// "moesim.measurements/1": what import and measure write and fit reads.
+std::string to_json(const Measurements& measurements, const std::string& provenance);
+
+}  // namespace moesim::calibration

@@ -1,0 +1,65 @@
+#include "calibration/rows/variants.h"
+
+#include "base/input_error.h"
+#include "calibration/rows/devices.h"
+#include "models/hardware/dtype.h"
+
+namespace moesim::calibration {
+
+models::DType dtype_of(const std::string& text) {
+  return models::dtype_named(text.substr(0, text.find(' ')));
+}
+
+bool known_dtype(const std::string& text) {
+  try {
+    dtype_of(text);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+std::string collective_key(sim::CollectiveOp op, bool network) {
+  return "collective/" + std::string(sim::name(op)) + (network ? "/network" : "/scaleup");
+}
+
+bool integer_reduction(const CollectiveRow& row) {
+  return (row.op == sim::CollectiveOp::all_reduce || row.op == sim::CollectiveOp::reduce_scatter) &&
+         row.datatype.starts_with("int");
+}
+
+bool inside_domain(const CollectiveRow& row, const models::Profile& profile) {
+  return row.nodes == 1 || (profile.device().scaleup_domain > profile.device().gpus_per_node &&
+                            row.ranks() <= profile.device().scaleup_domain);
+}
+
+std::vector<std::string> law_keys(const CollectiveRow& row, bool network) {
+  const std::string key = collective_key(row.op, network);
+  if (network) {
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    if (machine) return {key + "@" + std::string(machine->name), key};
+    return {key};
+  }
+  if (integer_reduction(row))
+    return {key + "@" + row.library + ",int", key + "@int", key + "@" + row.library, key};
+  return {key + "@" + row.library, key};
+}
+
+std::vector<std::string> law_keys(const GemmRow& row) {
+  const std::string key = "gemm/" + std::string(models::name_of(dtype_of(row.dtype)));
+  if (row.sustained) return {key + "@sustained", key};
+  return {key + "@" + row.kernel, key};
+}
+
+std::vector<std::string> law_keys(const FfnRow& row) {
+  const std::string key = "ffn/" + std::string(models::name_of(dtype_of(row.dtype)));
+  return {key + "@" + row.kernel, key};
+}
+
+const models::ParameterSet* find_law(const models::Profile& profile, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys)
+    if (const models::ParameterSet* set = profile.find(key)) return set;
+  return nullptr;
+}
+
+}  // namespace moesim::calibration

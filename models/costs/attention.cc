@@ -1,0 +1,75 @@
+#include "models/costs/attention.h"
+
+#include <algorithm>
+
+namespace moesim::models {
+
+namespace {
+
+// A query-key pair of one head costs 4 d FLOPs of the matrix units forward, 10 d backward, and one
+// exponential of the special-function units (16 per clock and SM on every generation here). They overlap in
+// part: a pair takes a + b x (exponential time / matrix time) of its matrix time. a and b were fitted by eye
+// to figures 5 and 6 of FlashAttention-3 (arXiv 2407.08608; H100, causal: heads of 128 reach 0.66 of the peak
+// forward and 0.565 backward at long sequences, heads of 64 about 0.50 and 0.50). The DeepSeek-V3 chunk on
+// H800 (128 heads of 192/128, sequence 4096) runs at 556 TFLOP/s forward and 405 backward with its
+// conversions, beside communication kernels.
+constexpr double kForwardMatrix = 1.02, kBackwardMatrix = 1.586, kExponential = 0.92;
+// Below a stretch of keys s the edges of tiles cost: s / (s + h) (same figures, 1k to 16k).
+constexpr double kForwardHalf = 900, kBackwardHalf = 1300;
+// GPUs whose matrix units outgrew the special functions (Blackwell) compute a share of the exponentials on
+// the ordinary units (FlashAttention-4 and cuDNN 9).
+constexpr double kExponentialsElsewhere = 0.25;
+constexpr double kExponentialsPerClock = 16;
+constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
+// fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
+constexpr double kFp8 = 1.3;
+constexpr double kUsualWidth = 128;  // of a head, where a profile says which share of the peak it reaches
+
+}  // namespace
+
+double mean_keys(std::int64_t seq, std::int64_t window) {
+  const auto s = static_cast<double>(seq), w = static_cast<double>(window);
+  if (window <= 0 || window >= seq) return std::max(1.0, s / 2);
+  return std::max(1.0, w - w * w / (2 * s));
+}
+
+AttentionModel::AttentionModel(const Profile& profile) {
+  const DeviceLimits& device = profile.device();
+  peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
+  const auto correction = [&](const char* name, bool forward) {
+    const Constant* share = profile.find_constant(name);
+    return share ? share->value * matrix_times(forward, kUsualWidth) : 1 / profile.attention_factor();
+  };
+  forward_ = correction("attention_forward_efficiency", true);
+  backward_ = correction("attention_backward_efficiency", false);
+}
+
+double AttentionModel::matrix_times(bool forward, double width) const {
+  double exponential = per_clock_ / (kExponentialsPerClock * (forward ? 4 : 10) * width);
+  if (per_clock_ > 6000) exponential *= 1 - kExponentialsElsewhere;
+  return (forward ? kForwardMatrix : kBackwardMatrix) + kExponential * exponential;
+}
+
+double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {
+  const double one =
+      2 * c.queries * mean_keys(c.seq, c.window) * static_cast<double>(c.heads * (c.score_dim + c.value_dim));
+  return pass == GemmPass::kForward ? one : 2.5 * one;
+}
+
+double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
+  const bool forward = pass == GemmPass::kForward;
+  const double work = flops(c, pass);
+  if (work <= 0) return 0;
+  // The stretch of keys one tile walks: a rank's share of the sequence, or what a window leaves of it.
+  const double stretch =
+      std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp), 2 * mean_keys(c.seq, c.window));
+  const double half = forward ? kForwardHalf : kBackwardHalf;
+  const double width = static_cast<double>(c.score_dim + c.value_dim) / 2;
+  double slow = matrix_times(forward, width);
+  if (c.fp8) slow /= kFp8;
+  const double share = (forward ? forward_ : backward_) * stretch / (stretch + half) / slow;
+  return work / (peak_ * std::min(share, c.fp8 ? 1.9 : 0.95));
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,139 @@
+#include "models/costs/cluster_costs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+
+namespace moesim::models {
+
+namespace {
+
+// The bytes that stand for a shape where one number is asked: the largest piece.
+double uniform_bytes(const sim::CollectiveShape& shape) {
+  if (shape.traffic.kind == sim::Traffic::Kind::uniform) return static_cast<double>(shape.traffic.bytes);
+  return static_cast<double>(*std::max_element(shape.traffic.pieces.begin(), shape.traffic.pieces.end()));
+}
+
+}  // namespace
+
+ClusterCosts::ClusterCosts(const Cluster& cluster, double extra_per_call)
+    : cluster_(cluster), collectives_(cluster), extra_per_call_(extra_per_call) {}
+
+GroupShape ClusterCosts::place(std::span<const sim::RankId> ranks) const {
+  std::vector<std::int32_t> members;
+  members.reserve(ranks.size());
+  for (const sim::RankId rank : ranks) members.push_back(static_cast<std::int32_t>(rank.value()));
+  return GroupShape::of(cluster_, members);
+}
+
+void ClusterCosts::price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const {
+  check(keys.empty(), "computing times are in the graph");
+}
+
+void ClusterCosts::price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const {
+  const GroupShape group = place(shape.ranks);
+  const double extra = shape.op == sim::CollectiveOp::send_recv ? 0.0 : extra_per_call_;
+  std::vector<double> seconds(out.size(), 0.0);
+  switch (shape.traffic.kind) {
+    case sim::Traffic::Kind::uniform:
+      std::fill(seconds.begin(), seconds.end(),
+                collectives_.seconds(shape.op, group, static_cast<double>(shape.traffic.bytes)));
+      break;
+    case sim::Traffic::Kind::pieces: {
+      const std::vector<double> pieces(shape.traffic.pieces.begin(), shape.traffic.pieces.end());
+      std::fill(seconds.begin(), seconds.end(),
+                shape.op == sim::CollectiveOp::all_gather ? collectives_.all_gather_v(group, pieces)
+                                                          : collectives_.reduce_scatter_v(group, pieces));
+      break;
+    }
+    case sim::Traffic::Kind::matrix: {
+      collectives_.all_to_all_v(group, shape.traffic.rows, static_cast<double>(shape.traffic.bytes),
+                                shape.traffic.transposed, seconds);
+      break;
+    }
+  }
+  for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_seconds(seconds[m] + extra);
+}
+
+std::optional<OutsideDomain> ClusterCosts::outside(const sim::CollectiveShape& shape) const {
+  double bytes = 0;
+  if (shape.traffic.kind == sim::Traffic::Kind::matrix) {
+    // What the member with the most rows sends, its own among them.
+    const std::size_t g = shape.members();
+    for (std::size_t i = 0; i < g; ++i) {
+      double sent = 0;
+      for (std::size_t j = 0; j < g; ++j) sent += static_cast<double>(shape.traffic.between(i, j, g));
+      bytes = std::max(bytes, sent);
+    }
+  } else {
+    bytes = uniform_bytes(shape);
+  }
+  return collectives_.outside(shape.op, place(shape.ranks), bytes);
+}
+
+// An all_to_all alone on its ports: the rates that its busiest member needs to end when the calibrated law
+// says.
+void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group,
+                                 sim::FlowPlan& plan) const {
+  const std::size_t g = shape.members();
+  double within = 0, across = 0;  // bytes of the busiest member, one way
+  for (std::size_t i = 0; i < g; ++i) {
+    double out_within = 0, out_across = 0, in_within = 0, in_across = 0;
+    for (std::size_t j = 0; j < g; ++j) {
+      if (i == j) continue;
+      const bool same = group.domain_of[i] == group.domain_of[j];
+      (same ? out_within : out_across) += static_cast<double>(shape.traffic.between(i, j, g));
+      (same ? in_within : in_across) += static_cast<double>(shape.traffic.between(j, i, g));
+    }
+    within = std::max({within, out_within, in_within});
+    across = std::max({across, out_across, in_across});
+  }
+  const auto rate = [&](const GroupShape& where, double bytes, int peers) {
+    // An equal exchange in which everyone sends `bytes` to `peers` others.
+    const double buffer = bytes * where.ranks / peers;
+    const double moving = collectives_.seconds(sim::CollectiveOp::all_to_all, where, buffer) -
+                          collectives_.seconds(sim::CollectiveOp::all_to_all, where, 0);
+    return moving > 0 ? bytes / moving : 0.0;
+  };
+  if (within > 0) {
+    const GroupShape domain = GroupShape::uniform(1, group.max_per_domain);
+    plan.port_within = rate(domain, within, domain.ranks - 1);
+  }
+  if (across > 0) plan.port_across = rate(group, across, group.ranks - group.max_per_domain);
+}
+
+sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) const {
+  sim::FlowPlan plan;
+  const GroupShape group = place(shape.ranks);
+  std::vector<sim::Time> alone(shape.members());
+  price_collective(shape, alone);
+  plan.alone = *std::max_element(alone.begin(), alone.end());
+  if (group.ranks <= 1) return plan;
+  if (shape.op == sim::CollectiveOp::all_to_all) {
+    plan.algorithm = sim::Algorithm::direct;
+    plan.launch = sim::Time::from_seconds(collectives_.seconds(shape.op, group, 0) + extra_per_call_);
+    plan.launch = std::min(plan.launch, plan.alone);
+    plan_exchange(shape, group, plan);
+    return plan;
+  }
+  const CollectiveParts parts = collectives_.parts(shape.op, group, uniform_bytes(shape));
+  const double extra = shape.op == sim::CollectiveOp::send_recv ? 0.0 : extra_per_call_;
+  plan.algorithm = parts.algorithm;
+  plan.launch = std::min(sim::Time::from_seconds(parts.launch + extra), plan.alone);
+  // What large messages leave of the tightest port is the protocol's: it keeps others out all the same.
+  const double moving = (plan.alone - plan.launch).seconds();
+  const double reached = std::max(parts.bandwidth, moving > 0 ? parts.wire_bytes / moving : 0.0);
+  const double port = group.across_domains() ? cluster_.nic.bandwidth *
+                                                   std::min(group.min_per_domain, cluster_.nic.ports_per_node)
+                                             : collectives_.links_within(group.ranks);
+  if (reached > 0 && port > 0) plan.efficiency = std::clamp(reached / port, 0.05, 1.0);
+  return plan;
+}
+
+sim::Overlap ClusterCosts::overlap(sim::RankId) const {
+  const OverlapFactors& factors = cluster_.profile.overlap();
+  return {factors.compute_under_communication, factors.communication_under_compute};
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,41 @@
+// The simulator's question about prices, answered from a cluster's profile. Rank i of the graph is GPU i of
+// the cluster.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "models/costs/collectives.h"
+#include "models/costs/domain_report.h"
+#include "models/hardware/cluster.h"
+#include "sim/graph/costs.h"
+
+namespace moesim::models {
+
+class ClusterCosts : public sim::Costs {
+ public:
+  // `extra_per_call` seconds are added to every collective but point-to-point (recorders time each call on
+  // its own).
+  explicit ClusterCosts(const Cluster& cluster, double extra_per_call = 0);
+
+  // Graphs of this class hold their computing times; opaque works need a class that knows them.
+  void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time> out) const override;
+  void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override;
+  sim::FlowPlan plan_collective(const sim::CollectiveShape& shape) const override;
+  sim::Overlap overlap(sim::RankId rank) const override;
+
+  const CollectiveModel& collectives() const { return collectives_; }
+  // What the profile did not measure of a collective's price.
+  std::optional<OutsideDomain> outside(const sim::CollectiveShape& shape) const;
+
+ private:
+  GroupShape place(std::span<const sim::RankId> ranks) const;
+  void plan_exchange(const sim::CollectiveShape& shape, const GroupShape& group, sim::FlowPlan& plan) const;
+
+  Cluster cluster_;
+  CollectiveModel collectives_;
+  double extra_per_call_;
+};
+
+}  // namespace moesim::models

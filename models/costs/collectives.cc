@@ -1,0 +1,529 @@
+#include "models/costs/collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "models/costs/network_law.h"
+#include "models/costs/size_curve.h"
+
+namespace moesim::models {
+namespace {
+
+using sim::CollectiveOp;
+
+constexpr std::size_t kOps = 7;
+constexpr double kPerOctave = 0.06;  // log standard deviation that each octave of size beyond the data adds
+constexpr double kPerRankOctave = 0.06;  // and each doubling of ranks or nodes
+constexpr double kBetweenSizes =
+    0.045;  // what a size between two measured ones adds (leave-one-size-out, docs/calibration.md)
+constexpr double kDerived = 0.20;  // a law taken over from another operation or GPU
+
+std::size_t index(CollectiveOp op) { return static_cast<std::size_t>(op); }
+
+// nccl-tests "size" of a collective whose bytes follow docs/spec.md 1.3.
+double nccl_size(CollectiveOp op, double ranks, double bytes) {
+  return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ? bytes * ranks : bytes;
+}
+
+// What is known about how wrong a law is.
+struct Trust {
+  bool derived = false;
+  double residual = 0;
+  double systematic = 0;
+  double beyond = 0;  // ParameterSet::beyond
+  DomainRange bytes, ranks, nodes;
+  bool has_bytes = false, has_ranks = false, has_nodes = false;
+  std::string source;
+
+  static Trust of(const ParameterSet& set) {
+    Trust trust{set.derived, set.residual, set.systematic, set.beyond, {},        {},
+                {},          false,        false,          false,      set.source};
+    const auto copy = [&](std::string_view quantity, DomainRange& range, bool& has) {
+      if (const DomainRange* found = set.range(quantity)) {
+        range = *found;
+        has = true;
+      }
+    };
+    copy("bytes", trust.bytes, trust.has_bytes);
+    copy("ranks", trust.ranks, trust.has_ranks);
+    copy("nodes", trust.nodes, trust.has_nodes);
+    return trust;
+  }
+
+  double size_octaves(double size) const {
+    return has_bytes ? octaves_outside(bytes, std::max(size, 1.0)) : 0;
+  }
+  double rank_octaves(double n) const { return has_ranks ? octaves_outside(ranks, n) : 0; }
+  double node_octaves(double n) const { return has_nodes ? octaves_outside(nodes, n) : 0; }
+
+  // What an operation that was not measured itself (`direct`: it was), or a group or size outside of what was
+  // measured, adds.
+  double outside_sigma(double size, double n, double groups, bool direct) const {
+    const double outside = kPerOctave * std::min(size_octaves(size), 4.0) +
+                           kPerRankOctave * (rank_octaves(n) + node_octaves(groups));
+    return std::sqrt(outside * outside + (derived ? kDerived * kDerived : 0) +
+                     (direct ? 0 : kDerived * kDerived));
+  }
+  // `measured`: the rank count is one that was fitted, so that no rank law stands between.
+  double sigma(double size, double n, double groups, bool measured, bool direct) const {
+    const double law = systematic * (measured ? 0.25 : 1), outside = outside_sigma(size, n, groups, direct);
+    return std::sqrt(residual * residual + law * law + kBetweenSizes * kBetweenSizes + outside * outside);
+  }
+};
+
+struct ScaleupLaw {
+  bool known = false;
+  SizeCurve curve;
+  Trust trust;
+};
+
+struct NetworkLaw {
+  bool known = false;
+  NetworkCurve curve;
+  Trust trust;
+};
+
+// The operation whose measured law stands in for one that a profile lacks.
+CollectiveOp substitute(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::broadcast:
+      return CollectiveOp::all_gather;
+    case CollectiveOp::all_gather:
+      return CollectiveOp::reduce_scatter;
+    case CollectiveOp::send_recv:
+      return CollectiveOp::all_to_all;
+    case CollectiveOp::barrier:
+      return CollectiveOp::all_reduce;
+    default:
+      return op;
+  }
+}
+
+}  // namespace
+
+struct CollectiveModel::Resolved {
+  std::array<ScaleupLaw, kOps> scaleup;
+  std::array<NetworkLaw, kOps> network;
+  double link = 0;  // bytes/s of a GPU to all of its domain together, one way
+  int mesh = 0;     // GPUs of the domain where each has a link of its own to each other one; 0: a switch
+  double scaleup_ratio = 1;  // profile's link bandwidth over the cluster's: sizes act as if multiplied by it
+  std::string profile;
+
+  // Seconds inside one domain of `n` ranks moving nccl-tests size `size`.
+  double inside(CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(op)];
+    const double seconds = inside_by_law(op, n, size);
+    if (law.known && !law.trust.derived && law.curve.measured(n)) return seconds;
+    return std::max(seconds, wire_seconds(op, n, size) + inside_by_law(op, n, 0));
+  }
+
+  double inside_by_law(CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(op)];
+    if (!law.known) return inside_by_substitute(op, n, size);
+    const double seconds = law.curve.seconds(n, size * scaleup_ratio);
+    // Messages far below those that were measured: as much faster as they are by the law that measured them.
+    const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
+    const ScaleupLaw& other = scaleup[index(substitute(op))];
+    if (size >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low) return seconds;
+    const double at_low = law.curve.seconds(n, low * scaleup_ratio);
+    return at_low * inside_by_substitute(op, n, size) / inside_by_substitute(op, n, low);
+  }
+
+  double inside_by_substitute(CollectiveOp op, double n, double size) const {
+    const ScaleupLaw& law = scaleup[index(substitute(op))];
+    check(law.known, "a profile without any collective law was accepted");
+    if (op == CollectiveOp::send_recv) {
+      n = 2;
+      size *= 2;  // a message both ways: half of the buffer goes to the peer
+    } else if (op == CollectiveOp::broadcast) {
+      size *= n / (n - 1);  // every link carries the whole message
+    }
+    return law.curve.seconds(n, size * scaleup_ratio);
+  }
+
+  // No law may be faster than the bytes on a GPU's links: rank counts and operations that were not measured
+  // are extrapolated. On a mesh a group of n has n-1 of a GPU's links.
+  double wire_seconds(CollectiveOp op, double n, double size) const {
+    if (link <= 0) return 0;
+    double bytes = size * (n - 1) / n;
+    if (op == CollectiveOp::send_recv) {
+      bytes = size;
+      n = 2;
+    } else if (op == CollectiveOp::broadcast) {
+      bytes = size;
+    } else if (op == CollectiveOp::all_reduce) {
+      if (mesh == 0) return 0;  // switches reduce, which halves the bytes
+      bytes *= 2;
+    } else if (op == CollectiveOp::barrier) {
+      return 0;
+    }
+    return bytes / links_within(n);
+  }
+
+  double links_within(double n) const { return mesh > 1 ? link * std::min(1.0, (n - 1) / (mesh - 1)) : link; }
+
+  double across(CollectiveOp op, const GroupShape& shape, double size) const {
+    const NetworkLaw* law = &network[index(op)];
+    if (!law->known) {
+      law = &network[index(substitute(op))];
+      check(law->known, "a profile without any network law was accepted");
+      if (op == CollectiveOp::send_recv) size *= 2;
+      if (op == CollectiveOp::broadcast) size *= shape.ranks / (shape.ranks - 1.0);
+    }
+    double seconds = law->curve.seconds(shape, size);
+    // The part inside the domains goes on at the same time and can be the slower one.
+    if (shape.max_per_domain > 1 && op != CollectiveOp::send_recv)
+      seconds = std::max(
+          seconds, inside(op == CollectiveOp::barrier ? CollectiveOp::all_reduce : op, shape.max_per_domain,
+                          op == CollectiveOp::all_to_all ? size * shape.max_per_domain / shape.ranks : size));
+    return seconds;
+  }
+
+  const Trust& trust(CollectiveOp op, bool across_domains) const {
+    if (across_domains) {
+      const auto& law = network[index(op)];
+      return law.known ? law.trust : network[index(substitute(op))].trust;
+    }
+    const auto& law = scaleup[index(op)];
+    return law.known ? law.trust : scaleup[index(substitute(op))].trust;
+  }
+  bool direct(CollectiveOp op, bool across_domains) const {
+    return across_domains ? network[index(op)].known : scaleup[index(op)].known;
+  }
+};
+
+GroupShape GroupShape::of(const Cluster& cluster, std::span<const std::int32_t> members) {
+  if (members.empty()) throw InputError("found an empty group, expected at least one rank");
+  GroupShape shape;
+  shape.ranks = static_cast<int>(members.size());
+  shape.domain_of.reserve(members.size());
+  std::vector<std::int64_t> domains, nodes;
+  std::vector<int> count;
+  for (const std::int32_t rank : members) {
+    if (rank < 0 || rank >= cluster.ranks())
+      throw InputError("found rank " + std::to_string(rank) + ", expected one of the " +
+                       std::to_string(cluster.ranks()) + " ranks of cluster " + cluster.name);
+    const std::int64_t domain = cluster.domain_of(rank);
+    auto found = std::find(domains.rbegin(), domains.rend(), domain);
+    std::size_t at = 0;
+    if (found == domains.rend()) {
+      at = domains.size();
+      domains.push_back(domain);
+      count.push_back(0);
+    } else {
+      at = static_cast<std::size_t>(domains.rend() - found) - 1;
+    }
+    ++count[at];
+    shape.domain_of.push_back(static_cast<std::int32_t>(at));
+    nodes.push_back(cluster.node_of(rank));
+  }
+  std::sort(nodes.begin(), nodes.end());
+  shape.nodes = static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
+  shape.domains = static_cast<int>(domains.size());
+  shape.max_per_domain = *std::max_element(count.begin(), count.end());
+  shape.min_per_domain = *std::min_element(count.begin(), count.end());
+  if (shape.ranks == 2 && shape.domains == 2 && !cluster.nic.gpu_bandwidth.empty()) {
+    const auto& rate = cluster.nic.gpu_bandwidth;
+    shape.pair_bandwidth = std::min(rate[static_cast<std::size_t>(cluster.local_gpu(members[0]))],
+                                    rate[static_cast<std::size_t>(cluster.local_gpu(members[1]))]);
+  }
+  return shape;
+}
+
+GroupShape GroupShape::strided(const Cluster& cluster, std::int64_t size, std::int64_t stride,
+                               std::int64_t block, std::int64_t apart) {
+  std::vector<std::int32_t> members;
+  for (std::int64_t i = 0; i < size; ++i)
+    members.push_back(
+        static_cast<std::int32_t>(block > 1 ? i % block * stride + i / block * apart : i * stride));
+  return of(cluster, members);
+}
+
+GroupShape GroupShape::uniform(int domains, int per_domain) {
+  check(domains >= 1 && per_domain >= 1, "a group has at least one rank");
+  GroupShape shape;
+  shape.ranks = domains * per_domain;
+  shape.domains = shape.nodes = domains;
+  shape.max_per_domain = shape.min_per_domain = per_domain;
+  shape.domain_of.resize(static_cast<std::size_t>(shape.ranks));
+  for (int i = 0; i < shape.ranks; ++i) shape.domain_of[static_cast<std::size_t>(i)] = i / per_domain;
+  return shape;
+}
+
+CollectiveModel::CollectiveModel(const Cluster& cluster) {
+  auto resolved = std::make_unique<Resolved>();
+  const Profile& profile = cluster.profile;
+  resolved->profile = profile.name();
+  resolved->link = cluster.nvlink.bandwidth;
+  if (cluster.fabric == "xgmi-mesh") resolved->mesh = std::min(cluster.nvlink.domain, cluster.gpus_per_node);
+  const double own = profile.device().scaleup_bandwidth;
+  if (own > 0 && cluster.nvlink.bandwidth > 0) resolved->scaleup_ratio = own / cluster.nvlink.bandwidth;
+  for (std::size_t i = 0; i < kOps; ++i) {
+    const std::string op(sim::name(static_cast<CollectiveOp>(i)));
+    const std::string inside = "collective/" + op + "/scaleup";
+    const std::string across = "collective/" + op + "/network";
+    if (const ParameterSet* set = profile.find(inside))
+      resolved->scaleup[i] = {true, SizeCurve::from(*set, inside), Trust::of(*set)};
+    if (const ParameterSet* set = profile.find(across))
+      resolved->network[i] = {true, NetworkCurve::from(*set, across, cluster), Trust::of(*set)};
+  }
+  for (const CollectiveOp op :
+       {CollectiveOp::all_gather, CollectiveOp::all_to_all, CollectiveOp::all_reduce}) {
+    const std::string key = "collective/" + std::string(sim::name(op));
+    if (!resolved->direct(op, false) && !resolved->scaleup[index(substitute(op))].known)
+      profile.at(key + "/scaleup");
+    if (cluster.ranks() > cluster.nvlink.domain && !resolved->direct(op, true) &&
+        !resolved->network[index(substitute(op))].known)
+      profile.at(key + "/network");
+  }
+  resolved_ = std::move(resolved);
+}
+
+CollectiveModel::~CollectiveModel() = default;
+CollectiveModel::CollectiveModel(CollectiveModel&&) noexcept = default;
+CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = default;
+
+double CollectiveModel::seconds(CollectiveOp op, const GroupShape& shape, double bytes) const {
+  if (shape.ranks <= 1) return 0;
+  const double size = nccl_size(op, shape.ranks, bytes);
+  const bool across = shape.across_domains();
+  const double seconds =
+      across ? resolved_->across(op, shape, size) : resolved_->inside(op, shape.ranks, size);
+  const Trust& trust = resolved_->trust(op, across);
+  if (trust.beyond == 0) return seconds;
+  return seconds * std::exp(trust.beyond * trust.outside_sigma(size, shape.ranks, shape.domains,
+                                                               resolved_->direct(op, across)));
+}
+
+Estimate CollectiveModel::estimate(CollectiveOp op, const GroupShape& shape, double bytes) const {
+  const double value = seconds(op, shape, bytes);
+  if (shape.ranks <= 1) return Estimate::exact(value);
+  const bool across = shape.across_domains();
+  const ScaleupLaw& law = resolved_->scaleup[index(op)];
+  const bool measured = !across && law.known && law.curve.measured(shape.ranks);
+  const double sigma = resolved_->trust(op, across)
+                           .sigma(nccl_size(op, shape.ranks, bytes), shape.ranks, shape.domains, measured,
+                                  resolved_->direct(op, across));
+  return Estimate::log_normal(value, sigma);
+}
+
+double CollectiveModel::links_within(int ranks) const { return resolved_->links_within(ranks); }
+
+CollectiveParts CollectiveModel::parts(CollectiveOp op, const GroupShape& shape, double bytes) const {
+  CollectiveParts parts;
+  if (shape.ranks <= 1) return parts;
+  const double n = shape.ranks;
+  const double size = nccl_size(op, n, bytes);
+  const double total = seconds(op, shape, bytes);
+  parts.launch = std::min(seconds(op, shape, 0), total);
+  switch (op) {
+    case CollectiveOp::all_to_all:
+      parts.algorithm = sim::Algorithm::direct;
+      parts.steps = 1;
+      parts.wire_bytes = size * (n - 1) / n;
+      break;
+    case CollectiveOp::all_reduce:
+      parts.algorithm = shape.across_domains() && shape.max_per_domain > 1 ? sim::Algorithm::hierarchical
+                                                                           : sim::Algorithm::ring;
+      parts.steps = 2 * (shape.ranks - 1);
+      parts.wire_bytes = 2 * size * (n - 1) / n;
+      break;
+    case CollectiveOp::send_recv:
+      parts.algorithm = sim::Algorithm::direct;
+      parts.steps = 1;
+      parts.wire_bytes = size;
+      break;
+    case CollectiveOp::barrier:
+      parts.steps = 1;
+      break;
+    case CollectiveOp::broadcast:
+      parts.steps = shape.ranks - 1;
+      parts.wire_bytes = size;
+      break;
+    default:
+      parts.steps = shape.ranks - 1;
+      parts.wire_bytes = size * (n - 1) / n;
+  }
+  // The rate that a message far beyond every regime reaches.
+  constexpr double kLarge = 16.0 * (1u << 30);
+  const double slope = (seconds(op, shape, 2 * kLarge) - seconds(op, shape, kLarge)) / kLarge;
+  const double per_byte = bytes > 0 ? parts.wire_bytes / bytes : 0;
+  if (slope > 0) parts.bandwidth = per_byte / slope;
+  const double moving = total - parts.launch;
+  if (moving > 0 && parts.bandwidth > 0)
+    parts.efficiency = std::min(1.0, parts.wire_bytes / parts.bandwidth / moving);
+  return parts;
+}
+
+namespace {
+
+// When each member of an uneven exchange is done, in bytes of its busiest link.
+//
+// A link shared by messages of sizes s_k finishes the one of size s after sum_k min(s_k, s) bytes when all
+// move at equal rates (NCCL posts all sends and receives of a member at once). A member waits for its own
+// links and for each of its messages at the far end. `traffic(i, j)`: bytes from i to j. Links are members,
+// or domains for the network.
+template <class Traffic>
+void finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) {
+  std::vector<double> sorted(n), prefix(n + 1);
+  std::fill(out.begin(), out.end(), 0.0);
+  for (int receiving = 0; receiving < 2; ++receiving) {
+    for (std::size_t link = 0; link < n; ++link) {
+      const auto share = [&](std::size_t peer) {
+        return peer == link ? 0.0 : receiving ? traffic(peer, link) : traffic(link, peer);
+      };
+      for (std::size_t peer = 0; peer < n; ++peer) sorted[peer] = share(peer);
+      std::sort(sorted.begin(), sorted.end());
+      for (std::size_t k = 0; k < n; ++k) prefix[k + 1] = prefix[k] + sorted[k];
+      out[link] = std::max(out[link], prefix[n]);
+      for (std::size_t peer = 0; peer < n; ++peer) {
+        const double bytes = share(peer);
+        if (bytes <= 0) continue;
+        const auto above =
+            static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), bytes) - sorted.begin());
+        out[peer] = std::max(out[peer], prefix[above] + static_cast<double>(n - above) * bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each
+// member to be done at the same time.
+template <class Traffic>
+UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  UnevenLoad load;
+  if (n <= 1) return load;
+  if (!shape.across_domains()) {
+    load.within.resize(n);
+    finish_bytes(n, traffic, load.within);
+    return load;
+  }
+  check(shape.domain_of.size() == n, "a group across domains knows the domain of each member");
+  // Network and scale-up parts run side by side; each member waits for the slower. An equal exchange whose
+  // crossing bytes are those of the busiest member stands for the network part.
+  load.across.resize(n);
+  finish_bytes(
+      n,
+      [&](std::size_t i, std::size_t j) {
+        return shape.domain_of[i] == shape.domain_of[j] ? 0.0 : traffic(i, j);
+      },
+      load.across);
+  // Ports shared by the members of a domain: the domain's total over its members bounds all of them.
+  std::vector<double> sends(static_cast<std::size_t>(shape.domains), 0.0), receives(sends);
+  std::vector<int> members(sends.size(), 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    ++members[static_cast<std::size_t>(shape.domain_of[i])];
+    for (std::size_t j = 0; j < n; ++j)
+      if (shape.domain_of[i] != shape.domain_of[j]) {
+        sends[static_cast<std::size_t>(shape.domain_of[i])] += traffic(i, j);
+        receives[static_cast<std::size_t>(shape.domain_of[j])] += traffic(i, j);
+      }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto domain = static_cast<std::size_t>(shape.domain_of[i]);
+    load.across[i] = std::max(load.across[i], std::max(sends[domain], receives[domain]) / members[domain]);
+  }
+  load.within.resize(n);
+  finish_bytes(
+      n,
+      [&](std::size_t i, std::size_t j) {
+        return shape.domain_of[i] == shape.domain_of[j] ? traffic(i, j) : 0.0;
+      },
+      load.within);
+  return load;
+}
+
+UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows,
+                                    bool transposed) {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
+  return load_from(shape, [&](std::size_t i, std::size_t j) {
+    return static_cast<double>(transposed ? rows[j * n + i] : rows[i * n + j]);
+  });
+}
+
+void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
+                                   std::span<double> out) const {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  check(out.size() == n, "one time per member");
+  if (n <= 1) {
+    std::fill(out.begin(), out.end(), 0.0);
+    return;
+  }
+  if (!shape.across_domains()) {
+    // From wire bytes to an equal exchange.
+    const double full = static_cast<double>(n) / static_cast<double>(n - 1);
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = seconds(CollectiveOp::all_to_all, shape, load.within[i] * bytes_per_row * full);
+    return;
+  }
+  const GroupShape inside = GroupShape::uniform(1, shape.max_per_domain);
+  const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.max_per_domain);
+  const double inside_share = shape.max_per_domain / std::max(1.0, shape.max_per_domain - 1.0);
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = seconds(CollectiveOp::all_to_all, shape, load.across[i] * bytes_per_row * crossing_share);
+    if (shape.max_per_domain > 1)
+      out[i] = std::max(
+          out[i], seconds(CollectiveOp::all_to_all, inside, load.within[i] * bytes_per_row * inside_share));
+  }
+}
+
+void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const double> bytes,
+                                   std::span<double> out) const {
+  const auto n = static_cast<std::size_t>(shape.ranks);
+  check(bytes.size() == n * n, "an uneven all-to-all has ranks x ranks byte counts");
+  all_to_all_v(shape, load_from(shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }), 1.0,
+               out);
+}
+
+void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows,
+                                   double bytes_per_row, bool transposed, std::span<double> out) const {
+  all_to_all_v(shape, load_of(shape, rows, transposed), bytes_per_row, out);
+}
+
+double CollectiveModel::all_gather_v(const GroupShape& shape, std::span<const double> pieces) const {
+  if (shape.ranks <= 1) return 0;
+  check(pieces.size() == static_cast<std::size_t>(shape.ranks), "one piece per member");
+  // Every link of the ring carries all pieces but one; the grouped broadcasts share one launch.
+  const double total = std::accumulate(pieces.begin(), pieces.end(), 0.0);
+  const double wire = total - *std::min_element(pieces.begin(), pieces.end());
+  return seconds(CollectiveOp::all_gather, shape, wire / (shape.ranks - 1));
+}
+
+double CollectiveModel::reduce_scatter_v(const GroupShape& shape, std::span<const double> pieces) const {
+  if (shape.ranks <= 1) return 0;
+  check(pieces.size() == static_cast<std::size_t>(shape.ranks), "one piece per member");
+  const double total = std::accumulate(pieces.begin(), pieces.end(), 0.0);
+  const double wire = total - *std::min_element(pieces.begin(), pieces.end());
+  return seconds(CollectiveOp::reduce_scatter, shape, wire / (shape.ranks - 1));
+}
+
+std::optional<OutsideDomain> CollectiveModel::outside(CollectiveOp op, const GroupShape& shape,
+                                                      double bytes) const {
+  if (shape.ranks <= 1 || op == CollectiveOp::barrier) return std::nullopt;
+  const bool across = shape.across_domains();
+  const auto price = [&] {
+    return resolved_->profile + ": " + std::string(sim::name(op)) +
+           (across ? " across nodes" : " inside a node");
+  };
+  if (!resolved_->direct(op, across))
+    return OutsideDomain{
+        price(), "was not measured, taken from " + std::string(sim::name(substitute(op))), {}, 0};
+  const Trust& trust = resolved_->trust(op, across);
+  if (trust.derived) return OutsideDomain::derived(price(), trust.source);
+  const double size = nccl_size(op, shape.ranks, bytes);
+  FarthestOutside farthest;
+  if (trust.has_ranks) farthest.try_range(&trust.ranks, shape.ranks);
+  if (across && trust.has_nodes) farthest.try_range(&trust.nodes, shape.domains);
+  if (trust.has_bytes && size > 0) farthest.try_range(&trust.bytes, size);
+  return farthest.of(price());
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,83 @@
+#include "models/costs/domain_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr double kLeastShare = 0.01;
+constexpr double kNear = 0.1;  // octaves: 7 % beyond a range are not an extrapolation
+
+}  // namespace
+
+double octaves_outside(const DomainRange& range, double value) {
+  if (value <= 0) return 0;
+  if (value < range.low) return std::log2(range.low / value);
+  if (value > range.high) return std::log2(value / range.high);
+  return 0;
+}
+
+OutsideDomain OutsideDomain::derived(std::string price, const std::string& source) {
+  return {std::move(price),
+          source.starts_with("derived") ? "is " + source : "is derived (" + source + ")",
+          {},
+          0};
+}
+
+std::string OutsideDomain::text() const {
+  if (!why.empty()) return one_line(price + " " + why);
+  // "16 ranks", but "n = 128".
+  const std::string what = measured.quantity.size() == 1
+                               ? fmt::format("{} = {:.0f}", measured.quantity, value)
+                               : fmt::format("{:.0f} {}", value, measured.quantity);
+  return one_line(fmt::format("{} extrapolates to {} (measured {:.0f} to {:.0f})", price, what, measured.low,
+                              measured.high));
+}
+
+void FarthestOutside::try_range(const DomainRange* range, double value) {
+  if (!range) return;
+  const double octaves = octaves_outside(*range, value);
+  if (octaves <= std::max(octaves_, kNear)) return;
+  range_ = *range;
+  value_ = value;
+  octaves_ = octaves;
+}
+
+std::optional<OutsideDomain> FarthestOutside::of(std::string price) const {
+  if (octaves_ <= 0) return std::nullopt;
+  return OutsideDomain{std::move(price), "", range_, value_};
+}
+
+void DomainReport::add(double seconds, const std::optional<OutsideDomain>& outside) {
+  total_ += seconds;
+  if (!outside) return;
+  outside_ += seconds;
+  const auto same = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
+    return e.longest.price == outside->price && e.longest.why == outside->why &&
+           e.longest.measured.quantity == outside->measured.quantity;
+  });
+  if (same == entries_.end()) {
+    entries_.push_back({*outside, seconds, seconds});
+    return;
+  }
+  same->seconds += seconds;
+  if (seconds > same->longest_seconds) {
+    same->longest = *outside;
+    same->longest_seconds = seconds;
+  }
+}
+
+std::vector<std::string> DomainReport::lines() const {
+  std::vector<std::string> all;
+  for (const Entry& entry : entries_)
+    if (entry.seconds >= kLeastShare * total_) all.push_back(entry.longest.text());
+  return all;
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,58 @@
+// What of a forecast lies outside of what the profile's laws were measured on.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+// Octaves by which a value lies outside of a measured range; 0 inside.
+double octaves_outside(const DomainRange& range, double value);
+
+// Why a price is not a measured one.
+struct OutsideDomain {
+  std::string price;  // "h100-sxm: all_gather inside a node"
+  std::string why;    // "was not measured"; empty where a quantity lies out of its range:
+  DomainRange measured;
+  double value = 0;
+
+  // `source`: of the law, "derived from h100-sxm: ...".
+  static OutsideDomain derived(std::string price, const std::string& source);
+  // "h100-sxm: all_gather inside a node extrapolates to 16 ranks (measured 2 to 8)".
+  std::string text() const;
+};
+
+// The farthest of a law's ranges that the values lie outside of, none where all are inside.
+class FarthestOutside {
+ public:
+  void try_range(const DomainRange* range, double value);
+  std::optional<OutsideDomain> of(std::string price) const;
+
+ private:
+  DomainRange range_;
+  double value_ = 0, octaves_ = 0;
+};
+
+// Collects the prices of a forecast. Parts below 1 % of the time are no reason to warn.
+class DomainReport {
+ public:
+  // `seconds` of operations of one price, and why it is not a measured one.
+  void add(double seconds, const std::optional<OutsideDomain>& outside);
+  // One line for each price and quantity, with the value that takes longest, in order of appearance.
+  std::vector<std::string> lines() const;
+  // Share of the time of all operations, one after the other, that lies outside.
+  double share() const { return total_ > 0 ? outside_ / total_ : 0; }
+
+ private:
+  struct Entry {
+    OutsideDomain longest;
+    double longest_seconds = 0, seconds = 0;
+  };
+  std::vector<Entry> entries_;
+  double total_ = 0, outside_ = 0;
+};
+
+}  // namespace moesim::models

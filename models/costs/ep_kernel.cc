@@ -1,0 +1,63 @@
+#include "models/costs/ep_kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moesim::models {
+
+double distinct_places(double places, double topk) {
+  return places <= 1 ? 1 : places * (1 - std::pow(1 - 1 / places, topk));
+}
+
+EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth,
+                             double scaleup_bandwidth) {
+  const ParameterSet& set = profile.at(key);
+  latency_ = set.get("latency", 2e-5);
+  latency_per_octave_ = set.get("latency_per_octave", 0);
+  per_token_ = set.get("per_token", 0);
+  sm_half_ = set.get("sm_half", 0);
+  scaleup_limit_ = scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth;
+  network_limit_ = nic_bandwidth;
+  scaleup_ = scaleup_limit_ * set.get("scaleup_share", 0.7);
+  network_ = nic_bandwidth * set.get("network_share", 0.9);
+  factor_ = set.factor;
+}
+
+double EpKernelModel::seconds(const EpKernelCall& call) const {
+  const double token = call.hidden * call.bytes_per_element + call.scale_bytes;
+  const double per_domain = static_cast<double>(call.ranks) / call.domains;
+  double nvlink = 0, network = 0;
+  if (!call.merged) {
+    const double remote = static_cast<double>(call.topk) / call.ranks;  // copies per destination rank
+    nvlink = remote * (per_domain - 1);
+    network = remote * (call.ranks - per_domain);
+  } else {
+    // Copies to the nodes of the token first, then to the GPUs inside each of them.
+    const double nodes = call.groups > 0 ? std::min(distinct_places(call.domains, call.topk), call.groups)
+                                         : distinct_places(call.domains, call.topk);
+    network = nodes * (call.domains - 1) / call.domains;
+    const double gpus = call.domains == 1
+                            ? distinct_places(per_domain, call.topk)
+                            : nodes * distinct_places(per_domain, call.topk / std::max(nodes, 1.0));
+    nvlink = gpus * (per_domain - 1) / per_domain;
+  }
+  const double sms = call.sms > 0 ? 1 + sm_half_ / call.sms : 1;
+  double transfer = nvlink * token / scaleup_;
+  if (network > 0) transfer = std::max(transfer, network * token / network_);
+  return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(call.ranks, 1)) +
+                    per_token_ * call.tokens + call.tokens * transfer * sms);
+}
+
+double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes,
+                              double sms) const {
+  const double slower = sms > 0 ? 1 + sm_half_ / sms : 1;
+  // However many SMs: never faster than the ports themselves (the fit may be steep where few SMs were
+  // measured).
+  double transfer = nvlink_bytes * std::max(slower / scaleup_, 1 / scaleup_limit_);
+  if (network_bytes > 0)
+    transfer = std::max(transfer, network_bytes * std::max(slower / network_, 1 / network_limit_));
+  return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens) +
+         std::max(factor_ * transfer, nvlink_bytes / scaleup_limit_);
+}
+
+}  // namespace moesim::models

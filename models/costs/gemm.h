@@ -1,0 +1,82 @@
+// What a matrix product takes on one GPU: dense, or one per expert.
+//
+// The forecast is never below the roofline of the profile's limits: FLOPs at the peak rate, bytes at the HBM
+// rate.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "models/costs/domain_report.h"
+#include "models/hardware/dtype.h"
+#include "models/hardware/estimate.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+// C[m,n] = A[m,k] B[k,n].
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+// For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
+enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
+// The product that a pass hands to the library, from the forward one.
+GemmShape turned(GemmShape forward, GemmPass pass);
+
+// How the products of several experts reach the GPU.
+enum class GemmBackend : std::uint8_t {
+  kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
+             // nothing
+  kLoop,     // one launch per non-empty expert
+  kBatched,  // one strided batch: every expert is padded to the largest
+};
+
+enum class Clocks : std::uint8_t { kBurst, kSustained };
+
+class GemmModel {
+ public:
+  // `grouped_key` names the law of grouped products where it is not "grouped_gemm/<dtype>" (another
+  // library's).
+  explicit GemmModel(const Profile& profile, Clocks clocks = Clocks::kSustained,
+                     std::string_view grouped_key = {});
+  ~GemmModel();
+  GemmModel(GemmModel&&) noexcept;
+  GemmModel& operator=(GemmModel&&) noexcept;
+
+  // Seconds of one dense product as it is handed to the library; 0 if any dimension is 0.
+  double seconds(GemmShape shape, DType dtype) const;
+  Estimate estimate(GemmShape shape, DType dtype) const;
+
+  // Seconds of one expert GEMM over all local experts: rows[e] is M_e (zeros allowed), the weight of each
+  // expert is K x N; `pass` turns the shape as docs/spec.md 1.6 does.
+  double grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
+                         GemmPass pass = GemmPass::kForward,
+                         GemmBackend backend = GemmBackend::kGrouped) const;
+  Estimate grouped_estimate(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, DType dtype,
+                            GemmPass pass = GemmPass::kForward,
+                            GemmBackend backend = GemmBackend::kGrouped) const;
+
+  // The bound that no forecast goes below: max(FLOPs / peak, compulsory bytes / HBM bandwidth).
+  double roofline_seconds(GemmShape shape, DType dtype) const;
+
+  // What the profile did not measure of a dense product, or of grouped ones (their number of tokens is not
+  // held against the domain: it is not known here).
+  std::optional<OutsideDomain> outside(GemmShape shape, DType dtype) const;
+  std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
+                                               std::int64_t k, DType dtype,
+                                               GemmPass pass = GemmPass::kForward,
+                                               GemmBackend backend = GemmBackend::kGrouped) const;
+
+ private:
+  struct Resolved;
+  std::unique_ptr<const Resolved> resolved_;
+};
+
+}  // namespace moesim::models

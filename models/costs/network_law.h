@@ -1,0 +1,57 @@
+// The time of one collective across nodes (law "network").
+//
+//   T = latency + latency_per_node (N-1) + (latency_per_rank + latency_per_peer (g-1)) (n-1)
+//     + latency_per_octave log2 N + (ramp_per_rank (n-1) + ramp_per_octave log2 N) S / (S + ramp_bytes) + W /
+//     B
+//
+// n ranks on N nodes, g on the fullest one; S is the nccl-tests "size". The latency counts the steps of a
+// ring; the ramp is what the step to the large-message protocol costs. W are the bytes through the
+// bottleneck, B its bandwidth:
+//   ring and tree operations: W = (n-1)/n S, all_reduce twice that. The ring crosses every node once per
+//   channel, so
+//     B = min(g connection, node). The share `hierarchy` of an all_reduce is done inside the nodes first:
+//     there the network carries 2 (N-1)/N S.
+//   all_to_all: every rank sends the share of its buffer that leaves its node through its own port,
+//     W = (1 - g/n) S and B = min(connection x peers, port, node / g).
+//   send_recv: the message, W = S and B = min(connection, port).
+// B falls with (N/2)^-spread as the fabric fills; messages collide the more, the more of them leave a node:
+// (N/2)^-(spread + collision log2 g).
+#pragma once
+
+#include <string>
+
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+struct Cluster;
+struct GroupShape;
+
+struct NetworkCurve {
+  bool pairwise = false;
+  bool message = false;    // send_recv: the whole message crosses
+  double wire_factor = 1;  // 2 for all_reduce
+  double latency = 0;
+  double latency_per_node = 0;
+  double latency_per_rank = 0;
+  double latency_per_peer = 0;
+  double ramp_per_rank = 0;
+  double latency_per_octave = 0;
+  double ramp_per_octave = 0;
+  double ramp_bytes = 1;
+  double connection = 0;  // bytes/s of one rank's connection to one other node
+  double port = 0;        // bytes/s of one rank's own port
+  double node = 0;        // bytes/s of all ports of a node
+  double spread = 0;
+  double collision = 0;
+  double hierarchy = 0;
+  double factor = 1;
+
+  // Port rates come from the cluster, the shares that are reached from the law. Throws InputError for a
+  // cluster without network bandwidth.
+  static NetworkCurve from(const ParameterSet& set, const std::string& key, const Cluster& cluster);
+  // Seconds for nccl-tests size `size`.
+  double seconds(const GroupShape& shape, double size) const;
+};
+
+}  // namespace moesim::models

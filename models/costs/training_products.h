@@ -1,0 +1,66 @@
+// What a product with a weight takes in training: the GEMM, the conversion of its operands to the element
+// type of the products, and the accumulation of weight gradients in fp32.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
+#include "models/hardware/dtype.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+struct ProductRecipe {
+  DType gemm = DType::kBf16;
+  bool fused = false;         // conversions inside the kernels around the products
+  int accumulator_bytes = 4;  // of a weight gradient element, read and written by each microbatch
+  double slowest = 1;         // slowest_of() the GPUs that wait for each other
+  double conversions = 1;     // share of the operands' conversions that is counted
+};
+
+// How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 on
+// Hopper, whose profiles' sustained clock was measured on long runs; more on Blackwell, whose was not. Fitted
+// to the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
+double power_slowdown(const Profile& profile);
+
+// How much longer compute-bound kernels take on the slowest of `gpus` equal GPUs than on a usual one. In a
+// step all wait for it. GPUs of one kind spread by 8 % between the whiskers (5.4 standard deviations) of
+// large machines (arXiv 2208.11035); the mean of the largest of n normal numbers is the extreme value law's.
+double slowest_of(std::int64_t gpus);
+
+class TrainingProducts {
+ public:
+  TrainingProducts(const Profile& profile, const ProductRecipe& recipe);
+
+  // Seconds of y[m,n] = x[m,k] W[k,n], of its dgrad or its wgrad.
+  double dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
+  // The same in bf16 whatever the recipe (router, head, attention's own projections of a first or last
+  // layer).
+  double plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
+  // One product over all local experts; rows[e] is the rows of expert e.
+  double grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, GemmPass pass,
+                 GemmBackend backend) const;
+  // What the profile did not measure of them.
+  std::optional<OutsideDomain> outside(GemmShape forward, GemmPass pass, bool plain) const;
+  std::optional<OutsideDomain> grouped_outside(std::span<const std::int64_t> rows, std::int64_t n,
+                                               std::int64_t k, GemmPass pass, GemmBackend backend) const;
+  // Operations besides the product itself that the host launches: the largest element and the scale, the
+  // cast.
+  int conversions() const { return converts() ? 2 : 0; }
+
+ private:
+  bool converts() const { return recipe_.gemm != DType::kBf16 && recipe_.gemm != DType::kFp16; }
+  double conversion(double elements) const;
+  double accumulated(double seconds, double weights) const;
+
+  ProductRecipe recipe_;
+  GemmModel gemms_;
+  double seconds_per_byte_ = 0;
+  double floor_ = 0;  // seconds of the smallest kernel
+  double conversion_bytes_ = 0;
+  double power_ = 1;
+};
+
+}  // namespace moesim::models

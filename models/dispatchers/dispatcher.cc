@@ -1,0 +1,180 @@
+#include "models/dispatchers/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+
+namespace moesim::models {
+
+DispatcherOptions::DispatcherOptions(std::string dispatcher,
+                                     std::map<std::string, std::string, std::less<>> values,
+                                     std::string origin)
+    : dispatcher_(std::move(dispatcher)), origin_(std::move(origin)), values_(std::move(values)) {}
+
+void DispatcherOptions::fail(const std::string& message) const {
+  throw InputError(fmt::format("{}: dispatcher {}: {}", origin_, dispatcher_, message));
+}
+
+bool DispatcherOptions::given(std::string_view key) const { return values_.find(key) != values_.end(); }
+
+bool DispatcherOptions::flag(std::string_view key, bool fallback) {
+  static constexpr std::array<std::string_view, 4> kYes{"true", "1", "yes", "on"},
+      kNo{"false", "0", "no", "off"};
+  known_.emplace_back(key);
+  const auto value = values_.find(key);
+  if (value == values_.end()) return fallback;
+  if (std::find(kYes.begin(), kYes.end(), value->second) != kYes.end()) return true;
+  if (std::find(kNo.begin(), kNo.end(), value->second) != kNo.end()) return false;
+  fail(fmt::format("found {}={}, expected true or false", key, in_quotes(value->second)));
+}
+
+std::int64_t DispatcherOptions::integer(std::string_view key, std::int64_t fallback, std::int64_t low,
+                                        std::int64_t high) {
+  known_.emplace_back(key);
+  const auto value = values_.find(key);
+  if (value == values_.end()) return fallback;
+  const std::optional<long long> number = parse_int(value->second);
+  if (!number || *number < low || *number > high)
+    fail(fmt::format("found {}={}, expected an integer from {} to {}", key, in_quotes(value->second), low,
+                     high));
+  return *number;
+}
+
+double DispatcherOptions::number(std::string_view key, double fallback, double low, double high) {
+  known_.emplace_back(key);
+  const auto value = values_.find(key);
+  if (value == values_.end()) return fallback;
+  const std::optional<double> number = parse_number(value->second);
+  if (!number || *number < low || *number > high)
+    fail(fmt::format("found {}={}, expected a number from {} to {}", key, in_quotes(value->second), low,
+                     high));
+  return *number;
+}
+
+std::size_t DispatcherOptions::choice(std::string_view key, std::size_t fallback,
+                                      std::span<const std::string_view> choices) {
+  known_.emplace_back(key);
+  const auto value = values_.find(key);
+  if (value == values_.end()) return fallback;
+  const auto found = std::find(choices.begin(), choices.end(), value->second);
+  if (found == choices.end()) {
+    const std::vector<std::string> names(choices.begin(), choices.end());
+    fail(fmt::format("found {}={}, expected {}{}", key, in_quotes(value->second), join(names, ", "),
+                     did_you_mean(value->second, names)));
+  }
+  return static_cast<std::size_t>(found - choices.begin());
+}
+
+void DispatcherOptions::finish() const {
+  for (const auto& [key, value] : values_) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (known_.empty()) fail(fmt::format("found option {}, expected none", in_quotes(key)));
+    fail(fmt::format("found option {}, expected one of {}{}", in_quotes(key), join(known_, ", "),
+                     did_you_mean(key, known_)));
+  }
+}
+
+std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeLayer& layer) {
+  if (layer.experts() % layer.ep != 0 && !dispatcher.splits_experts())
+    return fmt::format("ep {} must divide the {} experts: a rank holds whole experts", layer.ep,
+                       layer.experts());
+  return dispatcher.illegal(layer);
+}
+
+std::string DispatcherSpec::text() const {
+  std::string text = name;
+  for (const auto& [key, value] : options) text += ":" + key + "=" + value;
+  return text;
+}
+
+DispatcherSpec DispatcherSpec::parse(const std::string& text) {
+  DispatcherSpec spec;
+  const std::vector<std::string_view> parts = split(text, ':');
+  spec.name = std::string(trim(parts.front()));
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::string_view part = trim(parts[i]);
+    const std::size_t equals = part.find('=');
+    const std::string key(part.substr(0, equals));
+    if (key.empty())
+      throw InputError(fmt::format("--dispatcher: found {}, expected name:key=value", in_quotes(text)));
+    // A key alone switches something on.
+    const std::string value =
+        equals == std::string_view::npos ? "true" : std::string(part.substr(equals + 1));
+    if (!spec.options.emplace(key, value).second)
+      throw InputError(
+          fmt::format("--dispatcher: found option {} twice in {}", in_quotes(key), in_quotes(text)));
+  }
+  return spec;
+}
+
+DispatcherSpec DispatcherSpec::parse(const JsonNode& node) {
+  DispatcherSpec spec;
+  if (node.is_string()) {
+    try {
+      spec = parse(node.string());
+    } catch (const InputError& error) {
+      node.fail(error.what());
+    }
+    spec.origin = node.place().str();
+    return spec;
+  }
+  if (!node.is_object()) node.fail(node.describe(), "a dispatcher's name or an object with \"name\"");
+  spec.origin = node.place().str();
+  for (const std::string& key : node.keys()) {
+    const JsonNode value = *node.find(key);
+    if (key == "name") {
+      spec.name = value.string();
+    } else if (value.is_string()) {
+      spec.options[key] = value.string();
+    } else if (value.is_boolean()) {
+      spec.options[key] = value.boolean() ? "true" : "false";
+    } else if (value.is_integer()) {
+      spec.options[key] = std::to_string(value.integer());
+    } else if (value.is_number()) {
+      spec.options[key] = fmt::format("{}", value.number());
+    } else {
+      value.fail(value.describe(), "a string, number or boolean");
+    }
+  }
+  if (spec.name.empty()) node.fail("no \"name\"", "the name of a dispatcher");
+  return spec;
+}
+
+std::vector<DispatcherSpec> parse_dispatchers(const std::string& text) {
+  std::vector<DispatcherSpec> specs;
+  if (trim(text) == "all") {
+    for (const DispatcherEntry& entry : dispatcher_registry()) {
+      DispatcherSpec spec;
+      spec.name = std::string(entry.name);
+      specs.push_back(spec);
+    }
+    return specs;
+  }
+  for (const std::string_view part : split(text, ',')) {
+    specs.push_back(DispatcherSpec::parse(std::string(trim(part))));
+    make_dispatcher(specs.back());  // so that a mistake is found before anything runs
+  }
+  return specs;
+}
+
+std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec) {
+  const auto registry = dispatcher_registry();
+  const auto entry = std::find_if(registry.begin(), registry.end(),
+                                  [&](const DispatcherEntry& e) { return e.name == spec.name; });
+  if (entry == registry.end()) {
+    std::vector<std::string> names;
+    for (const DispatcherEntry& e : registry) names.emplace_back(e.name);
+    throw InputError(fmt::format("{}: found dispatcher {}, expected one of {}{}", spec.origin,
+                                 in_quotes(spec.name), join(names, ", "), did_you_mean(spec.name, names)));
+  }
+  DispatcherOptions options(spec.name, spec.options, spec.origin);
+  std::unique_ptr<Dispatcher> dispatcher = entry->make(options);
+  options.finish();
+  return dispatcher;
+}
+
+}  // namespace moesim::models

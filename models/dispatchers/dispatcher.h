@@ -1,0 +1,121 @@
+// The interface of a token dispatcher and the registry of all of them. A new dispatcher is one file in
+// models/dispatchers/ and one line in models/dispatchers/registry.cmake (docs/adding-a-dispatcher.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/hardware/dtype.h"
+#include "models/programs/program.h"
+#include "models/routing/routing.h"
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+// What is recomputed in backward: nothing, the expert activation, or the whole MoE layer with its
+// collectives.
+enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
+
+// One MoE layer on one dispatch group: everything a dispatcher may look at.
+struct MoeLayer {
+  std::int64_t hidden = 0;      // H (or the latent width)
+  std::int64_t expert_ffn = 0;  // F
+  std::int64_t shared_ffn = 0;
+  bool gated = true;
+  int ep = 1, etp = 1, tp = 1, cp = 1;
+  int ranks_per_node = 8;  // of the dispatch group, in consecutive blocks
+  DType activation = DType::kBf16;
+  DType router = DType::kFp32;
+  DType weight = DType::kBf16;
+  Recompute recompute = Recompute::kNone;
+  bool train = true;
+  bool routing_given = false;  // by a file or recording: every rank's rows are as they are
+  const Routing* routing = nullptr;
+
+  int ranks() const { return ep * etp; }
+  int experts() const { return routing->experts(); }
+  int local_experts() const { return routing->experts() / ep; }
+  int topk() const { return routing->topk(); }
+};
+
+// Options of one dispatcher, read by name; what nobody reads is an error that names the nearest known option.
+class DispatcherOptions {
+ public:
+  DispatcherOptions() = default;
+  DispatcherOptions(std::string dispatcher, std::map<std::string, std::string, std::less<>> values,
+                    std::string origin);
+
+  bool flag(std::string_view key, bool fallback);  // true/false/1/0/yes/no/on/off
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t low, std::int64_t high);
+  double number(std::string_view key, double fallback, double low, double high);
+  // Index of the value among `choices`.
+  std::size_t choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> choices);
+  bool given(std::string_view key) const;
+  void finish() const;  // throws InputError for an option that nobody asked for
+
+  const std::string& dispatcher() const { return dispatcher_; }
+  // Throws InputError "dispatcher: message".
+  [[noreturn]] void fail(const std::string& message) const;
+
+ private:
+  std::string dispatcher_, origin_;
+  std::map<std::string, std::string, std::less<>> values_;
+  std::vector<std::string> known_;
+};
+
+class Dispatcher {
+ public:
+  virtual ~Dispatcher() = default;
+  // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when
+  // legal.
+  virtual std::optional<std::string> illegal(const MoeLayer& layer) const = 0;
+  // Whether the hidden size of experts is split where there are more ranks than experts (MegaBlocks).
+  virtual bool splits_experts() const { return false; }
+  // The program of one layer. Call only when legal.
+  virtual Program build(const MoeLayer& layer) const = 0;
+};
+
+// illegal() after the rules that hold for every dispatcher.
+std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeLayer& layer);
+
+struct DispatcherEntry {
+  std::string_view name;
+  std::string_view summary;  // one line for `moesim list dispatchers`
+  std::unique_ptr<Dispatcher> (*make)(DispatcherOptions& options);
+};
+
+// For DispatcherEntry::make.
+template <class D>
+std::unique_ptr<Dispatcher> make_dispatcher_of(DispatcherOptions& options) {
+  return std::make_unique<D>(options);
+}
+
+// All dispatchers, in the order of `moesim list`.
+std::span<const DispatcherEntry> dispatcher_registry();
+
+// A dispatcher as chosen by a user.
+struct DispatcherSpec {
+  std::string name;
+  std::map<std::string, std::string, std::less<>> options;
+  std::string origin = "--dispatcher";
+
+  std::string text() const;                              // "name:key=value:..."
+  static DispatcherSpec parse(const std::string& text);  // throws InputError
+  static DispatcherSpec parse(const JsonNode& node);     // "name" or {"name": ..., option: value, ...}
+};
+
+// "a,b:k=v", or "all". Throws InputError for an unknown name or option, with the nearest one.
+std::vector<DispatcherSpec> parse_dispatchers(const std::string& text);
+std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec);
+
+}  // namespace moesim::models

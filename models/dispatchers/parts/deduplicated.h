@@ -1,0 +1,43 @@
+// Exchange of deduplicated rows (DeepEP, HybridEP): one copy of a token per destination rank; between nodes
+// one copy per destination node, to the GPU with the same local index, which hands it on over NVLink.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/dispatchers/parts/common.h"
+
+namespace moesim::models {
+
+class DeduplicatedExchange {
+ public:
+  DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+                       ExchangeLibrary library, int sms);
+
+  // The rule that a group breaks, if any: it must lie inside one node or fill whole nodes.
+  static std::optional<std::string> illegal(const MoeLayer& layer);
+
+  const std::vector<std::int64_t>& received() const { return received_; }  // U_d
+  int nodes() const { return nodes_; }
+
+  // `row_bytes` of payload in `dtype`, and `extra_bytes` per row of `extra` (0: none) inside the same kernel.
+  void dispatch(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
+                std::string_view extra, std::int64_t extra_bytes) const;
+  void combine(std::string_view name, Category category, DType dtype, std::int64_t row_bytes,
+               std::string_view extra, std::int64_t extra_bytes) const;
+
+ private:
+  void exchange(std::string_view name, Category category, DType dtype, bool back, std::int64_t row_bytes,
+                std::string_view extra, std::int64_t extra_bytes) const;
+
+  ProgramBuilder& b_;
+  ExchangeLibrary library_;
+  int sms_;
+  int nodes_ = 1;
+  std::vector<std::int64_t> received_;
+  int network_ = -1;  // rank -> forwarding rank of another node
+  int local_ = -1;    // (forwarding) rank -> rank of the same node
+};
+
+}  // namespace moesim::models

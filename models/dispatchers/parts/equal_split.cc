@@ -1,0 +1,32 @@
+#include "models/dispatchers/parts/equal_split.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace moesim::models {
+
+EqualSplit::EqualSplit(const Figures& f) {
+  m = f.splits.empty() ? 0 : *std::max_element(f.splits.begin(), f.splits.end());
+  for (int r = 0; r < f.R; ++r) {
+    const std::int64_t real = f.sent[r] + f.arrived[r];
+    overheads.push_back(real == 0 ? std::numeric_limits<double>::infinity()
+                                  : static_cast<double>(2 * f.ep * m - real) / static_cast<double>(real));
+  }
+}
+
+double EqualSplit::worst() const { return *std::max_element(overheads.begin(), overheads.end()); }
+
+void EqualSplit::exchange(ProgramBuilder& b, std::string_view name, Category category, DType dtype,
+                          const Figures& f, bool there) const {
+  const std::vector<std::int64_t>&from = there ? f.sent : f.arrived, &to = there ? f.arrived : f.sent;
+  const PerRank padded = b.uniform(f.ep * m * f.w);
+  b.allocate("padded rows", padded);
+  b.kernel("pad chunks", category, KernelClass::kCopy, b.scaled(from, f.w), padded);
+  b.allocate("received padded rows", padded);
+  b.all_to_all(GroupKind::kEp, name, category, dtype, f.ep * m * f.w);
+  gather_rows(b, "compact chunks", category, to, f.w);
+  b.free("received padded rows", padded);
+  b.free("padded rows", padded);
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,24 @@
+// Equal all-to-all of padded chunks (docs/spec.md 2.7).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/dispatchers/parts/common.h"
+
+namespace moesim::models {
+
+struct EqualSplit {
+  explicit EqualSplit(const Figures& figures);
+
+  std::int64_t m = 0;             // the largest entry of the split matrix, over the whole group
+  std::vector<double> overheads;  // per rank; infinite where a rank neither sends nor receives rows
+  double worst() const;
+
+  // Chunks padded at their end to m rows, exchanged, compacted. `there`: from the sender's rows to the
+  // receiver's.
+  void exchange(ProgramBuilder& builder, std::string_view name, Category category, DType dtype,
+                const Figures& figures, bool there) const;
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,29 @@
+// What DeepSpeed and Tutel share (docs/spec.md 2.13): every rank sends C rows to every expert, whatever the
+// routing says; rows above it are dropped, rows below are padding.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/dispatchers/parts/common.h"
+
+namespace moesim::models {
+
+struct FixedCapacity {
+  // C rows of every rank for every expert.
+  FixedCapacity(const MoeLayer& layer, std::int64_t rows_per_expert);
+
+  // The rule that a layer breaks, if any.
+  static std::optional<std::string> illegal(const MoeLayer& layer);
+  // The most rows that any rank sends to any expert: the capacity that drops nothing.
+  static std::int64_t largest_count(const Routing& routing);
+
+  Figures figures;  // sent, arrived, computed and experts at their padded sizes
+  std::int64_t C = 0;
+  std::int64_t rows = 0;  // E * C: of the send and of the receive buffer
+  std::int64_t dropped = 0;
+};
+
+}  // namespace moesim::models

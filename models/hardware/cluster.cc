@@ -1,0 +1,255 @@
+#include "models/hardware/cluster.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "models/hardware/hardware.h"
+
+namespace moesim::models {
+namespace {
+
+constexpr int kMostNodes = 1 << 20;
+constexpr double kGB = 1e9;
+constexpr double kMostBandwidth = 1e15;
+
+// A node type; counts and rates that are 0 come from the profile.
+struct NodeType {
+  const char* prefix;
+  const char* profile;
+  int gpus_per_node;
+  int domain;
+  int ports_per_node;
+  double port_bandwidth;  // bytes/s
+  const char* fabric;
+  const char* description;
+};
+
+constexpr NodeType kNodeTypes[] = {
+    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "8 A100 80 GB, NVSwitch, 8 x HDR 200 Gb/s"},
+    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "8 A800, NVLink 200 GB/s, 8 x 200 Gb/s"},
+    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "rail-optimised",
+     "8 H800, NVLink 200 GB/s, 8 x NDR 400 Gb/s"},
+    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "rail-optimised", "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
+    {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72",
+     "racks of 72 GB200 in one NVLink domain, 400 Gb/s each"},
+    {"gb300-nvl72x", "gb300", 72, 72, 72, 100 * kGB, "nvl72",
+     "racks of 72 GB300 in one NVLink domain, 800 Gb/s each"},
+    {"mi300x-x", "mi300x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI300X, full xGMI mesh, 8 x 400 Gb/s"},
+    {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
+    // NCCL logs of the Echo data set: seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
+    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "rail-optimised",
+     "the 8-GPU H800 nodes of the Echo recordings, 7 ports each"},
+};
+
+// Point-to-point rates across nodes by local GPU, as the Echo recordings show them (activation sends of 8.4
+// MB).
+constexpr double kEchoGpuBandwidth[] = {20 * kGB, 20 * kGB, 31 * kGB, 25 * kGB,
+                                        31 * kGB, 20 * kGB, 31 * kGB, 20 * kGB};
+
+void fill_from_profile(Cluster& cluster) {
+  const DeviceLimits& device = cluster.profile.device();
+  if (cluster.nvlink.bandwidth <= 0) cluster.nvlink.bandwidth = device.scaleup_bandwidth;
+  if (cluster.nic.ports_per_node <= 0) cluster.nic.ports_per_node = cluster.gpus_per_node;
+  if (cluster.nic.bandwidth <= 0) cluster.nic.bandwidth = device.nic_bandwidth;
+}
+
+std::optional<Cluster> built_in(std::string_view name) {
+  for (const NodeType& type : kNodeTypes) {
+    const std::string_view prefix = type.prefix;
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view digits = name.substr(prefix.size());
+    if (digits.empty() ||
+        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
+      continue;
+    const auto nodes = parse_int(digits);
+    if (!nodes || *nodes < 1 || *nodes > kMostNodes)
+      throw InputError("found the cluster " + in_quotes(name) + ", expected 1 to " +
+                       std::to_string(kMostNodes) + " nodes");
+    Cluster cluster;
+    cluster.name = name;
+    cluster.profile = Profile::load(type.profile);
+    cluster.nodes = static_cast<int>(*nodes);
+    cluster.gpus_per_node = type.gpus_per_node;
+    cluster.nvlink.domain = type.domain;
+    cluster.nic.ports_per_node = type.ports_per_node;
+    cluster.nic.bandwidth = type.port_bandwidth;
+    cluster.fabric = type.fabric;
+    if (prefix == "echo-h800x")
+      cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
+    fill_from_profile(cluster);
+    return cluster;
+  }
+  return std::nullopt;
+}
+
+// A plain number in SI units, or a string with its unit.
+double quantity(const JsonNode& node, double (*parse)(std::string_view), double low, double high) {
+  double value = 0;
+  if (node.is_string()) {
+    try {
+      value = parse(node.string());
+    } catch (const InputError& error) {
+      node.fail(error.what());
+    }
+    if (!(value >= low && value <= high)) node.fail(node.describe(), "a value in its physical range");
+    return value;
+  }
+  return node.number(low, high);
+}
+
+// Of what was measured, where somebody asks for other latencies.
+std::optional<double> latency_factor(JsonObject& object) {
+  const auto factor = object.find("latency_factor");
+  if (!factor) return std::nullopt;
+  return factor->number(1e-6, 1e6);
+}
+
+void read_nic(const JsonNode& node, Cluster& cluster) {
+  JsonObject object(node);
+  Nic& nic = cluster.nic;
+  const auto per_node = object.find("ports_per_node");
+  const auto per_gpu = object.find("ports_per_gpu");
+  if (per_node && per_gpu) per_gpu->fail("both ports_per_node and ports_per_gpu", "one of them");
+  if (per_node) nic.ports_per_node = static_cast<int>(per_node->integer(1, 1024));
+  if (per_gpu) nic.ports_per_node = cluster.gpus_per_node * static_cast<int>(per_gpu->integer(1, 64));
+  if (const auto v = object.find("bandwidth")) {
+    const double bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+    // The base's rates through such a port keep their share of it.
+    if (nic.bandwidth > 0) find_hardware_number("nic.bandwidth")->scale(cluster, bandwidth / nic.bandwidth);
+    nic.bandwidth = bandwidth;
+  }
+  if (const auto v = object.find("latency")) nic.latency = quantity(*v, parse_seconds, 0, 10);
+  if (const auto v = object.find("per_connection_cap"))
+    nic.per_connection_cap = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+  if (const auto list = object.find("gpu_bandwidth")) {
+    nic.gpu_bandwidth.clear();
+    for (const JsonNode& item : list->items())
+      nic.gpu_bandwidth.push_back(quantity(item, parse_bandwidth, 1e3, kMostBandwidth));
+    if (nic.gpu_bandwidth.size() != static_cast<std::size_t>(cluster.gpus_per_node))
+      list->fail(std::to_string(nic.gpu_bandwidth.size()) + " numbers",
+                 "one for each of the " + std::to_string(cluster.gpus_per_node) + " GPUs of a node");
+  }
+  const std::optional<double> latency = latency_factor(object);
+  object.finish();
+  if (latency) find_hardware_number("nic.latency_factor")->scale(cluster, *latency);
+}
+
+void read_nvlink(const JsonNode& node, Cluster& cluster) {
+  JsonObject object(node);
+  if (const auto v = object.find("bandwidth"))
+    cluster.nvlink.bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+  if (const auto v = object.find("latency")) cluster.nvlink.latency = quantity(*v, parse_seconds, 0, 10);
+  cluster.nvlink.domain = static_cast<int>(object.integer("domain", cluster.nvlink.domain, 1, 1 << 20));
+  const std::optional<double> latency = latency_factor(object);
+  object.finish();
+  if (latency) find_hardware_number("nvlink.latency_factor")->scale(cluster, *latency);
+}
+
+// Another GPU of the same kind: its limits, which the profile's laws are shares of.
+void read_gpu(const JsonNode& node, Cluster& cluster) {
+  JsonObject object(node);
+  const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high) {
+    const auto value = object.find(key);
+    if (!value) return;
+    const HardwareNumber& number = *find_hardware_number(std::string("gpu.") + key);
+    const double present = number.value(cluster);
+    if (present <= 0) value->fail("profile " + cluster.profile.name() + " has no " + key + " to change");
+    number.scale(cluster, quantity(*value, parse, low, high) / present);
+  };
+  change("flops", parse_flops, 1e9, 1e18);
+  change("hbm_bandwidth", parse_bandwidth, 1e6, kMostBandwidth);
+  change("kernel_launch", parse_seconds, 1e-12, 1);
+  change("host_sync", parse_seconds, 1e-12, 1);
+  if (const auto memory = object.find("memory"))
+    cluster.profile.device().memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
+  object.finish();
+}
+
+// A file beside the cluster's, where there is one of that name.
+std::string fabric_path(const std::string& name, const std::string& cluster_file) {
+  const std::filesystem::path beside = std::filesystem::path(cluster_file).parent_path() / name;
+  return is_file(beside) ? beside.string() : name;
+}
+
+}  // namespace
+
+Cluster Cluster::load(const std::string& name_or_path) {
+  if (auto cluster = built_in(name_or_path)) return *std::move(cluster);
+  if (is_file(name_or_path)) return load(JsonNode::read(name_or_path));
+  std::vector<std::string> known;
+  for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
+  throw InputError("found the cluster " + in_quotes(name_or_path) + ", expected a file or one of " +
+                   join(known, ", ") + did_you_mean(name_or_path, known));
+}
+
+Cluster Cluster::load(const JsonNode& node) {
+  if (node.is_string()) {
+    const std::string name = node.string();
+    if (auto cluster = built_in(name)) return *std::move(cluster);
+    try {
+      return load(name);
+    } catch (const InputError& error) {
+      if (error.place().file.empty()) node.fail(error.what());
+      throw;
+    }
+  }
+  JsonObject object(node);
+  Cluster cluster;
+  const auto base = object.find("base");
+  if (base) cluster = load(*base);
+  const auto profile = object.find("profile");
+  if (profile) {
+    try {
+      cluster.profile = Profile::load(profile->string());
+    } catch (const InputError& error) {
+      if (error.place().file.empty()) profile->fail(error.what());
+      throw;
+    }
+    cluster.nvlink.bandwidth = 0;  // of the new GPU
+  } else if (!base) {
+    node.fail("a cluster without 'profile'", "a profile or a 'base' cluster");
+  }
+  if (!base) cluster.nvlink.domain = cluster.profile.device().scaleup_domain;
+  cluster.name = object.string("name", base ? cluster.name : node.path().empty() ? "cluster" : node.path());
+  cluster.nodes = static_cast<int>(object.integer("nodes", cluster.nodes, 1, kMostNodes));
+  const int gpus = static_cast<int>(object.integer(
+      "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
+  if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();
+  cluster.gpus_per_node = gpus;
+  if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
+  if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
+  if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
+  if (const auto fabric = object.find("fabric")) {
+    const SourcePlace place = fabric->place();
+    cluster.fabric =
+        fabric->is_string() ? fabric_path(fabric->string(), place.file) : fabric->to_json().dump();
+    cluster.fabric_place = place.str();
+  }
+  object.finish();
+  fill_from_profile(cluster);
+  return cluster;
+}
+
+std::vector<Cluster::Pattern> Cluster::patterns() {
+  std::vector<Pattern> result;
+  for (const NodeType& type : kNodeTypes)
+    result.push_back({std::string(type.prefix) + "N", type.description});
+  return result;
+}
+
+}  // namespace moesim::models

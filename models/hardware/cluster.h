@@ -1,0 +1,68 @@
+// The machine a job runs on: how many nodes of which GPU, how they are wired.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/hardware/profile.h"
+
+namespace moesim {
+class JsonNode;
+}  // namespace moesim
+
+namespace moesim::models {
+
+// Network ports of a node. Bandwidths are bytes per second and direction.
+struct Nic {
+  int ports_per_node = 0;  // 8 on most 8-GPU nodes; fewer when GPUs share one
+  double bandwidth = 0;    // of one port
+  double latency = 0;      // seconds, one way between two nodes; 0 = the profile's
+  double per_connection_cap =
+      0;  // what one pair of ranks reaches; 0 = the port's bandwidth x the profile's share
+  // Point-to-point bandwidth of each local GPU where ports are uneven (a GPU without a port of its own, no
+  // GPUDirect); empty = all alike.
+  std::vector<double> gpu_bandwidth;
+};
+
+// The scale-up domain (NVLink, xGMI). Bandwidth is bytes per second, GPU and direction.
+struct Nvlink {
+  double bandwidth = 0;
+  double latency = 0;  // seconds of one hop; 0 = the profile's
+  int domain = 8;      // GPUs that reach each other without the network: 8 on a DGX, 72 on a GB200 NVL72
+};
+
+struct Cluster {
+  std::string name;
+  Profile profile;
+  int nodes = 1;
+  int gpus_per_node = 8;
+  Nic nic;
+  Nvlink nvlink;
+  std::string
+      fabric;  // preset name, path, or the JSON text of an own fabric; empty = the default of the node type
+  std::string fabric_place;  // file:line of an own fabric's JSON text
+
+  std::int64_t ranks() const { return std::int64_t{nodes} * gpus_per_node; }
+  int node_of(std::int64_t rank) const { return static_cast<int>(rank / gpus_per_node); }
+  int local_gpu(std::int64_t rank) const { return static_cast<int>(rank % gpus_per_node); }
+  // Index of the NVLink domain of a rank; equal indices mean no network in between.
+  std::int64_t domain_of(std::int64_t rank) const { return rank / nvlink.domain; }
+
+  // A built-in name with its node count ("dgx-h100x4", "gb200-nvl72x2", "echo-h800x2") or the path of a
+  // cluster file. Throws InputError for an unknown name (with the closest), an unknown key or an impossible
+  // value.
+  static Cluster load(const std::string& name_or_path);
+  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"};
+  // what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
+  static Cluster load(const JsonNode& node);
+  // Patterns of the built-in names, "dgx-h100xN", and what each is.
+  struct Pattern {
+    std::string name;
+    std::string description;
+  };
+  static std::vector<Pattern> patterns();
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,438 @@
+#include "models/hardware/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "models/costs/kernels.h"
+#include "models/hardware/embedded_profiles.h"
+
+namespace moesim::models {
+namespace {
+
+constexpr std::string_view kSchema = "moesim.profile/1";
+constexpr double kHuge = 1e30;
+constexpr std::size_t kMostParameters = 200;
+constexpr double kRoundingSlack = 0.05;  // correlations are written with three digits
+
+using Json = nlohmann::ordered_json;
+
+// A number of the file and where it lives, so that reading, writing and drawing name each key once.
+struct Field {
+  const char* key;
+  double* value;
+  double low;
+  double high;
+};
+
+std::vector<Field> device_fields(DeviceLimits& d) {
+  return {
+      {"memory_bytes", &d.memory_bytes, 0, kHuge},      {"l2_bytes", &d.l2_bytes, 0, kHuge},
+      {"hbm_bandwidth", &d.hbm_bandwidth, 0, kHuge},    {"hbm_efficiency", &d.hbm_efficiency, 0.01, 1},
+      {"sustained_clock", &d.sustained_clock, 0.01, 1}, {"scaleup_bandwidth", &d.scaleup_bandwidth, 0, kHuge},
+      {"nic_bandwidth", &d.nic_bandwidth, 0, kHuge}};
+}
+
+std::vector<Field> launch_fields(LaunchCosts& l) {
+  return {{"kernel", &l.kernel, 0, 1},
+          {"kernel_floor", &l.kernel_floor, 0, 1},
+          {"host_sync", &l.host_sync, 0, 1},
+          {"d2h_copy", &l.d2h_copy, 0, 1}};
+}
+
+std::vector<Field> overlap_fields(OverlapFactors& o) {
+  return {{"compute_under_communication", &o.compute_under_communication, 1, 100},
+          {"communication_under_compute", &o.communication_under_compute, 1, 100}};
+}
+
+void read_fields(JsonObject& object, const std::vector<Field>& fields) {
+  for (const Field& field : fields)
+    *field.value = object.number(field.key, *field.value, field.low, field.high);
+}
+
+DeviceLimits read_device(const JsonNode& node) {
+  DeviceLimits device;
+  JsonObject object(node);
+  device.sms = static_cast<int>(object.at("sms").integer(1, 100000));
+  read_fields(object, device_fields(device));
+  device.scaleup_domain =
+      static_cast<int>(object.integer("scaleup_domain", device.scaleup_domain, 1, 1 << 20));
+  device.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", device.gpus_per_node, 1, 1024));
+  if (const auto peaks = object.find("peak_flops")) {
+    for (const std::string& key : peaks->keys()) {
+      const JsonNode value = *peaks->find(key);
+      DType dtype{};
+      try {
+        dtype = dtype_named(key);
+      } catch (const InputError&) {
+        value.fail("the element type " + in_quotes(key), "bf16, fp8, ...");
+      }
+      device.peak_flops[static_cast<std::size_t>(dtype)] = value.number(0, kHuge);
+    }
+  }
+  object.finish();
+  return device;
+}
+
+// Lower Cholesky factor of a symmetric matrix; false where it is not positive semi-definite.
+bool cholesky(const std::vector<double>& matrix, std::size_t n, std::vector<double>& lower) {
+  lower.assign(n * n, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      double sum = matrix[i * n + j];
+      for (std::size_t k = 0; k < j; ++k) sum -= lower[i * n + k] * lower[j * n + k];
+      if (i == j) {
+        const double scale = std::max(matrix[i * n + i], 1e-300);
+        if (sum < -kRoundingSlack * scale) return false;
+        lower[i * n + i] = std::sqrt(std::max(sum, 0.0));
+      } else {
+        lower[i * n + j] = lower[j * n + j] > 0 ? sum / lower[j * n + j] : 0;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<double> read_covariance(JsonObject& law, const std::vector<double>& sigmas) {
+  const std::size_t n = sigmas.size();
+  std::vector<double> covariance(n * n, 0);
+  for (std::size_t i = 0; i < n; ++i) covariance[i * n + i] = sigmas[i] * sigmas[i];
+  const auto correlation = law.find("correlation");
+  if (!correlation) return covariance;
+  // Row i holds the correlations with parameters 0 .. i-1.
+  const auto rows = correlation->items();
+  if (rows.size() != n) correlation->fail(std::to_string(rows.size()) + " rows", std::to_string(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto cells = rows[i].items();
+    if (cells.size() != i) rows[i].fail(std::to_string(cells.size()) + " numbers", std::to_string(i));
+    for (std::size_t j = 0; j < i; ++j) {
+      const double value = cells[j].number(-1, 1) * sigmas[i] * sigmas[j];
+      covariance[i * n + j] = covariance[j * n + i] = value;
+    }
+  }
+  std::vector<double> lower;
+  if (!cholesky(covariance, n, lower)) correlation->fail("a matrix that is no correlation");
+  return covariance;
+}
+
+ParameterSet read_law(const JsonNode& node) {
+  ParameterSet set;
+  JsonObject object(node);
+  set.law = object.at("law").string();
+  const JsonNode parameters = object.at("parameters");
+  if (!parameters.is_object()) parameters.fail(parameters.describe(), "an object");
+  if (parameters.size() > kMostParameters)
+    parameters.fail(std::to_string(parameters.size()) + " parameters",
+                    "at most " + std::to_string(kMostParameters));
+  std::vector<double> sigmas;
+  for (const std::string& name : parameters.keys()) {
+    const JsonNode entry = *parameters.find(name);
+    set.names.push_back(name);
+    if (entry.is_number()) {
+      set.values.push_back(entry.number(0, kHuge));
+      sigmas.push_back(0);
+      continue;
+    }
+    JsonObject parameter(entry);
+    set.values.push_back(parameter.at("value").number(0, kHuge));
+    sigmas.push_back(parameter.number("sigma", 0, 0, 10));
+    parameter.finish();
+  }
+  set.covariance = read_covariance(object, sigmas);
+  if (const auto domain = object.find("domain")) {
+    for (const std::string& quantity : domain->keys()) {
+      const JsonNode range = *domain->find(quantity);
+      const auto ends = range.items();
+      if (ends.size() != 2) range.fail(range.describe(), "[low, high]");
+      DomainRange read{quantity, ends[0].number(), ends[1].number()};
+      if (read.low > read.high) range.fail("a range that ends before it starts", "[low, high]");
+      set.domain.push_back(std::move(read));
+    }
+  }
+  set.residual = object.number("residual", 0, 0, 10);
+  set.systematic = object.number("systematic", 0, 0, 10);
+  set.rows = static_cast<int>(object.integer("rows", 0, 0, std::numeric_limits<int>::max()));
+  set.derived = object.boolean("derived", false);
+  set.source = object.string("source", "");
+  object.finish();
+  return set;
+}
+
+// Files keep what the data support: a difference of 10^-6 in a fitted value is noise, and diffs stay
+// readable.
+double rounded(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  return std::round(value * scale) / scale;
+}
+
+Json write_law(const ParameterSet& set) {
+  const std::size_t n = set.names.size();
+  Json law;
+  law["law"] = set.law;
+  Json parameters = Json::object();
+  std::vector<double> sigmas(n, 0);
+  bool correlated = false;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!set.covariance.empty()) sigmas[i] = std::sqrt(set.covariance[i * n + i]);
+    parameters[set.names[i]] = {{"value", rounded(set.values[i], 6)}, {"sigma", rounded(sigmas[i], 3)}};
+    for (std::size_t j = 0; j < i && !set.covariance.empty(); ++j)
+      correlated = correlated || std::abs(set.covariance[i * n + j]) > 5e-4 * sigmas[i] * sigmas[j];
+  }
+  law["parameters"] = std::move(parameters);
+  if (correlated) {
+    Json rows = Json::array();
+    for (std::size_t i = 0; i < n; ++i) {
+      Json row = Json::array();
+      for (std::size_t j = 0; j < i; ++j) {
+        const double scale = sigmas[i] * sigmas[j];
+        row.push_back(scale > 0
+                          ? std::clamp(std::round(set.covariance[i * n + j] / scale * 1e3) / 1e3, -1.0, 1.0)
+                          : 0.0);
+      }
+      rows.push_back(std::move(row));
+    }
+    law["correlation"] = std::move(rows);
+  }
+  Json domain = Json::object();
+  for (const DomainRange& range : set.domain) domain[range.quantity] = {range.low, range.high};
+  if (!domain.empty()) law["domain"] = std::move(domain);
+  law["residual"] = rounded(set.residual, 4);
+  law["systematic"] = rounded(set.systematic, 4);
+  law["rows"] = set.rows;
+  if (set.derived) law["derived"] = true;
+  law["source"] = set.source;
+  return law;
+}
+
+// value * exp(normal): the draw of something that stays positive.
+// Of attention's core: the formula comes from figures of H100; the one measurement against it, a chunk of
+// DeepSeek-V3 on H800, was 14 % off (docs/validation.md).
+constexpr double kAttentionSigma = 0.12;
+// Of launches and synchronisations: 11 to 18 us for a small kernel in one public log (docs/dispatchers.md).
+constexpr double kHostSigma = 0.15;
+
+constexpr std::uint64_t kJudgedStream = 0x6a75646765;
+
+double drawn(double value, double log_sigma, Random& random) {
+  return log_sigma > 0 ? value * std::exp(log_sigma * random.normal()) : value;
+}
+
+ParameterSet draw_set(const ParameterSet& set, Random& random) {
+  ParameterSet result = set;
+  const std::size_t n = set.values.size();
+  std::vector<double> lower;
+  if (!set.covariance.empty() && cholesky(set.covariance, n, lower)) {
+    std::vector<double> normal(n);
+    for (double& z : normal) z = random.normal();
+    for (std::size_t i = 0; i < n; ++i) {
+      double shift = 0;
+      for (std::size_t j = 0; j <= i; ++j) shift += lower[i * n + j] * normal[j];
+      result.values[i] *= std::exp(shift);
+    }
+  }
+  result.factor *= drawn(1, set.systematic, random);
+  return result;
+}
+
+}  // namespace
+
+double ParameterSet::get(std::string_view name, double fallback) const {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return values[i];
+  return fallback;
+}
+
+const DomainRange* ParameterSet::range(std::string_view quantity) const {
+  for (const DomainRange& candidate : domain)
+    if (candidate.quantity == quantity) return &candidate;
+  return nullptr;
+}
+
+Profile Profile::load(const std::string& name_or_path) {
+  const auto built_in = embedded_profiles();
+  // Each is parsed once: sweeps load the same few over and over.
+  struct Parsed {
+    std::once_flag once;
+    Profile profile;
+  };
+  static const std::unique_ptr<Parsed[]> parsed = std::make_unique<Parsed[]>(built_in.size());
+  for (std::size_t i = 0; i < built_in.size(); ++i) {
+    if (built_in[i].name != name_or_path) continue;
+    std::call_once(parsed[i].once,
+                   [&] { parsed[i].profile = parse(built_in[i].json, "built-in profile " + name_or_path); });
+    return parsed[i].profile;
+  }
+  if (path_exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
+  throw InputError("found the profile " + in_quotes(name_or_path) + ", expected a file or one of " +
+                   join(names(), ", ") + did_you_mean(name_or_path, names()));
+}
+
+Profile Profile::parse(std::string_view json, const std::string& file) {
+  return from_node(JsonNode::parse(json, file));
+}
+
+Profile Profile::from_node(const JsonNode& node) {
+  Profile profile;
+  JsonObject object(node);
+  const JsonNode schema = object.at("schema");
+  if (schema.string() != kSchema) schema.fail(schema.describe(), "'" + std::string(kSchema) + "'");
+  profile.name_ = object.at("name").string();
+  profile.gpu_ = object.at("gpu").string();
+  profile.provenance_ = object.string("provenance", "");
+  if (const auto gaps = object.find("gaps"))
+    for (const JsonNode& gap : gaps->items()) profile.gaps_.push_back(gap.string());
+  profile.device_ = read_device(object.at("device"));
+  if (const auto launch = object.find("launch")) {
+    JsonObject inner(*launch);
+    read_fields(inner, launch_fields(profile.launch_));
+    inner.finish();
+  }
+  if (const auto overlap = object.find("overlap")) {
+    JsonObject inner(*overlap);
+    read_fields(inner, overlap_fields(profile.overlap_));
+    inner.finish();
+  }
+  if (const auto laws = object.find("laws")) {
+    if (!laws->is_object()) laws->fail(laws->describe(), "an object");
+    for (const std::string& key : laws->keys()) profile.sets_[key] = read_law(*laws->find(key));
+  }
+  if (const auto constants = object.find("constants")) {
+    if (!constants->is_object()) constants->fail(constants->describe(), "an object");
+    for (const std::string& key : constants->keys()) {
+      JsonObject inner(*constants->find(key));
+      Constant constant;
+      constant.value = inner.at("value").number(-kHuge, kHuge);
+      constant.sigma = inner.number("sigma", 0, 0, kHuge);
+      constant.unit = inner.string("unit", "");
+      constant.source = inner.string("source", "");
+      inner.finish();
+      profile.constants_[key] = std::move(constant);
+    }
+  }
+  object.finish();
+  return profile;
+}
+
+const std::vector<std::string>& Profile::names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result;
+    for (const EmbeddedProfile& profile : embedded_profiles()) result.emplace_back(profile.name);
+    std::sort(result.begin(), result.end());
+    return result;
+  }();
+  return names;
+}
+
+const ParameterSet* Profile::find(std::string_view key) const {
+  const auto found = sets_.find(key);
+  return found == sets_.end() ? nullptr : &found->second;
+}
+
+const ParameterSet& Profile::at(std::string_view key) const {
+  if (const ParameterSet* set = find(key)) return *set;
+  throw InputError("profile " + name_ + " has no measurement of " + std::string(key));
+}
+
+void Profile::set(const std::string& key, ParameterSet parameters) { sets_[key] = std::move(parameters); }
+
+const Constant* Profile::find_constant(std::string_view name) const {
+  const auto found = constants_.find(name);
+  return found == constants_.end() ? nullptr : &found->second;
+}
+
+double Profile::constant(std::string_view name) const {
+  if (const Constant* constant = find_constant(name)) return constant->value;
+  throw InputError("profile " + name_ + " has no constant " + in_quotes(name));
+}
+
+double Profile::constant(std::string_view name, double fallback) const {
+  const Constant* constant = find_constant(name);
+  return constant ? constant->value : fallback;
+}
+
+void Profile::set_constant(const std::string& name, Constant constant) {
+  constants_[name] = std::move(constant);
+}
+
+Profile Profile::draw(Random& random) const {
+  Profile result = *this;
+  // What was judged comes from a stream of its own, so that the other draws are what they are without it.
+  Random apart = Random::for_item(Random(random).next(), kJudgedStream);
+  for (auto& [key, set] : result.sets_) set = draw_set(set, random);
+  for (auto& [key, constant] : result.constants_) {
+    const double z = random.normal();
+    if (constant.value > 0)
+      constant.value *= std::exp(constant.sigma / constant.value * z);
+    else
+      constant.value += constant.sigma * z;
+  }
+  for (auto& [key, set] : result.sets_) {
+    set.beyond = apart.normal();
+    // What a law of another GPU leaves unexplained may all be in one direction here.
+    if (set.derived) set.factor *= drawn(1, set.residual, apart);
+  }
+  for (std::size_t i = 0; i < kKernelClasses; ++i) {
+    const std::string key = "kernel/" + std::string(name_of(static_cast<KernelClass>(i)));
+    const double factor = drawn(1, kUnmeasuredKernelSigma, apart);
+    if (find(key)) continue;
+    ParameterSet judged;
+    judged.law = "memory-bound";
+    judged.factor = factor;
+    result.set(key, std::move(judged));
+  }
+  const double attention = drawn(1, kAttentionSigma, apart);
+  if (!find_constant("attention_forward_efficiency")) result.attention_factor_ = attention;
+  const double host = drawn(1, kHostSigma, apart);
+  for (double* seconds : {&result.launch_.kernel, &result.launch_.host_sync, &result.launch_.d2h_copy})
+    *seconds *= host;
+  return result;
+}
+
+std::string Profile::to_json() const {
+  Profile copy = *this;  // the field lists point into a mutable object
+  Json out;
+  out["schema"] = kSchema;
+  out["name"] = name_;
+  out["gpu"] = gpu_;
+  out["provenance"] = provenance_;
+  out["gaps"] = gaps_;
+  Json device;
+  device["sms"] = device_.sms;
+  for (const Field& field : device_fields(copy.device_)) device[field.key] = *field.value;
+  device["scaleup_domain"] = device_.scaleup_domain;
+  device["gpus_per_node"] = device_.gpus_per_node;
+  Json peaks = Json::object();
+  for (std::size_t i = 0; i < kDTypes; ++i)
+    if (device_.peak_flops[i] > 0)
+      peaks[std::string(models::name_of(static_cast<DType>(i)))] = device_.peak_flops[i];
+  device["peak_flops"] = std::move(peaks);
+  out["device"] = std::move(device);
+  for (const Field& field : launch_fields(copy.launch_)) out["launch"][field.key] = *field.value;
+  for (const Field& field : overlap_fields(copy.overlap_)) out["overlap"][field.key] = *field.value;
+  Json laws = Json::object();
+  for (const auto& [key, set] : sets_) laws[key] = write_law(set);
+  out["laws"] = std::move(laws);
+  Json constants = Json::object();
+  for (const auto& [key, constant] : constants_)
+    constants[key] = {{"value", constant.value},
+                      {"sigma", constant.sigma},
+                      {"unit", constant.unit},
+                      {"source", constant.source}};
+  out["constants"] = std::move(constants);
+  return out.dump(1) + "\n";
+}
+
+}  // namespace moesim::models

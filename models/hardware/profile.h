@@ -1,0 +1,159 @@
+// What one kind of GPU was measured to do: limits, fitted parameters with their covariance, domain and
+// provenance.
+//
+// A profile is a JSON file, "schema": "moesim.profile/1" (docs/schemas/profile.schema.json has its keys). The
+// ones in calibration/profiles/gpu/ are built into the binary. Cost models resolve a profile into plain
+// numbers once, when they are constructed; nothing here is meant for a hot path.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/hardware/dtype.h"
+
+namespace moesim {
+class JsonNode;
+class Random;
+}  // namespace moesim
+
+namespace moesim::models {
+
+// A single number that somebody measured or published: 1.003 "ms/GB" +- sigma, and who says so.
+struct Constant {
+  double value = 0;
+  double sigma = 0;  // one standard deviation, same unit; 0 where exact or unknown
+  std::string unit;
+  std::string source;
+};
+
+// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) over which a fit saw data.
+struct DomainRange {
+  std::string quantity;
+  double low = 0;
+  double high = 0;
+};
+
+// The parameters of one law (one operation in one scope), fitted together.
+struct ParameterSet {
+  std::string law;  // the formula that reads them; named in models/costs/collectives.h, gemm.h, kernels.h
+  std::vector<std::string> names;
+  std::vector<double> values;  // positive, SI units
+  std::vector<double>
+      covariance;  // of the logarithms of the values, row-major names x names; empty = unknown
+  std::vector<DomainRange> domain;
+  double residual = 0;    // rms of log(measured / model) over the fitted rows
+  double systematic = 0;  // log standard deviation that a left-out shape adds (model choice by leave-out)
+  int rows = 0;           // rows fitted; 0 = derived from another GPU or a data sheet
+  bool derived = false;   // not fitted to measurements of this GPU
+  std::string source;
+  double factor = 1;  // common factor on the law's time; 1 unless drawn (Profile::draw)
+  double beyond = 0;  // how many standard deviations it is off where it was not measured; 0 unless drawn
+
+  // The value called `name`, or `fallback` where the set has none.
+  double get(std::string_view name, double fallback) const;
+  // nullptr where the fit saw no such quantity.
+  const DomainRange* range(std::string_view quantity) const;
+};
+
+// From data sheets; a bandwidth or rate of 0 means "not known" and is refused where it is needed.
+struct DeviceLimits {
+  int sms = 0;
+  double memory_bytes = 0;
+  double l2_bytes = 0;
+  double hbm_bandwidth = 0;   // bytes/s of the data sheet
+  double hbm_efficiency = 1;  // best measured share of it
+  std::array<double, kDTypes>
+      peak_flops{};              // dense FLOP/s of the data sheet, indexed by DType; 0 = unsupported
+  double sustained_clock = 1;    // sustained over burst speed of compute-bound kernels
+  double scaleup_bandwidth = 0;  // NVLink / xGMI bytes/s per GPU and direction
+  int scaleup_domain = 8;        // GPUs of one NVLink domain
+  double nic_bandwidth = 0;      // usual network bytes/s per GPU and direction
+  int gpus_per_node = 8;
+};
+
+// Host-side costs in seconds.
+struct LaunchCosts {
+  double kernel = 0;        // host time to launch one kernel
+  double kernel_floor = 0;  // GPU time of the smallest kernel, launch hidden
+  double host_sync = 0;  // from the end of the awaited GPU work until the host goes on, copy latency included
+  double d2h_copy = 0;   // latency of one small device-to-host copy
+};
+
+// How much longer things take while the other kind runs on the same GPU; 1 where nobody measured.
+struct OverlapFactors {
+  double compute_under_communication = 1;
+  double communication_under_compute = 1;
+};
+
+class Profile {
+ public:
+  // A built-in name ("h100-sxm") or the path of a profile file. Throws InputError for an unknown name (with
+  // the closest one), an unreadable file, an unknown key, a value outside its range, a covariance that is
+  // none.
+  static Profile load(const std::string& name_or_path);
+  static Profile parse(std::string_view json, const std::string& file);
+  static const std::vector<std::string>& names();  // of the built-in profiles, sorted
+
+  const std::string& name() const { return name_; }
+  const std::string& gpu() const { return gpu_; }  // as published tables call it: "H100-SXM5-80GB"
+  const std::string& provenance() const { return provenance_; }
+  const std::vector<std::string>& gaps() const { return gaps_; }  // what is missing or derived, for people
+
+  const DeviceLimits& device() const { return device_; }
+  const LaunchCosts& launch() const { return launch_; }
+  const OverlapFactors& overlap() const { return overlap_; }
+  // Factor on the time of attention's core where no constant says what it reaches; 1 unless drawn.
+  double attention_factor() const { return attention_factor_; }
+  DeviceLimits& device() { return device_; }
+  LaunchCosts& launch() { return launch_; }
+  OverlapFactors& overlap() { return overlap_; }
+
+  // Fitted laws by key: "collective/all_gather/scaleup", "gemm/bf16", "kernel/gather_rows", ...
+  const ParameterSet* find(std::string_view key) const;  // nullptr when absent
+  const ParameterSet& at(std::string_view key) const;    // throws InputError naming the profile and the gap
+  const std::map<std::string, ParameterSet, std::less<>>& sets() const { return sets_; }
+  void set(const std::string& key, ParameterSet parameters);
+
+  // Training-side constants by name, e.g. "gradient_prescale".
+  const Constant* find_constant(std::string_view name) const;  // nullptr when absent
+  double constant(std::string_view name) const;                // throws InputError when absent
+  double constant(std::string_view name, double fallback) const;
+  const std::map<std::string, Constant, std::less<>>& constants() const { return constants_; }
+  void set_constant(const std::string& name, Constant constant);
+
+  // For calibration, which makes profiles: what stands beside the fitted numbers.
+  void describe(std::string name, std::string gpu, std::string provenance, std::vector<std::string> gaps) {
+    name_ = std::move(name);
+    gpu_ = std::move(gpu);
+    provenance_ = std::move(provenance);
+    gaps_ = std::move(gaps);
+  }
+
+  // A profile whose parameters, law factors and constants are drawn from their distributions (log-normal,
+  // with the covariance of each set); everything drawn is independent between sets. So is what was judged,
+  // not measured: shares of memory-bound kernels, attention, host times. The same state of `random` gives the
+  // same profile on any machine.
+  Profile draw(Random& random) const;
+
+  // The file that load() reads back to an equal profile.
+  std::string to_json() const;
+
+ private:
+  static Profile from_node(const JsonNode& node);
+
+  std::string name_, gpu_, provenance_;
+  std::vector<std::string> gaps_;
+  DeviceLimits device_;
+  LaunchCosts launch_;
+  OverlapFactors overlap_;
+  double attention_factor_ = 1;
+  std::map<std::string, ParameterSet, std::less<>> sets_;
+  std::map<std::string, Constant, std::less<>> constants_;
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,53 @@
+#include "models/hardware/rental.h"
+
+#include <fmt/format.h>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr double kLeast = 1e-6, kMost = 1e9;
+
+}  // namespace
+
+PriceTable PriceTable::parse(const JsonNode& node) {
+  JsonObject object(node);
+  PriceTable table;
+  const auto gpu = object.find("gpu_hour"), whole = object.find("node_hour");
+  if (gpu && whole) whole->fail("both gpu_hour and node_hour", "one of them");
+  if (!gpu && !whole) node.fail("no price", "gpu_hour or node_hour");
+  const JsonNode& price = gpu ? *gpu : *whole;
+  table.per_node = !gpu;
+  if (price.is_object()) {
+    for (const std::string& name : price.keys()) {
+      const JsonNode value = *price.find(name);
+      bool known = false;
+      for (const std::string& profile : Profile::names()) known = known || profile == name;
+      if (!known)
+        value.fail("a price of " + in_quotes(name),
+                   "one of the profiles of `moesim list profiles`" + did_you_mean(name, Profile::names()));
+      table.by_profile[name] = value.number(kLeast, kMost);
+    }
+    if (table.by_profile.empty()) price.fail("an empty table", "a price for each profile");
+  } else {
+    table.price = price.number(kLeast, kMost);
+  }
+  table.currency = object.string("currency", table.currency);
+  object.finish();
+  return table;
+}
+
+double PriceTable::per_hour(std::string_view profile, std::int64_t gpus, int gpus_per_node) const {
+  double each = price;
+  if (const auto found = by_profile.find(profile); found != by_profile.end()) each = found->second;
+  if (each <= 0) throw InputError(fmt::format("prices: found none for {}, expected one", in_quotes(profile)));
+  const std::int64_t units = per_node ? (gpus + gpus_per_node - 1) / gpus_per_node : gpus;
+  return each * static_cast<double>(units);
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,121 @@
+#include "models/programs/program.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace moesim::models {
+
+std::string_view name_of(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllGather:
+      return "all_gather";
+    case CommKind::kReduceScatter:
+      return "reduce_scatter";
+    case CommKind::kAllReduce:
+      return "all_reduce";
+    case CommKind::kAllToAll:
+      return "all_to_all";
+    case CommKind::kAllToAllV:
+      return "all_to_all_v";
+    case CommKind::kAllGatherV:
+      return "all_gather_v";
+    case CommKind::kReduceScatterV:
+      return "reduce_scatter_v";
+  }
+  return "?";
+}
+
+sim::CollectiveOp simulated(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllGather:
+    case CommKind::kAllGatherV:
+      return sim::CollectiveOp::all_gather;
+    case CommKind::kReduceScatter:
+    case CommKind::kReduceScatterV:
+      return sim::CollectiveOp::reduce_scatter;
+    case CommKind::kAllReduce:
+      return sim::CollectiveOp::all_reduce;
+    case CommKind::kAllToAll:
+    case CommKind::kAllToAllV:
+      return sim::CollectiveOp::all_to_all;
+  }
+  check_failed("unknown collective");
+}
+
+std::string_view name_of(GroupKind group) {
+  switch (group) {
+    case GroupKind::kTpEp:
+      return "tp_ep";
+    case GroupKind::kEp:
+      return "ep";
+    case GroupKind::kTp:
+      return "tp";
+    case GroupKind::kDense:
+      return "dense_tp";
+  }
+  return "?";
+}
+
+int Program::group_size(GroupKind group) const {
+  switch (group) {
+    case GroupKind::kTpEp:
+      return ranks();
+    case GroupKind::kEp:
+      return ep_;
+    case GroupKind::kTp:
+      return etp_;
+    case GroupKind::kDense:
+      return ranks() % dense_tp_ == 0 ? dense_tp_ : ranks();
+  }
+  return 1;
+}
+
+int Program::rank_of(GroupKind kind, int group, int member) const {
+  switch (kind) {
+    case GroupKind::kTpEp:
+      return member;
+    case GroupKind::kEp:
+      return group + etp_ * member;
+    case GroupKind::kTp:
+      return member + etp_ * group;
+    case GroupKind::kDense:
+      return member + group_size(kind) * group;
+  }
+  return 0;
+}
+
+int Program::group_index(GroupKind kind, int rank) const {
+  switch (kind) {
+    case GroupKind::kTpEp:
+      return 0;
+    case GroupKind::kEp:
+      return rank % etp_;
+    case GroupKind::kTp:
+      return rank / etp_;
+    case GroupKind::kDense:
+      return rank / group_size(kind);
+  }
+  return 0;
+}
+
+int Program::member_index(GroupKind kind, int rank) const {
+  switch (kind) {
+    case GroupKind::kTpEp:
+      return rank;
+    case GroupKind::kEp:
+      return rank / etp_;
+    case GroupKind::kTp:
+      return rank % etp_;
+    case GroupKind::kDense:
+      return rank % group_size(kind);
+  }
+  return 0;
+}
+
+int Program::host_syncs(const std::vector<Op>& pass) {
+  return static_cast<int>(
+      std::count_if(pass.begin(), pass.end(), [](const Op& op) { return op.kind == OpKind::kHostWait; }));
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,311 @@
+// Named routings: popularity of the experts, then rows per rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "models/routing/routing.h"
+#include "models/routing/routing_cache.h"
+
+namespace moesim::models {
+
+namespace {
+
+struct Named {
+  const char* name;
+  RoutingSpec::Kind kind;
+  const char* parameter;  // "" when it takes none
+  double fallback, low, high;
+};
+
+// The presets at the end are Gini coefficients of the expert load on real text (docs/spec.md 7.7, from
+// arXiv 2605.20982), and the skew classes of the Megatron fork's scaling mode (docs/spec.md 3.1, c), whose
+// hottest expert was published as a class, not as a number: the Gini of each is ours.
+constexpr std::array kNamed{
+    Named{"balanced", RoutingSpec::Kind::kBalanced, "", 0, 0, 0},
+    Named{"round-robin", RoutingSpec::Kind::kRoundRobin, "", 0, 0, 0},
+    Named{"uniform", RoutingSpec::Kind::kUniform, "", 0, 0, 0},
+    Named{"zipf", RoutingSpec::Kind::kZipf, "exponent", 1.0, 0, 20},
+    Named{"dirichlet", RoutingSpec::Kind::kDirichlet, "alpha", 1.0, 1e-3, 1e6},
+    Named{"lognormal", RoutingSpec::Kind::kLogNormal, "sigma", 0.5, 0, 10},
+    Named{"gini", RoutingSpec::Kind::kGini, "target", 0.25, 0, 0.99},
+    Named{"hot", RoutingSpec::Kind::kHotExperts, "share", 0.5, 0, 1},
+    Named{"deepseek-moe-16b", RoutingSpec::Kind::kGini, "target", 0.105, 0, 0.99},
+    Named{"nemotron-30b", RoutingSpec::Kind::kGini, "target", 0.150, 0, 0.99},
+    Named{"deepseek-v2-lite", RoutingSpec::Kind::kGini, "target", 0.26, 0, 0.99},
+    Named{"qwen3-30b", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99},
+    Named{"moderate-skew", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99},
+    Named{"strong-skew", RoutingSpec::Kind::kGini, "target", 0.45, 0, 0.99},
+};
+
+const Named* find_named(std::string_view name) {
+  for (const Named& n : kNamed)
+    if (name == n.name) return &n;
+  return nullptr;
+}
+
+RoutingSpec spec_of(const Named& named, double parameter, std::string text) {
+  RoutingSpec spec;
+  spec.kind = named.kind;
+  spec.parameter = parameter;
+  spec.text = std::move(text);
+  return spec;
+}
+
+RoutingSpec file_spec(const std::string& path) {
+  RoutingSpec spec;
+  spec.kind = RoutingSpec::Kind::kFile;
+  spec.path = path;
+  spec.text = path;
+  return spec;
+}
+
+bool looks_like_path(std::string_view text) {
+  return text.find('/') != std::string_view::npos || text.ends_with(".json");
+}
+
+std::string out_of_range(const Named& named, std::string_view value) {
+  return fmt::format("routing {}: found {} {}, expected a number from {} to {}", named.name, named.parameter,
+                     in_quotes(value), named.low, named.high);
+}
+
+}  // namespace
+
+std::span<const std::string> RoutingSpec::names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Named& n : kNamed) all.emplace_back(n.name);
+    return all;
+  }();
+  return names;
+}
+
+RoutingSpec RoutingSpec::parse(const std::string& text) {
+  if (looks_like_path(text)) return file_spec(text);
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const Named* named = find_named(name);
+  if (!named)
+    throw InputError(fmt::format("routing: found {}, expected one of {} or the path of a JSON file{}",
+                                 in_quotes(name), join(names(), ", "), did_you_mean(name, names())));
+  if (colon == std::string::npos) return spec_of(*named, named->fallback, text);
+  std::string_view value = std::string_view(text).substr(colon + 1);
+  if (*named->parameter == '\0')
+    throw InputError(
+        fmt::format("routing {}: found {}, expected no parameter", named->name, in_quotes(value)));
+  const std::string prefix = std::string(named->parameter) + "=";
+  if (value.starts_with(prefix)) value.remove_prefix(prefix.size());
+  const std::optional<double> number = parse_number(value);
+  if (!number || *number < named->low || *number > named->high) throw InputError(out_of_range(*named, value));
+  return spec_of(*named, *number, text);
+}
+
+RoutingSpec RoutingSpec::parse(const JsonNode& node) {
+  if (node.is_string()) {
+    try {
+      return parse(node.string());
+    } catch (const InputError& error) {
+      node.fail(error.what());
+    }
+  }
+  JsonObject object(node);
+  if (const auto path = object.find("path")) {
+    object.finish();
+    return file_spec(path->string());
+  }
+  const JsonNode name = object.at("name");
+  const Named* named = find_named(name.string());
+  if (!named)
+    name.fail(name.describe(), "one of " + join(names(), ", ") + did_you_mean(name.string(), names()));
+  double parameter = named->fallback;
+  if (*named->parameter != '\0')
+    parameter = object.number(named->parameter, parameter, named->low, named->high);
+  object.finish();
+  std::string text = named->name;
+  if (*named->parameter != '\0') text += fmt::format(":{}", parameter);
+  return spec_of(*named, parameter, text);
+}
+
+namespace {
+
+// Popularity ~ 1 / place^exponent.
+std::vector<double> power_of_place(int experts, double exponent) {
+  std::vector<double> p(experts);
+  for (int e = 0; e < experts; ++e) p[e] = std::pow(e + 1.0, -exponent);
+  return p;
+}
+
+// Scales p to a sum of K with no entry above 1: a token meets an expert at most once. Water-filling: what is
+// cut off goes to the others in proportion.
+void to_inclusion(std::vector<double>& p, int topk) {
+  std::vector<char> full(p.size(), 0);
+  double left = topk;
+  for (;;) {
+    double sum = 0;
+    for (std::size_t e = 0; e < p.size(); ++e)
+      if (!full[e]) sum += p[e];
+    if (sum <= 0) {
+      // Nobody else is popular at all: the rest is shared equally.
+      std::int64_t open = 0;
+      for (const char f : full) open += f == 0;
+      for (std::size_t e = 0; e < p.size(); ++e)
+        if (!full[e]) p[e] = open > 0 ? left / static_cast<double>(open) : 0;
+      break;
+    }
+    bool cut = false;
+    for (std::size_t e = 0; e < p.size(); ++e)
+      if (!full[e] && p[e] / sum * left > 1) full[e] = 1, cut = true;
+    if (!cut) {
+      for (std::size_t e = 0; e < p.size(); ++e)
+        if (!full[e]) p[e] *= left / sum;
+      break;
+    }
+    left = topk;
+    for (std::size_t e = 0; e < p.size(); ++e)
+      if (full[e]) p[e] = 1, left -= 1;
+  }
+  for (double& x : p) x = std::clamp(x, 0.0, 1.0);
+}
+
+}  // namespace
+
+// Bisects the exponent of the power law.
+std::vector<double> popularity_with_gini(int experts, int topk, double target) {
+  double low = 0, high = 40;
+  std::vector<double> p;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    p = power_of_place(experts, middle);
+    to_inclusion(p, topk);
+    (gini_of(p) < target ? low : high) = middle;
+  }
+  return p;
+}
+
+namespace {
+
+std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk,
+                               std::span<const double> by_gini, Random& random) {
+  std::vector<double> p(experts, 1.0);
+  switch (spec.kind) {
+    case RoutingSpec::Kind::kZipf:
+      p = power_of_place(experts, spec.parameter);
+      break;
+    case RoutingSpec::Kind::kDirichlet:
+      for (double& x : p) x = random.gamma(spec.parameter);
+      break;
+    case RoutingSpec::Kind::kLogNormal:
+      for (double& x : p) x = std::exp(spec.parameter * random.normal());
+      break;
+    case RoutingSpec::Kind::kGini:
+      if (by_gini.empty())
+        p = popularity_with_gini(experts, topk, spec.parameter);
+      else
+        p.assign(by_gini.begin(), by_gini.end());
+      break;
+    case RoutingSpec::Kind::kHotExperts: {
+      const int hot = std::max(1, experts / 8);
+      for (int e = 0; e < experts; ++e)
+        p[e] = e < hot ? spec.parameter / hot : (1 - spec.parameter) / std::max(1, experts - hot);
+      break;
+    }
+    default:
+      break;
+  }
+  to_inclusion(p, topk);
+  for (std::size_t i = p.size(); i > 1; --i) std::swap(p[i - 1], p[random.below(i)]);
+  return p;
+}
+
+// Whole rows with the given sum, 0 <= n[e] <= tokens, near the wishes: rounded down, then one more (or fewer)
+// where the remainder is largest. Ties go to the lower index.
+void apportion(std::span<const double> wish, std::int64_t tokens, std::int64_t total,
+               std::span<std::int64_t> n, std::vector<int>& order) {
+  std::int64_t sum = 0;
+  for (std::size_t e = 0; e < wish.size(); ++e) {
+    n[e] = std::clamp(static_cast<std::int64_t>(std::floor(wish[e])), std::int64_t{0}, tokens);
+    sum += n[e];
+  }
+  order.resize(wish.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto remainder = [&](int e) { return wish[e] - static_cast<double>(n[e]); };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return remainder(a) > remainder(b); });
+  while (sum < total)
+    for (const int e : order) {
+      if (sum == total) break;
+      if (n[e] < tokens) ++n[e], ++sum;
+    }
+  while (sum > total)
+    for (auto e = order.rbegin(); e != order.rend(); ++e) {
+      if (sum == total) break;
+      if (n[*e] > 0) --n[*e], --sum;
+    }
+}
+
+}  // namespace
+
+Routing make_routing(const RoutingSpec& spec, int ranks, std::int64_t tokens, int experts, int topk,
+                     std::uint64_t seed, int layer, int microbatch) {
+  return make_routing({}, spec, ranks, tokens, experts, topk, seed, layer, microbatch);
+}
+
+Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, int ranks, std::int64_t tokens,
+                     int experts, int topk, std::uint64_t seed, int layer, int microbatch) {
+  check(spec.kind != RoutingSpec::Kind::kFile, "a routing file is read, not drawn");
+  if (topk < 1 || topk > experts)
+    throw InputError(
+        fmt::format("routing: found top-{} of {} experts, expected 1 to {}", topk, experts, experts));
+  if (tokens < 0 || tokens > (std::int64_t{1} << 40) ||
+      std::int64_t{ranks} * experts > (std::int64_t{1} << 28))
+    throw InputError(
+        fmt::format("routing: found {} tokens on each of {} ranks for {} experts, expected sizes that fit "
+                    "in memory",
+                    tokens, ranks, experts));
+  std::vector<std::int64_t> counts(std::size_t(ranks) * experts);
+  const std::int64_t total = tokens * topk;
+  const auto row = [&](int r) {
+    return std::span<std::int64_t>(counts).subspan(std::size_t(r) * experts, experts);
+  };
+
+  if (spec.kind == RoutingSpec::Kind::kBalanced || spec.kind == RoutingSpec::Kind::kRoundRobin) {
+    // Round robin gives the first T*K mod E experts one more on every rank; balanced moves that place from
+    // rank to rank, so that the group as a whole is as even as it can be.
+    const std::int64_t each = total / experts, extra = total % experts;
+    for (int r = 0; r < ranks; ++r) {
+      const std::int64_t first = spec.kind == RoutingSpec::Kind::kBalanced ? r * extra % experts : 0;
+      for (int e = 0; e < experts; ++e) row(r)[e] = each;
+      for (std::int64_t i = 0; i < extra; ++i) ++row(r)[(first + i) % experts];
+    }
+    Routing even = Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens),
+                                        std::move(counts));
+    if (spec.kind == RoutingSpec::Kind::kRoundRobin) even.set_round_robin();
+    return even;
+  }
+
+  Random per_layer = Random::for_item(seed, static_cast<std::uint64_t>(layer));
+  const std::vector<double> inclusion = popularity(spec, experts, topk, by_gini, per_layer);
+  const std::uint64_t layer_seed = per_layer.next();
+  std::vector<double> wish(experts);
+  std::vector<int> order;
+  for (int r = 0; r < ranks; ++r) {
+    Random random = Random::for_item(layer_seed, (static_cast<std::uint64_t>(microbatch) << 32) + r);
+    // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its
+    // normal approximation; the sum over experts is then made exact.
+    for (int e = 0; e < experts; ++e) {
+      const double p = inclusion[e], mean = p * static_cast<double>(tokens);
+      wish[e] = mean + std::sqrt(mean * (1 - p)) * random.normal();
+    }
+    apportion(wish, tokens, total, row(r), order);
+  }
+  return Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens),
+                              std::move(counts));
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,157 @@
+#include "models/step/faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/random.h"
+#include "models/hardware/cluster.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr std::int64_t kMaxGpu = std::int64_t{1} << 31;
+
+template <class Item>
+void read_list(JsonObject& o, const char* key, const char* value, double low, double high,
+               std::vector<Item>& out, double Item::*field) {
+  const auto list = o.find(key);
+  if (!list) return;
+  if (!list->is_array()) list->fail(list->describe(), "an array of objects");
+  for (const JsonNode& item : list->items()) {
+    JsonObject one(item);
+    Item result;
+    result.gpu = one.at("gpu").integer(0, kMaxGpu);
+    result.*field = one.at(value).number(low, high);
+    one.finish();
+    out.push_back(result);
+  }
+}
+
+bool in_ring(CommKind kind) { return kind != CommKind::kAllToAll && kind != CommKind::kAllToAllV; }
+
+}  // namespace
+
+Faults Faults::parse(const JsonNode& node) {
+  Faults f;
+  JsonObject o(node);
+  read_list(o, "slow_gpus", "factor", 1, 1e6, f.slow_gpus, &SlowGpu::factor);
+  read_list(o, "nvlinks", "bandwidth", 1e-6, 1, f.nvlinks, &Port::share);
+  read_list(o, "nics", "bandwidth", 0, 1, f.nics, &Port::share);
+  f.jitter = o.number("jitter", 0, 0, 1);
+  f.seed = static_cast<std::uint64_t>(o.integer("seed", 1, 0));
+  f.gpu_mtbf_hours = o.number("gpu_mtbf_hours", 0, 1e-3, 1e12);
+  f.checkpoint_s = o.number("checkpoint_s", 0, 0, 1e6);
+  f.restart_s = o.number("restart_s", 0, 0, 1e6);
+  f.interval_s = o.number("checkpoint_interval_s", 0, 1e-3, 1e9);
+  for (const char* key : {"checkpoint_s", "restart_s", "checkpoint_interval_s"})
+    if (f.gpu_mtbf_hours == 0 && node.find(key))
+      node.find(key)->fail(fmt::format("\"{}\" without \"gpu_mtbf_hours\"", key), "how often a GPU fails");
+  o.finish();
+  return f;
+}
+
+void Faults::check_against(const Cluster& cluster) const {
+  const auto exists = [&](std::int64_t gpu, const char* key) {
+    if (gpu >= cluster.ranks())
+      throw InputError(fmt::format("faults.{}: found GPU {}, expected 0 to {} on {}", key, gpu,
+                                   cluster.ranks() - 1, cluster.name));
+  };
+  for (const SlowGpu& g : slow_gpus) exists(g.gpu, "slow_gpus");
+  for (const Port& p : nvlinks) exists(p.gpu, "nvlinks");
+  for (const Port& p : nics) {
+    exists(p.gpu, "nics");
+    if (p.share == 0 && cluster.nic.ports_per_node < 2)
+      throw InputError(
+          fmt::format("faults.nics: found a failed port of GPU {}, expected a bandwidth above 0: its node "
+                      "has no other port",
+                      p.gpu));
+  }
+}
+
+RankFaults RankFaults::of(const Faults& faults, const Cluster& cluster, std::span<const std::int32_t> gpus) {
+  RankFaults r;
+  r.compute.assign(gpus.size(), 1), r.nvlink = r.network = r.compute;
+  r.jitter = faults.jitter;
+  r.seed = faults.seed;
+  const auto slow = [&](std::vector<double>& factors, std::int64_t gpu, double factor) {
+    for (std::size_t i = 0; i < gpus.size(); ++i)
+      if (gpus[i] == gpu) factors[i] = std::max(factors[i], factor);
+  };
+  for (const Faults::SlowGpu& g : faults.slow_gpus) slow(r.compute, g.gpu, g.factor);
+  for (const Faults::Port& p : faults.nvlinks) slow(r.nvlink, p.gpu, 1 / p.share);
+  for (const Faults::Port& p : faults.nics) {
+    if (p.share > 0) {
+      slow(r.network, p.gpu, 1 / p.share);
+      continue;
+    }
+    // Two GPUs on one port.
+    const std::int64_t node = p.gpu - cluster.local_gpu(p.gpu);
+    slow(r.network, p.gpu, 2);
+    slow(r.network, node + (cluster.local_gpu(p.gpu) + 1) % cluster.gpus_per_node, 2);
+  }
+  return r;
+}
+
+bool RankFaults::any() const {
+  const auto healthy = [](const std::vector<double>& factors) {
+    return std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
+  };
+  return jitter > 0 || !healthy(compute) || !healthy(nvlink) || !healthy(network);
+}
+
+double RankFaults::computing(std::size_t op, std::size_t rank) const {
+  if (jitter == 0) return compute[rank];
+  Random random = Random::for_item(seed, op * compute.size() + rank);
+  // Log-normal with mean 1: never negative, and no faster on average.
+  return compute[rank] * std::exp(jitter * random.normal() - jitter * jitter / 2);
+}
+
+void apply_faults(const RankFaults& faults, const Program& program, const std::vector<Op>& pass,
+                  const GroupShapes& shapes, PricedPass& prices) {
+  const auto R = static_cast<std::size_t>(program.ranks());
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    const Op& op = pass[i];
+    std::int64_t* ps = prices.ps.data() + i * R;
+    std::vector<double> factor(R, 1);
+    if (op.kind == OpKind::kKernel || op.kind == OpKind::kGemm || op.kind == OpKind::kAttention) {
+      for (std::size_t r = 0; r < R; ++r) factor[r] = faults.computing(i, r);
+    } else if (op.kind == OpKind::kCollective) {
+      const bool across = op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains();
+      std::vector<double> worst(static_cast<std::size_t>(program.group_count(op.group)), 1);
+      for (std::size_t r = 0; r < R; ++r) {
+        factor[r] = faults.link(across, r);
+        double& w = worst[static_cast<std::size_t>(program.group_index(op.group, static_cast<int>(r)))];
+        w = std::max(w, factor[r]);
+      }
+      if (in_ring(op.comm) && !op.one_kernel)
+        for (std::size_t r = 0; r < R; ++r)
+          factor[r] = worst[static_cast<std::size_t>(program.group_index(op.group, static_cast<int>(r)))];
+    }
+    for (std::size_t r = 0; r < R; ++r)
+      if (factor[r] != 1) ps[r] = static_cast<std::int64_t>(static_cast<double>(ps[r]) * factor[r] + 0.5);
+  }
+}
+
+Goodput goodput(const Faults& faults, std::int64_t gpus, double step_s) {
+  Goodput g;
+  if (faults.gpu_mtbf_hours <= 0) return g;
+  const double mean = faults.gpu_mtbf_hours * 3600 / static_cast<double>(std::max<std::int64_t>(1, gpus));
+  const double dump = faults.checkpoint_s;
+  g.failures_per_day = 86400 / mean;
+  g.interval_s = faults.interval_s;
+  if (g.interval_s == 0) {
+    const double x = std::sqrt(dump / (2 * mean));
+    g.interval_s = dump < 2 * mean ? std::sqrt(2 * dump * mean) * (1 + x / 3 + x * x / 9) - dump : mean;
+  }
+  g.interval_s = std::max(g.interval_s, step_s);
+  const double work = mean * std::exp(faults.restart_s / mean) * std::expm1((g.interval_s + dump) / mean);
+  g.share = std::isfinite(work) && work > 0 ? g.interval_s / work : 0;
+  return g;
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,74 @@
+// Collectives of parameters, gradients and optimizers that a layer's data parallelism adds
+// (docs/spec.md 5.3).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/programs/program.h"
+
+namespace moesim::models {
+
+enum class ShardingScheme : std::uint8_t {
+  kDdp,    // all-reduce of gradients
+  kZero1,  // distributed optimizer: reduce-scatter of gradients, all-gather of parameters
+  kFsdp,   // ZeRO-3: all-gather per unit in forward (and backward), reduce-scatter of gradients
+  kHsdp,   // FSDP inside a shard group, all-reduce over the replicate group
+};
+
+struct ParameterTraffic {
+  std::int64_t dense_parameters = 0;  // held by one rank before data-parallel sharding
+  std::int64_t expert_parameters = 0;
+  std::int64_t dense_group = 1;   // DP x CP
+  std::int64_t expert_group = 1;  // EDP
+  std::int64_t shard_group = 1;   // HSDP: ranks that shard; the rest replicates
+  int gradient_bytes = 4;
+  int weight_bytes = 2;
+  std::int64_t microbatches = 1;
+  bool reshard_after_forward = true;  // FSDP, HSDP: gather again in backward
+  bool overlapped = true;             // DDP: gradients are bucketed, to overlap with backward
+};
+
+struct ParameterCollective {
+  CommKind kind = CommKind::kAllReduce;
+  std::string_view what;   // "dense gradients", "expert parameters", ...
+  std::int64_t group = 1;  // ranks
+  std::int64_t bytes = 0;  // the whole buffer, over all calls of a step
+  std::int64_t tx = 0;     // bytes that one rank sends, over all calls of a step
+  std::int64_t calls = 1;  // per step
+};
+
+// All of them for one step; groups of one have none. Wire bytes are rounded down to whole bytes of the total.
+std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
+                                                       const ParameterTraffic& traffic);
+
+// How a user names it: "ddp", "zero1", "fsdp", "hsdp:shard=8", with ":reshard=false" (FSDP keeps what it
+// gathered until backward) and ":shampoo" (one all-gather of updates per step).
+struct ShardingSpec {
+  ShardingScheme scheme = ShardingScheme::kZero1;
+  std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
+  bool reshard = true;
+  bool shampoo = false;
+  std::string text;  // empty: nobody asked
+
+  // Throws InputError for an unknown scheme or option, with the nearest name, and for hsdp without shard.
+  static ShardingSpec parse(const std::string& text);
+};
+
+// Parameters of a gradient bucket of Megatron's DDP: max(40e6, 1e6 * dp).
+std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);
+
+// Distributed Shampoo's one all-gather of updates per step: `parameters` elements of `bytes` each, in the
+// trainer sub-group (DDP), over the replicate group (HSDP), or none (FSDP). Root inverses run every
+// `precondition_frequency` steps from `start_step` on.
+struct ShampooStep {
+  ParameterCollective gather;  // group 1: none
+  bool computes_root_inverse = false;
+};
+ShampooStep shampoo_step(ShardingScheme scheme, std::int64_t parameters, int bytes,
+                         std::int64_t trainer_group, std::int64_t replicate_group, std::int64_t step,
+                         std::int64_t start_step, std::int64_t precondition_frequency);
+
+}  // namespace moesim::models

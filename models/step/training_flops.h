@@ -1,0 +1,25 @@
+// FLOPs of a model in training, under one named convention.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "models/workload/architecture.h"
+
+namespace moesim::models {
+
+// "Causal": 6 per weight that a token meets (routed experts by top-k; head counted, embedding table not),
+// plus three times the forward attention core over the keys a causal query sees (half the sequence, a window
+// where there is one). MTP layers count with their head. Recomputation does not count. What Megatron-LM
+// reports since late 2024.
+inline constexpr std::string_view kFlopConvention =
+    "6 x weights met by a token (head counted, embedding not) + 3 x causal attention core; recomputation not "
+    "counted";
+
+double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk);
+// The same without the causal half: every query sees the whole sequence (older counts, and papers that say 12
+// L H s).
+double training_flops_per_token_full_attention(const Architecture& model, std::int64_t seq,
+                                               std::int64_t topk);
+
+}  // namespace moesim::models

@@ -1,0 +1,109 @@
+// What a mixture-of-experts transformer is made of: sizes, attention kind, which layers hold experts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "models/hardware/dtype.h"
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+// Attention with separate query, key and value heads (MHA, GQA, MQA), or with latent vectors (MLA,
+// DeepSeek-V2).
+struct Attention {
+  enum class Kind : std::uint8_t { kGrouped, kLatent };
+
+  Kind kind = Kind::kGrouped;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;   // kGrouped; equal to heads for MHA
+  std::int64_t head_dim = 0;   // kGrouped; width of a query, key and value head
+  std::int64_t q_rank = 0;     // kLatent; 0: queries are projected directly
+  std::int64_t kv_rank = 0;    // kLatent
+  std::int64_t nope_dim = 0;   // kLatent; width of a query/key head without position
+  std::int64_t rope_dim = 0;   // kLatent; width of the shared rotary part
+  std::int64_t value_dim = 0;  // kLatent; width of a value head
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool qk_norm = false;           // a norm over head_dim on queries and keys
+  bool sinks = false;             // one learned logit per head (gpt-oss)
+  std::int64_t window = 0;        // tokens seen by a windowed layer; 0: none
+  std::int64_t window_every = 0;  // of so many consecutive layers all but the last are windowed; 0: none
+
+  // Widths of one head as the score and the value products see them.
+  std::int64_t score_dim() const { return kind == Kind::kLatent ? nope_dim + rope_dim : head_dim; }
+  std::int64_t output_dim() const { return kind == Kind::kLatent ? value_dim : head_dim; }
+  std::int64_t parameters(std::int64_t hidden) const;
+};
+
+// A state-space mixer in the form of Mamba-2 (arXiv 2405.21060).
+struct Mamba {
+  std::int64_t heads = 0;  // 0: the model has none
+  std::int64_t head_dim = 64;
+  std::int64_t state = 128;
+  std::int64_t groups = 8;
+  std::int64_t conv = 4;
+
+  std::int64_t inner() const { return heads * head_dim; }
+  // Columns of the input projection: gate, values, the two state inputs of every group, a step size per head.
+  std::int64_t input_columns() const { return 2 * inner() + 2 * groups * state + heads; }
+  std::int64_t parameters(std::int64_t hidden) const;
+};
+
+struct Architecture {
+  std::string name;
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;  // dense and MoE layers together, without MTP layers
+  std::int64_t vocabulary = 0;
+  bool tied_embeddings = false;
+  Attention attention;
+
+  std::int64_t dense_ffn = 0;     // inner size of the FFN of a dense layer; 0 where there is none
+  std::int64_t dense_layers = 0;  // leading layers without experts (DeepSeek)
+  std::int64_t moe_every = 1;     // after these, every so many-th layer holds experts (Llama 4 Maverick: 2)
+
+  std::int64_t experts = 0;
+  std::int64_t topk = 0;
+  std::int64_t expert_ffn = 0;  // F of docs/spec.md 1.1
+  bool gated = true;            // SwiGLU/GeGLU: two up projections
+  bool expert_bias = false;
+  bool router_bias = false;
+  std::int64_t shared_ffn = 0;           // inner size of all shared experts together; 0: none
+  bool shared_gate = false;              // a learned scalar gate on the shared expert (Qwen2-MoE)
+  std::int64_t routing_groups = 1;       // group-limited routing (DeepSeek): experts in so many groups,
+  std::int64_t routing_topk_groups = 1;  // of which a token may use so many
+  std::int64_t mtp_layers = 0;  // multi-token-prediction layers, each a MoE layer and a 2H -> H projection
+  std::int64_t latent =
+      0;  // width of the routed experts' rows where it is not `hidden` (LatentMoE); 0: hidden
+  Mamba mamba;
+  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, * attention, E experts, -
+  // dense FFN. Empty: every layer is attention and an FFN.
+  std::string pattern;
+
+  // Width of a row as the experts see it.
+  std::int64_t expert_width() const { return latent > 0 ? latent : hidden; }
+
+  bool is_moe_layer(std::int64_t layer) const;
+  std::int64_t moe_layers() const;
+
+  // Elements of all weights, without (`total`) or with only the routed experts that a token meets (`active`).
+  // MTP layers are left out, as published totals do.
+  std::int64_t parameters() const;
+  std::int64_t active_parameters() const;
+  std::int64_t parameters_per_expert() const;
+
+  // A built-in name, our own object {"hidden", "experts", ...}, or the object of a Hugging Face config.json
+  // (recognised by "hidden_size"). Throws InputError with the place for unknown keys of ours, missing or
+  // impossible values. Unknown keys of a Hugging Face config are left alone: there are hundreds.
+  static Architecture parse(const JsonNode& node);
+  // A built-in name or the path of a JSON file. Throws InputError with the nearest name.
+  static Architecture load(const std::string& name_or_path);
+  static std::span<const std::string> names();
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,12 @@
+// The models that are built in.
+#pragma once
+
+#include <vector>
+
+#include "models/workload/architecture.h"
+
+namespace moesim::models {
+
+const std::vector<Architecture>& builtin_architectures();
+
+}  // namespace moesim::models

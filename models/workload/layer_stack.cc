@@ -1,0 +1,89 @@
+#include "models/workload/layer_stack.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::models {
+
+std::vector<LayerKind> layer_stack(const Architecture& model) {
+  std::vector<LayerKind> stack;
+  const Attention& a = model.attention;
+  if (!model.pattern.empty()) {
+    for (const char c : model.pattern) {
+      LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kNone, false};
+      if (c == 'M') kind.mixer = LayerKind::Mixer::kMamba;
+      if (c == '*') kind.mixer = LayerKind::Mixer::kAttention;
+      if (c == 'E') kind.ffn = LayerKind::Ffn::kMoe;
+      if (c == '-') kind.ffn = LayerKind::Ffn::kDense;
+      stack.push_back(kind);
+    }
+  } else {
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      LayerKind kind;
+      const bool windowed = a.window > 0 && a.window_every > 0 && (layer + 1) % a.window_every != 0;
+      kind.mixer = windowed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention;
+      kind.ffn = model.is_moe_layer(layer) ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense;
+      stack.push_back(kind);
+    }
+  }
+  for (std::int64_t layer = 0; layer < model.mtp_layers; ++layer)
+    stack.push_back({LayerKind::Mixer::kAttention,
+                     model.experts > 0 ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense, true});
+  return stack;
+}
+
+std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
+                                   std::span<const double> weight, double embedding, double head) {
+  const std::vector<LayerKind> stack = layer_stack(model);
+  check(weight.size() == stack.size(), "a weight for every layer");
+  const auto chunks = static_cast<std::size_t>(parallel.pp * parallel.vpp);
+  const std::size_t layers = stack.size();
+  if (chunks > layers)
+    throw InputError(
+        fmt::format("parallel: found {} pipeline chunks (pp {} x vpp {}), expected at most the {} "
+                    "layers of {}",
+                    chunks, parallel.pp, parallel.vpp, layers, model.name));
+  std::vector<std::size_t> begin(chunks + 1);
+  if (layers % chunks == 0 && model.mtp_layers == 0) {
+    for (std::size_t c = 0; c <= chunks; ++c) begin[c] = c * (layers / chunks);
+  } else {
+    // The smallest bound under which a greedy cut needs at most `chunks` pieces, found by bisection; every
+    // chunk keeps at least one layer.
+    const auto cut = [&](double bound, std::vector<std::size_t>* out) {
+      std::size_t layer = 0;
+      for (std::size_t c = 0; c < chunks; ++c) {
+        if (out) (*out)[c] = layer;
+        double sum = c == 0 ? embedding : 0;
+        const std::size_t left = chunks - c - 1;  // chunks that still need a layer each
+        std::size_t taken = 0;
+        while (layer + left < layers &&
+               (taken == 0 || sum + weight[layer] + (c + 1 == chunks ? head : 0) <= bound)) {
+          sum += weight[layer++];
+          ++taken;
+        }
+      }
+      if (out) (*out)[chunks] = layers;
+      return layer == layers;
+    };
+    double low = 0, high = std::accumulate(weight.begin(), weight.end(), embedding + head);
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (cut(middle, nullptr) ? high : low) = middle;
+    }
+    cut(high * (1 + 1e-9), &begin);
+  }
+  std::vector<Chunk> result(chunks);
+  for (std::size_t c = 0; c < chunks; ++c)
+    result[c].layers.assign(stack.begin() + static_cast<std::ptrdiff_t>(begin[c]),
+                            stack.begin() + static_cast<std::ptrdiff_t>(begin[c + 1]));
+  result.front().embedding = true;
+  result.back().head = true;
+  return result;
+}
+
+}  // namespace moesim::models

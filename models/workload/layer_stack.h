@@ -1,0 +1,44 @@
+// A model as the sequence of blocks that a pipeline cuts into chunks: which mixer and which FFN each layer
+// has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/workload/architecture.h"
+#include "models/workload/parallel.h"
+
+namespace moesim::models {
+
+struct LayerKind {
+  enum class Mixer : std::uint8_t { kNone, kAttention, kWindowed, kMamba };
+  enum class Ffn : std::uint8_t { kNone, kDense, kMoe };
+  Mixer mixer = Mixer::kAttention;
+  Ffn ffn = Ffn::kDense;
+  bool mtp =
+      false;  // a multi-token-prediction layer: joins two streams with a 2H -> H product, own head pass
+
+  friend bool operator==(const LayerKind&, const LayerKind&) = default;
+};
+
+// All layers in order, MTP layers last.
+std::vector<LayerKind> layer_stack(const Architecture& model);
+
+// What one pipeline chunk (a virtual stage) holds.
+struct Chunk {
+  std::vector<LayerKind> layers;
+  bool embedding = false;
+  bool head = false;
+};
+
+// The stack cut into pp * vpp chunks, chunk c on stage c mod pp. Where layers divide evenly and there are no
+// MTP layers, evenly (Megatron's default); otherwise so that the heaviest chunk is as light as possible (what
+// a
+// --pipeline-model-parallel-layout is written for), with `weight` the relative cost of each layer of the
+// stack and of embedding and head (`ends`). Throws InputError for more chunks than layers.
+std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
+                                   std::span<const double> weight, double embedding, double head);
+
+}  // namespace moesim::models

@@ -1,0 +1,101 @@
+// How a whole training step is run: precision, sharding, pipeline schedule, recomputation, what overlaps with
+// what. Parallel sizes are models/workload/parallel.h's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "models/hardware/dtype.h"
+#include "models/step/parameter_collectives.h"
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+enum class PipelineKind : std::uint8_t {
+  k1F1B,        // one forward, one backward; interleaved where vpp > 1 (Megatron)
+  kZeroBubble,  // ZB-H1 (arXiv 2401.10241): weight gradients fill the bubble, same memory as 1F1B
+  kDualPipe,    // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward
+                // overlapped
+};
+
+// What is computed again in backward instead of being kept. Names as Megatron's --recompute-modules.
+struct StepRecompute {
+  bool full = false;        // every layer
+  bool attention = false;   // "core_attn": the attention core
+  bool latent = false;      // "mla_up_proj": MLA's up projections
+  bool norms = false;       // "layernorm"
+  bool activation = false;  // "moe_act": the experts' activation
+  bool moe = false;         // "moe": the whole MoE layer with its collectives
+  bool dense = false;       // "mlp": the FFN of dense layers
+  bool shared = false;      // "shared_experts"
+
+  bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
+  friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
+  // "none", or the names joined with "+".
+  std::string text() const;
+  // Inverse of text(); separators "+", "," or blanks; "selective" is "core_attn", "activation" is "moe_act".
+  // Throws InputError with the nearest name.
+  static StepRecompute parse(std::string_view text);
+};
+
+// What runs beside something else instead of after it.
+struct StepOverlap {
+  bool expert_communication =
+      false;                   // dispatch and combine under the other microbatch (or DualPipe's other half)
+  bool shared_expert = false;  // under dispatch and combine (dispatchers that know how)
+  bool gradients = true;       // reduce-scatter under the backward of the last microbatch
+  bool parameters = true;      // all-gather under the forward of the first microbatch
+  bool delayed_wgrad = false;  // weight gradients fill what expert communication leaves idle
+  friend bool operator==(const StepOverlap&, const StepOverlap&) = default;
+};
+
+// Who launches kernels: the host one by one, or CUDA graphs.
+enum class LaunchMode : std::uint8_t {
+  kEager,
+  kPartialGraphs,  // attention and router are graphs, the experts with their host synchronisation are not
+  kGraphs,         // the whole iteration: no host in the way, no blocking synchronisation
+};
+
+struct TrainingPlan {
+  DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
+  bool fp8_attention = false;
+  ShardingScheme sharding = ShardingScheme::kZero1;
+  std::int64_t shard_group = 0;  // HSDP: ranks of a shard group; 0: those of one node
+  bool reshard_after_forward = true;
+  PipelineKind pipeline = PipelineKind::k1F1B;
+  StepRecompute recompute;
+  StepOverlap overlap;
+  LaunchMode launch = LaunchMode::kEager;
+  bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
+  int gradient_bytes = 4;      // of an element in the reduction
+  int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
+  bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
+  double capacity_factor = 0;  // > 0: experts drop what exceeds this multiple of the balanced load
+
+  // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
+  // taken, and `note` says so. Throws InputError for anything else.
+  void set_precision(std::string_view name);
+  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "ddp", "distributed-optimizer" (also "zero1"), "fsdp",
+  // "hsdp"; "eager", "partial-graphs", "graphs". Throw InputError with the nearest name.
+  void set_pipeline(std::string_view name);
+  void set_sharding(std::string_view name);
+  void set_launch(std::string_view name);
+
+  // The object "training" of a scenario: {"precision", "schedule", "sharding", "shard_group", "recompute",
+  // "overlap": {"expert_communication", "shared_expert", "gradients", "parameters", "delayed_wgrad"},
+  // "launch", "fused_kernels", "gradient_bytes", "fp8_attention", "folding"}.
+  static TrainingPlan parse(const JsonNode& node);
+
+  std::string precision = "bf16";  // as asked for
+  std::string note;                // what set_precision has to say
+};
+
+std::string_view name_of(PipelineKind kind);
+std::string_view name_of(ShardingScheme scheme);
+std::string_view name_of(LaunchMode mode);
+
+}  // namespace moesim::models

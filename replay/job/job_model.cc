@@ -1,0 +1,326 @@
+#include "replay/job/job_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/random.h"
+#include "replay/recording/gradients.h"
+#include "replay/recording/routing_from_dispatching.h"
+#include "replay/recording/routing_recovery.h"
+
+namespace moesim::replay {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& found, const std::string& expected) {
+  throw InputError("found " + found + ", expected " + expected);
+}
+
+constexpr double kSmallestShape = 0.1;  // of a drawn popularity: one expert takes nearly all
+
+// Rows per expert of each source rank from rows per destination rank, evenly over the experts of a rank.
+std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, int ranks, int experts) {
+  const int local = experts / ranks;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(experts));
+  for (int s = 0; s < ranks; ++s)
+    for (int d = 0; d < ranks; ++d) {
+      const std::int64_t rows = splits[static_cast<std::size_t>(s * ranks + d)];
+      for (int e = 0; e < local; ++e)
+        // The remainder goes to other experts on other sources, so that totals are even too.
+        counts[static_cast<std::size_t>(s) * experts + d * local + e] =
+            rows / local + ((e + s) % local < rows % local ? 1 : 0);
+    }
+  return counts;
+}
+
+models::Routing completed_routing(const std::vector<std::int64_t>& received, std::int64_t tokens, int topk,
+                                  int experts) {
+  const int ranks = static_cast<int>(received.size());
+  const std::vector<std::int64_t> sent(received.size(), tokens * topk);
+  const auto splits = recover_split_matrix(sent, received);
+  return models::Routing::from_counts(ranks, experts, topk,
+                                      std::vector<std::int64_t>(received.size(), tokens),
+                                      even_counts(splits, ranks, experts));
+}
+
+const Step* forward_of(const CleanPlace& place) {
+  for (const Step& step : place.steps)
+    if (step.kind == StepKind::forward) return &step;
+  return nullptr;
+}
+
+// The gather of every token's choices, [N, K] integers, that the AllGather dispatcher begins with; nullptr in
+// other recordings.
+const Call* gathered_choices(const Step& forward) {
+  for (const Call& call : forward.calls)
+    if (call.op == sim::CollectiveOp::all_gather && call.group == GroupKind::tp_expert &&
+        call.element_bytes == 8)
+      return &call;
+  return nullptr;
+}
+
+// Integers in proportion to `weights` that add up to `total`.
+std::vector<std::int64_t> apportion(const std::vector<double>& weights, std::int64_t total) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<std::int64_t> parts(weights.size());
+  std::vector<std::pair<double, std::size_t>> rest;
+  std::int64_t given = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double exact = sum > 0 ? weights[i] / sum * static_cast<double>(total)
+                                 : static_cast<double>(total) / static_cast<double>(weights.size());
+    parts[i] = static_cast<std::int64_t>(exact);
+    given += parts[i];
+    rest.emplace_back(static_cast<double>(parts[i]) - exact, i);
+  }
+  std::sort(rest.begin(), rest.end());
+  for (std::size_t k = 0; given < total; ++k, ++given) ++parts[rest[k % rest.size()].second];
+  return parts;
+}
+
+// Popularities drawn from the distribution whose sums over the experts of a rank scatter as the recorded
+// ranks do: gamma, by its first two moments. The share of every recorded rank stays.
+void draw_apart(std::vector<double>& weights, const JobModel& from, std::uint64_t seed) {
+  const std::vector<std::int64_t> received = from.received();
+  const auto ranks = static_cast<double>(received.size());
+  const double mean = std::accumulate(received.begin(), received.end(), 0.0) / ranks;
+  double variance = 0;
+  for (const std::int64_t rows : received)
+    variance += std::pow(static_cast<double>(rows) - mean, 2) / std::max(1.0, ranks - 1);
+  const std::size_t local = weights.size() / received.size();
+  const double relative = mean > 0 ? variance / (mean * mean) : 0;
+  if (relative <= 0 || local < 2) return;
+  const double shape = std::max(kSmallestShape, 1 / (static_cast<double>(local) * relative));
+  Random random(seed);
+  for (std::size_t r = 0; r < received.size(); ++r) {
+    const auto first = weights.begin() + static_cast<std::ptrdiff_t>(r * local);
+    const auto last = first + static_cast<std::ptrdiff_t>(local);
+    const double share = std::accumulate(first, last, 0.0);
+    std::generate(first, last, [&] { return random.gamma(shape); });
+    const double drawn = std::accumulate(first, last, 0.0);
+    for (auto at = first; at != last; ++at)
+      *at = drawn > 0 ? *at * share / drawn : share / static_cast<double>(local);
+  }
+}
+
+// The popularity of the recorded experts on another number of expert ranks, experts and tokens.
+models::Routing kept_popularity(const JobModel& from, const JobModel& to,
+                                const std::optional<std::uint64_t>& split_seed,
+                                std::vector<std::string>& warnings) {
+  const std::vector<std::int64_t> totals = from.routing.expert_totals();
+  const auto before = static_cast<std::int64_t>(totals.size());
+  const std::int64_t after = to.architecture.experts;
+  if (before % after != 0 && after % before != 0)
+    refuse(fmt::format("{} experts from a recording of {}", after, before),
+           "a multiple or a divisor of them, so that experts can be split or merged");
+  std::vector<double> weights(static_cast<std::size_t>(after), 0.0);
+  for (std::int64_t e = 0; e < before; ++e) {
+    const auto share = static_cast<double>(totals[static_cast<std::size_t>(e)]);
+    if (after >= before)
+      for (std::int64_t k = 0; k < after / before; ++k)
+        weights[static_cast<std::size_t>(e * (after / before) + k)] = share;
+    else
+      weights[static_cast<std::size_t>(e / (before / after))] += share;
+  }
+  if (after != before)
+    warnings.push_back(
+        fmt::format("the routing of {} experts follows from that of {} by {}: another router would choose "
+                    "otherwise; set --routing",
+                    after, before, after > before ? "halves of equal popularity" : "adding neighbours"));
+  if (from.routing_completed && to.topology.expert > from.topology.expert)
+    warnings.push_back(
+        fmt::format("the recording shows rows per expert rank of {}, not per expert: on {} expert ranks the "
+                    "experts of a recorded rank count as equally popular; set --routing",
+                    from.topology.expert, to.topology.expert));
+  if (split_seed && from.routing_completed && after % from.topology.expert == 0)
+    draw_apart(weights, from, *split_seed);
+  const int ranks = to.topology.expert;
+  const auto local = static_cast<std::size_t>(after / ranks);
+  // No source rank has more rows for an expert than tokens: what is over goes to the others.
+  const std::int64_t total = to.tokens() * to.architecture.topk;
+  std::vector<std::int64_t> row = apportion(weights, total);
+  for (std::int64_t over = 1; over > 0;) {
+    over = 0;
+    for (std::int64_t& rows : row) {
+      over += std::max<std::int64_t>(0, rows - to.tokens());
+      rows = std::min(rows, to.tokens());
+    }
+    for (std::int64_t& rows : row) {
+      const std::int64_t taken = std::min(over, to.tokens() - rows);
+      rows += taken;
+      over -= taken;
+    }
+  }
+  check(local > 0, "every expert rank has an expert");
+  std::vector<std::int64_t> counts;
+  for (int r = 0; r < ranks; ++r) counts.insert(counts.end(), row.begin(), row.end());
+  return models::Routing::from_counts(ranks, static_cast<int>(after), static_cast<int>(to.architecture.topk),
+                                      std::vector<std::int64_t>(static_cast<std::size_t>(ranks), to.tokens()),
+                                      std::move(counts));
+}
+
+// The routing that a user names, for a job whose sizes are known.
+LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job, std::uint64_t seed) {
+  const int ep = job.topology.expert;
+  if (spec.kind != models::RoutingSpec::Kind::kFile)
+    return {models::make_routing(spec, ep, job.tokens(), static_cast<int>(job.architecture.experts),
+                                 static_cast<int>(job.architecture.topk), seed),
+            {}};
+  LoadedRouting loaded = load_routing(spec.path, ep, 1, job.architecture.experts, job.architecture.topk);
+  if (loaded.routing.max_tokens() != job.tokens() || !loaded.routing.equal_tokens())
+    refuse(fmt::format("{} tokens per rank in {}", loaded.routing.max_tokens(), spec.path),
+           fmt::format("{} as in the recording, or --seq", job.tokens()));
+  return loaded;
+}
+
+int as_size(const char* option, std::int64_t value) {
+  if (value < 1 || value > (std::int64_t{1} << 22))
+    refuse(fmt::format("--{} {}", option, value), "a size from 1 to 4194304");
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> JobModel::received() const {
+  const std::vector<std::int64_t> totals = routing.expert_totals();
+  const std::size_t local = totals.size() / static_cast<std::size_t>(topology.expert);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(topology.expert), 0);
+  for (std::size_t e = 0; e < totals.size(); ++e) rows[e / local] += totals[e];
+  return rows;
+}
+
+models::MoeLayer JobModel::moe_layer(int gpus_per_node) const {
+  models::MoeLayer layer;
+  layer.hidden = architecture.hidden;
+  layer.expert_ffn = architecture.expert_ffn;
+  layer.shared_ffn = architecture.shared_ffn;
+  layer.gated = architecture.gated;
+  layer.ep = topology.expert;
+  layer.ranks_per_node = gpus_per_node;
+  // The recorder keeps probabilities in the type of the parameters.
+  layer.router = models::DType::kBf16;
+  layer.routing_given = true;
+  layer.routing = &routing;
+  return layer;
+}
+
+JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
+                   const models::Architecture* architecture, const JobChange& change) {
+  JobModel out;
+  out.topology = job.topology;
+  if (job.topology.tp != 1 || job.topology.cp != 1)
+    refuse(fmt::format("a recording of {}", job.topology.str()),
+           "tp 1: with tensor parallelism the recorded calls do not show what a layer's segments hold");
+  std::vector<std::int64_t> received;
+  std::int64_t sent = 0;
+  const Call* choices = nullptr;
+  for (int e = 0; e < job.topology.expert; ++e) {
+    const CleanPlace& place = job.places.at({0, 0, e});
+    received.push_back(place.received_rows);
+    if (const Step* forward = forward_of(place)) {
+      choices = gathered_choices(*forward);
+      for (const Call& call : forward->calls)
+        if (is_exchange(call)) {
+          sent = call.rows;
+          break;
+        }
+    }
+  }
+  const bool gathered = sent == 0 && choices != nullptr;
+  if (gathered) sent = choices->rows * choices->row_elements;
+  if (sent == 0 || job.topology.expert < 2)
+    refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
+           "one with expert parallelism: nothing else shows where its MoE layers are");
+  const ModelFacts facts = model_facts(named, job, architecture);
+  if (!facts.expert_ffn)
+    refuse(fmt::format("no built-in model with hidden size {} and the recorded gradient sizes", facts.hidden),
+           "--model with the recorded one");
+  out.architecture = architecture != nullptr ? *architecture : models::Architecture::load(facts.source);
+  out.architecture.layers = facts.layers;
+  out.architecture.experts = facts.experts;
+  out.micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
+  if (!named.seq) refuse("no sequence length in the names of the recording", "sl<N> in the folder's name");
+  out.seq = *named.seq;
+  if (out.seq < 1 || sent % out.tokens() != 0)
+    refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, out.tokens()), "a whole number per token");
+  out.architecture.topk = sent / out.tokens();
+  if (gathered) {
+    if (!change.routing)
+      refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",
+             "--routing with what was routed: it decides what the experts computed");
+    out.routing = named_routing(*change.routing, out, change.seed).routing;
+    return out;
+  }
+  out.routing = completed_routing(received, out.tokens(), static_cast<int>(out.architecture.topk),
+                                  static_cast<int>(out.architecture.experts));
+  out.routing_completed = true;
+  return out;
+}
+
+JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<std::string>& warnings) {
+  JobModel to = job;
+  if (change.seq) to.seq = as_size("seq", *change.seq);
+  if (change.experts) to.architecture.experts = as_size("experts", *change.experts);
+  if (change.pp) to.topology.pp = as_size("pp", *change.pp);
+  const int ep = change.ep ? as_size("ep", *change.ep) : job.topology.expert;
+  const int dp = change.dp ? as_size("dp", *change.dp) : job.topology.dp();
+  if (dp % ep != 0) refuse(fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
+  if (ep < 2) refuse("--ep 1", "at least 2: a layer without exchanges was not recorded");
+  to.topology.expert = ep;
+  to.topology.expert_dp = dp / ep;
+  to.topology.check_sizes("the rescaled job");
+  if (to.architecture.layers % to.topology.pp != 0)
+    refuse(fmt::format("pp {} with {} layers", to.topology.pp, to.architecture.layers),
+           "a pp that divides the layers");
+  if (to.architecture.experts % ep != 0 || to.architecture.topk > to.architecture.experts)
+    refuse(fmt::format("{} experts with ep {} and top-{}", to.architecture.experts, ep, to.architecture.topk),
+           "a multiple of ep, and at least top-k of them");
+  if (change.received) {
+    to.routing_given = true;
+    const auto rows = std::accumulate(change.received->begin(), change.received->end(), std::int64_t{0});
+    if (static_cast<int>(change.received->size()) != ep || rows != to.tokens() * to.architecture.topk * ep)
+      refuse(fmt::format("{} rows received by {} expert ranks", rows, change.received->size()),
+             fmt::format("{} on {}", to.tokens() * to.architecture.topk * ep, ep));
+    to.routing = completed_routing(*change.received, to.tokens(), static_cast<int>(to.architecture.topk),
+                                   static_cast<int>(to.architecture.experts));
+  } else if (change.routing) {
+    to.routing_given = true;
+    to.routing_completed = false;
+    LoadedRouting loaded = named_routing(*change.routing, to, change.seed);
+    for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
+    to.routing = std::move(loaded.routing);
+  } else if (to.topology.expert != job.topology.expert || to.seq != job.seq ||
+             to.architecture.experts != job.architecture.experts) {
+    to.routing = kept_popularity(job, to, change.split_seed, warnings);
+  }
+  return to;
+}
+
+traces::NamedTopology names_of(const JobModel& job, traces::NamedTopology named) {
+  named.world = job.topology.world();
+  named.pp = job.topology.pp;
+  named.ep = job.topology.expert;
+  named.dp = job.topology.dp();
+  named.experts = job.architecture.experts;
+  named.layers = job.architecture.layers;
+  named.hidden = job.architecture.hidden;
+  named.seq = job.seq;
+  return named;
+}
+
+StageElements stage_elements(const JobModel& job, int stage, std::int64_t embedding, std::int64_t head) {
+  const models::Architecture& a = job.architecture;
+  const std::int64_t layers = job.layers_per_stage();
+  StageElements out;
+  out.dense = layers * (a.attention.parameters(a.hidden) + 2 * a.hidden + a.experts * a.hidden);
+  if (stage == 0) out.dense += embedding;
+  if (stage == job.topology.pp - 1) out.dense += head;
+  out.expert = layers * (a.experts / job.topology.expert) * (a.gated ? 3 : 2) * a.hidden * a.expert_ffn;
+  return out;
+}
+
+}  // namespace moesim::replay

@@ -1,0 +1,338 @@
+#include "replay/job/layer_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <ranges>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "models/costs/layer_costs.h"
+#include "models/programs/dense_layer.h"
+
+namespace moesim::replay {
+
+namespace {
+
+using models::Op;
+using models::OpKind;
+
+constexpr double kUsPerPs = 1e-6;
+constexpr double kUsPerSecond = 1e6;
+// Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
+// unfused code does; the pass that made the gradient wrote it.
+constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
+
+// A pass of a program cut at its collectives.
+struct Cut {
+  std::vector<std::vector<std::size_t>> segments{1};  // operations of each
+  std::vector<std::size_t> calls;
+};
+
+Cut cut(const std::vector<Op>& ops) {
+  Cut out;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind == OpKind::kAllocate || ops[i].kind == OpKind::kFree) continue;
+    if (ops[i].kind != OpKind::kCollective) {
+      out.segments.back().push_back(i);
+    } else if (!ops[i].fused) {  // a fused one travels inside the one before
+      out.calls.push_back(i);
+      out.segments.emplace_back();
+    }
+  }
+  return out;
+}
+
+// The host launches one operation after the other, the device runs them in order.
+class Queue {
+ public:
+  explicit Queue(double launch_us) : launch_us_(launch_us) {}
+  void run(const Op& op, double us) {
+    switch (op.kind) {
+      case OpKind::kHostWait:
+        host_ = std::max(host_, device_) + us;
+        break;
+      case OpKind::kHost:
+        host_ += us;
+        break;
+      default:
+        host_ += launch_us_ * op.launches;
+        device_ = std::max(device_, host_) + us;
+    }
+  }
+  double done() const { return std::max(host_, device_); }
+
+ private:
+  double launch_us_;
+  double host_ = 0, device_ = 0;
+};
+
+models::Parallel parallel_of(const JobModel& job) {
+  models::Parallel p;
+  p.ep = job.topology.expert;
+  p.dp = job.topology.dp();
+  p.pp = job.topology.pp;
+  p.micro_batch = job.micro_batch;
+  p.seq = job.seq;
+  return p;
+}
+
+models::Program dense_of(const JobModel& job) {
+  models::DenseLayer dense;
+  dense.model = &job.architecture;
+  dense.parallel = parallel_of(job);
+  dense.tokens = job.tokens();
+  dense.topk = job.architecture.topk;
+  dense.router = models::DType::kBf16;
+  return models::dense_program(dense);
+}
+
+models::Program program_of(const JobModel& job, const models::DispatcherSpec& spec, int gpus_per_node) {
+  const auto dispatcher = models::make_dispatcher(spec);
+  const models::MoeLayer layer = job.moe_layer(gpus_per_node);
+  if (const auto rule = models::rule_against(*dispatcher, layer))
+    throw InputError(fmt::format("{}: dispatcher {}: {}", spec.origin, spec.text(), *rule));
+  return dispatcher->build(layer);
+}
+
+}  // namespace
+
+struct LayerModel::State {
+  State(const JobModel& model, const models::DispatcherSpec& spec, const models::Cluster& on)
+      : job(model),
+        cluster(on),
+        costs(on),
+        gemm(on.profile),
+        kernels(on.profile),
+        program(program_of(model, spec, on.gpus_per_node)),
+        dense(dense_of(model)),
+        shapes(on, program),
+        loads(program, shapes),
+        dense_loads(dense, shapes),
+        cuts{cut(program.forward()), cut(program.backward())},
+        prices{costs.price(program, program.forward(), shapes, loads),
+               costs.price(program, program.backward(), shapes, loads)},
+        dense_prices{costs.price(dense, dense.forward(), shapes, dense_loads),
+                     costs.price(dense, dense.backward(), shapes, dense_loads)} {
+    const models::Architecture& a = job.architecture;
+    const double parameters = static_cast<double>(a.experts / job.topology.expert) * (a.gated ? 3 : 2) *
+                              static_cast<double>(a.hidden * a.expert_ffn);
+    accumulation_us =
+        kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
+                                       kAccumulationWritten * parameters);
+  }
+
+  const std::vector<Op>& ops(Pass pass) const {
+    return pass == Pass::forward ? program.forward() : program.backward();
+  }
+  const Cut& cut_of(Pass pass) const { return cuts[static_cast<std::size_t>(pass)]; }
+
+  // Prices on the dispatch group that starts at `first`; groups that lie alike share them.
+  const models::PricedPass& prices_at(Pass pass, int first) const {
+    const int places = std::max(1, cluster.nvlink.domain);
+    // Where on its NVLink domain a group starts decides how it lies; the first group of each kind is priced.
+    const std::pair key{static_cast<int>(pass), first % places};
+    const auto at = group_prices.find(key);
+    if (at != group_prices.end()) return at->second;
+    const models::GroupShapes there(cluster, program, first);
+    const models::UnevenLoads loads_there(program, there);
+    return group_prices.emplace(key, costs.price(program, ops(pass), there, loads_there)).first->second;
+  }
+
+  const JobModel& job;
+  models::Cluster cluster;
+  double accumulation_us = 0;  // of the gradients of a rank's experts in one layer
+  models::LayerCosts costs;
+  models::GemmModel gemm;
+  models::KernelModel kernels;
+  models::Program program, dense;
+  models::GroupShapes shapes;
+  models::UnevenLoads loads, dense_loads;
+  std::array<Cut, 2> cuts;
+  std::array<models::PricedPass, 2> prices, dense_prices;
+  mutable std::map<std::pair<int, int>, models::PricedPass> group_prices;
+};
+
+LayerModel::LayerModel(const JobModel& job, const models::DispatcherSpec& dispatcher,
+                       const models::Cluster& cluster) {
+  if (job.topology.world() > cluster.ranks())
+    throw InputError(SourcePlace{}, fmt::format("a job of {} ranks", job.topology.world()),
+                     fmt::format("at most the {} GPUs of cluster {}", cluster.ranks(), cluster.name));
+  state_ = std::make_unique<State>(job, dispatcher, cluster);
+}
+LayerModel::~LayerModel() = default;
+LayerModel::LayerModel(LayerModel&&) noexcept = default;
+
+const JobModel& LayerModel::job() const { return state_->job; }
+std::size_t LayerModel::calls(Pass pass) const { return state_->cut_of(pass).calls.size(); }
+
+bool LayerModel::has_experts(Pass pass, std::size_t segment) const {
+  return launches(pass, segment, Part::experts) > 0;
+}
+
+int LayerModel::launches(Pass pass, std::size_t segment, Part part) const {
+  int count = 0;
+  for (const std::size_t i : state_->cut_of(pass).segments.at(segment)) {
+    const Op& op = state_->ops(pass)[i];
+    if ((op.category == sim::Category::expert) != (part == Part::experts)) continue;
+    count += op.kind == OpKind::kHostWait || op.kind == OpKind::kHost ? 0 : op.launches;
+  }
+  return count;
+}
+
+double LayerModel::segment_us(Pass pass, std::size_t segment, Part part, int expert_rank,
+                              double launch_us) const {
+  Queue queue(launch_us);
+  for (const std::size_t i : state_->cut_of(pass).segments.at(segment)) {
+    const Op& op = state_->ops(pass)[i];
+    if ((op.category == sim::Category::expert) != (part == Part::experts)) continue;
+    queue.run(op, static_cast<double>(state_->prices[static_cast<std::size_t>(pass)].at(i, expert_rank)) *
+                      kUsPerPs);
+  }
+  if (pass == Pass::backward && part == Part::experts && has_experts(pass, segment))
+    return queue.done() + state_->accumulation_us;
+  return queue.done();
+}
+
+double LayerModel::dense_us(Pass pass, double launch_us) const {
+  Queue queue(launch_us);
+  const auto& ops = pass == Pass::forward ? state_->dense.forward() : state_->dense.backward();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind == OpKind::kAllocate || ops[i].kind == OpKind::kFree) continue;
+    queue.run(ops[i],
+              static_cast<double>(state_->dense_prices[static_cast<std::size_t>(pass)].at(i, 0)) * kUsPerPs);
+  }
+  return queue.done();
+}
+
+double LayerModel::embedding_us(Pass pass, double launch_us) const {
+  const JobModel& job = state_->job;
+  const auto bytes = static_cast<double>(job.tokens() * job.architecture.hidden * 2);
+  // Rows are looked up, and added into the table's gradient in backward.
+  const auto kernel =
+      pass == Pass::forward ? models::KernelClass::kGatherRows : models::KernelClass::kScatterAdd;
+  return launch_us + kUsPerSecond * state_->kernels.seconds(kernel, bytes, bytes);
+}
+
+double LayerModel::head_us(Pass pass, double launch_us) const {
+  const JobModel& job = state_->job;
+  const models::GemmShape shape{job.tokens(), job.architecture.vocabulary, job.architecture.hidden};
+  const double product = state_->gemm.seconds(shape, models::DType::kBf16);
+  // The loss reads the logits twice in float32 and writes their gradient once, in backward.
+  const auto logits = static_cast<double>(job.tokens() * job.architecture.vocabulary * 4);
+  const double loss = state_->kernels.seconds(models::KernelClass::kReduce,
+                                              pass == Pass::forward ? 2 * logits : logits, logits, 3);
+  return 4 * launch_us + kUsPerSecond * ((pass == Pass::forward ? 1 : 2) * product + loss);
+}
+
+Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
+  const std::size_t i = state_->cut_of(pass).calls.at(index);
+  const Op& op = state_->ops(pass)[i];
+  const int expert = state_->job.topology.of(rank).expert;
+  Call out;
+  out.source = op.name;
+  out.op = simulated(op.comm);
+  out.group = op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
+  out.rows = state_->program.value(op.in, expert);
+  out.element_bytes = 1;
+  if (op.row_bytes > 0 && out.rows % op.row_bytes == 0) {
+    out.rows /= op.row_bytes;
+    out.row_elements = op.row_bytes;
+  }
+  out.modelled_us = static_cast<double>(state_->prices_at(pass, rank - expert).at(i, expert)) * kUsPerPs;
+  out.category = op.category;
+  return out;
+}
+
+bool LayerModel::same_call(Pass pass, std::size_t index, const LayerModel& other,
+                           std::size_t other_index) const {
+  const Op& mine = state_->ops(pass)[state_->cut_of(pass).calls.at(index)];
+  const State& there = *other.state_;
+  const Op& its = there.ops(pass)[there.cut_of(pass).calls.at(other_index)];
+  if (mine.comm != its.comm || mine.group != its.group || mine.dtype != its.dtype ||
+      mine.transposed != its.transposed || mine.one_kernel != its.one_kernel ||
+      state_->program.ranks() != there.program.ranks())
+    return false;
+  for (int r = 0; r < state_->program.ranks(); ++r)
+    for (const auto field : {&Op::in, &Op::out, &Op::tx, &Op::rx})
+      if (state_->program.value(mine.*field, r) != there.program.value(its.*field, r)) return false;
+  return true;
+}
+
+std::int64_t LayerModel::call_rows(Pass pass, std::size_t index, int expert_rank,
+                                   std::uint64_t row_bytes) const {
+  const Op& op = state_->ops(pass)[state_->cut_of(pass).calls.at(index)];
+  return state_->program.value(op.in, expert_rank) /
+         static_cast<std::int64_t>(std::max<std::uint64_t>(1, row_bytes));
+}
+
+std::vector<std::string> LayerModel::warnings() const {
+  models::DomainReport report;
+  for (const Pass pass : {Pass::forward, Pass::backward})
+    state_->costs.report(state_->program, state_->ops(pass), state_->prices[static_cast<std::size_t>(pass)],
+                         state_->shapes, report);
+  std::vector<std::string> all = report.lines();
+  all.insert(all.end(), state_->program.warnings.begin(), state_->program.warnings.end());
+  return all;
+}
+
+models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
+                                           const Step& forward) {
+  // The dispatchers that the recorders know.
+  for (const char* name : {"alltoall-legacy", "allgather-legacy"}) {
+    models::DispatcherSpec spec;
+    spec.name = name;
+    const models::Program program = program_of(job, spec, cluster.gpus_per_node);
+    const Cut made = cut(program.forward());
+    if (made.calls.empty() || forward.calls.size() % made.calls.size() != 0) continue;
+    const bool fits =
+        std::ranges::all_of(std::views::iota(std::size_t{0}, forward.calls.size()), [&](std::size_t c) {
+          const Op& op = program.forward()[made.calls[c % made.calls.size()]];
+          const GroupKind group =
+              op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
+          return forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group;
+        });
+    if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
+      return spec;
+  }
+  throw InputError(
+      fmt::format("found {} calls in a forward step of {} layers, expected those of the AlltoAll or "
+                  "AllGather dispatcher in "
+                  "every layer",
+                  forward.calls.size(), job.layers_per_stage()));
+}
+
+double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,
+                          const std::vector<std::vector<double>>& recorded_us) {
+  constexpr double kMost = 1000;  // us; a launch is never that slow
+  double recorded = 0;
+  std::vector<std::size_t> own;
+  for (std::size_t s = 1; s + 1 < recorded_us.size(); ++s)
+    if (!model.has_experts(Pass::forward, s) &&
+        model.launches(Pass::forward, s, LayerModel::Part::dispatcher) > 0) {
+      own.push_back(s);
+      for (const double us : recorded_us[s]) recorded += us;
+    }
+  const double profile_us = cluster.profile.launch().kernel * kUsPerSecond;
+  if (own.empty()) return profile_us;
+  const auto modelled = [&](double launch_us) {
+    double sum = 0;
+    for (const std::size_t s : own)
+      for (std::size_t e = 0; e < recorded_us[s].size(); ++e)
+        sum +=
+            model.segment_us(Pass::forward, s, LayerModel::Part::dispatcher, static_cast<int>(e), launch_us);
+    return sum;
+  };
+  double low = profile_us, high = kMost;
+  if (modelled(low) >= recorded) return low;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (low + high) / 2;
+    (modelled(middle) < recorded ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+}  // namespace moesim::replay

@@ -1,0 +1,66 @@
+// One MoE layer of a job as its dispatcher's program describes it, cut at the collectives like a recording
+// is: what the models say about every segment between calls, and about every call.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "replay/job/job_model.h"
+#include "replay/recording/steps.h"
+
+namespace moesim::replay {
+
+enum class Pass : std::uint8_t { forward, backward };
+
+class LayerModel {
+ public:
+  // Throws InputError when the dispatcher is not legal for the job. `job` must outlive the model.
+  LayerModel(const JobModel& job, const models::DispatcherSpec& dispatcher, const models::Cluster& cluster);
+  ~LayerModel();
+  LayerModel(LayerModel&&) noexcept;
+
+  const JobModel& job() const;
+  std::size_t calls(Pass pass) const;  // segments are one more
+
+  // Which operations of a segment: those of the experts, or the dispatcher's own.
+  enum class Part : std::uint8_t { experts, dispatcher };
+  bool has_experts(Pass pass, std::size_t segment) const;
+  int launches(Pass pass, std::size_t segment, Part part) const;
+
+  // Microseconds on the expert rank when every launch takes the host `launch_us`: operations start when they
+  // are launched and the one before has ended; a synchronisation holds the host.
+  double segment_us(Pass pass, std::size_t segment, Part part, int expert_rank, double launch_us) const;
+  // The same of what no dispatcher changes: norms, attention and router of a layer; the embedding at the
+  // model's first end; norm and output head at its last.
+  double dense_us(Pass pass, double launch_us) const;
+  double embedding_us(Pass pass, double launch_us) const;
+  double head_us(Pass pass, double launch_us) const;
+
+  // The `index`-th call as the dispatch group of `rank` makes it, priced. Its category is set.
+  Call call(Pass pass, std::size_t index, int rank) const;
+  // Whether another model's call moves the same bytes in the same way, so that its recorded time holds.
+  bool same_call(Pass pass, std::size_t index, const LayerModel& other, std::size_t other_index) const;
+  // Rows of the input of a call, as recorders write them.
+  std::int64_t call_rows(Pass pass, std::size_t index, int expert_rank, std::uint64_t row_bytes) const;
+
+  std::vector<std::string> warnings() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The dispatcher whose program makes the calls of this recorded forward step. Throws InputError where none of
+// the recorders' dispatchers does.
+models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
+                                           const Step& forward);
+
+// The host time of one modelled launch that makes the dispatcher's own segments of the forward pass (those
+// between calls, without experts) take what was recorded, `recorded_us` by segment and expert rank; the
+// profile's where the program has no such segment.
+double recorded_launch_us(const LayerModel& model, const models::Cluster& cluster,
+                          const std::vector<std::vector<double>>& recorded_us);
+
+}  // namespace moesim::replay

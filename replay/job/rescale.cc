@@ -1,0 +1,345 @@
+#include "replay/job/rescale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "replay/job/substitute.h"
+
+namespace moesim::replay {
+
+namespace {
+
+using Part = LayerModel::Part;
+
+// The segments at the ends of a stage and between its layers. "End" is the end of the model that the pass
+// starts from (head) or goes to (tail): the embedding or the output head.
+enum class Edge : std::uint8_t { head_end, head, between, tail, tail_end };
+constexpr std::size_t kEdges = 5;
+
+// Mean of what was measured; empty where the recording has no such segment.
+struct Mean {
+  double sum = 0;
+  int count = 0;
+  void add(double us) { sum += us, ++count; }
+  std::optional<double> value() const { return count > 0 ? std::optional(sum / count) : std::nullopt; }
+};
+
+bool starts_model(Pass pass, int stage, int stages) {
+  return pass == Pass::forward ? stage == 0 : stage == stages - 1;
+}
+bool ends_model(Pass pass, int stage, int stages) {
+  return pass == Pass::forward ? stage == stages - 1 : stage == 0;
+}
+
+// Finds the host time of a launch for which a monotonic `us_of(launch)` is `us`.
+double launch_for(double us, const std::function<double(double)>& us_of) {
+  double low = 0, high = us;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (low + high) / 2;
+    (us_of(middle) < us ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// What `us`, measured for `from`, becomes for `to`; both give the modelled time by the launch time.
+double scaled(double us, double launch_us, const std::function<double(double)>& from,
+              const std::function<double(double)>& to) {
+  constexpr double kDeviceBound = 0.5;
+  const double device = from(0);
+  if (device <= 0 || us <= 0) return us;
+  if (device < kDeviceBound * us) {
+    const double launch = launch_for(us, from);
+    return to(launch);
+  }
+  return us * to(launch_us) / from(launch_us);
+}
+
+class Rescaler {
+ public:
+  Rescaler(const CleanJob& job, const LayerModel& from, const LayerModel& to,
+           const models::Cluster& recorded_on, bool same_gpus)
+      : job_(job), from_(from), to_(to), inner_(layer_segments(job, from)) {
+    launch_us_ = recorded_launch_us(from, recorded_on, inner_[0]);
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      collect(pass);
+      if (same_gpus && local_experts(from) == local_experts(to)) find_slopes(pass);
+    }
+    find_ends();
+  }
+
+  CleanJob run() {
+    CleanJob out;
+    out.topology = to_.job().topology;
+    out.samples = job_.samples;
+    out.warnings = job_.warnings;
+    const std::vector<std::int64_t> received = to_.job().received();
+    for (int pp = 0; pp < out.topology.pp; ++pp)
+      for (int e = 0; e < out.topology.expert; ++e) {
+        CleanPlace place = make_place(pp, e);
+        place.received_rows = received[static_cast<std::size_t>(e)];
+        out.places.emplace(PlaceKey{pp, 0, e}, std::move(place));
+      }
+    if (to_.job().routing_given) out.routing = to_.job().routing;
+    fit_expert_slope(out);
+    return out;
+  }
+
+ private:
+  static const Step& step_of(const CleanPlace& place, Pass pass) {
+    const Step* step = place.find(pass == Pass::forward ? StepKind::forward : StepKind::backward);
+    if (step == nullptr)
+      throw InputError("found a recording without forward and backward steps, expected both");
+    return *step;
+  }
+
+  void collect(Pass pass) {
+    std::array<Mean, kEdges> means;
+    const int stages = job_.topology.pp;
+    for (const auto& [key, place] : job_.places) {
+      const Step& step = step_of(place, pass);
+      const std::size_t calls = from_.calls(pass);
+      for (std::size_t s = 0; s < step.segments_us.size(); s += calls) {
+        Edge edge = Edge::between;
+        if (s == 0) edge = starts_model(pass, key.pp, stages) ? Edge::head_end : Edge::head;
+        if (s + 1 == step.segments_us.size())
+          edge = ends_model(pass, key.pp, stages) ? Edge::tail_end : Edge::tail;
+        means[static_cast<std::size_t>(edge)].add(step.segments_us[s]);
+      }
+    }
+    auto& edges = edges_[static_cast<std::size_t>(pass)];
+    for (std::size_t i = 0; i < kEdges; ++i) edges[i] = means[i].value();
+    auto& between = edges[static_cast<std::size_t>(Edge::between)];
+    const auto& head = edges[static_cast<std::size_t>(Edge::head)];
+    const auto& tail = edges[static_cast<std::size_t>(Edge::tail)];
+    // One layer per stage: between two layers lies the end of one and the start of the next.
+    if (!between && head && tail) between = *head + *tail;
+  }
+
+  double modelled(const LayerModel& model, Pass pass, Edge edge, double launch) const {
+    const std::size_t last = model.calls(pass);
+    const double head = model.segment_us(pass, 0, Part::dispatcher, 0, launch);
+    const double tail = model.segment_us(pass, last, Part::dispatcher, 0, launch);
+    const double layer = model.dense_us(pass, launch);
+    // Attention comes before the exchange in forward and after it in backward.
+    const double before = pass == Pass::forward ? layer : 0;
+    const double after = pass == Pass::forward ? 0 : layer;
+    const auto embedding = [&] { return model.embedding_us(pass, launch); };
+    const auto output = [&] { return model.head_us(pass, launch); };
+    switch (edge) {
+      case Edge::head_end:
+        return (pass == Pass::forward ? embedding() : output()) + before + head;
+      case Edge::head:
+        return before + head;
+      case Edge::between:
+        return tail + layer + head;
+      case Edge::tail:
+        return tail + after;
+      case Edge::tail_end:
+        return tail + after + (pass == Pass::forward ? output() : embedding());
+    }
+    check_failed("unknown edge");
+  }
+
+  double edge_us(Pass pass, Edge edge) const {
+    const auto& measured = edges_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(edge)];
+    if (!measured)
+      throw InputError(
+          fmt::format("found a recording of pp {} with {} layers in a stage, expected one that shows {}",
+                      job_.topology.pp, from_.job().layers_per_stage(),
+                      edge == Edge::between ? "two layers in a row, or a stage without the model's ends"
+                                            : "a stage without the model's ends"));
+    return scaled(
+        *measured, launch_us_, [&](double launch) { return modelled(from_, pass, edge, launch); },
+        [&](double launch) { return modelled(to_, pass, edge, launch); });
+  }
+
+  // The recorded expert rank with the nearest number of rows, by ratio.
+  int nearest(int expert) const {
+    const auto recorded = from_.job().received();
+    const double wanted = static_cast<double>(to_.job().received().at(static_cast<std::size_t>(expert))) + 1;
+    const auto distance = [&](std::int64_t rows) {
+      return std::abs(std::log((static_cast<double>(rows) + 1) / wanted));
+    };
+    int best = 0;
+    for (int e = 1; e < static_cast<int>(recorded.size()); ++e)
+      if (distance(recorded[static_cast<std::size_t>(e)]) <
+          distance(recorded[static_cast<std::size_t>(best)]))
+        best = e;
+    return best;
+  }
+
+  static std::int64_t local_experts(const LayerModel& model) {
+    return model.job().architecture.experts / model.job().topology.expert;
+  }
+
+  // Modelled time of a segment between two calls of a layer, by launch time.
+  static std::function<double(double)> modelled_inner(const LayerModel& model, Pass pass, std::size_t segment,
+                                                      int rank) {
+    return [&model, pass, segment, rank](double launch) {
+      return model.segment_us(pass, segment, Part::dispatcher, rank, launch) +
+             model.segment_us(pass, segment, Part::experts, rank, launch);
+    };
+  }
+
+  // Measured against modelled time of the experts over the recorded ranks, which differ in rows only: the
+  // slope says how much longer a modelled difference takes. The rest is the same on all ranks and stays as it
+  // is, where a plain ratio would scale it too.
+  void find_slopes(Pass pass) {
+    constexpr double kFewestRanks = 3;
+    constexpr double kLeastSpread = 0.2;  // standard deviation of the modelled times against their mean
+    const auto ranks = static_cast<std::size_t>(job_.topology.expert);
+    for (std::size_t s = 1; s < from_.calls(pass); ++s) {
+      if (!from_.has_experts(pass, s)) continue;
+      double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+      for (std::size_t e = 0; e < ranks; ++e) {
+        const double x = modelled_inner(from_, pass, s, static_cast<int>(e))(launch_us_);
+        const double y = inner_[static_cast<std::size_t>(pass)][s].at(e);
+        n += 1, sx += x, sy += y, sxx += x * x, sxy += x * y;
+      }
+      const double spread = n * sxx - sx * sx;
+      if (n < kFewestRanks || spread < kLeastSpread * kLeastSpread * sx * sx) continue;
+      slopes_[static_cast<std::size_t>(pass)] = std::clamp((n * sxy - sx * sy) / spread, 0.5, 2.0);
+    }
+  }
+
+  double inner_us(Pass pass, std::size_t segment, int expert) const {
+    const int source = nearest(expert);
+    const double measured =
+        inner_[static_cast<std::size_t>(pass)][segment].at(static_cast<std::size_t>(source));
+    const auto from = modelled_inner(from_, pass, segment, source);
+    const auto to = modelled_inner(to_, pass, segment, expert);
+    const auto& slope = slopes_[static_cast<std::size_t>(pass)];
+    if (!slope || !from_.has_experts(pass, segment)) return scaled(measured, launch_us_, from, to);
+    // Not faster than the device, as far as the model knows the device.
+    const double floor = to(0) * std::min(1.0, from(0) > 0 ? measured / from(0) : 1.0);
+    return std::max(measured + *slope * (to(launch_us_) - from(launch_us_)), floor);
+  }
+
+  Step make_step(Pass pass, int stage, int expert, const Step& prototype) const {
+    Step step;
+    step.kind = prototype.kind;
+    step.line = nullptr;
+    const std::size_t calls = from_.calls(pass);
+    const int layers = to_.job().layers_per_stage();
+    const int stages = to_.job().topology.pp;
+    for (int layer = 0; layer < layers; ++layer) {
+      const Edge edge = layer > 0                           ? Edge::between
+                        : starts_model(pass, stage, stages) ? Edge::head_end
+                                                            : Edge::head;
+      step.segments_us.push_back(edge_us(pass, edge));
+      for (std::size_t c = 0; c < calls; ++c) {
+        Call call = prototype.calls.at(c);
+        call.rows = to_.call_rows(
+            pass, c, expert,
+            static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes));
+        step.calls.push_back(call);
+        if (c + 1 < calls) step.segments_us.push_back(inner_us(pass, c + 1, expert));
+      }
+    }
+    step.segments_us.push_back(edge_us(pass, ends_model(pass, stage, stages) ? Edge::tail_end : Edge::tail));
+    return step;
+  }
+
+  // Gradient elements at the ends of the model: what the recorded buffers hold beside the layers.
+  void find_ends() {
+    const int last = job_.topology.pp - 1;
+    const auto dense_of = [&](int stage) {
+      const CleanPlace& place = job_.places.at({stage, 0, 0});
+      std::int64_t dense = 0, expert = 0;
+      for (const Step& step : place.steps) {
+        if (step.kind == StepKind::dp_all_reduce) dense = step.elements;
+        if (step.kind == StepKind::expert_all_reduce) expert = step.elements;
+      }
+      const StageElements layers = stage_elements(from_.job(), stage, 0, 0);
+      // Early recordings write one line with the sum.
+      return dense - layers.dense - (expert > 0 ? 0 : layers.expert);
+    };
+    const std::int64_t norm = from_.job().architecture.hidden;
+    if (last == 0) {
+      embedding_ = (dense_of(0) - norm) / 2;
+      head_ = embedding_ + norm;
+    } else {
+      embedding_ = dense_of(0);
+      head_ = dense_of(last);
+    }
+    if (embedding_ < 0 || head_ < 0)
+      throw InputError(
+          fmt::format("found gradient buffers smaller than the layers of {}, expected --model with "
+                      "the recorded one",
+                      from_.job().architecture.name));
+  }
+
+  CleanPlace make_place(int stage, int expert) const {
+    const JobModel& to = to_.job();
+    const int stages = to.topology.pp;
+    // A recorded place at the same end of the pipeline stands for the lines beside forward and backward.
+    const int recorded_stages = job_.topology.pp;
+    const int like = stage == stages - 1 ? recorded_stages - 1 : stage == 0 ? 0 : recorded_stages / 2;
+    const CleanPlace& source = job_.places.at({like, 0, nearest(expert)});
+    const bool batches = stage == 0 || stage == stages - 1;
+    const StageElements before = stage_elements(from_.job(), like, embedding_, head_);
+    const StageElements after = stage_elements(to, stage, embedding_, head_);
+    CleanPlace place;
+    const bool has_expert_line = source.find(StepKind::expert_all_reduce) != nullptr;
+    for (const Step& recorded : source.steps) {
+      Step step = recorded;
+      step.line = nullptr;
+      switch (recorded.kind) {
+        case StepKind::forward:
+        case StepKind::backward:
+          step = make_step(recorded.kind == StepKind::forward ? Pass::forward : Pass::backward, stage, expert,
+                           recorded);
+          break;
+        case StepKind::get_batch:
+          if (!batches) continue;
+          break;
+        case StepKind::loss:
+          if (stage != stages - 1) continue;
+          break;
+        case StepKind::dp_all_reduce:
+          step.elements = after.dense + (has_expert_line ? 0 : after.expert);
+          break;
+        case StepKind::expert_all_reduce:
+          step.elements = after.expert;
+          break;
+        case StepKind::optimizer:
+          for (double& us : step.segments_us)
+            us *= static_cast<double>(after.dense + after.expert) /
+                  static_cast<double>(before.dense + before.expert);
+          break;
+        case StepKind::embedding_all_reduce:
+          if (!batches) continue;
+          break;
+        default:
+          break;
+      }
+      place.steps.push_back(std::move(step));
+    }
+    return place;
+  }
+
+  const CleanJob& job_;
+  const LayerModel& from_;
+  const LayerModel& to_;
+  LayerSegments inner_;
+  std::array<std::array<std::optional<double>, kEdges>, 2> edges_;
+  std::array<std::optional<double>, 2> slopes_;  // of the experts, by pass
+  double launch_us_ = 0;
+  std::int64_t embedding_ = 0, head_ = 0;
+};
+
+}  // namespace
+
+CleanJob rescaled(const CleanJob& job, const LayerModel& from, const LayerModel& to,
+                  const models::Cluster& recorded_on, bool same_gpus) {
+  return Rescaler(job, from, to, recorded_on, same_gpus).run();
+}
+
+}  // namespace moesim::replay

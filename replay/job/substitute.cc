@@ -1,0 +1,220 @@
+#include "replay/job/substitute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::replay {
+
+namespace {
+
+using Part = LayerModel::Part;
+
+std::optional<Pass> pass_of(const Step& step) {
+  if (step.kind == StepKind::forward) return Pass::forward;
+  if (step.kind == StepKind::backward) return Pass::backward;
+  return std::nullopt;
+}
+
+std::size_t layers_in(const Step& step, Pass pass, const LayerModel& model) {
+  const std::size_t calls = model.calls(pass);
+  const auto layers = static_cast<std::size_t>(model.job().layers_per_stage());
+  if (calls == 0 || step.calls.size() != layers * calls)
+    throw InputError(fmt::format(
+        "found {} calls in a {} step of {} layers, expected {} of the recorded dispatcher in each: {}",
+        step.calls.size(), name(step.kind), layers, calls,
+        step.calls.empty() ? "a recorder that replaces the results of a collective loses its backward calls"
+                           : "layers cannot be told apart"));
+  return layers;
+}
+
+// The segment with the experts; a dispatcher in pieces has several.
+std::vector<std::size_t> expert_segments(const LayerModel& model, Pass pass) {
+  std::vector<std::size_t> found;
+  for (std::size_t s = 0; s <= model.calls(pass); ++s)
+    if (model.has_experts(pass, s)) found.push_back(s);
+  return found;
+}
+
+}  // namespace
+
+Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted, double launch_us,
+                           ExpertTimes times)
+    : recorded_(recorded), wanted_(wanted), launch_us_(launch_us), times_(std::move(times)) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    auto& same = same_[static_cast<std::size_t>(pass)];
+    std::size_t next = 0;
+    for (std::size_t j = 0; j < wanted.calls(pass); ++j) {
+      same.emplace_back();
+      for (std::size_t i = next; i < recorded.calls(pass); ++i)
+        if (wanted.same_call(pass, j, recorded, i)) {
+          same.back() = i;
+          next = i + 1;
+          break;
+        }
+    }
+  }
+}
+
+double Substitution::expert_ratio(Pass pass, std::size_t from, std::size_t to, int rank) const {
+  const auto& rows = recorded_.job().received();
+  const auto& wanted_rows = wanted_.job().received();
+  const auto& times = times_[static_cast<std::size_t>(pass)];
+  const auto modelled = [&](const LayerModel& model, std::size_t segment, int expert) {
+    return model.segment_us(pass, segment, Part::experts, expert, launch_us_);
+  };
+  int reference = rank;
+  if (rows[static_cast<std::size_t>(rank)] != wanted_rows[static_cast<std::size_t>(rank)]) {
+    const auto distance = [&](int other) {
+      const double a = static_cast<double>(rows[static_cast<std::size_t>(other)]) + 1;
+      const double b = static_cast<double>(wanted_rows[static_cast<std::size_t>(rank)]) + 1;
+      return std::abs(std::log(a / b));
+    };
+    for (int other = 0; other < static_cast<int>(rows.size()); ++other)
+      if (distance(other) < distance(reference)) reference = other;
+  }
+  const double own = times.at(static_cast<std::size_t>(rank));
+  const double measured = own > 0 ? times.at(static_cast<std::size_t>(reference)) / own : 1.0;
+  const double before = modelled(recorded_, from, reference);
+  return before > 0 ? measured * modelled(wanted_, to, rank) / before : measured;
+}
+
+Step Substitution::rewrite(Step step, int rank) const {
+  const auto pass = pass_of(step);
+  if (!pass) return step;
+  const int expert = wanted_.job().topology.of(rank).expert;
+  const std::size_t layers = layers_in(step, *pass, recorded_);
+  const std::size_t before = recorded_.calls(*pass);
+  const std::size_t after = wanted_.calls(*pass);
+  if (after == 0)
+    throw InputError("found a dispatcher without exchanges in a recording that has them, expected one with");
+  const auto old_us = [&](std::size_t s, Part part) {
+    return recorded_.segment_us(*pass, s, part, expert, launch_us_);
+  };
+  const auto new_us = [&](std::size_t s, Part part) {
+    return wanted_.segment_us(*pass, s, part, expert, launch_us_);
+  };
+  const auto old_experts = expert_segments(recorded_, *pass);
+  const auto new_experts = expert_segments(wanted_, *pass);
+  check(old_experts.size() == 1 && old_experts.front() > 0 && old_experts.front() < before,
+        "recorded experts work between two calls");
+  double wanted_experts_us = 0;
+  for (const std::size_t s : new_experts) wanted_experts_us += new_us(s, Part::experts);
+
+  Step out = step;
+  out.calls.clear();
+  out.segments_us.assign(layers * after + 1, 0.0);
+  out.expert_segments.assign(layers * after + 1, false);
+  out.segment_categories.assign(layers * after + 1, sim::Category::attention);
+  for (std::size_t l = 0; l <= layers; ++l) {
+    // Attention, router and the ends of the model, which no dispatcher changes.
+    double us = step.segments_us[l * before];
+    if (l > 0) us += new_us(after, Part::dispatcher) - old_us(before, Part::dispatcher);
+    if (l < layers) us += new_us(0, Part::dispatcher) - old_us(0, Part::dispatcher);
+    out.segments_us[l * after] = std::max(0.0, us);
+  }
+  for (std::size_t l = 0; l < layers; ++l) {
+    double unexplained = 0;  // of the recorded dispatcher's own segments
+    double experts = 0;
+    for (std::size_t s = 1; s < before; ++s) {
+      const double own = old_us(s, Part::dispatcher);
+      const double measured = step.segments_us[l * before + s];
+      if (s == old_experts.front())
+        experts = std::max(0.0, measured - own);
+      else
+        unexplained += measured - own;
+    }
+    experts *= expert_ratio(*pass, old_experts.front(), new_experts.front(), expert);
+    for (std::size_t s = 1; s < after; ++s) {
+      const std::size_t at = l * after + s;
+      double us = new_us(s, Part::dispatcher) + (s == 1 && after > 2 ? unexplained : 0.0);
+      const bool works = wanted_.has_experts(*pass, s);
+      if (works) us += experts * new_us(s, Part::experts) / wanted_experts_us;
+      out.segments_us[at] = std::max(0.0, us);
+      out.expert_segments[at] = works;
+      out.segment_categories[at] = works                                  ? sim::Category::expert
+                                   : at < l * after + new_experts.front() ? sim::Category::permute
+                                                                          : sim::Category::unpermute;
+    }
+    for (std::size_t c = 0; c < after; ++c) {
+      const auto same = same_[static_cast<std::size_t>(*pass)][c];
+      Call made = wanted_.call(*pass, c, rank);
+      if (same) {
+        const auto category = made.category;
+        made = step.calls[l * before + *same];
+        made.category = category;
+      }
+      out.calls.push_back(made);
+    }
+  }
+  return out;
+}
+
+LayerSegments layer_segments(const CleanJob& job, const LayerModel& model) {
+  LayerSegments out;
+  const auto ranks = static_cast<std::size_t>(job.topology.expert);
+  for (const Pass pass : {Pass::forward, Pass::backward})
+    out[static_cast<std::size_t>(pass)].assign(model.calls(pass) + 1, std::vector<double>(ranks, 0.0));
+  std::array<std::vector<double>, 2> samples{std::vector<double>(ranks, 0.0),
+                                             std::vector<double>(ranks, 0.0)};
+  for (const auto& [key, place] : job.places)
+    for (const Step& step : place.steps) {
+      const auto pass = pass_of(step);
+      if (!pass) continue;
+      const std::size_t layers = layers_in(step, *pass, model);
+      auto& mean = out[static_cast<std::size_t>(*pass)];
+      const auto e = static_cast<std::size_t>(key.expert);
+      for (std::size_t l = 0; l < layers; ++l)
+        for (std::size_t s = 1; s < model.calls(*pass); ++s)
+          mean[s][e] += step.segments_us[l * model.calls(*pass) + s];
+      samples[static_cast<std::size_t>(*pass)][e] += static_cast<double>(layers);
+    }
+  for (std::size_t p = 0; p < 2; ++p)
+    for (auto& segment : out[p])
+      for (std::size_t e = 0; e < ranks; ++e)
+        if (samples[p][e] > 0) segment[e] /= samples[p][e];
+  return out;
+}
+
+namespace {
+
+Substitution substitution(const CleanJob& job, const LayerModel& recorded, const LayerModel& wanted,
+                          const models::Cluster& cluster) {
+  const LayerSegments segments = layer_segments(job, recorded);
+  const double launch = recorded_launch_us(recorded, cluster, segments[0]);
+  Substitution::ExpertTimes times;
+  for (const Pass pass : {Pass::forward, Pass::backward})
+    times[static_cast<std::size_t>(pass)] =
+        segments[static_cast<std::size_t>(pass)].at(expert_segments(recorded, pass).front());
+  return {recorded, wanted, launch, std::move(times)};
+}
+
+}  // namespace
+
+CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const LayerModel& wanted,
+                     const models::Cluster& cluster) {
+  const Substitution change = substitution(job, recorded, wanted, cluster);
+  CleanJob out = job;
+  const std::vector<std::int64_t> rows = wanted.job().received();
+  for (auto& [key, place] : out.places) {
+    for (Step& step : place.steps)
+      step = change.rewrite(std::move(step), job.topology.rank({key.tp, 0, key.expert, 0, key.pp}));
+    place.received_rows = rows.at(static_cast<std::size_t>(key.expert));
+  }
+  if (wanted.job().routing_given) out.routing = wanted.job().routing;
+  fit_expert_slope(out);
+  return out;
+}
+
+void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
+                const LayerModel& wanted, const models::Cluster& cluster) {
+  const Substitution change = substitution(clean, recorded, wanted, cluster);
+  for (RankPlan& plan : plans)
+    for (PlannedStep& planned : plan.steps) planned.step = change.rewrite(std::move(planned.step), plan.rank);
+}
+
+}  // namespace moesim::replay

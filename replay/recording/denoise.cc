@@ -1,0 +1,367 @@
+#include "replay/recording/denoise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "models/hardware/estimate.h"
+
+namespace moesim::replay {
+
+namespace {
+
+// The quantile of a pool whose noise only adds time. The jitter of a run is added on top by the effects, so
+// this is what a segment takes undisturbed: 2 % below the median of a run on the development recordings
+// (docs/replay.md).
+constexpr double kLowQuantile = 0.05;
+constexpr double kMedian = 0.5;
+constexpr double kRanksOfALine =
+    4;  // expert ranks with which a line through their times has something to even out
+constexpr double kMostSmoothing = 0.1;      // more is no noise
+constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return models::quantile(values, share);
+}
+
+// A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and
+// combine, and tensor-parallel reductions between attention and FFN.
+using CallSign = std::tuple<std::string, GroupKind, int>;
+
+std::vector<CallSign> signs_of(const Step& step) {
+  std::map<std::pair<std::string, GroupKind>, int> seen;
+  std::vector<CallSign> signs;
+  for (const Call& call : step.calls) {
+    const std::pair key{std::string(call.source), call.group};
+    const bool alternates = is_exchange(call) || call.group == GroupKind::tp;
+    const int parity = alternates ? seen[key]++ % 2 : 0;
+    signs.emplace_back(key.first, key.second, parity);
+  }
+  return signs;
+}
+
+// What makes two segments samples of the same time.
+struct SegmentClass {
+  StepKind step;
+  std::optional<CallSign> before;
+  std::optional<CallSign> after;
+  int ends = 0;       // the ends of the model in it: 1 embedding, 2 output head, or their gradients
+  bool cold = false;  // the experts' first backward of an iteration, unless the loss came before
+  int load = -1;      // expert rank where the work depends on its rows
+
+  friend auto operator<=>(const SegmentClass&, const SegmentClass&) = default;
+};
+
+bool is_middle(int stage, int stages) { return stage > 0 && stage + 1 < stages; }
+
+constexpr int kEmbedding = 1, kOutput = 2;
+
+// The ends of the model that the first or the last segment of a step holds. All others do the same work
+// whatever their stage, so that a deep pipeline still has samples of them.
+int ends_in(StepKind step, bool first, bool last, int stage, int stages) {
+  const bool forward = step == StepKind::forward, backward = step == StepKind::backward;
+  int ends = 0;
+  if (stage == 0 && (backward ? last : forward ? first : true)) ends |= kEmbedding;
+  if (stage == stages - 1 && (backward ? first : forward ? last : true)) ends |= kOutput;
+  return ends;
+}
+
+std::vector<SegmentClass> classes_of(const Step& step, const std::vector<CallSign>& signs, int stage,
+                                     int stages, int expert) {
+  std::vector<SegmentClass> classes;
+  bool cold = step.kind == StepKind::backward && stage + 1 < stages;
+  for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+    SegmentClass made{step.kind, {}, {}, 0, false, -1};
+    if (s > 0) made.before = signs[s - 1];
+    if (s < signs.size()) made.after = signs[s];
+    made.ends = ends_in(step.kind, s == 0, s == signs.size(), stage, stages);
+    if (in_experts(step, s)) {
+      made.load = expert;
+      made.cold = std::exchange(cold, false);
+    }
+    classes.push_back(std::move(made));
+  }
+  return classes;
+}
+
+struct Sample {
+  const RankSteps* rank;
+  PlaceKey key;
+};
+
+void require_same_calls(const Sample& a, const Sample& b) {
+  const auto differ = [&](const Step& step, const std::string& found, const std::string& expected) {
+    throw InputError(place_of(*b.rank, step), found, expected);
+  };
+  const auto& steps_a = a.rank->steps;
+  const auto& steps_b = b.rank->steps;
+  const std::string reference =
+      fmt::format("as on rank {}, which has the same place in its pipeline and expert group", a.rank->rank);
+  for (std::size_t s = 0; s < std::min(steps_a.size(), steps_b.size()); ++s) {
+    if (steps_a[s].kind != steps_b[s].kind)
+      differ(steps_b[s], fmt::format("{} on rank {}", name(steps_b[s].kind), b.rank->rank),
+             fmt::format("{} {}", name(steps_a[s].kind), reference));
+    if (signs_of(steps_a[s]) != signs_of(steps_b[s]))
+      differ(steps_b[s],
+             fmt::format("{} calls in {} on rank {}", steps_b[s].calls.size(), name(steps_b[s].kind),
+                         b.rank->rank),
+             fmt::format("the {} calls {}", steps_a[s].calls.size(), reference));
+    for (std::size_t c = 0; c < steps_a[s].calls.size(); ++c)
+      if (steps_a[s].calls[c].rows != steps_b[s].calls[c].rows)
+        differ(steps_b[s],
+               fmt::format("{} rows in call {} of {} on rank {}", steps_b[s].calls[c].rows, c + 1,
+                           name(steps_b[s].kind), b.rank->rank),
+               fmt::format("{} rows {}", steps_a[s].calls[c].rows, reference));
+  }
+  if (steps_a.size() != steps_b.size())
+    throw InputError(SourcePlace{b.rank->recording->file},
+                     fmt::format("{} operations on rank {}", steps_b.size(), b.rank->rank),
+                     fmt::format("{} {}", steps_a.size(), reference));
+}
+
+std::int64_t received_rows(const Step& forward) {
+  std::size_t exchanges = 0;
+  for (const Call& call : forward.calls)
+    if (is_exchange(call) && ++exchanges == 2) return call.rows;  // the first combine
+  return 0;
+}
+
+class Denoiser {
+ public:
+  explicit Denoiser(std::span<const RecordedJob> passes) : passes_(passes) {}
+
+  CleanJob run() {
+    check(!passes_.empty(), "a recording to clean");
+    job_.topology = passes_.front().topology;
+    for (const RecordedJob& pass : passes_)
+      for (const RankSteps& rank : pass.ranks) {
+        const Coordinates at = job_.topology.of(rank.rank);
+        samples_.push_back({&rank, {at.pp, at.tp, at.expert}});
+      }
+    job_.samples = samples_.size();
+    pool();
+    fill_places();
+    smooth_forward_experts();
+    complete_places();
+    fit_expert_slope(job_);
+    return std::move(job_);
+  }
+
+ private:
+  void pool() {
+    for (const Sample& sample : samples_)
+      for (const Step& step : sample.rank->steps) {
+        const auto classes =
+            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        for (std::size_t s = 0; s < classes.size(); ++s) pools_[classes[s]].push_back(step.segments_us[s]);
+        if (step.kind == StepKind::optimizer)
+          optimizer_rate_ = std::min(optimizer_rate_, step.duration_us / parameters_of(*sample.rank));
+      }
+  }
+
+  // The first segment of forward ends like those between layers: with attention and router. In the runs it
+  // takes as long as they do (entering the step costs what the unpermute before them does), on the first
+  // stage longer by the embedding's lookup. There are far fewer samples of it, so those, or with one layer
+  // per stage the other stages' first segments, are its bound.
+  double bound_of_head(const SegmentClass& head) {
+    double bound = std::numeric_limits<double>::infinity();
+    for (const auto& [key, pool] : pools_)
+      if (key.step == StepKind::forward && key.load < 0 && key.after == head.after &&
+          (key.before || key.ends == 0))
+        bound = std::min(bound, quantile(pool, kLowQuantile));
+    return bound + (head.ends == 0 ? 0.0 : kEmbeddingLookupUs);
+  }
+
+  // One GPU grows its allocator in the first backward of the experts, unless the loss has done so: 0.25 ms on
+  // the development recordings, and nothing of it in the runs. Layers that come later tell what it takes.
+  double backward_us(const SegmentClass& key) {
+    SegmentClass warm = key, cold = key;
+    warm.cold = false;
+    cold.cold = true;
+    std::vector<double> all = pools_.contains(warm) ? pools_.at(warm) : pools_.at(cold);
+    const double alone = quantile(all, kMedian);
+    if (!pools_.contains(warm) || !pools_.contains(cold)) return alone;
+    all.insert(all.end(), pools_.at(cold).begin(), pools_.at(cold).end());
+    return std::min(alone, quantile(std::move(all), kMedian));
+  }
+
+  // The optimizer goes with the parameters and has levels, by how many gradients were clipped: the lowest one
+  // of all ranks is taken, and clipping added back as an effect.
+  static double parameters_of(const RankSteps& rank) {
+    double elements = 0;
+    for (const Step& step : rank.steps)
+      if (step.kind == StepKind::dp_all_reduce || step.kind == StepKind::expert_all_reduce)
+        elements += static_cast<double>(step.elements);
+    return std::max(1.0, elements);
+  }
+
+  double clean(const SegmentClass& key) {
+    const auto [at, added] = cleaned_.try_emplace(key, 0.0);
+    if (!added) return at->second;
+    if (key.step == StepKind::forward) {
+      at->second = quantile(pools_.at(key), kLowQuantile);
+      if (!key.before && key.after) at->second = std::min(at->second, bound_of_head(key));
+    } else if (key.load >= 0) {
+      at->second = backward_us(key);
+    } else {
+      at->second = quantile(pools_.at(key), kMedian);
+    }
+    return at->second;
+  }
+
+  void fill_places() {
+    std::map<PlaceKey, const Sample*> first;
+    for (const Sample& sample : samples_) {
+      const auto [at, added] = first.try_emplace(sample.key, &sample);
+      if (!added) {
+        // Passes may name their gradient lines differently; only replicas of one pass must agree.
+        if (same_pass(*at->second, sample)) require_same_calls(*at->second, sample);
+        continue;
+      }
+      CleanPlace place;
+      for (Step step : sample.rank->steps) {
+        const auto classes =
+            classes_of(step, signs_of(step), sample.key.pp, job_.topology.pp, sample.key.expert);
+        step.duration_us = 0;
+        for (std::size_t s = 0; s < classes.size(); ++s) {
+          step.segments_us[s] = step.kind == StepKind::optimizer
+                                    ? optimizer_rate_ * parameters_of(*sample.rank)
+                                    : clean(classes[s]);
+          step.duration_us += step.segments_us[s];
+        }
+        for (Call& call : step.calls) call.recorded_us = 0;
+        if (step.kind == StepKind::forward) place.received_rows = received_rows(step);
+        place.steps.push_back(std::move(step));
+      }
+      job_.places.emplace(sample.key, std::move(place));
+    }
+  }
+
+  // Forward and backward of the experts are the same products, and backward has no noise of the allocator:
+  // over all expert ranks the cleaned forward times follow the backward times on a line. With enough ranks to
+  // tell the line it replaces them, which evens out ranks whose few samples were all disturbed.
+  void smooth_forward_experts() {
+    struct Times {
+      double forward = 0, backward = 0;
+    };
+    std::map<int, Times> ranks;
+    const auto visit = [&](const auto& act) {
+      for (auto& [key, place] : job_.places)
+        for (Step& step : place.steps)
+          for (std::size_t s = 0; s < step.segments_us.size(); ++s)
+            if ((step.kind == StepKind::forward || step.kind == StepKind::backward) && in_experts(step, s))
+              act(ranks[key.expert], step.kind, step.segments_us[s]);
+    };
+    visit([](Times& times, StepKind kind, double us) {
+      (kind == StepKind::forward ? times.forward : times.backward) = us;
+    });
+    double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (const auto& [expert, t] : ranks) {
+      if (t.forward <= 0 || t.backward <= 0) return;
+      n += 1, sx += t.backward, sy += t.forward, sxx += t.backward * t.backward,
+          sxy += t.backward * t.forward;
+    }
+    const double spread = n * sxx - sx * sx;
+    if (n < kRanksOfALine || spread <= 1e-6 * n * sxx) return;
+    const double slope = (n * sxy - sx * sy) / spread;
+    const double start = (sy - slope * sx) / n;
+    visit([&](const Times& times, StepKind kind, double& us) {
+      if (kind == StepKind::forward)
+        us = std::clamp(start + slope * times.backward, us * (1 - kMostSmoothing), us * (1 + kMostSmoothing));
+    });
+  }
+
+  bool same_pass(const Sample& a, const Sample& b) const {
+    for (const RecordedJob& pass : passes_) {
+      const auto holds = [&](const Sample& sample) {
+        return sample.rank >= pass.ranks.data() && sample.rank < pass.ranks.data() + pass.ranks.size();
+      };
+      if (holds(a)) return holds(b);
+    }
+    return false;
+  }
+
+  // A representative recording has one rank per stage and expert rank, or one per stage.
+  void complete_places() {
+    const Topology& topology = job_.topology;
+    const std::size_t recorded = job_.places.size();
+    for (int pp = 0; pp < topology.pp; ++pp)
+      for (int tp = 0; tp < topology.tp; ++tp)
+        for (int expert = 0; expert < topology.expert; ++expert) {
+          const PlaceKey key{pp, tp, expert};
+          if (job_.places.contains(key)) continue;
+          const auto source = stand_in(key);
+          if (!source)
+            throw InputError(
+                SourcePlace{passes_.front().ranks.empty() ? ""
+                                                          : passes_.front().ranks.front().recording->file},
+                fmt::format("no recording of stage {}, expert rank {} (for instance rank {})", pp, expert,
+                            topology.rank({tp, 0, expert, 0, pp})),
+                "one rank for every pipeline stage and expert rank; symmetry cannot fill this one");
+          job_.places.emplace(key, job_.places.at(*source));
+        }
+    const std::size_t needed = job_.places.size();
+    const std::size_t world = static_cast<std::size_t>(topology.world());
+    std::size_t distinct = 0;
+    for (const RankSteps& rank : passes_.front().ranks) distinct += rank.rank >= 0;
+    if (distinct < world)
+      job_.warnings.push_back(fmt::format(
+          "{} of {} ranks were recorded; the others are filled by symmetry ({} of {} places are recorded)",
+          distinct, world, recorded, needed));
+  }
+
+  // Tensor-parallel ranks do the same work; middle stages do the same work as each other.
+  std::optional<PlaceKey> stand_in(const PlaceKey& key) const {
+    const int stages = job_.topology.pp;
+    for (const auto& [other, place] : job_.places)
+      if (other.pp == key.pp && other.expert == key.expert) return other;
+    if (is_middle(key.pp, stages))
+      for (const auto& [other, place] : job_.places)
+        if (other.expert == key.expert && is_middle(other.pp, stages)) return other;
+    return std::nullopt;
+  }
+
+  std::span<const RecordedJob> passes_;
+  CleanJob job_;
+  std::vector<Sample> samples_;
+  std::map<SegmentClass, std::vector<double>> pools_;
+  std::map<SegmentClass, double> cleaned_;
+  double optimizer_rate_ = std::numeric_limits<double>::infinity();  // us per parameter
+};
+
+}  // namespace
+
+const Step* CleanPlace::find(StepKind kind) const {
+  const auto at = std::ranges::find(steps, kind, &Step::kind);
+  return at == steps.end() ? nullptr : &*at;
+}
+
+CleanJob denoise(std::span<const RecordedJob> passes) { return Denoiser(passes).run(); }
+
+void fit_expert_slope(CleanJob& job) {
+  double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+  for (const auto& [key, place] : job.places)
+    for (const Step& step : place.steps) {
+      if (step.kind != StepKind::backward) continue;
+      for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+        if (!in_experts(step, s)) continue;
+        const auto x = static_cast<double>(place.received_rows);
+        n += 1, sx += x, sy += step.segments_us[s], sxx += x * x, sxy += x * step.segments_us[s];
+      }
+    }
+  const double spread = n * sxx - sx * sx;
+  if (n > 0 && spread > 1e-9 * n * sxx)
+    job.expert_backward_us_per_row = std::max(0.0, (n * sxy - sx * sy) / spread);
+  else if (sx > 0)
+    job.expert_backward_us_per_row = sy / sx;  // balanced: all of it
+}
+
+}  // namespace moesim::replay

@@ -1,0 +1,59 @@
+// Noise removed from a scaling recording by what must be equal: layers, replicas, and ranks with the same
+// load.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/routing/routing.h"
+#include "replay/recording/steps.h"
+
+namespace moesim::replay {
+
+// What a rank of a (stage, tensor, expert) place does in one microbatch and at the end of the iteration,
+// cleaned. Calls keep their shapes; their recorded durations are dropped, since a recording of one GPU moves
+// nothing.
+struct PlaceKey {
+  int pp = 0;
+  int tp = 0;
+  int expert = 0;
+
+  friend auto operator<=>(const PlaceKey&, const PlaceKey&) = default;
+};
+
+struct CleanPlace {
+  std::vector<Step> steps;         // in recorded order, without point-to-point
+  std::int64_t received_rows = 0;  // rows this expert rank gets; 0 without an all-to-all
+
+  // The first step of this kind; null where there is none.
+  const Step* find(StepKind kind) const;
+};
+
+struct CleanJob {
+  Topology topology;
+  std::map<PlaceKey, CleanPlace> places;  // complete
+  // Slope of the experts' backward time in received rows, us per row: the part bound by matrix products.
+  double expert_backward_us_per_row = 0;
+  std::size_t samples = 0;  // rank recordings pooled
+  // Rows from every expert rank to every expert, where a user gave them; otherwise the rows between ranks
+  // follow from what each receives.
+  std::optional<models::Routing> routing;
+  std::vector<std::string> warnings;
+};
+
+// Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is
+// the step, the calls before and after, the end of the model that a stage's first or last segment holds, and
+// the expert rank where the work depends on the rows received. In forward the caching allocator still grows,
+// which only adds time: a low quantile of the pool is taken; elsewhere the median. Missing places are filled
+// from the same expert rank of another middle stage, with a warning. Throws InputError when a place cannot be
+// filled or two replicas differ in what they call.
+CleanJob denoise(std::span<const RecordedJob> passes);
+
+// Least squares of the experts' backward segments against received rows, over all expert ranks; sets
+// expert_backward_us_per_row.
+void fit_expert_slope(CleanJob& job);
+
+}  // namespace moesim::replay

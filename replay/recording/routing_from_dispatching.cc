@@ -1,0 +1,91 @@
+#include "replay/recording/routing_from_dispatching.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "base/input_error.h"
+#include "traces/dispatching.h"
+
+namespace moesim::replay {
+
+namespace {
+
+// Received rows per expert, dealt out to the sources as evenly as whole rows allow.
+std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& received, int ranks) {
+  const std::size_t experts = received.size();
+  std::vector<std::int64_t> counts(ranks * experts);
+  std::int64_t turn = 0;  // whose turn it is to send the odd row, so that the sums stay even too
+  for (std::size_t e = 0; e < experts; ++e) {
+    for (int r = 0; r < ranks; ++r) counts[r * experts + e] = received[e] / ranks;
+    for (std::int64_t i = 0; i < received[e] % ranks; ++i) ++counts[(turn++ % ranks) * experts + e];
+  }
+  return counts;
+}
+
+}  // namespace
+
+LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, const std::string& file,
+                                       int ranks, int etp, std::int64_t experts, std::int64_t topk,
+                                       std::int64_t layer, std::int64_t microbatch) {
+  const SourcePlace place{file};
+  LoadedRouting loaded;
+  if (dispatching.experts != experts)
+    throw InputError(place, fmt::format("routing of {} experts", dispatching.experts),
+                     fmt::format("the model's {} experts", experts));
+  const traces::DispatchingTable* table = dispatching.find(layer, microbatch);
+  if (!table)
+    throw InputError(place, fmt::format("nothing for layer {}, microbatch {}", layer, microbatch),
+                     "a table for it");
+  const bool replicate = etp > 1 && dispatching.ep * etp == ranks;
+  if (dispatching.ep != ranks && !replicate)
+    throw InputError(place, fmt::format("routing of {} ranks", dispatching.ep),
+                     fmt::format("{} ranks, the size of the dispatch group (etp x ep)", ranks));
+  if (replicate)
+    loaded.warnings.push_back(
+        fmt::format("{}: {} ranks for etp {} x ep {}: every rank of an ETP group gets the same "
+                    "routing",
+                    file, dispatching.ep, etp, dispatching.ep));
+  const auto source = [&](int rank) { return replicate ? rank / etp : rank; };
+
+  if (!table->topk.empty()) {
+    const std::int64_t K = table->topk.front().topk;
+    if (topk > 0 && K != topk)
+      throw InputError(place, fmt::format("top-{} choices", K),
+                       fmt::format("top-{} as the model or --topk says", topk));
+    std::vector<std::vector<std::int32_t>> choices;
+    for (int r = 0; r < ranks; ++r) choices.push_back(table->topk[source(r)].experts);
+    loaded.routing =
+        models::Routing::from_choices(static_cast<int>(experts), static_cast<int>(K), std::move(choices));
+    return loaded;
+  }
+  std::vector<std::int64_t> sent = table->sent;
+  if (sent.empty()) {
+    sent = spread_evenly(table->received, static_cast<int>(dispatching.ep));
+    loaded.warnings.push_back(file +
+                              ": holds received counts only; they are spread evenly over the sending ranks");
+  }
+  std::vector<std::int64_t> counts, tokens;
+  for (int r = 0; r < ranks; ++r) {
+    const auto row = sent.begin() + source(r) * experts;
+    counts.insert(counts.end(), row, row + experts);
+    const std::int64_t rows = std::accumulate(row, row + experts, std::int64_t{0});
+    tokens.push_back((rows + topk - 1) / topk);
+    if (rows % topk != 0)
+      loaded.warnings.push_back(
+          fmt::format("{}: rank {} sends {} rows, not a multiple of top-{}: some were dropped, or "
+                      "the top-k differs",
+                      file, r, rows, topk));
+  }
+  loaded.routing = models::Routing::from_counts(ranks, static_cast<int>(experts), static_cast<int>(topk),
+                                                std::move(tokens), std::move(counts));
+  return loaded;
+}
+
+LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,
+                           std::int64_t topk, std::int64_t layer, std::int64_t microbatch) {
+  return routing_from_dispatching(traces::read_dispatching(path), path.string(), ranks, etp, experts, topk,
+                                  layer, microbatch);
+}
+
+}  // namespace moesim::replay

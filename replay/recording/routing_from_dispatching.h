@@ -1,0 +1,33 @@
+// A dispatching file as the routing of a model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "models/routing/routing.h"
+
+namespace moesim::traces {
+struct Dispatching;
+}
+
+namespace moesim::replay {
+
+struct LoadedRouting {
+  models::Routing routing;
+  std::vector<std::string> warnings;
+};
+
+// The routing of one layer and microbatch for a dispatch group of `ranks` = ETP x EP ranks.
+//
+// The file's ranks are the source ranks of the group. `topk` > 0 must agree with the file where it lists
+// choices. Tokens per rank: from the choices; else rows / topk. A file that holds received counts only is
+// spread evenly over the sources and says so. Throws InputError where file, group and model disagree.
+LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, const std::string& file,
+                                       int ranks, int etp, std::int64_t experts, std::int64_t topk,
+                                       std::int64_t layer = 0, std::int64_t microbatch = 0);
+LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,
+                           std::int64_t topk, std::int64_t layer = 0, std::int64_t microbatch = 0);
+
+}  // namespace moesim::replay

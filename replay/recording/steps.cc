@@ -1,0 +1,249 @@
+#include "replay/recording/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "traces/recording_facts.h"
+
+namespace moesim::replay {
+
+namespace {
+
+constexpr double kUsPerMs = 1000.0;
+// Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this
+// much are rounding, more is a broken recording.
+constexpr double kClockSlackUs = 100.0;
+
+constexpr std::array<std::pair<std::string_view, StepKind>, 13> kSteps{{
+    {"get_batch", StepKind::get_batch},
+    {"forward_step", StepKind::forward},
+    {"loss_func", StepKind::loss},
+    {"backward_step", StepKind::backward},
+    {"send_forward", StepKind::send_forward},
+    {"recv_forward", StepKind::recv_forward},
+    {"send_backward", StepKind::send_backward},
+    {"recv_backward", StepKind::recv_backward},
+    {"dp_allreduce", StepKind::dp_all_reduce},
+    {"exp_dp_allreduce", StepKind::expert_all_reduce},
+    {"ep_dp_allreduce", StepKind::expert_all_reduce},
+    {"ep_allreduce", StepKind::embedding_all_reduce},
+    {"optimizer_step", StepKind::optimizer},
+}};
+
+StepKind kind_of(std::string_view name) {
+  for (const auto& [word, kind] : kSteps)
+    if (word == name) return kind;
+  return StepKind::other;
+}
+
+std::optional<sim::CollectiveOp> op_of(std::string_view comm) {
+  if (comm == "allgather") return sim::CollectiveOp::all_gather;
+  if (comm == "reduce_scatter") return sim::CollectiveOp::reduce_scatter;
+  if (comm == "allreduce") return sim::CollectiveOp::all_reduce;
+  if (comm == "all_to_all" || comm == "alltoall") return sim::CollectiveOp::all_to_all;
+  if (comm == "broadcast") return sim::CollectiveOp::broadcast;
+  return std::nullopt;
+}
+
+// The label says "exp" for the two MoE gather functions, but they run on the tensor-and-expert group.
+GroupKind group_of(std::string_view label, std::string_view source) {
+  if (source == "_gather_along_first_dim_moe" || source == "_reduce_scatter_along_first_dim_moe")
+    return GroupKind::tp_expert;
+  if (label == "tp") return GroupKind::tp;
+  if (label == "dp") return GroupKind::dp;
+  if (label == "exp_dp" || label == "ep_dp") return GroupKind::expert_dp;
+  return GroupKind::expert;
+}
+
+Call call_of(const traces::SubOperation& sub, sim::CollectiveOp op) {
+  Call call;
+  call.source = sub.source.view();
+  call.op = op;
+  call.group = group_of(sub.group.view(), sub.source.view());
+  const auto dims = sub.shape.dims();
+  call.rows = dims.empty() ? 1 : dims[0];
+  for (std::size_t d = 1; d < dims.size(); ++d) call.row_elements *= dims[d];
+  call.element_bytes = traces::dtype_bytes(sub.dtype.view()).value_or(4);
+  call.recorded_us = sub.duration.value() * kUsPerMs;
+  return call;
+}
+
+// Where in a step's segments a moment lies that is `at_us` after its start.
+void place_bucket(const Step& step, double at_us, Bucket& bucket) {
+  double reached = 0;
+  for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+    const double length = step.segments_us[s];
+    bucket.segment = s;
+    bucket.fraction = length > 0 ? std::clamp((at_us - reached) / length, 0.0, 1.0) : 0.0;
+    reached += length;
+    if (at_us <= reached || s == step.calls.size()) return;
+    reached += step.calls[s].recorded_us;
+    bucket.fraction = 1;
+  }
+}
+
+// Buffer 1 holds the experts' gradients, whatever the label says (docs/formats.md).
+Bucket bucket_of(const traces::GradientBucket& line) {
+  Bucket bucket;
+  bucket.group = line.buffer_id == 1 ? GroupKind::expert_dp : GroupKind::dp;
+  bucket.elements = line.bucket_numel;
+  bucket.element_bytes = traces::dtype_bytes(line.grad_dtype.view()).value_or(4);
+  if (line.completion_timestamp && line.launch_timestamp)
+    bucket.recorded_us =
+        std::max(0.0, line.completion_timestamp->value() - line.launch_timestamp->value()) * kUsPerMs;
+  return bucket;
+}
+
+// Asynchronous windows are stamped over the computing that hides them.
+bool is_asynchronous(const traces::SubOperation& sub) { return sub.source.view().ends_with("_async"); }
+
+// The same calls in a scaling recording: tensor-parallel reductions of backward, launched before the product
+// of the weights' gradient and waited for after it.
+bool is_hidden_in_runs(const traces::SubOperation& sub, StepKind step) {
+  const std::string_view what = sub.func_name.view();
+  return step == StepKind::backward && sub.group.view() == "tp" && sub.comm_func.view() == "allreduce" &&
+         (what.starts_with("normlinear_bwd") || what.starts_with("embedding_bwd"));
+}
+
+}  // namespace
+
+std::string_view name(StepKind kind) {
+  static constexpr std::array<std::string_view, kStepKinds> kNames{
+      "get_batch",    "forward",       "loss",          "backward",     "send_forward",
+      "recv_forward", "send_backward", "recv_backward", "dp_allreduce", "exp_dp_allreduce",
+      "ep_allreduce", "optimizer",     "other"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+bool is_p2p(StepKind kind) { return kind >= StepKind::send_forward && kind <= StepKind::recv_backward; }
+
+bool is_gradient_sync(StepKind kind) {
+  return kind >= StepKind::dp_all_reduce && kind <= StepKind::embedding_all_reduce;
+}
+
+bool is_exchange(const Call& call) {
+  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
+}
+
+bool in_experts(const Step& step, std::size_t segment) {
+  if (!step.expert_segments.empty()) return step.expert_segments.at(segment);
+  if (segment == 0 || segment >= step.calls.size()) return false;
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < segment; ++c) exchanges += is_exchange(step.calls[c]);
+  if (exchanges % 2 == 1) return true;
+  const Call& before = step.calls[segment - 1];
+  const Call& after = step.calls[segment];
+  return before.op == sim::CollectiveOp::all_gather && before.group == GroupKind::tp_expert &&
+         after.op == sim::CollectiveOp::reduce_scatter && after.group == GroupKind::tp_expert;
+}
+
+SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.recording->place(*step.line); }
+
+RecordedJob interpret(const traces::Recording& recording) {
+  RecordedJob job;
+  job.topology = topology_of(recording);
+  bool unseen = false;  // a bucket of a run whose end nobody observed
+  struct Place {
+    std::size_t rank, step, call;
+  };
+  std::vector<Place> hidden;  // calls that computing hides in a run
+  for (const auto& recorded : recording.ranks) {
+    std::vector<double> pending;  // launch times of a step's buckets, us after its start
+    RankSteps rank;
+    rank.recording = &recorded;
+    rank.rank = recorded.rank;
+    job.realistic = job.realistic || traces::says_real_run(recorded);
+    std::vector<const traces::Operation*> launched;  // buckets that wait for the line that triggered them
+    for (std::size_t i = 0; i < recorded.operations.size(); ++i) {
+      const traces::Operation& line = recorded.operations[i];
+      if (line.form == traces::LineForm::kGradientBucket) {
+        launched.push_back(&line);
+        continue;
+      }
+      Step step;
+      step.kind = kind_of(line.name.view());
+      step.microbatch = line.batch_id;
+      step.line = &line;
+      step.fused_with_next = traces::is_fused_pair(recorded.operations, i);
+      step.duration_us = line.duration.value() * kUsPerMs;
+      // Placeholders were never measured and have no place in time.
+      const bool measured = !line.timestamp.is_placeholder();
+      const double end = line.timestamp.value() * kUsPerMs;
+      step.start_us = measured ? end - step.duration_us : 0;
+      step.elements = line.shape.elements();
+      step.element_bytes = traces::dtype_bytes(line.dtype.view()).value_or(0);
+      if (is_p2p(step.kind)) job.realistic = true;
+      if (step.kind == StepKind::forward && step.microbatch > 0) job.realistic = true;
+
+      double reached = step.start_us;
+      for (const auto& sub : recorded.subs(line)) {
+        const auto op = op_of(sub.comm_func.view());
+        if (!op || is_asynchronous(sub)) continue;
+        Call call = call_of(sub, *op);
+        // Writers of 2025 stamp the end of a call, those of 2026 (v2 lines) its start.
+        const double stamp = sub.timestamp.value() * kUsPerMs;
+        const double begin = line.form == traces::LineForm::kV2 ? stamp : stamp - call.recorded_us;
+        if (begin < reached - kClockSlackUs)
+          throw InputError(
+              recorded.place(line),
+              fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
+                          sub.source.view(), begin / kUsPerMs, reached / kUsPerMs),
+              "calls in the order of their time stamps");
+        step.segments_us.push_back(std::max(0.0, begin - reached));
+        reached = std::max(reached, begin) + call.recorded_us;
+        if (is_hidden_in_runs(sub, step.kind))
+          hidden.push_back({job.ranks.size(), rank.steps.size(), step.calls.size()});
+        step.calls.push_back(call);
+      }
+      if (measured && reached > end + kClockSlackUs)
+        throw InputError(
+            recorded.place(line),
+            fmt::format("calls that end {:.2f} ms after {}", (reached - end) / kUsPerMs, line.name.view()),
+            "calls inside the operation");
+      std::erase_if(launched, [&](const traces::Operation* other) {
+        const traces::GradientBucket& bucket = recorded.gradient_buckets.at(other->bucket);
+        if (line.cmd_uid.view() != bucket.trigger_cmd_uid.view()) return false;
+        step.buckets.push_back(bucket_of(bucket));
+        pending.push_back(bucket.launch_timestamp
+                              ? bucket.launch_timestamp->value() * kUsPerMs - step.start_us
+                              : step.duration_us);
+        unseen = unseen || (step.buckets.back().recorded_us <= 0 && !bucket.metadata_only);
+        return true;
+      });
+      step.waits_for_buckets =
+          is_gradient_sync(step.kind) && (line.op_semantics.view() == "wait_flush_only" ||
+                                          line.op_semantics.view() == "metadata_placeholder");
+      if (is_p2p(step.kind) || is_gradient_sync(step.kind))
+        step.segments_us.clear();  // the step is the transfer itself
+      else
+        step.segments_us.push_back(measured ? std::max(0.0, end - reached) : step.duration_us);
+      for (std::size_t b = 0; b < step.buckets.size(); ++b) place_bucket(step, pending[b], step.buckets[b]);
+      pending.clear();
+      rank.steps.push_back(std::move(step));
+    }
+    if (!launched.empty()) {
+      const traces::GradientBucket& bucket = recorded.gradient_buckets.at(launched.front()->bucket);
+      throw InputError(recorded.place(*launched.front()),
+                       fmt::format("a gradient bucket launched by {}", bucket.trigger_cmd_uid.view()),
+                       "a later line with this cmd_uid");
+    }
+    // Placeholders of a rank without buckets stand for a reduction of their own.
+    if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))
+      for (Step& step : rank.steps) step.waits_for_buckets = false;
+    job.ranks.push_back(std::move(rank));
+  }
+  if (!job.realistic)
+    for (const Place& at : hidden) job.ranks[at.rank].steps[at.step].calls[at.call].modelled_us = 0;
+  if (unseen)
+    job.warnings.push_back(
+        "gradient buckets without a time of completion: their transfers are taken as hidden behind backward");
+  return job;
+}
+
+}  // namespace moesim::replay

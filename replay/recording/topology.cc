@@ -1,0 +1,174 @@
+#include "replay/recording/topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::replay {
+
+namespace {
+
+constexpr std::int64_t kMaxWorld = std::int64_t{1} << 22;
+
+// Which coordinates vary inside a group.
+struct Varying {
+  bool tp = false, expert = false, expert_dp = false, pp = false;
+};
+
+Varying varying(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::tp:
+      return {.tp = true};
+    case GroupKind::dp:
+      return {.expert = true, .expert_dp = true};
+    case GroupKind::expert:
+      return {.expert = true};
+    case GroupKind::expert_dp:
+      return {.expert_dp = true};
+    case GroupKind::tp_expert:
+      return {.tp = true, .expert = true};
+    case GroupKind::model:
+      return {.tp = true, .pp = true};
+    case GroupKind::pp:
+    case GroupKind::embedding:
+    case GroupKind::position:
+      return {.pp = true};
+  }
+  check_failed("unknown group kind");
+}
+
+}  // namespace
+
+std::string_view name(GroupKind kind) {
+  static constexpr std::array<std::string_view, 9> kNames{
+      "tp", "dp", "ep", "expert-dp", "tp-ep", "pp", "tp-pp", "embedding", "position-embedding"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Coordinates Topology::of(int rank) const {
+  check(rank >= 0 && rank < world(), "a rank of this topology");
+  Coordinates at;
+  at.tp = rank % tp;
+  rank /= tp;
+  at.cp = rank % cp;
+  rank /= cp;
+  at.expert = rank % expert;
+  rank /= expert;
+  at.expert_dp = rank % expert_dp;
+  at.pp = rank / expert_dp;
+  return at;
+}
+
+int Topology::rank(const Coordinates& at) const {
+  return at.tp + tp * (at.cp + cp * (at.expert + expert * (at.expert_dp + expert_dp * at.pp)));
+}
+
+std::vector<int> Topology::group(GroupKind kind, int rank) const {
+  const Coordinates mine = of(rank);
+  const Varying vary = varying(kind);
+  std::vector<int> members;
+  Coordinates at = mine;
+  for (int p = 0; p < (vary.pp ? pp : 1); ++p)
+    for (int d = 0; d < (vary.expert_dp ? expert_dp : 1); ++d)
+      for (int e = 0; e < (vary.expert ? expert : 1); ++e)
+        for (int t = 0; t < (vary.tp ? tp : 1); ++t) {
+          at.pp = vary.pp ? p : mine.pp;
+          at.expert_dp = vary.expert_dp ? d : mine.expert_dp;
+          at.expert = vary.expert ? e : mine.expert;
+          at.tp = vary.tp ? t : mine.tp;
+          members.push_back(this->rank(at));
+        }
+  if (kind == GroupKind::position) members.resize(1);
+  if (kind == GroupKind::embedding && members.size() > 2) members = {members.front(), members.back()};
+  return members;
+}
+
+std::vector<std::vector<int>> Topology::groups(GroupKind kind) const {
+  std::vector<std::vector<int>> all;
+  for (int rank = 0; rank < world(); ++rank) {
+    auto members = group(kind, rank);
+    if (*std::min_element(members.begin(), members.end()) == rank) all.push_back(std::move(members));
+  }
+  return all;
+}
+
+std::string Topology::str() const {
+  return fmt::format("pp{} tp{}{} ep{} dp{} ({} ranks)", pp, tp, cp > 1 ? fmt::format(" cp{}", cp) : "",
+                     expert, dp(), world());
+}
+
+void Topology::check_sizes(const std::string& source) const {
+  const SourcePlace place{source};
+  std::int64_t product = 1;
+  for (const int size : {tp, cp, expert, expert_dp, pp}) {
+    if (size < 1) throw InputError(place, fmt::format("a parallel size of {}", size), "at least 1");
+    product *= size;
+    if (product > kMaxWorld) throw InputError(place, "more than 4194304 ranks", "fewer");
+  }
+  if (cp > 1 && expert > 1)
+    throw InputError(place, fmt::format("cp {} with ep {}", cp, expert), "one of them 1");
+}
+
+Topology topology_of(const traces::Recording& recording) {
+  const traces::NamedTopology& named = recording.named;
+  const SourcePlace place{recording.source};
+  // What the lines show: pipeline stages and the highest rank.
+  std::int64_t stages = 1;
+  std::int64_t highest = 0;
+  for (const auto& rank : recording.ranks) {
+    highest = std::max<std::int64_t>(highest, rank.rank);
+    for (const auto& operation : rank.operations)
+      stages = std::max<std::int64_t>(stages, operation.stage_id + 1);
+  }
+  const std::int64_t tp = named.tp.value_or(1);
+  const std::int64_t ep = named.ep.value_or(1);
+  const std::int64_t pp = named.pp.value_or(stages);
+  for (const auto& [size, what] : {std::pair{tp, "tp"}, {ep, "ep"}, {pp, "pp"}, {named.dp.value_or(1), "dp"}})
+    if (size < 1 || size > kMaxWorld)
+      throw InputError(place, fmt::format("{} {} in the name", what, size), "a size from 1 to 4194304");
+  if (stages > pp)
+    throw InputError(place, fmt::format("stage_id {} in the lines", stages - 1),
+                     fmt::format("less than pp {} of the name", pp));
+  const std::int64_t per_stage_dp = tp * pp;
+  std::int64_t world = named.world.value_or(named.dp ? *named.dp * per_stage_dp : 0);
+  if (world == 0) {
+    // Nothing names it: a complete recording shows every rank.
+    world = highest + 1;
+    if (static_cast<std::int64_t>(recording.ranks.size()) != world)
+      throw InputError(place,
+                       fmt::format("{} of at least {} ranks and no name that says how many there were",
+                                   recording.ranks.size(), world),
+                       "a folder or file name with wd or dp");
+  }
+  if (world < 1 || world > kMaxWorld)
+    throw InputError(place, fmt::format("{} ranks", world), "from 1 to 4194304");
+  if (world % per_stage_dp != 0)
+    throw InputError(place, fmt::format("{} ranks with tp {} and pp {}", world, tp, pp),
+                     "a multiple of tp x pp");
+  const std::int64_t dp = world / per_stage_dp;
+  if (named.dp && *named.dp != dp)
+    throw InputError(place, fmt::format("dp {} in the name", *named.dp),
+                     fmt::format("{} = {} ranks / (tp {} x pp {})", dp, world, tp, pp));
+  if (dp % ep != 0) throw InputError(place, fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
+  if (highest >= world)
+    throw InputError(place, fmt::format("rank {} of {} ranks", highest, world), "ranks below the world size");
+  Topology topology;
+  topology.tp = static_cast<int>(tp);
+  topology.expert = static_cast<int>(ep);
+  topology.expert_dp = static_cast<int>(dp / ep);
+  topology.pp = static_cast<int>(pp);
+  topology.check_sizes(recording.source);
+  for (const auto& rank : recording.ranks)
+    for (const auto& operation : rank.operations)
+      if (operation.stage_id != topology.of(rank.rank).pp)
+        throw InputError(rank.place(operation),
+                         fmt::format("stage_id {} on rank {}", operation.stage_id, rank.rank),
+                         fmt::format("{} in {}", topology.of(rank.rank).pp, topology.str()));
+  return topology;
+}
+
+}  // namespace moesim::replay

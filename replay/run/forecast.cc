@@ -1,0 +1,285 @@
+#include "replay/run/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/random.h"
+#include "replay/recording/schedule.h"
+#include "replay/run/model_pricing.h"
+#include "replay/run/recorded.h"
+
+namespace moesim::replay {
+
+namespace {
+
+constexpr double kBytesPerGb = 1e9;
+constexpr double kUsPerMs = 1e3;
+constexpr int kDefaultGlobalBatch = 64;
+// Streams of random numbers apart from those of the jitter.
+constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
+constexpr int kFirstForwards = 4;             // of effect first_forwards
+constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
+
+}  // namespace
+
+namespace {
+
+// The value below which a share of a normal distribution lies, by bisection.
+double normal_quantile(double share) {
+  double low = -10, high = 10;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2.0)) / 2 < share ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// How much slower each rank is, in standard deviations: on every stage the same evenly spread normal scores,
+// dealt out by the seed. One run then has the spread of many, where independent draws would be lucky or not.
+std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
+  const int ranks = topology.world() / topology.pp;
+  std::vector<double> scores;
+  for (int k = 0; k < ranks; ++k) scores.push_back(normal_quantile((k + 0.5) / ranks));
+  std::vector<double> dealt;
+  for (int stage = 0; stage < topology.pp; ++stage) {
+    Random random = Random::for_item(seed, static_cast<std::uint64_t>(stage));
+    std::vector<double> hand = scores;
+    for (std::size_t k = hand.size(); k > 1; --k)
+      std::swap(hand[k - 1], hand[static_cast<std::size_t>(random.uniform() * static_cast<double>(k))]);
+    dealt.insert(dealt.end(), hand.begin(), hand.end());
+  }
+  return dealt;
+}
+
+// Adds to a cleaned step what a real run does beyond it. Draws follow (seed, rank) and the order of steps
+// only.
+class StepMaker {
+ public:
+  // `expert` and `dense`: how many standard deviations the rank is slower than others.
+  StepMaker(const CleanJob& job, const Effects& effects, std::uint64_t seed, int rank, double expert,
+            double dense)
+      : job_(job),
+        effects_(effects),
+        random_(Random::for_item(seed, static_cast<std::uint64_t>(rank))),
+        expert_speed_(1.0 + effects[EffectKind::expert_spread] * expert),
+        dense_speed_(1.0 + effects[EffectKind::dense_spread] * dense),
+        rows_known_(std::ranges::any_of(job.places,
+                                        [](const auto& place) { return place.second.received_rows > 0; })) {}
+
+  Step forward(Step step, int microbatch) {
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s)
+      if (in_experts(step, s)) step.segments_us[s] *= 1.0 + effects_[EffectKind::sustained_forward];
+    disturb(step, EffectKind::forward_jitter);
+    // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows.
+    if (microbatch < kFirstForwards)
+      step.segments_us.front() +=
+          effects_[EffectKind::first_forwards] * (0.75 - 0.25 * std::log1p(-random_.uniform()));
+    return step;
+  }
+
+  Step backward(Step step, const CleanPlace& place, const GradientSizes& sizes) {
+    // Calls of the AllGather dispatcher do not show the rows: then all of the experts' time counts as
+    // products.
+    const double products_us =
+        rows_known_ ? job_.expert_backward_us_per_row * static_cast<double>(place.received_rows)
+                    : std::numeric_limits<double>::infinity();
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+      if (in_experts(step, s))
+        step.segments_us[s] +=
+            effects_[EffectKind::sustained_backward] * std::min(products_us, step.segments_us[s]);
+    }
+    // Stage 0 ends its backward with the embedding.
+    step.segments_us.back() += effects_.memory_us(effects_[EffectKind::embedding_accumulation] *
+                                                  static_cast<double>(sizes.embedding));
+    disturb(step, EffectKind::backward_jitter);
+    return step;
+  }
+
+  Step get_batch(Step step) const {
+    double recorded = 0;
+    for (double& segment : step.segments_us) recorded += std::exchange(segment, 0.0);
+    step.segments_us.front() = std::min(recorded, effects_[EffectKind::batch_loading]);
+    return step;
+  }
+
+  Step optimizer(Step step, const CleanPlace& place, const GradientSizes& sizes) const {
+    auto clipped = static_cast<double>(sizes.parameters());
+    const double rows = static_cast<double>(place.received_rows * job_.topology.expert_dp);
+    if (place.received_rows > 0 && rows < effects_[EffectKind::clip_rows])
+      clipped -= kUpProjections * static_cast<double>(sizes.expert);
+    step.segments_us.front() += effects_[EffectKind::gradient_clip] * kUsPerMs * clipped / 1e9;
+    if (job_.topology.expert == 1) meet_in_optimizer(step, 0.0);
+    return step;
+  }
+
+  Step gradient_sync(Step step, StepKind kind, std::int64_t elements, int element_bytes) const {
+    step.kind = kind;
+    step.elements = elements;
+    step.element_bytes = element_bytes;
+    step.duration_us = 0;
+    step.segments_us.assign(1, effects_[EffectKind::gradient_prescale] * kUsPerMs *
+                                   static_cast<double>(elements) * element_bytes / kBytesPerGb);
+    return step;
+  }
+
+  double gap_us(StepKind before, StepKind after) const {
+    if (before == StepKind::forward && after == StepKind::send_forward)
+      return effects_[EffectKind::gap_after_forward];
+    if (before == StepKind::loss && after == StepKind::backward)
+      return effects_[EffectKind::gap_before_backward];
+    if (before == StepKind::backward && !is_p2p(after) && !is_gradient_sync(after))
+      return effects_[EffectKind::gap_after_backward];
+    if (before == StepKind::backward && after == StepKind::recv_backward)
+      return effects_[EffectKind::gap_after_backward];
+    return effects_[EffectKind::gap_other];
+  }
+
+ private:
+  // Segments of many small kernels wait for the host now and then; products of the experts are launched
+  // ahead.
+  void disturb(Step& step, EffectKind jitter) {
+    for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+      step.segments_us[s] *= in_experts(step, s)
+                                 ? expert_speed_
+                                 : dense_speed_ + effects_[jitter] * -std::log1p(-random_.uniform());
+    }
+  }
+
+  const CleanJob& job_;
+  const Effects& effects_;
+  Random random_;
+  double expert_speed_;
+  double dense_speed_;
+  bool rows_known_;
+};
+
+// The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro
+// batch.
+struct Activation {
+  std::int64_t elements = 0;
+  int element_bytes = 2;
+};
+
+Activation activation_of(const CleanJob& job, const traces::NamedTopology& named) {
+  Activation out;
+  out.elements = named.seq.value_or(0) * named.hidden.value_or(0) * named.micro_batch.value_or(1);
+  if (out.elements > 0) return out;
+  // Without names: an exchange holds topk rows per token, so it is an upper bound; better than nothing moved.
+  for (const auto& [key, place] : job.places)
+    if (const Step* forward = place.find(StepKind::forward))
+      for (const Call& call : forward->calls)
+        if (call.op == sim::CollectiveOp::all_to_all) {
+          out.elements = std::max(out.elements, call.rows * call.row_elements / 2);
+          out.element_bytes = call.element_bytes;
+        }
+  return out;
+}
+
+}  // namespace
+
+int default_microbatches(const Topology& topology, const traces::NamedTopology& named) {
+  const auto micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
+  return static_cast<int>(std::max<std::int64_t>(1, kDefaultGlobalBatch / (topology.dp() * micro_batch)));
+}
+
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                     const Effects& effects, const ForecastOptions& options,
+                                     std::vector<std::string>& warnings) {
+  check(options.microbatches > 0, "a number of microbatches");
+  const Topology& topology = job.topology;
+  constexpr std::int64_t kMost = 1 << 20;  // of all ranks together; about 20 GB
+  if (std::int64_t{topology.world()} * options.microbatches > kMost)
+    throw InputError(SourcePlace{},
+                     fmt::format("{} ranks x {} microbatches", topology.world(), options.microbatches),
+                     fmt::format("at most {} together", kMost));
+  const ModelFacts facts = model_facts(named, job, options.architecture);
+  const Activation activation = activation_of(job, named);
+  const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);
+  const std::vector<double> dense_scores = dealt_scores(topology, options.seed ^ kDenseScores);
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < topology.world(); ++rank) {
+    const Coordinates at = topology.of(rank);
+    const PlaceKey key{at.pp, at.tp, at.expert};
+    const CleanPlace& place = job.places.at(key);
+    const GradientSizes sizes = gradient_sizes(job, key, facts, warnings);
+    StepMaker maker(job, effects, options.seed, rank, expert_scores[static_cast<std::size_t>(rank)],
+                    dense_scores[static_cast<std::size_t>(rank)]);
+    RankPlan plan;
+    plan.rank = rank;
+    const auto add = [&](Step step) {
+      const bool second = !plan.steps.empty() && plan.steps.back().step.fused_with_next;
+      const double gap =
+          plan.steps.empty() || second ? 0.0 : maker.gap_us(plan.steps.back().step.kind, step.kind);
+      plan.steps.push_back({std::move(step), gap});
+    };
+    for (const Slot& slot : one_forward_one_backward(at.pp, topology.pp, options.microbatches)) {
+      Step step;
+      if (is_p2p(slot.kind)) {
+        step.elements = activation.elements;
+        step.element_bytes = activation.element_bytes;
+      } else {
+        const Step* recorded = place.find(slot.kind);
+        if (recorded == nullptr) {
+          if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss)
+            continue;  // not every recorder has them
+          throw InputError(fmt::format("no {} in the recording of stage {}, expert rank {}", name(slot.kind),
+                                       at.pp, at.expert));
+        }
+        step = *recorded;
+        if (slot.kind == StepKind::forward) step = maker.forward(std::move(step), slot.microbatch);
+        if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), place, sizes);
+        // Gradients are complete, and reduced, in the last backward step.
+        if (slot.kind == StepKind::backward && slot.microbatch + 1 < options.microbatches)
+          step.buckets.clear();
+        if (slot.kind == StepKind::get_batch) step = maker.get_batch(std::move(step));
+      }
+      step.kind = slot.kind;
+      step.microbatch = slot.microbatch;
+      step.fused_with_next = slot.fused_with_next;
+      step.duration_us = 0;
+      add(std::move(step));
+    }
+    // Reductions that were launched in backward are only waited for here.
+    const bool overlapped = std::ranges::any_of(place.steps, [](const Step& step) {
+      return step.kind == StepKind::backward && !step.buckets.empty();
+    });
+    for (const auto& [kind, elements] :
+         {std::pair{StepKind::dp_all_reduce, sizes.dense}, {StepKind::expert_all_reduce, sizes.expert}}) {
+      if (elements == 0) continue;
+      Step sync = maker.gradient_sync({}, kind, elements, sizes.element_bytes);
+      sync.waits_for_buckets = overlapped;
+      add(std::move(sync));
+    }
+    if (const Step* embedding = place.find(StepKind::embedding_all_reduce))
+      add(maker.gradient_sync(*embedding, StepKind::embedding_all_reduce, embedding->elements,
+                              sizes.element_bytes));
+    if (const Step* optimizer = place.find(StepKind::optimizer))
+      add(maker.optimizer(*optimizer, place, sizes));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const Effects& effects,
+                         const ForecastOptions& options) {
+  if (cluster.ranks() < job.topology.world())
+    throw InputError(SourcePlace{}, fmt::format("a job of {} ranks", job.topology.world()),
+                     fmt::format("at most the {} GPUs of cluster {}", cluster.ranks(), cluster.name));
+  ScalingForecast out;
+  out.warnings = job.warnings;
+  out.plans = forecast_plans(job, named, effects, options, out.warnings);
+  ModelPricing pricing(cluster, job, effects, options.fabric);
+  out.iteration = simulate(job.topology, out.plans, pricing);
+  for (std::string& line : pricing.domain(out.iteration.us() * job.topology.world()).lines())
+    out.warnings.push_back(std::move(line));
+  return out;
+}
+
+}  // namespace moesim::replay

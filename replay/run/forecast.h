@@ -1,0 +1,45 @@
+// From a scaling recording, one microbatch of every rank on one GPU, to the full iteration of the job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/hardware/cluster.h"
+#include "replay/recording/denoise.h"
+#include "replay/recording/effects.h"
+#include "replay/recording/gradients.h"
+#include "replay/run/iteration.h"
+
+namespace moesim::replay {
+
+struct ForecastOptions {
+  int microbatches = 0;                                // per data-parallel rank; must be positive
+  const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes
+  std::uint64_t seed = 1;                              // of the jitter
+  const sim::Fabric* fabric = nullptr;                 // transfers share its links (timing `flow`)
+};
+
+struct ScalingForecast {
+  Iteration iteration;
+  std::vector<RankPlan> plans;  // that it ran
+  std::vector<std::string> warnings;
+};
+
+// Plans of all ranks: the cleaned microbatch repeated in 1F1B order with the effects of a real run added.
+std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTopology& named,
+                                     const Effects& effects, const ForecastOptions& options,
+                                     std::vector<std::string>& warnings);
+
+// Throws InputError when the cluster has fewer GPUs than the job has ranks.
+ScalingForecast forecast(const CleanJob& job, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const Effects& effects,
+                         const ForecastOptions& options);
+
+// Microbatches per data-parallel rank when the user names none: a global batch of 64 sequences, as in the
+// public recordings, and at least one per rank. Recordings of one microbatch do not say.
+int default_microbatches(const Topology& topology, const traces::NamedTopology& named);
+
+}  // namespace moesim::replay

@@ -1,0 +1,505 @@
+#include "replay/run/iteration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "sim/run/deadlock.h"
+
+namespace moesim::replay {
+
+namespace {
+
+constexpr double kLongestUs = 4e12;  // of all ranks together; 64 bits of picoseconds are 9.2e12
+
+// Where an instance was first seen, for messages about those that do not fit.
+struct Seen {
+  std::size_t plan = 0;
+  std::size_t step = 0;
+  std::size_t joined = 0;  // members that have come
+};
+
+SourcePlace place_in(const RankPlan& plan, const Step& step) {
+  if (plan.recording == nullptr || step.line == nullptr) return {};
+  return plan.recording->place(*step.line);
+}
+
+// A communicator: calls on it match by position.
+struct Channel {
+  GroupKind group;
+  std::vector<int> members;
+  std::vector<std::size_t> instances;
+  std::vector<std::size_t> next;  // by member: how many calls it has made
+};
+
+// What one member says about its call.
+struct Request {
+  sim::CollectiveOp op;
+  std::int64_t rows;
+  std::uint64_t row_bytes;
+  double recorded_us;
+  bool inside_step;
+  std::optional<double> modelled_us = std::nullopt;
+  bool after_experts = false;
+  bool fused = false;
+  std::optional<StepKind> as = std::nullopt;  // of a bucket: the reduction it is a part of
+};
+
+class Matcher {
+ public:
+  Matcher(const Topology& topology, std::span<const RankPlan> plans) : topology_(topology), plans_(plans) {}
+
+  // The instance and member index of the next call of `rank` on its group of this kind; nullopt for a group
+  // of one.
+  std::optional<std::pair<std::size_t, std::size_t>> join(GroupKind kind, int rank, const Request& request,
+                                                          std::size_t plan, std::size_t step) {
+    const std::size_t channel = channel_of(kind, rank);
+    if (channels_[channel].members.size() < 2) return std::nullopt;
+    return join(channel, rank, request, plan, step);
+  }
+
+  // Messages from `from` to `to` in one direction, a channel of their own.
+  std::pair<std::size_t, std::size_t> join_p2p(int from, int to, bool forward, int rank,
+                                               const Request& request, std::size_t plan, std::size_t step) {
+    const auto [at, added] = pairs_.try_emplace({from, to, forward}, channels_.size());
+    if (added) channels_.push_back({GroupKind::pp, {from, to}, {}, {0, 0}});
+    return join(at->second, rank, request, plan, step);
+  }
+
+  // Throws for the first call that some member never makes.
+  void check_complete() const {
+    for (const Channel& channel : channels_)
+      for (const std::size_t instance : channel.instances) {
+        if (seen_[instance].joined == channel.members.size()) continue;
+        const RankPlan& plan = plans_[seen_[instance].plan];
+        const Step& step = plan.steps[seen_[instance].step].step;
+        std::string missing;
+        for (std::size_t m = 0; m < channel.members.size(); ++m)
+          if (channel.next[m] <= position_[instance])
+            missing += fmt::format("{}{}", missing.empty() ? "" : ", ", channel.members[m]);
+        throw InputError(
+            place_in(plan, step),
+            fmt::format("rank {} in {} number {} of its {} group, which rank {} never makes (deadlock)",
+                        plan.rank, sim::name(instances_[instance].op), position_[instance] + 1,
+                        replay::name(channel.group), missing),
+            "the same sequence of calls on every member");
+      }
+  }
+
+  std::vector<Instance>& instances() { return instances_; }
+
+ private:
+  std::size_t channel_of(GroupKind kind, int rank) {
+    auto members = topology_.group(kind, rank);
+    const auto [at, added] = groups_.try_emplace({kind, members.front()}, channels_.size());
+    if (added) {
+      const std::size_t size = members.size();
+      channels_.push_back({kind, std::move(members), {}, std::vector<std::size_t>(size, 0)});
+    }
+    return at->second;
+  }
+
+  std::pair<std::size_t, std::size_t> join(std::size_t channel_index, int rank, const Request& request,
+                                           std::size_t plan, std::size_t step) {
+    Channel& channel = channels_[channel_index];
+    const auto member = static_cast<std::size_t>(
+        std::find(channel.members.begin(), channel.members.end(), rank) - channel.members.begin());
+    check(member < channel.members.size(), "a rank calls on a group it belongs to");
+    const std::size_t position = channel.next[member]++;
+    if (position == channel.instances.size()) {
+      channel.instances.push_back(instances_.size());
+      Instance made;
+      made.op = request.op;
+      made.group = channel.group;
+      made.members = channel.members;
+      made.rows.assign(channel.members.size(), 0);
+      made.row_bytes = request.row_bytes;
+      made.shortest_us = request.recorded_us;
+      made.step = request.as.value_or(plans_[plan].steps[step].step.kind);
+      made.inside_step = request.inside_step;
+      made.after_experts = request.after_experts;
+      instances_.push_back(std::move(made));
+      seen_.push_back({plan, step, 0});
+      position_.push_back(position);
+    }
+    const std::size_t index = channel.instances[position];
+    Instance& instance = instances_[index];
+    require_agreement(instance, seen_[index], request, plan, step, position);
+    instance.rows[member] = request.rows;
+    instance.fused = instance.fused || request.fused;
+    instance.shortest_us = std::min(instance.shortest_us, request.recorded_us);
+    if (request.modelled_us) {
+      instance.modelled_us.resize(channel.members.size(), *request.modelled_us);
+      instance.modelled_us[member] = *request.modelled_us;
+    }
+    ++seen_[index].joined;
+    return {index, member};
+  }
+
+  void require_agreement(const Instance& instance, const Seen& first, const Request& request,
+                         std::size_t plan, std::size_t step, std::size_t position) const {
+    const bool rows_may_differ = request.op == sim::CollectiveOp::all_to_all || request.modelled_us;
+    const Step& mine = plans_[plan].steps[step].step;
+    const auto describe = [](sim::CollectiveOp op, std::int64_t rows, std::uint64_t row_bytes) {
+      return fmt::format("{} of {} x {} bytes", sim::name(op), rows, row_bytes);
+    };
+    std::int64_t rows = 0;
+    for (const std::int64_t other : instance.rows) rows = std::max(rows, other);
+    const bool agree = instance.op == request.op && instance.row_bytes == request.row_bytes &&
+                       (rows_may_differ || first.joined == 0 || rows == request.rows);
+    if (agree) return;
+    const RankPlan& other = plans_[first.plan];
+    const SourcePlace there = place_in(other, other.steps[first.step].step);
+    throw InputError(place_in(plans_[plan], mine),
+                     fmt::format("{} as call {} of rank {} on its {} group",
+                                 describe(request.op, request.rows, request.row_bytes), position + 1,
+                                 plans_[plan].rank, replay::name(instance.group)),
+                     fmt::format("{} as on rank {} ({})", describe(instance.op, rows, instance.row_bytes),
+                                 other.rank, there.str()));
+  }
+
+  const Topology& topology_;
+  std::span<const RankPlan> plans_;
+  std::vector<Channel> channels_;
+  std::map<std::pair<GroupKind, int>, std::size_t> groups_;
+  std::map<std::tuple<int, int, bool>, std::size_t> pairs_;
+  std::vector<Instance> instances_;
+  std::vector<Seen> seen_;
+  std::vector<std::size_t> position_;
+};
+
+}  // namespace
+
+// What the time of a segment is booked as. In the AlltoAll program a layer calls gather (counts), exchange
+// (dispatch), exchange (combine); backward has the two exchanges only.
+sim::Category segment_category(const Step& step, std::size_t segment) {
+  using enum sim::Category;
+  if (!step.segment_categories.empty()) return step.segment_categories.at(segment);
+  switch (step.kind) {
+    case StepKind::loss:
+      return loss;
+    case StepKind::optimizer:
+      return optimizer;
+    case StepKind::forward:
+    case StepKind::backward:
+      break;
+    default:
+      return is_gradient_sync(step.kind) ? grad_sync : other;
+  }
+  if (segment == 0 || segment == step.calls.size()) return attention;
+  const auto exchange = [](const Call& call) {
+    return call.group == GroupKind::expert && call.op == sim::CollectiveOp::all_to_all;
+  };
+  const Call& before = step.calls[segment - 1];
+  const Call& after = step.calls[segment];
+  if (before.group == GroupKind::expert && before.op == sim::CollectiveOp::all_gather && exchange(after))
+    return permute;
+  if (!exchange(before) || !exchange(after)) return attention;
+  // Exchanges pair up: dispatch, then combine; between them are the experts.
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < segment; ++c) exchanges += exchange(step.calls[c]);
+  return exchanges % 2 == 1 ? expert : attention;
+}
+
+sim::Category call_category(const Step& step, std::size_t index) {
+  using enum sim::Category;
+  const Call& call = step.calls[index];
+  if (call.category) return *call.category;
+  if (step.kind == StepKind::loss) return loss;
+  if (call.group == GroupKind::tp) return attention;
+  if (call.op == sim::CollectiveOp::all_gather) return dispatch;
+  if (call.op == sim::CollectiveOp::reduce_scatter) return combine;
+  if (call.op != sim::CollectiveOp::all_to_all) return other;
+  std::size_t exchanges = 0;
+  for (std::size_t c = 0; c < index; ++c)
+    exchanges += step.calls[c].group == call.group && step.calls[c].op == call.op;
+  return exchanges % 2 == 0 ? dispatch : combine;
+}
+
+namespace {
+
+GroupKind gradient_group(StepKind kind) {
+  if (kind == StepKind::expert_all_reduce) return GroupKind::expert_dp;
+  if (kind == StepKind::embedding_all_reduce) return GroupKind::embedding;
+  return GroupKind::dp;
+}
+
+class Assembler {
+ public:
+  Assembler(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing)
+      : topology_(topology), plans_(plans), pricing_(pricing), matcher_(topology, plans) {}
+
+  Iteration run() {
+    check(plans_.size() == static_cast<std::size_t>(topology_.world()), "a plan for every rank");
+    check_times();
+    for (std::size_t p = 0; p < plans_.size(); ++p) match(p);
+    matcher_.check_complete();
+    builder_.add_ranks(plans_.size());
+    for (const Instance& instance : matcher_.instances()) add_instance(instance);
+    for (std::size_t p = 0; p < plans_.size(); ++p) build(p);
+    return finish();
+  }
+
+ private:
+  struct Joined {
+    std::size_t instance;
+    std::size_t member;
+  };
+  static constexpr std::size_t kAlone = static_cast<std::size_t>(-1);
+
+  // What recordings claim must fit into a simulation's clock, whoever waits for whom.
+  void check_times() const {
+    double total_us = 0;
+    for (const RankPlan& plan : plans_)
+      for (const PlannedStep& planned : plan.steps) {
+        const Step& step = planned.step;
+        total_us += planned.gap_us + step.duration_us;
+        for (const double us : step.segments_us) total_us += us;
+        for (const Call& call : step.calls) total_us += call.recorded_us;
+        for (const Bucket& bucket : step.buckets) total_us += bucket.recorded_us;
+        if (!(total_us <= kLongestUs))
+          throw InputError(place_in(plan, step),
+                           fmt::format("a step with which all ranks together take {:.3g} s", total_us / 1e6),
+                           fmt::format("at most {:g} s", kLongestUs / 1e6));
+      }
+  }
+
+  static Request request_of(const Step& step) {
+    return {is_p2p(step.kind) ? sim::CollectiveOp::send_recv : sim::CollectiveOp::all_reduce, step.elements,
+            static_cast<std::uint64_t>(std::max(1, step.element_bytes)), step.duration_us, false};
+  }
+
+  void match(std::size_t p) {
+    const RankPlan& plan = plans_[p];
+    for (std::size_t s = 0; s < plan.steps.size(); ++s) {
+      const Step& step = plan.steps[s].step;
+      for (const Call& call : step.calls) {
+        const Request request{
+            call.op,
+            call.rows,
+            static_cast<std::uint64_t>(call.row_elements) * static_cast<std::uint64_t>(call.element_bytes),
+            call.recorded_us,
+            true,
+            call.modelled_us,
+            in_experts(step, static_cast<std::size_t>(&call - step.calls.data()))};
+        note_joined(matcher_.join(call.group, plan.rank, request, p, s),
+                    call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
+      }
+      for (const Bucket& bucket : step.buckets) {
+        Request request{sim::CollectiveOp::all_reduce, bucket.elements,
+                        static_cast<std::uint64_t>(std::max(1, bucket.element_bytes)), bucket.recorded_us,
+                        false};
+        request.as = bucket.group == GroupKind::dp ? StepKind::dp_all_reduce : StepKind::expert_all_reduce;
+        note_joined(matcher_.join(bucket.group, plan.rank, request, p, s), sim::Category::grad_sync);
+      }
+      if (is_p2p(step.kind))
+        note_joined(join_p2p(p, s), sim::Category::p2p);
+      else if (is_gradient_sync(step.kind) && !step.waits_for_buckets)
+        note_joined(matcher_.join(gradient_group(step.kind), plan.rank, request_of(step), p, s),
+                    sim::Category::grad_sync);
+    }
+  }
+
+  void note_joined(std::optional<std::pair<std::size_t, std::size_t>> joined, sim::Category category) {
+    joined_.push_back(joined ? Joined{joined->first, joined->second} : Joined{kAlone, 0});
+    if (joined && joined->first == category_.size()) category_.push_back(category);
+  }
+
+  std::pair<std::size_t, std::size_t> join_p2p(std::size_t p, std::size_t s) {
+    const RankPlan& plan = plans_[p];
+    const Step& step = plan.steps[s].step;
+    Coordinates other = topology_.of(plan.rank);
+    const bool to_next = step.kind == StepKind::send_forward || step.kind == StepKind::recv_backward;
+    other.pp += to_next ? 1 : -1;
+    if (other.pp < 0 || other.pp >= topology_.pp)
+      throw InputError(
+          place_in(plan, step),
+          fmt::format("{} on stage {} of {}", name(step.kind), topology_.of(plan.rank).pp, topology_.pp),
+          "a neighbour stage to talk to");
+    const int peer = topology_.rank(other);
+    const bool sends = step.kind == StepKind::send_forward || step.kind == StepKind::send_backward;
+    const bool forward = step.kind == StepKind::send_forward || step.kind == StepKind::recv_forward;
+    Request request = request_of(step);
+    request.fused = step.fused_with_next || (s > 0 && plan.steps[s - 1].step.fused_with_next);
+    return matcher_.join_p2p(sends ? plan.rank : peer, sends ? peer : plan.rank, forward, plan.rank, request,
+                             p, s);
+  }
+
+  void add_instance(const Instance& instance) {
+    std::vector<sim::RankId> ranks;
+    for (const int rank : instance.members) ranks.emplace_back(static_cast<std::uint32_t>(rank));
+    const sim::GroupId group = builder_.add_group(ranks);
+    const std::size_t index = collectives_.size();
+    const sim::TrafficRef traffic = pricing_.traffic(instance, index, builder_);
+    launch_us_.push_back(pricing_.launch_us(instance));
+    collectives_.push_back(builder_.add_collective(instance.op, group, traffic, label_of(instance)));
+  }
+
+  sim::LabelId label_of(const Instance& instance) {
+    const sim::Category category = category_[collectives_.size()];
+    if (!instance.inside_step) return builder_.add_label(name(instance.step), category);
+    return builder_.add_label(fmt::format("{} {}", sim::name(instance.op), replay::name(instance.group)),
+                              category);
+  }
+
+  void build(std::size_t p) {
+    const RankPlan& plan = plans_[p];
+    const sim::StreamId stream =
+        builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(plan.rank)), sim::StreamKind::compute);
+    std::optional<sim::StreamId> beside;  // for reductions that run beside computing
+    std::vector<sim::TaskId> launched;    // that nobody has waited for yet
+    bool fused = false;                   // the step before is the first half of a fused pair
+    for (const PlannedStep& planned : plan.steps) {
+      const Step& step = planned.step;
+      const std::uint32_t origin = origin_of(plan, step);
+      if (planned.gap_us > 0) {
+        const sim::LabelId gap = builder_.add_label("host gap", sim::Category::host_sync);
+        mark(builder_.add_host(stream, sim::Time::from_us(planned.gap_us), gap), origin);
+      }
+      StepSpan span{plan.rank, step.kind, step.microbatch, step.fused_with_next, {}, {}, 0, 0};
+      const auto note = [&](sim::TaskId task) {
+        mark(task, origin);
+        if (!span.first.valid()) span.first = task;
+        span.last = task;
+      };
+      const std::size_t calls = next_joined_;
+      const std::size_t buckets = calls + step.calls.size();
+      next_joined_ = buckets + step.buckets.size();
+      std::size_t next_bucket = 0;
+      for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
+        const sim::Category category = segment_category(step, s);
+        const auto compute = [&](double us) {
+          if (us <= 0) return;
+          const sim::LabelId label =
+              builder_.add_label(fmt::format("{} {}", name(step.kind), sim::name(category)), category);
+          note(builder_.add_compute(stream, sim::Time::from_us(us), label));
+        };
+        double done = 0;
+        for (; next_bucket < step.buckets.size() && step.buckets[next_bucket].segment == s; ++next_bucket) {
+          const double until = std::max(done, step.buckets[next_bucket].fraction * step.segments_us[s]);
+          compute(until - done);
+          done = until;
+          launch(joined_[buckets + next_bucket], plan.rank, stream, beside, launched, origin);
+        }
+        compute(step.segments_us[s] - done);
+        if (s == step.calls.size()) break;
+        const Joined joined = joined_[calls + s];
+        if (joined.instance == kAlone) {
+          const sim::LabelId label = builder_.add_label("call in a group of one", sim::Category::other);
+          if (step.calls[s].recorded_us > 0)
+            note(builder_.add_compute(stream, sim::Time::from_us(step.calls[s].recorded_us), label));
+        } else {
+          add_launch(stream, joined.instance, note);
+          note(builder_.add_member(stream, collectives_[joined.instance],
+                                   static_cast<std::uint32_t>(joined.member)));
+        }
+      }
+      if (step.waits_for_buckets) {
+        const sim::LabelId label = builder_.add_label(name(step.kind), sim::Category::grad_sync);
+        note(builder_.add_host(stream, sim::Time{}, label));  // where the waiting begins
+        const sim::TaskId wait = builder_.add_host(stream, sim::Time{}, label);
+        for (const sim::TaskId bucket : launched) builder_.add_dependency(bucket, wait);
+        launched.clear();
+        note(wait);
+      } else if (is_p2p(step.kind) || is_gradient_sync(step.kind)) {
+        const Joined joined = joined_[next_joined_++];
+        if (joined.instance != kAlone) {
+          const auto member = static_cast<std::uint32_t>(joined.member);
+          if (!fused) add_launch(stream, joined.instance, note);  // one launch for both halves
+          note(fused ? builder_.add_fused_member(stream, collectives_[joined.instance], member)
+                     : builder_.add_member(stream, collectives_[joined.instance], member));
+        } else if (step.duration_us > 0) {
+          const sim::LabelId label = builder_.add_label(name(step.kind), sim::Category::grad_sync);
+          note(builder_.add_compute(stream, sim::Time::from_us(step.duration_us), label));
+        }
+      }
+      fused = step.fused_with_next;
+      if (span.first.valid()) spans_.push_back(span);
+    }
+  }
+
+  // The host's part of a call, where it is not part of the price.
+  template <class Note>
+  void add_launch(sim::StreamId stream, std::size_t instance, const Note& note) {
+    if (launch_us_[instance] <= 0) return;
+    const sim::LabelId label = builder_.add_label("launch of a call", category_[instance]);
+    note(builder_.add_host(stream, sim::Time::from_us(launch_us_[instance]), label));
+  }
+
+  // A gradient bucket starts when the computing before its launch is done, on a stream of its own.
+  void launch(const Joined& joined, int rank, sim::StreamId computing, std::optional<sim::StreamId>& beside,
+              std::vector<sim::TaskId>& launched, std::uint32_t origin) {
+    if (joined.instance == kAlone) return;
+    if (!beside)
+      beside = builder_.add_stream(sim::RankId(static_cast<std::uint32_t>(rank)), sim::StreamKind::comm);
+    const sim::TaskId task = builder_.add_member(*beside, collectives_[joined.instance],
+                                                 static_cast<std::uint32_t>(joined.member));
+    mark(task, origin);
+    const sim::TaskId before = builder_.last_on_stream(computing);
+    if (before.valid()) builder_.add_dependency(before, task);
+    launched.push_back(task);
+  }
+
+  std::uint32_t origin_of(const RankPlan& plan, const Step& step) {
+    const SourcePlace place = place_in(plan, step);
+    if (place.file.empty()) return sim::TaskId::kNone;
+    if (origins_.empty() || origins_.back().line != place.line || origins_.back().file != place.file)
+      origins_.push_back(place);
+    return static_cast<std::uint32_t>(origins_.size() - 1);
+  }
+
+  void mark(sim::TaskId task, std::uint32_t origin) {
+    if (origin != sim::TaskId::kNone) builder_.set_origin(task, origin);
+  }
+
+  Iteration finish() {
+    Iteration out;
+    out.topology = topology_;
+    out.graph = builder_.finalize();
+    const sim::RunOptions options = pricing_.run_options();
+    out.timing = options.timing;
+    try {
+      out.timeline = sim::run(out.graph, pricing_.costs(), options);
+    } catch (const sim::Deadlock& deadlock) {
+      std::string who = deadlock.what();
+      const auto& stuck = deadlock.streams();
+      const SourcePlace place = !stuck.empty() && stuck.front().origin < origins_.size()
+                                    ? origins_[stuck.front().origin]
+                                    : SourcePlace{};
+      throw InputError(place, who);
+    }
+    for (StepSpan& span : spans_) {
+      span.start_us = out.timeline.start(span.first).us();
+      span.end_us = out.timeline.end(span.last).us();
+    }
+    out.spans = std::move(spans_);
+    out.origins = std::move(origins_);
+    return out;
+  }
+
+  const Topology& topology_;
+  std::span<const RankPlan> plans_;
+  Pricing& pricing_;
+  Matcher matcher_;
+  sim::TaskGraphBuilder builder_;
+  std::vector<Joined> joined_;
+  std::size_t next_joined_ = 0;
+  std::vector<sim::Category> category_;  // by instance
+  std::vector<sim::CollectiveId> collectives_;
+  std::vector<double> launch_us_;  // by instance
+  std::vector<StepSpan> spans_;
+  std::vector<SourcePlace> origins_;
+};
+
+}  // namespace
+
+Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing) {
+  return Assembler(topology, plans, pricing).run();
+}
+
+}  // namespace moesim::replay

@@ -1,0 +1,93 @@
+// One training iteration of all ranks: steps in, timeline out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replay/recording/steps.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/simulator.h"
+#include "sim/run/timeline.h"
+
+namespace moesim::replay {
+
+// A step of a rank. Steps of p2p and gradient kinds are transfers themselves: their time comes from the
+// prices, and `segments_us` holds local work before the transfer (gradient scaling and checks). In a group of
+// one, a transfer or call takes its recorded duration.
+struct PlannedStep {
+  Step step;
+  double gap_us = 0;  // host time between the step before and this one; nothing runs on the GPU
+};
+
+struct RankPlan {
+  int rank = 0;
+  const traces::RankRecording* recording = nullptr;  // for messages
+  std::vector<PlannedStep> steps;
+};
+
+// One matched collective: the k-th call of every member on the same group.
+struct Instance {
+  sim::CollectiveOp op = sim::CollectiveOp::all_gather;
+  GroupKind group = GroupKind::expert;
+  std::vector<int> members;           // ranks in group order
+  std::vector<std::int64_t> rows;     // input rows by member; elements for p2p and gradients
+  std::uint64_t row_bytes = 0;        // bytes of one row
+  double shortest_us = 0;             // smallest recorded duration of a member: the transfer without waiting
+  std::vector<double> modelled_us;    // by member, of a call that a model made and priced; else empty
+  StepKind step = StepKind::forward;  // the step it belongs to
+  bool inside_step = true;            // a call inside a step, not a step of its own
+  bool after_experts = false;         // the segment before the call is the experts'
+  bool fused = false;                 // a half of a send-and-receive call on either side
+};
+
+// How instances become traffic and time.
+class Pricing {
+ public:
+  virtual ~Pricing() = default;
+  // The traffic of an instance in the graph; may add matrices or pieces to the builder.
+  virtual sim::TrafficRef traffic(const Instance& instance, std::size_t index,
+                                  sim::TaskGraphBuilder& builder) = 0;
+  virtual const sim::Costs& costs() const = 0;
+  // What the host takes for the call before a member can arrive, where costs() does not hold it.
+  virtual double launch_us(const Instance&) const { return 0; }
+  virtual sim::RunOptions run_options() const { return {}; }
+};
+
+// When one step of one rank ran.
+struct StepSpan {
+  int rank = 0;
+  StepKind kind = StepKind::other;
+  int microbatch = 0;
+  bool fused_with_next = false;
+  sim::TaskId first;  // its tasks: from `first` to `last` on the rank's stream
+  sim::TaskId last;
+  double start_us = 0;
+  double end_us = 0;
+
+  double duration_us() const { return end_us - start_us; }
+};
+
+struct Iteration {
+  Topology topology;
+  sim::Timing timing = sim::Timing::calibrated;
+  sim::TaskGraph graph;
+  sim::Timeline timeline;
+  std::vector<StepSpan> spans;       // by rank, then in order
+  std::vector<SourcePlace> origins;  // of TaskGraph::origin
+
+  double us() const { return timeline.iteration().us(); }
+};
+
+// What the time of a segment, or of the call at `index`, of a recorded step is booked as.
+sim::Category segment_category(const Step& step, std::size_t segment);
+sim::Category call_category(const Step& step, std::size_t index);
+
+// Matches the calls of all ranks, builds the task graph and runs it. Every rank of the topology must be in
+// `plans`. Throws InputError naming both lines when two ranks disagree on a collective or a call has no
+// counterpart.
+Iteration simulate(const Topology& topology, std::span<const RankPlan> plans, Pricing& pricing);
+
+}  // namespace moesim::replay

@@ -1,0 +1,161 @@
+#include "replay/run/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/input_error.h"
+#include "replay/job/layer_model.h"
+#include "replay/job/rescale.h"
+#include "replay/job/substitute.h"
+#include "replay/run/recorded.h"
+
+namespace moesim::replay {
+
+namespace {
+
+models::Cluster with_nodes(models::Cluster cluster, std::int64_t nodes) {
+  if (nodes < 1 || nodes > (1 << 20))
+    throw InputError(fmt::format("found --nodes {}, expected 1 to 1048576", nodes));
+  if (nodes == cluster.nodes) return cluster;
+  while (!cluster.name.empty() && cluster.name.back() >= '0' && cluster.name.back() <= '9')
+    cluster.name.pop_back();
+  cluster.name += (cluster.name.ends_with('x') ? "" : " x ") + std::to_string(nodes);
+  cluster.nodes = static_cast<int>(nodes);
+  return cluster;
+}
+
+// The same machine with room for all ranks of a job.
+models::Cluster with_room(const models::Cluster& cluster, const Topology& topology) {
+  const std::int64_t nodes = (topology.world() + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
+  return with_nodes(cluster, std::max<std::int64_t>(cluster.nodes, nodes));
+}
+
+models::DispatcherSpec one_dispatcher(const std::string& text) {
+  const auto specs = models::parse_dispatchers(text);
+  if (specs.size() != 1)
+    throw InputError(
+        fmt::format("--dispatcher: found {} dispatchers in \"{}\", expected one", specs.size(), text));
+  return specs.front();
+}
+
+// A step of the recording in which its dispatcher shows.
+models::DispatcherSpec recorder_of(const JobModel& job, const models::Cluster& cluster,
+                                   const CleanJob& clean) {
+  const CleanPlace& place = clean.places.begin()->second;
+  for (const Step& step : place.steps)
+    if (step.kind == StepKind::forward) return recorded_dispatcher(job, cluster, step);
+  throw InputError("found no forward step in the recording, expected one");
+}
+
+std::string describe(const JobModel& from, const JobModel& to) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (from.topology.str() != to.topology.str())
+    add(fmt::format("{} instead of {}", to.topology.str(), from.topology.str()));
+  if (from.seq != to.seq) add(fmt::format("sequences of {} instead of {}", to.seq, from.seq));
+  if (from.architecture.experts != to.architecture.experts)
+    add(fmt::format("{} experts instead of {}", to.architecture.experts, from.architecture.experts));
+  if (to.routing_given) add("another routing");
+  return text;
+}
+
+}  // namespace
+
+models::Cluster cluster_of(const JobRequest& request, const Topology& topology) {
+  models::Cluster cluster = models::Cluster::load(
+      request.cluster.empty() ? fmt::format("echo-h800x{}", std::max(1, (topology.world() + 7) / 8))
+                              : request.cluster);
+  if (request.drawn_profile) cluster.profile = *request.drawn_profile;
+  return request.nodes ? with_nodes(cluster, *request.nodes) : cluster;
+}
+
+PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request) {
+  PreparedJob out;
+  out.named = named;
+  if (!request.changes_job()) {
+    out.clean = recorded;
+    out.cluster = cluster_of(request, recorded.topology);
+    return out;
+  }
+  const JobModel from =
+      job_model(recorded, named, request.architecture ? &*request.architecture : nullptr, request.change);
+  JobChange change = request.change;
+  if (request.nodes && !change.dp) {
+    const models::Cluster cluster = cluster_of(request, recorded.topology);
+    const std::int64_t pp = change.pp.value_or(from.topology.pp);
+    const std::int64_t ep = change.ep.value_or(from.topology.expert);
+    if (pp < 1 || ep < 1 || cluster.ranks() % (pp * ep) != 0)
+      throw InputError(
+          fmt::format("found {} nodes of {} GPUs, expected a multiple of pp {} x ep {}: set --dp",
+                      *request.nodes, cluster.gpus_per_node, pp, ep));
+    change.dp = cluster.ranks() / pp;
+  }
+  const JobModel to = changed_job(from, change, out.warnings);
+  out.cluster = cluster_of(request, to.topology);
+  models::Cluster source = with_room(
+      request.recorded_on.empty() ? out.cluster : models::Cluster::load(request.recorded_on), from.topology);
+  const bool same_gpus = source.profile.name() == out.cluster.profile.name();
+  if (same_gpus) source.profile = out.cluster.profile;
+  const models::DispatcherSpec recorder = recorder_of(from, source, recorded);
+  const LayerModel measured(from, recorder, source);
+  const LayerModel same(to, recorder, out.cluster);
+  out.clean = rescaled(recorded, measured, same, source, same_gpus);
+  out.named = names_of(to, named);
+  out.changes = describe(from, to);
+  if (!same_gpus)
+    out.changes += fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ",
+                               out.cluster.profile.gpu(), source.profile.gpu());
+  if (request.changes_dispatcher()) {
+    const models::DispatcherSpec spec = one_dispatcher(request.dispatcher);
+    const LayerModel wanted(to, spec, out.cluster);
+    out.clean = substituted(out.clean, same, wanted, out.cluster);
+    out.changes +=
+        fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
+    for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
+  }
+  return out;
+}
+
+JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request) {
+  if (!request.changes_job()) return {};
+  const bool other_experts = request.change.ep || request.change.experts || request.change.seq;
+  return {[&recorded, &named, request](const models::Profile& profile, std::uint64_t seed) {
+            JobRequest drawn = request;
+            drawn.drawn_profile = profile;
+            drawn.change.split_seed = seed;
+            return prepare(recorded, named, drawn).clean;
+          },
+          other_experts ? kOtherSizes : 0};
+}
+
+PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopology& named,
+                               const models::Cluster& cluster, const JobRequest& request) {
+  PreparedPlans out;
+  out.plans = recorded_plans(job, cluster.gpus_per_node);
+  if (!request.changes_job()) return out;
+  if (request.change.resizes() || request.nodes || !request.recorded_on.empty())
+    throw InputError(
+        "found other sizes or another machine for a realistic recording, expected a scaling recording: a "
+        "run's "
+        "waiting and schedule belong to its own sizes (--dispatcher and --routing work on both)");
+  const CleanJob clean = denoise(std::span(&job, 1));
+  const JobModel from =
+      job_model(clean, named, request.architecture ? &*request.architecture : nullptr, request.change);
+  const JobModel to = changed_job(from, request.change, out.warnings);
+  const models::DispatcherSpec recorder = recorder_of(from, cluster, clean);
+  const models::DispatcherSpec spec =
+      request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
+  const LayerModel measured(from, recorder, cluster);
+  const LayerModel wanted(to, spec, cluster);
+  substitute(out.plans, clean, measured, wanted, cluster);
+  out.changes = describe(from, to);
+  if (request.changes_dispatcher())
+    out.changes +=
+        fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
+  for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
+  return out;
+}
+
+}  // namespace moesim::replay

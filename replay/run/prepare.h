@@ -1,0 +1,63 @@
+// From a recording and a user's wishes to the job that is forecast: rescaled, with another routing, on
+// another cluster, with another dispatcher.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/hardware/cluster.h"
+#include "models/workload/architecture.h"
+#include "replay/job/job_model.h"
+#include "replay/recording/denoise.h"
+#include "replay/recording/effects.h"
+#include "replay/run/iteration.h"
+#include "replay/run/uncertainty.h"
+
+namespace moesim::replay {
+
+struct JobRequest {
+  JobChange change;
+  std::optional<std::int64_t> nodes;  // of the cluster; fills it with data parallelism where dp is not given
+  std::string dispatcher;             // "" or "as-recorded": the recorded one
+  std::string cluster;                // "": as many Echo nodes as the job needs
+  std::string recorded_on;            // whose GPUs made the recording; "": of the kind of `cluster`
+  std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
+  std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
+
+  bool changes_dispatcher() const { return !dispatcher.empty() && dispatcher != "as-recorded"; }
+  bool changes_job() const {
+    return change.resizes() || change.routing || change.received || nodes || changes_dispatcher() ||
+           !recorded_on.empty();
+  }
+};
+
+struct PreparedJob {
+  CleanJob clean;
+  traces::NamedTopology named;
+  models::Cluster cluster;
+  std::vector<std::string> warnings;
+  std::string changes;  // what differs from the recording, for people; empty: nothing
+};
+
+// Of a cleaned scaling recording. Throws InputError with the reason for what cannot be derived.
+PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
+
+// The same job under a drawn profile, and with rows drawn apart where the recording does not say how they
+// split; empty where the request changes nothing. `recorded` and `named` must outlive it.
+JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
+
+// The cluster of a job that is replayed at its own size.
+models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
+
+// Of a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
+struct PreparedPlans {
+  std::vector<RankPlan> plans;
+  std::vector<std::string> warnings;
+  std::string changes;
+};
+PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopology& named,
+                               const models::Cluster& cluster, const JobRequest& request);
+
+}  // namespace moesim::replay

@@ -1,0 +1,129 @@
+#include "replay/run/recorded.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/input_error.h"
+
+namespace moesim::replay {
+
+std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) {
+  std::map<int, double> first_start;  // by node: clocks agree inside a node only
+  for (const RankSteps& rank : job.ranks)
+    for (const Step& step : rank.steps)
+      if (step.start_us > 0) {
+        auto [at, added] = first_start.try_emplace(rank.rank / gpus_per_node, step.start_us);
+        if (!added) at->second = std::min(at->second, step.start_us);
+      }
+  std::vector<RankPlan> plans;
+  for (int expected = 0; expected < job.topology.world(); ++expected) {
+    const auto at = std::find_if(job.ranks.begin(), job.ranks.end(),
+                                 [&](const RankSteps& rank) { return rank.rank == expected; });
+    if (at == job.ranks.end())
+      throw InputError(SourcePlace{job.ranks.empty() ? "" : job.ranks.front().recording->file},
+                       fmt::format("no recording of rank {} beside it", expected),
+                       fmt::format("all {} ranks of a realistic recording", job.topology.world()));
+    RankPlan plan;
+    plan.rank = at->rank;
+    plan.recording = at->recording;
+    double reached =
+        first_start.contains(at->rank / gpus_per_node) ? first_start.at(at->rank / gpus_per_node) : 0;
+    for (std::size_t s = 0; s < at->steps.size(); ++s) {
+      PlannedStep planned{at->steps[s], 0};
+      const bool second_of_pair = s > 0 && at->steps[s - 1].fused_with_next;
+      if (planned.step.start_us > 0 && !second_of_pair)
+        planned.gap_us = std::max(0.0, planned.step.start_us - reached);
+      if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
+      plan.steps.push_back(std::move(planned));
+    }
+    plans.push_back(std::move(plan));
+  }
+  if (job.topology.expert == 1) couple_optimizers(job.topology, plans, gpus_per_node);
+  return plans;
+}
+
+void meet_in_optimizer(Step& step, double recorded_us) {
+  Call norm;
+  norm.source = "gradient norm";
+  norm.op = sim::CollectiveOp::all_reduce;
+  norm.group = GroupKind::model;
+  norm.rows = 1;
+  norm.element_bytes = 4;
+  norm.recorded_us = recorded_us;
+  norm.category = sim::Category::optimizer;
+  step.calls.insert(step.calls.begin(), norm);
+  step.segments_us.insert(step.segments_us.begin(), 0.0);
+}
+
+void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, int gpus_per_node) {
+  constexpr double kTogether = 0.1;  // ends this close, as a share of how far starts are apart
+  for (const auto& group : topology.groups(GroupKind::model)) {
+    std::vector<Step*> optimizers;
+    for (const int rank : group)
+      for (PlannedStep& planned : plans.at(static_cast<std::size_t>(rank)).steps)
+        if (planned.step.kind == StepKind::optimizer && planned.step.start_us > 0)
+          optimizers.push_back(&planned.step);
+    // Clocks of other nodes say nothing.
+    if (optimizers.size() != group.size() || group.front() / gpus_per_node != group.back() / gpus_per_node)
+      continue;
+    const auto [first, last] =
+        std::ranges::minmax(optimizers, {}, [](const Step* step) { return step->start_us; });
+    const auto [early, late] =
+        std::ranges::minmax(optimizers, {}, [](const Step* step) { return step->end_us(); });
+    const double apart = last->start_us - first->start_us;
+    if (apart <= 0 || late->end_us() - early->end_us() > kTogether * apart) continue;
+    const double own = (*std::ranges::min_element(optimizers, {}, [](const Step* step) {
+                         return step->duration_us;
+                       }))->duration_us;
+    for (Step* step : optimizers) {
+      // What a rank does beyond the shortest is the wait; the small rest is its own.
+      const double wait = last->start_us - step->start_us;
+      step->segments_us.assign(1, std::max(own, step->duration_us - wait));
+      meet_in_optimizer(*step, 0.0);
+    }
+  }
+}
+
+// An instance's traffic is its number, which names its recorded duration.
+class RecordedPricing::Costs final : public sim::Costs {
+ public:
+  void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const override {
+    check(keys.empty(), "recorded computing has its times in the graph");
+  }
+  void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
+    const std::vector<double>& us = durations_us.at(shape.traffic.bytes);
+    for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[us.size() > 1 ? m : 0]);
+  }
+  sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
+    check_failed("recorded durations have no flows");
+  }
+  std::vector<std::vector<double>> durations_us;  // by instance: of all members, or of each
+  std::function<double(const Instance&)> added_us;
+};
+
+RecordedPricing::RecordedPricing(std::function<double(const Instance&)> added_us)
+    : costs_(std::make_unique<Costs>()) {
+  costs_->added_us = std::move(added_us);
+}
+RecordedPricing::~RecordedPricing() = default;
+
+sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index,
+                                         sim::TaskGraphBuilder&) {
+  check(index == costs_->durations_us.size(), "instances come in order");
+  if (instance.modelled_us.empty()) {
+    costs_->durations_us.push_back({instance.shortest_us});
+  } else {
+    costs_->durations_us.push_back(instance.modelled_us);
+    for (double& us : costs_->durations_us.back()) us += costs_->added_us ? costs_->added_us(instance) : 0.0;
+  }
+  return sim::uniform_traffic(index);
+}
+
+const sim::Costs& RecordedPricing::costs() const { return *costs_; }
+
+}  // namespace moesim::replay

@@ -1,0 +1,55 @@
+// The question the simulator asks about prices. Implemented in models/ from a profile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "sim/graph/collective.h"
+#include "sim/graph/time.h"
+
+namespace moesim::sim {
+
+// How a collective becomes messages (timing `messages`) or flows (timing `flow`).
+struct FlowPlan {
+  Algorithm algorithm = Algorithm::ring;
+  Time launch;              // from the last arrival to the first byte, once per collective
+  Time step;                // latency of each step of the algorithm (a direct all_to_all has one)
+  double efficiency = 1.0;  // share of a link's bandwidth that the protocol turns into payload, in (0, 1]
+  double bandwidth = 0.0;   // bytes per second of one connection: the cap of a flow (0: only the links limit
+                            // it); of a message under timing `messages`, where it must be positive
+
+  // Where a forecast of the collective alone is known, `flow` keeps to it while nothing contends: `alone` is
+  // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`.
+  // An all_to_all moves what its ports give, in bytes per second, GPU and direction: inside an NVLink domain
+  // and across domains.
+  Time alone;  // zero: not known
+  double port_within = 0;
+  double port_across = 0;
+};
+
+// How much longer work takes while the GPU computes and communicates at the same time; at least 1.
+struct Overlap {
+  double compute = 1.0;
+  double communication = 1.0;
+};
+
+// Every method must be a pure function: equal questions get equal answers within a run.
+class Costs {
+ public:
+  virtual ~Costs() = default;
+
+  // The time of each opaque work of TaskGraphBuilder::add_work(key); asked once per run with all distinct
+  // keys.
+  virtual void price_works(std::span<const std::uint64_t> keys, std::span<Time> out) const = 0;
+
+  // Timing `calibrated`: for every member, the time from the last arrival to that member's end, launch
+  // included. Asked once per distinct (operation, group, traffic).
+  virtual void price_collective(const CollectiveShape& shape, std::span<Time> out) const = 0;
+
+  // Timing `messages` and `flow`. Asked once per distinct (operation, group, traffic).
+  virtual FlowPlan plan_collective(const CollectiveShape& shape) const = 0;
+
+  virtual Overlap overlap(RankId) const { return {}; }
+};
+
+}  // namespace moesim::sim

@@ -1,0 +1,254 @@
+// The one data structure in the middle: what has to be done, on which stream, after what.
+//
+// Streams are in-order queues as CUDA's are: a task starts when the task before it on its stream has ended
+// and all its dependencies have. A collective is a rendezvous: a member that has started occupies its stream,
+// its transfer begins when the last member has started, and each member ends on its own. The host's launch
+// queue is a stream of kind `host`: add_host() tasks there, with dependencies from what a blocking
+// synchronisation waits for and to what is launched after it (see TaskGraphBuilder::add_host_sync).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/graph/collective.h"
+#include "sim/graph/ids.h"
+#include "sim/graph/time.h"
+
+namespace moesim::sim {
+
+enum class TaskKind : std::uint8_t {
+  compute,  // work on the GPU
+  delay,    // time that passes on a stream without anything running (a recorded gap)
+  host,     // time of the CPU
+  member,   // one rank's part in a collective
+};
+
+enum class StreamKind : std::uint8_t { compute, comm, copy, host };
+
+// What a task's time is booked as in a breakdown.
+enum class Category : std::uint8_t {
+  attention,
+  router,
+  permute,
+  dispatch,
+  expert,
+  combine,
+  unpermute,
+  host_sync,
+  straggler_wait,  // of the timeline: in a rendezvous, before the last member has come
+  bubble,          // of the timeline: nothing to do, or waiting for the other side of a send_recv
+  grad_sync,
+  optimizer,
+  p2p,
+  embedding,
+  loss,
+  other,
+};
+inline constexpr std::size_t kCategories = 16;
+
+std::string_view name(Category category);
+std::string_view name(TaskKind kind);
+std::string_view name(StreamKind kind);
+
+struct Label {
+  std::string name;
+  Category category = Category::other;
+};
+
+// Bytes that a task allocates (positive) or frees (negative) on its rank.
+struct MemoryChange {
+  TaskId task;
+  std::int64_t at_start = 0;
+  std::int64_t at_end = 0;
+};
+
+// The traffic of a collective by reference into the graph; made by the functions below.
+struct TrafficRef {
+  Traffic::Kind kind = Traffic::Kind::uniform;
+  bool transposed = false;
+  std::uint64_t bytes = 0;
+  std::uint32_t id = 0;  // of the pieces or the matrix
+
+  friend bool operator==(const TrafficRef&, const TrafficRef&) = default;
+};
+TrafficRef uniform_traffic(std::uint64_t bytes);
+TrafficRef pieces_traffic(PiecesId pieces);
+TrafficRef matrix_traffic(MatrixId matrix, std::uint64_t bytes_per_row, bool transposed = false);
+
+class TaskGraph {
+ public:
+  std::size_t rank_count() const { return rank_count_; }
+  std::size_t stream_count() const { return stream_rank_.size(); }
+  std::size_t task_count() const { return kind_.size(); }
+  std::size_t collective_count() const { return collective_shape_.size(); }
+  std::size_t group_count() const { return group_begin_.size() - 1; }
+  std::size_t label_count() const { return labels_.size(); }
+  std::size_t dependency_count() const { return successors_.size(); }
+
+  RankId rank_of(StreamId stream) const { return stream_rank_[index(stream)]; }
+  StreamKind kind_of(StreamId stream) const { return stream_kind_[index(stream)]; }
+  TaskId first_of(StreamId stream) const { return stream_first_[index(stream)]; }
+
+  TaskKind kind(TaskId task) const { return kind_[index(task)]; }
+  StreamId stream(TaskId task) const { return stream_[index(task)]; }
+  RankId rank(TaskId task) const { return rank_of(stream(task)); }
+  LabelId label_id(TaskId task) const { return label_[index(task)]; }
+  const Label& label(TaskId task) const { return labels_[index(label_[index(task)])]; }
+  const Label& label(LabelId label) const { return labels_[index(label)]; }
+  // The recorded line a task comes from, in a numbering of the caller's; Id::kNone without one.
+  std::uint32_t origin(TaskId task) const { return origin_.empty() ? LabelId::kNone : origin_[index(task)]; }
+
+  TaskId next_on_stream(TaskId task) const { return next_[index(task)]; }
+  // Tasks that depend on `task`, in the order their dependencies were added. The stream order is not among
+  // them.
+  std::span<const TaskId> successors(TaskId task) const {
+    return {successors_.data() + successor_begin_[index(task)],
+            successor_begin_[index(task) + 1] - successor_begin_[index(task)]};
+  }
+  // How many tasks must end before `task` starts: its dependencies and the task before it on its stream.
+  std::uint32_t predecessor_count(TaskId task) const { return predecessors_[index(task)]; }
+
+  WorkId work(TaskId task) const { return WorkId(payload_[index(task)]); }  // not of members
+  CollectiveId collective(TaskId task) const { return CollectiveId(payload_[index(task)]); }  // of members
+  std::uint32_t member_index(TaskId task) const { return member_index_[index(task)]; }        // of members
+
+  // Fixed times of works; opaque works hold their index into work_keys() and must be priced.
+  std::size_t work_count() const { return work_time_.size(); }
+  std::span<const Time> work_times() const { return work_time_; }
+  std::span<const WorkId> opaque_works() const { return opaque_works_; }
+  std::span<const std::uint64_t> work_keys() const { return work_keys_; }  // beside opaque_works()
+
+  // Collectives of the same operation, group and traffic have one shape.
+  std::size_t shape_count() const { return shapes_.size(); }
+  std::uint32_t shape_index(CollectiveId collective) const { return collective_shape_[index(collective)]; }
+  CollectiveShape shape(std::uint32_t shape_index) const;
+  CollectiveShape shape(CollectiveId collective) const { return shape(shape_index(collective)); }
+  GroupId group(CollectiveId collective) const { return shapes_[shape_index(collective)].group; }
+  LabelId label_of(CollectiveId collective) const { return collective_label_[index(collective)]; }
+  // The task of every member in group order; an invalid id where nobody added the member.
+  std::span<const TaskId> members(CollectiveId collective) const {
+    return {member_task_.data() + member_begin_[index(collective)],
+            member_begin_[index(collective) + 1] - member_begin_[index(collective)]};
+  }
+  std::span<const RankId> ranks(GroupId group) const {
+    return {group_ranks_.data() + group_begin_[index(group)],
+            group_begin_[index(group) + 1] - group_begin_[index(group)]};
+  }
+
+  std::span<const MemoryChange> memory_changes() const { return memory_; }  // by task id
+
+  // Bytes held by this graph.
+  std::size_t memory_bytes() const;
+
+ private:
+  friend class TaskGraphBuilder;
+
+  struct Shape {
+    CollectiveOp op;
+    GroupId group;
+    TrafficRef traffic;
+
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
+
+  std::size_t rank_count_ = 0;
+  std::vector<RankId> stream_rank_;
+  std::vector<StreamKind> stream_kind_;
+  std::vector<TaskId> stream_first_;
+
+  std::vector<TaskKind> kind_;
+  std::vector<StreamId> stream_;
+  std::vector<std::uint32_t> payload_;
+  std::vector<std::uint32_t> member_index_;
+  std::vector<LabelId> label_;
+  std::vector<std::uint32_t> origin_;  // empty when no task has one
+  std::vector<TaskId> next_;
+  std::vector<std::uint32_t> predecessors_;
+  std::vector<std::uint32_t> successor_begin_;
+  std::vector<TaskId> successors_;
+  std::vector<MemoryChange> memory_;
+
+  std::vector<Time> work_time_;
+  std::vector<WorkId> opaque_works_;
+  std::vector<std::uint64_t> work_keys_;
+
+  std::vector<std::uint32_t> group_begin_{0};
+  std::vector<RankId> group_ranks_;
+  std::vector<std::uint64_t> pieces_begin_{0};
+  std::vector<std::uint64_t> pieces_;
+  std::vector<std::uint64_t> matrix_begin_{0};
+  std::vector<std::uint32_t> matrix_;
+  std::vector<Shape> shapes_;
+  std::vector<std::uint32_t> collective_shape_;
+  std::vector<LabelId> collective_label_;
+  std::vector<std::uint32_t> member_begin_{0};
+  std::vector<TaskId> member_task_;
+
+  std::vector<Label> labels_;
+};
+
+// Builds a TaskGraph. Ids are handed out in order from 0. Arguments that do not fit together (a stream of
+// another rank, a member twice, a matrix of the wrong size) are errors of the caller and abort through
+// check(); a graph that cannot finish (members missing, cycles, mismatched order) is built and reported by
+// run() as a Deadlock.
+class TaskGraphBuilder {
+ public:
+  TaskGraphBuilder();
+  ~TaskGraphBuilder();
+  TaskGraphBuilder(TaskGraphBuilder&&) noexcept;
+  TaskGraphBuilder& operator=(TaskGraphBuilder&&) noexcept;
+
+  RankId add_rank();
+  void add_ranks(std::size_t count);
+  StreamId add_stream(RankId rank, StreamKind kind);
+  GroupId add_group(std::span<const RankId> ranks);             // equal lists give the same id
+  LabelId add_label(std::string_view name, Category category);  // equal pairs give the same id
+
+  WorkId add_work(Time time);                 // a time known already, not negative
+  WorkId add_opaque_work(std::uint64_t key);  // priced by Costs; equal keys give the same id
+
+  PiecesId add_pieces(std::span<const std::uint64_t> bytes);
+  MatrixId add_matrix(std::size_t members,
+                      std::span<const std::uint32_t> rows);  // rows[sender * members + receiver]
+
+  TaskId add_compute(StreamId stream, WorkId work, LabelId label);
+  TaskId add_compute(StreamId stream, Time time, LabelId label);
+  TaskId add_delay(StreamId stream, Time time, LabelId label);
+  TaskId add_host(StreamId stream, Time time, LabelId label);
+  // A blocking synchronisation: the host waits for `waits_for`, then spends `time`. What the host launches
+  // later must be made to depend on the returned task.
+  TaskId add_host_sync(StreamId host_stream, TaskId waits_for, Time time, LabelId label);
+
+  CollectiveId add_collective(CollectiveOp op, GroupId group, TrafficRef traffic, LabelId label);
+  // The part of the group's member_index-th rank, on a stream of that rank; its label is the collective's.
+  TaskId add_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
+  // The same, started together with the member added before on this stream (NCCL's group call, Megatron's
+  // send_forward_recv_backward): neither waits for the other, the stream goes on when both have ended.
+  TaskId add_fused_member(StreamId stream, CollectiveId collective, std::uint32_t member_index);
+
+  void add_dependency(TaskId before, TaskId after);
+  void set_origin(TaskId task, std::uint32_t origin);
+  void add_memory(TaskId task, std::int64_t at_start_bytes, std::int64_t at_end_bytes);
+
+  TaskId last_on_stream(StreamId stream) const;  // invalid while the stream is empty
+  std::size_t task_count() const;
+  void reserve(std::size_t tasks, std::size_t collectives, std::size_t dependencies);
+
+  // The graph; the builder is empty afterwards.
+  TaskGraph finalize();
+
+ private:
+  struct Work;
+
+  TaskId add_task(TaskKind kind, StreamId stream, std::uint32_t payload, LabelId label);
+
+  TaskGraph graph_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace moesim::sim

@@ -1,0 +1,168 @@
+#include "sim/run/deadlock.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/check.h"
+#include "sim/run/deadlock_finder.h"
+
+namespace moesim::sim {
+
+namespace {
+
+constexpr std::size_t kLinesShown = 16;
+
+class Finder {
+ public:
+  Finder(const TaskGraph& graph, const TaskTimes& times) : graph_(graph), times_(times) {
+    const auto tasks = static_cast<std::uint32_t>(graph.task_count());
+    before_begin_.assign(tasks + 1, 0);
+    const auto for_each_edge = [&](auto&& visit) {
+      for (std::uint32_t i = 0; i < tasks; ++i) {
+        if (!stuck(TaskId(i))) continue;
+        if (const TaskId next = graph.next_on_stream(TaskId(i)); next.valid()) visit(TaskId(i), next);
+        for (const TaskId after : graph.successors(TaskId(i))) visit(TaskId(i), after);
+      }
+    };
+    for_each_edge([&](TaskId, TaskId after) { ++before_begin_[index(after) + 1]; });
+    for (std::uint32_t i = 0; i < tasks; ++i) before_begin_[i + 1] += before_begin_[i];
+    before_.resize(before_begin_.back());
+    std::vector<std::uint32_t> place(before_begin_.begin(), before_begin_.end() - 1);
+    for_each_edge([&](TaskId before, TaskId after) { before_[place[index(after)]++] = before; });
+  }
+
+  Deadlock find() const {
+    const auto [chain, cycle_from] = blame();
+    std::string text;
+    std::vector<StuckStream> streams;
+    std::vector<bool> told(graph_.stream_count());
+    if (cycle_from) {
+      text = "deadlock: the job waits for itself in a circle\n";
+      for (std::size_t i = *cycle_from; i < chain.size(); ++i) add(chain[i], text, streams, told);
+    } else {
+      text = "deadlock: a collective waits for members that never come\n";
+      for (std::size_t i = chain.size(); i-- > 0;) add(chain[i], text, streams, told);
+    }
+    std::size_t others = 0;
+    std::string discarded;
+    for (std::uint32_t s = 0; s < graph_.stream_count(); ++s) {
+      TaskId task = graph_.first_of(StreamId(s));
+      while (task.valid() && !stuck(task)) task = graph_.next_on_stream(task);
+      if (!task.valid() || told[s]) continue;
+      ++others;
+      add(task, discarded, streams, told);
+    }
+    if (others > 0)
+      text += fmt::format("  {} more stream{} wait behind these\n", others, others == 1 ? "" : "s");
+    text.pop_back();
+    return Deadlock(text, std::move(streams));
+  }
+
+ private:
+  bool stuck(TaskId task) const { return times_.end[index(task)] == kNotYet; }
+
+  // The tasks before `task` that have not ended.
+  std::span<const TaskId> stuck_before(TaskId task) const {
+    return {before_.data() + before_begin_[index(task)],
+            before_begin_[index(task) + 1] - before_begin_[index(task)]};
+  }
+
+  bool started(TaskId task) const { return stuck_before(task).empty(); }
+
+  std::vector<std::uint32_t> missing_members(TaskId task) const {
+    std::vector<std::uint32_t> missing;
+    const auto members = graph_.members(graph_.collective(task));
+    for (std::uint32_t i = 0; i < members.size(); ++i)
+      if (!members[i].valid()) missing.push_back(i);
+    return missing;
+  }
+
+  std::vector<TaskId> waits_for(TaskId task) const {
+    const auto before = stuck_before(task);
+    std::vector<TaskId> result(before.begin(), before.end());
+    if (!result.empty() || graph_.kind(task) != TaskKind::member) return result;
+    for (const TaskId member : graph_.members(graph_.collective(task)))
+      if (member.valid() && !started(member)) result.push_back(member);
+    return result;
+  }
+
+  // A chain of tasks of which each waits for the next, and where in it the circle starts that its last task
+  // closes; no circle when the last task waits for a member that does not exist.
+  std::pair<std::vector<TaskId>, std::optional<std::size_t>> blame() const {
+    TaskId task;
+    for (std::uint32_t i = 0; i < graph_.task_count() && !task.valid(); ++i)
+      if (stuck(TaskId(i))) task = TaskId(i);
+    std::vector<TaskId> chain;
+    std::map<TaskId, std::size_t> place;
+    for (;;) {
+      if (const auto seen = place.find(task); seen != place.end()) return {std::move(chain), seen->second};
+      place.emplace(task, chain.size());
+      chain.push_back(task);
+      if (graph_.kind(task) == TaskKind::member && started(task) && !missing_members(task).empty())
+        return {std::move(chain), std::nullopt};
+      const std::vector<TaskId> next = waits_for(task);
+      check(!next.empty(), "a task that has not ended waits for something");
+      task = next.front();
+    }
+  }
+
+  std::string describe(TaskId task) const {
+    const std::string what = graph_.kind(task) == TaskKind::member
+                                 ? std::string(name(graph_.shape(graph_.collective(task)).op))
+                                 : std::string(name(graph_.kind(task)));
+    std::string text = fmt::format("{} '{}'", what, graph_.label(task).name);
+    if (graph_.origin(task) != LabelId::kNone)
+      text += fmt::format(" (recorded operation {})", graph_.origin(task));
+    return text;
+  }
+
+  std::string reason(TaskId task) const {
+    std::string text;
+    if (!started(task)) {
+      for (const TaskId before : stuck_before(task)) {
+        text += text.empty() ? "comes after " : ", ";
+        text += describe(before);
+        if (graph_.rank(before) != graph_.rank(task))
+          text += fmt::format(" of rank {}", graph_.rank(before).value());
+      }
+      return text;
+    }
+    const auto missing = missing_members(task);
+    if (!missing.empty()) {
+      const auto ranks = graph_.ranks(graph_.group(graph_.collective(task)));
+      for (std::size_t i = 0; i < missing.size() && i < 8; ++i)
+        text += fmt::format("{} {}", i == 0 ? "waits for rank" : ",", ranks[missing[i]].value());
+      if (missing.size() > 8) text += fmt::format(" and {} more", missing.size() - 8);
+      return text + (missing.size() == 1 ? ", which never calls it" : ", which never call it");
+    }
+    const std::vector<TaskId> absent = waits_for(task);
+    for (std::size_t i = 0; i < absent.size() && i < 8; ++i)
+      text += fmt::format("{} {}", i == 0 ? "waits for rank" : ",", graph_.rank(absent[i]).value());
+    if (absent.size() > 8) text += fmt::format(" and {} more", absent.size() - 8);
+    return text;
+  }
+
+  void add(TaskId task, std::string& text, std::vector<StuckStream>& streams, std::vector<bool>& told) const {
+    const StreamId stream = graph_.stream(task);
+    told[index(stream)] = true;
+    streams.push_back({graph_.rank(task), stream, task, graph_.label(task).name, graph_.origin(task),
+                       reason(task), waits_for(task)});
+    if (streams.size() > kLinesShown) return;
+    text += fmt::format("  rank {}, {} stream: {} {}\n", graph_.rank(task).value(),
+                        name(graph_.kind_of(stream)), describe(task), streams.back().reason);
+  }
+
+  const TaskGraph& graph_;
+  const TaskTimes& times_;
+  std::vector<std::uint32_t> before_begin_;
+  std::vector<TaskId> before_;
+};
+
+}  // namespace
+
+Deadlock find_deadlock(const TaskGraph& graph, const TaskTimes& times) { return Finder(graph, times).find(); }
+
+}  // namespace moesim::sim

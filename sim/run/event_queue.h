@@ -1,0 +1,145 @@
+// Pending events by time: an indexed heap whose keys can move either way, and lines of equal delays.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "sim/graph/time.h"
+
+namespace moesim::sim {
+
+// Items 0 .. capacity-1, each in the queue at most once. Of equal times the lower item comes first, so that
+// the order does not depend on the order of insertion. Nothing is allocated per event.
+class EventQueue {
+ public:
+  explicit EventQueue(std::size_t capacity) : place_(capacity, kOut) {}
+
+  bool empty() const { return heap_.empty(); }
+  Time next() const { return heap_.empty() ? Time::kMax : heap_.front().when; }
+
+  void set(std::uint32_t item, Time when) {
+    if (place_[item] == kOut) {
+      heap_.push_back({when, item});
+      rise(heap_.size() - 1);
+      return;
+    }
+    const std::size_t at = place_[item];
+    const Time before = heap_[at].when;
+    heap_[at].when = when;
+    when < before ? rise(at) : sink(at);
+  }
+
+  std::uint32_t pop() {
+    const std::uint32_t item = heap_.front().item;
+    place_[item] = kOut;
+    const Entry last = heap_.back();
+    heap_.pop_back();
+    if (!heap_.empty()) {
+      heap_.front() = last;
+      sink(0);
+    }
+    return item;
+  }
+
+ private:
+  static constexpr std::uint32_t kOut = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::size_t kArity = 4;
+
+  struct Entry {
+    Time when;
+    std::uint32_t item;
+    bool before(const Entry& other) const {
+      return when < other.when || (when == other.when && item < other.item);
+    }
+  };
+
+  void put(std::size_t at, const Entry& entry) {
+    heap_[at] = entry;
+    place_[entry.item] = static_cast<std::uint32_t>(at);
+  }
+
+  void rise(std::size_t at) {
+    const Entry entry = heap_[at];
+    while (at > 0) {
+      const std::size_t parent = (at - 1) / kArity;
+      if (!entry.before(heap_[parent])) break;
+      put(at, heap_[parent]);
+      at = parent;
+    }
+    put(at, entry);
+  }
+
+  void sink(std::size_t at) {
+    const Entry entry = heap_[at];
+    for (;;) {
+      const std::size_t first = at * kArity + 1;
+      if (first >= heap_.size()) break;
+      std::size_t least = first;
+      for (std::size_t child = first + 1; child < first + kArity && child < heap_.size(); ++child)
+        if (heap_[child].before(heap_[least])) least = child;
+      if (!heap_[least].before(entry)) break;
+      put(at, heap_[least]);
+      at = least;
+    }
+    put(at, entry);
+  }
+
+  std::vector<Entry> heap_;
+  std::vector<std::uint32_t> place_;
+};
+
+// Events that come a fixed delay after they were made: events of one delay leave in the order in which they
+// came, so a queue per delay is enough. There are few distinct delays in a run (latencies), and each costs a
+// comparison per look.
+template <class Payload>
+class DelayLines {
+ public:
+  void push(Time now, Time delay, const Payload& payload) {
+    if (last_ >= lines_.size() || lines_[last_].delay != delay) {
+      last_ = 0;
+      while (last_ < lines_.size() && lines_[last_].delay != delay) ++last_;
+      if (last_ == lines_.size()) lines_.push_back({delay, 0, {}});
+    }
+    lines_[last_].events.push_back({now + delay, payload});
+    if (now + delay < next_) next_ = now + delay;
+  }
+
+  Time next() const { return next_; }
+
+  // Calls visit(payload) for all events due at `now`, the shortest delay first. `visit` may push.
+  template <class Visit>
+  void pop_due(Time now, Visit&& visit) {
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      while (lines_[i].head < lines_[i].events.size() && lines_[i].events[lines_[i].head].first <= now) {
+        const Payload payload = lines_[i].events[lines_[i].head++].second;
+        visit(payload);
+      }
+      Line& line = lines_[i];
+      if (line.head == line.events.size()) {
+        line.events.clear();
+        line.head = 0;
+      } else if (line.head > 4096 && line.head * 2 > line.events.size()) {
+        line.events.erase(line.events.begin(), line.events.begin() + static_cast<std::ptrdiff_t>(line.head));
+        line.head = 0;
+      }
+    }
+    next_ = Time::kMax;
+    for (const Line& line : lines_)
+      if (line.head < line.events.size() && line.events[line.head].first < next_)
+        next_ = line.events[line.head].first;
+  }
+
+ private:
+  struct Line {
+    Time delay;
+    std::size_t head;
+    std::vector<std::pair<Time, Payload>> events;
+  };
+  std::vector<Line> lines_;
+  std::size_t last_ = 0;
+  Time next_ = Time::kMax;
+};
+
+}  // namespace moesim::sim

@@ -1,0 +1,189 @@
+#include "sim/run/events.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "sim/network/fabric.h"
+#include "sim/run/event_queue.h"
+#include "sim/run/flow_collectives.h"
+
+namespace moesim::sim {
+
+namespace {
+
+class Events {
+ public:
+  Events(const TaskGraph& graph, const Prices& prices, const RunOptions& options)
+      : graph_(graph),
+        prices_(prices),
+        times_(graph),
+        queue_(graph.task_count()),
+        arrived_(graph.collective_count()),
+        waiting_for_(graph.task_count()) {
+    if (!prices.overlap.empty()) {
+      ranks_.resize(graph.rank_count());
+      progress_.resize(graph.task_count());
+    }
+    if (options.timing == Timing::flow) flows_.emplace(graph, prices, *options.fabric, options.flow_window);
+    for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
+      waiting_for_[i] = graph.predecessor_count(TaskId(i));
+      if (waiting_for_[i] == 0) ready_.push_back(TaskId(i));
+    }
+  }
+
+  EventsResult run() {
+    for (;;) {
+      while (!ready_.empty()) {
+        const TaskId task = ready_.back();
+        ready_.pop_back();
+        begin(task);
+      }
+      adjust_rates();
+      const Time next = std::min(queue_.next(), flows_ ? flows_->next() : Time::kMax);
+      if (next == Time::kMax) break;
+      now_ = next;
+      while (queue_.next() == now_) finish_task(TaskId(queue_.pop()));
+      if (flows_) {
+        ended_members_.clear();
+        flows_->advance(now_, ended_members_);
+        for (const TaskId member : ended_members_) finish_task(member);
+      }
+    }
+    return {std::move(times_), flows_ ? flows_->link_use() : std::vector<LinkUse>()};
+  }
+
+ private:
+  // What a rank is doing, kept where overlap slows it down.
+  struct Rank {
+    std::vector<TaskId>
+        running;  // tasks in the queue that are slowed: compute, and members under `calibrated`
+    std::uint32_t computing = 0;
+    std::uint32_t transferring = 0;
+    bool changed = false;
+  };
+
+  // Of a task whose rate can change: the work left at `since`, as time at full rate, and how much slower it
+  // goes.
+  struct Progress {
+    Time left;
+    Time since;
+    double slowdown = 1.0;
+  };
+
+  void begin(TaskId task) {
+    if (graph_.kind(task) == TaskKind::member) return arrive(task);
+    const Time work = prices_.work[index(graph_.work(task))];
+    if (graph_.kind(task) == TaskKind::compute && !ranks_.empty()) {
+      ++ranks_[index(graph_.rank(task))].computing;
+      run_slowed(task, work);
+    } else {
+      queue_.set(task.value(), now_ + work);
+    }
+  }
+
+  void arrive(TaskId task) {
+    const CollectiveId collective = graph_.collective(task);
+    times_.arrive(collective, task, now_);
+    const auto members = graph_.members(collective);
+    if (++arrived_[index(collective)] < members.size()) return;
+    if (flows_) flows_->begin(collective, now_);
+    const auto durations = flows_ ? std::span<const Time>() : prices_.members(graph_.shape_index(collective));
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (!ranks_.empty()) {
+        Rank& rank = ranks_[index(graph_.rank(members[i]))];
+        ++rank.transferring;
+        mark(rank, graph_.rank(members[i]));
+      }
+      if (flows_) continue;
+      if (ranks_.empty())
+        queue_.set(members[i].value(), now_ + durations[i]);
+      else
+        run_slowed(members[i], durations[i]);
+    }
+  }
+
+  void run_slowed(TaskId task, Time work) {
+    Rank& rank = ranks_[index(graph_.rank(task))];
+    rank.running.push_back(task);
+    progress_[index(task)] = {work, now_, 1.0};
+    queue_.set(task.value(), now_ + work);
+    mark(rank, graph_.rank(task));
+  }
+
+  void mark(Rank& rank, RankId id) {
+    if (rank.changed) return;
+    rank.changed = true;
+    changed_.push_back(id);
+  }
+
+  // Gives the tasks of ranks whose mix of computing and communicating has changed their new rates.
+  void adjust_rates() {
+    for (const RankId id : changed_) {
+      Rank& rank = ranks_[index(id)];
+      rank.changed = false;
+      const bool both = rank.computing > 0 && rank.transferring > 0;
+      const Overlap& factors = prices_.overlap[index(id)];
+      for (const TaskId task : rank.running) {
+        const double full = graph_.kind(task) == TaskKind::compute ? factors.compute : factors.communication;
+        const double slowdown = both ? full : 1.0;
+        Progress& progress = progress_[index(task)];
+        if (progress.slowdown == slowdown) continue;
+        const auto done = static_cast<double>((now_ - progress.since).ps()) / progress.slowdown;
+        progress.left = std::max(Time::kZero, progress.left - Time::from_ps(std::llround(done)));
+        progress.since = now_;
+        progress.slowdown = slowdown;
+        queue_.set(task.value(),
+                   now_ + Time::from_ps(std::llround(static_cast<double>(progress.left.ps()) * slowdown)));
+      }
+      if (flows_) flows_->slow_down(id, both ? factors.communication : 1.0, now_);
+    }
+    changed_.clear();
+  }
+
+  void finish_task(TaskId task) {
+    times_.end[index(task)] = now_;
+    if (!ranks_.empty()) leave(task);
+    for (const TaskId after : graph_.successors(task))
+      release(after, task, cause_of_dependency(graph_, task));
+    if (const TaskId next = graph_.next_on_stream(task); next.valid()) release(next, task, Cause::stream);
+  }
+
+  void leave(TaskId task) {
+    const TaskKind kind = graph_.kind(task);
+    if (kind != TaskKind::compute && kind != TaskKind::member) return;
+    const RankId id = graph_.rank(task);
+    Rank& rank = ranks_[index(id)];
+    kind == TaskKind::compute ? --rank.computing : --rank.transferring;
+    const auto place = std::find(rank.running.begin(), rank.running.end(), task);
+    if (place != rank.running.end()) rank.running.erase(place);
+    mark(rank, id);
+  }
+
+  void release(TaskId task, TaskId before, Cause why) {
+    times_.wait_for(task, before, now_, why);
+    if (--waiting_for_[index(task)] == 0) ready_.push_back(task);
+  }
+
+  const TaskGraph& graph_;
+  const Prices& prices_;
+  TaskTimes times_;
+  EventQueue queue_;  // of task ends
+  std::optional<FlowCollectives> flows_;
+  std::vector<std::uint32_t> arrived_;
+  std::vector<std::uint32_t> waiting_for_;
+  std::vector<TaskId> ready_;
+  std::vector<TaskId> ended_members_;
+  std::vector<Rank> ranks_;  // empty where nothing is slowed
+  std::vector<Progress> progress_;
+  std::vector<RankId> changed_;
+  Time now_;
+};
+
+}  // namespace
+
+EventsResult run_events(const TaskGraph& graph, const Prices& prices, const RunOptions& options) {
+  return Events(graph, prices, options).run();
+}
+
+}  // namespace moesim::sim

@@ -1,0 +1,29 @@
+// All prices of a run, asked for once before it starts.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "sim/graph/costs.h"
+#include "sim/graph/task_graph.h"
+
+namespace moesim::sim {
+
+struct Prices {
+  std::vector<Time> work;        // per WorkId
+  std::vector<Overlap> overlap;  // per rank; empty when nothing slows anything
+  std::vector<std::size_t>
+      shape_begin;               // calibrated: where the members' times of a shape start in shape_time
+  std::vector<Time> shape_time;  // calibrated
+  std::vector<FlowPlan> plan;    // messages and flow: per shape
+
+  // From the last arrival to the end of each member, in group order.
+  std::span<const Time> members(std::uint32_t shape) const {
+    return {shape_time.data() + shape_begin[shape], shape_begin[shape + 1] - shape_begin[shape]};
+  }
+};
+
+// Aborts when `costs` answers with a negative time or a factor below 1.
+Prices price(const TaskGraph& graph, const Costs& costs, bool calibrated);
+
+}  // namespace moesim::sim

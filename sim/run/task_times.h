@@ -1,0 +1,62 @@
+// The raw result of a run, before it is summed up into a Timeline.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/graph/task_graph.h"
+#include "sim/graph/time.h"
+#include "sim/run/timeline.h"
+
+namespace moesim::sim {
+
+inline constexpr Time kNotYet = Time::from_ps(-1);
+
+struct TaskTimes {
+  explicit TaskTimes(const TaskGraph& graph);
+
+  // `before` has ended at `when`: `task` cannot start earlier. Of equal times the task before it on the
+  // stream is the cause, then the lower id, so that the cause does not depend on the order of these calls.
+  void wait_for(TaskId task, TaskId before, Time when, Cause why) {
+    const std::size_t i = index(task);
+    const bool later =
+        when > start[i] ||
+        (when == start[i] && (cause[i] == Cause::none || (cause[i] != Cause::stream &&
+                                                          (why == Cause::stream || before < cause_task[i]))));
+    if (!later) return;
+    start[i] = when;
+    cause[i] = why;
+    cause_task[i] = before;
+  }
+
+  // `member` has started at `when`; the transfer cannot begin earlier.
+  void arrive(CollectiveId collective, TaskId member, Time when) {
+    const std::size_t c = index(collective);
+    const bool later =
+        !last_arrival[c].valid() || when > begin[c] || (when == begin[c] && member < last_arrival[c]);
+    if (!later) return;
+    begin[c] = when;
+    last_arrival[c] = member;
+  }
+
+  std::vector<Time> start;  // of a task that has not started: the earliest start known so far
+  std::vector<Time> end;    // kNotYet until the task has ended
+  std::vector<Cause> cause;
+  std::vector<TaskId> cause_task;
+  std::vector<Time> begin;  // of the transfer of a collective
+  std::vector<TaskId> last_arrival;
+};
+
+// Why a task that depends on `before` waits for it.
+inline Cause cause_of_dependency(const TaskGraph& graph, TaskId before) {
+  return graph.kind(before) == TaskKind::host ? Cause::host : Cause::dependency;
+}
+
+// Sums up a finished run. `links` of timing `flow`.
+class TimelineRecorder {
+ public:
+  static Timeline finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,
+                         std::vector<LinkUse> links);
+};
+
+}  // namespace moesim::sim

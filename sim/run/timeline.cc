@@ -1,0 +1,235 @@
+#include "sim/run/timeline.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sim/run/task_times.h"
+
+namespace moesim::sim {
+
+std::string_view name(Cause cause) {
+  static constexpr std::string_view kNames[] = {"none", "stream", "dependency", "host", "rendezvous"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+TaskTimes::TaskTimes(const TaskGraph& graph)
+    : start(graph.task_count()),
+      end(graph.task_count(), kNotYet),
+      cause(graph.task_count(), Cause::none),
+      cause_task(graph.task_count()),
+      begin(graph.collective_count()),
+      last_arrival(graph.collective_count()) {}
+
+namespace {
+
+// What a rank can be seen doing, most telling first: an instant is booked as the first of these that is going
+// on.
+enum Activity : std::uint8_t { kComputing, kTransferring, kHostBusy, kStraggling, kPeerWait, kActivities };
+
+struct Edge {
+  Time when;
+  bool opens;
+  Activity activity;
+  Category category;
+  TaskId task;
+};
+
+void add_interval(std::vector<Edge>& edges, Time from, Time to, Activity activity, Category category,
+                  TaskId task) {
+  if (from == to) return;
+  edges.push_back({from, true, activity, category, task});
+  edges.push_back({to, false, activity, category, task});
+}
+
+void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::vector<Edge>& edges) {
+  const Time start = times.start[index(task)];
+  const Time end = times.end[index(task)];
+  const Category category = graph.label(task).category;
+  switch (graph.kind(task)) {
+    case TaskKind::compute:
+      add_interval(edges, start, end, kComputing, category, task);
+      break;
+    case TaskKind::delay:
+    case TaskKind::host:
+      add_interval(edges, start, end, kHostBusy, category, task);
+      break;
+    case TaskKind::member: {
+      const CollectiveId collective = graph.collective(task);
+      const Time begin = times.begin[index(collective)];
+      const bool peer = graph.shape(collective).op == CollectiveOp::send_recv;
+      add_interval(edges, start, begin, peer ? kPeerWait : kStraggling, category, task);
+      add_interval(edges, begin, end, kTransferring, category, task);
+      break;
+    }
+  }
+}
+
+// Books every instant from zero to `iteration`.
+void book(std::vector<Edge>& edges, Time iteration, RankSummary& summary) {
+  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
+    if (a.when != b.when) return a.when < b.when;
+    if (a.opens != b.opens) return b.opens;
+    return a.task < b.task;
+  });
+  std::vector<std::pair<TaskId, Category>> active[kActivities];  // in the order of their starts
+  Time now;
+  const auto book_until = [&](Time when) {
+    const Time span = when - now;
+    now = when;
+    if (span == Time::kZero) return;
+    std::size_t activity = 0;
+    while (activity < kActivities && active[activity].empty()) ++activity;
+    Category category = Category::bubble;
+    if (activity <= kHostBusy) category = active[activity].front().second;
+    if (activity == kStraggling) category = Category::straggler_wait;
+    summary.breakdown[static_cast<std::size_t>(category)] += span;
+    switch (activity) {
+      case kComputing:
+        summary.busy += span;
+        break;
+      case kTransferring:
+        summary.exposed_comm += span;
+        break;
+      case kHostBusy:
+        summary.host += span;
+        break;
+      case kStraggling:
+        summary.straggler_wait += span;
+        break;
+      default:
+        summary.bubble += span;
+        break;
+    }
+  };
+  for (const Edge& edge : edges) {
+    book_until(edge.when);
+    auto& same = active[edge.activity];
+    if (edge.opens) {
+      same.emplace_back(edge.task, edge.category);
+    } else {
+      same.erase(std::find_if(same.begin(), same.end(), [&](const auto& a) { return a.first == edge.task; }));
+    }
+  }
+  book_until(iteration);
+}
+
+void book_memory(const TaskGraph& graph, const TaskTimes& times, std::vector<RankSummary>& ranks) {
+  struct Change {
+    RankId rank;
+    Time when;
+    std::int64_t bytes;
+  };
+  std::vector<Change> changes;
+  for (const MemoryChange& m : graph.memory_changes()) {
+    const RankId rank = graph.rank(m.task);
+    if (m.at_start != 0) changes.push_back({rank, times.start[index(m.task)], m.at_start});
+    if (m.at_end != 0) changes.push_back({rank, times.end[index(m.task)], m.at_end});
+  }
+  // What is freed at an instant can be allocated again at the same instant.
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    if (a.when != b.when) return a.when < b.when;
+    return a.bytes < b.bytes;
+  });
+  std::int64_t held = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    if (i == 0 || changes[i].rank != changes[i - 1].rank) held = 0;
+    held += changes[i].bytes;
+    std::int64_t& peak = ranks[index(changes[i].rank)].peak_memory;
+    peak = std::max(peak, held);
+  }
+}
+
+}  // namespace
+
+Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,
+                                  std::vector<LinkUse> links) {
+  Timeline timeline;
+  timeline.ranks_.resize(graph.rank_count());
+  const auto tasks = static_cast<std::uint32_t>(graph.task_count());
+  std::vector<std::uint32_t> rank_begin(graph.rank_count() + 1);
+  for (std::uint32_t i = 0; i < tasks; ++i) {
+    const TaskId task(i);
+    RankSummary& rank = timeline.ranks_[index(graph.rank(task))];
+    rank.end = std::max(rank.end, times.end[i]);
+    ++rank_begin[index(graph.rank(task)) + 1];
+  }
+  for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
+    rank_begin[rank + 1] += rank_begin[rank];
+    if (timeline.ranks_[rank].end > timeline.iteration_ || rank == 0) {
+      timeline.iteration_ = timeline.ranks_[rank].end;
+      timeline.critical_rank_ = RankId(static_cast<std::uint32_t>(rank));
+    }
+  }
+  std::vector<TaskId> by_rank(tasks);
+  {
+    std::vector<std::uint32_t> place(rank_begin.begin(), rank_begin.end() - 1);
+    for (std::uint32_t i = 0; i < tasks; ++i) by_rank[place[index(graph.rank(TaskId(i)))]++] = TaskId(i);
+  }
+  std::vector<Edge> edges;
+  for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
+    edges.clear();
+    for (std::uint32_t i = rank_begin[rank]; i < rank_begin[rank + 1]; ++i)
+      add_task(graph, times, by_rank[i], edges);
+    book(edges, timeline.iteration_, timeline.ranks_[rank]);
+  }
+  book_memory(graph, times, timeline.ranks_);
+  timeline.links_ = std::move(links);
+  if (keep_tasks) {
+    timeline.start_ = std::move(times.start);
+    timeline.end_ = std::move(times.end);
+    timeline.cause_ = std::move(times.cause);
+    timeline.cause_task_ = std::move(times.cause_task);
+    timeline.begin_ = std::move(times.begin);
+    timeline.last_arrival_ = std::move(times.last_arrival);
+  }
+  return timeline;
+}
+
+std::vector<MemoryPoint> Timeline::memory(const TaskGraph& graph, RankId rank) const {
+  check(has_tasks() || graph.task_count() == 0, "memory over time needs Detail::full");
+  std::vector<MemoryPoint> points;  // changes first, then what is held
+  for (const MemoryChange& change : graph.memory_changes()) {
+    if (graph.rank(change.task) != rank) continue;
+    if (change.at_start != 0) points.push_back({start(change.task), change.at_start});
+    if (change.at_end != 0) points.push_back({end(change.task), change.at_end});
+  }
+  std::stable_sort(points.begin(), points.end(),
+                   [](const MemoryPoint& a, const MemoryPoint& b) { return a.when < b.when; });
+  std::size_t kept = 0;
+  std::int64_t held = 0;
+  for (const MemoryPoint& change : points) {
+    held += change.bytes;
+    if (kept == 0 || points[kept - 1].when != change.when) ++kept;
+    points[kept - 1] = {change.when, held};
+  }
+  points.resize(kept);
+  return points;
+}
+
+std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {
+  check(has_tasks() || graph.task_count() == 0, "a critical path needs Detail::full");
+  std::vector<PathStep> path;
+  TaskId task;
+  for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
+    if (!task.valid() || end_[i] > end_[index(task)]) task = TaskId(i);
+  }
+  Time to = iteration_;
+  while (task.valid()) {
+    if (graph.kind(task) == TaskKind::member) {
+      const CollectiveId collective = graph.collective(task);
+      const TaskId last = last_arrival(collective);
+      path.push_back({task, begin(collective), to, last == task ? cause(task) : Cause::rendezvous});
+      to = begin(collective);
+      task = last;
+    } else {
+      path.push_back({task, start(task), to, cause(task)});
+      to = start(task);
+    }
+    task = cause_task(task);
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+}  // namespace moesim::sim

@@ -1,0 +1,104 @@
+// What happened: start, end and cause of every task, and the reports that follow from them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sim/graph/ids.h"
+#include "sim/graph/task_graph.h"
+#include "sim/graph/time.h"
+
+namespace moesim::sim {
+
+// Why a task did not start earlier.
+enum class Cause : std::uint8_t {
+  none,        // it started at time zero
+  stream,      // the task before it on its stream
+  dependency,  // a task it depends on
+  host,        // a task of the host that it depends on
+  rendezvous,  // (of a transfer) the last member to come
+};
+std::string_view name(Cause cause);
+
+using Breakdown = std::array<Time, kCategories>;  // by Category
+
+// One rank's time from zero to the end of the iteration.
+struct RankSummary {
+  Time busy;            // computing, of all compute streams together (an instant counts once)
+  Time exposed_comm;    // transferring while not computing
+  Time straggler_wait;  // waiting in a rendezvous while neither computing nor transferring
+  Time bubble;          // none of these and the host not busy, or waiting for the other side of a send_recv
+  Time host;            // the host busy while none of the above
+  Time end;             // end of the rank's last task
+  std::int64_t peak_memory = 0;  // bytes, from the memory changes of the graph
+  // Adds up to the iteration exactly: each instant is booked once, as computing if the rank computes, else as
+  // transferring, else as host, else as waiting.
+  Breakdown breakdown{};
+};
+
+// A piece of the critical path; pieces join without gaps from zero to the end of the iteration.
+struct PathStep {
+  TaskId task;
+  Time from;
+  Time to;
+  Cause cause;  // why it starts at `from`
+};
+
+struct MemoryPoint {
+  Time when;
+  std::int64_t bytes = 0;  // held from then on
+};
+
+struct LinkUse {
+  LinkId link;
+  double bytes = 0;        // carried
+  double utilisation = 0;  // bytes / (capacity x iteration)
+};
+
+class Timeline {
+ public:
+  Time iteration() const { return iteration_; }
+  std::size_t rank_count() const { return ranks_.size(); }
+  const RankSummary& rank(RankId rank) const { return ranks_[index(rank)]; }
+  std::span<const RankSummary> ranks() const { return ranks_; }
+  RankId critical_rank() const { return critical_rank_; }  // the first of those that end last
+  const Breakdown& breakdown() const { return rank(critical_rank_).breakdown; }
+
+  // Of Detail::full only; indexed by task.
+  bool has_tasks() const { return !start_.empty(); }
+  Time start(TaskId task) const { return start_[index(task)]; }
+  Time end(TaskId task) const { return end_[index(task)]; }
+  Cause cause(TaskId task) const { return cause_[index(task)]; }
+  TaskId cause_task(TaskId task) const { return cause_task_[index(task)]; }  // invalid for Cause::none
+  // When the transfer of a collective began, and the member that came last.
+  Time begin(CollectiveId collective) const { return begin_[index(collective)]; }
+  TaskId last_arrival(CollectiveId collective) const { return last_arrival_[index(collective)]; }
+
+  // From the start of the iteration to its end. Of Detail::full only.
+  std::vector<PathStep> critical_path(const TaskGraph& graph) const;
+
+  // What a rank holds over time, a point for every instant at which that changes. Of Detail::full only.
+  std::vector<MemoryPoint> memory(const TaskGraph& graph, RankId rank) const;
+
+  std::span<const LinkUse> links() const { return links_; }  // of timing `flow`: links that carried something
+
+ private:
+  friend class TimelineRecorder;
+  friend class StreamingRun;
+
+  Time iteration_;
+  RankId critical_rank_;
+  std::vector<RankSummary> ranks_;
+  std::vector<Time> start_;
+  std::vector<Time> end_;
+  std::vector<Cause> cause_;
+  std::vector<TaskId> cause_task_;
+  std::vector<Time> begin_;
+  std::vector<TaskId> last_arrival_;
+  std::vector<LinkUse> links_;
+};
+
+}  // namespace moesim::sim

@@ -1,0 +1,334 @@
+#include "tools/moesim/questions/crossover.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/sweeps/sweep_scenario.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kProbes = 17;           // values with intervals
+constexpr std::size_t kScannedLayer = 512;    // values of a stepped range that are all tried, without draws,
+constexpr std::size_t kScannedStep = 34;      // so that no pair of changes between two probes is missed
+constexpr std::size_t kMostBisected = 65536;  // values of a stepped range
+constexpr double kPrecision = 1e-3;           // relative width of a bracket of a path that does not count
+constexpr double kSure = 0.95;
+
+// The share of the draws (or the nominal times) under which `name` is at least as fast as `other`.
+double share_of(const Evaluation& e, const std::string& name, const std::string& other) {
+  const Answer *a = nullptr, *b = nullptr;
+  for (const Answer& one : e.answers) {
+    if (one.dispatcher == name) a = &one;
+    if (one.dispatcher == other) b = &one;
+  }
+  if (!a || !a->ok()) return 0;
+  if (!b || !b->ok()) return 1;
+  if (a->draws_us.empty()) return a->time_us.value <= b->time_us.value ? 1 : 0;
+  double wins = 0;
+  for (std::size_t d = 0; d < a->draws_us.size(); ++d)
+    wins += a->draws_us[d] < b->draws_us[d] ? 1 : a->draws_us[d] == b->draws_us[d] ? 0.5 : 0;
+  return wins / static_cast<double>(a->draws_us.size());
+}
+
+double log_ratio(const Evaluation& e, const std::string& from, const std::string& to) {
+  double a = 0, b = 0;
+  for (const Answer& one : e.answers) {
+    if (one.dispatcher == from && one.ok()) a = one.time_us.value;
+    if (one.dispatcher == to && one.ok()) b = one.time_us.value;
+  }
+  return a > 0 && b > 0 ? std::log(b / a) : 0;
+}
+
+// Answers along the range, each made once.
+class Line {
+ public:
+  Line(ScenarioDocument base, const SweepRange& range, int draws)
+      : range_(range), maker_(std::move(base), {range.path}), draws_(draws) {}
+
+  bool counts() const { return !range_.range || range_.stepped; }
+  const std::map<double, Evaluation>& answers() const { return answers_; }
+  const std::map<double, std::string>& illegal() const { return illegal_; }
+
+  // Without draws: enough to say which is the fastest. nullptr where there is no forecast.
+  const Evaluation* at(double value) {
+    if (illegal_.contains(value)) return nullptr;
+    try {
+      return make(answers_, value, 0);
+    } catch (const InputError& error) {
+      illegal_.emplace(value, error.what());
+      return nullptr;
+    }
+  }
+  // With draws, of a value that has a forecast.
+  const Evaluation& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
+
+  // A value between two that has a forecast, near their middle; nullopt when they are neighbours.
+  std::optional<double> between(double low, double high) {
+    if (counts()) {
+      std::vector<double> inner;
+      for (const PathValue& value : range_.values)
+        if (value.number > low && value.number < high) inner.push_back(value.number);
+      // From the middle outwards.
+      const std::size_t middle = inner.size() / 2;
+      for (std::size_t step = 0; step <= inner.size(); ++step) {
+        if (middle + step < inner.size() && at(inner[middle + step])) return inner[middle + step];
+        if (step > 0 && step <= middle && at(inner[middle - step])) return inner[middle - step];
+      }
+      return std::nullopt;
+    }
+    const double scale =
+        std::max({std::abs(low), std::abs(high), 1e-12 * std::abs(range_.high - range_.low)});
+    if (high - low <= kPrecision * scale) return std::nullopt;
+    const double middle = range_.logarithmic ? std::sqrt(low * high) : low + (high - low) / 2;
+    return at(middle) ? std::optional(middle) : std::nullopt;
+  }
+
+ private:
+  const Evaluation* make(std::map<double, Evaluation>& made, double value, int draws) {
+    if (const auto found = made.find(value); found != made.end()) return &found->second;
+    Evaluation e = evaluate(maker_.make({value_of(range_.path, value)}), {draws, false, &costs_, &routings_});
+    return &made.emplace(value, std::move(e)).first->second;
+  }
+
+  const SweepRange& range_;
+  ScenarioMaker maker_;
+  CostCache costs_;
+  models::RoutingCache routings_;
+  int draws_;
+  std::map<double, Evaluation> answers_, drawn_;
+  std::map<double, std::string> illegal_;
+};
+
+// Narrows [low, high] while `left` tells on which side a value lies.
+std::pair<double, double> bisect(Line& line, double low, double high,
+                                 const std::function<bool(double)>& left) {
+  while (const auto middle = line.between(low, high)) (left(*middle) ? low : high) = *middle;
+  return {low, high};
+}
+
+// How far from the crossing `name` wins surely: the value where it begins, walking from `start` over the
+// probes up to `limit`, and whether there is none.
+std::pair<double, bool> sure_from(Line& line, const std::vector<double>& probes, double start, double limit,
+                                  const std::string& name, const std::string& other) {
+  const bool down = limit < start;
+  std::vector<double> way{start};
+  for (const double probe : probes)
+    if (probe > std::min(start, limit) && probe < std::max(start, limit)) way.push_back(probe);
+  if (limit != start) way.push_back(limit);
+  std::sort(way.begin() + 1, way.end(), [&](double a, double b) { return down ? a > b : a < b; });
+  const auto sure = [&](double value) { return share_of(line.drawn(value), name, other) >= kSure; };
+  double previous = start;
+  for (const double probe : way) {
+    if (sure(probe)) {
+      if (probe == previous) return {probe, false};
+      const auto [below, above] = bisect(line, std::min(probe, previous), std::max(probe, previous),
+                                         [&](double value) { return sure(value) == down; });
+      return {down ? below : above, false};
+    }
+    previous = probe;
+  }
+  return {limit, true};
+}
+
+// Values without a forecast are skipped: in a long range, for a neighbour above.
+void scan(Line& line, const SweepRange& range, std::size_t all) {
+  if (!line.counts()) {
+    for (const PathValue& value : range.spread(2 * kProbes - 1)) line.at(value.number);
+    return;
+  }
+  const std::size_t n = range.values.size();
+  for (std::size_t i = 0; i < n && n <= all; ++i) line.at(range.values[i].number);
+  for (std::size_t p = 0; p < kProbes && n > all; ++p) {
+    const std::size_t to = p + 1 < kProbes ? (p + 1) * (n - 1) / (kProbes - 1) : n;
+    for (std::size_t i = p * (n - 1) / (kProbes - 1); i < to && !line.at(range.values[i].number); ++i) {
+    }
+  }
+}
+
+std::vector<double> evenly(const std::vector<double>& all, std::size_t count) {
+  if (all.size() <= count) return all;
+  std::vector<double> some;
+  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * (all.size() - 1) / (count - 1)]);
+  return some;
+}
+
+}  // namespace
+
+ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between) {
+  ScenarioDocument document = base;
+  if (!between.empty()) document.set(find_path("dispatcher"), between);
+  return document;
+}
+
+CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
+                                const std::string& between, int draws) {
+  if (range.values.size() > kMostBisected)
+    throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
+                                 range.path.path, range.values.size(), kMostBisected));
+  const bool layer = base.scenario().scope == models::Scenario::Scope::kLayer;
+  Line line(taking_part(base, between), range, draws);
+  scan(line, range, layer ? kScannedLayer : kScannedStep);
+  if (line.answers().empty())
+    throw InputError(line.illegal().empty() ? "crossover: found no value, expected a range"
+                                            : line.illegal().begin()->second);
+  std::vector<double> scanned;
+  for (const auto& [value, e] : line.answers()) scanned.push_back(value);
+  const auto fastest = [&](double value) -> const std::string& {
+    return line.at(value)->fastest()->dispatcher;
+  };
+
+  CrossoverResult result;
+  for (std::size_t i = 0; i + 1 < scanned.size(); ++i) {
+    double low = scanned[i];
+    // A third dispatcher may win in between: then there are several changes.
+    while (fastest(low) != fastest(scanned[i + 1])) {
+      Crossover c;
+      c.from = fastest(low);
+      std::tie(c.below, c.above) =
+          bisect(line, low, scanned[i + 1], [&](double value) { return fastest(value) == c.from; });
+      c.to = fastest(c.above);
+      // Where the logarithms of the times, linear in between, are equal.
+      const double before = log_ratio(*line.at(c.below), c.from, c.to),
+                   after = log_ratio(*line.at(c.above), c.from, c.to);
+      c.value = before > after ? c.below + (c.above - c.below) * before / (before - after) : c.below;
+      result.crossings.push_back(c);
+      low = c.above;
+    }
+  }
+  const std::vector<double> probes = evenly(scanned, kProbes);
+  std::set<double> shown(probes.begin(), probes.end());
+  for (std::size_t i = 0; i < result.crossings.size(); ++i) {
+    Crossover& c = result.crossings[i];
+    const double first = i > 0 ? result.crossings[i - 1].above : scanned.front();
+    const double last = i + 1 < result.crossings.size() ? result.crossings[i + 1].below : scanned.back();
+    std::tie(c.low, c.low_open) = sure_from(line, probes, c.below, first, c.from, c.to);
+    std::tie(c.high, c.high_open) = sure_from(line, probes, c.above, last, c.to, c.from);
+    shown.insert({c.low, c.below, c.above, c.high});
+    for (const double value : {c.below, c.above}) add_new(result.warnings, line.drawn(value).warnings);
+  }
+  if (result.crossings.empty())
+    for (const double value : {scanned.front(), scanned.back()})
+      add_new(result.warnings, line.drawn(value).warnings);
+  for (const double value : shown) {
+    const Evaluation& e = line.drawn(value);
+    CrossoverResult::Point point{value, e.fastest()->dispatcher, e.probability, {}};
+    for (const Answer& a : e.answers)
+      if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
+    result.points.push_back(std::move(point));
+  }
+  for (const auto& [value, why] : line.illegal()) result.illegal.emplace_back(value, why);
+  return result;
+}
+
+namespace {
+
+ordered_json crossover_json(const Crossover& c) {
+  return {{"from", c.from},
+          {"to", c.to},
+          {"below", c.below},
+          {"above", c.above},
+          {"at", {{"value", c.value}, {"low", c.low}, {"high", c.high}}},
+          {"low_open", c.low_open},
+          {"high_open", c.high_open}};
+}
+
+Table point_table(const CrossoverResult& r, const SweepRange& range) {
+  std::vector<std::string> names;
+  for (const auto& point : r.points)
+    for (const auto& [name, time] : point.time_us)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  std::vector<Table::Column> columns{{range.path.path}};
+  for (const std::string& name : names) columns.push_back({name + " [us]"});
+  columns.push_back({"fastest", Table::Align::kLeft});
+  columns.push_back({"probability"});
+  Table table(columns);
+  for (const auto& point : r.points) {
+    std::vector<std::string> cells{shown(range.path, point.value)};
+    for (const std::string& name : names) {
+      const auto found = std::find_if(point.time_us.begin(), point.time_us.end(),
+                                      [&](const auto& one) { return one.first == name; });
+      cells.push_back(found == point.time_us.end() ? "-" : microseconds(found->second.value));
+    }
+    cells.push_back(point.fastest);
+    cells.push_back(fmt::format("{:.2f}", point.probability));
+    table.row(cells);
+  }
+  return table;
+}
+
+std::string sentence(const Crossover& c, const SweepRange& range) {
+  const bool counts = !range.range || range.stepped;
+  const std::string where = counts
+                                ? fmt::format("from {} = {} on", range.path.path, shown(range.path, c.above))
+                                : fmt::format("above {} = {}", range.path.path, shown(range.path, c.value));
+  std::string text = fmt::format("{} is the fastest {}, {} below.", c.to, where, c.from);
+  const std::string low = c.low_open ? fmt::format("nowhere from {} on", shown(range.path, c.low))
+                                     : fmt::format("up to {}", shown(range.path, c.low));
+  const std::string high = c.high_open ? fmt::format("nowhere up to {}", shown(range.path, c.high))
+                                       : fmt::format("from {} on", shown(range.path, c.high));
+  return text + fmt::format(" Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
+}
+
+}  // namespace
+
+int run_crossover(const ScenarioDocument& base, const std::string& text, const std::string& between,
+                  int draws, const CommonOptions& common) {
+  const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
+  if (range.path.kind == PathKind::kText || range.path.kind == PathKind::kFlag)
+    throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
+  const CrossoverResult r = find_crossovers(base, range, between, draws);
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common), r.warnings);
+    result["path"] = range.path.path;
+    result["crossovers"] = ordered_json::array();
+    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c));
+    result["points"] = ordered_json::array();
+    for (const auto& point : r.points) {
+      ordered_json times = ordered_json::object();
+      for (const auto& [name, time] : point.time_us) times[name] = estimate_json(time);
+      result["points"].push_back({{"value", point.value},
+                                  {"fastest", point.fastest},
+                                  {"probability", point.probability},
+                                  {"time_us", std::move(times)}});
+    }
+    result["without_forecast"] = ordered_json::array();
+    for (const auto& [value, why] : r.illegal)
+      result["without_forecast"].push_back({{"value", value}, {"error", why}});
+    if (publish(result, common)) return 0;
+  }
+  if (common.format == Format::kCsv) {
+    print(point_table(r, range).csv());
+    return 0;
+  }
+  for (const std::string& warning : r.warnings) warn(common, warning);
+  print(point_table(r, range).text() + "\n");
+  for (const Crossover& c : r.crossings) print(sentence(c, range) + "\n");
+  if (r.crossings.empty())
+    print(fmt::format("No crossover: {} is the fastest from {} to {}.\n", r.points.front().fastest,
+                      shown(range.path, r.points.front().value), shown(range.path, r.points.back().value)));
+  if (!r.illegal.empty())
+    print(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
+                      shown(range.path, r.illegal.front().first), r.illegal.front().second));
+  return 0;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,49 @@
+// Where the fastest dispatcher changes along one path, and how sure that place is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+// The scenario with other dispatchers: those of `between`, where it is not empty.
+ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between);
+
+struct Crossover {
+  std::string from, to;         // fastest below and above
+  double below = 0, above = 0;  // neighbouring values (of a path that counts) or a bracket of 0.1 %
+  double value = 0;             // between them, where the times are equal
+  double low = 0, high = 0;     // outside of these, each is the fastest with probability >= 0.95
+  bool low_open = false,
+       high_open = false;  // that is not reached within the range (or up to the next change)
+};
+
+struct CrossoverResult {
+  std::vector<Crossover> crossings;  // by value
+  // By value: probes of the range, and the ends of every crossing.
+  struct Point {
+    double value = 0;
+    std::string fastest;
+    double probability = 0;
+    std::vector<std::pair<std::string, models::Estimate>> time_us;
+  };
+  std::vector<Point> points;
+  std::vector<std::pair<double, std::string>> illegal;  // values without a forecast, and why
+  std::vector<std::string> warnings;                    // of the forecasts on both sides of every crossing
+};
+
+// Looks for the fastest at every value of a range that has few (512 at layer scope, 34 at step scope), else
+// at 17 or 33, then bisects every change. `between`: dispatchers that take part; empty: the scenario's.
+// Throws InputError when no value of the range has a forecast.
+CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
+                                const std::string& between, int draws);
+
+int run_crossover(const ScenarioDocument& base, const std::string& range, const std::string& between,
+                  int draws, const CommonOptions& common);
+}  // namespace moesim::tools

@@ -1,0 +1,98 @@
+#include "tools/moesim/questions/recordings.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "tools/moesim/questions/inputs.h"
+#include "traces/cmd_reader.h"
+
+namespace moesim::tools {
+
+void Recordings::add(const std::string& folder, nlohmann::ordered_json& inputs) {
+  recordings_.push_back(traces::read_cmd(folder));
+  const traces::Recording& recording = recordings_.back();
+  for (const auto& rank : recording.ranks) add_input_file(inputs, rank.file);
+  jobs_.push_back(replay::interpret(recording));
+  const auto& first = jobs_.front().topology;
+  const auto& last = jobs_.back().topology;
+  if (first.str() != last.str())
+    throw InputError(SourcePlace{folder}, "a recording of " + last.str(),
+                     "one of " + first.str() + " as in " + recordings_.front().source);
+}
+
+std::vector<std::string> Recordings::warnings() const {
+  std::vector<std::string> all;
+  const auto add_new = [&](const std::vector<std::string>& some) {
+    for (const std::string& warning : some)
+      if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(warning);
+  };
+  for (const auto& recording : recordings_) add_new(recording.warnings);
+  for (const auto& job : jobs_) add_new(job.warnings);
+  return all;
+}
+
+void JobOptions::declare(CLI::App& app) {
+  app.add_option("--dispatcher", dispatcher,
+                 "this dispatcher in place of the recorded one, name[:options]; default: as-recorded");
+  app.add_option("--routing", routing,
+                 "who routes to whom: a name or a dispatching file; default: as recorded");
+  app.add_option("--model", model, "the recorded model, where its sizes do not tell it");
+  struct Size {
+    const char* option;
+    const char* help;
+  };
+  for (const Size& size : {Size{"seq", "tokens of a sequence"},
+                           {"ep", "expert-parallel size"},
+                           {"experts", "experts of a layer"},
+                           {"dp", "data-parallel size, experts included"},
+                           {"pp", "pipeline stages"},
+                           {"nodes", "nodes of the cluster"}}) {
+    sizes[size.option] = 0;
+    app.add_option(std::string("--") + size.option, sizes[size.option],
+                   std::string(size.help) + ", other than recorded")
+        ->check(CLI::Range(1, 1 << 22).description(""));
+  }
+  app.add_option("--recorded-on", recorded_on,
+                 "cluster whose GPUs made the recording, where it is of another kind than --cluster");
+}
+
+replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed,
+                                       nlohmann::ordered_json& inputs) const {
+  replay::JobRequest request;
+  const auto given = [&](const char* option) {
+    const std::int64_t value = sizes.at(option);
+    return value > 0 ? std::optional(value) : std::nullopt;
+  };
+  request.change.seq = given("seq");
+  request.change.ep = given("ep");
+  request.change.experts = given("experts");
+  request.change.dp = given("dp");
+  request.change.pp = given("pp");
+  request.nodes = given("nodes");
+  request.change.seed = seed;
+  if (!routing.empty() && routing != kMeasuredRouting) {
+    request.change.routing = models::RoutingSpec::parse(routing);
+    if (request.change.routing->kind == models::RoutingSpec::Kind::kFile)
+      add_input_file(inputs, request.change.routing->path);
+  }
+  request.dispatcher = dispatcher;
+  if (request.changes_dispatcher())
+    models::parse_dispatchers(dispatcher);  // a wrong name is told before reading
+  request.cluster = cluster;
+  request.recorded_on = recorded_on;
+  if (!model.empty()) request.architecture = models::Architecture::load(model);
+  return request;
+}
+
+int microbatches_of(const replay::RecordedJob& job) {
+  int count = 0;
+  for (const auto& rank : job.ranks)
+    for (const auto& step : rank.steps)
+      if (step.kind == replay::StepKind::forward) count = std::max(count, step.microbatch + 1);
+  return count;
+}
+
+}  // namespace moesim::tools

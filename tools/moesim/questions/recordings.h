@@ -1,0 +1,61 @@
+// Recordings as verbs take them: folders of CMD traces, read, interpreted, and named in the inputs of a
+// result.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "replay/recording/steps.h"
+#include "replay/run/prepare.h"
+#include "traces/recording.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moesim::tools {
+
+// Recordings of one job and what they mean; steps point into the recordings, which stay where they are.
+class Recordings {
+ public:
+  // Reads a folder (one pass), interprets it and adds its files to `inputs`.
+  void add(const std::string& folder, nlohmann::ordered_json& inputs);
+
+  const traces::Recording& recording(std::size_t i) const { return recordings_[i]; }
+  const std::vector<replay::RecordedJob>& jobs() const { return jobs_; }
+  std::size_t size() const { return jobs_.size(); }
+  // Of all recordings, in order, without repetitions.
+  std::vector<std::string> warnings() const;
+
+ private:
+  std::deque<traces::Recording> recordings_;
+  std::vector<replay::RecordedJob> jobs_;
+};
+
+// The routing of the recording that a forecast is held against (validate only).
+inline constexpr const char* kMeasuredRouting = "measured";
+
+// What verbs offer to change about a recorded job.
+struct JobOptions {
+  std::string dispatcher;
+  std::string routing;
+  std::string model;
+  std::string recorded_on;
+  std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
+
+  void declare(CLI::App& app);
+  // The request of these options for a cluster, "" for the default. Throws InputError for names that do not
+  // exist. Files that are read are added to `inputs`.
+  replay::JobRequest request(const std::string& cluster, std::uint64_t seed,
+                             nlohmann::ordered_json& inputs) const;
+};
+
+// Microbatches per rank that a realistic recording shows.
+int microbatches_of(const replay::RecordedJob& job);
+
+}  // namespace moesim::tools

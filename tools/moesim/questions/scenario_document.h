@@ -1,0 +1,49 @@
+// A scenario file whose values can be changed by path before it is read as a scenario.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "models/workload/scenario.h"
+#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+class ScenarioDocument {
+ public:
+  // Reads and checks a scenario file; --seed stands in the place of its seed. Throws InputError with
+  // file:line.
+  static ScenarioDocument read(const std::filesystem::path& file, const CommonOptions& common);
+  static ScenarioDocument from_json(nlohmann::json document, std::string origin);
+
+  // Sets one value. What a file gives by name (a model, a cluster, a routing) becomes an object first, so
+  // that the rest of it stays. Throws InputError where there is nothing to set it in.
+  void set(const ScenarioPath& path, const nlohmann::json& value);
+
+  // The scenario, not resolved; dispatchers that nobody named are allgather and alltoall. Messages name the
+  // file and the path.
+  models::Scenario scenario() const;
+  // Only what stands under one key of the file; the rest is as in an empty file.
+  models::Scenario part(const std::string& key) const;
+
+  const nlohmann::json& document() const { return document_; }
+  const std::string& origin() const { return origin_; }
+
+ private:
+  void set_model(std::string_view key, const nlohmann::json& value);
+  void set_cluster(std::string_view key, const nlohmann::json& value);
+  void set_routing(std::string_view key, const nlohmann::json& value);
+  void set_dispatcher(std::string_view key, const nlohmann::json& value);
+
+  nlohmann::json document_ = nlohmann::json::object();
+  std::string origin_;
+};
+
+// An architecture as the object of a scenario file that reads back to it.
+nlohmann::json architecture_json(const models::Architecture& model);
+
+}  // namespace moesim::tools

@@ -1,0 +1,178 @@
+#include "tools/moesim/questions/whatif_best.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "models/hardware/cluster.h"
+#include "models/step/plan_search.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/compare_step.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::PlanSearchResult;
+using models::RankedPlan;
+using nlohmann::ordered_json;
+
+models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& common) {
+  models::PlanSearchOptions options;
+  options.parallel = options.dispatcher = options.recompute = false;
+  static const std::vector<std::string> kAxes{"parallel", "dispatcher", "recompute"};
+  std::size_t from = 0;
+  while (from <= o.axes.size()) {
+    const std::size_t end = std::min(o.axes.find(',', from), o.axes.size());
+    const std::string axis(trim(std::string_view(o.axes).substr(from, end - from)));
+    from = end + 1;
+    if (axis == "parallel") {
+      options.parallel = true;
+    } else if (axis == "dispatcher") {
+      options.dispatcher = true;
+    } else if (axis == "recompute") {
+      options.recompute = true;
+    } else {
+      throw InputError(fmt::format("--best: found {}, expected any of {}, joined with commas{}",
+                                   in_quotes(axis), join(kAxes, ", "), did_you_mean(axis, kAxes)));
+    }
+  }
+  if (!o.under.empty() && o.under != "memory")
+    throw InputError(fmt::format("--under: found {}, expected memory{}", in_quotes(o.under),
+                                 did_you_mean(o.under, std::vector<std::string>{"memory"})));
+  options.under_memory = o.under == "memory";
+  options.top = o.top;
+  options.draws = o.draws;
+  options.most = o.most;
+  options.threads = common.threads;
+  if (!common.quiet && isatty(STDERR_FILENO) != 0)
+    options.progress = [](std::int64_t done, std::int64_t total) {
+      constexpr std::int64_t kWidth = 40;
+      const std::int64_t filled = total > 0 ? done * kWidth / total : kWidth;
+      std::string bar(static_cast<std::size_t>(filled), '#');
+      bar.resize(static_cast<std::size_t>(kWidth), ' ');
+      std::fputs(fmt::format("\r[{}] {} of {} plans", bar, done, total).c_str(), stderr);
+      if (done >= total) std::fputs("\r\033[K", stderr);
+      std::fflush(stderr);
+    };
+  return options;
+}
+
+ordered_json plan_json(const RankedPlan& plan) {
+  ordered_json j = step_scenario_json(plan.scenario);
+  j["dispatcher"] = plan.scenario.dispatchers.front().text();
+  j["forecast"] = step_json(plan.forecast);
+  return j;
+}
+
+// Rules by how many plans they excluded.
+std::vector<std::pair<std::string, std::int64_t>> most_frequent(
+    const std::map<std::string, std::int64_t>& rules, std::size_t most) {
+  std::vector<std::pair<std::string, std::int64_t>> all(rules.begin(), rules.end());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (all.size() > most) all.resize(most);
+  return all;
+}
+
+Table plan_table(const PlanSearchResult& r) {
+  Table table({{"TP"},
+               {"CP"},
+               {"PP"},
+               {"VPP"},
+               {"EP"},
+               {"ETP"},
+               {"DP"},
+               {"microbatches"},
+               {"dispatcher", Table::Align::kLeft},
+               {"recompute", Table::Align::kLeft},
+               {"step [ms]"},
+               {"low"},
+               {"high"},
+               {"tokens/s/GPU"},
+               {"TFLOP/s/GPU"},
+               {"bubble"},
+               {"memory [GB]"},
+               {"fits", Table::Align::kLeft}});
+  for (const RankedPlan& plan : r.best) {
+    const models::Parallel& p = plan.scenario.parallel;
+    const models::StepForecast& f = plan.forecast;
+    const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
+    table.row({number(p.tp), number(p.cp), number(p.pp), number(p.vpp), number(p.ep), number(p.etp),
+               number(p.dp), fmt::format("{} x {}", p.microbatches, p.micro_batch),
+               plan.scenario.dispatchers.front().text(), plan.scenario.training.recompute.text(),
+               fmt::format("{:.1f}", f.time_us.value * 1e-3), fmt::format("{:.1f}", f.time_us.low * 1e-3),
+               fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu),
+               fmt::format("{:.1f}", f.tflops_per_gpu),
+               fmt::format("{:.1f} %", f.bubble_us / f.time_us.value * 100),
+               fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
+               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes)});
+  }
+  return table;
+}
+
+}  // namespace
+
+int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const CommonOptions& common) {
+  const models::PlanSearchOptions options = options_of(o, common);
+  const auto start = std::chrono::steady_clock::now();
+  const PlanSearchResult r = models::search_plans(scenario, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<std::string> warnings;
+  for (const RankedPlan& plan : r.best) add_new(warnings, plan.forecast.warnings);
+  if (wants_result(common)) {
+    ordered_json inputs = describe_inputs(common);
+    for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
+    ordered_json result = envelope("whatif", inputs, warnings);
+    result["best"] = ordered_json::array();
+    for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
+    result["plans"] = {{"candidates", r.candidates},
+                       {"forecast", r.forecast},
+                       {"does_not_fit", r.does_not_fit},
+                       {"illegal", r.illegal},
+                       {"skipped", r.skipped}};
+    result["plans"]["rules"] = ordered_json::array();
+    for (const auto& [rule, count] : most_frequent(r.rules, r.rules.size()))
+      result["plans"]["rules"].push_back({{"rule", rule}, {"plans", count}});
+    result["plans"]["space"] = r.space;
+    result["method"] = r.method;
+    if (publish(result, common)) return 0;
+  }
+  if (common.format == Format::kCsv) {
+    print(plan_table(r).csv());
+    return 0;
+  }
+  for (const std::string& warning : warnings) warn(common, warning);
+  const models::RankedPlan& first = r.best.front();
+  print(fmt::format("{} on {}: the best plans for {} GPUs and a batch of {:.3g} tokens\n\n",
+                    first.scenario.model.name, first.scenario.cluster->name, first.forecast.gpus,
+                    first.forecast.tokens));
+  print(plan_table(r).text());
+  print(
+      fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",
+                  r.candidates, r.forecast, r.does_not_fit, r.illegal, r.skipped, r.method));
+  for (const auto& [rule, count] : most_frequent(r.rules, 3))
+    print(fmt::format("illegal {}: {}\n", count, rule));
+  print(fmt::format("Tried: {}.\n", r.space));
+  if (!options.dispatcher && scenario.dispatchers.size() > 1)
+    print("Add dispatcher to --best to search dispatchers, too.\n");
+  if (!common.quiet)
+    std::fputs(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds).c_str(), stderr);
+  return 0;
+}
+
+}  // namespace moesim::tools

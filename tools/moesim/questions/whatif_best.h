@@ -1,0 +1,24 @@
+// `moesim whatif SCENARIO --best parallel,dispatcher,recompute`: the best legal plans of a scenario's model
+// on its cluster.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/workload/scenario.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+struct WhatifBest {
+  std::string axes;   // "parallel,dispatcher,recompute", any of them
+  std::string under;  // "memory", or "" for no limit
+  int top = 10;
+  int draws = 16;
+  std::int64_t most = 20'000;  // forecasts at most
+};
+
+// Prints the plans; the exit code. Throws InputError for an unknown axis and where no plan is legal.
+int whatif_best(const models::Scenario& scenario, const WhatifBest& options, const CommonOptions& common);
+
+}  // namespace moesim::tools

@@ -1,0 +1,404 @@
+#include "tools/moesim/questions/whatif_change.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "replay/run/portions.h"
+#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/sweeps/sweep_scenario.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// One --set, understood.
+struct Change {
+  ScenarioPath path;
+  PathValue value;
+  std::string from;  // what the baseline has, for people
+
+  std::string to() const { return path.number ? shown(path, value.number) : value.text; }
+  std::string text() const {
+    return from.empty() ? path.path + " = " + to() : path.path + " " + from + " -> " + to();
+  }
+};
+
+// What a document holds at a path as text; "" for nothing.
+std::string text_at(const nlohmann::json& document, const std::string& path) {
+  const nlohmann::json* at = &document;
+  for (const std::string_view part : split(path, '.')) {
+    if (!at->is_object() || !at->contains(std::string(part))) return "";
+    at = &at->at(std::string(part));
+  }
+  return at->is_string() ? at->get<std::string>() : at->dump();
+}
+
+Change understand(const std::string& text, const ScenarioDocument& base, const models::Scenario& resolved) {
+  const auto [path, value] = split_assignment(text, "--set");
+  Change change;
+  change.path = find_path(path);
+  change.value = parse_value(change.path, value, &resolved);
+  // The parameter of a routing is only comparable with one of the same distribution.
+  const bool other_routing = change.path.path.starts_with("routing.") &&
+                             !resolved.routing.text.starts_with(change.path.path.substr(8));
+  if (other_routing)
+    change.from = "(" + resolved.routing.text + ")";
+  else if (change.path.number)
+    change.from = shown(change.path, change.path.number(resolved));
+  else
+    change.from = text_at(base.document(), change.path.path);
+  return change;
+}
+
+ScenarioDocument changed(const ScenarioDocument& base, const std::vector<Change>& changes) {
+  std::vector<ScenarioPath> paths;
+  std::vector<PathValue> values;
+  for (const Change& change : changes) {
+    for (const ScenarioPath& other : paths)
+      if (other.path == change.path.path)
+        throw InputError(fmt::format("--set: found {} twice, expected each path once", other.path));
+    paths.push_back(change.path);
+    values.push_back(change.value);
+  }
+  ScenarioDocument document = base;
+  set_all(document, paths, values);
+  return document;
+}
+
+ordered_json change_json(const Change& c) {
+  ordered_json j{{"path", c.path.path}};
+  if (!c.from.empty()) j["from"] = c.from;
+  j["to"] = c.value.json;
+  return j;
+}
+
+// A part of the time that is not the same before and after.
+struct Moved {
+  std::string category;
+  double before_us = 0, after_us = 0;
+  double difference() const { return after_us - before_us; }
+};
+
+std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
+                               const std::vector<replay::Portion>& portions) {
+  std::vector<Moved> parts;
+  for (const replay::Portion& portion : portions) {
+    const double was = portion.us(before.breakdown_us), is = portion.us(after.breakdown_us);
+    if (was > 0 || is > 0) parts.push_back({portion.name, was, is});
+  }
+  std::stable_sort(parts.begin(), parts.end(), [](const Moved& a, const Moved& b) {
+    return std::abs(a.difference()) > std::abs(b.difference());
+  });
+  return parts;
+}
+
+// Every category by itself.
+std::vector<replay::Portion> all_categories() {
+  std::vector<replay::Portion> all;
+  for (std::size_t c = 0; c < sim::kCategories; ++c) {
+    const auto category = static_cast<sim::Category>(c);
+    all.push_back({std::string(sim::name(category)), {category}});
+  }
+  return all;
+}
+
+std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
+  return moved_parts(before, after, all_categories());
+}
+
+// The parts that say why: where another rank is the last after the change, its computing and waiting as one.
+std::vector<Moved> reasons(const Answer& before, const Answer& after) {
+  return moved_parts(before, after,
+                     replay::comparable(all_categories(), before.breakdown_us, after.breakdown_us));
+}
+
+// A ratio of throughputs, after over before.
+models::Estimate throughput_ratio(const Answer& before, const Answer& after) {
+  const models::Estimate time = ratio(before, after);
+  const double work =
+      after.tokens / static_cast<double>(after.gpus) / (before.tokens / static_cast<double>(before.gpus));
+  return {work / time.value, work / time.high, work / time.low};
+}
+
+bool same_work(const Answer& a, const Answer& b) {
+  return std::abs(a.tokens / static_cast<double>(a.gpus) / (b.tokens / static_cast<double>(b.gpus)) - 1) <
+         1e-9;
+}
+
+// Which parts made a difference, and which worked against it.
+std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
+  std::vector<const Moved*> with, against;
+  for (const Moved& part : parts)
+    if (std::abs(part.difference()) > 0.005)
+      (part.difference() * difference_us > 0 ? with : against).push_back(&part);
+  if (with.empty()) return "";
+  const auto name = [](const Moved& part) {
+    return fmt::format("{} ({} against {})", part.category, format_us(part.after_us),
+                       format_us(part.before_us));
+  };
+  const double much = 0.25 * std::abs(with.front()->difference());
+  std::string text = ", most of it in " + name(*with.front());
+  if (with.size() > 1 && std::abs(with[1]->difference()) > much) text += ", then " + name(*with[1]);
+  if (!against.empty() && std::abs(against.front()->difference()) > much)
+    text += "; the other way went " + name(*against.front());
+  return text;
+}
+
+std::string because(const Evaluation& before, const Evaluation& after) {
+  const Answer &b = *before.fastest(), &a = *after.fastest();
+  const models::Estimate r = ratio(b, a), d = difference_us(b, a);
+  const bool same = d.value == 0 && d.low == 0 && d.high == 0;
+  std::string text = same ? fmt::format("No difference: {} before and after", format_us(a.time_us.value))
+                          : fmt::format("{} becomes {}: {}", format_us(b.time_us.value),
+                                        format_us(a.time_us.value), change_text(r));
+  text += moved_text(reasons(b, a), d.value);
+  text += '.';
+  if (d.low < 0 && d.high > 0 && d.low < d.high) text += " The interval holds zero: it may be no difference.";
+  if (a.dispatcher != b.dispatcher)
+    text += fmt::format(" The fastest dispatcher is now {}, before {}.", a.dispatcher, b.dispatcher);
+  if (!same_work(a, b))
+    text += fmt::format(" The work is not the same: tokens per second and GPU change by {}.",
+                        change_text(throughput_ratio(b, a)));
+  if (b.fits && !a.fits) text += " It no longer fits into memory.";
+  if (!b.fits && a.fits) text += " Now it fits into memory.";
+  return text;
+}
+
+const Answer* named(const Evaluation& e, const std::string& dispatcher) {
+  for (const Answer& a : e.answers)
+    if (a.dispatcher == dispatcher) return &a;
+  return nullptr;
+}
+
+const char* of_scope(const Evaluation& e) {
+  return e.scenario.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
+}
+
+Table side_by_side(const Evaluation& before, const Evaluation& after) {
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"baseline [us]"},
+               {"change [us]"},
+               {"difference [us]"},
+               {"low"},
+               {"high"},
+               {"time", Table::Align::kLeft},
+               {"tokens/s/GPU"},
+               {"memory [GB]"}});
+  const auto row = [&](const std::string& name, const Answer* b, const Answer* a) {
+    const auto time = [](const Answer* x) {
+      return x && x->ok() ? microseconds(x->time_us.value) : std::string("-");
+    };
+    std::vector<std::string> cells{name, time(b), time(a)};
+    if (b && a && b->ok() && a->ok()) {
+      const models::Estimate d = difference_us(*b, *a);
+      cells.insert(cells.end(), {fmt::format("{:+.1f}", d.value), fmt::format("{:+.1f}", d.low),
+                                 fmt::format("{:+.1f}", d.high), change_text(ratio(*b, *a))});
+    } else {
+      cells.insert(cells.end(), {"-", "-", "-", "-"});
+    }
+    const auto pair = [&](auto&& value) {
+      return fmt::format("{} -> {}", b && b->ok() ? value(*b) : "-", a && a->ok() ? value(*a) : "-");
+    };
+    cells.push_back(pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); }));
+    cells.push_back(pair([](const Answer& x) {
+      return fmt::format("{:.1f}{}", x.memory_bytes * 1e-9, x.fits ? "" : " (no)");
+    }));
+    table.row(cells);
+  };
+  for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
+  for (const Answer& a : after.answers)
+    if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
+  table.separator();
+  row("fastest", before.fastest(), after.fastest());
+  return table;
+}
+
+Table parts_table(const Evaluation& before, const Evaluation& after) {
+  Table table({{"part of the fastest", Table::Align::kLeft},
+               {"baseline [us]"},
+               {"change [us]"},
+               {"difference [us]"}});
+  for (const Moved& part : moved_parts(*before.fastest(), *after.fastest()))
+    table.row({part.category, microseconds(part.before_us), microseconds(part.after_us),
+               fmt::format("{:+.1f}", part.difference())});
+  return table;
+}
+
+std::string cost_text(const Evaluation& before, const Evaluation& after) {
+  const Answer &b = *before.fastest(), &a = *after.fastest();
+  if (b.cost <= 0 && a.cost <= 0) return "";
+  const auto money = [](const Evaluation& e, const Answer& x) {
+    const char* unit = e.scenario.scope == models::Scenario::Scope::kStep ? "step" : "layer of a microbatch";
+    return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", x.cost,
+                       e.scenario.prices.currency, unit, x.cost_per_million_tokens(), x.gpus);
+  };
+  return fmt::format("cost: {}; before {}\n", a.cost > 0 ? money(after, a) : "no price",
+                     b.cost > 0 ? money(before, b) : "no price");
+}
+
+}  // namespace
+
+ScenarioDocument with_changes(const ScenarioDocument& base, const std::vector<std::string>& sets) {
+  if (sets.empty()) return base;
+  models::Scenario resolved = base.scenario();
+  resolved.resolve();
+  std::vector<Change> changes;
+  for (const std::string& text : sets) changes.push_back(understand(text, base, resolved));
+  return changed(base, changes);
+}
+
+int run_changes(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+                const CommonOptions& common) {
+  const Evaluation before = evaluate(base.scenario(), {draws, true});
+  std::vector<Change> changes;
+  for (const std::string& text : sets) changes.push_back(understand(text, base, before.scenario));
+  const ScenarioDocument document = changed(base, changes);
+  const Evaluation after = evaluate(document.scenario(), {draws, true});
+  std::vector<std::string> warnings = before.warnings;
+  add_new(warnings, after.warnings);
+  for (const std::string& warning : warnings) warn(common, warning);
+  const Answer &b = *before.fastest(), &a = *after.fastest();
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common, {document}), warnings);
+    result["changes"] = ordered_json::array();
+    for (const Change& change : changes) result["changes"].push_back(change_json(change));
+    result["baseline"] = evaluation_json(before);
+    result["change"] = evaluation_json(after);
+    result["difference"] = {{"time_us", estimate_json(difference_us(b, a))},
+                            {"ratio", estimate_json(ratio(b, a))},
+                            {"throughput_ratio", estimate_json(throughput_ratio(b, a))}};
+    result["differences"] = ordered_json::array();
+    for (const Answer& one : before.answers)
+      if (const Answer* other = named(after, one.dispatcher); other && one.ok() && other->ok())
+        result["differences"].push_back({{"dispatcher", one.dispatcher},
+                                         {"time_us", estimate_json(difference_us(one, *other))},
+                                         {"ratio", estimate_json(ratio(one, *other))}});
+    result["parts"] = ordered_json::array();
+    for (const Moved& part : moved_parts(b, a))
+      result["parts"].push_back({{"category", part.category},
+                                 {"baseline_us", part.before_us},
+                                 {"change_us", part.after_us},
+                                 {"difference_us", part.difference()}});
+    result["because"] = because(before, after);
+    if (publish(result, common)) return 0;
+  }
+  if (common.format == Format::kCsv) {
+    print(side_by_side(before, after).csv());
+    return 0;
+  }
+  for (const Change& change : changes) print(change.text() + "\n");
+  print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario.model.name));
+  print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
+  print(cost_text(before, after));
+  print(because(before, after) + "\n");
+  return 0;
+}
+
+int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+             const CommonOptions& common) {
+  const Evaluation before = evaluate(base.scenario(), {draws, true});
+  const Answer& b = *before.fastest();
+  struct Row {
+    Change change;
+    Evaluation after;
+    std::string error;
+    double gain = 0;
+  };
+  std::vector<Row> rows;
+  std::vector<ScenarioDocument> documents;
+  for (const std::string& text : sets) {
+    Row& row = rows.emplace_back();
+    row.change = understand(text, base, before.scenario);
+    try {
+      documents.push_back(changed(base, {row.change}));
+      row.after = evaluate(documents.back().scenario(), {draws, true});
+      row.gain = throughput_ratio(b, *row.after.fastest()).value;
+    } catch (const InputError& error) {
+      row.error = error.what();
+    }
+  }
+  std::vector<std::string> warnings = before.warnings;
+  for (const Row& row : rows)
+    for (const std::string& warning : row.after.warnings)
+      if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
+        add_new(warnings, {row.change.text() + ": " + warning});
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common, documents), warnings);
+    result["baseline"] = evaluation_json(before);
+    result["ranking"] = ordered_json::array();
+    for (const Row& row : rows) {
+      ordered_json j = change_json(row.change);
+      if (!row.error.empty()) {
+        j["error"] = row.error;
+      } else {
+        const Answer& a = *row.after.fastest();
+        j["dispatcher"] = a.dispatcher;
+        j["time_us"] = estimate_json(a.time_us);
+        j["difference_us"] = estimate_json(difference_us(b, a));
+        j["ratio"] = estimate_json(ratio(b, a));
+        j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
+        if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
+        j["fits"] = a.fits;
+        j["because"] = because(before, row.after);
+      }
+      result["ranking"].push_back(std::move(j));
+    }
+    if (publish(result, common)) return 0;
+  }
+  const bool cost = b.cost > 0;
+  std::vector<Table::Column> columns{{"change", Table::Align::kLeft},
+                                     {"time [us]"},
+                                     {"time", Table::Align::kLeft},
+                                     {"tokens/s/GPU", Table::Align::kLeft},
+                                     {"fastest", Table::Align::kLeft}};
+  if (cost) columns.push_back({"per 10^6 tokens"});
+  columns.push_back({"moved most", Table::Align::kLeft});
+  Table table(columns);
+  const auto add = [&](const std::string& name, const Answer* a, const std::string& error) {
+    std::vector<std::string> cells{name};
+    if (!a) {
+      cells.insert(cells.end(), {"-", "-", "-", "-"});
+      if (cost) cells.emplace_back("-");
+      cells.push_back(error);
+    } else {
+      const auto parts = reasons(b, *a);
+      cells.insert(cells.end(), {microseconds(a->time_us.value), change_text(ratio(b, *a)),
+                                 change_text(throughput_ratio(b, *a)),
+                                 a->dispatcher + (a->fits ? "" : " (does not fit)")});
+      if (cost) cells.push_back(a->cost > 0 ? fmt::format("{:.4g}", a->cost_per_million_tokens()) : "-");
+      const bool any = !parts.empty() && std::abs(parts.front().difference()) > 0.05;
+      cells.push_back(any ? fmt::format("{} {:+.1f} us", parts.front().category, parts.front().difference())
+                          : "");
+    }
+    table.row(cells);
+  };
+  for (const Row& row : rows)
+    add(row.change.text(), row.error.empty() ? row.after.fastest() : nullptr, row.error);
+  table.separator();
+  add("baseline", &b, "");
+  if (common.format == Format::kCsv) {
+    print(table.csv());
+    return 0;
+  }
+  for (const std::string& warning : warnings) warn(common, warning);
+  print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
+                    before.scenario.model.name));
+  print(table.text());
+  return 0;
+}
+
+}  // namespace moesim::tools

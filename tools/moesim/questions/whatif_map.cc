@@ -1,0 +1,230 @@
+#include "tools/moesim/questions/whatif_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "tools/moesim/questions/crossover.h"
+#include "tools/moesim/questions/whatif_map_svg.h"
+#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/sweeps/sweep_scenario.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kDefaultValues = 9;
+constexpr std::size_t kMostCells = 100'000;
+constexpr std::size_t kMostWarnings = 8;  // a map has one for every message size
+
+MapCell cell_of(const Evaluation& e) {
+  MapCell cell;
+  const Answer& best = *e.fastest();
+  cell.fastest = best.dispatcher;
+  cell.probability = e.probability;
+  double second = 0;
+  for (const Answer& a : e.answers) {
+    if (!a.ok()) continue;
+    cell.time_us.emplace_back(a.dispatcher, a.time_us.value);
+    if (&a != &best && a.not_ranked.empty() && (second == 0 || a.time_us.value < second))
+      second = a.time_us.value;
+  }
+  if (second > 0) cell.speedup = second / best.time_us.value;
+  return cell;
+}
+
+ordered_json axis_json(const ScenarioPath& path, const std::vector<PathValue>& values) {
+  ordered_json list = ordered_json::array();
+  for (const PathValue& value : values) list.push_back(ordered_json(value.json));
+  return {{"path", path.path}, {"values", std::move(list)}};
+}
+
+ordered_json map_json(const WinnerMap& map) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t y = 0; y < map.rows.size(); ++y)
+    for (std::size_t x = 0; x < map.columns.size(); ++x) {
+      const MapCell& c = map.at(y, x);
+      ordered_json j;
+      j[map.across.path] = map.columns[x].json;
+      j[map.down.path] = map.rows[y].json;
+      if (c.ok()) {
+        j["fastest"] = c.fastest;
+        j["probability"] = c.probability;
+        j["speedup"] = c.speedup;
+        for (const auto& [name, us] : c.time_us) j["time_us"][name] = us;
+      } else {
+        j["error"] = c.error;
+      }
+      list.push_back(std::move(j));
+    }
+  return list;
+}
+
+// One line per cell; a column of times for every dispatcher.
+Table long_table(const WinnerMap& map) {
+  std::vector<std::string> names;
+  for (const MapCell& c : map.cells)
+    for (const auto& [name, us] : c.time_us)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  std::vector<Table::Column> columns{
+      {map.across.path}, {map.down.path}, {"fastest"}, {"probability"}, {"speedup"}};
+  for (const std::string& name : names) columns.push_back({"time_us." + name});
+  columns.push_back({"error"});
+  Table table(columns);
+  for (std::size_t y = 0; y < map.rows.size(); ++y)
+    for (std::size_t x = 0; x < map.columns.size(); ++x) {
+      const MapCell& c = map.at(y, x);
+      std::vector<std::string> row{map.columns[x].text, map.rows[y].text, c.fastest,
+                                   c.ok() ? fmt::format("{:.4f}", c.probability) : "",
+                                   c.ok() ? fmt::format("{:.6f}", c.speedup) : ""};
+      for (const std::string& name : names) {
+        const auto found = std::find_if(c.time_us.begin(), c.time_us.end(),
+                                        [&](const auto& one) { return one.first == name; });
+        row.push_back(found == c.time_us.end() ? "" : fmt::format("{:.6f}", found->second));
+      }
+      row.push_back(c.error);
+      table.row(row);
+    }
+  return table;
+}
+
+// The map itself, without rows and columns that have no forecast.
+Table square(const WinnerMap& map) {
+  std::vector<Table::Column> heads{{map.down.path + " \\ " + map.across.path}};
+  std::vector<std::size_t> used;
+  for (std::size_t x = 0; x < map.columns.size(); ++x)
+    for (std::size_t y = 0; y < map.rows.size(); ++y)
+      if (map.at(y, x).ok()) {
+        used.push_back(x);
+        heads.push_back({label_of(map.across, map.columns[x]), Table::Align::kLeft});
+        break;
+      }
+  Table table(heads);
+  for (std::size_t y = 0; y < map.rows.size(); ++y) {
+    std::vector<std::string> line{label_of(map.down, map.rows[y])};
+    bool any = false;
+    for (const std::size_t x : used) {
+      const MapCell& c = map.at(y, x);
+      any = any || c.ok();
+      line.push_back(!c.ok() ? "-" : c.fastest + (c.probability < kSureWinner ? "?" : ""));
+    }
+    if (any) table.row(line);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::size_t WinnerMap::without_forecast() const {
+  return static_cast<std::size_t>(
+      std::count_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.ok(); }));
+}
+
+const std::string& WinnerMap::first_error() const {
+  return std::find_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.ok(); })->error;
+}
+
+WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& texts,
+                     const std::string& between, int draws, int threads) {
+  if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
+  const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
+                   down = SweepRange::parse_assignment(texts[1], "--map");
+  if (across.path.path == down.path.path)
+    throw InputError(fmt::format("--map: found {} twice, expected two paths", down.path.path));
+  WinnerMap map{across.path, down.path, across.spread(kDefaultValues), down.spread(kDefaultValues), {}, {}};
+  if (map.columns.size() * map.rows.size() > kMostCells)
+    throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", map.columns.size(),
+                                 map.rows.size(), kMostCells));
+  map.cells.resize(map.columns.size() * map.rows.size());
+  const ScenarioDocument document = taking_part(base, between);
+  const std::vector<ScenarioPath> paths{across.path, down.path};
+  ScenarioMaker(document, paths);  // says what cannot be set together
+
+  // Every cell by itself, so that the map does not depend on the number of threads.
+  std::atomic<std::size_t> next{0};
+  std::vector<std::vector<std::string>> warnings(map.cells.size());
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      ScenarioMaker maker(document, paths);
+      CostCache costs;
+      models::RoutingCache routings;
+      for (std::size_t i = next++; i < map.cells.size(); i = next++) {
+        try {
+          Evaluation e =
+              evaluate(maker.make({map.columns[i % map.columns.size()], map.rows[i / map.columns.size()]}),
+                       {draws, false, &costs, &routings});
+          map.cells[i] = cell_of(e);
+          warnings[i] = std::move(e.warnings);
+        } catch (const InputError& error) {
+          map.cells[i].error = error.what();
+        }
+      }
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      if (!failure) failure = std::current_exception();
+      next = map.cells.size();
+    }
+  };
+  const auto wanted =
+      static_cast<std::size_t>(threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < std::min(wanted, map.cells.size()); ++t) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+  if (failure) std::rethrow_exception(failure);
+
+  if (map.without_forecast() == map.cells.size()) throw InputError(map.first_error());
+  std::set<std::string> seen;
+  for (auto& some : warnings)
+    for (std::string& one : some)
+      if (seen.insert(one).second && map.warnings.size() < kMostWarnings)
+        map.warnings.push_back(std::move(one));
+  if (seen.size() > kMostWarnings)
+    map.warnings.push_back(fmt::format("and {} more of other cells", seen.size() - kMostWarnings));
+  return map;
+}
+
+int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,
+            int draws, const std::string& picture, const CommonOptions& common) {
+  if (!picture.empty() && !picture.ends_with(".svg"))
+    throw InputError(
+        fmt::format("--picture: found {}, expected a file that ends in .svg", in_quotes(picture)));
+  const WinnerMap map = winner_map(base, ranges, between, draws, common.threads);
+  if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common), map.warnings);
+    result["axes"] = {axis_json(map.across, map.columns), axis_json(map.down, map.rows)};
+    result["map"] = map_json(map);
+    if (publish(result, common)) return 0;
+  }
+  if (common.format == Format::kCsv) {
+    print(long_table(map).csv());
+    return 0;
+  }
+  for (const std::string& warning : map.warnings) warn(common, warning);
+  print(square(map).text());
+  print(fmt::format("\n?: the fastest with a probability below {}\n", kSureWinner));
+  if (const std::size_t without = map.without_forecast(); without > 0)
+    print(fmt::format(
+        "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",
+        without, map.cells.size(), map.first_error()));
+  return 0;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,49 @@
+// `moesim whatif --map`: the fastest dispatcher over two paths, as table, CSV, JSON and picture.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+struct MapCell {
+  std::string error;    // why there is no forecast; then the rest is empty
+  std::string fastest;  // dispatcher
+  double probability = 0;
+  double speedup = 1;  // of the fastest over the second
+  std::vector<std::pair<std::string, double>> time_us;
+
+  bool ok() const { return error.empty(); }
+};
+
+struct WinnerMap {
+  ScenarioPath across, down;
+  std::vector<PathValue> columns, rows;
+  std::vector<MapCell> cells;  // row after row
+  std::vector<std::string> warnings;
+
+  const MapCell& at(std::size_t row, std::size_t column) const {
+    return cells[row * columns.size() + column];
+  }
+  std::size_t without_forecast() const;
+  const std::string& first_error() const;
+};
+
+// A winner below this probability is marked as unsure.
+inline constexpr double kSureWinner = 0.95;
+
+// Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
+// ranges that are none, for more than 100,000 cells, and when no cell has a forecast.
+WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& ranges,
+                     const std::string& between, int draws, int threads);
+
+// `picture`: an SVG file to write, too; empty for none.
+int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,
+            int draws, const std::string& picture, const CommonOptions& common);
+
+}  // namespace moesim::tools

@@ -1,0 +1,25 @@
+// Pieces that the answers to what-if questions share.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+// Time, breakdown, memory, throughput and cost of a dispatcher; or its error.
+nlohmann::ordered_json answer_json(const Answer& answer);
+// {"dispatchers": [...], "fastest": name, "probability": p}.
+nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
+// describe_inputs() with the scenario file, what it and changed versions of it name, and its text.
+nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common,
+                                     const std::vector<ScenarioDocument>& changed = {});
+
+// "-3.1 % (-3.4 to -2.8)" of a ratio of times.
+std::string change_text(const models::Estimate& ratio);
+
+}  // namespace moesim::tools

@@ -1,0 +1,165 @@
+#include "tools/moesim/questions/whatif_sensitivity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+
+#include <nlohmann/json.hpp>
+
+#include "models/hardware/cluster.h"
+#include "models/hardware/hardware.h"
+#include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kStep = 1.05;
+
+// Times instead of rates: better when smaller.
+bool is_time(const models::HardwareNumber& number) {
+  return number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
+}
+
+Evaluation with_factor(models::Scenario scenario, std::span<const models::HardwareNumber> numbers,
+                       double factor, bool better, int draws) {
+  auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
+  for (const models::HardwareNumber& number : numbers)
+    number.scale(*cluster, better && is_time(number) ? 1 / factor : factor);
+  scenario.cluster = std::move(cluster);
+  return evaluate(std::move(scenario), {draws, false});
+}
+
+models::Estimate elasticity_of(const Answer& down, const Answer& up) {
+  const double span = 2 * std::log(kStep);
+  const auto slope = [&](double from, double to) { return std::log(to / from) / span; };
+  const double value = slope(down.time_us.value, up.time_us.value);
+  if (down.draws_us.empty() || down.draws_us.size() != up.draws_us.size())
+    return models::Estimate::exact(value);
+  std::vector<double> each(down.draws_us.size());
+  for (std::size_t d = 0; d < each.size(); ++d) each[d] = slope(down.draws_us[d], up.draws_us[d]);
+  return models::Estimate::from_samples(value, each);
+}
+
+// Elasticities of all dispatchers to some numbers at once.
+Elasticities elasticities(const models::Scenario& scenario, std::span<const models::HardwareNumber> numbers,
+                          bool better, int draws) {
+  const Evaluation down = with_factor(scenario, numbers, 1 / kStep, better, draws);
+  const Evaluation up = with_factor(scenario, numbers, kStep, better, draws);
+  Elasticities all;
+  for (std::size_t i = 0; i < up.answers.size(); ++i)
+    if (up.answers[i].ok() && down.answers[i].ok())
+      all.emplace_back(up.answers[i].dispatcher, elasticity_of(down.answers[i], up.answers[i]));
+  return all;
+}
+
+double strength(const Sensitivity& s, const std::string& dispatcher) {
+  for (const auto& [name, value] : s.elasticity)
+    if (name == dispatcher) return std::abs(value.value);
+  return 0;
+}
+
+}  // namespace
+
+Sensitivities sensitivities(const models::Scenario& scenario, int draws) {
+  Sensitivities result;
+  result.baseline = evaluate(scenario, {draws, true});
+  const Evaluation& baseline = result.baseline;
+  std::vector<Sensitivity>& all = result.numbers;
+  for (const models::HardwareNumber& number : models::hardware_numbers()) {
+    const double value = number.value(*baseline.scenario.cluster);
+    if (!(value > 0)) continue;
+    Sensitivity& s = all.emplace_back();
+    s.path = "cluster." + std::string(number.path);
+    s.what = number.what;
+    s.value = number.unit == models::HardwareUnit::kFactor ? "as measured" : shown(find_path(s.path), value);
+    s.elasticity = elasticities(baseline.scenario, {&number, 1}, false, draws);
+  }
+  result.together = elasticities(baseline.scenario, models::hardware_numbers(), true, draws);
+  const std::string fastest = baseline.fastest()->dispatcher;
+  std::stable_sort(all.begin(), all.end(), [&](const Sensitivity& a, const Sensitivity& b) {
+    return strength(a, fastest) > strength(b, fastest);
+  });
+  return result;
+}
+
+namespace {
+
+ordered_json by_dispatcher(const Elasticities& elasticities) {
+  ordered_json by = ordered_json::array();
+  for (const auto& [dispatcher, value] : elasticities)
+    by.push_back({{"dispatcher", dispatcher}, {"elasticity", estimate_json(value)}});
+  return by;
+}
+
+Table sensitivity_table(const Sensitivities& s) {
+  std::vector<Table::Column> columns{
+      {"number", Table::Align::kLeft}, {"what", Table::Align::kLeft}, {"value"}};
+  for (const Answer& a : s.baseline.answers)
+    if (a.ok()) columns.push_back({a.dispatcher, Table::Align::kLeft});
+  Table table(columns);
+  const auto add = [&](std::vector<std::string> cells, const Elasticities& elasticities) {
+    for (const Answer& a : s.baseline.answers) {
+      if (!a.ok()) continue;
+      const auto found = std::find_if(elasticities.begin(), elasticities.end(),
+                                      [&](const auto& one) { return one.first == a.dispatcher; });
+      cells.push_back(found == elasticities.end()
+                          ? "-"
+                          : fmt::format("{:+.3f} ({:+.3f} to {:+.3f})", found->second.value + 0.0,
+                                        found->second.low + 0.0, found->second.high + 0.0));
+    }
+    table.row(cells);
+  };
+  for (const Sensitivity& one : s.numbers) add({one.path, one.what, one.value}, one.elasticity);
+  table.separator();
+  add({"together", "rates up, times down", ""}, s.together);
+  return table;
+}
+
+}  // namespace
+
+int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common) {
+  const Sensitivities s = sensitivities(base.scenario(), draws);
+  if (wants_result(common)) {
+    ordered_json result = envelope("whatif", whatif_inputs(base, common), s.baseline.warnings);
+    result["baseline"] = evaluation_json(s.baseline);
+    result["sensitivity"] = ordered_json::array();
+    for (const Sensitivity& one : s.numbers)
+      result["sensitivity"].push_back({{"path", one.path},
+                                       {"what", one.what},
+                                       {"value", one.value},
+                                       {"dispatchers", by_dispatcher(one.elasticity)}});
+    result["together"] = by_dispatcher(s.together);
+    if (publish(result, common)) return 0;
+  }
+  if (common.format == Format::kCsv) {
+    print(sensitivity_table(s).csv());
+    return 0;
+  }
+  for (const std::string& warning : s.baseline.warnings) warn(common, warning);
+  print("Elasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
+  print(sensitivity_table(s).text() + "\n");
+  const std::string fastest = s.baseline.fastest()->dispatcher;
+  const Sensitivity& first = s.numbers.front();
+  for (const auto& [dispatcher, value] : first.elasticity)
+    if (dispatcher == fastest)
+      print(fmt::format("{} depends most on {} ({}): 10 % more of it is {:+.1f} % of time.\n", fastest,
+                        first.what, first.path, 100 * (std::pow(1.1, value.value) - 1)));
+  for (const auto& [dispatcher, value] : s.together)
+    if (dispatcher == fastest)
+      print(
+          fmt::format("{:.1f} % of its time follows from these numbers, the rest is time inside kernels that "
+                      "none of them changes.\n",
+                      -100 * value.value));
+  return 0;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,152 @@
+#include "tools/moesim/show/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "tools/moesim/show/version.h"
+
+namespace moesim::tools {
+
+namespace {
+
+std::string csv_cell(const std::string& cell) {
+  if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
+  std::string out = "\"";
+  for (const char c : cell) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
+}  // namespace
+
+void Table::row(std::vector<std::string> cells) {
+  check(cells.size() == columns_.size(), "a table row has as many cells as the table has columns");
+  rows_.push_back(std::move(cells));
+}
+
+void Table::separator() { rows_.emplace_back(); }
+
+void Table::mark_best() {
+  check(!rows_.empty(), "a row to mark");
+  best_.insert(rows_.size() - 1);
+}
+
+std::string Table::text(const Terminal& terminal) const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t width = width_of(columns_[c].name);
+    for (const auto& row : rows_)
+      if (!row.empty()) width = std::max(width, width_of(row[c]));
+    widths.push_back(width);
+  }
+  std::string out;
+  // The columns of one block.
+  const auto print_block = [&](const std::vector<std::size_t>& block) {
+    const auto line = [&](const auto& cell_of, Ink ink) {
+      std::string text;
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        const std::size_t c = block[i];
+        const std::string cell = cell_of(c);
+        const std::string pad(widths[c] - width_of(cell), ' ');
+        if (i > 0) text += "  ";
+        text += columns_[c].align == Align::kRight ? pad + cell : cell + pad;
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      out += inked(text, ink, terminal) + '\n';
+    };
+    std::string rule;
+    for (std::size_t i = 0; i < block.size(); ++i)
+      rule += (i > 0 ? "  " : "") + std::string(widths[block[i]], '-');
+    line([&](std::size_t c) { return columns_[c].name; }, Ink::kBold);
+    out += inked(rule, Ink::kSoft, terminal) + '\n';
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      if (rows_[r].empty())
+        out += inked(rule, Ink::kSoft, terminal) + '\n';
+      else
+        line([&](std::size_t c) { return rows_[r][c]; }, best_.contains(r) ? Ink::kBest : Ink::kPlain);
+    }
+  };
+  std::vector<std::size_t> block;
+  std::size_t width = 0;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (block.size() > 1 && terminal.columns > 0 && width + 2 + widths[c] > terminal.columns) {
+      print_block(block);
+      out += '\n';
+      block = {0};
+      width = widths[0];
+    }
+    width += (block.empty() ? 0 : 2) + widths[c];
+    block.push_back(c);
+  }
+  print_block(block);
+  return out;
+}
+
+std::string Table::csv() const {
+  std::string out;
+  for (std::size_t c = 0; c < columns_.size(); ++c) out += (c > 0 ? "," : "") + csv_cell(columns_[c].name);
+  out += '\n';
+  for (const auto& row : rows_) {
+    if (row.empty()) continue;
+    for (std::size_t c = 0; c < row.size(); ++c) out += (c > 0 ? "," : "") + csv_cell(row[c]);
+    out += '\n';
+  }
+  return out;
+}
+
+std::string Table::markdown() const {
+  std::string out = "|";
+  for (const auto& column : columns_) out += " " + column.name + " |";
+  out += "\n|";
+  for (const auto& column : columns_) out += column.align == Align::kRight ? " ---: |" : " --- |";
+  out += '\n';
+  for (const auto& row : rows_) {
+    if (row.empty()) continue;
+    out += "|";
+    for (const auto& cell : row) out += " " + cell + " |";
+    out += '\n';
+  }
+  return out;
+}
+
+void print(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return;
+  if (errno == EPIPE) std::_Exit(128 + SIGPIPE);  // the reader went away, as with `| head`
+  throw InputError(SourcePlace{"standard output"}, std::string("cannot write: ") + std::strerror(errno));
+}
+
+void warn(const CommonOptions& options, std::string_view text) {
+  if (!options.quiet) fmt::print(stderr, "moesim: warning: {}\n", text);
+}
+
+nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
+                                const std::vector<std::string>& warnings) {
+  nlohmann::ordered_json out;
+  out["schema"] = fmt::format("moesim.{}/1", verb);
+  out["version"] = version();
+  out["inputs"] = inputs;
+  out["warnings"] = warnings;
+  return out;
+}
+
+void print_json(const nlohmann::ordered_json& result) {
+  print(result.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+std::string percent(double fraction, int digits) {
+  const std::string text = fmt::format("{:+.{}f} %", 100 * fraction, digits);
+  return text;
+}
+
+}  // namespace moesim::tools

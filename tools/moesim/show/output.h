@@ -1,0 +1,61 @@
+// How results look: aligned tables for people, JSON and CSV for programs; warnings and progress go to stderr
+// only.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/show/terminal.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+// A table of text cells with one header line; numbers are right-aligned, text is left-aligned.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string name;
+    Align align = Align::kRight;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void row(std::vector<std::string> cells);
+  void separator();  // a rule between rows
+  void mark_best();  // the last row stands out, where there are colours
+
+  // Aligned, for people. A table that is wider than the terminal is cut into blocks of columns below each
+  // other, each with the first column.
+  std::string text(const Terminal& terminal = standard_output()) const;
+  std::string csv() const;       // RFC 4180
+  std::string markdown() const;  // for docs
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
+  std::set<std::size_t> best_;                  // rows
+};
+
+// Writes to stdout; throws InputError when stdout cannot take it (a full disk), exits quietly on a closed
+// pipe.
+void print(std::string_view text);
+
+// A warning on stderr, unless --quiet.
+void warn(const CommonOptions& options, std::string_view text);
+
+// {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} to be completed by the
+// verb.
+nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
+                                const std::vector<std::string>& warnings);
+
+void print_json(const nlohmann::ordered_json& result);
+
+// "+3.1 %", signed, for errors and differences.
+std::string percent(double fraction, int digits = 1);
+
+}  // namespace moesim::tools

@@ -1,0 +1,252 @@
+#include "tools/moesim/show/shell_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/text.h"
+#include "tools/moesim/show/version.h"
+
+namespace moesim::tools {
+
+namespace {
+
+std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<const CLI::Option*> named_options(const CLI::App& app) {
+  std::vector<const CLI::Option*> out;
+  for (const CLI::Option* option : app.get_options())
+    if (option->nonpositional()) out.push_back(option);
+  return out;
+}
+
+bool takes_value(const CLI::Option& option) { return option.get_type_size_max() > 0; }
+
+// The words of "table|json|csv" or "TEXT:{latin,random}"; empty where any value may stand.
+std::vector<std::string> listed_values(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  char between = '|';
+  if (const auto open = type.find('{'); open != std::string::npos) {
+    type = type.substr(open + 1, type.find('}') - open - 1);
+    between = ',';
+  }
+  std::vector<std::string> words;
+  if (type.find(between) == std::string::npos) return words;
+  for (const std::string_view word : split(type, between)) {
+    const bool is_word = !word.empty() && std::ranges::all_of(word, [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+    });
+    if (!is_word) return {};
+    words.emplace_back(word);
+  }
+  return words;
+}
+
+std::vector<std::string> dashed_names(const CLI::Option& option) {
+  std::vector<std::string> out;
+  for (const std::string& name : option.get_snames()) out.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.push_back("--" + name);
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words, std::string_view between) {
+  return fmt::format("{}", fmt::join(words, between));
+}
+
+std::string replaced(std::string text, std::string_view what, std::string_view with) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+    text.replace(at, what.size(), with);
+  return text;
+}
+
+// Text in roff: no line begins with a request, backslashes and dashes are themselves.
+std::string roff(std::string_view text) {
+  std::string out = replaced(replaced(std::string(text), "\\", "\\e"), "-", "\\-");
+  out = replaced(std::move(out), "\n.", "\n\\&.");
+  if (out.starts_with('.') || out.starts_with('\'')) out.insert(0, "\\&");
+  return out;
+}
+
+std::string single_quoted(std::string_view text) {
+  return "'" + replaced(std::string(text), "'", "'\\''") + "'";
+}
+
+void describe_options(const CLI::App& app, std::string& out) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_positional() && !option->nonpositional()
+                                 ? option->get_name(true)
+                                 : joined(dashed_names(*option), ", ");
+    out += fmt::format(".TP\n.B {}", roff(name));
+    if (takes_value(*option)) out += fmt::format(" \\fI{}\\fR", roff(option->get_type_name()));
+    out += fmt::format("\n{}", roff(option->get_description()));
+    if (!option->get_default_str().empty()) out += fmt::format(" [{}]", roff(option->get_default_str()));
+    out += "\n";
+  }
+}
+
+}  // namespace
+
+std::string man_page(const CLI::App& app) {
+  std::string out = fmt::format(
+      ".TH MOESIM 1 \"\" \"moesim {0}\" \"User Commands\"\n.SH NAME\nmoesim \\- what a "
+      "mixture\\-of\\-experts job costs on "
+      "hardware you do not own yet\n.SH SYNOPSIS\n.B moesim\n\\fIverb\\fR [\\fIoptions\\fR]\n.SH "
+      "DESCRIPTION\n"
+      "Forecasts the time and memory of training mixture\\-of\\-experts models, compares token dispatchers, "
+      "and replays "
+      "recordings of one GPU as the iteration of all.\n",
+      version());
+  for (const CLI::App* verb : verbs_of(app)) {
+    out += fmt::format(
+        ".SH {}\n{}\n",
+        [&] {
+          std::string upper = verb->get_name();
+          std::ranges::transform(upper, upper.begin(),
+                                 [](char c) { return c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c; });
+          return upper;
+        }(),
+        roff(verb->get_description()));
+    describe_options(*verb, out);
+    for (const CLI::App* part : verbs_of(*verb)) {
+      out += fmt::format(".SS {} {}\n{}\n", roff(verb->get_name()), roff(part->get_name()),
+                         roff(part->get_description()));
+      describe_options(*part, out);
+    }
+    if (!verb->get_footer().empty()) out += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(verb->get_footer()));
+  }
+  out +=
+      ".SH EXIT STATUS\n.TP\n.B 0\nan answer\n.TP\n.B 1\na check that was asked for failed\n.TP\n.B 2\nthe "
+      "input or the command "
+      "line is wrong; one line on stderr says where\n.TP\n.B 3\nan internal error\n";
+  return out;
+}
+
+std::string bash_completion(const CLI::App& app) {
+  std::vector<std::string> verbs;
+  std::string cases, values;
+  for (const CLI::App* verb : verbs_of(app)) {
+    verbs.push_back(verb->get_name());
+    std::vector<std::string> words;
+    const auto add = [&](const CLI::App& part) {
+      for (const CLI::Option* option : named_options(part)) {
+        const auto names = dashed_names(*option);
+        words.insert(words.end(), names.begin(), names.end());
+        if (const auto listed = listed_values(*option); !listed.empty())
+          for (const std::string& name : names)
+            values += fmt::format("    {}:{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n",
+                                  verb->get_name(), name, joined(listed, " "));
+      }
+    };
+    add(*verb);
+    for (const CLI::App* part : verbs_of(*verb)) {
+      words.push_back(part->get_name());
+      add(*part);
+    }
+    std::ranges::sort(words);
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    cases += fmt::format("    {}) words='{}' ;;\n", verb->get_name(), joined(words, " "));
+  }
+  return fmt::format(R"(# bash completion of moesim {}; made by `moesim completion bash`
+_moesim() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} words=
+  if ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W '{} --help --version' -- "$cur"))
+    return
+  fi
+  case $verb:$prev in
+{}  esac
+  case $verb in
+{}  esac
+  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  [[ $cur == -* ]] || COMPREPLY+=($(compgen -f -- "$cur"))
+}}
+complete -o filenames -F _moesim moesim
+)",
+                     version(), joined(verbs, " "), values, cases);
+}
+
+std::string zsh_completion(const CLI::App& app) {
+  std::string verbs, cases;
+  for (const CLI::App* verb : verbs_of(app)) {
+    verbs += fmt::format(
+        "    {}\n", single_quoted(verb->get_name() + ":" + replaced(verb->get_description(), ":", "\\:")));
+    std::string arguments;
+    const auto add = [&](const CLI::App& part) {
+      for (const CLI::Option* option : named_options(part))
+        for (const std::string& name : dashed_names(*option)) {
+          std::string text = one_line(option->get_description());
+          for (const char* special : {"[", "]", ":"})
+            text = replaced(text, special, std::string("\\") + special);
+          std::string action;
+          if (takes_value(*option)) {
+            const auto listed = listed_values(*option);
+            action = listed.empty() ? ":value:_files" : fmt::format(":value:({})", joined(listed, " "));
+          }
+          arguments +=
+              fmt::format(" \\\n        {}", single_quoted(fmt::format("{}[{}]{}", name, text, action)));
+        }
+    };
+    add(*verb);
+    std::vector<std::string> parts;
+    for (const CLI::App* part : verbs_of(*verb)) {
+      parts.push_back(part->get_name());
+      add(*part);
+    }
+    if (!parts.empty()) arguments += fmt::format(" \\\n        ':part:({})'", joined(parts, " "));
+    cases += fmt::format("      {})\n      _arguments{} \\\n        '*:file:_files' ;;\n", verb->get_name(),
+                         arguments);
+  }
+  return fmt::format(R"(#compdef moesim
+# zsh completion of moesim {}; made by `moesim completion zsh`
+_moesim() {{
+  local -a verbs=(
+{}  )
+  if ((CURRENT == 2)); then
+    _describe verb verbs
+    return
+  fi
+  local verb=$words[2]
+  shift words
+  ((CURRENT--))
+  case $verb in
+{}  esac
+}}
+_moesim "$@"
+)",
+                     version(), verbs, cases);
+}
+
+std::string fish_completion(const CLI::App& app) {
+  std::string out =
+      fmt::format("# fish completion of moesim {}; made by `moesim completion fish`\n", version());
+  for (const CLI::App* verb : verbs_of(app)) {
+    out += fmt::format("complete -c moesim -n __fish_use_subcommand -f -a {} -d {}\n", verb->get_name(),
+                       single_quoted(verb->get_description()));
+    const std::string when =
+        fmt::format("complete -c moesim -n '__fish_seen_subcommand_from {}'", verb->get_name());
+    const auto add = [&](const CLI::App& part) {
+      for (const CLI::Option* option : named_options(part)) {
+        out += when;
+        for (const std::string& name : option->get_snames()) out += " -s " + name;
+        for (const std::string& name : option->get_lnames()) out += " -l " + name;
+        if (takes_value(*option)) out += " -r";
+        if (const auto listed = listed_values(*option); !listed.empty())
+          out += fmt::format(" -f -a '{}'", joined(listed, " "));
+        out += fmt::format(" -d {}\n", single_quoted(one_line(option->get_description())));
+      }
+    };
+    add(*verb);
+    for (const CLI::App* part : verbs_of(*verb)) {
+      out += fmt::format("{} -a {} -d {}\n", when, part->get_name(), single_quoted(part->get_description()));
+      add(*part);
+    }
+  }
+  return out;
+}
+
+}  // namespace moesim::tools

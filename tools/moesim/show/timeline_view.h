@@ -1,0 +1,124 @@
+// Timelines as they are shown: tracks of slices, arrows and counters, from a simulation, a comparison or a
+// recording. The Chrome trace (timeline_json.h) and the report (report.h) are both drawn from this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "replay/recording/steps.h"
+#include "replay/run/iteration.h"
+#include "replay/run/layer_comparison.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/timeline.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moesim::tools {
+
+// Texts that repeat, stored once; numbered in the order of their first use.
+class TextPool {
+ public:
+  std::uint32_t add(std::string_view text);
+  const std::vector<std::string>& list() const { return list_; }
+
+ private:
+  std::map<std::string, std::uint32_t, std::less<>> index_;
+  std::vector<std::string> list_;
+};
+
+struct TimelineView {
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
+  struct Slice {
+    std::uint32_t name = 0;  // index into `names`
+    sim::Category category = sim::Category::other;
+    std::int64_t from_ps = 0;
+    std::int64_t to_ps = 0;
+    std::uint32_t note = kNone;  // index into `notes`: what it waited for
+  };
+  struct Track {  // slices are in order and do not overlap
+    int rank = 0;
+    std::string stream;
+    std::vector<Slice> slices;
+  };
+  // From a slice that made others wait, or from the sender to the receiver.
+  struct Arrow {
+    std::uint32_t from_track = 0, to_track = 0;
+    std::int64_t from_ps = 0, to_ps = 0;
+    std::uint32_t name = 0;
+    bool message = false;  // point to point
+  };
+  struct Counter {
+    int rank = 0;
+    std::string name;  // with its unit: "memory [GB]"
+    std::vector<std::pair<std::int64_t, double>> points;
+  };
+  struct Link {
+    std::string name;
+    double bytes = 0, utilisation = 0;
+  };
+
+  std::string title;  // "forecast", "measured", a dispatcher
+  int ranks = 0;      // of the job
+  std::int64_t end_ps = 0;
+  TextPool names, notes;
+  std::vector<Track> tracks;  // by rank
+  std::vector<Arrow> arrows;
+  std::vector<Counter> counters;
+  std::vector<Link> links;            // of timing `flow`, busiest first
+  std::vector<std::string> left_out;  // what bounds took away, one clause each
+
+  std::size_t slice_count() const;
+};
+
+// "0-3,8" as ascending pairs. Throws InputError naming `option`.
+std::vector<std::pair<int, int>> parse_ranges(const std::string& option, const std::string& text);
+
+// Slices of a Chrome trace unless the user bounds it: some tens of megabytes, which viewers still take.
+inline constexpr std::size_t kTimelineSlices = 400'000;
+
+// What of a job is shown.
+struct TimelineBounds {
+  std::vector<std::pair<int, int>> ranks;         // empty: as many as `most_slices` allows
+  std::vector<std::pair<int, int>> microbatches;  // empty: all
+  std::size_t most_slices = kTimelineSlices;
+
+  bool holds_rank(int rank) const;
+  bool holds_microbatch(int microbatch) const;
+};
+
+// `--timeline-ranks 0-3,8` and `--timeline-microbatches 0-1`, as every verb with a timeline offers them.
+struct TimelineOptions {
+  std::string ranks, microbatches;
+
+  void declare(CLI::App& app);
+  TimelineBounds bounds(std::size_t most_slices) const;  // throws InputError
+};
+
+// A simulated iteration (Detail::full): a track of steps and a track per stream of every rank, waits in
+// collectives as slices of their own ("wait for rank 3"), arrows from the last arrival, counters of memory
+// and of what a rank sends.
+TimelineView timeline_view(std::string title, const replay::Iteration& iteration,
+                           const TimelineBounds& bounds);
+TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
+                           const TimelineBounds& bounds);
+
+// One dispatcher of a comparison. Needs ComparisonOptions::trace.
+TimelineView timeline_view(const replay::DispatcherForecast& forecast, const TimelineBounds& bounds);
+
+// A realistic recording as it was measured. Clocks of nodes are not comparable, so every node starts at zero.
+TimelineView timeline_view(std::string title, const replay::RecordedJob& measured, int gpus_per_node,
+                           const TimelineBounds& bounds);
+
+// Joins neighbours that are too short to be seen until at most `most` slices are left; says so in `left_out`.
+void join_short_slices(TimelineView& view, std::size_t most);
+
+}  // namespace moesim::tools

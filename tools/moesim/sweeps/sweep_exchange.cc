@@ -1,0 +1,94 @@
+#include "tools/moesim/sweeps/sweep_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moesim::tools {
+
+SweepExchange::SweepExchange(const SweepJob& job, std::uint64_t ahead, const SweepWrite& write)
+    : blocks_(job.blocks()), ahead_(ahead), write_(write) {}
+
+std::optional<std::uint64_t> SweepExchange::take_locked() {
+  if (stopped_) return std::nullopt;
+  while (!again_.empty()) {
+    const std::uint64_t block = again_.back();
+    again_.pop_back();
+    if (block >= written_ && !done_.contains(block)) return block;
+  }
+  if (next_ >= blocks_ || next_ >= written_ + ahead_) return std::nullopt;
+  return next_++;
+}
+
+std::optional<std::uint64_t> SweepExchange::take_now() {
+  const std::scoped_lock lock(mutex_);
+  return take_locked();
+}
+
+std::optional<std::uint64_t> SweepExchange::take() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (const auto block = take_locked()) return block;
+    // Whoever waits here also makes what another machine does not bring back.
+    if (stopped_ || written_ >= blocks_) return std::nullopt;
+    changed_.wait(lock);
+  }
+}
+
+void SweepExchange::again(std::uint64_t block) {
+  const std::scoped_lock lock(mutex_);
+  again_.push_back(block);
+  changed_.notify_all();
+}
+
+void SweepExchange::put(std::uint64_t number, SweepBlock&& block) {
+  std::unique_lock lock(mutex_);
+  if (number < written_) return;
+  done_.emplace(number, std::move(block));
+  if (writing_) return;  // whoever writes goes on with it
+  writing_ = true;
+  while (!stopped_) {
+    const auto ready = done_.find(written_);
+    if (ready == done_.end()) break;
+    const SweepBlock one = std::move(ready->second);
+    done_.erase(ready);
+    ++written_;
+    lock.unlock();
+    const bool go_on = write_(one);
+    lock.lock();
+    if (!go_on) stopped_ = true;
+    changed_.notify_all();
+  }
+  writing_ = false;
+}
+
+void SweepExchange::fail(std::exception_ptr error) {
+  const std::scoped_lock lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+bool SweepExchange::over() const {
+  const std::scoped_lock lock(mutex_);
+  return stopped_ || (written_ >= blocks_ && !writing_);
+}
+
+void SweepExchange::rethrow() const {
+  const std::scoped_lock lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void work_on(const SweepJob& job, SweepExchange& exchange) {
+  try {
+    SweepWorker worker(job);
+    while (const auto b = exchange.take()) {
+      SweepBlock block = job.block_at(*b);
+      worker.fill(block);
+      exchange.put(*b, std::move(block));
+    }
+  } catch (...) {
+    exchange.fail(std::current_exception());
+  }
+}
+
+}  // namespace moesim::tools

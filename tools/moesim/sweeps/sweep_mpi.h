@@ -1,0 +1,41 @@
+// A sweep on the processes that mpirun (or srun) started: rank 0 deals blocks of scenarios out to whoever
+// asks, and writes. MPI is loaded when it is needed, so that every other command starts without it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tools/moesim/sweeps/sweep_run.h"
+
+namespace moesim::tools {
+
+struct MpiTransport;
+
+class SweepMpi {
+ public:
+  // nullptr where this process was not started as one of several. Throws InputError where it was, but MPI
+  // support was not built or cannot be loaded.
+  static std::unique_ptr<SweepMpi> start();
+  ~SweepMpi();
+
+  int rank() const;
+  int size() const;
+
+  // Rank 0: computes on `threads` threads itself and deals blocks out to all others. What a process has not
+  // brought back `patience` seconds after it was due is done here. Returns when all rows are written.
+  void deal(const SweepJob& job, int threads, const std::string& definition, double patience,
+            const SweepWrite& write, const std::function<void(const std::string&)>& warn);
+  // The other ranks: computes blocks until there are none. Returns the exit code.
+  int work(SweepJob& job, int threads, const std::string& definition);
+  // Ends MPI, on every rank, when its result is safe. Where a process is gone, the others are ended.
+  void finish(const std::function<void(const std::string&)>& warn);
+
+ private:
+  explicit SweepMpi(const MpiTransport* transport) : transport_(transport) {}
+  const MpiTransport* transport_;
+  bool together_ = true;   // every process is still there
+  bool finished_ = false;  // as it should
+};
+
+}  // namespace moesim::tools

@@ -1,0 +1,58 @@
+#include "tools/moesim/sweeps/sweep_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "base/input_error.h"
+#include "tools/moesim/sweeps/sweep_exchange.h"
+
+namespace moesim::tools {
+
+std::uint64_t SweepJob::blocks() const {
+  const std::uint64_t left = plan->size() - std::min(first, plan->size());
+  return (left + block - 1) / block;
+}
+
+SweepBlock SweepJob::block_at(std::uint64_t b) const {
+  SweepBlock made;
+  made.first = first + b * block;
+  made.count = std::min(block, plan->size() - made.first);
+  return made;
+}
+
+SweepWorker::SweepWorker(const SweepJob& job)
+    : job_(job), maker_(job.base, job.plan->paths()), options_(job.options) {
+  options_.costs = &costs_;
+  options_.routings = &routings_;
+}
+
+void SweepWorker::fill(SweepBlock& block) {
+  for (std::uint64_t i = block.first; i < block.first + block.count; ++i) {
+    job_.plan->point(i, values_);
+    try {
+      const Evaluation e = evaluate(maker_.make(values_), options_);
+      job_.rows->append(block.rows, i, values_, e);
+    } catch (const InputError& error) {
+      if (block.failed++ == 0) block.first_error = fmt::format("scenario {}: {}", i, error.what());
+      job_.rows->append_error(block.rows, i, values_, error.what());
+      if (job_.strict) return;
+    }
+  }
+}
+
+void sweep_on_threads(const SweepJob& job, int threads, const SweepWrite& write) {
+  const auto count = static_cast<std::uint64_t>(std::max(threads, 1));
+  SweepExchange exchange(job, 16 * count, write);
+  std::vector<std::thread> others;
+  for (std::uint64_t t = 1; t < std::min(count, std::max<std::uint64_t>(job.blocks(), 1)); ++t)
+    others.emplace_back([&] { work_on(job, exchange); });
+  work_on(job, exchange);
+  for (std::thread& other : others) other.join();
+  exchange.rethrow();
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,485 @@
+// `moesim calibrate`: import measurements, fit profiles, check them against rows they have not seen.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "calibration/check/check.h"
+#include "calibration/fit/call_overhead.h"
+#include "calibration/fit/constants_file.h"
+#include "calibration/fit/derive.h"
+#include "calibration/fit/fit_profile.h"
+#include "calibration/fit/leave_out.h"
+#include "calibration/rows/devices.h"
+#include "calibration/rows/import_logs.h"
+#include "calibration/rows/measurement_file.h"
+#include "calibration/rows/measurements.h"
+#include "models/hardware/profile.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/calibrate_measure.h"
+#include "tools/moesim/verbs/calibrate_recording.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+namespace {
+
+using calibration::CheckGroup;
+using calibration::CheckReport;
+using calibration::Device;
+using calibration::ImportFacts;
+using calibration::Measurements;
+using models::Profile;
+
+// Any measurement that a file can hold: our JSON, a published table, an Echo table, a log.
+Measurements read_any(const std::string& path, const ImportFacts& facts) {
+  const std::string text = read_file(path, std::uint64_t{1} << 30);
+  if (calibration::is_echo_table(text)) {
+    ImportFacts echo = facts;
+    // The data set keeps the tables in folders named after the GPU.
+    if (echo.gpu.empty() && path.find("h800_") != std::string::npos) echo.gpu = "H800-SXM5-80GB";
+    if (echo.gpu.empty() && path.find("a800_") != std::string::npos) echo.gpu = "A800-SXM4-80GB";
+    return calibration::import_echo(text, path, echo);
+  }
+  return calibration::read_measurements(path);
+}
+
+nlohmann::ordered_json inputs_of(const CommonOptions& common, const std::vector<std::string>& files) {
+  auto inputs = describe_inputs(common);
+  for (const std::string& file : files) add_input_file(inputs, file);
+  return inputs;
+}
+
+std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
+
+std::string ranks_of(const CheckGroup& group) { return group.ranks.empty() ? "-" : group.ranks; }
+
+nlohmann::ordered_json to_json(const CheckGroup& group) {
+  return {{"gpu", group.gpu},
+          {"op", group.op},
+          {"scope", group.scope},
+          {"sizes", group.sizes},
+          {"ranks", group.ranks},
+          {"rows", group.rows},
+          {"mean_abs_error", group.mean_abs_error},
+          {"median_abs_error", group.median_abs_error},
+          {"bias", group.bias},
+          {"coverage", group.coverage}};
+}
+
+Table group_table(const std::vector<CheckGroup>& groups) {
+  using Align = Table::Align;
+  Table table({{"gpu", Align::kLeft},
+               {"operation", Align::kLeft},
+               {"scope", Align::kLeft},
+               {"sizes", Align::kLeft},
+               {"ranks", Align::kLeft},
+               {"rows"},
+               {"mean |error|"},
+               {"median"},
+               {"bias"},
+               {"in 90 %"}});
+  for (const CheckGroup& g : groups)
+    table.row({g.gpu, g.op, g.scope, g.sizes, ranks_of(g), std::to_string(g.rows), share(g.mean_abs_error),
+               share(g.median_abs_error), percent(g.bias), share(g.coverage)});
+  return table;
+}
+
+// Groups merged over sizes and ranks: what fits one screen.
+std::vector<CheckGroup> merged(const CheckReport& report) {
+  CheckReport coarse = report;
+  for (auto& row : coarse.rows) {
+    row.sizes = "all";
+    row.ranks.clear();
+  }
+  return coarse.groups();
+}
+
+// One line per row, for people who look for what a law gets wrong.
+Table row_table(const CheckReport& report) {
+  using Align = Table::Align;
+  Table table({{"place", Align::kLeft},
+               {"gpu", Align::kLeft},
+               {"operation", Align::kLeft},
+               {"scope", Align::kLeft},
+               {"ranks", Align::kLeft},
+               {"law", Align::kLeft},
+               {"measured_us"},
+               {"forecast_us"},
+               {"low_us"},
+               {"high_us"},
+               {"error"}});
+  const auto us = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e6); };
+  for (const auto& row : report.rows)
+    table.row({row.origin.place.str(), row.origin.gpu, row.op, row.scope, row.ranks.empty() ? "-" : row.ranks,
+               row.law, us(row.measured), us(row.forecast.value), us(row.forecast.low), us(row.forecast.high),
+               fmt::format("{:+.4f}", row.error())});
+  return table;
+}
+
+enum class Detail { kMerged, kGroups, kRows };
+
+int report_check(const CommonOptions& common, const CheckReport& report, const nlohmann::ordered_json& inputs,
+                 Detail detail, std::optional<double> max_error) {
+  const CheckGroup total = report.total(), large = report.collectives_from(1 << 20);
+  if (report.rows.empty()) {
+    std::string reasons;
+    for (const auto& [reason, count] : report.skipped) reasons += (reasons.empty() ? "" : "; ") + reason;
+    throw InputError("no row could be checked" + (reasons.empty() ? std::string() : ": " + reasons));
+  }
+  std::size_t skipped = 0;
+  for (const auto& [reason, count] : report.skipped) skipped += count;
+  if (common.format == Format::kJson) {
+    auto result = envelope("calibrate-check", inputs, {});
+    result["mean_abs_error"] = total.mean_abs_error;
+    result["median_abs_error"] = total.median_abs_error;
+    result["coverage"] = total.coverage;
+    result["rows"] = total.rows;
+    if (large.rows > 0)
+      result["collectives_from_1_mib"] = {{"rows", large.rows},
+                                          {"mean_abs_error", large.mean_abs_error},
+                                          {"median_abs_error", large.median_abs_error},
+                                          {"coverage", large.coverage}};
+    auto reasons = nlohmann::ordered_json::array();
+    for (const auto& [reason, count] : report.skipped)
+      reasons.push_back({{"reason", reason}, {"rows", count}});
+    result["skipped"] = std::move(reasons);
+    auto groups = nlohmann::ordered_json::array();
+    for (const CheckGroup& group : report.groups()) groups.push_back(to_json(group));
+    result["groups"] = std::move(groups);
+    print_json(result);
+  } else {
+    const bool groups = detail == Detail::kGroups || common.format == Format::kCsv;
+    const Table table =
+        detail == Detail::kRows ? row_table(report) : group_table(groups ? report.groups() : merged(report));
+    if (common.format == Format::kCsv) {
+      print(table.csv());
+    } else {
+      std::string text = table.text();
+      text += fmt::format(
+          "\n{} rows: mean |error| {}, median {}, {} inside their 90 % interval; {} rows skipped\n",
+          total.rows, share(total.mean_abs_error), share(total.median_abs_error), share(total.coverage),
+          skipped);
+      if (large.rows > 0)
+        text +=
+            fmt::format("  {} collectives from 1 MiB: mean |error| {}, median {}, {} inside\n", large.rows,
+                        share(large.mean_abs_error), share(large.median_abs_error), share(large.coverage));
+      for (const auto& [reason, count] : report.skipped)
+        text += fmt::format("  skipped {:5}  {}\n", count, reason);
+      print(text);
+    }
+  }
+  return max_error && total.mean_abs_error > *max_error ? 1 : 0;
+}
+
+struct FactOptions {
+  std::string gpu, source, op, library;
+  int nodes = 0, gpus_per_node = 0;
+
+  void declare(CLI::App& app) {
+    app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
+    app.add_option("--source", source, "Who measured; goes into the provenance");
+    app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
+    app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
+    app.add_option("--nodes", nodes, "Nodes of a log without rank lines")->check(CLI::Range(1, 1 << 20));
+    app.add_option("--gpus-per-node", gpus_per_node, "GPUs per node of a log without rank lines")
+        ->check(CLI::Range(1, 1024));
+  }
+
+  ImportFacts facts() const {
+    ImportFacts facts;
+    facts.gpu = gpu;
+    if (const Device* device = calibration::device_of_gpu(gpu); device && device->profile == gpu)
+      facts.gpu = device->gpu;
+    facts.source = source;
+    facts.library = library;
+    facts.nodes = nodes;
+    facts.gpus_per_node = gpus_per_node;
+    static const std::map<std::string, sim::CollectiveOp> kOps = {
+        {"all_gather", sim::CollectiveOp::all_gather}, {"reduce_scatter", sim::CollectiveOp::reduce_scatter},
+        {"all_reduce", sim::CollectiveOp::all_reduce}, {"alltoall", sim::CollectiveOp::all_to_all},
+        {"all_to_all", sim::CollectiveOp::all_to_all}, {"sendrecv", sim::CollectiveOp::send_recv},
+        {"send_recv", sim::CollectiveOp::send_recv},   {"broadcast", sim::CollectiveOp::broadcast}};
+    if (!op.empty()) {
+      const auto found = kOps.find(op);
+      if (found == kOps.end())
+        throw InputError(
+            "found --op " + in_quotes(op) +
+            ", expected all_gather, reduce_scatter, all_reduce, alltoall, sendrecv or broadcast");
+      facts.op = found->second;
+    }
+    return facts;
+  }
+};
+
+Run declare_import(CLI::App& app) {
+  struct Options {
+    std::string kind, out;
+    std::vector<std::string> files;
+    FactOptions facts;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("kind", options->kind,
+                 "nccl-tests (also rccl-tests), google-benchmark, csv, echo or recording")
+      ->required()
+      ->check(CLI::IsMember({"nccl-tests", "rccl-tests", "google-benchmark", "csv", "echo", "recording"}));
+  app.add_option("files", options->files, "Logs, JSON results, tables or folders of realistic recordings")
+      ->required();
+  app.add_option("-o,--out", options->out, "Measurement file to write (default: standard output)");
+  options->facts.declare(app);
+  return [options](const CommonOptions& common) {
+    const ImportFacts facts = options->facts.facts();
+    Measurements all;
+    for (const std::string& file : options->files) {
+      if (options->kind == "recording") {
+        all.append(import_recording(file, facts));
+        continue;
+      }
+      if (options->kind == "csv" || options->kind == "echo") {
+        all.append(read_any(file, facts));
+        continue;
+      }
+      const std::string text = read_file(file, std::uint64_t{1} << 30);
+      all.append(options->kind == "google-benchmark" ? calibration::import_google_benchmark(text, file, facts)
+                                                     : calibration::import_nccl_tests(text, file, facts));
+    }
+    const std::string json = calibration::to_json(
+        all, "moesim calibrate import " + options->kind + ": " + join(options->files, ", "));
+    if (options->out.empty()) {
+      print(json);
+    } else {
+      write_file(options->out, json);
+      if (!common.quiet) print(fmt::format("{}: {} rows\n", options->out, all.size()));
+    }
+    return 0;
+  };
+}
+
+// The GPUs that rows are of, in the order of the device table.
+std::vector<const Device*> devices_in(const Measurements& all) {
+  std::map<const Device*, bool> seen;
+  const auto note = [&](const auto& rows) {
+    for (const auto& row : rows)
+      if (const Device* device = calibration::device_of_gpu(row.origin.gpu)) seen[device] = true;
+  };
+  note(all.collectives);
+  note(all.gemms);
+  note(all.grouped);
+  note(all.ffns);
+  note(all.dispatches);
+  note(all.kernels);
+  std::vector<const Device*> result;
+  for (const Device& device : calibration::devices())
+    if (seen.contains(&device)) result.push_back(&device);
+  if (const Device* host = calibration::find_device("host"); seen.contains(host)) result.push_back(host);
+  return result;
+}
+
+Run declare_fit(CLI::App& app) {
+  struct Options {
+    std::vector<std::string> files;
+    std::string out, provenance, leave_out, constants;
+    bool all = false, quick = false, complete = false, rows = false;
+    FactOptions facts;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("files", options->files, "Measurement files and tables")->required();
+  app.add_option("-o,--out", options->out, "Profile to write, or with --all the folder for all profiles");
+  app.add_flag("--all", options->all,
+               "Fit every known GPU and derive what was not measured from its relatives");
+  app.add_option("--constants", options->constants,
+                 "Constants with sources to put into the profiles (moesim.constants/1)");
+  app.add_flag("--complete", options->complete,
+               "Take laws that the rows do not give from the built-in profile of the GPU's relative");
+  app.add_flag("--quick", options->quick,
+               "Skip the leave-one-shape-out refits that widen intervals for unseen shapes");
+  app.add_option("--leave-out", options->leave_out,
+                 "Write no profile; refit without some rows, forecast these and print the errors: " +
+                     join(calibration::kLeaveOut, ", "))
+      ->check(CLI::IsMember(calibration::kLeaveOut));
+  app.add_flag("--rows", options->rows, "With --leave-out: one line per row that was left out");
+  app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
+  options->facts.declare(app);
+  return [options](const CommonOptions& common) {
+    Measurements all;
+    for (const std::string& file : options->files) all.append(read_any(file, options->facts.facts()));
+    if (!options->leave_out.empty()) {
+      const CheckReport report = calibration::leave_out(all, options->leave_out);
+      auto inputs = inputs_of(common, options->files);
+      inputs["left_out"] = options->leave_out;
+      return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
+                          std::nullopt);
+    }
+    if (options->out.empty())
+      throw InputError("found no --out, expected the profile to write (or --leave-out)");
+    calibration::FitProfileOptions fit;
+    fit.leave_out_shapes = !options->quick;
+    std::vector<std::string> names;
+    for (const std::string& file : options->files)
+      names.push_back(std::filesystem::path(file).filename().string());
+    fit.provenance =
+        options->provenance.empty() ? "moesim calibrate fit of " + join(names, ", ") : options->provenance;
+    fit.progress = [&common](const std::string& what) {
+      if (!common.quiet) fmt::print(stderr, "fitting {}\n", what);
+    };
+    calibration::ConstantsByProfile constants;
+    if (!options->constants.empty())
+      constants = calibration::parse_constants(read_file(options->constants), options->constants);
+    const auto found = devices_in(all);
+    if (!options->all) {
+      const Device* wanted =
+          options->facts.gpu.empty() ? nullptr : calibration::device_of_gpu(options->facts.facts().gpu);
+      if (!wanted && !options->facts.gpu.empty())
+        throw InputError("found --gpu " + in_quotes(options->facts.gpu) +
+                         ", expected a GPU with a profile (" + "moesim list profiles) or host");
+      if (!wanted && found.size() == 1) wanted = found.front();
+      if (!wanted) {
+        std::vector<std::string> gpus;
+        for (const Device* device : found) gpus.emplace_back(device->gpu);
+        throw InputError("found rows of " + std::to_string(found.size()) + " GPUs (" + join(gpus, ", ") +
+                         "), expected --gpu to choose one, or --all");
+      }
+      Profile profile = calibration::fit_profile(*wanted, all, fit);
+      if (options->complete && !wanted->relative.empty())
+        calibration::derive_missing(profile, Profile::load(std::string(wanted->relative)), all);
+      calibration::fit_call_overheads(profile, all);
+      calibration::add_constants(profile, constants);
+      if (profile.sets().empty())
+        throw InputError(
+            "found too few rows of " + std::string(wanted->gpu) +
+            " to fit a law, expected three sizes of a collective or several shapes of a product");
+      write_file(options->out, profile.to_json());
+      if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
+      return 0;
+    }
+    std::map<std::string, Profile> done;
+    for (const Device& device : calibration::devices()) {
+      Profile profile = calibration::fit_profile(device, all, fit);
+      for (const Device* at = &device; !at->relative.empty();) {
+        at = calibration::find_device(at->relative);
+        calibration::derive_missing(profile, done.at(std::string(at->profile)), all);
+      }
+      calibration::fit_call_overheads(profile, all);
+      calibration::add_constants(profile, constants);
+      done.emplace(std::string(device.profile), profile);
+      write_file(std::filesystem::path(options->out) / (std::string(device.profile) + ".json"),
+                 profile.to_json());
+    }
+    if (!common.quiet) print(fmt::format("{} profiles in {}\n", done.size(), options->out));
+    return 0;
+  };
+}
+
+Run declare_check(CLI::App& app) {
+  struct Options {
+    std::string profile, max_error;
+    std::vector<std::string> against;
+    bool all = false, groups = false, rows = false;
+    FactOptions facts;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("profile", options->profile, "Built-in profile or profile file");
+  app.add_flag("--all", options->all, "Check each row against the built-in profile of its own GPU");
+  app.add_option("--against", options->against, "Tables or measurement files with rows the fit has not seen")
+      ->required();
+  app.add_option("--max-error", options->max_error,
+                 "Exit 1 if the mean absolute error is larger (10% or 0.1)");
+  app.add_flag("--groups", options->groups, "One line per size decade and rank count");
+  app.add_flag("--rows", options->rows, "One line per row, with its place and its forecast");
+  options->facts.declare(app);
+  return [options](const CommonOptions& common) {
+    if (options->all == !options->profile.empty())
+      throw InputError("found " +
+                       std::string(options->all ? "a profile and --all" : "neither a profile nor --all") +
+                       ", expected one of them");
+    std::optional<double> max_error;
+    if (!options->max_error.empty()) max_error = parse_fraction(options->max_error);
+    Measurements rows;
+    for (const std::string& file : options->against) rows.append(read_any(file, options->facts.facts()));
+    std::map<std::string, Profile> profiles;
+    std::optional<Profile> one;
+    if (!options->all) one = Profile::load(options->profile);
+    const auto profile_of = [&](const std::string& gpu) -> const Profile* {
+      const Device* device = calibration::device_of_gpu(gpu);
+      if (one) {
+        const bool same = one->gpu() == gpu || (device && device == calibration::device_of_gpu(one->gpu()));
+        return same ? &*one : nullptr;
+      }
+      if (!device) return nullptr;
+      const std::string name(device->profile);
+      const auto& names = Profile::names();
+      if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
+      auto found = profiles.find(name);
+      if (found == profiles.end()) found = profiles.emplace(name, Profile::load(name)).first;
+      return &found->second;
+    };
+    CheckReport report = calibration::check_rows(rows, profile_of);
+    if (one) {
+      // Rows of other GPUs are no gap of this profile.
+      std::size_t others = 0;
+      std::erase_if(report.skipped, [&](const auto& entry) {
+        const bool other = entry.first.starts_with("no profile for ");
+        if (other) others += entry.second;
+        return other;
+      });
+      if (others > 0) report.skipped["rows of other GPUs than " + one->gpu()] = others;
+    }
+    auto inputs = inputs_of(common, options->against);
+    if (!options->all && path_exists(options->profile)) add_input_file(inputs, options->profile);
+    inputs["profile"] = options->all ? "each row's own" : options->profile;
+    return report_check(common, report, inputs,
+                        options->rows     ? Detail::kRows
+                        : options->groups ? Detail::kGroups
+                                          : Detail::kMerged,
+                        max_error);
+  };
+}
+
+}  // namespace
+
+Verb calibrate_verb() {
+  Verb verb;
+  verb.name = "calibrate";
+  verb.summary = "Measure a machine, import others' results, fit a profile, check it";
+  verb.examples =
+      "  moesim calibrate import nccl-tests all_gather.log --gpu h200-sxm --out raw.json\n"
+      "  moesim calibrate check --all --against collectives.csv --max-error 10%\n";
+  verb.declare = [](CLI::App& app) -> Run {
+    auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
+    const auto add = [&](const char* name, const char* summary, Run (*declare)(CLI::App&)) {
+      CLI::App* sub = app.add_subcommand(name, summary);
+      sub->fallthrough();  // --format and the like may follow
+      sub->allow_extras();
+      commands->emplace_back(sub, declare(*sub));
+    };
+    add("measure", "Measure this machine with the programs of calibration/bench", declare_measure);
+    add("import", "Turn logs and tables into a measurement file", declare_import);
+    add("fit", "Fit a profile to measurements", declare_fit);
+    add("check", "Compare a profile with measured rows", declare_check);
+    app.require_subcommand(0, 1);
+    return [commands](const CommonOptions& common) {
+      std::vector<std::string> names;
+      for (const auto& [sub, run] : *commands) {
+        if (sub->parsed()) return run(common);
+        names.push_back(sub->get_name());
+      }
+      throw InputError({"moesim calibrate"}, "no command", "one of " + join(names, ", "));
+    };
+  };
+  return verb;
+}
+
+}  // namespace moesim::tools

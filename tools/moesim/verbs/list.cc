@@ -1,0 +1,133 @@
+// `moesim list`: what is built in.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/profile.h"
+#include "models/routing/routing.h"
+#include "models/workload/architecture.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using Entries = std::vector<std::pair<std::string, std::string>>;  // name, description
+
+Entries models_list() {
+  Entries out;
+  for (const std::string& name : models::Architecture::names()) {
+    const auto model = models::Architecture::load(name);
+    out.emplace_back(
+        name, fmt::format("{:.1f} B parameters ({:.1f} B active), {} layers, hidden {}, {} experts, top-{}",
+                          static_cast<double>(model.parameters()) / 1e9,
+                          static_cast<double>(model.active_parameters()) / 1e9, model.layers, model.hidden,
+                          model.experts, model.topk));
+  }
+  return out;
+}
+
+Entries clusters_list() {
+  Entries out;
+  for (const auto& pattern : models::Cluster::patterns()) out.emplace_back(pattern.name, pattern.description);
+  return out;
+}
+
+Entries profiles_list() {
+  Entries out;
+  for (const std::string& name : models::Profile::names()) {
+    const auto profile = models::Profile::load(name);
+    out.emplace_back(name, profile.gpu() + "; " + profile.provenance());
+  }
+  return out;
+}
+
+Entries dispatchers_list() {
+  Entries out;
+  for (const auto& entry : models::dispatcher_registry()) out.emplace_back(entry.name, entry.summary);
+  return out;
+}
+
+Entries routings_list() {
+  Entries out;
+  for (const std::string& name : models::RoutingSpec::names()) out.emplace_back(name, "");
+  return out;
+}
+
+struct Kind {
+  std::string name;
+  Entries (*entries)();
+};
+
+const std::array<Kind, 5>& kinds() {
+  static const std::array<Kind, 5> all{{{"models", models_list},
+                                        {"clusters", clusters_list},
+                                        {"profiles", profiles_list},
+                                        {"dispatchers", dispatchers_list},
+                                        {"routings", routings_list}}};
+  return all;
+}
+
+int run(const std::vector<std::string>& wanted, const CommonOptions& common) {
+  std::vector<const Kind*> chosen;
+  for (const std::string& word : wanted) {
+    std::vector<std::string> known;
+    for (const Kind& kind : kinds()) known.push_back(kind.name);
+    const auto at = std::find(known.begin(), known.end(), word);
+    if (at == known.end())
+      throw InputError("found " + in_quotes(word) + ", expected one of " + join(known, ", ") +
+                       did_you_mean(word, known));
+    chosen.push_back(&kinds()[static_cast<std::size_t>(at - known.begin())]);
+  }
+  if (chosen.empty())
+    for (const Kind& kind : kinds()) chosen.push_back(&kind);
+
+  auto result = envelope("list", describe_inputs(common), {});
+  Table rows(
+      {{"kind", Table::Align::kLeft}, {"name", Table::Align::kLeft}, {"description", Table::Align::kLeft}});
+  std::string text;
+  for (const Kind* kind : chosen) {
+    Table table({{kind->name, Table::Align::kLeft}, {"", Table::Align::kLeft}});
+    result[kind->name] = nlohmann::ordered_json::array();
+    for (const auto& [name, description] : kind->entries()) {
+      table.row({name, description});
+      rows.row({kind->name, name, description});
+      result[kind->name].push_back({{"name", name}, {"description", description}});
+    }
+    text += (text.empty() ? "" : "\n") + table.text();
+  }
+  if (common.format == Format::kJson)
+    print_json(result);
+  else
+    print(common.format == Format::kCsv ? rows.csv() : text);
+  return 0;
+}
+
+}  // namespace
+
+Verb list_verb() {
+  return {"list", "what is built in: models, clusters, profiles, dispatchers, routings",
+          "  moesim list dispatchers\n  moesim list models --format json", [](CLI::App& app) -> Run {
+            auto wanted = std::make_shared<std::vector<std::string>>();
+            app.add_option("kind", *wanted,
+                           "models, clusters, profiles, dispatchers or routings; default: all")
+                ->type_name("KIND");
+            return [wanted](const CommonOptions& common) { return run(*wanted, common); };
+          }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,546 @@
+// `moesim replay`: what a recorded job takes on a topology.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <span>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "models/hardware/cluster.h"
+#include "replay/run/attribution.h"
+#include "replay/run/cluster_fabric.h"
+#include "replay/run/forecast.h"
+#include "replay/run/measured.h"
+#include "replay/run/model_pricing.h"
+#include "replay/run/recorded.h"
+#include "replay/run/uncertainty.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/explain_path.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/show/timeline_json.h"
+#include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct ReplayOptions {
+  std::vector<std::string> folders;
+  std::string cluster;
+  std::string timing = "calibrated";
+  JobOptions job;
+  std::string timeline, report;
+  TimelineOptions shown;
+  int microbatches = 0;
+  int draws = 16;
+  std::uint64_t seed = 1;
+  bool explain = false;
+};
+
+// Of timing `flow`.
+struct NetworkUse {
+  double calibrated_us = 0;  // the iteration if nothing contended
+  replay::LinkLoad busiest;
+};
+
+struct ReplayAnswer {
+  replay::Iteration iteration;
+  std::optional<NetworkUse> network;
+  std::vector<replay::RankPlan> plans;
+  replay::Attribution attribution;
+  replay::RunSummary summary;
+  models::Estimate estimate;          // of the iteration, us
+  std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
+  int microbatches = 0;
+  std::string changes;  // what differs from the recording; empty: nothing
+  std::string because;  // of another dispatcher
+  std::vector<std::string> warnings;
+};
+
+ReplayAnswer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopology& named,
+                             const models::Cluster& cluster, const replay::JobRequest& request) {
+  ReplayAnswer out;
+  const auto prepared = replay::prepare_recorded(job, named, cluster, request);
+  const replay::Effects effects(cluster.profile);
+  replay::RecordedPricing pricing(
+      [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
+  out.iteration = replay::simulate(job.topology, prepared.plans, pricing);
+  out.plans = prepared.plans;
+  out.changes = prepared.changes;
+  out.warnings = prepared.warnings;
+  if (prepared.changes.empty()) out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
+  out.microbatches = microbatches_of(job);
+  return out;
+}
+
+ReplayAnswer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
+                            const replay::Effects& effects, const ReplayOptions& options,
+                            const sim::Fabric* fabric = nullptr) {
+  ReplayAnswer out;
+  replay::ForecastOptions forecast_options;
+  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
+  forecast_options.microbatches = options.microbatches;
+  forecast_options.seed = options.seed;
+  if (options.microbatches == 0) {
+    forecast_options.microbatches = replay::default_microbatches(job.clean.topology, job.named);
+    out.warnings.push_back(fmt::format(
+        "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
+        "batch of 64; set --microbatches",
+        forecast_options.microbatches));
+  }
+  auto made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
+  if (fabric) {
+    const double calibrated_us = made.iteration.us();
+    forecast_options.fabric = fabric;
+    made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
+    out.network = {calibrated_us, replay::busiest_link(made.iteration.timeline, *fabric)};
+  }
+  out.iteration = std::move(made.iteration);
+  out.plans = std::move(made.plans);
+  out.microbatches = forecast_options.microbatches;
+  out.changes = job.changes;
+  out.warnings.insert(out.warnings.end(), job.warnings.begin(), job.warnings.end());
+  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
+  return out;
+}
+
+// How much of the iteration each cause accounts for, and who made others wait most.
+constexpr std::size_t kMostShown = 3;
+
+nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) {
+  nlohmann::ordered_json out;
+  out["rule"] =
+      "causes are taken away in this order and stay away; each accounts for what the iteration loses at its "
+      "turn";
+  out["shares_us"] = nlohmann::ordered_json::object();
+  for (const auto& share : attribution.shares) out["shares_us"][std::string(name(share.cause))] = share.us;
+  const auto list = [](const std::vector<replay::Waiting>& waits, const char* what) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const auto& wait : waits)
+      rows.push_back({{what, wait.index}, {"stage", wait.stage}, {"others_wait_us", wait.us}});
+    return rows;
+  };
+  out["ranks"] = list(attribution.ranks, "rank");
+  out["layers"] = list(attribution.layers, "layer");
+  return out;
+}
+
+std::string attribution_text(const ReplayAnswer& answer) {
+  Table table({{"of the iteration", Table::Align::kLeft}, {"ms"}, {"share"}});
+  for (const auto& share : answer.attribution.shares) {
+    std::string what(name(share.cause));
+    std::replace(what.begin(), what.end(), '_', ' ');
+    table.row({what, fmt::format("{:.2f}", share.us / 1e3),
+               fmt::format("{:.1f} %", 100 * share.us / answer.iteration.us())});
+  }
+  std::string text = table.text();
+  const auto most = [](const std::vector<replay::Waiting>& waits, const auto& one) {
+    std::string line;
+    for (std::size_t i = 0; i < std::min(kMostShown, waits.size()); ++i)
+      line += fmt::format("{}{} ({:.0f} ms)", i == 0 ? "" : ", ", one(waits[i]), waits[i].us / 1e3);
+    return line.empty() ? std::string("none") : line;
+  };
+  text += fmt::format(
+      "ranks that others waited for most: {}\n",
+      most(answer.attribution.ranks, [](const replay::Waiting& w) { return fmt::format("{}", w.index); }));
+  text += fmt::format("layers in which ranks waited most: {}\n",
+                      most(answer.attribution.layers, [](const replay::Waiting& w) {
+                        return fmt::format("{} of stage {}", w.index, w.stage);
+                      }));
+  return text;
+}
+
+nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
+  nlohmann::ordered_json path = nlohmann::ordered_json::array();
+  for (const auto& step : iteration.timeline.critical_path(iteration.graph)) {
+    nlohmann::ordered_json one{{"rank", iteration.graph.rank(step.task).value()},
+                               {"task", iteration.graph.label(step.task).name},
+                               {"from_us", step.from.us()},
+                               {"to_us", step.to.us()},
+                               {"waited_for", sim::name(step.cause)}};
+    const std::uint32_t origin = iteration.graph.origin(step.task);
+    if (origin < iteration.origins.size()) one["recorded_at"] = iteration.origins[origin].str();
+    path.push_back(std::move(one));
+  }
+  return path;
+}
+
+nlohmann::ordered_json result_json(const ReplayAnswer& answer, const nlohmann::ordered_json& inputs) {
+  std::vector<std::string> warnings = answer.warnings;
+  warnings.emplace_back(
+      "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
+  auto result = envelope("replay", inputs, warnings);
+  result["iteration_us"] = estimate_json(answer.estimate);
+  if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
+  result["microbatches"] = answer.microbatches;
+  result["topology"] = answer.iteration.topology.str();
+  if (!answer.changes.empty()) result["changes"] = answer.changes;
+  if (!answer.because.empty()) result["because"] = answer.because;
+  result["ranks"] = nlohmann::ordered_json::array();
+  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
+    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
+    result["ranks"].push_back({{"rank", r},
+                               {"busy_us", rank.busy.us()},
+                               {"exposed_comm_us", rank.exposed_comm.us()},
+                               {"straggler_wait_us", rank.straggler_wait.us()},
+                               {"bubble_us", rank.bubble.us()},
+                               {"host_us", rank.host.us()},
+                               {"peak_memory_bytes", nullptr}});
+  }
+  result["ops"] = nlohmann::ordered_json::object();
+  for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
+    const auto& mean = answer.summary.steps[k];
+    if (mean.count > 0)
+      result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
+          {"count", mean.count}, {"mean_us", mean.mean_us}};
+  }
+  if (answer.network) {
+    result["network"] = {{"timing", "flow"},
+                         {"calibrated_us", answer.network->calibrated_us},
+                         {"busiest_link", link_json(answer.network->busiest)}};
+  }
+  result["attribution"] = attribution_json(answer.attribution);
+  result["critical_path"] = critical_path_json(answer.iteration);
+  return result;
+}
+
+// Milliseconds of a rank by category, mean over ranks.
+double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
+  double us = 0;
+  for (const auto& rank : iteration.timeline.ranks())
+    for (const sim::Category category : categories)
+      us += rank.breakdown[static_cast<std::size_t>(category)].us();
+  return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
+}
+
+// One sentence on why another dispatcher takes longer or shorter: what differs most, mean over ranks.
+std::string because(const replay::Iteration& now, const replay::Iteration& recorded) {
+  using enum sim::Category;
+  struct Part {
+    const char* name;
+    double ms;
+  };
+  const auto difference = [&](std::initializer_list<sim::Category> categories) {
+    return mean_ms(now, categories) - mean_ms(recorded, categories);
+  };
+  std::vector<Part> parts{
+      {"exchange", difference({dispatch, combine})},
+      {"permutation and experts", difference({permute, unpermute, expert, attention, router})},
+      {"waiting for slower ranks", difference({straggler_wait, bubble})},
+      {"host", difference({host_sync})}};
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return std::abs(a.ms) > std::abs(b.ms); });
+  const double total = (now.us() - recorded.us()) / 1e3;
+  std::string text = fmt::format("{:+.2f} ms ({}) against the recorded dispatcher: ", total,
+                                 percent(now.us() / recorded.us() - 1));
+  for (std::size_t i = 0; i < 3; ++i)
+    text += fmt::format("{}{} {:+.1f} ms", i == 0 ? "" : ", ", parts[i].name, parts[i].ms);
+  return text + " on an average rank";
+}
+
+constexpr std::size_t kMostRanks = 32;  // of a table for people
+constexpr std::size_t kBarColumns = 40;
+
+// All ranks, or those that compute most and least and an even choice of the others.
+std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> ranks) {
+  std::vector<std::size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (ranks.size() <= kMostRanks) return order;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ranks[a].busy > ranks[b].busy; });
+  std::set<std::size_t> chosen;
+  for (std::size_t i = 0; i < kMostRanks / 4; ++i) chosen.insert({order[i], order[order.size() - 1 - i]});
+  for (std::size_t i = 0; i < kMostRanks && chosen.size() < kMostRanks; ++i)
+    chosen.insert(i * ranks.size() / kMostRanks);
+  return {chosen.begin(), chosen.end()};
+}
+
+std::string ranks_text(const ReplayAnswer& answer) {
+  const auto ranks = answer.iteration.timeline.ranks();
+  Table table({{"rank"},
+               {"computing ms"},
+               {"transfer ms"},
+               {"straggler wait ms"},
+               {"bubble ms"},
+               {"host ms"},
+               {"C compute  T transfer  w wait  b bubble  H host", Table::Align::kLeft}});
+  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
+  const std::vector<std::size_t> shown = ranks_for_people(ranks);
+  for (const std::size_t r : shown) {
+    const sim::RankSummary& rank = ranks[r];
+    const std::vector<BarPart> parts{{'C', "compute", Ink::kBlue, rank.busy.us()},
+                                     {'T', "transfer", Ink::kYellow, rank.exposed_comm.us()},
+                                     {'w', "wait", Ink::kGrey, rank.straggler_wait.us()},
+                                     {'b', "bubble", Ink::kSoft, rank.bubble.us()},
+                                     {'H', "host", Ink::kPurple, rank.host.us()}};
+    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
+               ms(rank.bubble), ms(rank.host), bar(parts, answer.iteration.us(), kBarColumns)});
+  }
+  std::string text = table.text();
+  if (shown.size() < ranks.size()) {
+    std::vector<double> wait;
+    for (const auto& rank : ranks) wait.push_back(rank.straggler_wait.us());
+    text += fmt::format("straggler wait of all ranks: {}\n{} of {} ranks; --format csv lists all\n",
+                        sparkline(wait), shown.size(), ranks.size());
+  }
+  return text;
+}
+
+Table rank_table(const ReplayAnswer& answer) {
+  Table table(
+      {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
+  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
+  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
+    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
+    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
+               ms(rank.bubble), ms(rank.host)});
+  }
+  return table;
+}
+
+Table operation_table(const ReplayAnswer& answer) {
+  Table table({{"operation", Table::Align::kLeft}, {"count"}, {"mean ms"}});
+  for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
+    const auto& mean = answer.summary.steps[k];
+    if (mean.count > 0)
+      table.row({std::string(replay::name(static_cast<replay::StepKind>(k))), std::to_string(mean.count),
+                 fmt::format("{:.3f}", mean.mean_us / 1e3)});
+  }
+  return table;
+}
+
+// What the iteration gains by each constant, in microseconds: how much shorter it is without it (without
+// contention).
+std::vector<double> effect_gains_us(const replay::PreparedJob& job, const replay::JobRequest& request,
+                                    const replay::Effects& effects, ReplayOptions options,
+                                    const ReplayAnswer& answer) {
+  options.microbatches = answer.microbatches;
+  const double with = answer.network ? answer.network->calibrated_us : answer.summary.iteration_us;
+  std::vector<double> gains;
+  for (std::size_t k = 0; k < replay::kEffects; ++k)
+    gains.push_back(with -
+                    replay_scaling(job, request, effects.without(static_cast<replay::EffectKind>(k)), options)
+                        .iteration.us());
+  return gains;
+}
+
+Table effect_table(const replay::Effects& effects, const std::vector<double>& gains_us) {
+  Table table({{"effect", Table::Align::kLeft},
+               {"value"},
+               {"+-"},
+               {"unit", Table::Align::kLeft},
+               {"changes the iteration by"},
+               {"source", Table::Align::kLeft}});
+  for (std::size_t k = 0; k < replay::kEffects; ++k) {
+    const auto& effect = effects.list()[k];
+    table.row({std::string(effect.name), fmt::format("{:g}", effect.value), fmt::format("{:g}", effect.sigma),
+               std::string(effect.unit), fmt::format("{:+.2f} ms", gains_us[k] / 1e3), effect.source});
+  }
+  return table;
+}
+
+void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects,
+                 const std::vector<double>& gains_us) {
+  result["effects"] = nlohmann::ordered_json::array();
+  for (std::size_t k = 0; k < replay::kEffects; ++k) {
+    const auto& effect = effects.list()[k];
+    nlohmann::ordered_json one{{"name", effect.name}, {"value", effect.value},   {"sigma", effect.sigma},
+                               {"unit", effect.unit}, {"source", effect.source}, {"what", effect.what}};
+    if (!gains_us.empty()) one["changes_iteration_by_us"] = gains_us[k];
+    result["effects"].push_back(std::move(one));
+  }
+}
+
+int run(const ReplayOptions& options, const CommonOptions& common) {
+  check_report(options.report);
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  Recordings recordings;
+  for (const std::string& folder : options.folders) recordings.add(folder, inputs);
+  const replay::RecordedJob& job = recordings.jobs().front();
+  const traces::NamedTopology& named = recordings.recording(0).named;
+  if (options.job.routing == kMeasuredRouting)
+    throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
+  const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
+  ReplayAnswer answer;
+  models::Cluster cluster;
+  replay::CleanJob cleaned;
+  std::optional<replay::PreparedJob> scaling;
+  std::optional<replay::Effects> effects;
+  std::optional<sim::Fabric> fabric;
+  const bool flow = options.timing == "flow";
+  if (flow && job.realistic)
+    throw InputError(
+        "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the times "
+        "that its transfers had");
+  if (flow && request.changes_dispatcher())
+    throw InputError(
+        "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
+        "others, for a layer)");
+  if (job.realistic) {
+    if (options.folders.size() > 1)
+      throw InputError(
+          "found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
+    if (options.microbatches > 0)
+      throw InputError(
+          "found --microbatches with a realistic recording, expected a scaling recording: a run is "
+          "replayed with the microbatches it had");
+    cluster = replay::cluster_of(request, job.topology);
+    answer = replay_recorded(job, named, cluster, request);
+  } else {
+    cleaned = replay::denoise(recordings.jobs());
+    scaling = replay::prepare(cleaned, named, request);
+    cluster = scaling->cluster;
+    effects.emplace(cluster.profile);
+    if (flow) fabric = replay::cluster_fabric(cluster);
+    answer = replay_scaling(*scaling, request, *effects, options, fabric ? &*fabric : nullptr);
+  }
+  inputs["cluster"] = cluster.name;
+  if (!flow && replay::has_own_fabric(cluster))
+    answer.warnings.emplace_back(
+        "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
+        "does");
+  if (request.changes_dispatcher()) {
+    replay::JobRequest same = request;
+    same.dispatcher.clear();
+    ReplayOptions silent = options;
+    silent.microbatches = answer.microbatches;
+    const ReplayAnswer recorded =
+        scaling ? replay_scaling(replay::prepare(cleaned, named, same), same, *effects, silent)
+                : replay_recorded(job, named, cluster, same);
+    answer.because = because(answer.iteration, recorded.iteration);
+  }
+  answer.summary = replay::summarize(answer.iteration);
+  const std::int64_t layers = scaling ? scaling->named.layers.value_or(0) : named.layers.value_or(0);
+  const replay::Effects used(cluster.profile);
+  answer.attribution = replay::attribute(
+      answer.iteration, answer.plans, static_cast<int>(layers / answer.iteration.topology.pp),
+      [&]() -> std::unique_ptr<replay::Pricing> {
+        if (scaling) return std::make_unique<replay::ModelPricing>(cluster, scaling->clean, used);
+        return std::make_unique<replay::RecordedPricing>(
+            [&used](const replay::Instance& instance) { return replay::added_call_us(used, instance); });
+      });
+  std::vector<double> drawn;
+  if (scaling) {
+    replay::ForecastOptions same;
+    same.architecture = request.architecture ? &*request.architecture : nullptr;
+    same.microbatches = answer.microbatches;
+    same.seed = options.seed;
+    for (const auto& one : replay::draw_forecasts(scaling->clean, scaling->named, cluster, *effects, same,
+                                                  options.draws, replay::drawn_jobs(cleaned, named, request)))
+      drawn.push_back(one.iteration_us);
+  }
+  // What contention adds is taken to be the same share under every drawn profile.
+  if (answer.network)
+    for (double& us : drawn) us *= answer.summary.iteration_us / answer.network->calibrated_us;
+  answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
+  std::vector<double> gains_us;
+  if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
+  const auto read_warnings = recordings.warnings();
+  answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
+
+  if (!options.timeline.empty())
+    write_file(options.timeline,
+               timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
+  if (!options.report.empty()) {
+    ReportExtras extras;
+    TimelineBounds fewer = bounds;
+    fewer.most_slices = kReportSlices;
+    extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
+    extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
+    extras.gpus_per_node = cluster.gpus_per_node;
+    auto result = result_json(answer, inputs);
+    if (scaling) add_effects(result, *effects, gains_us);
+    write_report(options.report, "replay", result, extras);
+  }
+  if (common.format == Format::kJson) {
+    auto result = result_json(answer, inputs);
+    if (options.explain && scaling) add_effects(result, *effects, gains_us);
+    print_json(result);
+    return 0;
+  }
+  for (const std::string& warning : answer.warnings) warn(common, warning);
+  if (common.format == Format::kCsv) {
+    print(rank_table(answer).csv());
+    return 0;
+  }
+  std::string text =
+      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {}",
+                  job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
+                  cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
+                  fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
+                              answer.estimate.low / 1e3, answer.estimate.high / 1e3));
+  if (answer.measured_us)
+    text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
+                        percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
+  if (answer.network) {
+    const replay::LinkLoad& busiest = answer.network->busiest;
+    text += fmt::format("\nnetwork: {:.2f} ms without contention", answer.network->calibrated_us / 1e3);
+    if (!busiest.from.empty())
+      text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
+                          100 * busiest.utilisation);
+  }
+  if (!answer.because.empty()) text += "\n" + answer.because;
+  print(text + "\n\n" + ranks_text(answer) + "\n" + operation_table(answer).text() + "\n" +
+        attribution_text(answer));
+  if (options.explain) print("\n" + critical_path_text(answer.iteration));
+  if (!gains_us.empty()) print("\n" + effect_table(*effects, gains_us).text());
+  return 0;
+}
+
+}  // namespace
+
+Verb replay_verb() {
+  return {
+      "replay", "what a recorded job takes on a topology",
+      "  moesim replay traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/scaling --cluster "
+      "echo-h800x2 --microbatches 8\n"
+      "  moesim replay rec/realistic --cluster echo-h800x2 --timeline iteration.json",
+      [](CLI::App& app) -> Run {
+        auto options = std::make_shared<ReplayOptions>();
+        app.add_option("recording", options->folders,
+                       "folder of rank files; several scaling passes are pooled")
+            ->required()
+            ->type_name("DIR");
+        app.add_option("--cluster", options->cluster,
+                       "built-in name or file; default: as many H800 nodes as the job needs");
+        app.add_option("--timing", options->timing,
+                       "calibrated, or flow: transfers of a scaling recording share the links of the "
+                       "cluster's fabric [calibrated]")
+            ->check(CLI::IsMember({"calibrated", "flow"}));
+        options->job.declare(app);
+        app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
+            ->check(CLI::Range(1, 1 << 20).description(""));
+        app.add_option("--draws", options->draws,
+                       "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
+            ->check(CLI::Range(0, 10000).description(""))
+            ->capture_default_str();
+        options->shown.declare(app);
+        declare_report(app, options->report);
+        app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")
+            ->type_name("FILE");
+        app.add_flag(
+            "--explain", options->explain,
+            "the critical path in sentences; every constant added to a scaling recording: value, source, "
+            "effect");
+        return [options](const CommonOptions& common) {
+          options->seed = common.seed;
+          return run(*options, common);
+        };
+      }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,265 @@
+// `moesim rerun`: runs what a result says it was made by, and compares the bytes.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/version.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+struct RerunOptions {
+  std::string result, folder = ".";
+};
+
+// A result file, read.
+struct Result {
+  ordered_json json;
+  std::string text;
+  std::vector<std::string> command;
+  bool sweep = false;  // the record of a table (moesim.sweep/1)
+};
+
+Result read_result(const std::string& file) {
+  Result r;
+  r.text = read_file(file);
+  r.json = ordered_json::parse(r.text, nullptr, false);
+  const SourcePlace place{file};
+  const char* expected = "a result that moesim wrote with --format json";
+  if (!r.json.is_object() || !r.json.contains("schema") || !r.json["schema"].is_string() ||
+      !r.json["schema"].get<std::string>().starts_with("moesim."))
+    throw InputError(place, "no result of moesim", expected);
+  const auto inputs = r.json.find("inputs");
+  if (inputs == r.json.end() || !inputs->is_object() || !inputs->contains("command") ||
+      !(*inputs)["command"].is_array() || !r.json.contains("version") || !r.json["version"].is_string())
+    throw InputError(place, "no inputs to run it again with", expected);
+  for (const ordered_json& word : (*inputs)["command"]) {
+    if (!word.is_string()) throw InputError(place, "a command that is no list of words", expected);
+    r.command.push_back(word);
+  }
+  const auto verbs = all_verbs();
+  if (r.command.empty() || std::none_of(verbs.begin(), verbs.end(),
+                                        [&](const Verb& verb) { return verb.name == r.command.front(); }))
+    throw InputError(place,
+                     fmt::format("the command {}", in_quotes(r.command.empty() ? "" : r.command.front())),
+                     "a verb of moesim");
+  r.sweep = r.json.contains("rows") && r.json["rows"].is_object() && r.json["rows"].contains("sha256") &&
+            r.json["rows"]["sha256"].is_string();
+  return r;
+}
+
+// Why the inputs are not those of the result; empty where they are.
+std::vector<std::string> changed_inputs(const Result& r, const fs::path& folder) {
+  std::vector<std::string> reasons;
+  const ordered_json& inputs = r.json["inputs"];
+  if (!inputs.contains("files") || !inputs["files"].is_object()) return reasons;
+  for (const auto& [name, file] : inputs["files"].items()) {
+    if (!file.is_object() || !file.contains("sha256") || !file["sha256"].is_string()) continue;
+    const fs::path path = fs::path(name).is_absolute() ? fs::path(name) : folder / name;
+    if (!is_file(path)) {
+      reasons.push_back(fmt::format("{} is not there", path.string()));
+      continue;
+    }
+    const std::string was = file["sha256"], is = sha256_hex_of_file(path);
+    if (was != is)
+      reasons.push_back(fmt::format("{} is another file: SHA-256 {}, was {}", path.string(), is.substr(0, 16),
+                                    was.substr(0, 16)));
+  }
+  return reasons;
+}
+
+// A folder of its own, gone at the end.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "moesim-rerun-XXXXXX").string();
+    if (!::mkdtemp(name.data()))
+      throw InputError(SourcePlace{name}, fmt::format("cannot create: {}", std::strerror(errno)));
+    path_ = name;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code none;
+    fs::remove_all(path_, none);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// The command with every file that it writes in `scratch` instead; of a sweep without what goes on with an
+// earlier one. The last file of --out is `table`.
+std::vector<std::string> redirected(const Result& r, const fs::path& scratch, fs::path& table) {
+  static constexpr std::array kWritten{"--out", "-o", "--timeline", "--report", "--picture"};
+  std::vector<std::string> words;
+  const auto elsewhere = [&](const std::string& option, const std::string& file) {
+    const fs::path path = scratch / (std::to_string(words.size()) + fs::path(file).extension().string());
+    if (option == "--out") table = path;
+    return path.string();
+  };
+  for (std::size_t i = 0; i < r.command.size(); ++i) {
+    const std::string& word = r.command[i];
+    const std::size_t equals = word.find('=');
+    const std::string option = word.substr(0, equals);
+    const bool written = std::find(kWritten.begin(), kWritten.end(), option) != kWritten.end();
+    if (r.sweep && (word == "--resume" || word == "--overwrite")) continue;
+    if (written && equals != std::string::npos) {
+      const std::string path = elsewhere(option, word.substr(equals + 1));
+      words.push_back(option + "=" + path);
+    } else if (written && i + 1 < r.command.size()) {
+      const std::string path = elsewhere(option, r.command[++i]);
+      words.insert(words.end(), {option, path});
+    } else {
+      words.push_back(word);
+    }
+  }
+  return words;
+}
+
+struct Finished {
+  int exit_code = 0;
+  std::string out, err;
+};
+
+Finished run_again(const std::vector<std::string>& words, const fs::path& folder, const fs::path& scratch) {
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
+  std::vector<std::string> all{program};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& word : all) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) throw InputError(fmt::format("rerun: cannot start {}: {}", program, std::strerror(errno)));
+  if (child == 0) {
+    const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+              said = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (to < 0 || said < 0 || ::dup2(to, STDOUT_FILENO) < 0 || ::dup2(said, STDERR_FILENO) < 0 ||
+        ::chdir(folder.c_str()) != 0)
+      ::_exit(127);
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
+}
+
+// Where two values differ, at most `most` places: "winner.speedup.value: 1.1, was 1.2".
+void differences(const std::string& path, const ordered_json& was, const ordered_json& is, std::size_t most,
+                 std::vector<std::string>& found) {
+  if (found.size() >= most || was == is) return;
+  const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  if (was.is_object() && is.is_object()) {
+    for (const auto& [key, value] : was.items())
+      differences(below(key), value, is.contains(key) ? is[key] : ordered_json(), most, found);
+    for (const auto& [key, value] : is.items())
+      if (!was.contains(key)) differences(below(key), ordered_json(), value, most, found);
+  } else if (was.is_array() && is.is_array() && was.size() == is.size()) {
+    for (std::size_t i = 0; i < was.size(); ++i)
+      differences(fmt::format("{}[{}]", path, i), was[i], is[i], most, found);
+  } else {
+    found.push_back(fmt::format("{}: {}, was {}", path, in_quotes(is.dump()), in_quotes(was.dump())));
+  }
+}
+
+// Why the same command gave another result; empty where it did not.
+std::vector<std::string> compare(const Result& r, const Finished& run, const fs::path& table) {
+  constexpr std::size_t kMostDifferences = 5;
+  std::vector<std::string> reasons;
+  if (run.exit_code > 1) {
+    const std::string_view line = trim(std::string_view(run.err).substr(0, run.err.find('\n')));
+    reasons.push_back(fmt::format("the command ends with exit code {}: {}", run.exit_code, one_line(line)));
+    return reasons;
+  }
+  if (r.sweep) {
+    if (table.empty() || sha256_hex_of_file(table) != r.json["rows"]["sha256"].get<std::string>())
+      reasons.emplace_back("the rows have another SHA-256");
+    return reasons;
+  }
+  ordered_json made = ordered_json::parse(run.out, nullptr, false);
+  if (!made.is_object()) {
+    reasons.emplace_back("the command prints no JSON");
+    return reasons;
+  }
+  if (made.contains("inputs")) made["inputs"]["command"] = r.command;  // it wrote its files elsewhere
+  differences("", r.json, made, kMostDifferences, reasons);
+  if (reasons.empty() && made.dump(2) + "\n" != r.text)
+    reasons.emplace_back("the file was written anew: the same values in other bytes");
+  return reasons;
+}
+
+int run_rerun(const RerunOptions& o, const CommonOptions& common) {
+  const Result r = read_result(o.result);
+  const std::string made_by = r.json["version"];
+  std::vector<std::string> reasons = changed_inputs(r, o.folder);
+  if (reasons.empty()) {
+    const Scratch scratch;
+    fs::path table;
+    const std::vector<std::string> words = redirected(r, scratch.path(), table);
+    reasons = compare(r, run_again(words, o.folder, scratch.path()), table);
+  }
+  const bool same = reasons.empty();
+  if (!same && made_by != version())
+    reasons.insert(reasons.begin(), fmt::format("it was made by moesim {}, this is {}", made_by, version()));
+  if (common.format == Format::kJson) {
+    ordered_json inputs = describe_inputs(common);
+    add_input_file(inputs, o.result, r.text);
+    ordered_json result = envelope("rerun", inputs, {});
+    result["command"] = r.command;
+    result["same"] = same;
+    result["reasons"] = reasons;
+    print_json(result);
+  } else if (same) {
+    print(fmt::format("the same bytes: moesim {}\n", join(r.command, " ")));
+  } else {
+    std::string text = "not the same bytes:\n";
+    for (const std::string& reason : reasons) text += "  " + reason + "\n";
+    print(text);
+  }
+  return same ? 0 : 1;
+}
+
+}  // namespace
+
+Verb rerun_verb() {
+  return {"rerun", "run a result again and get the same bytes, or the reason why not",
+          "  moesim rerun result.json\n"
+          "  moesim rerun results.csv.json --in /where/the/sweep/was",
+          [](CLI::App& app) -> Run {
+            auto o = std::make_shared<RerunOptions>();
+            app.add_option("result", o->result,
+                           "A result of --format json, or the record beside the table of a sweep")
+                ->required();
+            app.add_option("--in", o->folder, "Folder that relative paths of its command start from [.]")
+                ->check(CLI::ExistingDirectory);
+            return [o](const CommonOptions& common) { return run_rerun(*o, common); };
+          }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,235 @@
+// `moesim sweep`: the same question for thousands of scenarios, on threads or on many machines.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/version.h"
+#include "tools/moesim/sweeps/sweep_file.h"
+#include "tools/moesim/sweeps/sweep_mpi.h"
+#include "tools/moesim/sweeps/sweep_pareto.h"
+#include "tools/moesim/sweeps/sweep_progress.h"
+#include "tools/moesim/sweeps/sweep_report.h"
+#include "tools/moesim/sweeps/sweep_run.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SweepVerbOptions {
+  std::string scenario, out, sampling = "latin", pareto, report;
+  SweepOptions plan;
+  int draws = 0;
+  double patience = 60;
+  bool resume = false, overwrite = false, strict = false, breakdown = false, dry_run = false;
+};
+
+// Everything that the bytes of the result follow from.
+std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& base, const SweepPlan& plan,
+                          RowFormat format) {
+  nlohmann::ordered_json d;
+  d["version"] = version();
+  d["scenario"] = base.document();
+  d["grid"] = o.plan.grids;
+  d["list"] = o.plan.lists;
+  d["range"] = o.plan.ranges;
+  d["sample"] = {{"count", o.plan.samples}, {"method", o.sampling}, {"seed", o.plan.seed}};
+  d["draws"] = o.draws;
+  d["breakdown"] = o.breakdown;
+  d["format"] = format == RowFormat::kCsv ? "csv" : "jsonl";
+  d["scenarios"] = plan.size();
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  nlohmann::ordered_json described;
+  std::vector<fs::path> named = base.scenario().files;
+  if (base.scenario().routing.kind == models::RoutingSpec::Kind::kFile)
+    named.emplace_back(base.scenario().routing.path);
+  if (o.plan.lists.size() == 1 && o.plan.lists.front().find('=') == std::string::npos)
+    named.emplace_back(o.plan.lists.front());
+  for (const std::string& grid : o.plan.grids)
+    for (const std::string_view value : split(std::string_view(grid).substr(grid.find('=') + 1), ','))
+      if (is_file(value)) named.emplace_back(value);
+  for (const fs::path& file : named) add_input_file(described, file);
+  d["files"] = described.is_null() ? files : described["files"];
+  return d.dump(2) + "\n";
+}
+
+// What made a finished table, beside it.
+void write_record(const std::string& out, const std::string& definition, std::uint64_t scenarios,
+                  const CommonOptions& common) {
+  nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  inputs["files"] = defined["files"];
+  nlohmann::ordered_json record = envelope("sweep", inputs, {});
+  record["rows"] = {{"file", fs::path(out).filename().string()},
+                    {"sha256", sha256_hex_of_file(out)},
+                    {"scenarios", scenarios}};
+  record["definition"] = std::move(defined);
+  write_file(SweepFile::record_of(out), record.dump(2) + "\n");
+}
+
+RowFormat format_of(const SweepVerbOptions& o, const CommonOptions& common) {
+  if (o.out.ends_with(".jsonl") || o.out.ends_with(".ndjson")) return RowFormat::kJsonLines;
+  return o.out.empty() && common.format == Format::kJson ? RowFormat::kJsonLines : RowFormat::kCsv;
+}
+
+void write_sweep_report(const std::string& path, const SweepReport& rows, const std::string& definition,
+                        const CommonOptions& common) {
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  const auto defined = nlohmann::ordered_json::parse(definition);
+  for (const auto& [key, value] : defined.items())
+    if (key != "schema" && key != "version") inputs[key] = value;
+  nlohmann::ordered_json result = envelope("sweep", inputs, {});
+  rows.add_to(result);
+  write_report(path, "sweep", result);
+}
+
+int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
+  check_report(o.report);
+  const std::unique_ptr<SweepMpi> mpi = SweepMpi::start();
+  if (o.scenario.empty()) throw InputError("sweep: found no scenario file, expected one");
+  o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
+  o.plan.seed = common.seed;
+  SweepJob job{ScenarioDocument::read(o.scenario, common), nullptr, nullptr, {}, false, 0, 1};
+  const SweepPlan plan(o.plan);
+  RowColumns columns;
+  columns.format = format_of(o, common);
+  columns.paths = plan.paths();
+  columns.intervals = o.draws > 0;
+  columns.breakdown = o.breakdown;
+  columns.cost = job.base.document().contains("prices") ||
+                 std::any_of(plan.paths().begin(), plan.paths().end(),
+                             [](const ScenarioPath& path) { return path.path.starts_with("prices."); });
+  const SweepRows rows(columns);
+  job.plan = &plan;
+  job.rows = &rows;
+  job.options = {o.draws, o.breakdown};
+  job.strict = o.strict;
+  ScenarioMaker(job.base, plan.paths());  // says what cannot be set together
+  if (!o.pareto.empty() && (o.out.empty() || columns.format != RowFormat::kCsv))
+    throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
+  if (!o.pareto.empty()) check_pareto_columns(o.pareto, rows.names());
+  if (o.dry_run) {
+    if (!mpi || mpi->rank() == 0) print(fmt::format("{} scenarios\n", plan.size()));
+    if (mpi) mpi->finish({});
+    return 0;
+  }
+  const std::string definition = definition_of(o, job.base, plan, columns.format);
+  const bool whole_step = job.base.scenario().scope == models::Scenario::Scope::kStep;
+  const int threads = common.threads > 0 ? common.threads
+                      : mpi              ? 1
+                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto ranks = static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
+  const std::uint64_t share = plan.size() / (8 * static_cast<std::uint64_t>(threads) * ranks);
+  job.block = std::clamp<std::uint64_t>(share, 1, whole_step || o.draws > 0 ? 4 : 1024);
+
+  const auto say = [&](const std::string& text) { warn(common, text); };
+  if (mpi && mpi->rank() > 0) {
+    const int code = mpi->work(job, threads, definition);
+    mpi->finish(say);
+    return code;
+  }
+  const SweepStart start = o.overwrite ? SweepStart::kOverwrite
+                           : o.resume  ? SweepStart::kResume
+                                       : SweepStart::kFresh;
+  SweepFile file(o.out, definition, rows.header(), start);
+  job.first = file.complete() ? plan.size() : file.first();
+  SweepProgress progress(common.quiet, plan.size(), job.first);
+  std::uint64_t failed = 0;
+  std::string first_error;
+  SweepReport shown(rows.names());
+  const bool collect = !o.report.empty() && o.out.empty();
+  const SweepWrite write = [&](const SweepBlock& block) {
+    file.append(block.rows);
+    if (collect) shown.add(block.rows);
+    progress.advance(block.count);
+    failed += block.failed;
+    if (first_error.empty()) first_error = block.first_error;
+    return !(o.strict && failed > 0);
+  };
+  if (mpi)
+    mpi->deal(job, threads, definition, o.patience, write, say);
+  else
+    sweep_on_threads(job, threads, write);
+  progress.finish();
+  if (o.strict && failed > 0)
+    throw InputError(fmt::format(
+        "sweep: {}{}", first_error,
+        o.out.empty() ? "" : "; the rows up to it are in " + SweepFile::partial_of(o.out).string()));
+  if (file.complete()) {
+    warn(common, fmt::format("{} is complete: nothing left to do", o.out));
+  } else {
+    file.finish();
+    if (!o.out.empty()) write_record(o.out, definition, plan.size(), common);
+  }
+  if (failed > 0)
+    warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
+                             plan.size() - job.first, first_error));
+  if (!o.report.empty()) {
+    if (!collect) shown.add_file(o.out);  // with the rows of an earlier run that this one went on with
+    write_sweep_report(o.report, shown, definition, common);
+  }
+  if (!o.pareto.empty()) print_pareto(o.out, o.pareto, common);
+  if (mpi) mpi->finish(say);
+  return 0;
+}
+
+}  // namespace
+
+Verb sweep_verb() {
+  return {
+      "sweep", "the same question for a grid of thousands of scenarios; on threads here, or under mpirun",
+      "  moesim sweep scenario.json --grid parallel.ep=8,16,32 --grid routing.gini=0..0.6:0.1 --out "
+      "results.csv\n"
+      "  mpirun -n 8 moesim sweep scenario.json --sample 100000 --range topk=1..8 "
+      "--range nic.bandwidth=25..400GBps:log --out results.csv --resume",
+      [](CLI::App& app) -> Run {
+        auto o = std::make_shared<SweepVerbOptions>();
+        app.add_option("scenario", o->scenario, "Scenario file that the values are put into");
+        app.add_option("--grid", o->plan.grids,
+                       "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
+            ->allow_extra_args(false);
+        app.add_option("--list", o->plan.lists,
+                       "path=values, several side by side; or a CSV file with paths as its header")
+            ->allow_extra_args(false);
+        app.add_option("--sample", o->plan.samples, "Draw so many scenarios from the --range box, by --seed");
+        app.add_option("--range", o->plan.ranges, "path=low..high[:log] or path=values, to draw from")
+            ->allow_extra_args(false);
+        app.add_option("--sampling", o->sampling, "latin (hypercube) or random [latin]")
+            ->check(CLI::IsMember({"latin", "random"}));
+        app.add_option("--out", o->out, "FILE.csv or FILE.jsonl; appears when it is whole [standard output]");
+        declare_report(app, o->report);
+        app.add_flag("--resume", o->resume, "Go on with what an interrupted sweep left in FILE.partial");
+        app.add_flag("--overwrite", o->overwrite, "Start again in spite of it");
+        app.add_flag("--strict", o->strict,
+                     "End at the first scenario without a forecast [a row with its error]");
+        app.add_flag("--breakdown", o->breakdown, "Columns with the parts of the time");
+        app.add_option("--draws", o->draws, "Draws of the profile for intervals [0: none]")
+            ->check(CLI::Range(0, 100000));
+        app.add_option("--pareto", o->pareto,
+                       "Print the scenarios that nothing beats in all of these columns, e.g. "
+                       "time_us.value,cost_per_million_tokens");
+        app.add_option("--patience", o->patience,
+                       "Under MPI: seconds after which the work of a silent machine is done by others [60]")
+            ->check(CLI::Range(0.1, 1e6));
+        app.add_flag("--dry-run", o->dry_run, "Only count the scenarios");
+        return [o](const CommonOptions& common) { return run_sweep(*o, common); };
+      }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,136 @@
+// `moesim trace convert`: a recording in any format that can be read, written as CMD files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/trace.h"
+#include "traces/cmd_reader.h"
+#include "traces/cmd_writer.h"
+#include "traces/csv_reader.h"
+#include "traces/kineto_reader.h"
+
+namespace moesim::tools {
+namespace {
+
+struct ConvertOptions {
+  std::string from;
+  std::string to;
+  std::string format;
+  std::size_t pass = 0;
+  std::optional<std::int64_t> tp, pp, ep;
+};
+
+// What a path looks like.
+std::string format_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  const auto has = [&](const fs::path& file, const char* ending) {
+    return file.filename().string().ends_with(ending);
+  };
+  const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
+  if (!is_folder(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
+  bool traces = false;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (has(entry.path(), ".txt")) return "cmd";
+    traces = traces || is_trace(entry.path());
+  }
+  return traces ? "kineto" : "cmd";
+}
+
+traces::Recording read(const ConvertOptions& options, const std::string& format) {
+  if (format == "kineto")
+    return traces::read_kineto(options.from, {options.pass, options.tp, options.pp, options.ep});
+  if (options.tp || options.pp || options.ep)
+    throw InputError("found --tp, --pp or --ep with --from " + format +
+                     ", expected them with --from kineto only: other recordings are named after their sizes");
+  if (format == "cmd") return traces::read_cmd(options.from, {options.pass});
+  if (options.pass > 0) throw InputError("found --pass with --from csv, expected one pass in a table");
+  return traces::read_csv_recording(options.from);
+}
+
+// Files of the recording itself; ranks that were made from other files have names of their own.
+void add_inputs(const ConvertOptions& options, const std::string& format, const traces::Recording& recording,
+                nlohmann::ordered_json& inputs) {
+  namespace fs = std::filesystem;
+  if (format == "cmd") {
+    for (const traces::RankRecording& rank : recording.ranks) add_input_file(inputs, rank.file);
+  } else if (is_folder(options.from)) {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(options.from))
+      if (const std::string name = entry.path().filename().string();
+          entry.is_regular_file() && (name.ends_with(".json") || name.ends_with(".json.gz")))
+        files.push_back(entry.path().string());
+    std::sort(files.begin(), files.end());
+    for (const std::string& file : files) add_input_file(inputs, file);
+  } else {
+    add_input_file(inputs, options.from);
+  }
+}
+
+int run(const ConvertOptions& options, const CommonOptions& common) {
+  const std::string format = options.format.empty() ? format_of(options.from) : options.format;
+  const traces::Recording recording = read(options, format);
+  traces::write_cmd(recording, options.to);
+  for (const std::string& warning : recording.warnings) warn(common, warning);
+  if (common.format == Format::kJson) {
+    nlohmann::ordered_json inputs = describe_inputs(common);
+    add_inputs(options, format, recording, inputs);
+    nlohmann::ordered_json out = envelope("trace-convert", inputs, recording.warnings);
+    out["from"] = format;
+    out["output"] = options.to;
+    out["files"] = recording.ranks.size();
+    out["operations"] = recording.operation_count();
+    print_json(out);
+  } else {
+    print(fmt::format("{}: {} files, {} operations\n", options.to, recording.ranks.size(),
+                      recording.operation_count()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+TraceCommand declare_trace_convert(CLI::App& trace) {
+  CLI::App* command = trace.add_subcommand(
+      "convert", "write a recording, CMD files, PyTorch profiler traces or a table, as CMD files");
+  const auto options = std::make_shared<ConvertOptions>();
+  const auto to = std::make_shared<std::string>("cmd");
+  command
+      ->add_option("recording", options->from,
+                   "a folder of rank files or of *.json[.gz] traces, one per rank; one file; a .csv table")
+      ->required();
+  command->add_option("folder", options->to, "where to write; new or empty")->required();
+  command->add_option("--from", options->format, "cmd, kineto or csv; default: what the names look like")
+      ->check(CLI::IsMember({"cmd", "kineto", "csv"}).description(""));
+  command->add_option("--to", *to, "cmd")->check(CLI::IsMember({"cmd"}).description(""));
+  command
+      ->add_option("--pass", options->pass,
+                   "which pass of a folder, or profiled step of traces, that holds several, from 0")
+      ->capture_default_str();
+  struct Size {
+    const char* option;
+    std::optional<std::int64_t>* value;
+    const char* help;
+  };
+  for (const Size& size : {Size{"--tp", &options->tp, "tensor-parallel size"},
+                           {"--pp", &options->pp, "pipeline stages"},
+                           {"--ep", &options->ep, "expert-parallel size"}})
+    command
+        ->add_option(size.option, *size.value,
+                     std::string(size.help) + " of kineto traces, where their process groups do not tell")
+        ->check(CLI::Range(1, 1 << 20).description(""));
+  return {command, [options, to](const CommonOptions& common) { return run(*options, common); }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,35 @@
+// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv) becomes a
+// model, a plan, a cluster and a measured step time, or a reason why it cannot.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/workload/scenario.h"
+
+namespace moesim::tools {
+
+struct TrainingRow {
+  long line = 0;
+  std::string source, framework, gpu, model;  // as the table has them
+  models::Scenario scenario;                  // resolved; one dispatcher
+  double measured_s = 0;                      // of a step
+  std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
+  std::vector<std::string> assumptions;       // what the row does not state
+  bool recompute_known = false;  // by the row or its framework's presets; otherwise what the memory asks for
+};
+
+struct SkippedRow {
+  long line = 0;
+  std::string source, gpu, model, reason;
+};
+
+struct TrainingTable {
+  std::vector<TrainingRow> rows;
+  std::vector<SkippedRow> skipped;
+};
+
+// Throws InputError for a table without the columns that every row needs, and for numbers that are none.
+TrainingTable read_training_table(const std::string& path);
+
+}  // namespace moesim::tools

@@ -1,0 +1,397 @@
+// `moesim validate`: how far a forecast is from a measured recording, in total and operation by operation.
+#include "replay/run/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/units.h"
+#include "models/hardware/cluster.h"
+#include "replay/run/forecast.h"
+#include "replay/run/measured.h"
+#include "replay/run/model_pricing.h"
+#include "replay/run/recorded.h"
+#include "replay/run/uncertainty.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/show/timeline_json.h"
+#include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/verbs/validate_training.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct ValidateOptions {
+  std::vector<std::string> forecast;
+  std::string measured;
+  std::string all;
+  std::string cluster = "echo-h800x2";
+  JobOptions job;
+  std::string max_error;
+  std::string only;
+  std::string training, detail;
+  std::string timeline, report;
+  TimelineOptions shown;
+  std::uint64_t seed = 1;
+  int microbatches = 0;
+  int draws = 16;
+  bool rescale = false;
+};
+
+// One row of the answer.
+struct Case {
+  std::string name;
+  std::string pass;
+  replay::Validation validation;
+  std::vector<std::string> warnings;
+  std::vector<TimelineView> views;  // forecast and measured, where someone wants to see them
+};
+
+// The sizes of the measured job, where the user did not give others.
+void take_sizes_of(const traces::NamedTopology& measured, const replay::Topology& topology,
+                   const traces::NamedTopology& forecast, replay::JobChange& change) {
+  const auto take = [](std::optional<std::int64_t>& mine, std::optional<std::int64_t> other,
+                       std::optional<std::int64_t> same) {
+    if (!mine && other && other != same) mine = other;
+  };
+  take(change.seq, measured.seq, forecast.seq);
+  take(change.experts, measured.experts, forecast.experts);
+  take(change.ep, topology.expert, forecast.ep);
+  take(change.dp, topology.dp(), forecast.dp);
+  take(change.pp, topology.pp, forecast.pp);
+}
+
+// Forecast and measurement side by side.
+std::vector<TimelineView> views_of(const replay::Iteration& iteration, const replay::RecordedJob& truth,
+                                   const models::Cluster& cluster, const ValidateOptions& options) {
+  if (!options.all.empty() || (options.timeline.empty() && options.report.empty())) return {};
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices / 2);
+  return {timeline_view("forecast", iteration, bounds),
+          timeline_view("measured", truth, cluster.gpus_per_node, bounds)};
+}
+
+Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
+                   const models::Cluster& cluster, const ValidateOptions& options,
+                   nlohmann::ordered_json& inputs) {
+  Recordings recorded;
+  for (const std::string& folder : forecast) recorded.add(folder, inputs);
+  Recordings measured;
+  measured.add(measured_folder, inputs);
+  const replay::RecordedJob& truth = measured.jobs().front();
+  if (!truth.realistic)
+    throw InputError(SourcePlace{measured_folder}, "a scaling recording",
+                     "a realistic one to measure against");
+  replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
+  Case out;
+  out.warnings = recorded.warnings();
+  const replay::RunSummary truth_summary = replay::summarize(truth, cluster.gpus_per_node);
+  const traces::NamedTopology& named = recorded.recording(0).named;
+  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, request.change);
+  if (options.job.routing == kMeasuredRouting) {
+    const replay::CleanJob shown = replay::denoise(measured.jobs());
+    request.change.received.emplace();
+    for (int e = 0; e < truth.topology.expert; ++e)
+      request.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+  }
+  const auto require_same = [&](const replay::Topology& topology) {
+    if (topology.str() != truth.topology.str())
+      throw InputError(SourcePlace{forecast.front()}, "a recording of " + topology.str(),
+                       truth.topology.str() + " as in " + measured_folder + " (--rescale makes it so)");
+  };
+  if (recorded.jobs().front().realistic) {
+    const replay::RecordedJob& job = recorded.jobs().front();
+    require_same(job.topology);
+    const auto prepared = replay::prepare_recorded(job, named, cluster, request);
+    const replay::Effects effects(cluster.profile);
+    replay::RecordedPricing pricing(
+        [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
+    const auto iteration = replay::simulate(job.topology, prepared.plans, pricing);
+    out.validation = replay::validate(replay::summarize(iteration), truth_summary);
+    out.views = views_of(iteration, truth, cluster, options);
+    out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
+    return out;
+  }
+  const replay::CleanJob cleaned = replay::denoise(recorded.jobs());
+  const replay::PreparedJob prepared = replay::prepare(cleaned, named, request);
+  require_same(prepared.clean.topology);
+  out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
+  const replay::Effects effects(cluster.profile);
+  replay::ForecastOptions forecast_options;
+  forecast_options.microbatches = options.microbatches > 0 ? options.microbatches : microbatches_of(truth);
+  forecast_options.seed = options.seed;
+  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
+  auto made = replay::forecast(prepared.clean, prepared.named, cluster, effects, forecast_options);
+  const auto drawn =
+      replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects, forecast_options,
+                             options.draws, replay::drawn_jobs(cleaned, named, request));
+  out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
+  out.views = views_of(made.iteration, truth, cluster, options);
+  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
+  return out;
+}
+
+nlohmann::ordered_json triple(const replay::Comparison& comparison) {
+  return {{"forecast_us", comparison.forecast_us},
+          {"measured_us", comparison.measured_us},
+          {"error", comparison.error()},
+          {"low_us", comparison.low_us},
+          {"high_us", comparison.high_us}};
+}
+
+void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
+  out["iteration"] = triple(validation.iteration);
+  out["components"] = nlohmann::ordered_json::object();
+  for (const auto& component : validation.components)
+    out["components"][std::string(component.name)] = triple(component);
+  out["mean_abs_component_error"] = validation.mean_abs_component_error();
+}
+
+std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
+
+// One configuration: a row per component.
+Table component_table(const Case& one) {
+  Table table(
+      {{"operation", Table::Align::kLeft}, {"forecast ms"}, {"low"}, {"high"}, {"measured ms"}, {"error"}});
+  const auto add = [&](const replay::Comparison& c) {
+    table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us),
+               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error())});
+  };
+  add(one.validation.iteration);
+  table.separator();
+  for (const auto& component : one.validation.components) add(component);
+  return table;
+}
+
+// Many configurations: a row each, a column per component.
+Table overview_table(const std::vector<Case>& cases) {
+  std::vector<std::string_view> names;
+  for (const Case& one : cases)
+    for (const auto& component : one.validation.components)
+      if (std::find(names.begin(), names.end(), component.name) == names.end())
+        names.push_back(component.name);
+  std::vector<Table::Column> columns{{"recording", Table::Align::kLeft},
+                                     {"passes", Table::Align::kLeft},
+                                     {"forecast ms"},
+                                     {"90 % interval"},
+                                     {"measured ms"},
+                                     {"error"}};
+  for (const auto name : names) columns.push_back({std::string(name)});
+  Table table(columns);
+  for (const Case& one : cases) {
+    const auto& iteration = one.validation.iteration;
+    std::vector<std::string> row{one.name,
+                                 one.pass,
+                                 milliseconds(iteration.forecast_us),
+                                 fmt::format("{:.1f} .. {:.1f}{}", iteration.low_us / 1e3,
+                                             iteration.high_us / 1e3, iteration.covered() ? "" : " !"),
+                                 milliseconds(iteration.measured_us),
+                                 percent(iteration.error())};
+    for (const auto name : names) {
+      const auto& components = one.validation.components;
+      const auto at =
+          std::find_if(components.begin(), components.end(), [&](const auto& c) { return c.name == name; });
+      row.push_back(at == components.end() ? "-" : percent(at->error()));
+    }
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+// Folders below `folder`, at any depth, that hold realistic/, in the order of their paths. What links lead to
+// again is `seen` and left out.
+void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem::path>& seen,
+                   std::vector<std::filesystem::path>& found) {
+  namespace fs = std::filesystem;
+  std::error_code none;  // what cannot be entered holds nothing
+  std::vector<fs::path> below;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.is_directory(none)) below.push_back(entry.path());
+  std::sort(below.begin(), below.end());
+  for (const fs::path& one : below) {
+    if (!seen.insert(fs::canonical(one, none)).second) continue;
+    if (fs::is_directory(one / "realistic", none))
+      found.push_back(one);
+    else
+      find_recorded(one, seen, found);
+  }
+}
+
+// Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
+// pooled.
+std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
+                               const ValidateOptions& options, nlohmann::ordered_json& inputs) {
+  namespace fs = std::filesystem;
+  if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
+  std::set<fs::path> seen{fs::canonical(root)};
+  std::vector<fs::path> folders;
+  find_recorded(root, seen, folders);
+  std::vector<Case> cases;
+  for (const fs::path& folder : folders) {
+    const std::string name = folder.lexically_relative(root).string();
+    if (name.find(options.only) == std::string::npos) continue;
+    std::vector<std::string> passes;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_directory() && entry.path().filename().string().starts_with("scaling"))
+        passes.push_back(entry.path().string());
+    std::sort(passes.begin(), passes.end());
+    const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
+      Case one = validate_case(some, (folder / "realistic").string(), cluster, options, inputs);
+      one.name = name;
+      one.pass = pass;
+      cases.push_back(std::move(one));
+    };
+    for (const std::string& pass : passes) add({pass}, fs::path(pass).filename().string());
+    if (passes.size() > 1) add(passes, "pooled");
+  }
+  if (cases.empty())
+    throw InputError(SourcePlace{root}, "no folder with realistic/ and scaling*/ below it",
+                     "recordings of both sides, as <name>/realistic and <name>/scaling");
+  return cases;
+}
+
+int run(const ValidateOptions& options, const CommonOptions& common) {
+  if (options.all.empty() == (options.forecast.empty() || options.measured.empty()))
+    throw InputError("found " +
+                     std::string(options.all.empty() ? "no recordings" : "--all beside --forecast") +
+                     ", expected --forecast SCALING_DIR with --measured REALISTIC_DIR, or --all DIR");
+  if (!options.all.empty() && !options.timeline.empty())
+    throw InputError("found --timeline beside --all, expected one pair of --forecast and --measured");
+  check_report(options.report);
+  options.shown.bounds(kTimelineSlices);  // says no to bad ranges before the work
+  const models::Cluster cluster = models::Cluster::load(options.cluster);
+  const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  std::vector<Case> cases;
+  if (options.all.empty()) {
+    cases.push_back(validate_case(options.forecast, options.measured, cluster, options, inputs));
+    cases.back().name = options.forecast.front();
+  } else {
+    cases = validate_all(options.all, cluster, options, inputs);
+  }
+  double sum = 0, worst = 0;
+  std::size_t covered = 0;
+  std::vector<std::string> warnings;
+  for (const Case& one : cases) {
+    sum += std::abs(one.validation.iteration.error());
+    covered += one.validation.iteration.covered();
+    worst = std::max(worst, std::abs(one.validation.iteration.error()));
+    for (const std::string& warning : one.warnings)
+      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+  }
+  const double mean = sum / static_cast<double>(cases.size());
+
+  const auto result_of_all = [&] {
+    auto result = envelope("validate", inputs, warnings);
+    if (options.all.empty()) {
+      add_to(result, cases.front().validation);
+    } else {
+      result["recordings"] = nlohmann::ordered_json::array();
+      for (const Case& one : cases) {
+        nlohmann::ordered_json row{{"recording", one.name}, {"passes", one.pass}};
+        add_to(row, one.validation);
+        result["recordings"].push_back(std::move(row));
+      }
+      result["mean_abs_iteration_error"] = mean;
+      result["worst_abs_iteration_error"] = worst;
+      result["interval_coverage"] = static_cast<double>(covered) / static_cast<double>(cases.size());
+    }
+    return result;
+  };
+  if (!options.timeline.empty()) write_file(options.timeline, timeline_json(cases.front().views, inputs));
+  if (!options.report.empty()) {
+    ReportExtras extras;
+    extras.timelines = std::move(cases.front().views);
+    for (TimelineView& view : extras.timelines) join_short_slices(view, kReportSlices / 2);
+    extras.gpus_per_node = cluster.gpus_per_node;
+    write_report(options.report, "validate", result_of_all(), extras);
+  }
+  if (common.format == Format::kJson) {
+    print_json(result_of_all());
+  } else {
+    for (const std::string& warning : warnings) warn(common, warning);
+    const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
+    print(common.format == Format::kCsv ? table.csv() : table.text());
+    if (common.format == Format::kTable && !options.all.empty())
+      print(
+          fmt::format("\nmean absolute error of the iteration {}, worst {}; measured inside the 90 % "
+                      "interval in {} of {}\n",
+                      percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
+  }
+  return worst > limit ? 1 : 0;
+}
+
+}  // namespace
+
+Verb validate_verb() {
+  return {
+      "validate", "how far a forecast is from a measured recording",
+      "  moesim validate --forecast rec/scaling --measured rec/realistic --cluster echo-h800x2 --max-error "
+      "5%\n"
+      "  moesim validate --all ../shared/data/echo --cluster echo-h800x2",
+      [](CLI::App& app) -> Run {
+        auto options = std::make_shared<ValidateOptions>();
+        app.add_option("--forecast", options->forecast,
+                       "scaling recording to forecast from; several are pooled")
+            ->type_name("DIR");
+        app.add_option("--measured", options->measured, "realistic recording of the same job")
+            ->type_name("DIR");
+        app.add_option("--all", options->all,
+                       "every <name>/scaling* below DIR, at any depth, against its <name>/realistic")
+            ->type_name("DIR");
+        app.add_option("--only", options->only,
+                       "with --all: only recordings whose paths below DIR hold this text");
+        app.add_option("--cluster", options->cluster, "what the job ran on: a built-in name or a file")
+            ->capture_default_str();
+        options->job.declare(app);
+        app.add_flag("--rescale", options->rescale,
+                     "give the forecast the sizes of the measured job, where they differ");
+        app.add_option("--timeline", options->timeline,
+                       "write forecast and measurement side by side as Chrome trace JSON");
+        options->shown.declare(app);
+        declare_report(app, options->report);
+        app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
+            ->check(CLI::Range(1, 1 << 20).description(""));
+        app.add_option("--draws", options->draws,
+                       "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
+            ->check(CLI::Range(0, 10000).description(""))
+            ->capture_default_str();
+        app.add_option("--training", options->training,
+                       "table of published training steps, each forecast without a recording")
+            ->type_name("CSV");
+        app.add_option("--detail", options->detail,
+                       "with --training: breakdown, the parts of every step (JSON)")
+            ->check(CLI::IsMember({"breakdown"}));
+        app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
+        return [options](const CommonOptions& common) {
+          options->seed = common.seed;
+          if (!options->training.empty()) {
+            check_report(options->report);
+            if (!options->timeline.empty())
+              throw InputError("found --timeline beside --training, expected --forecast and --measured");
+            CommonOptions with_report = common;
+            with_report.report = options->report;
+            return validate_training(
+                {options->training, options->draws,
+                 options->max_error.empty() ? 0 : parse_fraction(options->max_error), options->detail},
+                with_report);
+          }
+          return run(*options, common);
+        };
+      }};
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,260 @@
+#include "tools/moesim/verbs/validate_training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "calibration/rows/csv_table.h"
+#include "models/hardware/cluster.h"
+#include "models/step/step_forecast.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/training_rows.h"
+#include "tools/moesim/verbs/validate_chunk.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Compared {
+  TrainingRow row;
+  models::StepForecast forecast;
+  double error() const { return forecast.time_us.value * 1e-6 / row.measured_s - 1; }
+  bool inside() const {
+    const double us = row.measured_s * 1e6;
+    return forecast.time_us.low <= us && us <= forecast.time_us.high;
+  }
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// Ranks with ties at their mean.
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (std::size_t i = 0; i < order.size();) {
+    std::size_t end = i;
+    while (end < order.size() && values[order[end]] == values[order[i]]) ++end;
+    for (std::size_t j = i; j < end; ++j) ranks[order[j]] = static_cast<double>(i + end - 1) / 2;
+    i = end;
+  }
+  return ranks;
+}
+
+// Spearman's rank correlation; 0 for fewer than two different values.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const std::vector<double> x = ranks_of(a), y = ranks_of(b);
+  const double mean = (static_cast<double>(x.size()) - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xy += (x[i] - mean) * (y[i] - mean);
+    xx += (x[i] - mean) * (x[i] - mean);
+    yy += (y[i] - mean) * (y[i] - mean);
+  }
+  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+}
+
+// "arXiv 2504.14960", "NVIDIA-NeMo/Megatron-Bridge", ...: the source without table, file or remark.
+std::string publication(const std::string& source) {
+  if (source.starts_with("arXiv ")) return source.substr(0, source.find_first_of(" (,", 6));
+  return source.substr(0, source.find_first_of(" ("));
+}
+
+std::string plan_text(const models::Scenario& s) {
+  const models::Parallel& p = s.parallel;
+  std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
+  if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
+  text += fmt::format(" EP{}", p.ep);
+  if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
+  text +=
+      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
+  return text;
+}
+
+struct Group {
+  std::vector<double> errors, signed_errors;
+  int inside = 0;
+};
+
+// Mapping comparisons: rows of one publication, model and sequence length, whose order is compared.
+std::map<std::string, double> correlations(const std::vector<Compared>& all) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_source;
+  for (const Compared& c : all) {
+    auto& [measured, forecast] = by_source[publication(c.row.source)];
+    measured.push_back(c.row.measured_s > 0
+                           ? c.forecast.tflops_per_gpu * c.forecast.time_us.value * 1e-6 / c.row.measured_s
+                           : 0);
+    forecast.push_back(c.forecast.tflops_per_gpu);
+  }
+  std::map<std::string, double> result;
+  for (const auto& [source, values] : by_source)
+    if (values.first.size() >= 3) result[source] = rank_correlation(values.first, values.second);
+  return result;
+}
+
+models::StepForecast forecast_of(const TrainingRow& row, int draws) {
+  return models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).forecast(draws);
+}
+
+ordered_json breakdown_json(const models::StepForecast& f) {
+  ordered_json parts = ordered_json::object();
+  for (std::size_t i = 0; i < sim::kCategories; ++i)
+    if (f.breakdown_us[i] > 0)
+      parts[std::string(sim::name(static_cast<sim::Category>(i)))] = f.breakdown_us[i];
+  return parts;
+}
+
+}  // namespace
+
+int validate_training(const TrainingValidation& options, const CommonOptions& common) {
+  const calibration::CsvTable given = calibration::CsvTable::parse(read_file(options.table), options.table);
+  if (lists_kernels(given)) return validate_chunk(given, options, common);
+  TrainingTable table = read_training_table(options.table);
+  std::vector<Compared> all;
+  for (TrainingRow& row : table.rows) {
+    try {
+      models::StepForecast forecast = forecast_of(row, options.draws);
+      // The step was run, so it fitted: with the cheapest recomputation that makes it fit, where nothing is
+      // stated.
+      if (!forecast.memory.fits && !row.recompute_known && !forecast.memory.recompute_that_fits.empty()) {
+        const std::string& more = forecast.memory.recompute_that_fits;
+        row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
+        row.scenario.training.recompute = models::StepRecompute::parse(more);
+        forecast = forecast_of(row, options.draws);
+      }
+      all.push_back({std::move(row), std::move(forecast)});
+    } catch (const InputError& error) {
+      table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what()});
+    }
+  }
+  if (all.empty())
+    throw InputError(fmt::format(
+        "{}: found no row that can be forecast ({} skipped{}), expected at least one", options.table,
+        table.skipped.size(), table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
+  std::map<std::pair<std::string, std::string>, Group> groups;
+  std::vector<double> errors;
+  int inside = 0;
+  for (const Compared& c : all) {
+    Group& g = groups[{publication(c.row.source), c.row.gpu}];
+    g.errors.push_back(std::abs(c.error()));
+    g.signed_errors.push_back(c.error());
+    g.inside += c.inside();
+    inside += c.inside();
+    errors.push_back(std::abs(c.error()));
+  }
+  const double middle = median(errors);
+  const auto correlation = correlations(all);
+
+  bool printed = false;
+  if (wants_result(common)) {
+    ordered_json inputs = describe_inputs(common);
+    add_input_file(inputs, options.table);
+    ordered_json result = envelope("validate", inputs, {});
+    result["rows"] = ordered_json::array();
+    for (const Compared& c : all) {
+      ordered_json row{{"line", c.row.line},
+                       {"source", c.row.source},
+                       {"framework", c.row.framework},
+                       {"gpu", c.row.gpu},
+                       {"gpus", c.forecast.gpus},
+                       {"model", c.row.model},
+                       {"plan", plan_text(c.row.scenario)},
+                       {"dispatcher", c.forecast.dispatcher},
+                       {"forecast_us", c.forecast.time_us.value},
+                       {"low_us", c.forecast.time_us.low},
+                       {"high_us", c.forecast.time_us.high},
+                       {"measured_us", c.row.measured_s * 1e6},
+                       {"measured_from", c.row.measured_from},
+                       {"error", c.error()},
+                       {"peak_memory_bytes", c.forecast.memory.max_bytes},
+                       {"fits", c.forecast.memory.fits},
+                       {"recompute", c.row.scenario.training.recompute.text()},
+                       {"assumptions", c.row.assumptions}};
+      if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast);
+      result["rows"].push_back(std::move(row));
+    }
+    result["median_abs_error"] = middle;
+    result["interval_coverage"] = static_cast<double>(inside) / static_cast<double>(all.size());
+    result["groups"] = ordered_json::array();
+    for (const auto& [key, g] : groups)
+      result["groups"].push_back({{"source", key.first},
+                                  {"gpu", key.second},
+                                  {"rows", g.errors.size()},
+                                  {"median_abs_error", median(g.errors)},
+                                  {"bias", median(g.signed_errors)},
+                                  {"inside", g.inside}});
+    result["rank_correlation"] = ordered_json::object();
+    for (const auto& [source, value] : correlation) result["rank_correlation"][source] = value;
+    result["skipped"] = ordered_json::array();
+    for (const SkippedRow& s : table.skipped)
+      result["skipped"].push_back(
+          {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
+    printed = publish(result, common);
+  }
+  if (!printed) {
+    Table rows({{"line"},
+                {"model", Table::Align::kLeft},
+                {"gpu", Table::Align::kLeft},
+                {"GPUs"},
+                {"framework", Table::Align::kLeft},
+                {"plan", Table::Align::kLeft},
+                {"measured [s]"},
+                {"forecast [s]"},
+                {"low"},
+                {"high"},
+                {"error"}});
+    for (const Compared& c : all)
+      rows.row(
+          {fmt::format("{}", c.row.line), c.row.scenario.model.name, c.row.gpu.substr(0, c.row.gpu.find('-')),
+           fmt::format("{}", c.forecast.gpus), c.row.framework.substr(0, 24), plan_text(c.row.scenario),
+           fmt::format("{:.3f}", c.row.measured_s), fmt::format("{:.3f}", c.forecast.time_us.value * 1e-6),
+           fmt::format("{:.3f}", c.forecast.time_us.low * 1e-6),
+           fmt::format("{:.3f}", c.forecast.time_us.high * 1e-6), percent(c.error())});
+    if (common.format == Format::kCsv) {
+      print(rows.csv());
+    } else {
+      print(rows.text());
+      Table summary({{"source", Table::Align::kLeft},
+                     {"gpu", Table::Align::kLeft},
+                     {"rows"},
+                     {"median |error|"},
+                     {"bias"},
+                     {"in interval"}});
+      for (const auto& [key, g] : groups)
+        summary.row({key.first, key.second.substr(0, 24), fmt::format("{}", g.errors.size()),
+                     percent(median(g.errors)).substr(1), percent(median(g.signed_errors)),
+                     fmt::format("{}", g.inside)});
+      print("\n" + summary.text() + "\n");
+      for (const auto& [source, value] : correlation)
+        print(fmt::format("order of the plans of {}: rank correlation {:.3f}\n", source, value));
+      std::map<std::string, int> reasons;
+      for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
+      for (const auto& [reason, count] : reasons) print(fmt::format("skipped {}: {}\n", count, reason));
+      print(
+          fmt::format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
+                      all.size(), percent(middle).substr(1), inside, all.size()));
+    }
+  }
+  return options.max_error > 0 && middle > options.max_error ? 1 : 0;
+}
+
+}  // namespace moesim::tools

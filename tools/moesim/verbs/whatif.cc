@@ -1,0 +1,137 @@
+// `moesim whatif`: one question about a scenario: change something and see the difference, find where the
+// fastest dispatcher changes, or ask which hardware number matters.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "base/input_error.h"
+#include "tools/moesim/questions/crossover.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/whatif_best.h"
+#include "tools/moesim/questions/whatif_change.h"
+#include "tools/moesim/questions/whatif_map.h"
+#include "tools/moesim/questions/whatif_sensitivity.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+struct WhatIfOptions {
+  std::string scenario, crossover, between, picture;
+  std::vector<std::string> sets, map;
+  bool each = false, sensitivity = false, paths = false;
+  WhatifBest best;
+  int draws = 48;
+  std::string report;
+};
+
+void print_paths(const CommonOptions& common) {
+  static constexpr const char* kUnits[] = {"whole number",  "number",      "bandwidth (100GBps, 400Gbps)",
+                                           "time (2us)",    "size (80GB)", "FLOP/s (989TFLOPS)",
+                                           "true or false", "text"};
+  Table table({{"path", Table::Align::kLeft}, {"value", Table::Align::kLeft}, {"what", Table::Align::kLeft}});
+  for (const ScenarioPath& path : scenario_paths())
+    table.row({path.path, kUnits[static_cast<std::size_t>(path.kind)], path.about});
+  table.row({"dispatcher.OPTION", "text", "an option of every dispatcher of the scenario"});
+  print(common.format == Format::kCsv ? table.csv() : table.text());
+}
+
+// The scenario with the scope that was asked for, which is of the question: the baseline has it, too. What
+// else there is to change stays in `sets`.
+ScenarioDocument asked_about(const std::string& scenario, std::vector<std::string>& sets,
+                             const CommonOptions& common) {
+  const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
+    return find_path(split_assignment(text, "--set").first).path == "scope";
+  });
+  const std::vector<std::string> scopes(sets.begin(), others);
+  sets.erase(sets.begin(), others);
+  return with_changes(ScenarioDocument::read(scenario, common), scopes);
+}
+
+int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
+  check_report(common.report);
+  if (o.paths) {
+    print_paths(common);
+    return 0;
+  }
+  if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
+  std::vector<std::string> sets = o.sets;
+  const ScenarioDocument base = asked_about(o.scenario, sets, common);
+  if (!o.best.axes.empty()) {
+    if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
+      throw InputError("--best: found another question, expected --best alone, or with --set");
+    models::Scenario scenario = with_changes(base, sets).scenario();
+    scenario.files.insert(scenario.files.begin(), o.scenario);
+    WhatifBest best = o.best;
+    best.draws = std::min(o.draws, best.draws);
+    return whatif_best(scenario, best, common);
+  }
+  const int questions =
+      int{!sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
+  if (questions == 0)
+    throw InputError(fmt::format(
+        "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
+        o.sets.empty() ? "" : " besides the scope"));
+  if (!o.picture.empty() && o.map.empty())
+    throw InputError("--picture: found no --map, expected one to draw");
+  if (!o.between.empty() && o.map.empty() && o.crossover.empty())
+    throw InputError("--between: found neither --crossover nor --map, expected one of them");
+  if (o.sensitivity || !o.crossover.empty() || !o.map.empty()) {
+    // Changes hold for the question, too.
+    if (questions - int{!sets.empty()} > 1)
+      throw InputError("whatif: found several of --crossover, --map and --sensitivity, expected one");
+    if (o.each) throw InputError("--each: found another question, expected --set alone");
+    const ScenarioDocument changed = with_changes(base, sets);
+    if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
+    if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
+    return run_crossover(changed, o.crossover, o.between, o.draws, common);
+  }
+  return o.each ? run_each(base, sets, o.draws, common) : run_changes(base, sets, o.draws, common);
+}
+
+}  // namespace
+
+Verb whatif_verb() {
+  return {"whatif", "change something in a scenario and see the difference, or find where the winner changes",
+          "  moesim whatif scenario.json --set parallel.ep=16 --set cluster.nic.bandwidth=100GBps\n"
+          "  moesim whatif scenario.json --crossover topk=1..16 --between allgather,alltoall\n"
+          "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
+          [](CLI::App& app) -> Run {
+            auto o = std::make_shared<WhatIfOptions>();
+            app.add_option("scenario", o->scenario, "Scenario file");
+            app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
+                ->allow_extra_args(false);
+            app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");
+            app.add_option("--crossover", o->crossover,
+                           "path=low..high: where does the fastest dispatcher change?");
+            app.add_option("--map", o->map, "path=low..high path=low..high: the fastest dispatcher over both")
+                ->expected(2);
+            app.add_option("--picture", o->picture, "With --map: FILE.svg to draw it in");
+            app.add_option("--between", o->between, "Dispatchers for --crossover and --map [the scenario's]");
+            app.add_flag("--sensitivity", o->sensitivity,
+                         "By how many percent the time changes with 1 % of every hardware number");
+            app.add_option("--best", o->best.axes,
+                           "The best legal plans over parallel, dispatcher, recompute (joined with commas)");
+            app.add_option("--under", o->best.under, "With --best: memory, to leave out what does not fit");
+            app.add_option("--top", o->best.top, "With --best: plans shown [10]")->check(CLI::Range(1, 1000));
+            app.add_option("--most", o->best.most, "With --best: forecasts at most [20000]")
+                ->check(CLI::Range(1, 10000000));
+            app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
+                ->check(CLI::Range(0, 100000));
+            app.add_flag("--paths", o->paths, "List the paths that can be set");
+            declare_report(app, o->report);
+            return [o](const CommonOptions& common) {
+              CommonOptions with_report = common;
+              with_report.report = o->report;
+              return run_whatif(*o, with_report);
+            };
+          }};
+}
+
+}  // namespace moesim::tools

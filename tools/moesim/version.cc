@@ -1,7 +1,0 @@
-#include "tools/moesim/version.h"
-
-namespace moesim::tools {
-
-const char* version() { return MOESIM_VERSION; }
-
-}  // namespace moesim::tools
