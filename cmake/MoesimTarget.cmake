@@ -17,10 +17,21 @@ if(MOESIM_SANITIZE)
   target_link_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE})
 endif()
 
-# moesim_library(NAME [FOLDERS folders...] [SOURCES files...] [DEPENDS moesim folders...] [LIBRARIES other targets...])
+# Headers of libraries, never our own, are compiled once a target: a first build takes a third of the time, and a
+# missing include of our own is still found.
+function(moesim_precompile target)
+  target_precompile_headers(${target} PRIVATE <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory>
+    <optional> <span> <string> <string_view> <utility> <vector> ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fpch-preprocess)  # lets a compiler cache see through them
+  endif()
+endfunction()
+
+# moesim_library(NAME [FOLDERS folders...] [SOURCES files...] [DEPENDS moesim folders...] [LIBRARIES other targets...]
+#   [PRECOMPILED headers...])
 # Every .cc of the folders is a source, so that a new file is one file and no line.
 function(moesim_library name)
-  cmake_parse_arguments(ARG "" "" "FOLDERS;SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;SOURCES;DEPENDS;LIBRARIES;PRECOMPILED" ${ARGN})
   foreach(folder ${ARG_FOLDERS})
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cc)
     list(APPEND ARG_SOURCES ${sources})
@@ -36,6 +47,7 @@ function(moesim_library name)
     target_link_libraries(moesim_${name} PUBLIC moesim::${dependency})
   endforeach()
   target_link_libraries(moesim_${name} PUBLIC ${ARG_LIBRARIES})
+  moesim_precompile(moesim_${name} ${ARG_PRECOMPILED})
 endfunction()
 
 # moesim_test(FOLDER SOURCES files... [DEPENDS moesim folders...] [LIBRARIES other targets...])
@@ -49,6 +61,7 @@ function(moesim_test folder)
   target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${folder}_tests PRIVATE moesim_options GTest::gtest GTest::gmock GTest::gtest_main
                                                 rapidcheck ${ARG_LIBRARIES})
+  moesim_precompile(${folder}_tests <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h>)
   target_compile_definitions(${folder}_tests PRIVATE
     MOESIM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MOESIM_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
   gtest_discover_tests(${folder}_tests TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
