@@ -5,7 +5,7 @@ add_library(moesim_options INTERFACE)
 target_compile_options(moesim_options INTERFACE -Wall -Wextra -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 reports std::string concatenation as overlapping or endless copies (GCC bug 105651).
-  target_compile_options(moesim_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
+  target_compile_options(moesim_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Classes of one .cc with members of its anonymous namespace look like a header's.

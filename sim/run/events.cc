@@ -1,12 +1,12 @@
 #include "sim/run/events.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "sim/network/fabric.h"
 #include "sim/run/event_queue.h"
 #include "sim/run/flow_collectives.h"
+#include "sim/run/overlap.h"
 
 namespace moesim::sim {
 
@@ -63,14 +63,6 @@ class Events {
     bool changed = false;
   };
 
-  // Of a task whose rate can change: the work left at `since`, as time at full rate, and how much slower it
-  // goes.
-  struct Progress {
-    Time left;
-    Time since;
-    double slowdown = 1.0;
-  };
-
   void begin(TaskId task) {
     if (graph_.kind(task) == TaskKind::member) return arrive(task);
     const Time work = prices_.work[index(graph_.work(task))];
@@ -125,18 +117,12 @@ class Events {
       const bool both = rank.computing > 0 && rank.transferring > 0;
       const Overlap& factors = prices_.overlap[index(id)];
       for (const TaskId task : rank.running) {
-        const double full = graph_.kind(task) == TaskKind::compute ? factors.compute : factors.communication;
-        const double slowdown = both ? full : 1.0;
+        const double slowdown = slowdown_of(factors, graph_.kind(task) == TaskKind::compute, both);
         Progress& progress = progress_[index(task)];
         if (progress.slowdown == slowdown) continue;
-        const auto done = static_cast<double>((now_ - progress.since).ps()) / progress.slowdown;
-        progress.left = std::max(Time::kZero, progress.left - Time::from_ps(std::llround(done)));
-        progress.since = now_;
-        progress.slowdown = slowdown;
-        queue_.set(task.value(),
-                   now_ + Time::from_ps(std::llround(static_cast<double>(progress.left.ps()) * slowdown)));
+        queue_.set(task.value(), progress.change(slowdown, now_));
       }
-      if (flows_) flows_->slow_down(id, both ? factors.communication : 1.0, now_);
+      if (flows_) flows_->slow_down(id, slowdown_of(factors, false, both), now_);
     }
     changed_.clear();
   }

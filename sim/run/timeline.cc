@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "sim/run/booking.h"
 #include "sim/run/task_times.h"
 
 namespace moesim::sim {
@@ -22,95 +23,29 @@ TaskTimes::TaskTimes(const TaskGraph& graph)
 
 namespace {
 
-// What a rank can be seen doing, most telling first: an instant is booked as the first of these that is going
-// on.
-enum Activity : std::uint8_t { kComputing, kTransferring, kHostBusy, kStraggling, kPeerWait, kActivities };
-
-struct Edge {
-  Time when;
-  bool opens;
-  Activity activity;
-  Category category;
-  TaskId task;
-};
-
-void add_interval(std::vector<Edge>& edges, Time from, Time to, Activity activity, Category category,
-                  TaskId task) {
-  if (from == to) return;
-  edges.push_back({from, true, activity, category, task});
-  edges.push_back({to, false, activity, category, task});
-}
-
-void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::vector<Edge>& edges) {
+void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::vector<BusySpan>& spans) {
   const Time start = times.start[index(task)];
   const Time end = times.end[index(task)];
-  const Category category = graph.label(task).category;
+  const auto add = [&](Time from, Time to, Activity activity) {
+    spans.push_back({from, to, activity, graph.label(task).category, task.value()});
+  };
   switch (graph.kind(task)) {
     case TaskKind::compute:
-      add_interval(edges, start, end, kComputing, category, task);
+      add(start, end, Activity::computing);
       break;
     case TaskKind::delay:
     case TaskKind::host:
-      add_interval(edges, start, end, kHostBusy, category, task);
+      add(start, end, Activity::host);
       break;
     case TaskKind::member: {
       const CollectiveId collective = graph.collective(task);
       const Time begin = times.begin[index(collective)];
       const bool peer = graph.shape(collective).op == CollectiveOp::send_recv;
-      add_interval(edges, start, begin, peer ? kPeerWait : kStraggling, category, task);
-      add_interval(edges, begin, end, kTransferring, category, task);
+      add(start, begin, peer ? Activity::peer : Activity::straggling);
+      add(begin, end, Activity::transferring);
       break;
     }
   }
-}
-
-// Books every instant from zero to `iteration`.
-void book(std::vector<Edge>& edges, Time iteration, RankSummary& summary) {
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-    if (a.when != b.when) return a.when < b.when;
-    if (a.opens != b.opens) return b.opens;
-    return a.task < b.task;
-  });
-  std::vector<std::pair<TaskId, Category>> active[kActivities];  // in the order of their starts
-  Time now;
-  const auto book_until = [&](Time when) {
-    const Time span = when - now;
-    now = when;
-    if (span == Time::kZero) return;
-    std::size_t activity = 0;
-    while (activity < kActivities && active[activity].empty()) ++activity;
-    Category category = Category::bubble;
-    if (activity <= kHostBusy) category = active[activity].front().second;
-    if (activity == kStraggling) category = Category::straggler_wait;
-    summary.breakdown[static_cast<std::size_t>(category)] += span;
-    switch (activity) {
-      case kComputing:
-        summary.busy += span;
-        break;
-      case kTransferring:
-        summary.exposed_comm += span;
-        break;
-      case kHostBusy:
-        summary.host += span;
-        break;
-      case kStraggling:
-        summary.straggler_wait += span;
-        break;
-      default:
-        summary.bubble += span;
-        break;
-    }
-  };
-  for (const Edge& edge : edges) {
-    book_until(edge.when);
-    auto& same = active[edge.activity];
-    if (edge.opens) {
-      same.emplace_back(edge.task, edge.category);
-    } else {
-      same.erase(std::find_if(same.begin(), same.end(), [&](const auto& a) { return a.first == edge.task; }));
-    }
-  }
-  book_until(iteration);
 }
 
 void book_memory(const TaskGraph& graph, const TaskTimes& times, std::vector<RankSummary>& ranks) {
@@ -166,12 +101,12 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
     std::vector<std::uint32_t> place(rank_begin.begin(), rank_begin.end() - 1);
     for (std::uint32_t i = 0; i < tasks; ++i) by_rank[place[index(graph.rank(TaskId(i)))]++] = TaskId(i);
   }
-  std::vector<Edge> edges;
+  std::vector<BusySpan> spans;
   for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
-    edges.clear();
+    spans.clear();
     for (std::uint32_t i = rank_begin[rank]; i < rank_begin[rank + 1]; ++i)
-      add_task(graph, times, by_rank[i], edges);
-    book(edges, timeline.iteration_, timeline.ranks_[rank]);
+      add_task(graph, times, by_rank[i], spans);
+    book(spans, timeline.iteration_, timeline.ranks_[rank]);
   }
   book_memory(graph, times, timeline.ranks_);
   timeline.links_ = std::move(links);

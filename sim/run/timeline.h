@@ -27,15 +27,15 @@ using Breakdown = std::array<Time, kCategories>;  // by Category
 
 // One rank's time from zero to the end of the iteration.
 struct RankSummary {
-  Time busy;            // computing, of all compute streams together (an instant counts once)
-  Time exposed_comm;    // transferring while not computing
-  Time straggler_wait;  // waiting in a rendezvous while neither computing nor transferring
-  Time bubble;          // none of these and the host not busy, or waiting for the other side of a send_recv
-  Time host;            // the host busy while none of the above
-  Time end;             // end of the rank's last task
+  Time busy;                     // computing, of all compute streams together (an instant counts once)
+  Time exposed_comm;             // transferring while not computing
+  Time straggler_wait;           // waiting in a rendezvous while neither computing nor transferring
+  Time host;                     // the host busy while none of the above
+  Time bubble;                   // none of these, or waiting for the other side of a send_recv
+  Time end;                      // end of the rank's last task
   std::int64_t peak_memory = 0;  // bytes, from the memory changes of the graph
   // Adds up to the iteration exactly: each instant is booked once, as computing if the rank computes, else as
-  // transferring, else as host, else as waiting.
+  // transferring, else as waiting for stragglers, else as host (sim/run/booking.h).
   Breakdown breakdown{};
 };
 

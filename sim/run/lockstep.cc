@@ -1,0 +1,219 @@
+#include "sim/run/lockstep.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sim/run/lockstep_rates.h"
+
+namespace moesim::sim {
+
+namespace {
+
+constexpr std::int64_t kFree = 0;  // a stream that nothing of this run occupies
+
+}  // namespace
+
+std::int64_t LockstepProgram::launches() const {
+  std::int64_t sum = 0;
+  for (const LockstepOp& op : ops)
+    if (op.kind == LockstepOp::Kind::compute || op.kind == LockstepOp::Kind::transfer) sum += op.launches;
+  return sum;
+}
+
+bool LockstepProgram::waits_on_host() const {
+  return std::any_of(ops.begin(), ops.end(),
+                     [](const LockstepOp& op) { return op.kind == LockstepOp::Kind::host; });
+}
+
+bool LockstepProgram::serial() const {
+  // last[i]: the device operation that must have ended when operation i has; -1: none.
+  std::vector<std::int32_t> last(ops.size(), -1);
+  std::int32_t before = -1;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const LockstepOp& op = ops[i];
+    for (const std::int32_t other : op.after)
+      if (other >= 0) last[i] = std::max(last[i], last[static_cast<std::size_t>(other)]);
+    if (op.kind != LockstepOp::Kind::compute && op.kind != LockstepOp::Kind::transfer) continue;
+    if (before >= 0 && last[i] < before && ops[static_cast<std::size_t>(before)].stream != op.stream)
+      return false;
+    last[i] = before = static_cast<std::int32_t>(i);
+  }
+  return true;
+}
+
+bool LockstepProgram::uniform() const {
+  return std::all_of(ops.begin(), ops.end(), [](const LockstepOp& op) { return op.step == 0; });
+}
+
+struct Lockstep::Chain {
+  const LockstepChain* programs = nullptr;
+  std::size_t at = 0;                       // program whose operations `end` holds
+  std::vector<std::int64_t> end;            // [operation * ranks + rank]
+  std::vector<std::int64_t> entry, latest;  // by rank: when the program may begin; latest end so far
+  std::vector<LockstepTrace>* traces = nullptr;
+
+  const LockstepProgram& program() const { return *(*programs)[at]; }
+  void enter(std::size_t program, std::size_t ranks) {
+    at = program;
+    entry = latest;
+    end.assign((*programs)[program]->ops.size() * ranks, 0);
+  }
+};
+
+Lockstep::Lockstep(std::size_t ranks, const LockstepOptions& options)
+    : options_(options), ready_(ranks), host_(ranks), streams_(kLockstepStreams * ranks), start_(ranks) {}
+
+void Lockstep::run(const LockstepChain& chain) {
+  std::vector<LockstepPiece> order;
+  for (std::size_t p = 0; p < chain.size(); ++p)
+    order.push_back({0, static_cast<std::int32_t>(p), 0, static_cast<std::int32_t>(chain[p]->ops.size())});
+  run(std::span(&chain, 1), order);
+}
+
+void Lockstep::run(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order) {
+  const bool slows = options_.overlap.compute != 1 || options_.overlap.communication != 1;
+  if (slows) {
+    bool alone = chains.size() == 1;
+    for (const LockstepProgram* program : chains.front()) alone = alone && program->serial();
+    if (!alone) {
+      run_with_rates(chains, order, options_, ready_, host_, watch_);
+      return;
+    }
+  }
+  const std::size_t R = ready_.size();
+  std::fill(streams_.begin(), streams_.end(), kFree);
+  std::vector<Chain> state(chains.size());
+  if (watch_ && watch_->traces) watch_->traces->assign(chains.size(), {});
+  for (std::size_t c = 0; c < chains.size(); ++c) {
+    state[c].programs = &chains[c];
+    state[c].latest = ready_;
+    if (watch_ && watch_->traces) {
+      (*watch_->traces)[c].resize(chains[c].size());
+      state[c].traces = &(*watch_->traces)[c];
+    }
+    if (!chains[c].empty()) state[c].enter(0, R);
+  }
+  for (const LockstepPiece& piece : order) {
+    Chain& chain = state[static_cast<std::size_t>(piece.chain)];
+    if (chain.at != static_cast<std::size_t>(piece.program))
+      chain.enter(static_cast<std::size_t>(piece.program), R);
+    for (std::int32_t op = piece.from; op < piece.to; ++op) issue(chain, op);
+  }
+  for (const Chain& chain : state)
+    for (std::size_t r = 0; r < R; ++r) ready_[r] = std::max(ready_[r], chain.latest[r]);
+}
+
+void Lockstep::issue(Chain& chain, std::int32_t index) {
+  using Kind = LockstepOp::Kind;
+  const std::size_t R = ready_.size();
+  const LockstepProgram& program = chain.program();
+  const LockstepOp& op = program.ops[static_cast<std::size_t>(index)];
+  std::int64_t* const end = chain.end.data() + static_cast<std::size_t>(index) * R;
+  std::int64_t* const host = host_.data();
+  std::int64_t* const start = start_.data();
+  const std::int64_t* const ps = program.ps.data() + op.first;
+  const std::size_t step = op.step;
+
+  // What the operation depends on.
+  if (op.kind == Kind::host)
+    std::copy(host, host + R, start);
+  else
+    std::copy(chain.entry.begin(), chain.entry.end(), start);
+  for (const std::int32_t other : op.after) {
+    if (other < 0) continue;
+    const std::int64_t* const ended = chain.end.data() + static_cast<std::size_t>(other) * R;
+    for (std::size_t r = 0; r < R; ++r) start[r] = std::max(start[r], ended[r]);
+  }
+
+  if (op.kind == Kind::host) {
+    for (std::size_t r = 0; r < R; ++r) {
+      if (static_cast<int>(r) == (watch_ ? watch_->rank : -1))
+        note(op, start[r], start[r] + ps[step * r], 0, 0, 0);
+      end[r] = host[r] = start[r] + ps[step * r];
+    }
+  } else if (op.kind == Kind::nothing) {
+    std::copy(start, start + R, end);
+  } else {
+    const std::int64_t launching = options_.launch_ps * op.launches;
+    std::int64_t* const free = streams_.data() + op.stream * R;
+    for (std::size_t r = 0; r < R; ++r) {
+      host[r] += launching;
+      start[r] = std::max(std::max(start[r], host[r]), free[r]);
+    }
+    if (op.kind == Kind::transfer && op.group >= 0) {
+      const LockstepGroup& group = (*program.groups)[static_cast<std::size_t>(op.group)];
+      if (group.count == 1) {
+        const std::int64_t begin = *std::max_element(start, start + R);
+        for (std::size_t r = 0; r < R; ++r) end[r] = begin + ps[step * r];
+      } else {
+        meeting_.assign(static_cast<std::size_t>(group.count), 0);
+        for (std::size_t r = 0; r < R; ++r) {
+          std::int64_t& begin = meeting_[static_cast<std::size_t>(group.of_rank[r])];
+          begin = std::max(begin, start[r]);
+        }
+        for (std::size_t r = 0; r < R; ++r)
+          end[r] = meeting_[static_cast<std::size_t>(group.of_rank[r])] + ps[step * r];
+      }
+    } else {
+      for (std::size_t r = 0; r < R; ++r) end[r] = start[r] + ps[step * r];
+    }
+    if (watch_ && watch_->rank >= 0) {
+      const auto r = static_cast<std::size_t>(watch_->rank);
+      note(op, host[r] - launching, host[r], start[r], end[r] - ps[step * r], end[r]);
+    }
+    std::copy(end, end + R, free);
+  }
+  for (std::size_t r = 0; r < R; ++r) chain.latest[r] = std::max(chain.latest[r], end[r]);
+
+  if (!chain.traces) return;
+  LockstepTrace& trace = (*chain.traces)[chain.at];
+  if (trace.ranks == 0) {
+    trace.ranks = R;
+    trace.start.resize(chain.end.size());
+    trace.begin = trace.end = trace.start;
+  }
+  const auto at = static_cast<std::size_t>(index) * R;
+  for (std::size_t r = 0; r < R; ++r) {
+    trace.end[at + r] = end[r];
+    trace.begin[at + r] = op.kind == Kind::nothing ? end[r] : end[r] - ps[step * r];
+    trace.start[at + r] = op.kind == Kind::transfer ? start[r] : trace.begin[at + r];
+  }
+}
+
+void note_spans(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,
+                std::int64_t begin, std::int64_t end, std::vector<BusySpan>& spans) {
+  const auto add = [&](std::int64_t from, std::int64_t to, Activity activity, Category category) {
+    if (to > from)
+      spans.push_back({Time::from_ps(from), Time::from_ps(to), activity, category,
+                       static_cast<std::uint32_t>(spans.size())});
+  };
+  add(host_from, host_to, Activity::host,
+      op.kind == LockstepOp::Kind::host ? op.category : Category::host_sync);
+  if (op.kind == LockstepOp::Kind::host) return;
+  const bool transfer = op.kind == LockstepOp::Kind::transfer;
+  if (transfer) add(start, begin, Activity::straggling, Category::straggler_wait);
+  add(begin, end, transfer ? Activity::transferring : Activity::computing, op.category);
+}
+
+void Lockstep::note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,
+                    std::int64_t begin, std::int64_t end) {
+  note_spans(op, host_from, host_to, start, begin, end, watch_->spans);
+}
+
+void Lockstep::wait(std::span<const std::int64_t> when) {
+  for (std::size_t r = 0; r < ready_.size(); ++r) ready_[r] = std::max(ready_[r], when[r]);
+}
+
+void Lockstep::set(std::span<const std::int64_t> ready, std::span<const std::int64_t> host) {
+  check(ready.size() == ready_.size() && host.size() == host_.size(), "a clock for every rank");
+  std::copy(ready.begin(), ready.end(), ready_.begin());
+  std::copy(host.begin(), host.end(), host_.begin());
+}
+
+std::int64_t Lockstep::end() const { return *std::max_element(ready_.begin(), ready_.end()); }
+
+int Lockstep::last_rank() const {
+  return static_cast<int>(std::max_element(ready_.begin(), ready_.end()) - ready_.begin());
+}
+
+}  // namespace moesim::sim

@@ -1,0 +1,132 @@
+// Runs programs that all ranks of a group share: the same operations in the same order on every rank, other
+// durations.
+//
+// Every rank has in-order streams and a host. The host launches the operations one by one in the order in
+// which they are issued. An operation starts when the host has launched it, its stream is free, what it
+// depends on has ended, and its rank is done with the program before. A collective begins when its last
+// member has started, and each member ends by its own duration. That is what run() does with a task graph of
+// the same operations (tests/sim/lockstep_test.cc holds them against each other to the picosecond); because
+// the operations are known to be the same on all ranks, no graph is needed, and an operation costs a few
+// vector instructions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sim/graph/costs.h"
+#include "sim/graph/task_graph.h"
+#include "sim/run/booking.h"
+
+namespace moesim::sim {
+
+struct LockstepOp {
+  enum class Kind : std::uint8_t {
+    compute,
+    transfer,  // a collective, or one rank's copy where `group` is -1
+    host,      // the host waits for what the operation depends on, then spends the duration
+    nothing,   // ends with what it depends on
+  };
+  Kind kind = Kind::compute;
+  Category category = Category::other;
+  std::uint8_t stream = 0;  // below kLockstepStreams; of compute and transfer
+  std::int8_t group = -1;   // of a transfer: index into LockstepProgram::groups; -1: it meets nobody
+  std::int32_t launches = 1;
+  std::array<std::int32_t, 2> after{-1, -1};  // earlier operations of the same program; -1: none
+  std::uint32_t first = 0, step = 0;          // rank r takes ps[first + step * r] picoseconds
+};
+
+inline constexpr std::size_t kLockstepStreams = 4;
+
+// How the ranks are divided for one kind of collective.
+struct LockstepGroup {
+  std::vector<std::int32_t> of_rank;
+  std::int32_t count = 1;
+};
+using LockstepGroups = std::vector<LockstepGroup>;
+
+struct LockstepProgram {
+  std::vector<LockstepOp> ops;
+  std::vector<std::int64_t> ps;
+  std::shared_ptr<const LockstepGroups> groups;  // null: no operation names one
+
+  std::int64_t at(const LockstepOp& op, std::size_t rank) const { return ps[op.first + op.step * rank]; }
+  // Host time of all launches, in launches.
+  std::int64_t launches() const;
+  bool waits_on_host() const;  // whether an operation is of kind host
+  // Whether every device operation waits for the one issued before it, so that nothing ever runs beside
+  // anything.
+  bool serial() const;
+  // Whether all ranks take the same time for everything.
+  bool uniform() const;
+};
+
+// Programs that one rank goes through one after the other. Several chains share the rank's streams and host.
+using LockstepChain = std::vector<const LockstepProgram*>;
+
+// Operations [from, to) of the program-th program of a chain. The operations of a program are issued in
+// order.
+struct LockstepPiece {
+  std::int32_t chain = 0, program = 0;
+  std::int32_t from = 0, to = 0;
+};
+
+// When the operations of a program ran, in picoseconds: [operation * ranks + rank]. A transfer starts when
+// its rank has come and begins when the last member has; others begin when they start.
+struct LockstepTrace {
+  std::vector<std::int64_t> start, begin, end;
+  std::size_t ranks = 0;
+};
+
+struct LockstepWatch {
+  int rank = -1;                                              // whose spans are kept; -1: nobody's
+  std::vector<BusySpan> spans;                                // of that rank, over all runs
+  std::vector<std::vector<LockstepTrace>>* traces = nullptr;  // [chain][program] of each run; null: not kept
+};
+
+struct LockstepOptions {
+  std::int64_t launch_ps = 0;  // of one launch by the host
+  Overlap overlap;             // of every rank
+};
+
+class Lockstep {
+ public:
+  Lockstep(std::size_t ranks, const LockstepOptions& options);
+
+  // Runs the programs one after the other.
+  void run(const LockstepChain& chain);
+  // Runs several chains at the same time, their operations issued in the order of the pieces, which name
+  // every operation of every chain once. All chains have ended before anything of a later run starts.
+  void run(std::span<const LockstepChain> chains, std::span<const LockstepPiece> order);
+
+  // Device work of rank r that is issued later starts no earlier than `when[r]`.
+  void wait(std::span<const std::int64_t> when);
+
+  std::size_t ranks() const { return ready_.size(); }
+  // By rank: when everything issued until now has ended, and when the host is free.
+  std::span<const std::int64_t> ready() const { return ready_; }
+  std::span<const std::int64_t> host() const { return host_; }
+  void set(std::span<const std::int64_t> ready, std::span<const std::int64_t> host);
+  std::int64_t end() const;  // of the rank that is ready last
+  int last_rank() const;     // the first of those that are ready last
+
+  // Notes what happens from now on; null: nothing.
+  void watch(LockstepWatch* watch) { watch_ = watch; }
+
+ private:
+  struct Chain;
+  void issue(Chain& chain, std::int32_t op);
+  void note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,
+            std::int64_t begin, std::int64_t end);
+
+  LockstepOptions options_;
+  std::vector<std::int64_t> ready_, host_;
+  std::vector<std::int64_t> streams_;  // [stream * ranks + rank]: free from
+  std::vector<std::int64_t> start_, meeting_;
+  LockstepWatch* watch_ = nullptr;
+};
+
+}  // namespace moesim::sim

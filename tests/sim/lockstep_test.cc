@@ -1,0 +1,326 @@
+#include "sim/run/lockstep.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "sim/run/simulator.h"
+#include "tests/sim/test_costs.h"
+
+namespace moesim::sim {
+namespace {
+
+using Kind = LockstepOp::Kind;
+
+// What a Lockstep is asked to do: several runs, each of chains whose operations are issued in some order.
+struct Job {
+  struct Run {
+    std::vector<LockstepChain> chains;
+    std::vector<LockstepPiece> order;
+  };
+  std::size_t ranks = 1;
+  LockstepOptions options;
+  std::vector<std::unique_ptr<LockstepProgram>> programs;
+  std::vector<Run> runs;
+};
+
+// The same job as a task graph for run().
+class Written {
+ public:
+  explicit Written(const Job& job) : job_(job) {
+    costs.slowdown = job.options.overlap;
+    costs.duration = [this](const CollectiveShape& shape, std::size_t member) {
+      return durations_[shape.traffic.bytes][member];
+    };
+    b_.add_ranks(job.ranks);
+    for (std::size_t r = 0; r < job.ranks; ++r) {
+      const RankId rank(static_cast<std::uint32_t>(r));
+      for (std::size_t s = 0; s < kLockstepStreams; ++s)
+        streams_.push_back(b_.add_stream(rank, s == 1 ? StreamKind::comm : StreamKind::compute));
+      hosts_.push_back(b_.add_stream(rank, StreamKind::host));
+    }
+    for (std::size_t c = 0; c < kCategories; ++c)
+      labels_.push_back(b_.add_label(std::to_string(c), static_cast<Category>(c)));
+    done_.resize(job.ranks);
+    for (const Job::Run& run : job.runs) write(run);
+    graph = b_.finalize();
+  }
+
+  // The task of an operation on a rank; invalid for Kind::nothing.
+  TaskId task(std::size_t run, const LockstepPiece& piece, std::int32_t op, std::size_t rank) const {
+    return tasks_[run][static_cast<std::size_t>(piece.chain)][static_cast<std::size_t>(piece.program)]
+                 [static_cast<std::size_t>(op)][rank]
+                     .front();
+  }
+
+  TaskGraph graph;
+  TestCosts costs;
+
+ private:
+  using Tasks = std::vector<TaskId>;
+
+  void write(const Job::Run& run) {
+    tasks_.emplace_back(run.chains.size());
+    auto& tasks = tasks_.back();
+    std::vector<std::vector<Tasks>> before(run.chains.size(), done_);  // [chain][rank]: what comes first
+    std::vector<std::int32_t> at(run.chains.size(), 0);
+    for (std::size_t c = 0; c < run.chains.size(); ++c) tasks[c].resize(run.chains[c].size());
+    for (const LockstepPiece& piece : run.order) {
+      const auto c = static_cast<std::size_t>(piece.chain), p = static_cast<std::size_t>(piece.program);
+      for (; at[c] < piece.program; ++at[c])
+        for (const auto& op : tasks[c][static_cast<std::size_t>(at[c])])
+          for (std::size_t r = 0; r < job_.ranks; ++r)
+            before[c][r].insert(before[c][r].end(), op[r].begin(), op[r].end());
+      const LockstepProgram& program = *run.chains[c][p];
+      tasks[c][p].resize(program.ops.size());
+      for (std::int32_t i = piece.from; i < piece.to; ++i)
+        tasks[c][p][static_cast<std::size_t>(i)] =
+            write(program, program.ops[static_cast<std::size_t>(i)], tasks[c][p], before[c]);
+    }
+    for (const auto& chain : tasks)
+      for (const auto& program : chain)
+        for (const auto& op : program)
+          for (std::size_t r = 0; r < job_.ranks; ++r)
+            done_[r].insert(done_[r].end(), op[r].begin(), op[r].end());
+  }
+
+  std::vector<Tasks> write(const LockstepProgram& program, const LockstepOp& op,
+                           const std::vector<std::vector<Tasks>>& earlier, const std::vector<Tasks>& entry) {
+    std::vector<CollectiveId> collectives;
+    if (op.kind == Kind::transfer) {
+      std::vector<std::vector<RankId>> members(job_.ranks);
+      for (std::size_t r = 0; r < job_.ranks; ++r)
+        members[group_of(program, op, r)].emplace_back(static_cast<std::uint32_t>(r));
+      collectives.resize(job_.ranks);
+      for (std::size_t g = 0; g < job_.ranks; ++g) {
+        if (members[g].empty()) continue;
+        std::vector<Time> times;
+        for (const RankId r : members[g]) times.push_back(Time::from_ps(program.at(op, index(r))));
+        durations_.push_back(times);
+        collectives[g] = b_.add_collective(CollectiveOp::all_to_all, b_.add_group(members[g]),
+                                           uniform_traffic(durations_.size() - 1),
+                                           labels_[static_cast<std::size_t>(op.category)]);
+      }
+    }
+    std::vector<std::uint32_t> member(job_.ranks);
+    std::vector<Tasks> all(job_.ranks);
+    for (std::size_t r = 0; r < job_.ranks; ++r) {
+      Tasks after = op.kind == Kind::host ? Tasks() : entry[r];
+      for (const std::int32_t other : op.after)
+        if (other >= 0) {
+          const Tasks& t = earlier[static_cast<std::size_t>(other)][r];
+          after.insert(after.end(), t.begin(), t.end());
+        }
+      std::sort(after.begin(), after.end());
+      after.erase(std::unique(after.begin(), after.end()), after.end());
+      if (op.kind == Kind::nothing) {
+        all[r] = after;
+        continue;
+      }
+      const Time time = Time::from_ps(program.at(op, r));
+      const LabelId label = labels_[static_cast<std::size_t>(op.category)];
+      TaskId task;
+      if (op.kind == Kind::host) {
+        task = b_.add_host(hosts_[r], time, label);
+      } else {
+        const StreamId stream = streams_[r * kLockstepStreams + op.stream];
+        const TaskId launched = b_.add_host(hosts_[r], Time::from_ps(job_.options.launch_ps * op.launches),
+                                            labels_[static_cast<std::size_t>(Category::host_sync)]);
+        const std::size_t g = group_of(program, op, r);
+        task = op.kind == Kind::compute ? b_.add_compute(stream, time, label)
+                                        : b_.add_member(stream, collectives[g], member[g]++);
+        b_.add_dependency(launched, task);
+      }
+      for (const TaskId t : after) b_.add_dependency(t, task);
+      all[r] = {task};
+    }
+    return all;
+  }
+
+  std::size_t group_of(const LockstepProgram& program, const LockstepOp& op, std::size_t rank) const {
+    if (op.group < 0) return rank;
+    return static_cast<std::size_t>((*program.groups)[static_cast<std::size_t>(op.group)].of_rank[rank]);
+  }
+
+  const Job& job_;
+  TaskGraphBuilder b_;
+  std::vector<StreamId> streams_, hosts_;
+  std::vector<LabelId> labels_;
+  std::vector<std::vector<Time>> durations_;
+  std::vector<Tasks> done_;
+  std::vector<std::vector<std::vector<std::vector<std::vector<Tasks>>>>>
+      tasks_;  // [run][chain][program][op][rank]
+};
+
+std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial) {
+  auto program = std::make_unique<LockstepProgram>();
+  auto groups = std::make_shared<LockstepGroups>();
+  for (std::size_t size = 1; size <= ranks; size *= 2) {
+    LockstepGroup blocks, strided;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      blocks.of_rank.push_back(static_cast<std::int32_t>(r / size));
+      strided.of_rank.push_back(static_cast<std::int32_t>(r % (ranks / size)));
+    }
+    blocks.count = strided.count = static_cast<std::int32_t>(ranks / size);
+    groups->push_back(blocks);
+    groups->push_back(strided);
+  }
+  program->groups = groups;
+  const int count = *rc::gen::inRange(0, 12);
+  for (int i = 0; i < count; ++i) {
+    LockstepOp op;
+    op.kind = *rc::gen::weightedElement<Kind>(
+        {{5, Kind::compute}, {3, Kind::transfer}, {1, Kind::host}, {1, Kind::nothing}});
+    op.category = static_cast<Category>(*rc::gen::inRange<int>(0, 6));
+    const bool device = op.kind == Kind::compute || op.kind == Kind::transfer;
+    if (device)
+      op.stream = static_cast<std::uint8_t>(serial ? 0 : *rc::gen::inRange<int>(0, kLockstepStreams));
+    if (op.kind == Kind::transfer)
+      op.group = static_cast<std::int8_t>(*rc::gen::inRange<int>(-1, static_cast<int>(groups->size())));
+    op.launches = *rc::gen::inRange(0, 3);
+    for (std::int32_t& other : op.after) other = *rc::gen::inRange(-1, i);
+    if (op.kind == Kind::host && op.after[0] < 0 && i > 0) op.after[0] = i - 1;
+    op.first = static_cast<std::uint32_t>(program->ps.size());
+    op.step = *rc::gen::inRange<std::uint32_t>(0, 2);
+    for (std::size_t r = 0; r < (op.step ? ranks : 1); ++r)
+      program->ps.push_back(*rc::gen::inRange<std::int64_t>(0, 100000));
+    program->ops.push_back(op);
+  }
+  return program;
+}
+
+// Pieces of all chains, mixed at random.
+std::vector<LockstepPiece> random_order(const std::vector<LockstepChain>& chains) {
+  std::vector<LockstepPiece> order;
+  std::vector<LockstepPiece> next(chains.size());
+  for (std::size_t c = 0; c < chains.size(); ++c) next[c].chain = static_cast<std::int32_t>(c);
+  for (;;) {
+    std::vector<std::size_t> open;
+    for (std::size_t c = 0; c < chains.size(); ++c) {
+      while (static_cast<std::size_t>(next[c].program) < chains[c].size() &&
+             static_cast<std::size_t>(next[c].from) ==
+                 chains[c][static_cast<std::size_t>(next[c].program)]->ops.size())
+        ++next[c].program, next[c].from = 0;
+      if (static_cast<std::size_t>(next[c].program) < chains[c].size()) open.push_back(c);
+    }
+    if (open.empty()) return order;
+    LockstepPiece& piece = next[*rc::gen::elementOf(open)];
+    const auto size = static_cast<std::int32_t>(
+        chains[static_cast<std::size_t>(piece.chain)][static_cast<std::size_t>(piece.program)]->ops.size());
+    piece.to = *rc::gen::inRange(piece.from + 1, size + 1);
+    order.push_back(piece);
+    piece.from = piece.to;
+  }
+}
+
+Job random_job(bool overlap) {
+  Job job;
+  job.ranks = *rc::gen::element<std::size_t>(1, 2, 4, 8);
+  job.options.launch_ps = *rc::gen::inRange<std::int64_t>(0, 20000);
+  if (overlap) job.options.overlap = {*rc::gen::element(1.0, 1.18, 2.5), *rc::gen::element(1.0, 1.07, 1.9)};
+  const int runs = *rc::gen::inRange(1, 4);
+  for (int i = 0; i < runs; ++i) {
+    Job::Run run;
+    run.chains.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 4)));
+    for (LockstepChain& chain : run.chains)
+      for (int n = *rc::gen::inRange(1, 4); n > 0; --n) {
+        job.programs.push_back(random_program(job.ranks, run.chains.size() == 1 && n == 1));
+        chain.push_back(job.programs.back().get());
+      }
+    run.order = random_order(run.chains);
+    job.runs.push_back(std::move(run));
+  }
+  return job;
+}
+
+// Asserts that run() and Lockstep agree on every operation, on the end, and on the booking of one rank.
+void expect_equal(const Job& job) {
+  Written written(job);
+  const Timeline timeline = run(written.graph, written.costs);
+  const int watched = *rc::gen::inRange(0, static_cast<int>(job.ranks));
+  std::vector<std::vector<LockstepTrace>> traces;
+  LockstepWatch watch;
+  watch.rank = watched;
+  watch.traces = &traces;
+  Lockstep lockstep(job.ranks, job.options);
+  lockstep.watch(&watch);
+  for (std::size_t i = 0; i < job.runs.size(); ++i) {
+    lockstep.run(job.runs[i].chains, job.runs[i].order);
+    for (const LockstepPiece& piece : job.runs[i].order) {
+      const auto c = static_cast<std::size_t>(piece.chain), p = static_cast<std::size_t>(piece.program);
+      const LockstepProgram& program = *job.runs[i].chains[c][p];
+      for (std::int32_t op = piece.from; op < piece.to; ++op) {
+        if (program.ops[static_cast<std::size_t>(op)].kind == Kind::nothing) continue;
+        for (std::size_t r = 0; r < job.ranks; ++r) {
+          const TaskId task = written.task(i, piece, op, r);
+          const std::size_t at = static_cast<std::size_t>(op) * job.ranks + r;
+          RC_ASSERT(traces[c][p].end[at] == timeline.end(task).ps());
+          RC_ASSERT(traces[c][p].start[at] == timeline.start(task).ps());
+        }
+      }
+    }
+  }
+  std::int64_t end = 0;
+  for (const RankSummary& rank : timeline.ranks()) end = std::max(end, rank.end.ps());
+  RC_ASSERT(std::max(lockstep.end(), *std::max_element(lockstep.host().begin(), lockstep.host().end())) ==
+            end);
+  RankSummary booked;
+  book(watch.spans, Time::from_ps(end), booked);
+  const RankSummary& expected = timeline.rank(RankId(static_cast<std::uint32_t>(watched)));
+  RC_ASSERT(booked.breakdown == expected.breakdown);
+  RC_ASSERT(booked.exposed_comm == expected.exposed_comm);
+}
+
+TEST(Lockstep, EqualsTheSimulatorOnRandomPrograms) {
+  EXPECT_TRUE(rc::check([] { expect_equal(random_job(false)); }));
+}
+
+TEST(Lockstep, EqualsTheSimulatorWhereOverlapSlowsDown) {
+  EXPECT_TRUE(rc::check([] { expect_equal(random_job(true)); }));
+}
+
+LockstepOp timed(LockstepProgram& program, Kind kind, std::uint8_t stream, std::int64_t ps) {
+  LockstepOp op;
+  op.kind = kind;
+  op.stream = stream;
+  op.first = static_cast<std::uint32_t>(program.ps.size());
+  program.ps.push_back(ps);
+  return op;
+}
+
+TEST(Lockstep, OverlapSlowsDownOnlyWhatRunsBesideSomething) {
+  LockstepProgram program;
+  program.ops = {timed(program, Kind::compute, 0, 300), timed(program, Kind::transfer, 1, 100)};
+  EXPECT_FALSE(program.serial());
+  Lockstep lockstep(1, {0, {2.0, 1.5}});
+  lockstep.run({&program});
+  // The transfer takes 150; in that time 75 of the computing is done, the other 225 run alone.
+  EXPECT_EQ(lockstep.end(), 150 + 225);
+}
+
+TEST(Lockstep, AHostOperationHoldsBackWhatIsLaunchedBehindIt) {
+  LockstepProgram program;
+  program.ops = {timed(program, Kind::compute, 0, 1000), timed(program, Kind::host, 0, 50),
+                 timed(program, Kind::compute, 0, 10)};
+  program.ops[1].after[0] = 0;
+  EXPECT_TRUE(program.serial());
+  EXPECT_TRUE(program.waits_on_host());
+  EXPECT_EQ(program.launches(), 2);
+  Lockstep lockstep(1, {7, {}});
+  lockstep.run({&program});
+  EXPECT_EQ(lockstep.end(), 7 + 1000 + 50 + 7 + 10);
+}
+
+TEST(Lockstep, RanksStartWhenTheyAreToldTo) {
+  LockstepProgram program;
+  program.ops = {timed(program, Kind::transfer, 1, 5)};
+  program.ops[0].group = 0;
+  program.groups = std::make_shared<LockstepGroups>(LockstepGroups{{{0, 0}, 1}});
+  Lockstep lockstep(2, {});
+  lockstep.wait(std::vector<std::int64_t>{3, 40});
+  lockstep.run({&program});
+  EXPECT_EQ(lockstep.ready()[0], 45);
+  EXPECT_EQ(lockstep.last_rank(), 0);
+}
+
+}  // namespace
+}  // namespace moesim::sim
