@@ -122,7 +122,8 @@ class Rates {
   void run() {
     for (std::size_t r = 0; r < R_; ++r) {
       for (std::size_t i = 0; i < N_; ++i)
-        if (issue_.ops[i].op->kind == Kind::nothing && at(i, r).pending == 0) finish(i, r, at(i, r).start);
+        if (issue_.ops[i].op->kind == Kind::nothing && issue_.ops[i].waits_for == 0)
+          finish(i, r, at(i, r).start);
       launch(r);
     }
     wake_hosts();
@@ -301,13 +302,11 @@ class Rates {
 
   // The rank is done with a program, unless it is still busy with the one before.
   void leave(std::size_t instance, std::size_t r) {
-    const std::int32_t before = issue_.before(instance);
     std::int64_t& latest = latest_[instance * R_ + r];
+    if (latest >= 0 || left_[instance * R_ + r] > 0) return;
+    const std::int32_t before = issue_.before(instance);
     latest = before < 0 ? entry_[r] : latest_[static_cast<std::size_t>(before) * R_ + r];
-    if (latest < 0 || left_[instance * R_ + r] > 0) {
-      latest = -1;
-      return;
-    }
+    if (latest < 0) return;
     for (const std::int32_t op : issue_.of(instance))
       latest = std::max(latest, at(static_cast<std::size_t>(op), r).end);
     const std::int32_t next = issue_.after(instance);
