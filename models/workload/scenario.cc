@@ -148,6 +148,14 @@ Scenario Scenario::parse(const JsonNode& node) {
 }
 
 void Scenario::resolve() {
+  // What layer-wide keys say about the plan.
+  if (!sharding.text.empty()) {
+    training.sharding = sharding.scheme;
+    training.shard_group = sharding.shard;
+    training.reshard_after_forward = sharding.reshard;
+  }
+  if (recompute == Recompute::kActivation) training.recompute.activation = true;
+  if (recompute == Recompute::kFull) training.recompute.full = true;
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));

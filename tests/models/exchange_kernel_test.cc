@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/costs/layer_costs.h"
+#include "models/costs/program_prices.h"
 #include "models/hardware/cluster.h"
 #include "tests/models/layers.h"
 

@@ -1,7 +1,5 @@
 // Pipeline schedules: every pass once, published bubbles, and the recursion against the simulator on the same
 // passes.
-#include "models/step/pipeline_timing.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "base/random.h"
+#include "models/step/pipeline_run.h"
 #include "sim/graph/costs.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/simulator.h"

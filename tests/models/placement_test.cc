@@ -8,14 +8,14 @@
 namespace moesim::models::testing {
 namespace {
 
-TEST(Placement, IdentityChangesNothing) {
+TEST(ExpertPlacement, IdentityChangesNothing) {
   const Routing routing = example_1();
   const Routing same = placed(routing, identity_placement(8));
   EXPECT_EQ(same.expert_totals(), routing.expert_totals());
   EXPECT_EQ(same.dedup_matrix(4), routing.dedup_matrix(4));
 }
 
-TEST(Placement, BalancesLoadAndKeepsRows) {
+TEST(ExpertPlacement, BalancesLoadAndKeepsRows) {
   const Routing routing = make_routing(RoutingSpec::parse("zipf:1.0"), 8, 4096, 64, 4, 1);
   const auto totals = routing.expert_totals();
   const Routing spread = placed(routing, balanced_placement(totals, 8, 64));
@@ -30,11 +30,11 @@ TEST(Placement, BalancesLoadAndKeepsRows) {
   EXPECT_EQ(chosen.rows(0), 16);
 }
 
-TEST(Placement, RefusesWhatDoesNotFit) {
+TEST(ExpertPlacement, RefusesWhatDoesNotFit) {
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 3), InputError);
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 6), InputError);
-  EXPECT_THROW(placed(example_1(), Placement{{0, 1, 2}}), InputError);
-  EXPECT_THROW(placed(example_1(), Placement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
+  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2}}), InputError);
+  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
 }
 
 std::vector<ScalingRank> sent_by_example_1() {

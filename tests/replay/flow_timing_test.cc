@@ -7,12 +7,12 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/costs/cluster_costs.h"
-#include "models/costs/layer_costs.h"
+#include "models/costs/program_prices.h"
 #include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster_fabric.h"
 #include "models/routing/routing.h"
-#include "replay/run/cluster_fabric.h"
+#include "models/step/layer_graph.h"
 #include "replay/run/layer_flow.h"
-#include "replay/run/layer_graph.h"
 #include "sim/run/simulator.h"
 
 namespace moesim::replay {

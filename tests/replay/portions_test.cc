@@ -1,5 +1,5 @@
 // Two breakdowns side by side: what another rank that ends last moves between computing and waiting.
-#include "replay/run/portions.h"
+#include "models/answers/portions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

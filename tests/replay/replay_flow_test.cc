@@ -8,9 +8,9 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/cluster_fabric.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/attribution.h"
-#include "replay/run/cluster_fabric.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 

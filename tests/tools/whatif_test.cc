@@ -311,7 +311,7 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
       d.set(range.path, value.json);
       std::string fastest;
       try {
-        fastest = evaluate(d.scenario(), {0, false}).fastest()->dispatcher;
+        fastest = evaluate(d.scenario(), {0, false}).winner()->dispatcher;
       } catch (const InputError&) {
         continue;
       }

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
 #include "models/workload/parallel.h"
-#include "replay/run/cluster_fabric.h"
 
 namespace moesim::tools {
 
@@ -27,7 +27,7 @@ nlohmann::ordered_json parallel_json(const models::Parallel& p) {
           {"seq", p.seq}};
 }
 
-nlohmann::ordered_json link_json(const replay::LinkLoad& link) {
+nlohmann::ordered_json link_json(const models::LinkLoad& link) {
   return {{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"utilisation", link.utilisation}};
 }
 

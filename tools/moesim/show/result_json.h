@@ -7,11 +7,9 @@
 
 namespace moesim::models {
 struct Estimate;
+struct LinkLoad;
 struct Parallel;
 }  // namespace moesim::models
-namespace moesim::replay {
-struct LinkLoad;
-}
 
 namespace moesim::tools {
 
@@ -21,7 +19,7 @@ nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 nlohmann::ordered_json parallel_json(const models::Parallel& parallel);
 
 // A link and what it carried, under timing `flow`.
-nlohmann::ordered_json link_json(const replay::LinkLoad& link);
+nlohmann::ordered_json link_json(const models::LinkLoad& link);
 
 // "1234.5", as tables show them.
 std::string microseconds(double us);

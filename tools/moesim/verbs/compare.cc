@@ -12,20 +12,72 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/text.h"
+#include "models/answers/answer.h"
 #include "models/workload/scenario.h"
-#include "replay/run/layer_comparison.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/verbs/compare_layer.h"
-#include "tools/moesim/verbs/compare_step.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 
 namespace {
+
+struct StepOptions {
+  std::string precision, schedule, launch, overlap;
+
+  void declare(CLI::App& app);
+  // Changes the scenario's training plan. Throws InputError with the nearest name.
+  void apply(models::Scenario& scenario) const;
+};
+
+void StepOptions::declare(CLI::App& app) {
+  app.add_option("--precision", precision, "Scope step: bf16, fp8, fp8_block, mxfp8 or nvfp4 [bf16]");
+  app.add_option("--schedule", schedule,
+                 "Scope step: 1f1b (interleaved with --vpp), zero-bubble or dualpipe [1f1b]");
+  app.add_option("--launch", launch, "Scope step: eager, partial-graphs or graphs (CUDA graphs) [eager]");
+  app.add_option(
+      "--overlap", overlap,
+      "Scope step: none, or expert-communication, shared-expert, delayed-wgrad, gradients, parameters, "
+      "joined with + [gradients+parameters]");
+}
+
+void StepOptions::apply(models::Scenario& s) const {
+  if (!precision.empty()) s.training.set_precision(precision);
+  if (!schedule.empty()) s.training.set_pipeline(schedule);
+  if (!launch.empty()) s.training.set_launch(launch);
+  if (overlap.empty()) return;
+  models::StepOverlap chosen;
+  chosen.gradients = chosen.parameters = false;
+  static const std::vector<std::pair<std::string, bool models::StepOverlap::*>> kNames{
+      {"expert-communication", &models::StepOverlap::expert_communication},
+      {"shared-expert", &models::StepOverlap::shared_expert},
+      {"delayed-wgrad", &models::StepOverlap::delayed_wgrad},
+      {"gradients", &models::StepOverlap::gradients},
+      {"parameters", &models::StepOverlap::parameters}};
+  std::size_t from = 0;
+  while (from <= overlap.size()) {
+    const std::size_t end = std::min(overlap.find('+', from), overlap.size());
+    const std::string name = overlap.substr(from, end - from);
+    from = end + 1;
+    if (name == "none") continue;
+    const auto found =
+        std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == name; });
+    if (found == kNames.end()) {
+      std::vector<std::string> known{"none"};
+      for (const auto& [n, flag] : kNames) known.push_back(n);
+      throw InputError(fmt::format("--overlap: found {}, expected {}{}", in_quotes(name), join(known, ", "),
+                                   did_you_mean(name, known)));
+    }
+    chosen.*found->second = true;
+  }
+  s.training.overlap = chosen;
+}
 
 struct CompareOptions {
   std::string scenario, model, cluster, dispatcher, routing, router_dtype, recompute, scope, detail,
@@ -95,46 +147,34 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Scenario scenario = scenario_of(o, common);
   const bool flow = o.timing == "flow";
-  if (flow && scenario.scope == models::Scenario::Scope::kStep)
-    throw InputError("compare: found --timing flow with scope step, expected calibrated");
   check_report(o.report);
-  if (scenario.scope == models::Scenario::Scope::kStep) {
-    if (o.explain) throw InputError("compare: found --explain with scope step, expected scope layer");
-    if (!o.timeline.empty())
-      throw InputError(
-          "compare: found --timeline with scope step, expected scope layer, or replay of a recording");
-    CommonOptions with_report = common;
-    with_report.report = o.report;
-    return compare_step(std::move(scenario), o.draws, with_report);
-  }
-  const LayerDetail detail = layer_detail(o.detail);
-  if (flow && (!o.timeline.empty() || detail == LayerDetail::kOperations || detail == LayerDetail::kRanks))
+  const Detail detail = parse_detail(o.detail);
+  if (flow && (!o.timeline.empty() || detail == Detail::kOperations || detail == Detail::kRanks))
     throw InputError(
         "compare: found --timing flow with --timeline or --detail operations or ranks, which follow "
         "calibrated times");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
-  const bool trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
-                     detail != LayerDetail::kNone || o.explain;
-  const replay::LayerComparison c = replay::compare_layer(
-      std::move(scenario), {.draws = o.draws,
-                            .breakdown = true,
-                            .timing = flow ? sim::Timing::flow : sim::Timing::calibrated,
-                            .trace = trace});
+  models::AnswerOptions options;
+  options.draws = o.draws;
+  options.flow = flow;
+  options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
+                  detail != Detail::kNone || o.explain;
+  const models::Comparison c = ask(std::move(scenario), options);
   for (const std::string& warning : c.warnings) warn(common, warning);
-  if (!o.timeline.empty()) write_file(o.timeline, layer_timeline(c, common, bounds));
-  if (!o.report.empty()) write_layer_report(o.report, c, common, bounds);
+  if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
+  if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {
     case Format::kJson:
-      print_json(layer_json(c, detail, common));
+      print_json(comparison_json(c, detail, common));
       break;
     case Format::kCsv:
-      print(layer_csv(c, detail));
+      print(comparison_csv(c, detail));
       break;
     case Format::kTable:
-      print_layer(c, detail);
+      print_comparison(c, detail);
       if (o.explain)
-        for (const replay::DispatcherForecast& forecast : c.forecasts)
-          print("\n" + critical_path_text(forecast));
+        for (const models::Answer& answer : c.answers)
+          if (answer.ok()) print("\n" + critical_path_text(answer));
       break;
   }
   return 0;
