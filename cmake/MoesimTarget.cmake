@@ -7,10 +7,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 reports std::string concatenation as overlapping or endless copies (GCC bug 105651).
   target_compile_options(moesim_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
-if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Classes of one .cc with members of its anonymous namespace look like a header's.
-  target_compile_options(moesim_options INTERFACE -Wno-subobject-linkage)
-endif()
 if(MOESIM_SANITIZE)
   target_compile_options(moesim_options INTERFACE -fsanitize=${MOESIM_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)

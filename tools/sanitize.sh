@@ -16,7 +16,7 @@ run_address() {
     configure_clang_build "$clang"
     folder=build/fuzz
   else
-    cmake --preset asan -DCMAKE_UNITY_BUILD=ON >build/asan.configure.log 2>&1
+    cmake --preset asan >build/asan.configure.log 2>&1
   fi
   cmake --build $folder
   # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more, and three
@@ -26,8 +26,7 @@ run_address() {
 }
 
 run_thread() {
-  # File by file, unlike the other builds of CI: finds a source that lacks an include.
-  cmake --preset tsan -DCMAKE_UNITY_BUILD=OFF >build/tsan.configure.log 2>&1
+  cmake --preset tsan >build/tsan.configure.log 2>&1
   cmake --build build/tsan --target sim_tests moesim
   build/tsan/tests/sim/sim_tests --gtest_brief=1
   local moesim="build/tsan/moesim" questions=(

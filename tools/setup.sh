@@ -42,7 +42,6 @@ fi
 
 # A compiler cache makes the second build quick where somebody installed one.
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
-# Eight files a compiler: a first build takes a fifth of the time. Who edits: cmake --preset release -DCMAKE_UNITY_BUILD=OFF
 say "configuring build/"
-cmake --preset release -DCMAKE_UNITY_BUILD=ON "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
+cmake --preset release "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
 mv build.configure.log build/configure.log
