@@ -4,7 +4,8 @@
 add_library(moesim_options INTERFACE)
 target_compile_options(moesim_options INTERFACE -Wall -Wextra -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 reports std::string concatenation as overlapping or endless copies (GCC bug 105651).
+  # GCC 12 reports std::string concatenation as overlapping or endless copies (GCC bug 105651), and, where <string> is
+  # precompiled, as copies out of bounds.
   target_compile_options(moesim_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 if(MOESIM_SANITIZE)
