@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
+# Usage: tools/sanitize.sh [address] [thread]
 # What CI runs under sanitizers: the tests of all C++ under address and undefined behaviour (clang where there is one,
-# else the asan preset), and under thread the simulator's tests and the verbs that have threads.
-#   tools/sanitize.sh [address] [thread]      default: both
+# else the asan preset), and under thread the simulator's tests and the verbs that have threads. Without a name: both.
 # The whole suite under one of them: cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/arguments.sh
 source tools/clang_build.sh
+help_if_asked "$@"
+for name in "$@"; do
+  [[ $name == address || $name == thread ]] || refuse_argument "$name"
+done
 
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+source tools/compiler_cache.sh
 mkdir -p build
 
 run_address() {
@@ -41,14 +46,6 @@ run_thread() {
 }
 
 for name in ${*:-address thread}; do
-  case $name in
-    address | thread)
-      printf '== sanitizer: %s\n' "$name"
-      "run_$name"
-      ;;
-    *)
-      echo "sanitize.sh: found '$name', expected address or thread" >&2
-      exit 2
-      ;;
-  esac
+  printf '== sanitizer: %s\n' "$name"
+  "run_$name"
 done

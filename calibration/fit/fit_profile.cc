@@ -143,7 +143,8 @@ class Fitter {
     for (const CollectiveRow& row : rows_of(all_.collectives, device_))
       if (inside_domain(row, profile_)) sizes[{row.op, row.library}].insert(row.bytes);
     for (const auto& [key, set] : sizes) {
-      const auto& [op, library] = key;
+      const sim::CollectiveOp op = key.first;
+      const std::string& library = key.second;
       auto& best = newest[op];
       const auto rank = [&](const std::string& candidate) {
         return std::pair(sizes[{op, candidate}].size() >= 8, version_of(candidate));

@@ -6,7 +6,7 @@ rm -rf "$scratch"
 mkdir -p "$scratch/tools" "$scratch/path"
 cp "$source"/tools/*.{sh,txt} "$scratch/tools/"
 # What a script would begin with leaves a mark here.
-for command in cmake ctest apt-get dpkg-query; do
+for command in cmake ctest apt-get dpkg-query clang-tidy; do
   printf '#!/bin/sh\ntouch "%s/started"\nexit 1\n' "$scratch" >"$scratch/path/$command"
   chmod +x "$scratch/path/$command"
 done
@@ -22,7 +22,7 @@ check() {
   ((code == expected)) || fail "$script $*: exit $code, expected $expected: $(cat "$scratch/err")"
 }
 
-for script in quickstart.sh test.sh; do
+for script in quickstart.sh test.sh sanitize.sh tidy.sh; do
   for option in --help -h; do
     check "$script" 0 "$option"
     grep -q "^Usage: tools/$script" "$scratch/out" || fail "$script $option: no usage in: $(cat "$scratch/out")"
@@ -34,6 +34,8 @@ for script in quickstart.sh test.sh; do
     grep -q "^$script: found '.*', expected tools/$script" "$scratch/err" || fail "$script $arguments: $(cat "$scratch/err")"
   done
 done
+check sanitize.sh 2 address memory
+check tidy.sh 2 --since no-such-revision
 # The regular expression of tests is let through: the script begins.
 "$scratch/tools/test.sh" '^sim\.' >/dev/null 2>&1 || true
 [[ -e $scratch/started ]] || fail "test.sh '^sim\\.': did not begin"
