@@ -1,8 +1,15 @@
+#include "models/routing/expert_placement.h"
+
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "base/input_error.h"
-#include "models/routing/expert_placement.h"
-#include "models/routing/scaling_mode.h"
+#include "base/json_reader.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
@@ -37,42 +44,52 @@ TEST(Placement, RefusesWhatDoesNotFit) {
   EXPECT_THROW(placed(example_1(), Placement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
 }
 
-std::vector<ScalingRank> sent_by_example_1() {
-  const Routing routing = example_1();
-  std::vector<ScalingRank> ranks(4);
-  for (int r = 0; r < 4; ++r) ranks[r].sent.assign(routing.counts(r).begin(), routing.counts(r).end());
-  return ranks;
+// Expert 0 has 12 of 24 rows. Six slots on three ranks: it gets both spare slots, so its copies carry 4 rows
+// each and the others as many; every rank holds 8.
+TEST(Placement, ReplicatesTheBusiestByHand) {
+  const Placement placement = balanced_placement({12, 4, 4, 4}, 3, 6);
+  EXPECT_EQ(std::count(placement.expert_of.begin(), placement.expert_of.end(), 0), 3);
+  for (std::int32_t e = 1; e < 4; ++e)
+    EXPECT_EQ(std::count(placement.expert_of.begin(), placement.expert_of.end(), e), 1);
+  // Rows of a replicated expert are dealt out to its slots, starting one further on each source rank.
+  const Routing routing = Routing::from_counts(2, 2, 1, {5, 5}, {3, 2, 4, 1});
+  const Routing dealt = placed(routing, Placement{{0, 1, 0, 0}});
+  EXPECT_EQ(std::vector(dealt.counts(0).begin(), dealt.counts(0).end()), (Numbers{1, 2, 1, 1}));
+  EXPECT_EQ(std::vector(dealt.counts(1).begin(), dealt.counts(1).end()), (Numbers{1, 1, 2, 1}));
 }
 
-TEST(ScalingMode, RowsOfAnExpertRank) {
-  std::vector<ScalingRank> ranks = sent_by_example_1();
-  EXPECT_EQ(scaling_rows(ranks, 0, 8, {}).rows, (Numbers{19, 11}));
-  ranks[1].received = {9, 5};
-  EXPECT_EQ(scaling_rows(ranks, 1, 8, {}).rows, (Numbers{9, 5}));
-  EXPECT_EQ(scaling_rows(ranks, 1, 8, {}).warning, "");
+// Slots of an expert together have its rows from every rank, and differ by one at most.
+RC_GTEST_PROP(Placement, EveryRowFindsASlotOfItsExpert, ()) {
+  const RandomLayer random = random_layer(false);
+  const int experts = random.routing.experts(), ranks = random.routing.ranks();
+  const int extra = *rc::gen::inRange(0, 4) * ranks;
+  const Placement placement = balanced_placement(random.routing.expert_totals(), ranks, experts + extra);
+  const Routing dealt = placed(random.routing, placement);
+  for (int r = 0; r < ranks; ++r)
+    for (int e = 0; e < experts; ++e) {
+      Numbers slots;
+      for (int s = 0; s < experts + extra; ++s)
+        if (placement.expert_of[static_cast<std::size_t>(s)] == e) slots.push_back(dealt.count(r, s));
+      RC_ASSERT(std::accumulate(slots.begin(), slots.end(), std::int64_t{0}) == random.routing.count(r, e));
+      RC_ASSERT(
+          *std::max_element(slots.begin(), slots.end()) - *std::min_element(slots.begin(), slots.end()) <= 1);
+    }
 }
 
-TEST(ScalingMode, FallbackSaysSo) {
-  const ScalingRows rows = scaling_rows(std::vector<ScalingRank>(4), 1, 8, {1, 2, 3, 4, 5, 6, 7, 8});
-  EXPECT_EQ(rows.rows, (Numbers{3, 4}));
-  EXPECT_NE(rows.warning.find("not representative"), std::string::npos);
-}
-
-TEST(ScalingMode, SentIsNotReceived) {
-  std::vector<ScalingRank> ranks = sent_by_example_1();
-  ranks[0].received = {5, 3};  // what rank 0 sends to its own experts
-  EXPECT_THROW(scaling_rows(ranks, 0, 8, {}), InputError);
-  ranks[0].received = {5, 3, 2};
-  EXPECT_THROW(scaling_rows(ranks, 0, 8, {}), InputError);
-  EXPECT_THROW(scaling_rows(ranks, 4, 8, {}), InputError);
-  EXPECT_THROW(scaling_rows(std::vector<ScalingRank>(4), 0, 8, {1, 2}), InputError);
-}
-
-TEST(ScalingMode, LabelsAreResolvedByOperation) {
-  EXPECT_EQ(group_of_label("exp", "all_to_all"), GroupKind::kEp);
-  EXPECT_EQ(group_of_label("exp", "allgather"), GroupKind::kTpEp);
-  EXPECT_EQ(group_of_label("exp", "reduce_scatter"), GroupKind::kTpEp);
-  EXPECT_EQ(group_of_label("dp", "allreduce"), std::nullopt);
+TEST(PlacementSpec, ReadsWhatAUserWrites) {
+  EXPECT_FALSE(PlacementSpec().given());
+  EXPECT_EQ(PlacementSpec::parse("balanced").slots, 0);
+  EXPECT_EQ(PlacementSpec::parse("balanced:slots=12").slots, 12);
+  const PlacementSpec list =
+      PlacementSpec::parse(JsonNode::parse("[0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 2]", "p.json"));
+  EXPECT_EQ(list.make(example_1(), 4).expert_of.size(), 12u);
+  EXPECT_THROW(list.make(example_1(), 5), InputError);
+  EXPECT_EQ(PlacementSpec::parse("balanced:slots=12").make(example_1(), 4).expert_of.size(), 12u);
+  for (const char* wrong : {"", "even", "balanced:12", "balanced:slots=", "balanced:slots=0",
+                            "balanced:slots=1x", "balanced:slots=9999999"})
+    EXPECT_THROW(PlacementSpec::parse(std::string(wrong)), InputError) << wrong;
+  for (const char* wrong : {"[]", "[-1]", "[0.5]", "{}", "\"even\""})
+    EXPECT_THROW(PlacementSpec::parse(JsonNode::parse(wrong, "p.json")), InputError) << wrong;
 }
 
 }  // namespace
