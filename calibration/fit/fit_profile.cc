@@ -44,6 +44,7 @@ std::string sources_of(const std::vector<std::string>& sources) {
 template <class Row>
 std::string sources_of_rows(const std::vector<Row>& rows) {
   std::vector<std::string> sources;
+  sources.reserve(rows.size());
   for (const Row& row : rows) sources.push_back(row.origin.source);
   return sources_of(sources);
 }
