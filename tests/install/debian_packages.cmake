@@ -13,6 +13,7 @@ if(failed)
   message(FATAL_ERROR "cpack:\n${said}")
 endif()
 foreach(check "moesim_*.deb;./usr/bin/moesim" "moesim_*.deb;./usr/share/man/man1/moesim.1"
+        "moesim_*.deb;./usr/share/doc/moesim/LICENSE" "libmoesim-dev_*.deb;./usr/share/doc/libmoesim-dev/LICENSE"
         "libmoesim-dev_*.deb;./usr/include/moesim/replay/run/layer_comparison.h")
   list(GET check 0 pattern)
   list(GET check 1 file)

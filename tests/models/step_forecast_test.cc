@@ -9,7 +9,6 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "models/costs/training_products.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
 
@@ -219,19 +218,6 @@ TEST(StepForecast, RefusesPlansThatDoNotFitTogether) {
   EXPECT_THAT(error([](Scenario& s) { s.training.set_precision("fp9"); }), HasSubstr("did you mean"));
   EXPECT_THAT(error([](Scenario& s) { s.training.recompute = StepRecompute::parse("core_atn"); }),
               HasSubstr("core_attn"));
-}
-
-TEST(SlowestOf, GrowsSlowlyWithTheGpusThatWait) {
-  EXPECT_EQ(slowest_of(1), 1);
-  double last = 1;
-  for (const std::int64_t n : {2, 8, 64, 1024, 16384}) {
-    EXPECT_GT(slowest_of(n), last);
-    last = slowest_of(n);
-  }
-  // Expected largest of 8 and 1,000 standard normal numbers: 1.424 and 3.241 (tables of normal order
-  // statistics).
-  EXPECT_NEAR((slowest_of(8) - 1) / (0.08 / 5.4), 1.424, 0.12);
-  EXPECT_NEAR((slowest_of(1000) - 1) / (0.08 / 5.4), 3.241, 0.05);
 }
 
 }  // namespace

@@ -1,8 +1,14 @@
-// Dispatch and combine kernels of DeepEP as the programs are priced, against its published bandwidths.
+// Programs are priced by the models of their operations; dispatch and combine kernels of DeepEP against its
+// published bandwidths.
+#include "models/costs/program_prices.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/costs/program_prices.h"
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "models/hardware/cluster.h"
 #include "tests/models/layers.h"
 
@@ -25,26 +31,96 @@ Layer deepseek(int ep, std::int64_t tokens = 4096) {
 }
 
 double milliseconds(const Program& program, const Cluster& cluster, bool combine) {
-  const LayerCosts costs(cluster);
+  const ProgramPricer costs(cluster);
   const GroupShapes shapes(cluster, program);
   const UnevenLoads loads(program, shapes);
-  const PricedPass priced = costs.price(program, program.forward(), shapes, loads);
+  const sim::LockstepProgram priced = costs.price(program, program.forward(), shapes, loads);
   for (std::size_t i = 0; i < program.forward().size(); ++i) {
     const Op& op = program.forward()[i];
     if (op.library != ExchangeLibrary::kNone && !op.fused && op.transposed == combine)
-      return static_cast<double>(priced.at(i, 0)) * 1e-9;
+      return static_cast<double>(priced.at(priced.ops[i], 0)) * 1e-9;
   }
   return 0;
 }
 
 std::vector<std::string> warnings_of(const Program& program, const Cluster& cluster) {
-  const LayerCosts costs(cluster);
+  const ProgramPricer costs(cluster);
   const GroupShapes shapes(cluster, program);
   const UnevenLoads loads(program, shapes);
   DomainReport report;
   for (const std::vector<Op>* pass : {&program.forward(), &program.backward()})
     costs.report(program, *pass, costs.price(program, *pass, shapes, loads), shapes, report);
   return report.lines();
+}
+
+// DeepSeek-V3's layer over AlltoAll on a node: all operations of both passes, each against its own model.
+TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("alltoall", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h100x1");
+  const ProgramPricer costs(cluster);
+  const GroupShapes shapes(cluster, p);
+  const UnevenLoads loads(p, shapes);
+  const KernelModel kernels(cluster.profile);
+  const GemmModel gemms(cluster.profile);
+  int checked[3] = {0, 0, 0};
+  for (const std::vector<Op>* pass : {&p.forward(), &p.backward()}) {
+    const sim::LockstepProgram priced = costs.price(p, *pass, shapes, loads);
+    ASSERT_EQ(priced.ops.size(), pass->size());
+    for (std::size_t i = 0; i < pass->size(); ++i)
+      for (int r = 0; r < 8; ++r) {
+        const Op& op = (*pass)[i];
+        SCOPED_TRACE(::testing::Message() << op.name << ", rank " << r);
+        if (op.kind == OpKind::kKernel) {
+          EXPECT_EQ(priced.at(priced.ops[i], r),
+                    to_ps(kernels.seconds(op.kernel, static_cast<double>(p.value(op.read, r)),
+                                          static_cast<double>(p.value(op.written, r)), op.launches)));
+          ++checked[0];
+        } else if (op.kind == OpKind::kGemm) {
+          EXPECT_EQ(priced.at(priced.ops[i], r),
+                    to_ps(op.repeat * gemms.grouped_seconds(p.expert_rows(op.table, r), op.n, op.k, op.dtype,
+                                                            op.pass, op.backend)));
+          ++checked[1];
+        } else if (op.kind == OpKind::kCopyToHost) {
+          EXPECT_EQ(priced.at(priced.ops[i], r), to_ps(cluster.profile.launch().d2h_copy));
+        } else if (op.kind == OpKind::kHostWait) {
+          // What a blocking copy takes besides the copy, which is an operation of its own.
+          EXPECT_EQ(priced.at(priced.ops[i], r) + to_ps(cluster.profile.launch().d2h_copy),
+                    to_ps(cluster.profile.launch().host_sync));
+          ++checked[2];
+        } else if (op.kind == OpKind::kCollective && !op.fused) {
+          // Never faster than its links.
+          const auto bytes = static_cast<double>(std::max(p.value(op.tx, r), p.value(op.rx, r)));
+          EXPECT_GE(static_cast<double>(priced.at(priced.ops[i], r)) * 1e-12, bytes / cluster.nvlink.bandwidth);
+        } else if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree) {
+          EXPECT_EQ(priced.at(priced.ops[i], r), 0);
+        }
+      }
+  }
+  for (const int count : checked) EXPECT_GT(count, 0);
+}
+
+// The same group is priced where it lies: inside a node, or with every member on a node of its own.
+TEST(ProgramPricer, AGroupAcrossNodesTakesLongerAndNeedsTheNetwork) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("alltoall", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h100x8");
+  const ProgramPricer costs(cluster);
+  const auto tokens_ps = [&](const GroupShapes& shapes) {
+    const UnevenLoads loads(p, shapes);
+    const sim::LockstepProgram priced = costs.price(p, p.forward(), shapes, loads);
+    for (std::size_t i = 0; i < p.forward().size(); ++i)
+      if (p.forward()[i].kind == OpKind::kCollective && p.forward()[i].name == "tokens")
+        return priced.at(priced.ops[i], 0);
+    return std::int64_t{0};
+  };
+  const std::int64_t inside = tokens_ps(GroupShapes(cluster, p)),
+                     across = tokens_ps(GroupShapes(cluster, p, 0, 8));
+  EXPECT_GT(inside, 0);
+  EXPECT_GT(across, 3 * inside);  // 50 GB/s a port against 450 of NVLink
+  EXPECT_EQ(tokens_ps(GroupShapes(cluster, p, 8)), inside);
 }
 
 // DeepEP V1, H800 (legacy README): EP 8 153 and 158 GB/s over NVLink, counted as tokens x distinct ranks, own

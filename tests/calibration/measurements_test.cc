@@ -1,4 +1,6 @@
 // Tables of measured rows: what is read, and what every mistake is called.
+#include "calibration/rows/measurements.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,9 +9,6 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "calibration/rows/devices.h"
-#include "calibration/rows/measurement_file.h"
-#include "calibration/rows/measurements.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {
@@ -82,22 +81,6 @@ TEST(Tables, ADispatchFasterThanALaunchIsAWrongUnit) {
   EXPECT_THAT(error_of(header + replaced(row, ",250,", ",0.25,")), HasSubstr("latency_us 0.25"));
 }
 
-TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
-  const auto profile = [](std::string_view gpu) {
-    const Device* device = device_of_gpu(gpu);
-    return device ? device->profile : "";
-  };
-  EXPECT_EQ(profile("H100"), "h100-sxm");
-  EXPECT_EQ(profile("A100-SXM4-40GB"), "a100-sxm");
-  EXPECT_EQ(profile("H100-SXM5-80GB (p5, EFA 32x100G)"), "h100-sxm");
-  EXPECT_EQ(profile("B200"), "b200-sxm");
-  EXPECT_EQ(profile("GH200"), "h100-sxm");
-  EXPECT_EQ(profile("H100-PCIe-80GB"), "");
-  EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
-  EXPECT_EQ(profile("H20-SXM5-96GB"), "");
-  EXPECT_EQ(profile("MI325X"), "");
-}
-
 TEST(Tables, AGemmWhoseRateContradictsItsTimeIsAWrongUnit) {
   const std::string header = "gpu,dtype,m,n,k,time_us,tflops,kernel,source\n";
   EXPECT_EQ(
@@ -116,26 +99,6 @@ TEST(Tables, AnExpertFfnFasterThanItsArithmeticIsAWrongUnit) {
               HasSubstr("t.csv:2: found latency_us 20, expected"));
   EXPECT_THAT(error_of(header + replaced(row, ",8,1,1,", ",8,1,3,")),
               HasSubstr("ranks that divide the experts"));
-}
-
-TEST(Tables, MeasurementFilesReadBack) {
-  Measurements rows = read_table(kHeader + kRow, "t.csv");
-  rows.append(
-      read_table("gpu,dtype,m,n,k,time_us,tflops,kernel,source\nH100-SXM5-80GB,bfloat16,4096,4096,4096,180,"
-                 "763,torch,me\n",
-                 "g.csv"));
-  Measurements::KernelRow copy;
-  copy.origin.gpu = "H100-SXM5-80GB";
-  copy.kernel = "copy";
-  copy.bytes = 1e6;
-  copy.seconds = 3e-6;
-  rows.kernels.push_back(copy);
-  const std::string json = to_json(rows, "a test");
-  const Measurements again = parse_measurement_file(json, "m.json");
-  EXPECT_EQ(to_json(again, "a test"), json);
-  EXPECT_EQ(again.size(), 3u);
-  EXPECT_THROW(parse_measurement_file(replaced(json, "\"bytes\"", "\"byte\""), "m.json"), InputError);
-  EXPECT_THROW(parse_measurement_file(json.substr(0, json.size() / 2), "m.json"), InputError);
 }
 
 TEST(Tables, EveryPublishedLayoutIsRead) {

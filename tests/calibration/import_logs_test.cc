@@ -1,3 +1,5 @@
+#include "calibration/rows/import_logs.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,6 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "calibration/rows/import_logs.h"
 #include "tests/replaced.h"
 
 namespace moesim::calibration {

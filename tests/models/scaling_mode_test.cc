@@ -1,41 +1,12 @@
+#include "models/routing/scaling_mode.h"
+
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
-#include "models/routing/expert_placement.h"
-#include "models/routing/scaling_mode.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
 namespace {
-
-TEST(ExpertPlacement, IdentityChangesNothing) {
-  const Routing routing = example_1();
-  const Routing same = placed(routing, identity_placement(8));
-  EXPECT_EQ(same.expert_totals(), routing.expert_totals());
-  EXPECT_EQ(same.dedup_matrix(4), routing.dedup_matrix(4));
-}
-
-TEST(ExpertPlacement, BalancesLoadAndKeepsRows) {
-  const Routing routing = make_routing(RoutingSpec::parse("zipf:1.0"), 8, 4096, 64, 4, 1);
-  const auto totals = routing.expert_totals();
-  const Routing spread = placed(routing, balanced_placement(totals, 8, 64));
-  const Routing replicated = placed(routing, balanced_placement(totals, 8, 80));
-  EXPECT_LT(spread.rank_imbalance(8), routing.rank_imbalance(8));
-  EXPECT_LE(replicated.rank_imbalance(8), spread.rank_imbalance(8) + 1e-9);
-  EXPECT_LT(replicated.rank_imbalance(8), 1.05);
-  for (int r = 0; r < 8; ++r) EXPECT_EQ(replicated.rows(r), routing.rows(r));
-  const Routing chosen = placed(example_1(), balanced_placement(example_1().expert_totals(), 4, 12));
-  EXPECT_EQ(chosen.experts(), 12);
-  EXPECT_TRUE(chosen.has_choices());
-  EXPECT_EQ(chosen.rows(0), 16);
-}
-
-TEST(ExpertPlacement, RefusesWhatDoesNotFit) {
-  EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 3), InputError);
-  EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 6), InputError);
-  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2}}), InputError);
-  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
-}
 
 std::vector<ScalingRank> sent_by_example_1() {
   const Routing routing = example_1();
