@@ -17,6 +17,7 @@ constexpr double kFrameworkLaunch = 3.5;
 }  // namespace
 
 Recipe Recipe::of(const TrainingPlan& plan, std::int64_t world, double conversions) {
+  if (plan.framework == Framework::kNone) return bare();
   Recipe r;
   r.framework = true;
   r.products = {plan.gemm, plan.fused_kernels, 4, slowest_of(world), conversions};

@@ -156,6 +156,11 @@ void Scenario::resolve() {
   }
   if (recompute == Recompute::kActivation) training.recompute.activation = true;
   if (recompute == Recompute::kFull) training.recompute.full = true;
+  if (training.framework == Framework::kNone &&
+      (training.gemm != DType::kBf16 || training.fused_kernels || training.launch != LaunchMode::kEager))
+    throw InputError(
+        "training.framework: found none with a precision, fused kernels or a launch mode, which are a framework's; "
+        "expected one of them");
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));

@@ -60,7 +60,14 @@ enum class LaunchMode : std::uint8_t {
   kGraphs,         // the whole iteration: no host in the way, no blocking synchronisation
 };
 
+// Whose training loop launches the kernels.
+enum class Framework : std::uint8_t {
+  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations
+  kNone,      // the kernels alone, as a micro-benchmark runs them
+};
+
 struct TrainingPlan {
+  Framework framework = Framework::kMegatron;
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
   bool fp8_attention = false;
   ShardingScheme sharding = ShardingScheme::kZero1;

@@ -15,14 +15,14 @@
 namespace moesim::models::testing {
 namespace {
 
-TEST(Placement, IdentityChangesNothing) {
+TEST(ExpertPlacement, IdentityChangesNothing) {
   const Routing routing = example_1();
   const Routing same = placed(routing, identity_placement(8));
   EXPECT_EQ(same.expert_totals(), routing.expert_totals());
   EXPECT_EQ(same.dedup_matrix(4), routing.dedup_matrix(4));
 }
 
-TEST(Placement, BalancesLoadAndKeepsRows) {
+TEST(ExpertPlacement, BalancesLoadAndKeepsRows) {
   const Routing routing = make_routing(RoutingSpec::parse("zipf:1.0"), 8, 4096, 64, 4, 1);
   const auto totals = routing.expert_totals();
   const Routing spread = placed(routing, balanced_placement(totals, 8, 64));
@@ -37,33 +37,33 @@ TEST(Placement, BalancesLoadAndKeepsRows) {
   EXPECT_EQ(chosen.rows(0), 16);
 }
 
-TEST(Placement, RefusesWhatDoesNotFit) {
+TEST(ExpertPlacement, RefusesWhatDoesNotFit) {
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 3), InputError);
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 6), InputError);
-  EXPECT_THROW(placed(example_1(), Placement{{0, 1, 2}}), InputError);
-  EXPECT_THROW(placed(example_1(), Placement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
+  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2}}), InputError);
+  EXPECT_THROW(placed(example_1(), ExpertPlacement{{0, 1, 2, 3, 4, 5, 6, 8}}), InputError);
 }
 
 // Expert 0 has 12 of 24 rows. Six slots on three ranks: it gets both spare slots, so its copies carry 4 rows
 // each and the others as many; every rank holds 8.
-TEST(Placement, ReplicatesTheBusiestByHand) {
-  const Placement placement = balanced_placement({12, 4, 4, 4}, 3, 6);
+TEST(ExpertPlacement, ReplicatesTheBusiestByHand) {
+  const ExpertPlacement placement = balanced_placement({12, 4, 4, 4}, 3, 6);
   EXPECT_EQ(std::count(placement.expert_of.begin(), placement.expert_of.end(), 0), 3);
   for (std::int32_t e = 1; e < 4; ++e)
     EXPECT_EQ(std::count(placement.expert_of.begin(), placement.expert_of.end(), e), 1);
   // Rows of a replicated expert are dealt out to its slots, starting one further on each source rank.
   const Routing routing = Routing::from_counts(2, 2, 1, {5, 5}, {3, 2, 4, 1});
-  const Routing dealt = placed(routing, Placement{{0, 1, 0, 0}});
+  const Routing dealt = placed(routing, ExpertPlacement{{0, 1, 0, 0}});
   EXPECT_EQ(std::vector(dealt.counts(0).begin(), dealt.counts(0).end()), (Numbers{1, 2, 1, 1}));
   EXPECT_EQ(std::vector(dealt.counts(1).begin(), dealt.counts(1).end()), (Numbers{1, 1, 2, 1}));
 }
 
 // Slots of an expert together have its rows from every rank, and differ by one at most.
-RC_GTEST_PROP(Placement, EveryRowFindsASlotOfItsExpert, ()) {
+RC_GTEST_PROP(ExpertPlacement, EveryRowFindsASlotOfItsExpert, ()) {
   const RandomLayer random = random_layer(false);
   const int experts = random.routing.experts(), ranks = random.routing.ranks();
   const int extra = *rc::gen::inRange(0, 4) * ranks;
-  const Placement placement = balanced_placement(random.routing.expert_totals(), ranks, experts + extra);
+  const ExpertPlacement placement = balanced_placement(random.routing.expert_totals(), ranks, experts + extra);
   const Routing dealt = placed(random.routing, placement);
   for (int r = 0; r < ranks; ++r)
     for (int e = 0; e < experts; ++e) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,9 +12,9 @@
 #include <vector>
 
 #include "models/workload/scenario.h"
-#include "replay/run/layer_comparison.h"
+#include "models/answers/answer.h"
 
-namespace moesim::replay {
+namespace moesim::models {
 namespace {
 
 struct Halves {
@@ -23,7 +24,7 @@ struct Halves {
 
 Halves forecast(std::int64_t tokens, std::int64_t hidden, std::int64_t inner, std::int64_t experts,
                 std::int64_t topk, int tp, int ep) {
-  models::Scenario s;
+  Scenario s;
   s.model.name = "published";
   s.model.hidden = hidden;
   s.model.layers = 1;
@@ -39,17 +40,19 @@ Halves forecast(std::int64_t tokens, std::int64_t hidden, std::int64_t inner, st
   s.parallel.ep = ep;
   s.parallel.seq = tokens;
   s.train = false;
-  s.routing = models::RoutingSpec::parse("uniform");
+  s.training.framework = Framework::kNone;  // the kernels alone, as the source runs them
+  s.routing = RoutingSpec::parse("uniform");
   s.set_dispatchers("allgather-torch");
-  const LayerComparison c = compare_layer(s, {.draws = 0, .breakdown = false, .trace = true});
-  const DispatcherForecast& f = c.forecasts.front();
-  const SegmentTrace& trace = f.trace[1];
+  const Comparison c = answer(s, {.draws = 0, .breakdown = false, .trace = true});
+  const Answer& f = c.answers.front();
+  const auto part = std::find_if(f.layer.begin(), f.layer.end(), [](const PassTrace& p) { return p.dispatcher; });
+  const sim::LockstepTrace& trace = part->trace;
   const auto ms = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-9; };
   Halves halves;
   double gathered_from = 0, activation_to = 0, last = 0;
-  for (std::size_t i = 0; i < f.program.forward().size(); ++i) {
-    const models::Op& op = f.program.forward()[i];
-    const std::size_t at = i * static_cast<std::size_t>(trace.ranks);
+  for (std::size_t i = 0; i < f.program().forward().size(); ++i) {
+    const Op& op = f.program().forward()[i];
+    const std::size_t at = i * trace.ranks;
     if (op.name == "tokens") gathered_from = ms(trace.begin[at]);
     if (op.name == "activation") {
       halves.layer0_ms = ms(trace.start[at]) - gathered_from;
@@ -114,4 +117,4 @@ TEST(PublishedMoeLayer, TorchHalvesWithinAQuarter) {
 }
 
 }  // namespace
-}  // namespace moesim::replay
+}  // namespace moesim::models

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/input_error.h"
@@ -12,13 +13,13 @@
 #include "models/hardware/cluster_fabric.h"
 #include "models/routing/routing.h"
 #include "models/step/layer_graph.h"
-#include "replay/run/layer_flow.h"
+#include "models/answers/answer.h"
+#include "models/answers/layer_answer.h"
 #include "sim/run/simulator.h"
 
-namespace moesim::replay {
+namespace moesim::models {
 namespace {
 
-using models::Cluster;
 using sim::CollectiveOp;
 
 // Groups of ranks first, first + stride, ... that all do `op` at the same time.
@@ -39,7 +40,7 @@ sim::TaskGraph collective_graph(CollectiveOp op, std::uint64_t bytes, std::uint3
 }
 
 double ratio(const Cluster& cluster, const sim::TaskGraph& graph) {
-  const models::ClusterCosts costs(cluster);
+  const ClusterCosts costs(cluster);
   const sim::Fabric fabric = cluster_fabric(cluster);
   sim::RunOptions flow;
   flow.timing = sim::Timing::flow;
@@ -133,36 +134,38 @@ TEST(ClusterFabric, RefusesWhatDoesNotFit) {
 // The graph of a layer under calibrated prices against the recursion of time_layer().
 TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
   const Cluster cluster = Cluster::load("dgx-h100x2");
-  const models::LayerCosts prices(cluster);
-  const models::ClusterCosts costs(cluster);
+  const ProgramPricer prices(cluster);
+  const ClusterCosts costs(cluster);
   int compared = 0;
-  for (const models::DispatcherEntry& entry : models::dispatcher_registry())
+  for (const DispatcherEntry& entry : dispatcher_registry())
     for (const int ep : {4, 16})
       for (std::uint64_t seed = 1; seed <= 2; ++seed) {
-        models::RoutingSpec spec;
-        spec.kind = models::RoutingSpec::Kind::kUniform;
-        const models::Routing routing = models::make_routing(spec, ep, 512, 16, 2, seed);
-        models::MoeLayer layer;
+        RoutingSpec spec;
+        spec.kind = RoutingSpec::Kind::kUniform;
+        const Routing routing = make_routing(spec, ep, 512, 16, 2, seed);
+        MoeLayer layer;
         layer.hidden = 1024;
         layer.expert_ffn = 512;
         layer.ep = ep;
         layer.ranks_per_node = 8;
         layer.routing = &routing;
         const auto dispatcher =
-            models::make_dispatcher(models::DispatcherSpec::parse(std::string(entry.name)));
-        if (models::rule_against(*dispatcher, layer)) continue;
-        const models::Program program = dispatcher->build(layer);
-        const auto own_kernels = [](const std::vector<models::Op>& pass) {
-          return std::any_of(pass.begin(), pass.end(), [](const models::Op& op) { return op.one_kernel; });
+            make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
+        if (rule_against(*dispatcher, layer)) continue;
+        const Program program = dispatcher->build(layer);
+        const auto own_kernels = [](const std::vector<Op>& pass) {
+          return std::any_of(pass.begin(), pass.end(), [](const Op& op) { return op.one_kernel; });
         };
         if (own_kernels(program.forward())) continue;  // their prices are not those of NCCL's collectives
-        const models::GroupShapes shapes(cluster, program);
-        const models::UnevenLoads loads(program, shapes);
+        const GroupShapes shapes(cluster, program);
+        const UnevenLoads loads(program, shapes);
         const auto forward = prices.price(program, program.forward(), shapes, loads);
         const auto backward = prices.price(program, program.backward(), shapes, loads);
-        const std::vector<LayerSegment> segments{{&program, &program.forward(), &forward},
+        const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
                                                  {&program, &program.backward(), &backward}};
-        const double recursion = static_cast<double>(time_layer(segments, prices.launch_ps()).total_ps);
+        sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
+        for (const PricedPass& pass : segments) clocks.run({pass.priced});
+        const auto recursion = static_cast<double>(clocks.end());
         const double one =
             static_cast<double>(sim::run(layer_graph(segments, prices.launch_ps()), costs).iteration().ps());
         EXPECT_NEAR(one / recursion, 1.0, 1e-6) << entry.name << " ep " << ep;
@@ -177,68 +180,52 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
   EXPECT_GT(compared, 20);
 }
 
-TEST(LayerFlow, AgreesWithTheRecursionWhereGroupsAreAlone) {
-  const Cluster cluster = Cluster::load("dgx-h100x2");
-  const sim::Fabric fabric = cluster_fabric(cluster);
-  const models::LayerCosts prices(cluster);
-  models::RoutingSpec spec;
-  spec.kind = models::RoutingSpec::Kind::kUniform;
-  for (const char* name : {"allgather", "alltoall", "alltoall-legacy", "torchtitan-alltoall"})
-    for (const int ep : {4, 8}) {
-      const models::Routing routing = models::make_routing(spec, ep, 4096, 16, 2, 7);
-      models::MoeLayer layer;
-      layer.hidden = 4096;
-      layer.expert_ffn = 4096;
-      layer.ep = ep;
-      layer.ranks_per_node = 8;
-      layer.routing = &routing;
-      const models::Program program =
-          models::make_dispatcher(models::DispatcherSpec::parse(name))->build(layer);
-      const models::GroupShapes shapes(cluster, program);
-      const models::UnevenLoads loads(program, shapes);
-      const auto forward = prices.price(program, program.forward(), shapes, loads);
-      const std::vector<LayerSegment> segments{{&program, &program.forward(), &forward}};
-      const double recursion = static_cast<double>(time_layer(segments, prices.launch_ps()).total_ps);
-      const FlowTiming one = flow_layer(segments, prices.launch_ps(), cluster, fabric, 1);
-      const FlowTiming all =
-          flow_layer(segments, prices.launch_ps(), cluster, fabric, flow_groups(cluster, ep));
-      EXPECT_NEAR(static_cast<double>(one.timing.total_ps) / recursion, 1.0, 0.01) << name << " ep " << ep;
-      EXPECT_NEAR(static_cast<double>(all.timing.total_ps) / recursion, 1.0, 0.01) << name << " ep " << ep;
-      EXPECT_EQ(all.groups, 16 / ep);
-      std::int64_t booked = 0;
-      for (const std::int64_t ps : all.timing.breakdown_ps) booked += ps;
-      EXPECT_EQ(booked, all.timing.total_ps);
-      EXPECT_GT(all.busiest.utilisation, 0);
-      EXPECT_LE(all.busiest.utilisation, 1.0 + 1e-9);
+Scenario scenario_on(Cluster cluster, const char* dispatchers, std::int64_t ep, const char* routing) {
+  Scenario s;
+  s.model = Architecture::load("mixtral-8x7b");
+  s.model.experts = 16;
+  s.cluster = std::make_shared<const Cluster>(std::move(cluster));
+  s.set_dispatchers(dispatchers);
+  s.parallel.ep = ep;
+  s.routing = RoutingSpec::parse(routing);
+  return s;
+}
+
+TEST(LayerFlow, AgreesWithCalibratedTimesWhereGroupsAreAlone) {
+  AnswerOptions options;
+  options.draws = 0;
+  options.flow = true;
+  for (const std::int64_t ep : {4, 8}) {
+    const Comparison c =
+        answer(scenario_on(Cluster::load("dgx-h100x2"), "allgather,alltoall,alltoall-legacy,torchtitan-alltoall", ep,
+                           "uniform"),
+               options);
+    for (const Answer& a : c.answers) {
+      EXPECT_NEAR(a.time_us.value / a.network.calibrated_us, 1.0, 0.01) << a.dispatcher << " ep " << ep;
+      EXPECT_EQ(a.network.groups, 16 / ep);
+      EXPECT_NEAR(std::accumulate(a.breakdown_us.begin(), a.breakdown_us.end(), 0.0), a.time_us.value, 1e-3);
+      EXPECT_GT(a.network.busiest.utilisation, 0);
+      EXPECT_LE(a.network.busiest.utilisation, 1.0 + 1e-9);
     }
+  }
 }
 
 TEST(LayerFlow, GroupsAcrossNodesFeelAnOversubscribedSpine) {
-  const auto time = [](const std::string& fabric) {
-    const Cluster cluster =
-        Cluster::load(JsonNode::parse(R"({"base": "dgx-h100x8", "fabric": )" + fabric + "}", "c.json"));
-    const sim::Fabric network = cluster_fabric(cluster);
-    const models::LayerCosts prices(cluster);
-    models::RoutingSpec spec;
-    spec.kind = models::RoutingSpec::Kind::kBalanced;
-    const models::Routing routing = models::make_routing(spec, 32, 4096, 64, 8, 7);
-    models::MoeLayer layer;
-    layer.hidden = 4096;
-    layer.expert_ffn = 1024;
-    layer.ep = 32;
-    layer.ranks_per_node = 8;
-    layer.routing = &routing;
-    const models::Program program =
-        models::make_dispatcher(models::DispatcherSpec::parse("alltoall"))->build(layer);
-    const models::GroupShapes shapes(cluster, program);
-    const models::UnevenLoads loads(program, shapes);
-    const auto forward = prices.price(program, program.forward(), shapes, loads);
-    const std::vector<LayerSegment> segments{{&program, &program.forward(), &forward}};
-    return static_cast<double>(flow_layer(segments, prices.launch_ps(), cluster, network, 2).timing.total_ps);
+  const auto time = [](const std::string& oversubscription) {
+    AnswerOptions options;
+    options.draws = 0;
+    options.flow = true;
+    const Cluster cluster = Cluster::load(JsonNode::parse(
+        R"({"base": "dgx-h100x8", "fabric": {"preset": "fat-tree", "nodes_per_leaf": 2, "oversubscription": )" +
+            oversubscription + "}}",
+        "c.json"));
+    Scenario s = scenario_on(cluster, "alltoall", 32, "balanced");
+    s.model.experts = 64;
+    const Answer a = answer(s, options).answers.front();
+    return a.breakdown_us[static_cast<std::size_t>(sim::Category::dispatch)];
   };
-  const std::string leaf_of_two = R"({"preset": "fat-tree", "nodes_per_leaf": 2, "oversubscription": )";
-  EXPECT_GT(time(leaf_of_two + "8}"), 1.5 * time(leaf_of_two + "1}"));
+  EXPECT_GT(time("8"), 1.5 * time("1"));
 }
 
 }  // namespace
-}  // namespace moesim::replay
+}  // namespace moesim::models

@@ -6,9 +6,9 @@
 
 #include "base/json_reader.h"
 #include "models/workload/scenario.h"
-#include "replay/run/layer_comparison.h"
+#include "models/answers/answer.h"
 
-namespace moesim::replay {
+namespace moesim::models {
 namespace {
 
 using sim::Category;
@@ -47,17 +47,17 @@ TEST(Portions, ComputingAndWaitingThatTradePlacesAreOne) {
 
 // With this seed, the last of the flex-deepep ranks is the busiest, and the last of alltoall's waits for it.
 TEST(Portions, AComparisonDoesNotNameWhatOnlyTheRankMoved) {
-  models::Scenario scenario = models::Scenario::parse(JsonNode::parse(R"({
-    "model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2", "seed": 3, "routing": "zipf:1.2",
+  Scenario scenario = Scenario::parse(JsonNode::parse(R"({
+    "model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2", "seed": 4, "routing": "zipf:1.2",
     "parallel": {"pp": 2, "ep": 4, "dp": 8, "seq": 1024, "microbatches": 8}, "dispatcher": "alltoall,flex-deepep"
   })",
                                                                       "test"));
-  const LayerComparison c = compare_layer(std::move(scenario), {.draws = 0});
-  ASSERT_NE(c.forecasts[0].critical_rank, c.forecasts[1].critical_rank);
-  EXPECT_THAT(c.because, HasSubstr("flex-deepep wins over alltoall"));
-  EXPECT_THAT(c.because, Not(HasSubstr("in the experts")));
-  EXPECT_THAT(c.because, Not(HasSubstr("waiting for slower ranks")));
+  const Comparison c = answer(std::move(scenario), {.draws = 0});
+  ASSERT_NE(c.answers[0].critical_rank, c.answers[1].critical_rank);
+  EXPECT_THAT(c.decision.because, HasSubstr("flex-deepep wins over alltoall"));
+  EXPECT_THAT(c.decision.because, Not(HasSubstr("in the experts")));
+  EXPECT_THAT(c.decision.because, Not(HasSubstr("waiting for slower ranks")));
 }
 
 }  // namespace
-}  // namespace moesim::replay
+}  // namespace moesim::models

@@ -29,6 +29,69 @@ class NoCosts : public sim::Costs {
   sim::Overlap overlap(sim::RankId) const override { return {}; }
 };
 
+// Durations of passes by global chunk; the overlapped by forward chunk * chunks + backward chunk.
+struct PipelineTimes {
+  std::vector<std::int64_t> forward, backward, input_gradient, weight_gradient, overlapped;
+  PipelineTransfers transfers;
+  std::int64_t send() const { return transfers.send.empty() ? 0 : transfers.send.front(); }
+
+  std::int64_t of(const PipelineSlot& slot) const {
+    const auto c = static_cast<std::size_t>(slot.chunk);
+    switch (slot.kind) {
+      case Kind::kForward:
+        return forward[c];
+      case Kind::kBackward:
+        return backward[c];
+      case Kind::kInputGradient:
+        return input_gradient[c];
+      case Kind::kWeightGradient:
+        return weight_gradient[c];
+      case Kind::kOverlapped:
+        return overlapped[c * forward.size() + static_cast<std::size_t>(slot.back_chunk)];
+    }
+    return 0;
+  }
+};
+
+// Passes of one operation that takes as long on every rank, with and without saying which are the same.
+class BlockPasses : public PipelinePasses {
+ public:
+  BlockPasses(const PipelineTimes& times, bool tells) : times_(times), tells_(tells) {
+    program_.ops.emplace_back();
+    program_.ops.back().launches = 0;
+    program_.ps.resize(1);
+  }
+  void run(int, const PipelineSlot& slot, sim::Lockstep& clocks) override {
+    program_.ps[0] = times_.of(slot);
+    clocks.run({&program_});
+    ++runs;
+  }
+  std::optional<std::uint64_t> same(int, const PipelineSlot& slot) const override {
+    if (!tells_) return std::nullopt;
+    return (static_cast<std::uint64_t>(slot.kind) * 64 + static_cast<std::uint64_t>(slot.chunk)) * 64 +
+           static_cast<std::uint64_t>(slot.back_chunk);
+  }
+  int runs = 0;
+
+ private:
+  const PipelineTimes& times_;
+  bool tells_;
+  sim::LockstepProgram program_;
+};
+
+PipelineRun run(const PipelineShape& shape, const PipelineTimes& times, bool tells = false, std::size_t ranks = 1) {
+  BlockPasses passes(times, tells);
+  return run_pipeline(shape, pipeline_schedule(shape), times.transfers, ranks, {}, passes, true);
+}
+
+// In passes, of one stage.
+std::int64_t computing(const PipelineShape& shape, const PipelineTimes& times, int stage) {
+  std::int64_t sum = 0;
+  const auto schedule = pipeline_schedule(shape);
+  for (const PipelineSlot& slot : schedule[static_cast<std::size_t>(stage)]) sum += times.of(slot);
+  return sum;
+}
+
 PipelineTimes equal_times(const PipelineShape& shape, std::int64_t forward, std::int64_t input,
                           std::int64_t weight) {
   const auto chunks = static_cast<std::size_t>(shape.chunks());
@@ -50,7 +113,7 @@ PipelineTimes drawn_times(const PipelineShape& shape, std::uint64_t seed) {
     t.backward[c] = t.input_gradient[c] + t.weight_gradient[c];
   }
   for (std::int64_t& both : t.overlapped) both = draw();
-  t.send = static_cast<std::int64_t>(random.below(300'000));
+  t.transfers.send.assign(t.forward.size() - 1, static_cast<std::int64_t>(random.below(300'000)));
   return t;
 }
 
@@ -72,26 +135,7 @@ std::int64_t simulated(const PipelineShape& shape, const std::vector<std::vector
     const sim::StreamId stream =
         builder.add_stream(sim::RankId(static_cast<std::uint32_t>(s)), sim::StreamKind::compute);
     for (const PipelineSlot& slot : schedule[static_cast<std::size_t>(s)]) {
-      const auto c = static_cast<std::size_t>(slot.chunk);
-      std::int64_t ps = 0;
-      switch (slot.kind) {
-        case Kind::kForward:
-          ps = times.forward[c];
-          break;
-        case Kind::kBackward:
-          ps = times.backward[c];
-          break;
-        case Kind::kInputGradient:
-          ps = times.input_gradient[c];
-          break;
-        case Kind::kWeightGradient:
-          ps = times.weight_gradient[c];
-          break;
-        case Kind::kOverlapped:
-          ps = times.overlapped[c * static_cast<std::size_t>(chunks) +
-                                static_cast<std::size_t>(slot.back_chunk)];
-          break;
-      }
+      const std::int64_t ps = times.of(slot);
       const sim::TaskId task = builder.add_compute(stream, sim::Time::from_ps(ps), label);
       const auto forward = [&](int chunk, int m) {
         if (chunk > 0) pending.push_back({task, s, {chunk - 1, m, false}});
@@ -119,7 +163,7 @@ std::int64_t simulated(const PipelineShape& shape, const std::vector<std::vector
     }
     const sim::StreamId wire =
         builder.add_stream(sim::RankId(static_cast<std::uint32_t>(stage)), sim::StreamKind::comm);
-    const sim::TaskId message = builder.add_delay(wire, sim::Time::from_ps(times.send), label);
+    const sim::TaskId message = builder.add_delay(wire, sim::Time::from_ps(times.send()), label);
     builder.add_dependency(before, message);
     builder.add_dependency(message, p.task);
   }
@@ -162,22 +206,35 @@ TEST_P(Schedules, TakeAsLongAsInTheSimulator) {
   const auto schedule = pipeline_schedule(shape);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const PipelineTimes times = drawn_times(shape, seed);
-    EXPECT_EQ(time_pipeline(shape, schedule, times).total, simulated(shape, schedule, times))
-        << "seed " << seed;
+    const std::int64_t expected = simulated(shape, schedule, times);
+    EXPECT_EQ(run(shape, times).total, expected) << "seed " << seed;
+    EXPECT_EQ(run(shape, times, true, 3).total, expected) << "seed " << seed;
   }
 }
 
-TEST_P(Schedules, PartsOfAStageAddUp) {
+TEST_P(Schedules, EqualPassesRunOnce) {
+  const PipelineShape& shape = GetParam().shape;
+  const PipelineTimes times = drawn_times(shape, 3);
+  BlockPasses passes(times, true);
+  run_pipeline(shape, pipeline_schedule(shape), times.transfers, 1, {}, passes, false);
+  EXPECT_LE(passes.runs, shape.chunks() * (shape.chunks() + 4));
+}
+
+TEST_P(Schedules, TheBookingAddsUp) {
   const PipelineShape& shape = GetParam().shape;
   PipelineTimes times = drawn_times(shape, 7);
   const auto chunks = static_cast<std::size_t>(shape.chunks());
-  times.parameters.assign(chunks, 400'000);
-  times.gradients.assign(chunks, 900'000);
-  times.pieces.assign(chunks, 3);
-  times.optimizer.assign(static_cast<std::size_t>(shape.stages), 50'000);
-  const PipelineTiming timing = time_pipeline(shape, pipeline_schedule(shape), times);
-  for (const StageTiming& s : timing.stages)
-    EXPECT_EQ(s.computing + s.bubble + s.sends + s.parameters + s.gradients + s.optimizer, s.end);
+  times.transfers.parameters.assign(chunks, 400'000);
+  times.transfers.gradients.assign(chunks, 900'000);
+  times.transfers.pieces.assign(chunks, 3);
+  times.transfers.optimizer.assign(static_cast<std::size_t>(shape.stages), 50'000);
+  const PipelineRun all = run(shape, times);
+  std::int64_t booked = 0;
+  for (const sim::Time part : all.booked.breakdown) booked += part.ps();
+  EXPECT_EQ(booked, all.total);
+  EXPECT_EQ(all.booked.breakdown[static_cast<std::size_t>(sim::Category::other)].ps(),
+            computing(shape, times, all.critical_stage));
+  EXPECT_EQ(all.booked.breakdown[static_cast<std::size_t>(sim::Category::optimizer)].ps(), 50'000);
 }
 
 PipelineShape shape_of(PipelineKind kind, int stages, int virtual_stages, int microbatches,
@@ -200,8 +257,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 std::int64_t bubble(const PipelineShape& shape, std::int64_t f, std::int64_t b, std::int64_t w) {
   const PipelineTimes times = equal_times(shape, f, b, w);
-  const PipelineTiming timing = time_pipeline(shape, pipeline_schedule(shape), times);
-  return timing.total - timing.stages[0].computing;
+  return run(shape, times).total - computing(shape, times, 0);
 }
 
 TEST(Bubbles, AreThePublishedOnes) {
@@ -221,23 +277,23 @@ TEST(Bubbles, AreThePublishedOnes) {
 TEST(Bubbles, GradientsTravelUnderBackward) {
   const PipelineShape shape = shape_of(PipelineKind::k1F1B, 1, 1, 4);
   PipelineTimes times = equal_times(shape, 1000, 1000, 1000);
-  const auto schedule = pipeline_schedule(shape);
-  times.gradients = {1600};
-  times.pieces = {8};
+  const auto more = [&] { return run(shape, times).total - 4 * 3000; };
+  times.transfers.gradients = {1600};
+  times.transfers.pieces = {8};
   // Alone after the step, all of it; beside the last backward (2,000 long), the last of eight pieces.
-  times.gradients_overlap = false;
-  EXPECT_EQ(time_pipeline(shape, schedule, times).stages[0].gradients, 1600);
-  times.gradients_overlap = true;
-  EXPECT_EQ(time_pipeline(shape, schedule, times).stages[0].gradients, 200);
+  times.transfers.gradients_overlap = false;
+  EXPECT_EQ(more(), 1600);
+  times.transfers.gradients_overlap = true;
+  EXPECT_EQ(more(), 200);
   // Longer than the backward: what starts after its first layer (250) ends 4,250 - 2,000 late.
-  times.gradients = {4000};
-  EXPECT_EQ(time_pipeline(shape, schedule, times).stages[0].gradients, 2250);
+  times.transfers.gradients = {4000};
+  EXPECT_EQ(more(), 2250);
   // Parameters the same way under the first forward.
-  times.gradients.clear();
-  times.parameters = {800};
-  EXPECT_EQ(time_pipeline(shape, schedule, times).stages[0].parameters, 100);
-  times.parameters_overlap = false;
-  EXPECT_EQ(time_pipeline(shape, schedule, times).stages[0].parameters, 800);
+  times.transfers.gradients.clear();
+  times.transfers.parameters = {800};
+  EXPECT_EQ(more(), 100);
+  times.transfers.parameters_overlap = false;
+  EXPECT_EQ(more(), 800);
 }
 
 TEST(Schedules, RefuseWhatDoesNotExist) {

@@ -10,9 +10,9 @@
 #include "base/json_reader.h"
 #include "models/costs/collectives.h"
 #include "models/hardware/cluster.h"
-#include "replay/run/layer_comparison.h"
+#include "models/answers/answer.h"
 
-namespace moesim::replay {
+namespace moesim::models {
 namespace {
 
 using sim::Category;
@@ -21,11 +21,11 @@ struct Plan {
   std::string cluster;
   int ep;
   std::int64_t seq;
-  models::DType router;
+  DType router;
   std::string routing;
 };
 
-double exchange_us(const DispatcherForecast& f) {
+double exchange_us(const Answer& f) {
   return f.breakdown_us[static_cast<std::size_t>(Category::dispatch)] +
          f.breakdown_us[static_cast<std::size_t>(Category::combine)];
 }
@@ -34,25 +34,26 @@ struct Point {
   double all_gather_us, all_to_all_us, phi;
 };
 
-Point exchange_at(const Plan& plan, const models::Architecture& model, std::int64_t topk) {
-  models::Scenario s;
+Point exchange_at(const Plan& plan, const Architecture& model, std::int64_t topk) {
+  Scenario s;
   s.model = model;
   s.set_cluster(plan.cluster);
   s.parallel.ep = plan.ep;
   s.parallel.seq = plan.seq;
   s.topk = topk;
   s.router_dtype = plan.router;
-  s.routing = models::RoutingSpec::parse(plan.routing);
+  s.training.framework = Framework::kNone;  // the law compares exchanges, not the copies of a framework
+  s.routing = RoutingSpec::parse(plan.routing);
   s.set_dispatchers("allgather,alltoall");
-  const LayerComparison c = compare_layer(s, {.draws = 0});
-  return {exchange_us(c.forecasts[0]), exchange_us(c.forecasts[1]), c.routing.rank_imbalance(plan.ep)};
+  const Comparison c = answer(s, {.draws = 0});
+  return {exchange_us(c.answers[0]), exchange_us(c.answers[1]), c.routing.rank_imbalance(plan.ep)};
 }
 
 // Where the exchanges take the same time, between whole numbers of experts per token; 0 when nowhere.
 struct Crossover {
   double topk = 0, phi = 1;
 };
-Crossover find_crossover(const Plan& plan, const models::Architecture& model) {
+Crossover find_crossover(const Plan& plan, const Architecture& model) {
   double before = 0;
   for (std::int64_t k = 1; k <= model.experts / 2; ++k) {
     const Point p = exchange_at(plan, model, k);
@@ -66,11 +67,11 @@ Crossover find_crossover(const Plan& plan, const models::Architecture& model) {
 // B_ring / B_a2a of the profile for the messages of this plan, by docs/spec.md 1.3; the exchange at the
 // size of its busiest rank.
 double bandwidth_ratio(const Plan& plan, std::int64_t hidden, double topk, double phi) {
-  const models::Cluster cluster = models::Cluster::load(plan.cluster);
-  const models::CollectiveModel model(cluster);
+  const Cluster cluster = Cluster::load(plan.cluster);
+  const CollectiveModel model(cluster);
   std::vector<std::int32_t> ranks;
   for (int r = 0; r < plan.ep; ++r) ranks.push_back(r);
-  const models::GroupShape shape = models::GroupShape::of(cluster, ranks);
+  const GroupShape shape = GroupShape::of(cluster, ranks);
   const double piece = static_cast<double>(plan.seq * hidden * 2), g = plan.ep;
   const double ring = 2 * (g - 1) * piece /
                       (model.seconds(sim::CollectiveOp::all_gather, shape, piece) +
@@ -81,17 +82,17 @@ double bandwidth_ratio(const Plan& plan, std::int64_t hidden, double topk, doubl
 }
 
 TEST(Crossover, FollowsTheLawInsideANode) {
-  const models::Architecture model = models::Architecture::parse(
+  const Architecture model = Architecture::parse(
       JsonNode::parse(R"({"hidden": 4096, "expert_ffn": 1536, "experts": 64, "topk": 8})", "model.json"));
   for (const char* cluster : {"dgx-h800x1", "dgx-h100x1"})
     for (const int ep : {4, 8})
       for (const std::int64_t seq : {1024, 8192})
-        for (const models::DType router : {models::DType::kBf16, models::DType::kFp32})
+        for (const DType router : {DType::kBf16, DType::kFp32})
           for (const char* routing : {"balanced", "gini:0.4"}) {
             const Plan plan{cluster, ep, seq, router, routing};
             const Crossover found = find_crossover(plan, model);
             ASSERT_GT(found.topk, 0) << cluster << ' ' << ep;
-            const double b_rs = models::bytes_of(router);
+            const double b_rs = bytes_of(router);
             const double law = ep * (2 + b_rs) / 4 /
                                (found.phi * bandwidth_ratio(plan, model.hidden, found.topk, found.phi));
             EXPECT_NEAR(found.topk / law, 1, 0.10)
@@ -100,8 +101,8 @@ TEST(Crossover, FollowsTheLawInsideANode) {
 }
 
 // Mixtral with as many experts as keep the number of experts per token free up to 12.
-models::Architecture wide_mixtral() {
-  models::Architecture model = models::Architecture::load("mixtral-8x7b");
+Architecture wide_mixtral() {
+  Architecture model = Architecture::load("mixtral-8x7b");
   model.experts = 24;
   return model;
 }
@@ -110,7 +111,7 @@ models::Architecture wide_mixtral() {
 // one machine (H100, the same chip with faster links) the forecast agrees.
 TEST(Crossover, MegaScaleMoeWhereBothLawsWereMeasured) {
   const Crossover found =
-      find_crossover({"dgx-h100x1", 8, 4096, models::DType::kBf16, "balanced"}, wide_mixtral());
+      find_crossover({"dgx-h100x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
   EXPECT_GT(found.topk, 5);
   EXPECT_LT(found.topk, 8);
 }
@@ -119,10 +120,10 @@ TEST(Crossover, MegaScaleMoeWhereBothLawsWereMeasured) {
 // from H100. docs/dispatchers.md says why it lies at the upper end.
 TEST(Crossover, MegaScaleMoeOnEightH800) {
   const Crossover found =
-      find_crossover({"dgx-h800x1", 8, 4096, models::DType::kBf16, "balanced"}, wide_mixtral());
+      find_crossover({"dgx-h800x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
   EXPECT_GT(found.topk, 5);
   EXPECT_LT(found.topk, 8);
 }
 
 }  // namespace
-}  // namespace moesim::replay
+}  // namespace moesim::models
