@@ -13,8 +13,9 @@ namespace moesim::replay {
 namespace {
 
 TEST(Effects, EveryOneHasAUnitASourceAndANameOfItsOwn) {
+  const Effects effects;
   std::set<std::string_view> names;
-  for (const Effect& effect : Effects().list()) {
+  for (const Effect& effect : effects.list()) {
     EXPECT_TRUE(names.insert(effect.name).second) << effect.name;
     EXPECT_GT(effect.value, 0) << effect.name;
     EXPECT_GT(effect.sigma, 0) << effect.name;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/text.h"
 
 namespace moesim::tools {
