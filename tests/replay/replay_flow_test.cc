@@ -87,7 +87,7 @@ TEST(ReplayFlow, ContentionIsAShareOfTheIteration) {
   double sum = 0;
   for (const TimeShare& share : told.shares) sum += share.us;
   EXPECT_NEAR(sum, made.iteration.us(), 1e-3);
-  const models::LinkLoad busiest = busiest_link(made.iteration.timeline, fabric);
+  const models::LinkLoad busiest = models::busiest_link(made.iteration.timeline, fabric);
   EXPECT_FALSE(busiest.from.empty());
   EXPECT_GT(busiest.utilisation, 0);
   EXPECT_LE(busiest.utilisation, 1 + 1e-9);
