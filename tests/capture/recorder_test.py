@@ -86,11 +86,53 @@ class Recording(ScratchTest):
                 with operation("forward_step"):
                     raise KeyError("x")
             with operation("forward_step"):
-                with self.assertRaises(RuntimeError):
-                    with operation("backward_step"):
-                        pass
+                pass
         line, = read_rank_file(self.path("rank0.txt")).lines
         self.assertEqual((line.name, line.batch_id), ("forward_step", 0))
+
+    def test_an_operation_inside_another_is_a_part_of_it_and_said_to_be(self):
+        with self.record() as recorder:
+            with operation("forward_step"):
+                with operation("backward_step"):
+                    with recorder.call("gather", TENSOR, "allgather", "exp"):
+                        pass
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    pass
+            with operation("backward_step"):
+                pass
+        lines = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual([(line.name, len(line.subs)) for line in lines], [("forward_step", 2), ("backward_step", 0)])
+        self.assertEqual(recorder.nested, {"backward_step": 1})
+        self.assertIn("found operation backward_step inside forward_step", recorder.warnings[0])
+
+    def test_a_call_that_raises_did_not_happen(self):
+        with self.record() as recorder:
+            with operation("forward_step"):
+                with self.assertRaises(KeyError):
+                    with recorder.call("scatter", TENSOR, "reduce_scatter", "exp"):
+                        raise KeyError("x")
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    time.sleep(0.002)
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual([sub.source for sub in line.subs], ["gather"])
+        self.assertIn("1 calls raised", recorder.warnings[0])
+
+    def test_a_reduction_has_the_size_of_all_its_tensors(self):
+        cases = [([((100,), "torch.float32")], (100,), "torch.float32"),
+                 ([((3, 5), "torch.float32"), ((7,), "torch.float32")], (22,), "torch.float32"),
+                 # Bytes in elements of the type that has most of them, rounded up.
+                 ([((100,), "torch.float32"), ((51,), "torch.bfloat16")], (126,), "torch.float32")]
+        with self.record() as recorder:
+            for parts, _, _ in cases:
+                with operation("dp_allreduce", group="dp"):
+                    for part in parts:
+                        with recorder.call("all_reduce", part, "allreduce", "dp"):
+                            pass
+                with operation("dp_allreduce", group="dp", tensor=parts):
+                    pass
+        lines = read_rank_file(self.path("rank0.txt")).lines
+        expected = [(shape, dtype) for _, shape, dtype in cases for _ in range(2)]
+        self.assertEqual([(line.shape, line.dtype) for line in lines], expected)
 
     def test_header_says_what_recording_costs(self):
         with self.record(about=["command: python3 train.py\nnot a second line"]) as recorder:
@@ -98,6 +140,7 @@ class Recording(ScratchTest):
                 pass
         header = read_rank_file(self.path("rank0.txt")).header
         self.assertTrue(any("us per operation and" in row for row in header), header)
+        self.assertRegex(header[1], "^ device: cpu, .")
         self.assertIn(" command: python3 train.py not a second line", header)
         self.assertEqual(main(["overhead", self.path("rank0.txt")]), 0)
 
