@@ -8,9 +8,9 @@ class Patches:
         self._replaced = {}  # id of the original -> (original, replacement)
 
     def replace(self, owner, name: str, replacement):
-        """Sets owner.name; a missing name is added."""
-        missing = not hasattr(owner, name)
-        original = getattr(owner, name, None)
+        """Sets owner.name; a name that the owner lacks, or only inherits, is added."""
+        missing = name not in vars(owner)
+        original = None if missing else vars(owner)[name]
         setattr(owner, name, replacement)
         self._undo.append((owner, name, original, missing))
         if not missing:
