@@ -11,6 +11,7 @@ logs of that: when its reductions began and ended, all buckets together.
 """
 import time
 import uuid
+from typing import NamedTuple, Optional
 
 import torch.distributed as dist
 
@@ -74,6 +75,18 @@ def reduce_bucket(state: BucketRecorder, bucket):
     return work.get_future().then(done)
 
 
+class Logged(NamedTuple):
+    """What a module reduced in a backward, all its buckets together."""
+
+    launch: float  # host milliseconds of this process's clock, as the next two
+    end: float
+    computed: Optional[float]  # when backward's own computing was done
+    comm_ms: float  # on the device
+    elements: int
+    dtype: str
+    parameters: int
+
+
 class ReducerWatch:
     """The times of DistributedDataParallel's own reductions, for those modules of a model that are one."""
 
@@ -103,9 +116,11 @@ class ReducerWatch:
         except Exception:  # what a log says must not end a training
             return {}
 
+    def any(self) -> bool:
+        return bool(self._models)
+
     def take(self):
-        """What was reduced since this was asked last: (launch, end, end of backward's computing) as host milliseconds of
-        this process's clock, elements, data type and parameters, of every module."""
+        """What was reduced since this was asked last, by module."""
         out = []
         # torch's times are those of the clock of the day.
         offset = time.time_ns() - time.perf_counter_ns()
@@ -118,6 +133,8 @@ class ReducerWatch:
             dtype = next((str(p.dtype) for p in one.parameters() if p.requires_grad), "torch.float32")
             computed = facts.get("backward_compute_time_end", 0)
             elements = int(facts.get("total_parameter_size_bytes", 0)) // DTYPE_BYTES.get(dtype, 4)
-            out.append(((launch - offset) / 1e6, (end - offset) / 1e6, (computed - offset) / 1e6 if computed else None,
-                        elements, dtype, int(facts.get("num_parameter_tensors", 1))))
+            out.append(Logged((launch - offset) / 1e6, (end - offset) / 1e6,
+                              (computed - offset) / 1e6 if computed else None,
+                              facts.get("backward_comm_time", end - launch) / 1e6, elements, dtype,
+                              int(facts.get("num_parameter_tensors", 1))))
         return out

@@ -35,8 +35,8 @@ class Reduced(NamedTuple):
     """Gradients that torch itself reduced beside a backward, as one transfer."""
 
     span: int  # which span it ran in
-    launch: float
-    end: float
+    launch: Optional[float]  # None while nobody has asked the device
+    end: Optional[float]
     computed: Optional[float]  # when backward itself was done, where torch says so
     elements: int
     dtype: str
@@ -60,7 +60,7 @@ class Iteration:
         for call in self.calls:
             call.begin, call.end = where(call.begin), None if call.end is None else where(call.end)
             call.wait_begin = None if call.wait_begin is None else where(call.wait_begin)
-        # What torch logged stands in host milliseconds already.
+        # What torch logged stands in host milliseconds already, or is read later.
         self.reduced = [one if one.source == "ddp_log" else one._replace(launch=where(one.launch), end=where(one.end))
                         for one in self.reduced]
         self.begin = where(self.begin)

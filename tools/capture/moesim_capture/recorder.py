@@ -19,7 +19,7 @@ from typing import Optional
 from .clocks import HostClock, clock_for
 from .cmd_format import DTYPE_BYTES, GradientBucket, Operation, SubOperation, format_line, ms
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 # Operations that are one transfer, which has no line of its own inside them.
 TRANSFERS = ("send_forward", "recv_forward", "send_backward", "recv_backward", "dp_allreduce", "exp_dp_allreduce",
              "ep_dp_allreduce", "ep_allreduce", "pep_allreduce")

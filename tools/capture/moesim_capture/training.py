@@ -178,19 +178,33 @@ class Recording(CallLog):
         Reductions of its communication hook are known as calls, which nobody in Python waits for."""
         iteration = self._iteration
         number = len(iteration.spans)
-        logged = self._reducers.take()
+        if unseen and self._reducers.any() and not self.clock.on_host:
+            iteration.reduced.append(Reduced(number, None, None, None, 0, "", 0, "ddp_log"))  # read when the device is idle
+            return unseen
+        logged = self._reducers.take() if self.clock.on_host else []
         if unseen and logged:
-            iteration.reduced += [Reduced(number, launch, done, computed, elements, dtype, parameters, "ddp_log")
-                                  for launch, done, computed, elements, dtype, parameters in logged]
+            iteration.reduced += [Reduced(number, one.launch, one.end, one.computed, one.elements, one.dtype, one.parameters,
+                                          "ddp_log") for one in logged]
             return unseen
         hooked = [call for call in iteration.calls if call.in_flight and call.sub.comm_func == "allreduce" and call.facts]
-        for call in hooked if logged else ():
+        for call in hooked if self._reducers.any() else ():
             iteration.calls.remove(call)
             call.in_flight = False
             # Backward has waited for it, if nobody else.
             iteration.reduced.append(Reduced(number, call.begin, call.end or end, None, elements_of(call.facts[0]),
                                              call.facts[1], 1, "backward_end"))
         return 0
+
+    def _read_reductions(self, iteration: Iteration):
+        """The times of reductions on a device: as long as the last one, up to the end of its backward."""
+        open_ = [one for one in iteration.reduced if one.launch is None]
+        if not open_:
+            return
+        iteration.reduced = [one for one in iteration.reduced if one.launch is not None]
+        for logged in self._reducers.take():
+            iteration.reduced += [Reduced(one.span, iteration.spans[one.span].end - logged.comm_ms,
+                                          iteration.spans[one.span].end, None, logged.elements, logged.dtype,
+                                          logged.parameters, "ddp_log") for one in open_]
 
     def _begin_iteration(self):
         self._iteration = Iteration(self.clock.begin(), self._own_ns)
@@ -206,6 +220,7 @@ class Recording(CallLog):
             if call.in_flight and call.end is None:
                 call.is_async = True
         iteration.resolve(where)
+        self._read_reductions(iteration)
         self._seen += 1
         if self._seen > self.warmup:
             self._kept.append(iteration)
