@@ -272,6 +272,42 @@ class Contributions(ScratchTest):
 
 
 class OnTwoProcesses(ScratchTest):
+    def test_what_c_plus_plus_launches_is_counted_and_said(self):
+        script = """
+            import os, sys
+            import torch, torch.distributed as dist
+            from torch.nn.parallel import DistributedDataParallel
+            from moesim_capture import Recorder
+            from moesim_capture.hooks import CommunicationHooks
+            from moesim_capture.layout import Layout
+            rank, folder = int(sys.argv[1]), sys.argv[2]
+            dist.init_process_group("gloo", init_method="file://" + folder + "/rendezvous", rank=rank, world_size=2)
+            model = DistributedDataParallel(torch.nn.Linear(4, 4))
+            model(torch.ones(2, 4)).sum().backward()
+            os.makedirs(folder + "/wd2_dp2", exist_ok=True)
+            with Recorder(folder + "/wd2_dp2/rank%d.txt" % rank, rank) as recorder, CommunicationHooks(recorder,
+                                                                                                       Layout(2)) as hooks:
+                assert hooks.unseen.number(dist.group.WORLD) is not None
+                with recorder.operation("forward_step"):
+                    loss = model(torch.ones(2, 4)).sum()
+                    dist.all_reduce(loss.detach())
+                with recorder.operation("loss_func"):
+                    pass
+                with recorder.operation("backward_step"):
+                    loss.backward()
+                with recorder.operation("optimizer_step"):
+                    pass
+                print(len(recorder.warnings))
+            """
+        outs = self.run_ranks(script, 2, self.scratch)
+        lines = read_rank_file(self.path("wd2_dp2", "rank1.txt")).lines
+        backward = next(line for line in lines if line.name == "backward_step")
+        self.assertIn("; 1 calls not seen;", backward.description)
+        self.assertEqual(len(lines[0].subs), 1)  # what Python launched is there
+        self.assertGreaterEqual(int(outs[1]), 1)
+        done = self.moesim("trace", "check", self.path("wd2_dp2"))
+        self.assertIn("did not see all transfers", done.stdout)
+
     def test_gloo(self):
         script = """
             import os, sys, time

@@ -9,6 +9,7 @@ import unittest.mock
 
 from moesim_capture import Recorder, communication, operation
 from moesim_capture.__main__ import main
+from moesim_capture.clocks import CpuTimeClock
 from moesim_capture.cmd_format import read_rank_file
 from moesim_capture.layout import Layout, file_name
 from support import ScratchTest
@@ -192,6 +193,20 @@ class Recording(ScratchTest):
         line, = read_rank_file(self.path("rank0.txt")).lines
         self.assertEqual((line.duration, line.timestamp), ("10.0", "5020.0"))
         self.assertEqual((line.subs[0].duration, line.subs[0].timestamp), ("1.5", "5013.0"))
+
+    def test_time_on_a_core_leaves_waiting_out(self):
+        with self.record(device=CpuTimeClock()) as recorder:
+            for busy in (False, True):
+                with recorder.operation("forward_step"):
+                    until = time.process_time() + 0.02
+                    time.sleep(0.05)
+                    while busy and time.process_time() < until:
+                        pass
+        content = read_rank_file(self.path("rank0.txt"))
+        self.assertIn("CPU time of the process", content.header[0])
+        slept, worked = (float(line.duration) for line in content.lines)
+        self.assertLess(slept, 15)
+        self.assertGreaterEqual(worked, 19.9)
 
     def test_a_device_is_waited_for_at_both_ends_of_an_operation_only(self):
         log = []

@@ -149,10 +149,10 @@ class Cutter:
 
     def _reduced_beside(self, op: Op, one: Reduced):
         """A reduction that ran beside backward: a bucket of it, and the wait for it after it."""
-        launch, end = max(op.begin, min(one.launch, op.end)), op.end
-        done = max(launch, min(one.end, end))
-        op.buckets.append((launch, done, one))
         wait = self.ops[-1] if self.ops[-1].semantics == "wait_flush_only" else None
+        end = op.end if wait is None else wait.end
+        launch = max(op.begin, min(one.launch, end))
+        op.buckets.append((launch, max(launch, min(one.end, end)), one))
         if wait is None:
             computed = one.computed if one.computed is not None and launch <= one.computed <= end else end
             wait = Op("dp_allreduce", computed, end, "dp")
