@@ -204,6 +204,20 @@ class Names(ScratchTest):
                          ("allreduce", "loss_func", "dp", "allreduce", (1,)))
 
 
+class Methods(ScratchTest):
+    def test_hooked_methods_keep_their_names(self):
+        """pybind11 would call a method of another name again and again, as an override of itself."""
+        kind = dist.distributed_c10d.ProcessGroup
+        before = dict(vars(kind))
+        with Recorder(self.path("rank0.txt"), 0) as recorder, CommunicationHooks(recorder, Layout(1)):
+            hooked = [name for name in vars(kind) if vars(kind)[name] is not before[name]]
+            self.assertGreaterEqual(set(hooked), {"allreduce", "alltoall_base", "allgather", "send", "recv", "barrier"})
+            for name in hooked:
+                self.assertEqual(vars(kind)[name].__code__.co_name, name)
+            self.assertEqual(dist.distributed_c10d.Work.wait.__code__.co_name, "wait")
+        self.assertEqual({name: vars(kind)[name] for name in hooked}, {name: before[name] for name in hooked})
+
+
 class Waits(ScratchTest):
     def record(self, act):
         path = self.path("rank0.txt")

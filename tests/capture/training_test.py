@@ -264,6 +264,22 @@ class OneProcess(ScratchTest):
         self.assertEqual((torch.nn.Module.__call__, torch.autograd.backward, torch.optim.AdamW.step), before)
         self.assertNotIn("__call__", vars(torch.nn.Linear))
 
+    def test_what_others_replace_meanwhile_is_left_to_them(self):
+        class Mine(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        model = torch.nn.Linear(2, 2)
+        with moesim_capture.record(model, out=self.path("rec"), iterations=1, warmup=0):
+            # The first optimizer of a class wraps the step of its class, for its hooks and for profilers.
+            optimizer = Mine(model.parameters(), lr=0.1)
+            wrapped = Mine.step
+            for _ in range(2):
+                model(torch.randn(4, 2)).sum().backward()
+                optimizer.step()
+        self.assertIs(Mine.step, wrapped)
+        optimizer.step()
+
     def test_several_losses_and_a_forward_that_raises(self):
         class Model(torch.nn.Linear):
             def forward(self, x):

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from .layout import GroupNames, Layout, is_counts, members_of, source_of
-from .patching import Patches
+from .patching import Patches, named
 from .recorder import joined_facts
 
 # Methods of a process group: torch.distributed's name for it, the word of the format, the place of the input.
@@ -149,7 +149,7 @@ class _Unseen:
     """Collectives of C++, told by sequence numbers that went on without a call of Python."""
 
     def __init__(self):
-        self._known = {}  # id of a group -> [group, its number when last looked at]
+        self._known = {}  # id of a group -> [weak reference, its number when last looked at]
         self.missing = 0
 
     def number(self, group):
@@ -162,7 +162,9 @@ class _Unseen:
     def look(self, group):
         """Counts what `group` launched since the last look."""
         now = self.number(group)
-        known = self._known.setdefault(id(group), [group, now])
+        known = self._known.get(id(group))
+        if known is None or known[0]() is not group:
+            known = self._known[id(group)] = [weakref.ref(group), now]
         if now is not None and known[1] is not None and now > known[1]:
             self.missing += now - known[1]
         known[1] = now
@@ -212,10 +214,11 @@ class CommunicationHooks:
             for owner in _group_classes():
                 for name, (public, comm, position) in COLLECTIVES.items():
                     if name in vars(owner):
-                        self._patches.replace(owner, name, self._collective(getattr(owner, name), public, comm, position))
+                        self._patches.replace(owner, name, named(self._collective(getattr(owner, name), public, comm,
+                                                                                  position), name))
                 for name, public in POINT_TO_POINT.items():
                     if name in vars(owner):
-                        self._patches.replace(owner, name, self._transfer(getattr(owner, name), public))
+                        self._patches.replace(owner, name, named(self._transfer(getattr(owner, name), public), name))
             work = getattr(getattr(dist, "distributed_c10d", None), "Work", None) or getattr(dist, "Work", None)
             if work is not None:
                 self._works.prepare(work)

@@ -126,7 +126,7 @@ class Recording(CallLog):
     def _around_model(self, original):
         @functools.wraps(original)
         def call(module, *args, **kwargs):
-            if module is not self.model or not torch.is_grad_enabled() or _tracing():
+            if _tracing() or module is not self.model or not torch.is_grad_enabled():
                 return original(module, *args, **kwargs)
             with _Entered(self, FORWARD):
                 return original(module, *args, **kwargs)
@@ -259,6 +259,7 @@ class Recording(CallLog):
             self._write()
         except (OSError, ValueError) as error:  # the training goes on: what failed is its recording
             self.say("nothing is recorded: %s" % error)
+        self._kept, self._spare = [], None
 
     def __enter__(self):
         return self
