@@ -264,6 +264,22 @@ class Waits(ScratchTest):
         self.assertEqual(recorder.raised, 1)
 
 
+class Mistakes(ScratchTest):
+    def test_one_of_ours_loses_a_call_and_not_the_program(self):
+        path = self.path("rank0.txt")
+        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+            with recorder.operation("forward_step"):
+                start = recorder.start_call
+                recorder.start_call = lambda *arguments: 1 / 0
+                out = torch.empty(8)
+                dist.all_gather_into_tensor(out, torch.ones(2))
+                recorder.start_call = start
+                self.assertEqual(out.sum().item(), 8.0)
+                dist.all_reduce(out)
+        self.assertEqual(len(read_rank_file(path).lines[0].subs), 1)
+        self.assertIn("a call of all_gather_into_tensor was not recorded: ZeroDivisionError", recorder.warnings[0])
+
+
 class Contributions(ScratchTest):
     def test_all_to_alls_take_them(self):
         """Rank 1 of two with the counts that rank 0 sends it: equal shares are cut out of what all send."""

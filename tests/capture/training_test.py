@@ -315,6 +315,20 @@ class OneProcess(ScratchTest):
                     pass
         self.assertEqual(len(recording.folders), 2)
 
+    def test_a_mistake_of_ours_ends_the_recording_and_not_the_training(self):
+        model, before = torch.nn.Linear(2, 2), torch.autograd.backward
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with moesim_capture.record(model, out=self.path("rec")) as recording:
+            for step in range(4):
+                if step == 2:
+                    recording.clock = None
+                model(torch.randn(4, 2)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            self.assertIs(torch.autograd.backward, before)
+        self.assertIn("nothing is recorded: AttributeError", recording.warnings[0])
+        self.assertEqual(len(recording.warnings), 1)
+
     def test_a_folder_that_cannot_be_written_does_not_end_the_training(self):
         self.write("rec", b"a file")
         recording = self.loop(torch.nn.Linear(2, 2), 4, iterations=1)

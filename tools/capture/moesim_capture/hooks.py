@@ -107,8 +107,8 @@ def _place(frame):
 class _Works:
     """Handles that were returned and not waited for yet: what to tell when their wait() returns."""
 
-    def __init__(self, patches: Patches, clock):
-        self._patches, self._clock = patches, clock
+    def __init__(self, patches: Patches, recorder):
+        self._patches, self._recorder = patches, recorder
         self._watched = {}  # id of a Work -> (weak reference, watcher)
         self._patched = set()
 
@@ -133,13 +133,16 @@ class _Works:
             _, watcher = self._watched.pop(id(work), (None, None))
             if watcher is None:
                 return original(work, *args, **kwargs)
-            place, begin = _place(_user_frame()), self._clock().mark()
+            place, begin = _place(_user_frame()), self._recorder.clock.mark()
+            failed = True
             try:
                 result = original(work, *args, **kwargs)
-            except BaseException:
-                watcher(begin, place, True)
-                raise
-            watcher(begin, place, False)
+                failed = False
+            finally:
+                try:
+                    watcher(begin, place, failed)
+                except Exception as error:  # ours
+                    self._recorder.say("the end of a call was not recorded: %r" % error)
             return result
 
         return wait
@@ -203,7 +206,7 @@ class CommunicationHooks:
         self.names = names or GroupNames(layout)
         self.unseen = _Unseen()
         self._patches = Patches()
-        self._works = _Works(self._patches, lambda: recorder.clock)
+        self._works = _Works(self._patches, recorder)
         self._batch = None  # transfers noted inside batch_isend_irecv
         self._combines = set()  # (group, shape) of reductions that combine what a MoE layer gathered
         self._members = {}  # id of a group -> its global ranks
@@ -250,14 +253,18 @@ class CommunicationHooks:
                         return original(group, *args, **kwargs)
                     finally:
                         unseen.seen(group)
-            unseen.look(group)
-            frame = _user_frame()
-            launched = _place(frame)
-            facts = tensor_facts(_input(args, kwargs, position)) if position is not None else None
-            call = recorder.start_call(public, facts, comm, None, _function(frame))
-            if call is not None:
-                call.group, call.facts = group, facts
-            del frame
+            call = launched = None
+            try:
+                unseen.look(group)
+                frame = _user_frame()
+                launched = _place(frame)
+                facts = tensor_facts(_input(args, kwargs, position)) if position is not None else None
+                call = recorder.start_call(public, facts, comm, None, _function(frame))
+                if call is not None:
+                    call.group, call.facts = group, facts
+                del frame
+            except Exception as error:  # ours; the program has done nothing wrong
+                recorder.say("a call of %s was not recorded: %r" % (public, error))
             try:
                 with recorder.inside:
                     work = original(group, *args, **kwargs)

@@ -43,11 +43,11 @@ class _Entered:
         self.recording, self.kind = recording, kind
 
     def __enter__(self):
-        self.recording._enter(self.kind)
+        self.recording._careful(self.recording._enter, self.kind)
         return self
 
     def __exit__(self, kind, *unused):
-        self.recording._leave(self.kind, kind is not None)
+        self.recording._careful(self.recording._leave, self.kind, kind is not None)
         return False
 
 
@@ -146,6 +146,15 @@ class Recording(CallLog):
     def optimizer_step(self):
         """A `with` block around the step of an optimizer that is not of torch.optim."""
         return _Entered(self, STEP)
+
+    def _careful(self, act, *arguments):
+        """A mistake of ours ends the recording and not the training."""
+        try:
+            act(*arguments)
+        except Exception as error:
+            self._closed, self._iteration = True, None
+            self._undo.close()
+            self.say("nothing is recorded: %r" % error)
 
     def _enter(self, kind: str):
         self._depth += 1
@@ -255,9 +264,9 @@ class Recording(CallLog):
                      "last iteration, expected each (for a step that is not torch.optim's: with "
                      "recording.optimizer_step())" % tuple(kinds.count(kind) for kind in (FORWARD, BACKWARD, STEP)))
             return
-        try:
+        try:  # the training goes on: what failed is its recording
             self._write()
-        except (OSError, ValueError) as error:  # the training goes on: what failed is its recording
+        except (OSError, ValueError) as error:
             self.say("nothing is recorded: %s" % error)
         self._kept, self._spare = [], None
 
