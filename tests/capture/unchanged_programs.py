@@ -7,7 +7,6 @@ import io
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 
 Work = dist.distributed_c10d.Work

@@ -17,7 +17,7 @@ COMPONENTS = ("forward", "backward", "loss", "optimizer", "dp_allreduce", "exp_d
 # How far off a forecast may be. Of computing: its time on a core, which the load of the machine does not change. Of the
 # iteration: beyond what is certain of an undisturbed one, which is not shorter than the work of its busiest rank and not
 # longer than the fastest pass.
-MOST_COMPUTING, MOST_ITERATION = 0.15, 0.15
+MOST_COMPUTING, MOST_ITERATION = 0.20, 0.15
 
 
 def say(text: str = ""):

@@ -523,7 +523,8 @@ def machine_facts(device=None):
     if device is not None and str(device).startswith("cuda") and torch is not None and torch.cuda.is_available():
         computed = "cuda, " + torch.cuda.get_device_name(device)
     load = " (load %.1f)" % os.getloadavg()[0] if hasattr(os, "getloadavg") else ""
-    facts = ["device: " + computed, "host: %s, %d cores%s, %s %s" % (model, os.cpu_count() or 1, load, platform.system(), platform.release())]
+    facts = ["device: " + computed, "host: %s, %d cores%s, %s %s" % (model, os.cpu_count() or 1, load, platform.system(),
+                                                                    platform.release())]
     if torch is not None:
         text = "python %s, torch %s, %d threads" % (platform.python_version(), torch.__version__, torch.get_num_threads())
         if torch.cuda.is_available():
