@@ -451,6 +451,8 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
   const auto read_warnings = recordings.warnings();
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
+  const std::string note = device_note(recordings.recording(0), cluster);
+  if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
 
   if (!options.timeline.empty())
     write_file(options.timeline,
@@ -472,15 +474,17 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     print_json(result);
     return 0;
   }
-  for (const std::string& warning : answer.warnings) warn(common, warning);
+  for (const std::string& warning : answer.warnings)
+    if (warning != note || common.format == Format::kCsv) warn(common, warning);  // else it is the first line
   if (common.format == Format::kCsv) {
     print(rank_table(answer).csv());
     return 0;
   }
   std::string text =
-      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {}",
-                  job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
-                  cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
+      fmt::format("{}{} recording of {}, {} microbatches, on {}{}\niteration {}",
+                  note.empty() ? "" : "warning: " + note + "\n", job.realistic ? "realistic" : "scaling",
+                  job.topology.str(), answer.microbatches, cluster.name,
+                  answer.changes.empty() ? "" : ", with " + answer.changes,
                   fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
                               answer.estimate.low / 1e3, answer.estimate.high / 1e3));
   if (answer.measured_us)
