@@ -148,6 +148,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Scenario scenario = scenario_of(o, common);
   const bool flow = o.timing == "flow";
   check_report(o.report);
+  if (o.explain && common.format != Format::kTable)
+    throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
   const Detail detail = parse_detail(o.detail);
   if (flow && (!o.timeline.empty() || detail == Detail::kOperations || detail == Detail::kRanks))
     throw InputError(
