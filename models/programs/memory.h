@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "models/programs/program.h"
-#include "models/step/parameter_collectives.h"
 #include "models/workload/architecture.h"
 #include "models/workload/parallel.h"
+#include "models/workload/sharding.h"
 
 namespace moesim::models {
 

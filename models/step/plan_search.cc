@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::models {
@@ -146,6 +147,7 @@ class Search {
 PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
   Scenario scenario = given;
   scenario.resolve();
+  name_dispatchers(scenario);
   const std::vector<Parallel> plans =
       o.parallel ? parallel_plans(scenario) : std::vector<Parallel>{scenario.parallel};
   std::vector<std::string> dispatchers{""};

@@ -69,7 +69,7 @@ void Scenario::set_cluster(const std::string& name_or_path) {
 }
 
 void Scenario::set_dispatchers(const std::string& text) {
-  dispatchers = parse_dispatchers(text);
+  dispatchers = DispatcherSpec::parse_list(text);
   all_dispatchers = trim(text) == "all";
 }
 
@@ -107,13 +107,11 @@ Scenario Scenario::parse(const JsonNode& node) {
   if (const auto dispatcher = o.find("dispatcher")) {
     if (dispatcher->is_string()) {
       at_place(*dispatcher, [&] { s.set_dispatchers(dispatcher->string()); });
+      for (DispatcherSpec& spec : s.dispatchers) spec.origin = dispatcher->place().str();
     } else {
       const std::vector<JsonNode> items =
           dispatcher->is_array() ? dispatcher->items() : std::vector<JsonNode>{*dispatcher};
-      for (const JsonNode& item : items) {
-        s.dispatchers.push_back(DispatcherSpec::parse(item));
-        make_dispatcher(s.dispatchers.back());
-      }
+      for (const JsonNode& item : items) s.dispatchers.push_back(DispatcherSpec::parse(item));
     }
   }
   if (const auto routing = o.find("routing")) {

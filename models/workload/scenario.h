@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/rental.h"
 #include "models/routing/expert_placement.h"
 #include "models/routing/routing.h"
-#include "models/step/faults.h"
-#include "models/step/parameter_collectives.h"
 #include "models/workload/architecture.h"
+#include "models/workload/dispatcher_spec.h"
+#include "models/workload/faults.h"
 #include "models/workload/parallel.h"
+#include "models/workload/recompute.h"
+#include "models/workload/sharding.h"
 #include "models/workload/training_plan.h"
 
 namespace moesim {
@@ -34,7 +35,9 @@ struct Scenario {
   bool dp_given = false;   // otherwise dp fills the cluster
   bool seq_given = false;  // otherwise a routing file says how many tokens a rank has
   std::vector<DispatcherSpec> dispatchers;
-  bool all_dispatchers = false;  // every legal one; the others are listed with the rule that excludes them
+  // Every legal one; the others are listed with the rule that excludes them. `dispatchers` is one named "all"
+  // until name_dispatchers() (models/dispatchers/dispatcher.h) puts their names there.
+  bool all_dispatchers = false;
   RoutingSpec routing;
   PlacementSpec placement;                 // of the experts on the expert-parallel ranks
   ShardingSpec sharding;                   // of parameters over data parallelism; ZeRO-1 where nobody asked
@@ -58,7 +61,7 @@ struct Scenario {
 
   void set_model(const std::string& name_or_path);
   void set_cluster(const std::string& name_or_path);
-  void set_dispatchers(const std::string& text);
+  void set_dispatchers(const std::string& text);   // "a,b:key=value", or "all"; names are not checked
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
   void set_recompute(const std::string& name);     // none, activation, full
 

@@ -7,7 +7,8 @@
 #include <string_view>
 
 #include "models/hardware/dtype.h"
-#include "models/step/parameter_collectives.h"
+#include "models/workload/recompute.h"
+#include "models/workload/sharding.h"
 
 namespace moesim {
 class JsonNode;
@@ -20,26 +21,6 @@ enum class PipelineKind : std::uint8_t {
   kZeroBubble,  // ZB-H1 (arXiv 2401.10241): weight gradients fill the bubble, same memory as 1F1B
   kDualPipe,    // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward
                 // overlapped
-};
-
-// What is computed again in backward instead of being kept. Names as Megatron's --recompute-modules.
-struct StepRecompute {
-  bool full = false;        // every layer
-  bool attention = false;   // "core_attn": the attention core
-  bool latent = false;      // "mla_up_proj": MLA's up projections
-  bool norms = false;       // "layernorm"
-  bool activation = false;  // "moe_act": the experts' activation
-  bool moe = false;         // "moe": the whole MoE layer with its collectives
-  bool dense = false;       // "mlp": the FFN of dense layers
-  bool shared = false;      // "shared_experts"
-
-  bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
-  friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
-  // "none", or the names joined with "+".
-  std::string text() const;
-  // Inverse of text(); separators "+", "," or blanks; "selective" is "core_attn", "activation" is "moe_act".
-  // Throws InputError with the nearest name.
-  static StepRecompute parse(std::string_view text);
 };
 
 // What runs beside something else instead of after it.

@@ -11,7 +11,9 @@
 #include "base/random.h"
 #include "base/units.h"
 #include "models/costs/layer_costs.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/programs/dense_layer.h"
+#include "models/step/faults.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "replay/run/cluster_fabric.h"
 #include "replay/run/layer_flow.h"
@@ -395,6 +397,7 @@ ComparisonCosts& ComparisonCosts::operator=(ComparisonCosts&&) noexcept = defaul
 
 LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& options) {
   scenario.resolve();
+  if (scenario.all_dispatchers) models::name_dispatchers(scenario);
   if (scenario.dispatchers.empty())
     throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
   if (scenario.parallel.dispatch_ranks() > kMaxGroup)

@@ -8,6 +8,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::tools {
@@ -84,7 +85,8 @@ json architecture_json(const models::Architecture& a) {
 
 ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common) {
   const JsonNode node = JsonNode::read(file);
-  models::Scenario::parse(node);  // says what is wrong with its line
+  models::Scenario checked = models::Scenario::parse(node);  // says what is wrong with its line
+  models::name_dispatchers(checked);
   ScenarioDocument made = from_json(node.to_json(), file.string());
   if (common.seed_given) made.set(find_path("seed"), common.seed);
   return made;
@@ -100,13 +102,16 @@ ScenarioDocument ScenarioDocument::from_json(json document, std::string origin) 
 models::Scenario ScenarioDocument::scenario() const {
   models::Scenario s = models::Scenario::parse(JsonNode::from_json(document_, origin_));
   if (s.dispatchers.empty()) s.set_dispatchers("allgather,alltoall");
+  models::name_dispatchers(s);
   s.files.insert(s.files.begin(), origin_);
   return s;
 }
 
 models::Scenario ScenarioDocument::part(const std::string& key) const {
   const json only = document_.contains(key) ? json{{key, document_.at(key)}} : json::object();
-  return models::Scenario::parse(JsonNode::from_json(only, origin_));
+  models::Scenario s = models::Scenario::parse(JsonNode::from_json(only, origin_));
+  models::name_dispatchers(s);
+  return s;
 }
 
 void ScenarioDocument::set(const ScenarioPath& path, const json& value) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/input_error.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
 #include "replay/run/layer_comparison.h"
@@ -161,6 +162,7 @@ void decide(Evaluation& e) {
 
 Evaluation evaluate(Scenario scenario, const EvaluationOptions& options) {
   Evaluation e;
+  if (scenario.all_dispatchers) models::name_dispatchers(scenario);
   try {
     evaluate_as_asked(scenario, options, e);
   } catch (const InputError&) {

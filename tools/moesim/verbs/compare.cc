@@ -12,6 +12,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/workload/scenario.h"
 #include "replay/run/layer_comparison.h"
 #include "tools/moesim/questions/inputs.h"
@@ -56,6 +57,7 @@ models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& commo
   if (!o.cluster.empty()) s.set_cluster(o.cluster);
   if (!o.dispatcher.empty()) s.set_dispatchers(o.dispatcher);
   if (s.dispatchers.empty()) s.set_dispatchers("allgather,alltoall");
+  models::name_dispatchers(s);
   if (!o.routing.empty()) s.routing = models::RoutingSpec::parse(o.routing);
   if (!o.placement.empty()) s.placement = models::PlacementSpec::parse(o.placement);
   if (!o.sharding.empty()) s.sharding = models::ShardingSpec::parse(o.sharding);
