@@ -89,10 +89,9 @@ class Search {
   Scenario scenario_of(const Candidate& c) const {
     Scenario s = s_;
     s.parallel = c.parallel;
-    s.dp_given = true;
+    s.give("parallel.dp");
     if (!c.dispatcher.empty()) s.set_dispatchers(c.dispatcher);
-    if (o_.recompute)
-      s.training.recompute = StepRecompute::parse(c.recompute), s.recompute = Recompute::kNone;
+    if (o_.recompute) s.training.recompute = StepRecompute::parse(c.recompute);
     s.resolve();
     return s;
   }

@@ -32,18 +32,6 @@ std::vector<const TimedPart*> pointers(const std::vector<TimedPart>& parts) {
   return all;
 }
 
-// The scenario with what its layer-wide keys say about the plan.
-Scenario planned(Scenario s) {
-  if (!s.sharding.text.empty()) {
-    s.training.sharding = s.sharding.scheme;
-    s.training.shard_group = s.sharding.shard;
-    s.training.reshard_after_forward = s.sharding.reshard;
-  }
-  if (s.recompute == Recompute::kActivation) s.training.recompute.activation = true;
-  if (s.recompute == Recompute::kFull) s.training.recompute.full = true;
-  return s;
-}
-
 // The dispatcher's program of one MoE layer. Throws InputError where it is illegal.
 MoeProgram build_moe(const Scenario& scenario, const DispatcherSpec& dispatcher) {
   const Architecture& a = scenario.model;
@@ -111,7 +99,7 @@ struct StepForecaster::Priced {
 StepForecaster::~StepForecaster() = default;
 
 StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
-    : scenario_(planned(scenario)), dispatcher_(dispatcher) {
+    : scenario_(scenario), dispatcher_(dispatcher) {
   const Architecture& a = scenario_.model;
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -65,6 +67,19 @@ DispatcherSpec DispatcherSpec::parse(const JsonNode& node) {
   }
   if (spec.name.empty()) node.fail("no \"name\"", "the name of a dispatcher");
   return spec;
+}
+
+nlohmann::ordered_json DispatcherSpec::to_json() const {
+  const auto plain = [](const std::string& part) {
+    return !part.empty() && part.find(':') == std::string::npos && trim(part) == part;
+  };
+  bool as_text = plain(name);
+  for (const auto& [key, value] : options)
+    as_text = as_text && plain(key) && key.find('=') == std::string::npos && plain(value);
+  if (as_text) return text();
+  nlohmann::ordered_json object{{"name", name}};
+  for (const auto& [key, value] : options) object[key] = value;
+  return object;
 }
 
 std::vector<DispatcherSpec> DispatcherSpec::parse_list(const std::string& text) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace moesim {
 class JsonNode;
 }
@@ -24,6 +26,8 @@ struct DispatcherSpec {
   static DispatcherSpec parse(const JsonNode& node);
   // Reads "a,b:k=v"; "all" is one dispatcher of that name.
   static std::vector<DispatcherSpec> parse_list(const std::string& text);
+  // Returns what parse() reads back: the text, or an object where a text would be read otherwise.
+  nlohmann::ordered_json to_json() const;
 };
 
 }  // namespace moesim::models

@@ -35,12 +35,11 @@ struct Faults {
   bool slow() const { return !slow_gpus.empty() || !nvlinks.empty() || !nics.empty() || jitter > 0; }
   bool any() const { return slow() || gpu_mtbf_hours > 0; }
 
-  // The object {"slow_gpus": [{"gpu", "factor"}], "nvlinks": [{"gpu", "bandwidth"}], "nics": [{"gpu",
-  // "bandwidth"}], "jitter", "seed", "gpu_mtbf_hours", "checkpoint_s", "restart_s", "checkpoint_interval_s"};
-  // bandwidths are shares.
+  // Reads the object {"slow_gpus": [{"gpu", "factor"}], "nvlinks": [{"gpu", "bandwidth"}], "nics": [{"gpu",
+  // "bandwidth"}], "jitter", ...}, the fields "faults.*" of models/workload/fields.h; bandwidths are shares.
   static Faults parse(const JsonNode& node);
-  // Throws InputError for a GPU that the cluster does not have, and for a failed port without another one in
-  // its node.
+  // Throws InputError for a GPU that the cluster does not have, for a failed port without another one in its
+  // node, and for times of restarts where nobody says how often a GPU fails.
   void check_against(const Cluster& cluster) const;
 };
 

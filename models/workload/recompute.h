@@ -23,6 +23,11 @@ struct StepRecompute {
   bool shared = false;      // "shared_experts"
 
   bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
+  // What a dispatcher's program of one layer alone computes again.
+  Recompute of_layer() const {
+    if (full || moe) return Recompute::kFull;
+    return activation ? Recompute::kActivation : Recompute::kNone;
+  }
   friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
   // "none", or the names joined with "+".
   std::string text() const;

@@ -12,16 +12,23 @@
 
 namespace moesim::models {
 
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames{"ddp", "zero1", "fsdp", "hsdp"};
+
+}  // namespace
+
+std::string_view name_of(ShardingScheme scheme) { return kNames[static_cast<std::size_t>(scheme)]; }
+
 ShardingSpec ShardingSpec::parse(const std::string& text) {
   ShardingSpec spec;
-  spec.text = text;
   const std::vector<std::string_view> parts = split(text, ':');
-  const std::string name(trim(parts.front()));
-  static const std::vector<std::string> kNames{"ddp", "zero1", "fsdp", "hsdp"};
+  std::string name(trim(parts.front()));
+  if (name == "distributed-optimizer") name = "zero1";
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end())
     throw InputError(fmt::format("sharding: found {}, expected ddp, zero1, fsdp or hsdp{}", in_quotes(name),
-                                 did_you_mean(name, kNames)));
+                                 did_you_mean(name, std::vector<std::string>(kNames.begin(), kNames.end()))));
   spec.scheme = static_cast<ShardingScheme>(found - kNames.begin());
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::string part(trim(parts[i]));
@@ -49,10 +56,8 @@ ShardingSpec ShardingSpec::parse(const std::string& text) {
                                    in_quotes(key), did_you_mean(key, kKeys)));
     }
   }
-  if ((spec.scheme == ShardingScheme::kHsdp) != (spec.shard > 0))
-    throw InputError(spec.shard > 0
-                         ? fmt::format("sharding: found shard with {}, expected it with hsdp", name)
-                         : std::string("sharding: found hsdp, expected hsdp:shard=N, the ranks that shard"));
+  if (spec.shard > 0 && spec.scheme != ShardingScheme::kHsdp)
+    throw InputError(fmt::format("sharding: found shard with {}, expected it with hsdp", name));
   return spec;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace moesim::models {
 
@@ -13,16 +14,18 @@ enum class ShardingScheme : std::uint8_t {
   kHsdp,   // FSDP inside a shard group, all-reduce over the replicate group
 };
 
-// How a user names it: "ddp", "zero1", "fsdp", "hsdp:shard=8", with ":reshard=false" (FSDP keeps what it
-// gathered until backward) and ":shampoo" (one all-gather of updates per step).
+// Names a scheme as users do: "ddp", "zero1", "fsdp", "hsdp".
+std::string_view name_of(ShardingScheme scheme);
+
+// A user's "ddp", "zero1" (also "distributed-optimizer"), "fsdp" or "hsdp:shard=8", with ":reshard=false"
+// (FSDP keeps what it gathered until backward) and ":shampoo" (one all-gather of updates per step).
 struct ShardingSpec {
   ShardingScheme scheme = ShardingScheme::kZero1;
   std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
   bool reshard = true;
   bool shampoo = false;
-  std::string text;  // empty: nobody asked
 
-  // Throws InputError for an unknown scheme or option, with the nearest name, and for hsdp without shard.
+  // Throws InputError for an unknown scheme or option, with the nearest name, and for shard without hsdp.
   static ShardingSpec parse(const std::string& text);
 };
 

@@ -3,16 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "models/hardware/dtype.h"
 #include "models/workload/recompute.h"
 #include "models/workload/sharding.h"
-
-namespace moesim {
-class JsonNode;
-}
 
 namespace moesim::models {
 
@@ -32,6 +29,9 @@ struct StepOverlap {
   bool parameters = true;      // all-gather under the forward of the first microbatch
   bool delayed_wgrad = false;  // weight gradients fill what expert communication leaves idle
   friend bool operator==(const StepOverlap&, const StepOverlap&) = default;
+  // Reads "expert-communication", "shared-expert", "gradients", "parameters", "delayed-wgrad" joined with
+  // "+", or "none". Throws InputError with the nearest name.
+  static StepOverlap parse(std::string_view text);
 };
 
 // Who launches kernels: the host one by one, or CUDA graphs.
@@ -45,8 +45,9 @@ struct TrainingPlan {
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
   bool fp8_attention = false;
   ShardingScheme sharding = ShardingScheme::kZero1;
-  std::int64_t shard_group = 0;  // HSDP: ranks of a shard group; 0: those of one node
-  bool reshard_after_forward = true;
+  std::int64_t shard_group = 0;       // HSDP: ranks of a shard group; 0: those of one node
+  bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
+  bool shampoo = false;               // one all-gather of Distributed Shampoo's updates per step
   PipelineKind pipeline = PipelineKind::k1F1B;
   StepRecompute recompute;
   StepOverlap overlap;
@@ -60,23 +61,23 @@ struct TrainingPlan {
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
   // taken, and `note` says so. Throws InputError for anything else.
   void set_precision(std::string_view name);
-  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "ddp", "distributed-optimizer" (also "zero1"), "fsdp",
-  // "hsdp"; "eager", "partial-graphs", "graphs". Throw InputError with the nearest name.
+  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "eager", "partial-graphs", "graphs". Throw InputError
+  // with the nearest name.
   void set_pipeline(std::string_view name);
-  void set_sharding(std::string_view name);
   void set_launch(std::string_view name);
-
-  // The object "training" of a scenario: {"precision", "schedule", "sharding", "shard_group", "recompute",
-  // "overlap": {"expert_communication", "shared_expert", "gradients", "parameters", "delayed_wgrad"},
-  // "launch", "fused_kernels", "gradient_bytes", "fp8_attention", "folding"}.
-  static TrainingPlan parse(const JsonNode& node);
+  // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
+  void set_sharding(std::string_view text);
 
   std::string precision = "bf16";  // as asked for
   std::string note;                // what set_precision has to say
 };
 
 std::string_view name_of(PipelineKind kind);
-std::string_view name_of(ShardingScheme scheme);
 std::string_view name_of(LaunchMode mode);
+
+// What set_precision(), set_pipeline() and set_launch() take.
+std::span<const std::string_view> precision_names();
+std::span<const std::string_view> pipeline_names();
+std::span<const std::string_view> launch_names();
 
 }  // namespace moesim::models

@@ -59,7 +59,7 @@ models::Routing routing_of(Scenario& scenario, models::RoutingCache* kept,
   for (std::string& warning : loaded.warnings) warnings.push_back(std::move(warning));
   const std::int64_t tokens = loaded.routing.max_tokens();
   if (tokens != p.tokens_per_rank()) {
-    if (scenario.seq_given)
+    if (scenario.gave("parallel.seq"))
       warnings.push_back(
           fmt::format("{}: {} tokens per rank, where micro_batch x seq / (tp x cp) is {}: the file's are "
                       "taken",
@@ -83,7 +83,7 @@ models::MoeLayer moe_layer(const Scenario& s, const models::Routing& routing) {
   layer.ranks_per_node = s.cluster->gpus_per_node;
   layer.activation = s.activation;
   layer.router = s.router_dtype;
-  layer.recompute = s.recompute;
+  layer.recompute = s.training.recompute.of_layer();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == models::RoutingSpec::Kind::kFile;
   layer.routing = &routing;
@@ -225,8 +225,8 @@ std::vector<std::int32_t> replicas(const models::Parallel& p, bool experts) {
 
 std::vector<StepCollective> step_collectives(const Scenario& s, std::int64_t experts) {
   std::vector<StepCollective> all;
-  const models::ShardingSpec& spec = s.sharding;
-  if (spec.text.empty() || !s.train) return all;
+  const models::TrainingPlan& plan = s.training;
+  if (!s.sharding_asked() || !s.train) return all;
   models::Architecture model = s.model;
   model.experts = experts;
   const models::StageParameters stage = models::stage_parameters(model, s.parallel, 0);
@@ -235,16 +235,16 @@ std::vector<StepCollective> step_collectives(const Scenario& s, std::int64_t exp
   traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
   traffic.dense_group = s.parallel.dp * s.parallel.cp;
   traffic.expert_group = std::max<std::int64_t>(1, s.parallel.edp());
-  traffic.shard_group = spec.shard;
+  traffic.shard_group = plan.shard_group;
   traffic.microbatches = s.parallel.microbatches;
-  traffic.reshard_after_forward = spec.reshard;
-  std::vector<models::ParameterCollective> collectives = models::parameter_collectives(spec.scheme, traffic);
-  if (spec.shampoo) {
+  traffic.reshard_after_forward = plan.reshard_after_forward;
+  std::vector<models::ParameterCollective> collectives = models::parameter_collectives(plan.sharding, traffic);
+  if (plan.shampoo) {
     const std::int64_t trainers = s.parallel.dp * s.parallel.cp;
     const models::ParameterCollective gather =
-        models::shampoo_step(spec.scheme, traffic.dense_parameters + traffic.expert_parameters,
+        models::shampoo_step(plan.sharding, traffic.dense_parameters + traffic.expert_parameters,
                              traffic.weight_bytes, trainers,
-                             spec.shard > 0 ? trainers / spec.shard : trainers, 1, 0, 1)
+                             plan.shard_group > 0 ? trainers / plan.shard_group : trainers, 1, 0, 1)
             .gather;
     if (gather.group > 1) collectives.push_back(gather);
   }
@@ -476,8 +476,8 @@ LayerComparison compare_layer(Scenario scenario, const ComparisonOptions& option
     f.host_syncs_backward = Program::host_syncs(candidate.program.backward());
     models::MemoryPlan plan;
     plan.train = scenario.train;
-    plan.sharding = scenario.sharding.scheme;
-    plan.shard_group = scenario.sharding.shard;
+    plan.sharding = scenario.training.sharding;
+    plan.shard_group = scenario.training.shard_group;
     f.memory =
         models::forecast_memory(held, scenario.parallel, candidate.program, dense_saved, memory_limit, plan);
     if (options.trace) f.memory_over_time = memory_over_time(candidate, f, scenario.train);

@@ -36,6 +36,18 @@ struct Change {
   }
 };
 
+// A value for people: what has a name by its name, a list of texts joined.
+template <class Json>
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.template get<std::string>();
+  if (value.is_object() && value.contains("name")) return text_of(value.at("name"));
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (value.is_array() && std::all_of(value.begin(), value.end(), is_text))
+    return join(value.template get<std::vector<std::string>>(), ",");
+  return value.dump();
+}
+
 // What a document holds at a path as text; "" for nothing.
 std::string text_at(const nlohmann::json& document, const std::string& path) {
   const nlohmann::json* at = &document;
@@ -43,7 +55,7 @@ std::string text_at(const nlohmann::json& document, const std::string& path) {
     if (!at->is_object() || !at->contains(std::string(part))) return "";
     at = &at->at(std::string(part));
   }
-  return at->is_string() ? at->get<std::string>() : at->dump();
+  return text_of(*at);
 }
 
 Change understand(const std::string& text, const ScenarioDocument& base, const models::Scenario& resolved) {
@@ -58,6 +70,8 @@ Change understand(const std::string& text, const ScenarioDocument& base, const m
     change.from = "(" + resolved.routing.text + ")";
   else if (change.path.number)
     change.from = shown(change.path, change.path.number(resolved));
+  else if (const models::Field* field = change.path.field)
+    change.from = text_of(field->write(resolved));
   else
     change.from = text_at(base.document(), change.path.path);
   return change;

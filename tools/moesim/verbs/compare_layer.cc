@@ -189,23 +189,6 @@ ordered_json forecast_json(const DispatcherForecast& f, LayerDetail detail) {
   return j;
 }
 
-ordered_json scenario_json(const models::Scenario& s) {
-  ordered_json dispatchers = ordered_json::array();
-  for (const models::DispatcherSpec& d : s.dispatchers) dispatchers.push_back(d.text());
-  return {{"model", s.model.name},
-          {"parallel", parallel_json(s.parallel)},
-          {"topk", s.topk},
-          {"dispatcher", dispatchers},
-          {"routing", s.routing.text},
-          {"placement", s.placement.given() ? s.placement.text : "in order"},
-          {"sharding", s.sharding.text.empty() ? "zero1" : s.sharding.text},
-          {"router_dtype", models::name_of(s.router_dtype)},
-          {"cluster", s.cluster->name},
-          {"profile", s.cluster->profile.name()},
-          {"scope", "layer"},
-          {"train", s.train}};
-}
-
 Table result_table(const LayerComparison& c, bool people) {
   using sim::Category;
   static const std::vector<std::pair<const char*, std::vector<Category>>> kParts{
@@ -404,7 +387,7 @@ LayerDetail layer_detail(const std::string& name) {
 nlohmann::ordered_json layer_json(const replay::LayerComparison& c, LayerDetail detail,
                                   const CommonOptions& common) {
   ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = scenario_json(c.scenario);
+  inputs["scenario"] = models::to_json(c.scenario);
   for (const std::filesystem::path& file : c.scenario.files) add_input_file(inputs, file);
   if (c.scenario.routing.kind == models::RoutingSpec::Kind::kFile)
     add_input_file(inputs, c.scenario.routing.path);

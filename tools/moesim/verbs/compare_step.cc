@@ -7,11 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
@@ -182,74 +180,6 @@ ordered_json step_json(const StepForecast& f) {
   return j;
 }
 
-ordered_json step_scenario_json(const models::Scenario& s) {
-  const models::TrainingPlan& t = s.training;
-  return {{"model", s.model.name},
-          {"parallel", parallel_json(s.parallel)},
-          {"training",
-           {{"precision", t.precision},
-            {"schedule", name_of(t.pipeline)},
-            {"sharding", name_of(t.sharding)},
-            {"recompute", t.recompute.text()},
-            {"launch", name_of(t.launch)},
-            {"fused_kernels", t.fused_kernels},
-            {"overlap",
-             {{"expert_communication", t.overlap.expert_communication},
-              {"shared_expert", t.overlap.shared_expert},
-              {"gradients", t.overlap.gradients},
-              {"parameters", t.overlap.parameters},
-              {"delayed_wgrad", t.overlap.delayed_wgrad}}}}},
-          {"topk", s.topk},
-          {"routing", s.routing.text},
-          {"router_dtype", models::name_of(s.router_dtype)},
-          {"cluster", s.cluster->name},
-          {"profile", s.cluster->profile.name()},
-          {"scope", "step"}};
-}
-
-void StepOptions::declare(CLI::App& app) {
-  app.add_option("--precision", precision, "Scope step: bf16, fp8, fp8_block, mxfp8 or nvfp4 [bf16]");
-  app.add_option("--schedule", schedule,
-                 "Scope step: 1f1b (interleaved with --vpp), zero-bubble or dualpipe [1f1b]");
-  app.add_option("--launch", launch, "Scope step: eager, partial-graphs or graphs (CUDA graphs) [eager]");
-  app.add_option(
-      "--overlap", overlap,
-      "Scope step: none, or expert-communication, shared-expert, delayed-wgrad, gradients, parameters, "
-      "joined with + [gradients+parameters]");
-}
-
-void StepOptions::apply(models::Scenario& s) const {
-  if (!precision.empty()) s.training.set_precision(precision);
-  if (!schedule.empty()) s.training.set_pipeline(schedule);
-  if (!launch.empty()) s.training.set_launch(launch);
-  if (overlap.empty()) return;
-  models::StepOverlap chosen;
-  chosen.gradients = chosen.parameters = false;
-  static const std::vector<std::pair<std::string, bool models::StepOverlap::*>> kNames{
-      {"expert-communication", &models::StepOverlap::expert_communication},
-      {"shared-expert", &models::StepOverlap::shared_expert},
-      {"delayed-wgrad", &models::StepOverlap::delayed_wgrad},
-      {"gradients", &models::StepOverlap::gradients},
-      {"parameters", &models::StepOverlap::parameters}};
-  std::size_t from = 0;
-  while (from <= overlap.size()) {
-    const std::size_t end = std::min(overlap.find('+', from), overlap.size());
-    const std::string name = overlap.substr(from, end - from);
-    from = end + 1;
-    if (name == "none") continue;
-    const auto found =
-        std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == name; });
-    if (found == kNames.end()) {
-      std::vector<std::string> known{"none"};
-      for (const auto& [n, flag] : kNames) known.push_back(n);
-      throw InputError(fmt::format("--overlap: found {}, expected {}{}", in_quotes(name), join(known, ", "),
-                                   did_you_mean(name, known)));
-    }
-    chosen.*found->second = true;
-  }
-  s.training.overlap = chosen;
-}
-
 int compare_step(models::Scenario scenario, int draws, const CommonOptions& common) {
   scenario.resolve();
   Comparison c;
@@ -272,7 +202,7 @@ int compare_step(models::Scenario scenario, int draws, const CommonOptions& comm
   const StepForecast& w = c.forecasts[c.winner];
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
-    inputs["scenario"] = step_scenario_json(scenario);
+    inputs["scenario"] = models::to_json(scenario);
     for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
     ordered_json result = envelope("compare", inputs, c.warnings);
     result["scenarios"] = ordered_json::array();

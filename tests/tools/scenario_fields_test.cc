@@ -1,0 +1,303 @@
+// A scenario on its ways in and out of the tool: flags, files and --set say the same; what a result holds as
+// its inputs gives that result again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/json_reader.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/workload/fields.h"
+#include "process.h"
+#include "refusal.h"
+#include "tests/models/field_samples.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/scenario_paths.h"
+
+namespace moesim::tools {
+namespace {
+
+using models::Field;
+using models::FieldType;
+using models::testing::FieldSample;
+using models::testing::samples_of;
+using nlohmann::json;
+using ::testing::AllOf;
+using testing::expect_refusal;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+const char* scope_of(const Field& field) { return field.used_in(models::Scopes::kLayer) ? "layer" : "step"; }
+
+models::Scenario by_flags(const Words& words) {
+  CLI::App app;
+  ScenarioOptions options;
+  options.declare(app);
+  Words reversed(words.rbegin(), words.rend());
+  app.parse(reversed);
+  return options.scenario({});
+}
+
+TEST(ScenarioFields, FlagsFilesAndSetsSayTheSame) {
+  int flags = 0;
+  for (const Field& field : models::scenario_fields()) {
+    if (field.path == "scope") continue;  // of the base
+    for (const FieldSample& sample : samples_of(field)) {
+      SCOPED_TRACE(std::string(field.path) + " = " + sample.text);
+      json base{{"scope", scope_of(field)}};
+      if (field.path == "faults.seed") base["faults"] = {{"jitter", 0.1}};
+      ScenarioDocument set = ScenarioDocument::from_json(base, "s.json");
+      const ScenarioPath path = find_path(field.path);
+      set.set(path, parse_value(path, sample.text).json);
+      json* at = &base;
+      for (std::size_t from = 0, dot = 0; dot != std::string_view::npos; from = dot + 1) {
+        dot = field.path.find('.', from);
+        at = &(*at)[std::string(field.path.substr(from, dot - from))];
+      }
+      *at = sample.json;
+      const json by_file = models::to_json(ScenarioDocument::from_json(base, "s.json").scenario());
+      EXPECT_EQ(json(models::to_json(set.scenario())), by_file);
+      if (field.flag.empty() || field.path == "seed") continue;
+      Words words{"--scope", scope_of(field), std::string(field.flag)};
+      if (field.type == FieldType::kBoolean) {
+        if (sample.text == field.fallback) continue;
+      } else {
+        words.push_back(sample.text);
+      }
+      EXPECT_EQ(json(models::to_json(by_flags(words))), by_file);
+      ++flags;
+    }
+  }
+  EXPECT_GT(flags, 50);
+}
+
+TEST(ScenarioFields, SeveralFlagsStandBesideEachOther) {
+  const json s =
+      models::to_json(by_flags({"--scope", "step", "--model", "qwen3-30b-a3b", "--ep", "8", "--overlap",
+                                "gradients", "--sharding", "hsdp:shard=4", "--precision", "fp8_block"}));
+  EXPECT_EQ(s["training"]["overlap"]["parameters"], false);
+  EXPECT_EQ(s["training"]["shard_group"], 4);
+  EXPECT_EQ(s["parallel"]["ep"], 8);
+}
+
+TEST(ScenarioFields, AFlagStandsInThePlaceOfAllThatAFileSays) {
+  TempFolder folder;
+  folder.write("s.json", R"({"scope": "step", "faults": {"jitter": 0.1, "gpu_mtbf_hours": 100},
+    "training": {"sharding": "hsdp:shard=4", "overlap": {"delayed_wgrad": true}}})");
+  const json s =
+      models::to_json(by_flags({folder / "s.json", "--faults", R"({"nics": [{"gpu": 1, "bandwidth": 0.5}]})",
+                                "--sharding", "ddp", "--overlap", "none"}));
+  EXPECT_EQ(s["faults"], json::parse(R"({"nics": [{"gpu": 1, "bandwidth": 0.5}]})"));
+  EXPECT_EQ(s["training"]["sharding"], "ddp");
+  EXPECT_FALSE(s["training"].contains("shard_group"));
+  EXPECT_EQ(s["training"]["overlap"]["delayed_wgrad"], false);
+}
+
+TEST(ScenarioDocument, APartOfAShortFormLeavesTheRest) {
+  TempFolder folder;
+  folder.write("slow.json", R"({"slow_gpus": [{"gpu": 3, "factor": 1.5}], "jitter": 0.1})");
+  ScenarioDocument d = ScenarioDocument::from_json(
+      json::parse(R"({"scope": "step", "training": {"overlap": "delayed-wgrad+gradients"},
+                      "recompute": "full", "prices": {"gpu_hour": 2, "currency": "EUR"}})"),
+      folder / "s.json");
+  d.set(find_path("faults"), "slow.json");
+  d.set(find_path("faults.jitter"), 0.2);
+  d.set(find_path("training.overlap.parameters"), true);
+  d.set(find_path("recompute"), "none");
+  d.set(find_path("node_hour"), 20);
+  const models::Scenario s = d.scenario();
+  EXPECT_EQ(s.faults.jitter, 0.2);
+  ASSERT_EQ(s.faults.slow_gpus.size(), 1u);
+  EXPECT_TRUE(s.training.overlap.delayed_wgrad && s.training.overlap.gradients &&
+              s.training.overlap.parameters);
+  EXPECT_FALSE(s.training.recompute.any());
+  EXPECT_TRUE(s.prices.per_node);
+  EXPECT_EQ(s.prices.currency, "EUR");
+}
+
+Outcome compare(const TempFolder& folder, Words words) {
+  words.insert(words.begin(), "compare");
+  words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "6"});
+  return run_moesim(words, folder.path());
+}
+
+// Scenarios with every kind of change that a result has to carry.
+std::vector<Words> questions() {
+  const char* const cluster =
+      R"({"base": "dgx-h200x4", "nic": {"bandwidth": "37GBps", "latency_factor": 1.3, "latency": "5us"},
+          "gpu": {"flops": "1.1PFLOPS", "hbm_bandwidth": "3.3TBps", "kernel_launch": "3.3us", "host_sync": "9us"}})";
+  const char* const model = R"({"base": "mixtral-8x7b", "layers": 8, "shared_ffn": 1024})";
+  return {
+      {"--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8", "--routing", "zipf:1.2", "--seed",
+       "5"},
+      {"--model", model, "--cluster", cluster, "--ep", "16", "--pp", "2", "--dispatcher", "all", "--topk",
+       "1", "--sharding", "hsdp:shard=4:shampoo", "--recompute", "activation", "--placement",
+       "balanced:slots=16"},
+      {"--model", "own.json", "--cluster", "own_cluster.json", "--ep", "4", "--routing", "dispatching.json",
+       "--dispatcher", "alltoall:capacity_factor=2:pad,allgather", "--inference", "--router-dtype", "bf16"},
+      {"--model", "qwen3-30b-a3b", "--cluster", "echo-h800x2", "--ep", "8", "--faults",
+       R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}], "jitter": 0.05, "seed": 9})"},
+      {"--scope", "step", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep", "8",
+       "--microbatches", "8"},
+      {"--scope",
+       "step",
+       "--model",
+       model,
+       "--cluster",
+       cluster,
+       "--ep",
+       "4",
+       "--pp",
+       "2",
+       "--vpp",
+       "2",
+       "--microbatches",
+       "8",
+       "--precision",
+       "fp8_block",
+       "--sharding",
+       "hsdp:shard=8",
+       "--recompute",
+       "layernorm+moe_act",
+       "--launch",
+       "partial-graphs",
+       "--overlap",
+       "expert-communication+gradients",
+       "--routing",
+       "gini:0.3",
+       "--dispatcher",
+       "flex-deepep,alltoall:pad_rows=16",
+       "--faults",
+       R"({"nics": [{"gpu": 1, "bandwidth": 0.5}], "gpu_mtbf_hours": 50000, "checkpoint_s": 30})"},
+  };
+}
+
+TEST(InputsScenario, GivesTheSameNumbersAgain) {
+  TempFolder folder;
+  folder.write("own.json", R"({"hidden_size": 1024, "num_local_experts": 8, "num_experts_per_tok": 2,
+    "intermediate_size": 2048, "num_attention_heads": 8, "num_hidden_layers": 4, "model_type": "mixtral"})");
+  folder.write("own_cluster.json", R"({"profile": "b200-sxm", "nodes": 1, "nic": {"ports_per_gpu": 2},
+    "nvlink": {"bandwidth": "777GBps", "latency_factor": 0.7}})");
+  json dispatching{{"ep", 4}, {"experts", 8}};
+  for (int rank = 0; rank < 4; ++rank)
+    dispatching["per_rank_results"][std::to_string(rank)]["num_local_tokens_per_expert"] = {
+        100 + rank, 100, 100, 100, 100, 100, 100, 100 - rank};
+  folder.write("dispatching.json", dispatching.dump());
+  for (const Words& words : questions()) {
+    SCOPED_TRACE(::testing::PrintToString(words));
+    const Outcome first = compare(folder, words);
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    json result = json::parse(first.out);
+    folder.write("again.json", result["inputs"]["scenario"].dump());
+    const Outcome second = compare(folder, {"again.json"});
+    ASSERT_EQ(second.exit_code, 0) << second.err;
+    json again = json::parse(second.out);
+    EXPECT_EQ(again["inputs"]["scenario"], result["inputs"]["scenario"]);
+    for (json* r : {&result, &again}) r->erase("inputs");
+    EXPECT_EQ(again, result);
+  }
+}
+
+TEST(InputsScenario, OfWhatIfAndSweepIsTheBaseline) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "recompute": "full",
+    "cluster": {"base": "dgx-h100x2", "nic": {"bandwidth": "25GBps"}}, "prices": {"gpu_hour": 2}})");
+  const auto ask = [&](const std::string& file, const Words& question) {
+    Words words{"whatif", file, "--format", "json", "--quiet", "--draws", "4"};
+    words.insert(words.end(), question.begin(), question.end());
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  for (const Words& question : {Words{"--set", "ep=4"},
+                                {"--sensitivity"},
+                                {"--crossover", "topk=1..4"},
+                                {"--best", "dispatcher", "--set", "scope=step"}}) {
+    SCOPED_TRACE(question.front());
+    json result = ask("s.json", question);
+    EXPECT_FALSE(result["inputs"]["scenario"]["parallel"].contains("dp")) << "nobody gave it";
+    folder.write("again.json", result["inputs"]["scenario"].dump());
+    json again = ask("again.json", question);
+    EXPECT_EQ(again["inputs"]["scenario"], result["inputs"]["scenario"]);
+    for (json* r : {&result, &again}) r->erase("inputs");
+    EXPECT_EQ(again, result);
+  }
+  const auto sweep = [&](const std::string& file, const std::string& out) {
+    EXPECT_EQ(
+        run_moesim({"sweep", file, "--grid", "ep=4,8", "--out", out, "--quiet"}, folder.path()).exit_code, 0);
+    return testing::read_text(folder.path() / out);
+  };
+  const std::string rows = sweep("s.json", "rows.csv");
+  const json record = json::parse(testing::read_text(folder.path() / "rows.csv.json"));
+  folder.write("again.json", record["inputs"]["scenario"].dump());
+  EXPECT_EQ(sweep("again.json", "again.csv"), rows);
+}
+
+TEST(UnusedFields, AreRefusedWhereTheyStand) {
+  TempFolder folder;
+  folder.write("step.json",
+               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8},\n \"training\": {\n"
+               "  \"precision\": \"fp8\"}}");
+  folder.write("layer.json",
+               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
+               " \"placement\": \"balanced\"}");
+  folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
+  const std::string
+      step =
+          "step.json:3: training.precision: found with scope layer, which does not use it; scope "
+          "step does",
+      layer =
+          "layer.json:2: placement: found with scope step, which does not use it; scope layer "
+          "does";
+  for (const Words& verb : {Words{"compare"}, {"whatif"}, {"sweep", "--grid", "topk=1,2"}}) {
+    for (const auto& [file, message] : {std::pair{"step.json", step}, {"layer.json", layer}}) {
+      Words words = verb;
+      words.insert(words.begin() + 1, file);
+      if (verb.front() == "whatif") words.insert(words.end(), {"--set", "topk=1"});
+      expect_refusal(run_moesim(words, folder.path()), HasSubstr(message));
+    }
+  }
+  EXPECT_EQ(run_moesim({"compare", "step.json", "--scope", "step", "--quiet"}, folder.path()).exit_code, 0);
+  EXPECT_EQ(run_moesim({"compare", "layer.json", "--scope", "layer", "--quiet"}, folder.path()).exit_code, 0);
+  for (const Words& flags : {Words{"--precision", "fp8"},
+                             {"--vpp", "2"},
+                             {"--overlap", "none"},
+                             {"--faults", "{\"gpu_mtbf_hours\": 100}"},
+                             {"--recompute", "core_attn"}}) {
+    Words words{"compare", "plain.json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    expect_refusal(run_moesim(words, folder.path()),
+                   HasSubstr("with scope layer, which does not use it; scope step does"));
+  }
+  for (const Words& flags :
+       {Words{"--placement", "balanced"}, {"--inference"}, {"--sharding", "fsdp:shampoo"}}) {
+    Words words{"compare", "plain.json", "--scope", "step"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    expect_refusal(run_moesim(words, folder.path()),
+                   HasSubstr("found with scope step, which does not use it; scope layer does"));
+  }
+  expect_refusal(run_moesim({"whatif", "plain.json", "--set", "precision=fp8"}, folder.path()),
+                 HasSubstr("training.precision: found with scope layer"));
+  expect_refusal(run_moesim({"compare", "plain.json", "--schedule", "dualpipe"}, folder.path()),
+                 HasSubstr("--schedule: found with scope layer"));
+}
+
+TEST(CompareHelp, GroupsItsOptionsByWhatTheySay) {
+  const Outcome help = run_moesim({"compare", "--help"});
+  for (const Field& field : models::scenario_fields()) {
+    if (field.flag.empty()) continue;
+    EXPECT_THAT(help.out, HasSubstr(std::string(field.flag))) << field.path;
+    EXPECT_THAT(help.out, HasSubstr("\n" + std::string(field.group) + ":\n")) << field.path;
+  }
+}
+
+}  // namespace
+}  // namespace moesim::tools
