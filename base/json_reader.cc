@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/file_io.h"
 #include "base/text.h"
 

@@ -23,6 +23,14 @@ if(TARGET moesim_mpi)
   install(TARGETS moesim_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moesim COMPONENT program)
 endif()
 
+foreach(entry "program moesim" "development libmoesim-dev")
+  separate_arguments(entry)
+  list(GET entry 0 component)
+  list(GET entry 1 package)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
+endforeach()
+
 # The program itself writes its manual page and completions.
 set(shell_files)
 foreach(entry "man moesim.1 ${CMAKE_INSTALL_MANDIR}/man1" "bash moesim ${CMAKE_INSTALL_DATADIR}/bash-completion/completions"

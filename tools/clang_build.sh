@@ -19,8 +19,8 @@ find_clang() {
 
 # configure_clang_build CLANG
 configure_clang_build() {
-  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  source tools/compiler_cache.sh
   mkdir -p build
-  cmake --preset fuzz -DCMAKE_UNITY_BUILD=ON -DCMAKE_CXX_COMPILER="$1" >build/fuzz.configure.log 2>&1 ||
+  cmake --preset fuzz -DCMAKE_CXX_COMPILER="$1" >build/fuzz.configure.log 2>&1 ||
     { cat build/fuzz.configure.log >&2; return 2; }
 }

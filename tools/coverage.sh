@@ -8,7 +8,7 @@ least=${1:-85}
 [[ $least =~ ^[0-9]+$ ]] || { echo "coverage.sh: found '$least', expected a percentage" >&2; exit 2; }
 command -v gcovr >/dev/null || { echo "coverage.sh: found no gcovr (Debian: apt-get install gcovr)" >&2; exit 2; }
 
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+source tools/compiler_cache.sh
 mkdir -p build
 cmake --preset coverage >build/coverage.configure.log 2>&1 || { cat build/coverage.configure.log >&2; exit 2; }
 cmake --build build/coverage

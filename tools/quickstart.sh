@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
+# Usage: tools/quickstart.sh
 # From a clone to a first answer: installs what is missing (apt, as root or with sudo), builds build/moesim, replays a
 # recording and compares two dispatchers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/arguments.sh
+at_most_arguments 0 "$@"
 
 say() { printf '\n== %s\n' "$*"; }
 

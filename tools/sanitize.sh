@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
+# Usage: tools/sanitize.sh [address] [thread]
 # What CI runs under sanitizers: the tests of all C++ under address and undefined behaviour (clang where there is one,
-# else the asan preset), and under thread the simulator's tests and the verbs that have threads.
-#   tools/sanitize.sh [address] [thread]      default: both
+# else the asan preset), and under thread the simulator's tests and the verbs that have threads. Without a name: both.
 # The whole suite under one of them: cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source tools/arguments.sh
 source tools/clang_build.sh
+help_if_asked "$@"
+for name in "$@"; do
+  [[ $name == address || $name == thread ]] || refuse_argument "$name"
+done
 
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+source tools/compiler_cache.sh
 mkdir -p build
 
 run_address() {
@@ -16,7 +21,7 @@ run_address() {
     configure_clang_build "$clang"
     folder=build/fuzz
   else
-    cmake --preset asan -DCMAKE_UNITY_BUILD=ON >build/asan.configure.log 2>&1
+    cmake --preset asan >build/asan.configure.log 2>&1
   fi
   cmake --build $folder
   # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more, and three
@@ -26,8 +31,7 @@ run_address() {
 }
 
 run_thread() {
-  # File by file, unlike the other builds of CI: finds a source that lacks an include.
-  cmake --preset tsan -DCMAKE_UNITY_BUILD=OFF >build/tsan.configure.log 2>&1
+  cmake --preset tsan >build/tsan.configure.log 2>&1
   cmake --build build/tsan --target sim_tests moesim
   build/tsan/tests/sim/sim_tests --gtest_brief=1
   local moesim="build/tsan/moesim" questions=(
@@ -42,14 +46,6 @@ run_thread() {
 }
 
 for name in ${*:-address thread}; do
-  case $name in
-    address | thread)
-      printf '== sanitizer: %s\n' "$name"
-      "run_$name"
-      ;;
-    *)
-      echo "sanitize.sh: found '$name', expected address or thread" >&2
-      exit 2
-      ;;
-  esac
+  printf '== sanitizer: %s\n' "$name"
+  "run_$name"
 done

@@ -40,9 +40,7 @@ if ((${#optional[@]})) && [[ -z ${MOESIM_WITHOUT_REPORTS:-} ]]; then
     say "not installed: ${optional[*]}; moesim builds without what they are for (--report, its tests), and says so"
 fi
 
-# A compiler cache makes the second build quick where somebody installed one.
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
-# Eight files a compiler: a first build takes a fifth of the time. Who edits: cmake --preset release -DCMAKE_UNITY_BUILD=OFF
+source tools/compiler_cache.sh
 say "configuring build/"
-cmake --preset release -DCMAKE_UNITY_BUILD=ON "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
+cmake --preset release "$@" >build.configure.log 2>&1 || { cat build.configure.log >&2; rm -f build.configure.log; exit 2; }
 mv build.configure.log build/configure.log

@@ -206,10 +206,10 @@ class RankReader {
       throw InputError(SourcePlace{rank_.file}, fmt::format("{} profiled steps", there),
                        fmt::format("more than {}, to take number {}", step_, step_));
     if (!steps_.empty()) {
-      const auto [first, last] = steps_[step_];
+      const auto& step = steps_[step_];
       std::erase_if(work_, [&](const Activity& one) {
         const std::int64_t at = launched_at(one);
-        return at < first || at >= last;
+        return at < step.first || at >= step.second;
       });
     }
     if (work_.empty())

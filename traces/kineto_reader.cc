@@ -197,6 +197,7 @@ class Importer {
         group.exchanges |= call.comm == "all_to_all";
       }
     std::vector<SeenGroup> seen;
+    seen.reserve(groups.size());
     for (auto& [ranks, group] : groups) seen.push_back(std::move(group));
     plan_ = parallel_plan(world_, seen, distance, options_.tp, options_.ep, options_.pp, recording_.source);
   }

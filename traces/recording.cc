@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -91,7 +90,7 @@ void RankRecording::add(Operation operation, std::span<const SubOperation> subs)
   operation.first_sub = static_cast<std::uint32_t>(sub_operations.size());
   operation.sub_count = static_cast<std::uint32_t>(subs.size());
   sub_operations.insert(sub_operations.end(), subs.begin(), subs.end());
-  operations.push_back(std::move(operation));
+  operations.push_back(operation);
 }
 
 bool is_fused_pair(std::span<const Operation> operations, std::size_t index) {

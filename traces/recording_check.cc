@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "traces/line_rules.h"
+
 namespace moesim::traces {
 namespace {
 
@@ -36,12 +38,16 @@ class Examiner {
     stages_present();
     same_program_on_a_stage();
     same_collectives_in_an_expert_group();
+    members_agree();
     matched_sends();
+    sends_have_neighbours();
     rows_conserved();
+    sizes_of_names();
     names_against_lines();
     ranks_present();
     outliers();
     gradients();
+    transfers_seen();
     habits();
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
@@ -87,6 +93,15 @@ class Examiner {
         break;
       }
       before = &op;
+    }
+    for (const Operation& op : rank.operations)
+      if (const auto fault = fault_in_times(rank, op))
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("found {}, expected {}", fault->found, fault->expected));
+    if (const Operation* bucket = bucket_without_trigger(rank)) {
+      const Fault fault = fault_of_bucket(rank, *bucket);
+      add(Severity::kProblem, rank.place(*bucket),
+          fmt::format("found {}, expected {}", fault.found, fault.expected));
     }
     const std::int64_t forwards = count(rank, "forward_step");
     const std::int64_t backwards = count(rank, "backward_step");
@@ -169,6 +184,113 @@ class Examiner {
     }
   }
 
+  // Members of a collective other than an all-to-all give equally many bytes. Ranks of one stage call in one
+  // order (same_collectives_in_an_expert_group), so the n-th call of a label is the same one on its members.
+  void members_agree() {
+    const NamedTopology& named = recording_.named;
+    const std::int64_t tp = named.tp.value_or(1), ep = std::max<std::int64_t>(1, named.ep.value_or(1));
+    using Key = std::tuple<std::int64_t, std::size_t, std::size_t, std::int64_t>;  // stage, op, call, group
+    std::map<Key, std::pair<const RankRecording*, const SubOperation*>> first;
+    for (const RankRecording& rank : recording_.ranks) {
+      for (std::size_t i = 0; i < rank.operations.size(); ++i) {
+        const auto subs = rank.subs(rank.operations[i]);
+        for (std::size_t c = 0; c < subs.size(); ++c) {
+          const SubOperation& sub = subs[c];
+          // What a label's members are follows from the order of ranks; dp holds all of a stage and tp rank.
+          if (!sub.comm_func.present() || is_asynchronous(sub) ||
+              sub.comm_func.view().starts_with("all_to") || sub.comm_func.view().starts_with("allto") ||
+              (sub.group != "exp" && sub.group != "tp"))
+            continue;
+          const std::int64_t group =
+              sub.group == "tp" ? rank.rank / tp : rank.rank / (tp * ep) * tp + rank.rank % tp;
+          const auto& [model, other] =
+              first.try_emplace({stage_of(rank), i, c, group}, &rank, &sub).first->second;
+          if (other->comm_func != sub.comm_func || other->group != sub.group) continue;  // said above
+          const std::int64_t mine = sub.shape.elements() * dtype_bytes(sub.dtype.view()).value_or(4);
+          const std::int64_t theirs = other->shape.elements() * dtype_bytes(other->dtype.view()).value_or(4);
+          if (mine == theirs) continue;
+          add(Severity::kProblem, rank.place(rank.operations[i]),
+              fmt::format(
+                  "sub-operation {} of {} is {} of {} {} on rank {} and of {} {} on rank {}, which are "
+                  "members of one group",
+                  c + 1, rank.operations[i].name.view(), sub.comm_func.view(), sub.shape.str(),
+                  sub.dtype.view(), rank.rank, other->shape.str(), other->dtype.view(), model->rank));
+          return;
+        }
+      }
+    }
+  }
+
+  // The first stage has nobody before it, the last one nobody behind it.
+  void sends_have_neighbours() {
+    const std::int64_t stages = std::max(facts_.stages, recording_.named.pp.value_or(1));
+    for (const RankRecording& rank : recording_.ranks)
+      for (const Operation& op : rank.operations) {
+        const bool to_next = op.name == "send_forward" || op.name == "recv_backward";
+        const bool to_previous = op.name == "send_backward" || op.name == "recv_forward";
+        if (!(to_next && op.stage_id + 1 >= stages) && !(to_previous && op.stage_id == 0)) continue;
+        add(Severity::kProblem, rank.place(op),
+            fmt::format("{} on stage {} of {}, which has no neighbour there", op.name.view(), op.stage_id,
+                        stages));
+        break;
+      }
+  }
+
+  // Sizes that the names give make a plan, and every rank stands on the stage that the plan gives it.
+  void sizes_of_names() {
+    const NamedTopology& named = recording_.named;
+    const std::int64_t tp = named.tp.value_or(1), ep = named.ep.value_or(1);
+    const std::int64_t pp = named.pp.value_or(facts_.stages);
+    const auto problem = [&](std::string text) {
+      add(Severity::kProblem, {recording_.source}, std::move(text));
+    };
+    const auto ranks = static_cast<std::int64_t>(recording_.ranks.size());
+    if (!named.world && !named.dp && ranks <= recording_.ranks.back().rank)
+      return problem(fmt::format("{} of at least {} ranks and no name that says how many there were", ranks,
+                                 recording_.ranks.back().rank + 1));
+    constexpr std::int64_t kMost = std::int64_t{1} << 22;
+    for (const auto size : {tp, ep, pp, named.dp.value_or(1), named.world.value_or(1)})
+      if (size < 1 || size > kMost)
+        return problem(fmt::format("a size of {} in the name, expected 1 to {}", size, kMost));
+    if (tp * pp > kMost) return problem(fmt::format("tp {} x pp {}, expected at most {}", tp, pp, kMost));
+    const std::int64_t world = named.world ? *named.world : named.dp ? *named.dp * tp * pp : ranks;
+    if (world % (tp * pp) != 0)
+      return problem(
+          fmt::format("{} ranks with tp {} and pp {}, expected a multiple of tp x pp", world, tp, pp));
+    const std::int64_t dp = world / (tp * pp);
+    if (named.dp && *named.dp != dp)
+      problem(fmt::format("dp {} in the name, expected {} = {} ranks / (tp {} x pp {})", *named.dp, dp, world,
+                          tp, pp));
+    if (dp % ep != 0) problem(fmt::format("ep {} with dp {}, expected an ep that divides dp", ep, dp));
+    for (const RankRecording& rank : recording_.ranks)
+      if (stage_of(rank) != rank.rank / (tp * dp) && rank.rank < world)
+        return add(Severity::kProblem, rank.place(rank.operations.front()),
+                   fmt::format("rank {} stands on stage {}, expected {} of pp {} with {} ranks", rank.rank,
+                               stage_of(rank), rank.rank / (tp * dp), pp, world));
+  }
+
+  // Ranks that train together talk to each other, and a run of several ranks reduces gradients.
+  void transfers_seen() {
+    const std::int64_t ranks =
+        std::max<std::int64_t>(facts_.world.value_or(1), static_cast<std::int64_t>(recording_.ranks.size()));
+    if (ranks < 2) return;
+    if (facts_.transfers == 0) {
+      add(Severity::kWarning, {recording_.source},
+          fmt::format("suspect: {} ranks and not one transfer between them; what the recorder did not see is "
+                      "priced as computing",
+                      ranks));
+      return;
+    }
+    for (const RankRecording& rank : recording_.ranks)
+      for (const Operation& op : rank.operations)
+        if (op.description.view().find(" calls not seen") != std::string_view::npos) {
+          add(Severity::kWarning, rank.place(op),
+              fmt::format("{}: the recorder says that it did not see all transfers ({})", op.name.view(),
+                          op.description.view()));
+          return;
+        }
+  }
+
   void matched_sends() {
     if (facts_.side != Side::kRealistic || facts_.stages < 2) return;
     std::map<std::int32_t, const RankRecording*> stages;
@@ -192,8 +314,8 @@ class Examiner {
   void rows_conserved() {
     if (!recording_.named.ep || facts_.dispatcher != "alltoall" || recording_.named.tp.value_or(1) != 1)
       return;
-    // Other tools do not write rows.
-    if (says_real_run(recording_.ranks.front())) return;
+    // Recordings of profilers have elements, not rows.
+    if (!rows_recorded()) return;
     const std::int64_t ep = *recording_.named.ep;
     std::map<std::int64_t, std::vector<const RankRows*>> groups;
     for (const RankRows& rows : facts_.rows) groups[rows.rank / ep].push_back(&rows);
@@ -209,6 +331,15 @@ class Examiner {
             fmt::format("ranks {}-{} send {} rows in the first MoE layer and receive {}", group * ep,
                         group * ep + ep - 1, sent, received));
     }
+  }
+
+  // Whether what experts exchange has a row per token.
+  bool rows_recorded() const {
+    for (const RankRecording& rank : recording_.ranks)
+      for (const SubOperation& sub : rank.sub_operations)
+        if (sub.group == "exp" && sub.comm_func == "all_to_all" && !is_count_exchange(sub))
+          return sub.shape.dims().size() > 1;
+    return false;
   }
 
   void names_against_lines() {
@@ -235,6 +366,10 @@ class Examiner {
     const NamedTopology& named = recording_.named;
     const std::string which = fmt::format("{} of {} ranks are missing: {}", missing.size(),
                                           missing.size() + recording_.ranks.size(), runs_of(missing));
+    if (facts_.side == Side::kRealistic) {
+      add(Severity::kProblem, {recording_.source}, which + "; a run is replayed with all of its ranks");
+      return;
+    }
     if (!named.pp || !facts_.world || *facts_.world % *named.pp != 0) {
       add(Severity::kWarning, {recording_.source}, which);
       return;

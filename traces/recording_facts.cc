@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "traces/line_rules.h"
+
 namespace moesim::traces {
 namespace {
 
@@ -13,8 +15,19 @@ bool is_p2p(const Operation& op) {
          op.name == "recv_backward";
 }
 
+// Of tokens: a dispatch or a combine.
 bool is_all_to_all(const SubOperation& sub) {
-  return (sub.comm_func == "all_to_all" || sub.comm_func == "alltoall") && sub.group == "exp";
+  return (sub.comm_func == "all_to_all" || sub.comm_func == "alltoall") && sub.group == "exp" &&
+         !is_count_exchange(sub);
+}
+
+// What brings back the tokens that the AllGather dispatcher gathered.
+bool is_gathered_combine(const SubOperation& sub) {
+  return sub.source == "_reduce_scatter_along_first_dim_moe" || sub.source == "_reduce_along_first_dim_moe";
+}
+
+bool is_gradient_reduction(const Operation& op) {
+  return op.name.view().ends_with("_allreduce") && op.shape.has_dims();
 }
 
 // Adds up durations per key, keeping the order in which keys first appeared.
@@ -147,7 +160,7 @@ ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
     if (sub.source == "_gather_along_first_dim_expert_parallel") {
       ++rows.count_gathers;
       if (sub.shape.dims().size() == 1) rows.experts = sub.shape.dims()[0];
-    } else if (sub.source == "_reduce_scatter_along_first_dim_moe") {
+    } else if (is_gathered_combine(sub)) {
       ++rows.allgather_layers;
     } else if (is_all_to_all(sub)) {
       rows.all_to_all.push_back(sub.shape.dims().empty() ? 0 : sub.shape.dims()[0]);
@@ -227,10 +240,41 @@ void find_clock_domains(const Recording& recording, RecordingFacts& facts) {
   std::sort(facts.clock_domains.begin(), facts.clock_domains.end());
 }
 
+void find_transfers(const Recording& recording, RecordingFacts& facts) {
+  for (const RankRecording& rank : recording.ranks) {
+    if (!facts.device) facts.device = device_of(rank);
+    facts.transfers += static_cast<std::int64_t>(rank.gradient_buckets.size());
+    facts.transfers += std::count_if(rank.operations.begin(), rank.operations.end(), [](const Operation& op) {
+      return is_p2p(op) || is_gradient_reduction(op);
+    });
+    facts.transfers += std::count_if(rank.sub_operations.begin(), rank.sub_operations.end(),
+                                     [](const SubOperation& sub) { return sub.comm_func.present(); });
+  }
+}
+
 }  // namespace
 
 bool says_real_run(const RankRecording& rank) {
   return std::find(rank.header.begin(), rank.header.end(), kRealRunHeader) != rank.header.end();
+}
+
+std::optional<Device> device_of(const RankRecording& rank) {
+  constexpr std::string_view kDevice = " device: ", kCpu = "cpu, ", kCuda = "cuda, ";
+  constexpr std::string_view kOurs = " moesim-capture ", kHostClock = ", host clock", kHost = " host: ";
+  for (const std::string& line : rank.header) {
+    if (!line.starts_with(kDevice)) continue;
+    const std::string_view said = std::string_view(line).substr(kDevice.size());
+    for (const std::string_view kind : {kCpu, kCuda})
+      if (said.starts_with(kind)) return Device{kind == kCpu, std::string(said.substr(kind.size()))};
+  }
+  // Recordings of 2026 and before name no device; those on the host's clock computed on the host.
+  if (rank.header.empty() || !rank.header.front().starts_with(kOurs) ||
+      rank.header.front().find(kHostClock) == std::string::npos)
+    return std::nullopt;
+  for (const std::string& line : rank.header)
+    if (line.starts_with(kHost))
+      return Device{true, line.substr(kHost.size(), line.find(',') - kHost.size())};
+  return Device{true, ""};
 }
 
 std::string_view to_string(Side side) {
@@ -252,6 +296,7 @@ RecordingFacts describe(const Recording& recording) {
   find_durations(recording, facts);
   find_rows(recording, facts);
   find_clock_domains(recording, facts);
+  find_transfers(recording, facts);
   return facts;
 }
 

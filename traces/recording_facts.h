@@ -18,6 +18,15 @@ namespace moesim::traces {
 inline constexpr std::string_view kRealRunHeader = " recorded: a real run";
 bool says_real_run(const RankRecording& rank);
 
+// What computed while a recording was made, as our recorder's header says it ("device: cuda, NVIDIA H100 80GB
+// HBM3"). Public recordings do not say.
+struct Device {
+  bool cpu = false;
+  std::string name;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+std::optional<Device> device_of(const RankRecording& rank);
+
 enum class Side {
   kScaling,    // one GPU played the ranks in turn: one microbatch, communication written but not executed
   kRealistic,  // a real distributed run
@@ -58,10 +67,12 @@ struct RecordingFacts {
   std::int64_t microbatches = 0;            // most forward_step lines of any rank
   std::optional<std::int64_t> world;        // as named, else what the sizes in the names give
   std::vector<std::int32_t> missing_ranks;  // below the world size
-  std::string dispatcher;       // "alltoall", "allgather", "mixed", "" when no expert collective was seen
-  std::int64_t experts = 0;     // from the count all-gather, 0 when not seen
-  std::int64_t moe_layers = 0;  // over all stages, one rank each; 0 when not seen
-  std::vector<RankRows> rows;   // ranks with expert collectives, in rank order
+  std::string dispatcher;        // "alltoall", "allgather", "mixed", "" when no expert collective was seen
+  std::int64_t experts = 0;      // from the count all-gather, 0 when not seen
+  std::int64_t moe_layers = 0;   // over all stages, one rank each; 0 when not seen
+  std::vector<RankRows> rows;    // ranks with expert collectives, in rank order
+  std::optional<Device> device;  // of the first rank that names one
+  std::int64_t transfers = 0;    // collectives, sends, receives, gradient reductions and buckets of all ranks
   std::vector<DurationStats> operations;  // in order of first appearance
   std::vector<DurationStats> sub_operations;
   std::int64_t fused_pairs = 0;  // sends and receives that were one call (is_fused_pair)

@@ -12,7 +12,7 @@ constexpr double kHuge = 1e18;
 
 std::string stated(JsonObject& object, const char* key) {
   const JsonNode node = object.at(key);
-  const std::string text = node.string();
+  std::string text = node.string();
   if (trim(text).empty()) node.fail("an empty " + std::string(key), "a text");
   return text;
 }

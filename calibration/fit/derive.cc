@@ -79,6 +79,7 @@ double row_sigma(const Anchor& anchor) {
 // a factor on its latencies.
 Anchored anchored(const std::vector<Anchor>& anchors, const DeviceLimits& from, const DeviceLimits& to) {
   std::vector<std::vector<CurvePoint>> points;
+  points.reserve(anchors.size());
   for (const Anchor& anchor : anchors) points.push_back(medians(anchor.rows));
   const auto law = [&](std::size_t i, const std::vector<double>& p) {
     return adjusted(*anchors[i].law, from, to, anchors[i].key, p[0], p[i + 1]);

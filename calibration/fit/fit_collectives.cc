@@ -98,6 +98,7 @@ std::vector<CurvePoint> medians(const std::vector<CollectiveRow>& rows) {
   std::map<std::pair<int, double>, std::vector<double>> cells;
   for (const CollectiveRow& row : rows) cells[{row.ranks(), row.bytes}].push_back(row.seconds);
   std::vector<CurvePoint> points;
+  points.reserve(cells.size());
   for (const auto& [key, times] : cells) points.push_back({key.first, key.second, median(times)});
   return points;
 }
@@ -147,6 +148,7 @@ ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter
   std::map<int, std::vector<double>> excess;
   for (const auto& [ranks, curve] : curves) {
     std::vector<double> values;
+    values.reserve(sizes.size());
     for (const double bytes : sizes)
       values.push_back(std::max(interpolate(curve, bytes) - latency - per_rank * (ranks - 1), 0.0));
     excess[ranks] = non_decreasing(values);
@@ -258,6 +260,7 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   }
   const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
   std::vector<models::GroupShape> shapes;
+  shapes.reserve(rows.size());
   for (const CollectiveRow& row : rows)
     shapes.push_back(models::GroupShape::uniform(row.nodes, row.gpus_per_node));
   const FitResult fit = fit_log(

@@ -69,7 +69,7 @@ FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const s
     options.low.push_back(kParameters[i].low);
     options.high.push_back(kParameters[i].high);
   }
-  const FitResult fit = fit_log(
+  FitResult fit = fit_log(
       start,
       [&](const std::vector<double>& values) {
         set.values = values;

@@ -14,7 +14,6 @@ namespace moesim::calibration {
 namespace {
 
 using models::Clocks;
-using models::DType;
 using models::GemmModel;
 using models::GemmShape;
 using models::ParameterSet;

@@ -22,6 +22,7 @@ models::ParameterSet fit_kernel(const models::Profile& profile,
       {std::clamp(fastest, 1e-8, 1e-2), 0.7},
       [&](const std::vector<double>& p) {
         std::vector<double> residuals;
+        residuals.reserve(rows.size());
         for (const auto& row : rows)
           residuals.push_back(std::log((row.launches * p[0] + row.bytes / (bandwidth * p[1])) / row.seconds));
         return residuals;

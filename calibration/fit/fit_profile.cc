@@ -44,6 +44,7 @@ std::string sources_of(const std::vector<std::string>& sources) {
 template <class Row>
 std::string sources_of_rows(const std::vector<Row>& rows) {
   std::vector<std::string> sources;
+  sources.reserve(rows.size());
   for (const Row& row : rows) sources.push_back(row.origin.source);
   return sources_of(sources);
 }
@@ -143,7 +144,8 @@ class Fitter {
     for (const CollectiveRow& row : rows_of(all_.collectives, device_))
       if (inside_domain(row, profile_)) sizes[{row.op, row.library}].insert(row.bytes);
     for (const auto& [key, set] : sizes) {
-      const auto& [op, library] = key;
+      const sim::CollectiveOp op = key.first;
+      const std::string& library = key.second;
       auto& best = newest[op];
       const auto rank = [&](const std::string& candidate) {
         return std::pair(sizes[{op, candidate}].size() >= 8, version_of(candidate));

@@ -126,6 +126,7 @@ double covering_sigma(const std::vector<double>& residuals) {
   if (residuals.empty()) return 0;
   constexpr double kCovered = 0.9, kZ90 = 1.6448536269514722;
   std::vector<double> magnitudes;
+  magnitudes.reserve(residuals.size());
   for (const double r : residuals) magnitudes.push_back(std::abs(r));
   const auto at =
       std::min(static_cast<std::size_t>(std::ceil(kCovered * static_cast<double>(magnitudes.size()))),

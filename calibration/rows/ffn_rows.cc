@@ -98,8 +98,9 @@ std::vector<Counts> expert_rows(const FfnRow& row) {
                      "balanced or power_law_<exponent>");
   Random random = Random::for_item(
       static_cast<std::uint64_t>(row.tokens) * 1315423911u + static_cast<std::uint64_t>(row.experts),
-      static_cast<std::uint64_t>(row.ep * 64 + row.topk));
+      static_cast<std::uint64_t>(row.ep) * 64 + static_cast<std::uint64_t>(row.topk));
   std::vector<Counts> result;
+  result.reserve(kRoutingDraws);
   for (int i = 0; i < kRoutingDraws; ++i) result.push_back(heaviest(drawn(row, *alpha, random), row.ep));
   return result;
 }

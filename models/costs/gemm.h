@@ -32,6 +32,7 @@ GemmShape turned(GemmShape forward, GemmPass pass);
 
 // How the products of several experts reach the GPU.
 enum class GemmBackend : std::uint8_t {
+  kDense,    // one weight for all rows: no grouping, whatever experts there are
   kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
              // nothing
   kLoop,     // one launch per non-empty expert

@@ -18,6 +18,7 @@ struct ProductRecipe {
   int accumulator_bytes = 4;  // of a weight gradient element, read and written by each microbatch
   double slowest = 1;         // slowest_of() the GPUs that wait for each other
   double conversions = 1;     // share of the operands' conversions that is counted
+  friend bool operator==(const ProductRecipe&, const ProductRecipe&) = default;
 };
 
 // How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 on

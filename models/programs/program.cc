@@ -66,10 +66,12 @@ int Program::group_size(GroupKind group) const {
     case GroupKind::kTp:
       return etp_;
     case GroupKind::kDense:
-      return ranks() % dense_tp_ == 0 ? dense_tp_ : ranks();
+      return dense_tp_;
   }
   return 1;
 }
+
+int Program::group_count(GroupKind group) const { return std::max(1, ranks() / group_size(group)); }
 
 int Program::rank_of(GroupKind kind, int group, int member) const {
   switch (kind) {
@@ -80,7 +82,7 @@ int Program::rank_of(GroupKind kind, int group, int member) const {
     case GroupKind::kTp:
       return member + etp_ * group;
     case GroupKind::kDense:
-      return member + group_size(kind) * group;
+      return (member + group_size(kind) * group) % ranks();
   }
   return 0;
 }
@@ -94,7 +96,7 @@ int Program::group_index(GroupKind kind, int rank) const {
     case GroupKind::kTp:
       return rank / etp_;
     case GroupKind::kDense:
-      return rank / group_size(kind);
+      return std::min(rank / group_size(kind), group_count(kind) - 1);
   }
   return 0;
 }

@@ -23,7 +23,8 @@ enum class OpKind : std::uint8_t {
   kCollective,  // COMM
   kKernel,      // KERN: memory-bound device work
   kGemm,        // GGEMM: grouped over the local experts, or dense with one "expert"
-  kAttention,   // the flash-style core of attention: n = score width, k = value width of all heads together
+  kAttention,   // the flash-style core of attention
+  kScan,        // the chunked scan of a state-space mixer
   kCopyToHost,  // D2H, asynchronous
   kHostWait,    // the host waits for what the operation depends on (a blocking sync)
   kHost,        // host work between launches
@@ -97,16 +98,28 @@ struct Op {
   PerRank read, written;      // bytes
   std::int32_t launches = 1;  // of kKernel and kGemm: kernels launched by the host; of kHost: calls (builder)
 
-  // kGemm: rows per local expert are expert_rows(table, rank); kAttention: queries in the same place
+  // kGemm: rows per local expert are expert_rows(table, rank); kAttention: table is the index of its core
   GemmPass pass = GemmPass::kForward;
   GemmBackend backend = GemmBackend::kGrouped;
   std::int32_t table = -1;
   std::int64_t n = 0, k = 0;  // forward sense: [M,k] x [k,n]
-  std::int64_t keys = 0;      // kAttention: keys that a query sees, on average
   std::int32_t repeat = 1;    // equal GEMMs one after the other (gate and up as two weights)
+  bool plain = false;         // kGemm: stays in bf16, whatever the recipe has for products
+  std::int64_t flops = 0;     // kScan
 
   // kCopyToHost, kAllocate, kFree: bytes
   PerRank bytes;
+};
+
+// The core of attention on one rank.
+struct AttentionCore {
+  std::int64_t queries = 0;  // tokens, all sequences of the microbatch
+  std::int64_t seq = 0;      // length of a sequence
+  std::int64_t cp = 1;       // ranks that share a sequence
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t score_dim = 0, value_dim = 0;  // of a head
+  std::int64_t window = 0;                    // tokens; 0: none
+  bool fp8 = false;
 };
 
 // Rows from member to member of every group of one kind: rows[(group * g + sender) * g + receiver].
@@ -128,8 +141,10 @@ class Program {
   int ranks() const { return ep_ * etp_; }
   int ep() const { return ep_; }
   int etp() const { return etp_; }
+  // Of kDense where the dispatch group is no multiple of the tensor-parallel size: all its ranks stand in one
+  // group, whose other members are not seen here.
   int group_size(GroupKind group) const;
-  int group_count(GroupKind group) const { return ranks() / group_size(group); }
+  int group_count(GroupKind group) const;
   // The rank that is member `member` of the `group`-th group of this kind, and back.
   int rank_of(GroupKind kind, int group, int member) const;
   int group_index(GroupKind kind, int rank) const;
@@ -152,6 +167,8 @@ class Program {
     return {t.rows.data() + std::size_t(t.experts) * rank, std::size_t(t.experts)};
   }
 
+  const AttentionCore& attention(int id) const { return attentions_[static_cast<std::size_t>(id)]; }
+
   // Blocking host synchronisations of a pass, hidden ones included.
   static int host_syncs(const std::vector<Op>& pass);
 
@@ -165,6 +182,7 @@ class Program {
   std::vector<std::int64_t> peak_backward_bytes;  // the same of backward
   std::int64_t persistent_bytes = 0;              // buffers allocated once per process
   std::int64_t dropped_rows = 0;                  // over the group
+  bool compulsory_bytes = true;     // kernels move at least these bytes; false: as many as a framework's do
   bool tokens_replicated = false;   // all ranks of the EP group process the same tokens (KempnerForge)
   bool forces_routing = false;      // it routes in its own way, whatever was asked for
   bool overlaps_batches = false;    // backward of one microbatch runs beside forward of the next
@@ -179,6 +197,7 @@ class Program {
   std::vector<std::int64_t> values_;
   std::vector<SplitMatrix> matrices_;
   std::vector<ExpertRows> tables_;
+  std::vector<AttentionCore> attentions_;
 };
 
 }  // namespace moesim::models

@@ -289,6 +289,29 @@ int ProgramBuilder::gemm(std::string_view name, sim::Category category, GemmPass
   return push(op);
 }
 
+int ProgramBuilder::attention(std::string_view name, sim::Category category, GemmPass pass,
+                              const AttentionCore& core, int launches) {
+  program_.attentions_.push_back(core);
+  Op op;
+  op.kind = OpKind::kAttention;
+  op.name = name;
+  op.category = category;
+  op.pass = pass;
+  op.table = static_cast<std::int32_t>(program_.attentions_.size()) - 1;
+  op.launches = launches;
+  return push(op);
+}
+
+int ProgramBuilder::scan(std::string_view name, sim::Category category, std::int64_t flops) {
+  Op op;
+  op.kind = OpKind::kScan;
+  op.name = name;
+  op.category = category;
+  op.flops = flops;
+  op.launches = 0;  // its kernels are counted with the rows that it moves
+  return push(op);
+}
+
 int ProgramBuilder::copy_to_host(std::string_view name, sim::Category category, PerRank bytes, int after) {
   Op op;
   op.kind = OpKind::kCopyToHost;

@@ -59,6 +59,9 @@ class ProgramBuilder {
              int launches = 1);
   int gemm(std::string_view name, sim::Category category, GemmPass pass, GemmBackend backend, DType dtype,
            int table, std::int64_t n, std::int64_t k, int repeat, int launches);
+  int attention(std::string_view name, sim::Category category, GemmPass pass, const AttentionCore& core,
+                int launches = 1);
+  int scan(std::string_view name, sim::Category category, std::int64_t flops);
   // The host makes `calls` calls of an eager framework, `launches` of which launch an operation of this
   // program (their launches are charged there).
   void host_calls(std::string_view name, int calls, int launches);

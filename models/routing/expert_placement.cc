@@ -12,14 +12,14 @@
 
 namespace moesim::models {
 
-Placement identity_placement(int experts) {
-  Placement placement;
+ExpertPlacement identity_placement(int experts) {
+  ExpertPlacement placement;
   placement.expert_of.resize(static_cast<std::size_t>(experts));
   std::iota(placement.expert_of.begin(), placement.expert_of.end(), 0);
   return placement;
 }
 
-Placement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots) {
+ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots) {
   const auto experts = static_cast<int>(totals.size());
   if (ranks < 1 || slots < experts || slots % ranks != 0 || slots > (1 << 20))
     throw InputError(
@@ -50,7 +50,7 @@ Placement balanced_placement(const std::vector<std::int64_t>& totals, int ranks,
     held[best].push_back(e);
     carried[best] += load(static_cast<std::size_t>(e));
   }
-  Placement placement;
+  ExpertPlacement placement;
   for (const auto& rank : held)
     placement.expert_of.insert(placement.expert_of.end(), rank.begin(), rank.end());
   return placement;
@@ -95,16 +95,16 @@ PlacementSpec PlacementSpec::parse(const JsonNode& node) {
   return spec;
 }
 
-Placement PlacementSpec::make(const Routing& routing, int ranks) const {
+ExpertPlacement PlacementSpec::make(const Routing& routing, int ranks) const {
   const int wanted = slots > 0 ? static_cast<int>(slots) : routing.experts();
   if (expert_of.empty()) return balanced_placement(routing.expert_totals(), ranks, wanted);
   if (wanted % ranks != 0)
     throw InputError(fmt::format(
         "placement: found {} slots, expected a multiple of the {} expert-parallel ranks", wanted, ranks));
-  return Placement{expert_of};
+  return ExpertPlacement{expert_of};
 }
 
-Routing placed(const Routing& routing, const Placement& placement) {
+Routing placed(const Routing& routing, const ExpertPlacement& placement) {
   const auto slots = static_cast<int>(placement.expert_of.size());
   std::vector<std::vector<std::int32_t>> slots_of(static_cast<std::size_t>(routing.experts()));
   for (std::int32_t s = 0; s < slots; ++s) {

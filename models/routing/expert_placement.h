@@ -15,18 +15,18 @@ namespace moesim::models {
 
 // Physical experts in slots: slot s lies on rank s / (slots / ranks) and holds logical expert expert_of[s].
 // Every expert has at least one slot; one with several is replicated.
-struct Placement {
+struct ExpertPlacement {
   std::vector<std::int32_t> expert_of;
 };
 
 // expert_of[s] = s.
-Placement identity_placement(int experts);
+ExpertPlacement identity_placement(int experts);
 
 // Spreads load: replicas go one by one to the expert with the most rows per replica, then slots are dealt out
 // to ranks from the heaviest on, each to the rank with the least load that has a slot free (greedy, as load
 // balancers of expert parallelism do). `totals` are rows per expert; slots is a multiple of ranks and at
 // least the number of experts. Throws InputError otherwise.
-Placement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots);
+ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots);
 
 // How a user asks for it: "balanced", "balanced:slots=72" (replicas fill the slots), or a list of the expert
 // of each slot. Empty text: experts lie in order.
@@ -40,11 +40,11 @@ struct PlacementSpec {
   static PlacementSpec parse(const std::string& text);
   static PlacementSpec parse(const JsonNode& node);  // a string as above, or a list
   // Throws InputError where slots and ranks do not fit.
-  Placement make(const Routing& routing, int ranks) const;
+  ExpertPlacement make(const Routing& routing, int ranks) const;
 };
 
 // The routing with slots in place of experts. Rows of a replicated expert are dealt out evenly to its slots,
 // starting with another one on every source rank. Throws InputError for an expert without a slot.
-Routing placed(const Routing& routing, const Placement& placement);
+Routing placed(const Routing& routing, const ExpertPlacement& placement);
 
 }  // namespace moesim::models

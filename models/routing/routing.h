@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,6 +83,23 @@ class Routing {
 // Gini coefficient of non-negative loads: 0 when all are equal, towards 1 when one holds everything.
 double gini_of(std::vector<double> load);
 
+// Routings that a file holds. Implemented where the formats are known (replay/recording/).
+class RoutingFile {
+ public:
+  virtual ~RoutingFile() = default;
+  // What a job asks for.
+  struct Job {
+    int ranks = 1, etp = 1;  // of the dispatch group; ranks = etp x ep
+    std::int64_t experts = 0;
+    std::int64_t topk = 0;
+  };
+  // Of the `ordinal`-th MoE layer and a microbatch; those that the file does not have are repeated from the
+  // start. Appends what is to be said. Throws InputError where file and job disagree.
+  virtual Routing routing(const Job& job, int ordinal, int microbatch,
+                          std::vector<std::string>& warnings) const = 0;
+  virtual bool one_for_all() const = 0;  // whether it holds one layer and microbatch only
+};
+
 // A named distribution of expert popularity, or a file. Text form "zipf:1.2", "gini:0.3", "balanced"; object
 // form
 // {"name": "zipf", "exponent": 1.2}; anything with a '/' or ending in ".json" is a path.
@@ -98,9 +116,11 @@ struct RoutingSpec {
     kFile,
   };
   Kind kind = Kind::kBalanced;
-  double parameter = 0;           // exponent, alpha, sigma, Gini or share
-  std::string path;               // kFile
-  std::string text = "balanced";  // as the user wrote it
+  double parameter = 0;                     // exponent, alpha, sigma, Gini or share
+  bool shared = false;                      // one draw for all layers and microbatches, "zipf:1.2:shared"
+  std::string path;                         // kFile
+  std::shared_ptr<const RoutingFile> file;  // kFile, once somebody has opened it
+  std::string text = "balanced";            // as the user wrote it
 
   static RoutingSpec parse(const std::string& text);
   static RoutingSpec parse(const JsonNode& node);

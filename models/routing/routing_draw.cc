@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -89,6 +90,13 @@ std::span<const std::string> RoutingSpec::names() {
 
 RoutingSpec RoutingSpec::parse(const std::string& text) {
   if (looks_like_path(text)) return file_spec(text);
+  constexpr std::string_view kShared = ":shared";
+  if (text.ends_with(kShared)) {
+    RoutingSpec spec = parse(text.substr(0, text.size() - kShared.size()));
+    spec.shared = true;
+    spec.text = text;
+    return spec;
+  }
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   const Named* named = find_named(name);
@@ -127,10 +135,14 @@ RoutingSpec RoutingSpec::parse(const JsonNode& node) {
   double parameter = named->fallback;
   if (*named->parameter != '\0')
     parameter = object.number(named->parameter, parameter, named->low, named->high);
+  const bool shared = object.boolean("shared", false);
   object.finish();
   std::string text = named->name;
   if (*named->parameter != '\0') text += fmt::format(":{}", parameter);
-  return spec_of(*named, parameter, text);
+  if (shared) text += ":shared";
+  RoutingSpec spec = spec_of(*named, parameter, text);
+  spec.shared = shared;
+  return spec;
 }
 
 namespace {
@@ -224,29 +236,40 @@ std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk,
   return p;
 }
 
-// Whole rows with the given sum, 0 <= n[e] <= tokens, near the wishes: rounded down, then one more (or fewer)
-// where the remainder is largest. Ties go to the lower index.
-void apportion(std::span<const double> wish, std::int64_t tokens, std::int64_t total,
-               std::span<std::int64_t> n, std::vector<int>& order) {
-  std::int64_t sum = 0;
+// A normal number from one draw of 64 bits: how many of 48 are set, spread evenly between the whole numbers.
+// Rows are rounded anyway.
+double coarse_normal(Random& random) {
+  const std::uint64_t bits = random.next();
+  const double set = std::popcount(bits >> 16) - 24;
+  static const double kWidth = 1 / std::sqrt(12 + 1.0 / 12);
+  return (set + static_cast<double>(bits & 0xffff) * 0x1.0p-16 - 0.5) * kWidth;
+}
+
+// Whole rows with the given sum, 0 <= n[e] <= tokens, in proportion to the wishes: the running sum of the
+// wishes is rounded, so that every count is within one of its wish.
+void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, std::span<std::int64_t> n) {
+  double sum = 0;
+  for (double& w : wish) sum += w = std::clamp(w, 0.0, static_cast<double>(tokens));
+  const double scale = sum > 0 ? static_cast<double>(total) / sum : 0;
+  double running = 0;
+  std::int64_t given = 0, over = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
-    n[e] = std::clamp(static_cast<std::int64_t>(std::floor(wish[e])), std::int64_t{0}, tokens);
-    sum += n[e];
+    running += wish[e] * scale;
+    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
+    n[e] = upto - given;
+    given = upto;
+    if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;
+    if (n[e] < 0) over += n[e], n[e] = 0;
   }
-  order.resize(wish.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto remainder = [&](int e) { return wish[e] - static_cast<double>(n[e]); };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return remainder(a) > remainder(b); });
-  while (sum < total)
-    for (const int e : order) {
-      if (sum == total) break;
-      if (n[e] < tokens) ++n[e], ++sum;
+  // An expert takes at most every token once: what is over goes round to those that have room.
+  while (over != 0) {
+    const std::int64_t before = over;
+    for (std::size_t e = 0; e < wish.size() && over != 0; ++e) {
+      const std::int64_t one = over > 0 ? 1 : -1;
+      if (n[e] + one >= 0 && n[e] + one <= tokens) n[e] += one, over -= one;
     }
-  while (sum > total)
-    for (auto e = order.rbegin(); e != order.rend(); ++e) {
-      if (sum == total) break;
-      if (n[*e] > 0) --n[*e], --sum;
-    }
+    check(over != before, "tokens x top-k rows have room on the experts");
+  }
 }
 
 }  // namespace
@@ -289,22 +312,39 @@ Routing make_routing(std::span<const double> by_gini, const RoutingSpec& spec, i
     return even;
   }
 
-  Random per_layer = Random::for_item(seed, static_cast<std::uint64_t>(layer));
-  const std::vector<double> inclusion = popularity(spec, experts, topk, by_gini, per_layer);
-  const std::uint64_t layer_seed = per_layer.next();
-  std::vector<double> wish(experts);
-  std::vector<int> order;
-  for (int r = 0; r < ranks; ++r) {
-    Random random = Random::for_item(layer_seed, (static_cast<std::uint64_t>(microbatch) << 32) + r);
-    // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its
-    // normal approximation; the sum over experts is then made exact.
-    for (int e = 0; e < experts; ++e) {
-      const double p = inclusion[e], mean = p * static_cast<double>(tokens);
-      wish[e] = mean + std::sqrt(mean * (1 - p)) * random.normal();
-    }
-    apportion(wish, tokens, total, row(r), order);
+  return draw_rows(draw_popularity(spec, experts, topk, seed, layer, by_gini), ranks, tokens, topk,
+                   microbatch);
+}
+
+Popularity draw_popularity(const RoutingSpec& spec, int experts, int topk, std::uint64_t seed, int layer,
+                           std::span<const double> by_gini) {
+  Random random = Random::for_item(seed, static_cast<std::uint64_t>(layer));
+  Popularity p;
+  p.inclusion = popularity(spec, experts, topk, by_gini, random);
+  p.seed = random.next();
+  return p;
+}
+
+Routing draw_rows(const Popularity& popularity, int ranks, std::int64_t tokens, int topk, int microbatch) {
+  const std::size_t experts = popularity.inclusion.size();
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * experts);
+  std::vector<double> mean(experts), deviation(experts), wish(experts);
+  // Rows to an expert are a sum of T independent choices with chance `inclusion`: binomial, here by its
+  // normal approximation; the sum over experts is then made exact.
+  for (std::size_t e = 0; e < experts; ++e) {
+    const double p = popularity.inclusion[e];
+    mean[e] = p * static_cast<double>(tokens);
+    deviation[e] = std::sqrt(mean[e] * (1 - p));
   }
-  return Routing::from_counts(ranks, experts, topk, std::vector<std::int64_t>(ranks, tokens),
+  for (int r = 0; r < ranks; ++r) {
+    Random random = Random::for_item(
+        popularity.seed, (static_cast<std::uint64_t>(microbatch) << 32) + static_cast<std::uint64_t>(r));
+    for (std::size_t e = 0; e < experts; ++e) wish[e] = mean[e] + deviation[e] * coarse_normal(random);
+    apportion(wish, tokens, tokens * topk,
+              std::span<std::int64_t>(counts).subspan(static_cast<std::size_t>(r) * experts, experts));
+  }
+  return Routing::from_counts(ranks, static_cast<int>(experts), topk,
+                              std::vector<std::int64_t>(static_cast<std::size_t>(ranks), tokens),
                               std::move(counts));
 }
 

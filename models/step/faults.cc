@@ -53,14 +53,19 @@ double RankFaults::computing(std::size_t op, std::size_t rank) const {
 }
 
 void apply_faults(const RankFaults& faults, const Program& program, const std::vector<Op>& pass,
-                  const GroupShapes& shapes, PricedPass& prices) {
+                  const GroupShapes& shapes, std::size_t salt, sim::LockstepProgram& priced) {
   const auto R = static_cast<std::size_t>(program.ranks());
+  sim::LockstepProgram result;
+  result.groups = priced.groups;
+  result.ops = priced.ops;
+  result.ps.reserve(pass.size() * R);
+  std::vector<double> factor(R);
   for (std::size_t i = 0; i < pass.size(); ++i) {
     const Op& op = pass[i];
-    std::int64_t* ps = prices.ps.data() + i * R;
-    std::vector<double> factor(R, 1);
-    if (op.kind == OpKind::kKernel || op.kind == OpKind::kGemm || op.kind == OpKind::kAttention) {
-      for (std::size_t r = 0; r < R; ++r) factor[r] = faults.computing(i, r);
+    std::fill(factor.begin(), factor.end(), 1);
+    if (op.kind == OpKind::kKernel || op.kind == OpKind::kGemm || op.kind == OpKind::kAttention ||
+        op.kind == OpKind::kScan) {
+      for (std::size_t r = 0; r < R; ++r) factor[r] = faults.computing(salt + i, r);
     } else if (op.kind == OpKind::kCollective) {
       const bool across = op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains();
       std::vector<double> worst(static_cast<std::size_t>(program.group_count(op.group)), 1);
@@ -73,9 +78,15 @@ void apply_faults(const RankFaults& faults, const Program& program, const std::v
         for (std::size_t r = 0; r < R; ++r)
           factor[r] = worst[static_cast<std::size_t>(program.group_index(op.group, static_cast<int>(r)))];
     }
-    for (std::size_t r = 0; r < R; ++r)
-      if (factor[r] != 1) ps[r] = static_cast<std::int64_t>(static_cast<double>(ps[r]) * factor[r] + 0.5);
+    result.ops[i].first = static_cast<std::uint32_t>(result.ps.size());
+    result.ops[i].step = 1;
+    for (std::size_t r = 0; r < R; ++r) {
+      const std::int64_t ps = priced.at(priced.ops[i], r);
+      result.ps.push_back(
+          factor[r] == 1 ? ps : static_cast<std::int64_t>(static_cast<double>(ps) * factor[r] + 0.5));
+    }
   }
+  priced = std::move(result);
 }
 
 Goodput goodput(const Faults& faults, std::int64_t gpus, double step_s) {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "models/costs/layer_costs.h"
+#include "models/costs/program_prices.h"
 #include "models/programs/program.h"
 #include "models/workload/faults.h"
 
@@ -31,8 +31,9 @@ struct RankFaults {
 
 // The same pass with faults: computing on each rank by its own factor; collectives in rings as slow as their
 // slowest member, exchanges of pairs by the rank's own link (who waits for it is the rendezvous's business).
+// `salt` keeps the jitter of different programs apart.
 void apply_faults(const RankFaults& faults, const Program& program, const std::vector<Op>& pass,
-                  const GroupShapes& shapes, PricedPass& prices);
+                  const GroupShapes& shapes, std::size_t salt, sim::LockstepProgram& priced);
 
 struct Goodput {
   double failures_per_day = 0;  // of the whole job

@@ -1,7 +1,7 @@
 // A whole training step forecast from a model, a parallel plan and a cluster, without any recording.
 //
-// Layers are timed operation by operation on every rank of a dispatch group (models/step/step_pass.h), passes
-// of chunks are put into the pipeline's schedule (models/step/pipeline_timing.h), gradients, parameters and
+// The step is simulated: every layer and microbatch of one pipeline has its own pass, with its own routing,
+// on the clocks of its stage's ranks (models/step/step_passes.h, pipeline_run.h); gradients, parameters and
 // the optimizer around them. Data-parallel replicas are alike, so one pipeline stands for all.
 #pragma once
 
@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "models/hardware/estimate.h"
-#include "models/step/pipeline_timing.h"
-#include "models/step/step_layers.h"
+#include "models/step/job_plan.h"
+#include "models/step/layer_programs.h"
+#include "models/step/pipeline_run.h"
 #include "models/step/step_memory.h"
+#include "models/step/step_passes.h"
 #include "models/workload/scenario.h"
 #include "models/workload/training_plan.h"
 
@@ -42,11 +44,15 @@ struct StepForecast {
   double healthy_us = 0;       // the step without the scenario's faults
   Goodput goodput;             // where the scenario says how often a GPU fails
   double outside_domain = 0;   // share of the operations' time that the profile did not measure
-  int critical_stage = 0;
+  int critical_stage = 0, critical_rank = 0;
+  double flops = 0;          // of the rows that were computed, all GPUs together
+  double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes
   std::int64_t gpus = 0;
   StepMemory memory;
   std::vector<double> draws_us;
   std::vector<std::string> warnings;
+  PipelineRun run;  // when its slots ran, where asked for
+  std::vector<std::vector<PipelineSlot>> schedule;
 };
 
 // Holds what no price changes (programs, schedule, groups), so that drawn profiles are cheap.
@@ -57,27 +63,37 @@ class StepForecaster {
   StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher);
   ~StepForecaster();
 
-  // With `draws` drawn profiles for the interval (0: low = high = value), widened by kStepSigma.
-  StepForecast forecast(int draws) const;
-  // Whether the plan fits the GPU's memory, with the layers cut evenly: without pricing anything.
-  bool fits() const;
+  // On `nominal` prices. `drawn`: prices of drawn profiles, for the interval (none: low = high = value),
+  // widened by kStepSigma. `slots`: notes when every slot ran.
+  StepForecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
+                        bool slots = false) const;
+  // What every stage holds, and whether it fits, without pricing anything.
+  StepMemory memory() const;
   // What one layer of the kind makes the device do, on the rank with the longest operations; `beside`: as
   // slow as computing and expert communication are while the other runs.
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
   // The time of one step in seconds on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
 
+  const Program& moe_program() const { return programs_->first()->program; }
+  const LayerPrograms& programs() const { return *programs_; }
+  const JobRouting& routing() const { return routing_; }
+
  private:
-  struct Priced;
-  // `faults`: off for the healthy machine.
-  Priced price(const Cluster& cluster, bool breakdown, bool faults = true) const;
-  std::string recompute_that_fits(const std::vector<Chunk>& chunks) const;
+  struct Timed;
+  class Draws;
+
+  std::string recompute_that_fits() const;
+  StepPasses::Options passes_options(bool faults) const;
+  // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.
+  Timed time(const ProgramPricer& pricer, bool book, bool faults, DomainReport* report) const;
 
   const Scenario scenario_;
   DispatcherSpec dispatcher_;
-  std::unique_ptr<MoeProgram> moe_;
-  PipelineShape shape_;
-  std::vector<std::vector<PipelineSlot>> schedule_;
+  JobRouting routing_;
+  Placement placement_;
+  std::unique_ptr<LayerPrograms> programs_;
+  std::unique_ptr<JobPlan> plan_;
   std::vector<std::vector<RankFaults>> stage_faults_;  // models/step/step_faults.h; empty: a healthy machine
   std::vector<std::string> warnings_;
 };

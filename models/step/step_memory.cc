@@ -1,6 +1,8 @@
 #include "models/step/step_memory.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 namespace moesim::models {
 
@@ -12,8 +14,9 @@ namespace {
 constexpr double kFramework = 4e9;
 constexpr double kFragmentation = 1.05;
 
+// What one rank keeps of a layer until backward, without what the dispatcher's program keeps.
 double activations_of(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
-                      const LayerKind& kind, const Program* program) {
+                      const LayerKind& kind) {
   const double T = static_cast<double>(p.tokens_per_rank()), all = T * static_cast<double>(p.tp);
   const double h = static_cast<double>(a.hidden), tp = static_cast<double>(p.tp);
   const StepRecompute& again = plan.recompute;
@@ -47,16 +50,36 @@ double activations_of(const Architecture& a, const Parallel& p, const TrainingPl
   const double up = a.gated ? 3 : 2;
   if (kind.ffn == LayerKind::Ffn::kDense)
     bytes += ffn_inputs + all * (again.dense ? 0 : up * static_cast<double>(a.dense_ffn) / tp) * kBf16Bytes;
-  if (kind.ffn == LayerKind::Ffn::kMoe && program) {
+  if (kind.ffn == LayerKind::Ffn::kMoe) {
     bytes += ffn_inputs + T * static_cast<double>(a.experts) * 4;
-    const std::int64_t most = *std::max_element(program->saved_bytes.begin(), program->saved_bytes.end());
-    // Rows and activations are kept as the products read them.
-    bytes += static_cast<double>(most) * (plan.gemm == DType::kBf16 ? 1.0 : 0.75);
     if (a.shared_ffn > 0 && !again.shared && !again.moe)
       bytes += all * up * static_cast<double>(a.shared_ffn) / tp * kBf16Bytes;
   }
   return bytes;
 }
+
+// What the dispatcher's programs of several MoE layers keep on the busiest rank: layers that route
+// independently of each other do not all overload the same one, so that what it has above the mean grows with
+// the root of their number.
+class KeptRows {
+ public:
+  KeptRows(const Program* program, const TrainingPlan& plan, bool independent) : independent_(independent) {
+    if (!program || program->saved_bytes.empty() || plan.recompute.full) return;
+    // Rows and activations are kept as the products read them.
+    const double kept = plan.gemm == DType::kBf16 ? 1.0 : 0.75;
+    const auto& saved = program->saved_bytes;
+    mean_ = kept * static_cast<double>(std::accumulate(saved.begin(), saved.end(), std::int64_t{0})) /
+            static_cast<double>(saved.size());
+    above_ = kept * static_cast<double>(*std::max_element(saved.begin(), saved.end())) - mean_;
+  }
+  double bytes(double layers) const {
+    return layers * mean_ + (independent_ ? std::sqrt(layers) : layers) * above_;
+  }
+
+ private:
+  bool independent_;
+  double mean_ = 0, above_ = 0;
+};
 
 }  // namespace
 
@@ -85,11 +108,19 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
   return n;
 }
 
-StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
-                       const Program* program, const std::vector<Chunk>& chunks,
-                       const std::vector<int>& in_flight, double gpu_bytes) {
+StepMemory step_memory(const MemoryQuestion& q) {
+  const Architecture& a = *q.model;
+  const Parallel& p = q.parallel;
+  const TrainingPlan& plan = *q.plan;
+  const Program* const program = q.program;
+  const std::vector<Chunk>& chunks = *q.chunks;
   StepMemory result;
-  result.limit_bytes = (gpu_bytes - kFramework) / kFragmentation;
+  const KeptRows rows(program, plan, q.independent_layers);
+  result.limit_bytes = (q.gpu_bytes - kFramework) / kFragmentation;
+  if (program && !program->saved_bytes.empty())
+    result.rank =
+        static_cast<int>(std::max_element(program->saved_bytes.begin(), program->saved_bytes.end()) -
+                         program->saved_bytes.begin());
   const bool dual = plan.pipeline == PipelineKind::kDualPipe;
   const auto dp = static_cast<double>(p.dp * p.cp),
              edp = static_cast<double>(std::max<std::int64_t>(1, p.edp()));
@@ -101,15 +132,20 @@ StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingP
     RankMemory m;
     StageParameters n;
     double heaviest = 0, unit = 0;
-    double all_chunks = 0;
+    double all_chunks = 0, moe_layers = 0;
     const auto add = [&](const Chunk& chunk) {
       const StageParameters part = chunk_parameters(a, p, chunk);
       n.dense += part.dense;
       n.experts += part.experts;
       double bytes = 0;
-      for (const LayerKind& kind : chunk.layers) bytes += activations_of(a, p, plan, kind, program);
-      heaviest = std::max(heaviest, bytes);
+      double with_experts = 0;
+      for (const LayerKind& kind : chunk.layers) {
+        bytes += activations_of(a, p, plan, kind);
+        with_experts += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
+      }
+      heaviest = std::max(heaviest, bytes + rows.bytes(with_experts));
       all_chunks += bytes;
+      moe_layers += with_experts;
       unit = std::max(
           unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
       if (chunk.head)  // logits in bf16, their gradient in place, and fp32 row sums
@@ -130,9 +166,10 @@ StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingP
     m.optimizer =
         (spread ? n.dense / dp + n.experts / edp : held) * static_cast<double>(plan.optimizer_bytes);
     // Chunks in flight: the mean chunk of the stage, at least its heaviest once.
-    const double count = static_cast<double>(in_flight[static_cast<std::size_t>(stage)]);
-    const double mean = all_chunks / static_cast<double>(dual ? 2 : p.vpp);
+    const double count = static_cast<double>(q.in_flight[static_cast<std::size_t>(stage)]);
+    const double mean = (all_chunks + rows.bytes(moe_layers)) / static_cast<double>(dual ? 2 : p.vpp);
     m.activations = std::max(heaviest, mean * count);
+    if (!q.train) m.gradients = m.optimizer = m.activations = 0;
     if (program)
       for (int r = 0; r < program->ranks(); ++r) {
         const auto i = static_cast<std::size_t>(r);
@@ -146,13 +183,14 @@ StepMemory step_memory(const Architecture& a, const Parallel& p, const TrainingP
       m.transient +=
           static_cast<double>(*std::max_element(program->saved_bytes.begin(), program->saved_bytes.end()));
     m.persistent = program ? static_cast<double>(program->persistent_bytes) : 0;
+    if (m.total() > result.limit_bytes && result.fits)
+      result.fits = false, result.first_stage = static_cast<int>(stage);
     if (m.total() > result.max_bytes) {
       result.max_bytes = m.total();
       result.worst = m;
       result.stage = static_cast<int>(stage);
     }
   }
-  result.fits = result.max_bytes <= result.limit_bytes;
   result.missing_bytes = std::max(0.0, result.max_bytes - result.limit_bytes);
   return result;
 }

@@ -16,6 +16,8 @@ namespace moesim::models {
 struct StepMemory {
   RankMemory worst;  // of the stage that holds most
   int stage = 0;
+  int rank = 0;         // of the dispatch group, the one whose experts keep most
+  int first_stage = 0;  // the first that does not fit, where one does not
   double max_bytes = 0;
   double limit_bytes = 0;  // of the GPU, less what the framework and libraries hold
   bool fits = true;
@@ -25,11 +27,18 @@ struct StepMemory {
   std::string recompute_that_fits;
 };
 
-// `program`: of a MoE layer, under the plan's recomputation; may be null for a dense model. `in_flight`:
-// chunks whose activations a stage holds at most, by stage.
-StepMemory step_memory(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,
-                       const Program* program, const std::vector<Chunk>& chunks,
-                       const std::vector<int>& in_flight, double gpu_bytes);
+struct MemoryQuestion {
+  const Architecture* model = nullptr;  // with every copy of an expert
+  Parallel parallel;
+  const TrainingPlan* plan = nullptr;
+  const Program* program = nullptr;  // of a MoE layer under the plan's recomputation; null for a dense model
+  bool independent_layers = true;    // every layer has a routing of its own, or that of `program`
+  const std::vector<Chunk>* chunks = nullptr;
+  std::vector<int> in_flight;  // chunks whose activations a stage holds at most, by stage
+  double gpu_bytes = 0;
+  bool train = true;
+};
+StepMemory step_memory(const MemoryQuestion& question);
 
 // Parameters of one rank in a chunk: dense part and experts.
 StageParameters chunk_parameters(const Architecture& model, const Parallel& parallel, const Chunk& chunk);

@@ -7,34 +7,55 @@ namespace moesim::models {
 
 namespace {
 
-double flops(const Architecture& a, std::int64_t seq, std::int64_t topk, bool causal) {
+// Of one layer, without the head that a multi-token-prediction layer has.
+double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk,
+                bool causal) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;
-  const double head = h * static_cast<double>(a.vocabulary);
-  double weights = head, core = 0;
-  for (const LayerKind& kind : layer_stack(a)) {
-    if (kind.mtp) weights += 2 * h * h + head;
-    if (kind.mixer == LayerKind::Mixer::kMamba) {
-      weights += static_cast<double>(a.mamba.parameters(a.hidden));
-      // The state of every head in and out, per token.
-      core += 4 * static_cast<double>(a.mamba.inner() * a.mamba.state);
-    } else if (kind.mixer != LayerKind::Mixer::kNone) {
-      weights += static_cast<double>(a.attention.parameters(a.hidden));
-      const std::int64_t window = kind.mixer == LayerKind::Mixer::kWindowed ? a.attention.window : 0;
-      const double keys = causal ? mean_keys(seq, window) : static_cast<double>(seq);
-      core += 2 * keys *
-              static_cast<double>(a.attention.heads * (a.attention.score_dim() + a.attention.output_dim()));
-    }
-    if (kind.ffn == LayerKind::Ffn::kDense) weights += matrices * h * static_cast<double>(a.dense_ffn);
-    if (kind.ffn == LayerKind::Ffn::kMoe)
-      weights += h * static_cast<double>(a.experts) + matrices * h * static_cast<double>(a.shared_ffn) +
-                 2 * h * static_cast<double>(a.latent) +
-                 static_cast<double>(topk) * static_cast<double>(a.parameters_per_expert());
+  double weights = kind.mtp ? 2 * h * h : 0, core = 0;
+  if (kind.mixer == LayerKind::Mixer::kMamba) {
+    weights += static_cast<double>(a.mamba.parameters(a.hidden));
+    // The state of every head in and out, per token.
+    core += 4 * static_cast<double>(a.mamba.inner() * a.mamba.state);
+  } else if (kind.mixer != LayerKind::Mixer::kNone) {
+    weights += static_cast<double>(a.attention.parameters(a.hidden));
+    const std::int64_t window = kind.mixer == LayerKind::Mixer::kWindowed ? a.attention.window : 0;
+    const double keys = causal ? mean_keys(seq, window) : static_cast<double>(seq);
+    core += 2 * keys *
+            static_cast<double>(a.attention.heads * (a.attention.score_dim() + a.attention.output_dim()));
   }
+  if (kind.ffn == LayerKind::Ffn::kDense) weights += matrices * h * static_cast<double>(a.dense_ffn);
+  if (kind.ffn == LayerKind::Ffn::kMoe)
+    weights += h * static_cast<double>(a.experts) + matrices * h * static_cast<double>(a.shared_ffn) +
+               2 * h * static_cast<double>(a.latent) +
+               static_cast<double>(topk) * static_cast<double>(a.parameters_per_expert());
   return 6 * weights + 3 * core;
 }
 
+double flops_of_head(const Architecture& a) {
+  return 6 * static_cast<double>(a.hidden) * static_cast<double>(a.vocabulary);
+}
+
+double flops(const Architecture& a, std::int64_t seq, std::int64_t topk, bool causal) {
+  double sum = flops_of_head(a);
+  for (const LayerKind& kind : layer_stack(a))
+    sum += flops_of(a, kind, seq, topk, causal) + (kind.mtp ? flops_of_head(a) : 0);
+  return sum;
+}
+
 }  // namespace
+
+LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk) {
+  LayerFlops all;
+  all.head = flops_of_head(model);
+  for (const LayerKind& kind : layer_stack(model))
+    all.layers.push_back(flops_of(model, kind, seq, topk, true) + (kind.mtp ? all.head : 0));
+  return all;
+}
+
+double expert_flops_per_token(const Architecture& model, std::int64_t topk) {
+  return 6 * static_cast<double>(topk) * static_cast<double>(model.parameters_per_expert());
+}
 
 double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk) {
   return flops(model, seq, topk, true);

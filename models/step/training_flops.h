@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "models/workload/architecture.h"
 
@@ -21,5 +22,14 @@ double training_flops_per_token(const Architecture& model, std::int64_t seq, std
 // L H s).
 double training_flops_per_token_full_attention(const Architecture& model, std::int64_t seq,
                                                std::int64_t topk);
+
+// The parts that pipelines are cut by, per token: of every layer of the stack, and of the head.
+struct LayerFlops {
+  std::vector<double> layers;
+  double head = 0;
+};
+LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk);
+// Of one MoE layer, per token: its routed experts.
+double expert_flops_per_token(const Architecture& model, std::int64_t topk);
 
 }  // namespace moesim::models

@@ -78,9 +78,11 @@ std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& pa
     cut(high * (1 + 1e-9), &begin);
   }
   std::vector<Chunk> result(chunks);
-  for (std::size_t c = 0; c < chunks; ++c)
+  for (std::size_t c = 0; c < chunks; ++c) {
+    result[c].first = begin[c];
     result[c].layers.assign(stack.begin() + static_cast<std::ptrdiff_t>(begin[c]),
                             stack.begin() + static_cast<std::ptrdiff_t>(begin[c + 1]));
+  }
   result.front().embedding = true;
   result.back().head = true;
   return result;

@@ -28,6 +28,7 @@ std::vector<LayerKind> layer_stack(const Architecture& model);
 
 // What one pipeline chunk (a virtual stage) holds.
 struct Chunk {
+  std::size_t first = 0;  // place of its first layer in the stack
   std::vector<LayerKind> layers;
   bool embedding = false;
   bool head = false;
@@ -37,7 +38,8 @@ struct Chunk {
 // MTP layers, evenly (Megatron's default); otherwise so that the heaviest chunk is as light as possible (what
 // a
 // --pipeline-model-parallel-layout is written for), with `weight` the relative cost of each layer of the
-// stack and of embedding and head (`ends`). Throws InputError for more chunks than layers.
+// stack, `embedding` and `head` that of the ends. A layout is written once, not for every machine, so weights
+// should not depend on one. Throws InputError for more chunks than layers.
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head);
 

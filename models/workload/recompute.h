@@ -23,9 +23,9 @@ struct StepRecompute {
   bool shared = false;      // "shared_experts"
 
   bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
-  // What a dispatcher's program of one layer alone computes again.
-  Recompute of_layer() const {
-    if (full || moe) return Recompute::kFull;
+  // What a dispatcher's program computes again; that of a whole layer runs around it.
+  Recompute of_program() const {
+    if (moe) return Recompute::kFull;
     return activation ? Recompute::kActivation : Recompute::kNone;
   }
   friend bool operator==(const StepRecompute&, const StepRecompute&) = default;

@@ -18,12 +18,9 @@ constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
 // What the layer's program has no part for.
 void check_layer_plan(const TrainingPlan& plan) {
-  StepRecompute others = plan.recompute;
-  others.full = others.moe = others.activation = false;
-  if (others.any())
+  if (plan.recompute.dense)
     throw InputError(
-        fmt::format("training.recompute: found {} with scope layer, which does not use it; scope step does",
-                    others.text()));
+        "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
   if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
     throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
 }
@@ -73,6 +70,11 @@ void Scenario::resolve() {
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
   if (scope == Scope::kLayer) check_layer_plan(training);
+  if (training.framework == Framework::kNone &&
+      (training.gemm != DType::kBf16 || training.fused_kernels || training.launch != LaunchMode::kEager))
+    throw InputError(
+        "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
+        "framework's; expected one of them");
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));

@@ -14,6 +14,7 @@ namespace moesim::models {
 
 namespace {
 
+constexpr std::array<std::string_view, 2> kFrameworks{"megatron", "none"};
 constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
@@ -30,9 +31,8 @@ std::size_t choose(std::string_view what, std::string_view name, std::span<const
 }  // namespace
 
 StepOverlap StepOverlap::parse(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, bool StepOverlap::*>, 5> kParts{
+  static constexpr std::array<std::pair<std::string_view, bool StepOverlap::*>, 4> kParts{
       {{"expert-communication", &StepOverlap::expert_communication},
-       {"shared-expert", &StepOverlap::shared_expert},
        {"delayed-wgrad", &StepOverlap::delayed_wgrad},
        {"gradients", &StepOverlap::gradients},
        {"parameters", &StepOverlap::parameters}}};
@@ -51,6 +51,10 @@ StepOverlap StepOverlap::parse(std::string_view text) {
     chosen.*found->second = true;
   }
   return chosen;
+}
+
+void TrainingPlan::set_framework(std::string_view name) {
+  framework = static_cast<Framework>(choose("framework", name, kFrameworks));
 }
 
 void TrainingPlan::set_precision(std::string_view name) {
@@ -82,9 +86,11 @@ void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
+std::string_view name_of(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
 std::string_view name_of(PipelineKind kind) { return kPipelines[static_cast<std::size_t>(kind)]; }
 std::string_view name_of(LaunchMode mode) { return kLaunches[static_cast<std::size_t>(mode)]; }
 
+std::span<const std::string_view> framework_names() { return kFrameworks; }
 std::span<const std::string_view> precision_names() { return kPrecisions; }
 std::span<const std::string_view> pipeline_names() { return kPipelines; }
 std::span<const std::string_view> launch_names() { return kLaunches; }

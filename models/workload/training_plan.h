@@ -22,14 +22,13 @@ enum class PipelineKind : std::uint8_t {
 
 // What runs beside something else instead of after it.
 struct StepOverlap {
-  bool expert_communication =
-      false;                   // dispatch and combine under the other microbatch (or DualPipe's other half)
-  bool shared_expert = false;  // under dispatch and combine (dispatchers that know how)
+  // Dispatch and combine under the other microbatch (or DualPipe's other half).
+  bool expert_communication = false;
   bool gradients = true;       // reduce-scatter under the backward of the last microbatch
   bool parameters = true;      // all-gather under the forward of the first microbatch
   bool delayed_wgrad = false;  // weight gradients fill what expert communication leaves idle
   friend bool operator==(const StepOverlap&, const StepOverlap&) = default;
-  // Reads "expert-communication", "shared-expert", "gradients", "parameters", "delayed-wgrad" joined with
+  // Reads "expert-communication", "gradients", "parameters", "delayed-wgrad" joined with
   // "+", or "none". Throws InputError with the nearest name.
   static StepOverlap parse(std::string_view text);
 };
@@ -41,7 +40,14 @@ enum class LaunchMode : std::uint8_t {
   kGraphs,         // the whole iteration: no host in the way, no blocking synchronisation
 };
 
+// Whose training loop launches the kernels.
+enum class Framework : std::uint8_t {
+  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations
+  kNone,      // the kernels alone, as a micro-benchmark runs them
+};
+
 struct TrainingPlan {
+  Framework framework = Framework::kMegatron;
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
   bool fp8_attention = false;
   ShardingScheme sharding = ShardingScheme::kZero1;
@@ -56,8 +62,9 @@ struct TrainingPlan {
   int gradient_bytes = 4;      // of an element in the reduction
   int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
   bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
-  double capacity_factor = 0;  // > 0: experts drop what exceeds this multiple of the balanced load
 
+  // "megatron", "none". Throws InputError with the nearest name.
+  void set_framework(std::string_view name);
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
   // taken, and `note` says so. Throws InputError for anything else.
   void set_precision(std::string_view name);
@@ -72,10 +79,12 @@ struct TrainingPlan {
   std::string note;                // what set_precision has to say
 };
 
+std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
 std::string_view name_of(LaunchMode mode);
 
-// What set_precision(), set_pipeline() and set_launch() take.
+// What set_framework(), set_precision(), set_pipeline() and set_launch() take.
+std::span<const std::string_view> framework_names();
 std::span<const std::string_view> precision_names();
 std::span<const std::string_view> pipeline_names();
 std::span<const std::string_view> launch_names();

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <ranges>
 
 #include "base/check.h"
 #include "base/input_error.h"
-#include "models/costs/layer_costs.h"
-#include "models/programs/dense_layer.h"
+#include "models/costs/program_prices.h"
+#include "models/programs/layer_program.h"
 
 namespace moesim::replay {
 
@@ -46,29 +47,30 @@ Cut cut(const std::vector<Op>& ops) {
   return out;
 }
 
-// The host launches one operation after the other, the device runs them in order.
-class Queue {
- public:
-  explicit Queue(double launch_us) : launch_us_(launch_us) {}
-  void run(const Op& op, double us) {
-    switch (op.kind) {
-      case OpKind::kHostWait:
-        host_ = std::max(host_, device_) + us;
-        break;
-      case OpKind::kHost:
-        host_ += us;
-        break;
-      default:
-        host_ += launch_us_ * op.launches;
-        device_ = std::max(device_, host_) + us;
-    }
+// Operations of a priced pass on one rank, one after the other, launched in `launch_us` each: what the host
+// takes and the device, until both are done.
+double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
+              const std::vector<std::size_t>& chosen, int rank, double launch_us) {
+  sim::LockstepProgram alone;
+  std::int32_t last = -1;  // on the device
+  for (const std::size_t i : chosen) {
+    sim::LockstepOp op = priced.ops[i];
+    if (op.kind == sim::LockstepOp::Kind::nothing) continue;
+    // A device queue and a host: a wait of the host is for all that was launched.
+    op.stream = 0;
+    op.group = -1;
+    op.launches = ops[i].launches;
+    op.after = {ops[i].kind == OpKind::kHostWait ? last : -1, -1};
+    op.first = static_cast<std::uint32_t>(alone.ps.size());
+    op.step = 0;
+    alone.ps.push_back(priced.at(priced.ops[i], static_cast<std::size_t>(rank)));
+    if (sim::LockstepProgram::on_device(op.kind)) last = static_cast<std::int32_t>(alone.ops.size());
+    alone.ops.push_back(op);
   }
-  double done() const { return std::max(host_, device_); }
-
- private:
-  double launch_us_;
-  double host_ = 0, device_ = 0;
-};
+  sim::Lockstep clocks(1, {std::llround(launch_us / kUsPerPs), {}});
+  clocks.run({&alone});
+  return static_cast<double>(std::max(clocks.end(), clocks.host()[0])) * kUsPerPs;
+}
 
 models::Parallel parallel_of(const JobModel& job) {
   models::Parallel p;
@@ -81,13 +83,15 @@ models::Parallel parallel_of(const JobModel& job) {
 }
 
 models::Program dense_of(const JobModel& job) {
-  models::DenseLayer dense;
-  dense.model = &job.architecture;
-  dense.parallel = parallel_of(job);
-  dense.tokens = job.tokens();
-  dense.topk = job.architecture.topk;
-  dense.router = models::DType::kBf16;
-  return models::dense_program(dense);
+  models::LayerContext context;
+  context.model = &job.architecture;
+  context.parallel = parallel_of(job);
+  context.tokens = job.tokens();
+  context.topk = job.architecture.topk;
+  context.router = models::DType::kBf16;
+  models::LayerKind kind;
+  kind.ffn = models::LayerKind::Ffn::kMoe;
+  return models::before_experts(context, kind);
 }
 
 models::Program program_of(const JobModel& job, const models::DispatcherSpec& spec, int gpus_per_node) {
@@ -131,7 +135,7 @@ struct LayerModel::State {
   const Cut& cut_of(Pass pass) const { return cuts[static_cast<std::size_t>(pass)]; }
 
   // Prices on the dispatch group that starts at `first`; groups that lie alike share them.
-  const models::PricedPass& prices_at(Pass pass, int first) const {
+  const sim::LockstepProgram& prices_at(Pass pass, int first) const {
     const int places = std::max(1, cluster.nvlink.domain);
     // Where on its NVLink domain a group starts decides how it lies; the first group of each kind is priced.
     const std::pair key{static_cast<int>(pass), first % places};
@@ -145,15 +149,15 @@ struct LayerModel::State {
   const JobModel& job;
   models::Cluster cluster;
   double accumulation_us = 0;  // of the gradients of a rank's experts in one layer
-  models::LayerCosts costs;
+  models::ProgramPricer costs;
   models::GemmModel gemm;
   models::KernelModel kernels;
   models::Program program, dense;
   models::GroupShapes shapes;
   models::UnevenLoads loads, dense_loads;
   std::array<Cut, 2> cuts;
-  std::array<models::PricedPass, 2> prices, dense_prices;
-  mutable std::map<std::pair<int, int>, models::PricedPass> group_prices;
+  std::array<sim::LockstepProgram, 2> prices, dense_prices;
+  mutable std::map<std::pair<int, int>, sim::LockstepProgram> group_prices;
 };
 
 LayerModel::LayerModel(const JobModel& job, const models::DispatcherSpec& dispatcher,
@@ -185,27 +189,22 @@ int LayerModel::launches(Pass pass, std::size_t segment, Part part) const {
 
 double LayerModel::segment_us(Pass pass, std::size_t segment, Part part, int expert_rank,
                               double launch_us) const {
-  Queue queue(launch_us);
-  for (const std::size_t i : state_->cut_of(pass).segments.at(segment)) {
-    const Op& op = state_->ops(pass)[i];
-    if ((op.category == sim::Category::expert) != (part == Part::experts)) continue;
-    queue.run(op, static_cast<double>(state_->prices[static_cast<std::size_t>(pass)].at(i, expert_rank)) *
-                      kUsPerPs);
-  }
+  std::vector<std::size_t> chosen;
+  for (const std::size_t i : state_->cut_of(pass).segments.at(segment))
+    if ((state_->ops(pass)[i].category == sim::Category::expert) == (part == Part::experts))
+      chosen.push_back(i);
+  const double us = run_us(state_->ops(pass), state_->prices[static_cast<std::size_t>(pass)], chosen,
+                           expert_rank, launch_us);
   if (pass == Pass::backward && part == Part::experts && has_experts(pass, segment))
-    return queue.done() + state_->accumulation_us;
-  return queue.done();
+    return us + state_->accumulation_us;
+  return us;
 }
 
 double LayerModel::dense_us(Pass pass, double launch_us) const {
-  Queue queue(launch_us);
   const auto& ops = pass == Pass::forward ? state_->dense.forward() : state_->dense.backward();
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind == OpKind::kAllocate || ops[i].kind == OpKind::kFree) continue;
-    queue.run(ops[i],
-              static_cast<double>(state_->dense_prices[static_cast<std::size_t>(pass)].at(i, 0)) * kUsPerPs);
-  }
-  return queue.done();
+  std::vector<std::size_t> all(ops.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return run_us(ops, state_->dense_prices[static_cast<std::size_t>(pass)], all, 0, launch_us);
 }
 
 double LayerModel::embedding_us(Pass pass, double launch_us) const {
@@ -242,7 +241,10 @@ Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
     out.rows /= op.row_bytes;
     out.row_elements = op.row_bytes;
   }
-  out.modelled_us = static_cast<double>(state_->prices_at(pass, rank - expert).at(i, expert)) * kUsPerPs;
+  out.modelled_us = static_cast<double>(state_->prices_at(pass, rank - expert)
+                                            .at(state_->prices_at(pass, rank - expert).ops[i],
+                                                static_cast<std::size_t>(expert))) *
+                    kUsPerPs;
   out.category = op.category;
   return out;
 }

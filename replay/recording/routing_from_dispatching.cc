@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/input_error.h"
@@ -80,6 +81,50 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   loaded.routing = models::Routing::from_counts(ranks, static_cast<int>(experts), static_cast<int>(topk),
                                                 std::move(tokens), std::move(counts));
   return loaded;
+}
+
+namespace {
+
+class DispatchingRouting : public models::RoutingFile {
+ public:
+  explicit DispatchingRouting(const std::string& path)
+      : path_(path), dispatching_(traces::read_dispatching(path)) {
+    for (const traces::DispatchingEntry& entry : dispatching_.entries) {
+      note(layers_, entry.layer);
+      note(microbatches_, entry.microbatch);
+    }
+  }
+
+  models::Routing routing(const Job& job, int ordinal, int microbatch,
+                          std::vector<std::string>& warnings) const override {
+    LoadedRouting loaded =
+        routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts, job.topk,
+                                 of(layers_, ordinal), of(microbatches_, microbatch));
+    warnings.insert(warnings.end(), loaded.warnings.begin(), loaded.warnings.end());
+    return std::move(loaded.routing);
+  }
+
+  bool one_for_all() const override { return layers_.empty() && microbatches_.empty(); }
+
+ private:
+  // Those that tables name, in order.
+  static void note(std::vector<std::int64_t>& known, std::optional<std::int64_t> one) {
+    if (one && std::find(known.begin(), known.end(), *one) == known.end()) known.push_back(*one);
+  }
+  static std::int64_t of(const std::vector<std::int64_t>& known, int index) {
+    return known.empty() ? index : known[static_cast<std::size_t>(index) % known.size()];
+  }
+
+  std::string path_;
+  traces::Dispatching dispatching_;
+  std::vector<std::int64_t> layers_, microbatches_;
+};
+
+}  // namespace
+
+void open_routing(models::RoutingSpec& spec) {
+  if (spec.kind == models::RoutingSpec::Kind::kFile && !spec.file)
+    spec.file = std::make_shared<const DispatchingRouting>(spec.path);
 }
 
 LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,

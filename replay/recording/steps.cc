@@ -1,7 +1,5 @@
 #include "replay/recording/steps.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "traces/line_rules.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::replay {
@@ -16,9 +15,6 @@ namespace moesim::replay {
 namespace {
 
 constexpr double kUsPerMs = 1000.0;
-// Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this
-// much are rounding, more is a broken recording.
-constexpr double kClockSlackUs = 100.0;
 
 constexpr std::array<std::pair<std::string_view, StepKind>, 13> kSteps{{
     {"get_batch", StepKind::get_batch},
@@ -51,9 +47,10 @@ std::optional<sim::CollectiveOp> op_of(std::string_view comm) {
   return std::nullopt;
 }
 
-// The label says "exp" for the two MoE gather functions, but they run on the tensor-and-expert group.
+// The label says "exp" for the MoE gather functions, but they run on the tensor-and-expert group.
 GroupKind group_of(std::string_view label, std::string_view source) {
-  if (source == "_gather_along_first_dim_moe" || source == "_reduce_scatter_along_first_dim_moe")
+  if (source == "_gather_along_first_dim_moe" || source == "_reduce_scatter_along_first_dim_moe" ||
+      source == "_reduce_along_first_dim_moe")
     return GroupKind::tp_expert;
   if (label == "tp") return GroupKind::tp;
   if (label == "dp") return GroupKind::dp;
@@ -64,7 +61,8 @@ GroupKind group_of(std::string_view label, std::string_view source) {
 Call call_of(const traces::SubOperation& sub, sim::CollectiveOp op) {
   Call call;
   call.source = sub.source.view();
-  call.op = op;
+  // Counts stand in the place of the gather of counts and cost what it does, a latency.
+  call.op = traces::is_count_exchange(sub) ? sim::CollectiveOp::all_gather : op;
   call.group = group_of(sub.group.view(), sub.source.view());
   const auto dims = sub.shape.dims();
   call.rows = dims.empty() ? 1 : dims[0];
@@ -99,9 +97,6 @@ Bucket bucket_of(const traces::GradientBucket& line) {
         std::max(0.0, line.completion_timestamp->value() - line.launch_timestamp->value()) * kUsPerMs;
   return bucket;
 }
-
-// Asynchronous windows are stamped over the computing that hides them.
-bool is_asynchronous(const traces::SubOperation& sub) { return sub.source.view().ends_with("_async"); }
 
 // The same calls in a scaling recording: tensor-parallel reductions of backward, launched before the product
 // of the weights' gradient and waited for after it.
@@ -140,7 +135,8 @@ bool in_experts(const Step& step, std::size_t segment) {
   const Call& before = step.calls[segment - 1];
   const Call& after = step.calls[segment];
   return before.op == sim::CollectiveOp::all_gather && before.group == GroupKind::tp_expert &&
-         after.op == sim::CollectiveOp::reduce_scatter && after.group == GroupKind::tp_expert;
+         (after.op == sim::CollectiveOp::reduce_scatter || after.op == sim::CollectiveOp::all_reduce) &&
+         after.group == GroupKind::tp_expert;
 }
 
 SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.recording->place(*step.line); }
@@ -181,31 +177,20 @@ RecordedJob interpret(const traces::Recording& recording) {
       if (is_p2p(step.kind)) job.realistic = true;
       if (step.kind == StepKind::forward && step.microbatch > 0) job.realistic = true;
 
+      if (const auto fault = traces::fault_in_times(recorded, line))
+        throw InputError(recorded.place(line), fault->found, fault->expected);
       double reached = step.start_us;
       for (const auto& sub : recorded.subs(line)) {
         const auto op = op_of(sub.comm_func.view());
-        if (!op || is_asynchronous(sub)) continue;
+        if (!op || traces::is_asynchronous(sub)) continue;
         Call call = call_of(sub, *op);
-        // Writers of 2025 stamp the end of a call, those of 2026 (v2 lines) its start.
-        const double stamp = sub.timestamp.value() * kUsPerMs;
-        const double begin = line.form == traces::LineForm::kV2 ? stamp : stamp - call.recorded_us;
-        if (begin < reached - kClockSlackUs)
-          throw InputError(
-              recorded.place(line),
-              fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
-                          sub.source.view(), begin / kUsPerMs, reached / kUsPerMs),
-              "calls in the order of their time stamps");
+        const double begin = traces::call_start_ms(line, sub) * kUsPerMs;
         step.segments_us.push_back(std::max(0.0, begin - reached));
         reached = std::max(reached, begin) + call.recorded_us;
         if (is_hidden_in_runs(sub, step.kind))
           hidden.push_back({job.ranks.size(), rank.steps.size(), step.calls.size()});
         step.calls.push_back(call);
       }
-      if (measured && reached > end + kClockSlackUs)
-        throw InputError(
-            recorded.place(line),
-            fmt::format("calls that end {:.2f} ms after {}", (reached - end) / kUsPerMs, line.name.view()),
-            "calls inside the operation");
       std::erase_if(launched, [&](const traces::Operation* other) {
         const traces::GradientBucket& bucket = recorded.gradient_buckets.at(other->bucket);
         if (line.cmd_uid.view() != bucket.trigger_cmd_uid.view()) return false;
@@ -227,11 +212,9 @@ RecordedJob interpret(const traces::Recording& recording) {
       pending.clear();
       rank.steps.push_back(std::move(step));
     }
-    if (!launched.empty()) {
-      const traces::GradientBucket& bucket = recorded.gradient_buckets.at(launched.front()->bucket);
-      throw InputError(recorded.place(*launched.front()),
-                       fmt::format("a gradient bucket launched by {}", bucket.trigger_cmd_uid.view()),
-                       "a later line with this cmd_uid");
+    if (const traces::Operation* bucket = traces::bucket_without_trigger(recorded)) {
+      const traces::Fault fault = traces::fault_of_bucket(recorded, *bucket);
+      throw InputError(recorded.place(*bucket), fault.found, fault.expected);
     }
     // Placeholders of a rank without buckets stand for a reduction of their own.
     if (std::ranges::none_of(rank.steps, [](const Step& step) { return !step.buckets.empty(); }))

@@ -214,6 +214,7 @@ sim::Category call_category(const Step& step, std::size_t index) {
   if (call.group == GroupKind::tp) return attention;
   if (call.op == sim::CollectiveOp::all_gather) return dispatch;
   if (call.op == sim::CollectiveOp::reduce_scatter) return combine;
+  if (call.op == sim::CollectiveOp::all_reduce && call.group == GroupKind::tp_expert) return combine;
   if (call.op != sim::CollectiveOp::all_to_all) return other;
   std::size_t exchanges = 0;
   for (std::size_t c = 0; c < index; ++c)

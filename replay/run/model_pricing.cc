@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "models/costs/cluster_costs.h"
+#include "models/hardware/cluster_fabric.h"
 #include "replay/recording/routing_recovery.h"
-#include "replay/run/cluster_fabric.h"
 
 namespace moesim::replay {
 
@@ -185,7 +185,7 @@ sim::RunOptions ModelPricing::run_options() const {
   options.timing = sim::Timing::flow;
   options.fabric = state_->fabric;
   const Topology& topology = state_->job.topology;
-  options.flow_window = flow_window(std::int64_t{topology.world()} * topology.expert);
+  options.flow_window = models::flow_window(std::int64_t{topology.world()} * topology.expert);
   return options;
 }
 

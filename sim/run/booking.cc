@@ -42,7 +42,8 @@ void add(Time span, const Open& open, RankSummary& summary) {
   if (open.any(Activity::transferring))
     return booked(open.first(Activity::transferring), summary.exposed_comm);
   if (open.any(Activity::straggling)) return booked(Category::straggler_wait, summary.straggler_wait);
-  if (open.any(Activity::host)) return booked(open.first(Activity::host), summary.host);
+  if (open.any(Activity::host) && !open.any(Activity::peer))
+    return booked(open.first(Activity::host), summary.host);
   booked(Category::bubble, summary.bubble);
 }
 

@@ -14,8 +14,8 @@ enum class Activity : std::uint8_t {
   computing,
   transferring,
   straggling,  // in a rendezvous, before the last member has come
+  peer,        // waiting for the other side of a send_recv: a bubble
   host,        // the host launches, or waits for the device
-  peer,        // waiting for the other side of a send_recv
 };
 inline constexpr std::size_t kActivities = 5;
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kFree = 0;  // a stream that nothing of this run occupies
 std::int64_t LockstepProgram::launches() const {
   std::int64_t sum = 0;
   for (const LockstepOp& op : ops)
-    if (op.kind == LockstepOp::Kind::compute || op.kind == LockstepOp::Kind::transfer) sum += op.launches;
+    if (on_device(op.kind)) sum += op.launches;
   return sum;
 }
 
@@ -187,12 +187,15 @@ void note_spans(const LockstepOp& op, std::int64_t host_from, std::int64_t host_
       spans.push_back({Time::from_ps(from), Time::from_ps(to), activity, category,
                        static_cast<std::uint32_t>(spans.size())});
   };
-  add(host_from, host_to, Activity::host,
-      op.kind == LockstepOp::Kind::host ? op.category : Category::host_sync);
-  if (op.kind == LockstepOp::Kind::host) return;
-  const bool transfer = op.kind == LockstepOp::Kind::transfer;
-  if (transfer) add(start, begin, Activity::straggling, Category::straggler_wait);
-  add(begin, end, transfer ? Activity::transferring : Activity::computing, op.category);
+  using Kind = LockstepOp::Kind;
+  add(host_from, host_to, Activity::host, op.kind == Kind::host ? op.category : Category::host_sync);
+  if (op.kind == Kind::host) return;
+  if (op.kind == Kind::transfer) add(start, begin, Activity::straggling, Category::straggler_wait);
+  add(begin, end,
+      op.kind == Kind::transfer  ? Activity::transferring
+      : op.kind == Kind::compute ? Activity::computing
+                                 : Activity::host,
+      op.category);
 }
 
 void Lockstep::note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,

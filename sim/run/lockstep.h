@@ -26,13 +26,14 @@ namespace moesim::sim {
 struct LockstepOp {
   enum class Kind : std::uint8_t {
     compute,
-    transfer,  // a collective, or one rank's copy where `group` is -1
+    transfer,  // a collective, or one rank's transfer where `group` is -1
+    delay,     // time that passes on a stream without slowing anything down (a copy to the host)
     host,      // the host waits for what the operation depends on, then spends the duration
     nothing,   // ends with what it depends on
   };
   Kind kind = Kind::compute;
   Category category = Category::other;
-  std::uint8_t stream = 0;  // below kLockstepStreams; of compute and transfer
+  std::uint8_t stream = 0;  // below kLockstepStreams; of compute, transfer and delay
   std::int8_t group = -1;   // of a transfer: index into LockstepProgram::groups; -1: it meets nobody
   std::int32_t launches = 1;
   std::array<std::int32_t, 2> after{-1, -1};  // earlier operations of the same program; -1: none
@@ -57,11 +58,14 @@ struct LockstepProgram {
   // Host time of all launches, in launches.
   std::int64_t launches() const;
   bool waits_on_host() const;  // whether an operation is of kind host
-  // Whether every device operation waits for the one issued before it, so that nothing ever runs beside
-  // anything.
+  // Whether every compute and transfer waits for the one issued before it, so that none runs beside another.
   bool serial() const;
   // Whether all ranks take the same time for everything.
   bool uniform() const;
+  static bool on_device(LockstepOp::Kind kind) {
+    return kind == LockstepOp::Kind::compute || kind == LockstepOp::Kind::transfer ||
+           kind == LockstepOp::Kind::delay;
+  }
 };
 
 // Programs that one rank goes through one after the other. Several chains share the rank's streams and host.

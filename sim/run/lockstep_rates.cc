@@ -11,7 +11,7 @@ namespace {
 
 using Kind = LockstepOp::Kind;
 
-bool on_device(const LockstepOp& op) { return op.kind == Kind::compute || op.kind == Kind::transfer; }
+bool on_device(const LockstepOp& op) { return LockstepProgram::on_device(op.kind); }
 
 // The operations of all chains in the order of their issue, with who waits for whom: the same on all ranks.
 class Issue {
@@ -238,6 +238,11 @@ class Rates {
   void work(std::size_t i, std::size_t r) {
     State& s = at(i, r);
     s.begin = now_;
+    if (issue_.ops[i].op->kind == Kind::delay) {
+      queue_.push(
+          {now_ + duration(i, r), static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(r), 0, false});
+      return;
+    }
     s.progress = {Time::from_ps(duration(i, r)), Time::from_ps(now_), 1.0};
     Rank& rank = ranks_[r];
     (issue_.ops[i].op->kind == Kind::compute ? rank.computing : rank.transferring) += 1;
@@ -248,11 +253,13 @@ class Rates {
   }
 
   void stop(std::size_t i, std::size_t r) {
-    Rank& rank = ranks_[r];
-    (issue_.ops[i].op->kind == Kind::compute ? rank.computing : rank.transferring) -= 1;
-    rank.running.erase(std::find(rank.running.begin(), rank.running.end(), static_cast<std::uint32_t>(i)));
-    ++at(i, r).version;
-    mark(r);
+    if (issue_.ops[i].op->kind != Kind::delay) {
+      Rank& rank = ranks_[r];
+      (issue_.ops[i].op->kind == Kind::compute ? rank.computing : rank.transferring) -= 1;
+      rank.running.erase(std::find(rank.running.begin(), rank.running.end(), static_cast<std::uint32_t>(i)));
+      ++at(i, r).version;
+      mark(r);
+    }
     finish(i, r, now_);
     wake_hosts();
   }

@@ -35,7 +35,7 @@ struct RankSummary {
   Time end;                      // end of the rank's last task
   std::int64_t peak_memory = 0;  // bytes, from the memory changes of the graph
   // Adds up to the iteration exactly: each instant is booked once, as computing if the rank computes, else as
-  // transferring, else as waiting for stragglers, else as host (sim/run/booking.h).
+  // transferring, else as waiting, else as host (sim/run/booking.h).
   Breakdown breakdown{};
 };
 

@@ -1,12 +1,12 @@
 # Builds calibration/bench alone, as on a bare GPU node, and asks moesim-bench-cuda what it would measure.
-#   cmake -D SOURCE=... -D BUILD=... -P bench_builds.cmake
+#   cmake -D SOURCE=... -D BUILD=... -D GENERATOR=Ninja -P bench_builds.cmake
 # Prints "SKIPPED" (the test's skip expression) where there is no CUDA compiler.
 find_program(nvcc nvcc HINTS /usr/local/cuda/bin)
 if(NOT nvcc)
   message("SKIPPED: no nvcc, so that moesim-bench-cuda cannot be compiled here")
   return()
 endif()
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -DCMAKE_CUDA_COMPILER=${nvcc} -DCMAKE_CUDA_ARCHITECTURES=90
+execute_process(COMMAND ${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${BUILD} -DCMAKE_CUDA_COMPILER=${nvcc} -DCMAKE_CUDA_ARCHITECTURES=90
                 OUTPUT_VARIABLE configured ERROR_VARIABLE errors RESULT_VARIABLE failed)
 if(failed)
   message(FATAL_ERROR "calibration/bench does not configure alone:\n${configured}${errors}")

@@ -17,15 +17,22 @@ def exchange(start, duration):
             "input__dtype=torch.float32,group=exp,comm_func=all_to_all'" % (duration, start))
 
 
-def recording(rank, slower=1.0, experts=4.0):
-    """1 ms, exchange, `experts` ms, exchange, 2 ms; everything but the experts `slower`."""
+def counts(start):
+    return ("'trace_src_func=all_to_all_single,duration=0.0,timestamp=%.2f,input__shape=[8],input__dtype=torch.int64,group=exp,"
+            "comm_func=all_to_all'" % start)
+
+
+def recording(rank, slower=1.0, experts=4.0, counted=False):
+    """1 ms, exchange, `experts` ms, exchange, 2 ms; everything but the experts `slower`; perhaps with counts exchanged after
+    half a ms."""
     a, b = 1.0 * slower, 2.0 * slower
     forward = 100.0
     first = forward + a
     second = first + 0.5 + experts
     end = second + 0.25 + b
     text = line(rank, "get_batch", 99.0, 0.3)
-    text += line(rank, "forward_step", forward, end - forward, exchange(first, 0.5) + ", " + exchange(second, 0.25))
+    before = counts(forward + a / 2) + ", " if counted else ""
+    text += line(rank, "forward_step", forward, end - forward, before + exchange(first, 0.5) + ", " + exchange(second, 0.25))
     text += line(rank, "loss_func", end + 0.2, 0.1)
     text += line(rank, "backward_step", end + 0.7, 6.0)
     text += line(rank, "dp_allreduce", end + 7.0, 4.0, shape="[10000000]", dtype="torch.float32")
@@ -59,6 +66,14 @@ class Constants(ScratchTest):
         values = self.read(self.scratch)
         self.assertAlmostEqual(values["forward_jitter"], 2 / 1.1 - 1, delta=0.02)
         self.assertEqual(values["sustained_forward"], 0)  # ranks have experts of their own
+
+    def test_counts_are_no_exchange(self):
+        # Taken for one, what lies between the counts and the dispatch would be the experts', and what those do would not.
+        for rank, slower in ((0, 1.0), (1, 3.0)):
+            self.write("rank%d.txt" % rank, recording(rank, slower, 4.0, counted=True))
+        values = self.read(self.scratch)
+        self.assertAlmostEqual(values["forward_jitter"], 2 / 1.1 - 1, delta=0.02)  # of all but the experts, as without counts
+        self.assertEqual(values["sustained_forward"], 0)
 
     def test_bad_folders(self):
         self.write("rank0.txt", recording(0).replace(b"forward_step", b"forward_stop"))

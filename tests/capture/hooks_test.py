@@ -1,5 +1,4 @@
 """Hooks on torch.distributed: what is recorded of calls, on a fake world and on two real processes."""
-import contextlib
 import sys
 import unittest
 
@@ -65,8 +64,8 @@ class OnAFakeWorld(ScratchTest):
             ("_reduce_scatter_along_first_dim_moe", "reduce_scatter", "exp", (8, 4)),
             ("_profiled_all_to_all_single", "all_to_all", "exp", (8, 4)),
             ("_profiled_all_to_all_single", "all_to_all", "exp", (8, 4)),
-            ("all_reduce", "allreduce", "dp", (8, 4)),
-            ("all_reduce_coalesced", "allreduce", "dp", (35,)),
+            ("allreduce", "allreduce", "dp", (8, 4)),
+            ("allreduce", "allreduce", "dp", (35,)),
             ("broadcast", "broadcast", "dp", (8, 4)),
             ("barrier", None, None, None),
         ])
@@ -88,7 +87,7 @@ class OnAFakeWorld(ScratchTest):
 
         line, = self.record(Layout(4), 0, act)
         first, second = line.subs
-        self.assertEqual((first.source, first.comm_func), ("all_reduce_async", "allreduce"))
+        self.assertEqual((first.source, first.comm_func), ("allreduce_async", "allreduce"))
         self.assertGreater(float(first.duration), 4.9)
         self.assertGreater(float(second.duration), float(first.duration) + 4.0)  # until the end of the operation
 
@@ -150,33 +149,195 @@ class OnAFakeWorld(ScratchTest):
                 dist.all_gather_into_tensor(torch.empty(8, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
 
 
-class Coalescing(ScratchTest):
-    def test_calls_inside_a_coalescing_manager_are_one(self):
-        launched = []
+class Names(ScratchTest):
+    """Which call is what, on one process that believes in four."""
 
-        @contextlib.contextmanager
-        def manager(group=None, device=None, async_ops=False):
-            yield None
-            launched.append(True)
+    def calls(self, act, layout=Layout(4, ep=4), operations=("forward_step",)):
+        with FakeWorld(layout, 0) as world:
+            path = self.path("rank0.txt")
+            with Recorder(path, 0) as recorder, CommunicationHooks(recorder, layout):
+                for name in operations:
+                    with recorder.operation(name):
+                        act(name)
+        return [[(s.source, s.comm_func, s.group, s.shape) for s in line.subs] for line in read_rank_file(path).lines]
 
-        home = dist.distributed_c10d
-        had = getattr(home, "_coalescing_manager", None)
-        home._coalescing_manager = manager
-        self.addCleanup(lambda: setattr(home, "_coalescing_manager", had) if had else delattr(
-            home, "_coalescing_manager"))
-        with FakeWorld(Layout(4), 0):
-            with Recorder(self.path("rank0.txt"), 0) as recorder, CommunicationHooks(recorder, Layout(4)):
-                with recorder.operation("backward_step"):
-                    with home._coalescing_manager():
-                        dist.all_reduce(torch.ones(4))
-                        dist.all_reduce(torch.ones(2, 3))
-        line, = read_rank_file(self.path("rank0.txt")).lines
-        self.assertEqual([(s.source, s.comm_func, s.shape) for s in line.subs], [("all_reduce_coalesced", "allreduce",
-                                                                                  (10,))])
-        self.assertEqual(launched, [True])
+    def test_counts_of_an_all_to_all_are_no_dispatch(self):
+        def act(name):
+            counts, rows = torch.zeros(8, dtype=torch.int64), torch.zeros(6, 3)
+            dist.all_to_all_single(torch.empty_like(counts), counts)
+            dist.all_to_all_single(torch.empty(4, 3), rows, [1] * 4, [2, 2, 1, 1])
+
+        calls, = self.calls(act)
+        self.assertEqual(calls, [("all_to_all_single", "all_to_all", "exp", (8,)),
+                                 ("_profiled_all_to_all_single", "all_to_all", "exp", (6, 3))])
+
+    def test_an_all_reduce_of_what_was_gathered_is_a_combine(self):
+        def act(name):
+            x, all_x = torch.zeros(5, 3), torch.zeros(20, 3)
+            if name == "forward_step":
+                dist.all_reduce(torch.zeros(20, 3))  # before the gather it is any reduction
+                dist.all_gather_into_tensor(all_x, x)
+            dist.all_reduce(all_x)
+            dist.all_reduce(torch.zeros(1))
+
+        forward, backward = self.calls(act, operations=("forward_step", "backward_step"))
+        self.assertEqual([call[::2] for call in forward],
+                         [("allreduce", "dp"), ("_gather_along_first_dim_moe", "exp"), ("_reduce_along_first_dim_moe", "exp"),
+                          ("allreduce", "dp")])
+        self.assertEqual([call[::2] for call in backward], [("_reduce_along_first_dim_moe", "exp"), ("allreduce", "dp")])
+
+    def test_flat_parameters_are_no_tokens(self):
+        def act(name):
+            dist.all_gather_into_tensor(torch.zeros(40), torch.zeros(10))
+            dist.reduce_scatter_tensor(torch.zeros(10), torch.zeros(40))
+
+        calls, = self.calls(act)
+        self.assertEqual([call[::2] for call in calls], [("all_gather_into_tensor", "dp"), ("reduce_scatter_tensor", "dp")])
+
+    def test_the_loss_is_reduced_under_the_public_recorders_name(self):
+        path = self.path("rank0.txt")
+        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+            with recorder.operation("loss_func"):
+                dist.all_reduce(torch.zeros(1))
+        sub = read_rank_file(path).lines[0].subs[0]
+        self.assertEqual((sub.source, sub.func_name, sub.group, sub.comm_func, sub.shape),
+                         ("allreduce", "loss_func", "dp", "allreduce", (1,)))
+
+
+class Methods(ScratchTest):
+    def test_hooked_methods_keep_their_names(self):
+        """pybind11 would call a method of another name again and again, as an override of itself."""
+        kind = dist.distributed_c10d.ProcessGroup
+        before = dict(vars(kind))
+        with Recorder(self.path("rank0.txt"), 0) as recorder, CommunicationHooks(recorder, Layout(1)):
+            hooked = [name for name in vars(kind) if vars(kind)[name] is not before[name]]
+            self.assertGreaterEqual(set(hooked), {"allreduce", "alltoall_base", "allgather", "send", "recv", "barrier"})
+            for name in hooked:
+                self.assertEqual(vars(kind)[name].__code__.co_name, name)
+            self.assertEqual(dist.distributed_c10d.Work.wait.__code__.co_name, "wait")
+        self.assertEqual({name: vars(kind)[name] for name in hooked}, {name: before[name] for name in hooked})
+
+
+class Waits(ScratchTest):
+    def record(self, act):
+        path = self.path("rank0.txt")
+        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+            act(recorder)
+        return recorder, read_rank_file(path).lines
+
+    def test_what_is_waited_for_at_once_hides_behind_nothing(self):
+        def act(recorder):
+            with recorder.operation("forward_step"):
+                work = dist.all_reduce(torch.ones(4), async_op=True)
+                work.wait()
+                dist.all_reduce(torch.ones(4), async_op=True).wait()
+                later = dist.all_reduce(torch.ones(4), async_op=True)
+                torch.ones(3).sum()
+                later.wait()
+
+        _, (line,) = self.record(act)
+        self.assertEqual([sub.source for sub in line.subs], ["allreduce", "allreduce", "allreduce_async"])
+
+    def test_waited_for_in_a_later_operation(self):
+        def act(recorder):
+            with recorder.operation("forward_step"):
+                work = dist.all_reduce(torch.ones(4), async_op=True)
+            with recorder.operation("backward_step"):
+                work.wait()
+
+        recorder, (forward, backward) = self.record(act)
+        self.assertEqual([(sub.source, sub.comm_func) for sub in forward.subs], [("allreduce_async", "allreduce")])
+        self.assertIn("1 calls still in flight", forward.description)
+        self.assertEqual([(sub.source, sub.comm_func, sub.func_name) for sub in backward.subs],
+                         [("wait", None, "allreduce_async")])
+        self.assertIn("1 calls were waited for in a later operation", recorder.warnings[0])
+
+    def test_a_collective_that_raises_and_is_caught_is_no_call(self):
+        def act(recorder):
+            with recorder.operation("forward_step"):
+                with self.assertRaises(RuntimeError):
+                    dist.all_gather_into_tensor(torch.empty(3, 3), torch.empty(2, 2))
+                dist.all_reduce(torch.ones(4))
+
+        recorder, (line,) = self.record(act)
+        self.assertEqual([sub.source for sub in line.subs], ["allreduce"])
+        self.assertEqual(recorder.raised, 1)
+
+
+class Mistakes(ScratchTest):
+    def test_one_of_ours_loses_a_call_and_not_the_program(self):
+        path = self.path("rank0.txt")
+        with FakeWorld(Layout(4), 0), Recorder(path, 0) as recorder, CommunicationHooks(recorder, Layout(4)):
+            with recorder.operation("forward_step"):
+                start = recorder.start_call
+                recorder.start_call = lambda *arguments: 1 / 0
+                out = torch.empty(8)
+                dist.all_gather_into_tensor(out, torch.ones(2))
+                recorder.start_call = start
+                self.assertEqual(out.sum().item(), 8.0)
+                dist.all_reduce(out)
+        self.assertEqual(len(read_rank_file(path).lines[0].subs), 1)
+        self.assertIn("a call of all_gather_into_tensor was not recorded: ZeroDivisionError", recorder.warnings[0])
+
+
+class Contributions(ScratchTest):
+    def test_all_to_alls_take_them(self):
+        """Rank 1 of two with the counts that rank 0 sends it: equal shares are cut out of what all send."""
+        with FakeWorld(Layout(2, ep=2), 1) as world:
+            world.contributes(lambda t, g: t.dtype == torch.int64, lambda t, g: torch.tensor([1, 2, 3, 4, 5, 6, 7, 8]))
+            world.contributes(lambda t, g: t.dtype == torch.float32, lambda t, g: torch.full((5, 2), 7.0))
+            out = torch.empty(4, dtype=torch.int64)
+            dist.all_to_all_single(out, torch.tensor([5, 6, 7, 8]))
+            self.assertEqual(out.tolist(), [3, 4, 7, 8])
+            rows = torch.empty(5, 2)
+            dist.all_to_all_single(rows, torch.ones(3, 2), [2, 3], [1, 2])
+            self.assertEqual(rows.tolist(), [[7.0, 7.0]] * 5)
+            with self.assertRaises(ValueError):
+                dist.all_to_all_single(torch.empty(4, 2), torch.ones(3, 2), [2, 2], [1, 2])
+
+    def test_handles_are_works(self):
+        with FakeWorld(Layout(2), 0):
+            work = dist.all_reduce(torch.ones(2), async_op=True)
+        self.assertIsInstance(work, dist.distributed_c10d.Work)
 
 
 class OnTwoProcesses(ScratchTest):
+    def test_what_c_plus_plus_launches_is_counted_and_said(self):
+        script = """
+            import os, sys
+            import torch, torch.distributed as dist
+            from torch.nn.parallel import DistributedDataParallel
+            from moesim_capture import Recorder
+            from moesim_capture.hooks import CommunicationHooks
+            from moesim_capture.layout import Layout
+            rank, folder = int(sys.argv[1]), sys.argv[2]
+            dist.init_process_group("gloo", init_method="file://" + folder + "/rendezvous", rank=rank, world_size=2)
+            model = DistributedDataParallel(torch.nn.Linear(4, 4))
+            model(torch.ones(2, 4)).sum().backward()
+            os.makedirs(folder + "/wd2_dp2", exist_ok=True)
+            with Recorder(folder + "/wd2_dp2/rank%d.txt" % rank, rank) as recorder, CommunicationHooks(recorder,
+                                                                                                       Layout(2)) as hooks:
+                assert hooks.unseen.number(dist.group.WORLD) is not None
+                with recorder.operation("forward_step"):
+                    loss = model(torch.ones(2, 4)).sum()
+                    dist.all_reduce(loss.detach())
+                with recorder.operation("loss_func"):
+                    pass
+                with recorder.operation("backward_step"):
+                    loss.backward()
+                with recorder.operation("optimizer_step"):
+                    pass
+                print(len(recorder.warnings))
+            """
+        outs = self.run_ranks(script, 2, self.scratch)
+        lines = read_rank_file(self.path("wd2_dp2", "rank1.txt")).lines
+        backward = next(line for line in lines if line.name == "backward_step")
+        self.assertIn("; 1 calls not seen;", backward.description)
+        self.assertEqual(len(lines[0].subs), 1)  # what Python launched is there
+        self.assertGreaterEqual(int(outs[1]), 1)
+        done = self.moesim("trace", "check", self.path("wd2_dp2"))
+        self.assertIn("did not see all transfers", done.stdout)
+
     def test_gloo(self):
         script = """
             import os, sys, time
@@ -195,10 +356,11 @@ class OnTwoProcesses(ScratchTest):
                     x = torch.full((3,), float(rank))
                     all_reduce(x)
                     assert x.tolist() == [1.0] * 3, x
-                    out = [torch.empty(2) for _ in range(2)]
-                    dist.all_gather(out, torch.full((2,), float(rank)))
+                    out = [torch.empty(2, 1) for _ in range(2)]
+                    dist.all_gather(out, torch.full((2, 1), float(rank)))
                     assert [o[0].item() for o in out] == [0.0, 1.0]
                     work = dist.all_reduce(x, async_op=True)
+                    time.sleep(0.001)
                     work.wait()
                 with recorder.operation("backward_step"):
                     pass
@@ -207,7 +369,7 @@ class OnTwoProcesses(ScratchTest):
         lines = [read_rank_file(self.path("rank%d.txt" % rank)).lines[0] for rank in range(2)]
         for line in lines:
             self.assertEqual([(s.source, s.shape) for s in line.subs],
-                             [("all_reduce", (3,)), ("_gather_along_first_dim_moe", (2,)), ("all_reduce_async", (3,))])
+                             [("allreduce", (3,)), ("_gather_along_first_dim_moe", (2, 1)), ("allreduce_async", (3,))])
         # Rank 1 waited in its all-reduce for rank 0, which slept: waiting is recorded as the call's time.
         self.assertGreater(float(lines[1].subs[0].duration), 100)
 

@@ -61,13 +61,30 @@ class Ranks(unittest.TestCase):
                          "_gather_along_first_dim_expert_parallel")
         moe = source_of("all_gather", "allgather", "tp_exp", 2, "torch.bfloat16")
         self.assertEqual((moe.function, moe.group), ("_gather_along_first_dim_moe", "exp"))
-        self.assertEqual(source_of("all_reduce", "allreduce", "tp", 2, "torch.float32").function, "all_reduce")
+        # Reductions of any group are called what the public recorder calls them.
+        self.assertEqual(source_of("all_reduce", "allreduce", "tp", 2, "torch.float32").function, "allreduce")
+        combine = source_of("all_reduce", "allreduce", "exp", 2, "torch.float32")
+        self.assertEqual((combine.function, combine.group), ("_reduce_along_first_dim_moe", "exp"))
+
+    def test_one_dimensional_integers_are_counts(self):
+        self.assertEqual(source_of("all_to_all_single", "all_to_all", "exp", 1, "torch.int64").function, "all_to_all_single")
+        for dims, dtype in ((2, "torch.int64"), (1, "torch.float32"), (2, "torch.bfloat16")):
+            self.assertEqual(source_of("all_to_all_single", "all_to_all", "exp", dims, dtype).function,
+                             "_profiled_all_to_all_single")
+
+    def test_a_group_may_be_preferred_for_all_but_reductions(self):
+        names, world = GroupNames(Layout(world=4, ep=4)), Group(0, 1, 2, 3)
+        names.prefer(world, "exp")
+        self.assertEqual([names.label(world, comm) for comm in ("all_to_all", "allgather", "allreduce")], ["exp", "exp", "dp"])
 
     def test_file_names(self):
         layout = Layout(world=16, ep=4, pp=2)
         self.assertEqual(folder_name(layout, 16, 8, 4096, 1024), "pp2_tp1_exp4_expn16_dp8_nl8_hs4096_sl1024")
         self.assertEqual(file_name(layout, 16, 8, 1, 3, "20250818063302"),
                          "wd16_tp1_pp2_exp4_expNum16_l8_bs1_rank3_20250818063302.txt")
+        # What is not known is not named.
+        self.assertEqual(folder_name(layout, hidden=64), "pp2_tp1_exp4_dp8_hs64")
+        self.assertEqual(file_name(layout, None, None, None, 3), "wd16_tp1_pp2_exp4_rank3.txt")
 
 
 if __name__ == "__main__":

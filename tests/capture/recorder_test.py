@@ -9,6 +9,7 @@ import unittest.mock
 
 from moesim_capture import Recorder, communication, operation
 from moesim_capture.__main__ import main
+from moesim_capture.clocks import CpuTimeClock
 from moesim_capture.cmd_format import read_rank_file
 from moesim_capture.layout import Layout, file_name
 from support import ScratchTest
@@ -86,11 +87,53 @@ class Recording(ScratchTest):
                 with operation("forward_step"):
                     raise KeyError("x")
             with operation("forward_step"):
-                with self.assertRaises(RuntimeError):
-                    with operation("backward_step"):
-                        pass
+                pass
         line, = read_rank_file(self.path("rank0.txt")).lines
         self.assertEqual((line.name, line.batch_id), ("forward_step", 0))
+
+    def test_an_operation_inside_another_is_a_part_of_it_and_said_to_be(self):
+        with self.record() as recorder:
+            with operation("forward_step"):
+                with operation("backward_step"):
+                    with recorder.call("gather", TENSOR, "allgather", "exp"):
+                        pass
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    pass
+            with operation("backward_step"):
+                pass
+        lines = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual([(line.name, len(line.subs)) for line in lines], [("forward_step", 2), ("backward_step", 0)])
+        self.assertEqual(recorder.nested, {"backward_step": 1})
+        self.assertIn("found operation backward_step inside forward_step", recorder.warnings[0])
+
+    def test_a_call_that_raises_did_not_happen(self):
+        with self.record() as recorder:
+            with operation("forward_step"):
+                with self.assertRaises(KeyError):
+                    with recorder.call("scatter", TENSOR, "reduce_scatter", "exp"):
+                        raise KeyError("x")
+                with recorder.call("gather", TENSOR, "allgather", "exp"):
+                    time.sleep(0.002)
+        line, = read_rank_file(self.path("rank0.txt")).lines
+        self.assertEqual([sub.source for sub in line.subs], ["gather"])
+        self.assertIn("1 calls raised", recorder.warnings[0])
+
+    def test_a_reduction_has_the_size_of_all_its_tensors(self):
+        cases = [([((100,), "torch.float32")], (100,), "torch.float32"),
+                 ([((3, 5), "torch.float32"), ((7,), "torch.float32")], (22,), "torch.float32"),
+                 # Bytes in elements of the type that has most of them, rounded up.
+                 ([((100,), "torch.float32"), ((51,), "torch.bfloat16")], (126,), "torch.float32")]
+        with self.record() as recorder:
+            for parts, _, _ in cases:
+                with operation("dp_allreduce", group="dp"):
+                    for part in parts:
+                        with recorder.call("all_reduce", part, "allreduce", "dp"):
+                            pass
+                with operation("dp_allreduce", group="dp", tensor=parts):
+                    pass
+        lines = read_rank_file(self.path("rank0.txt")).lines
+        expected = [(shape, dtype) for _, shape, dtype in cases for _ in range(2)]
+        self.assertEqual([(line.shape, line.dtype) for line in lines], expected)
 
     def test_header_says_what_recording_costs(self):
         with self.record(about=["command: python3 train.py\nnot a second line"]) as recorder:
@@ -98,6 +141,7 @@ class Recording(ScratchTest):
                 pass
         header = read_rank_file(self.path("rank0.txt")).header
         self.assertTrue(any("us per operation and" in row for row in header), header)
+        self.assertRegex(header[1], "^ device: cpu, .")
         self.assertIn(" command: python3 train.py not a second line", header)
         self.assertEqual(main(["overhead", self.path("rank0.txt")]), 0)
 
@@ -149,6 +193,20 @@ class Recording(ScratchTest):
         line, = read_rank_file(self.path("rank0.txt")).lines
         self.assertEqual((line.duration, line.timestamp), ("10.0", "5020.0"))
         self.assertEqual((line.subs[0].duration, line.subs[0].timestamp), ("1.5", "5013.0"))
+
+    def test_time_on_a_core_leaves_waiting_out(self):
+        with self.record(device=CpuTimeClock()) as recorder:
+            for busy in (False, True):
+                with recorder.operation("forward_step"):
+                    until = time.process_time() + 0.02
+                    time.sleep(0.05)
+                    while busy and time.process_time() < until:
+                        pass
+        content = read_rank_file(self.path("rank0.txt"))
+        self.assertIn("CPU time of the process", content.header[0])
+        slept, worked = (float(line.duration) for line in content.lines)
+        self.assertLess(slept, 15)
+        self.assertGreaterEqual(worked, 19.9)
 
     def test_a_device_is_waited_for_at_both_ends_of_an_operation_only(self):
         log = []

@@ -2,6 +2,7 @@
 them."""
 import json
 import os
+import time
 import unittest
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from moesim_capture.__main__ import main
 from moesim_capture.cmd_format import read_rank_file
 from moesim_capture.fake_world import FakeWorld
-from moesim_capture.reference import runner
+from moesim_capture.reference import cores, runner
 from moesim_capture.reference.config import JobConfig
 from moesim_capture.reference.job import Groups, RankJob
 from moesim_capture.reference.layers import GroupedExperts, LoopedExperts
@@ -18,6 +19,22 @@ from support import ScratchTest
 
 SMALL = dict(hidden=32, ffn=48, heads=4, layers=2, vocab=64, seq=16, experts=4, microbatches=2)
 SIZES = [word for name, value in SMALL.items() for word in ("--" + name, str(value))]
+
+
+class Cores(unittest.TestCase):
+    def test_where_the_time_of_a_process_went(self):
+        before = cores.times()
+        if before is None:
+            self.skipTest("this kernel does not count by thread")
+        until = time.thread_time() + 0.03
+        while time.thread_time() < until:
+            pass
+        time.sleep(0.05)
+        spent = cores.between(before, cores.times())
+        self.assertGreaterEqual(spent["on_core"], 25)
+        self.assertLess(spent["on_core"], 60)  # sleeping is neither work nor waiting
+        self.assertGreaterEqual(min(spent.values()), 0)
+        self.assertIsNone(cores.between(None, before))
 
 
 class Routing(unittest.TestCase):

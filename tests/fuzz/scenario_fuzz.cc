@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const tools::Answer& answer : evaluation.answers)
       if (answer.ok())
         check(std::isfinite(answer.time_us.value) && answer.time_us.value > 0 &&
-                  std::isfinite(answer.memory_bytes) && answer.memory_bytes >= 0,
+                  std::isfinite(answer.memory.max_bytes) && answer.memory.max_bytes >= 0,
               "a forecast is a positive number");
   });
   return 0;

@@ -13,7 +13,8 @@ if(failed)
   message(FATAL_ERROR "cpack:\n${said}")
 endif()
 foreach(check "moesim_*.deb;./usr/bin/moesim" "moesim_*.deb;./usr/share/man/man1/moesim.1"
-        "libmoesim-dev_*.deb;./usr/include/moesim/replay/run/layer_comparison.h")
+        "moesim_*.deb;./usr/share/doc/moesim/LICENSE" "libmoesim-dev_*.deb;./usr/share/doc/libmoesim-dev/LICENSE"
+        "libmoesim-dev_*.deb;./usr/include/moesim/models/answers/answer.h")
   list(GET check 0 pattern)
   list(GET check 1 file)
   file(GLOB package ${out}/${pattern})

@@ -12,7 +12,8 @@ function(run what)
 endfunction()
 
 run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-run("configure" ${CMAKE_COMMAND} -S ${SOURCE}/consumer -B ${consumer} -DCMAKE_PREFIX_PATH=${prefix}
+# The generator of the build: this machine need not have CMake's own choice.
+run("configure" ${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE}/consumer -B ${consumer} -DCMAKE_PREFIX_PATH=${prefix}
     -DCMAKE_CXX_COMPILER=${CXX})
 run("build" ${CMAKE_COMMAND} --build ${consumer})
 run("run" ${consumer}/consumer)

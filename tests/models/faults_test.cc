@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_faults.h"
+#include "models/answers/answer.h"
 #include "models/step/step_forecast.h"
 
 namespace moesim::models {
@@ -39,9 +40,8 @@ Scenario scenario(const std::string& faults, std::int64_t ep = 16) {
   return s;
 }
 
-StepForecast forecast(const std::string& faults, std::int64_t ep = 16) {
-  const Scenario s = scenario(faults, ep);
-  return StepForecaster(s, s.dispatchers.front()).forecast(0);
+Answer forecast(const std::string& faults, std::int64_t ep = 16) {
+  return answer(scenario(faults, ep), {.draws = 0}).answers.front();
 }
 
 TEST(Faults, AreReadStrictly) {
@@ -85,7 +85,7 @@ TEST(Faults, NothingIsFree) {
   for (const char* text :
        {R"({"slow_gpus": [{"gpu": 3, "factor": 1.2}]})", R"({"nics": [{"gpu": 3, "bandwidth": 0.5}]})",
         R"({"nics": [{"gpu": 3, "bandwidth": 0}]})", R"({"jitter": 0.1})"}) {
-    const StepForecast f = forecast(text);
+    const Answer f = forecast(text);
     EXPECT_EQ(f.healthy_us, healthy) << text;
     EXPECT_GT(f.time_us.value, healthy) << text;
   }
@@ -95,7 +95,7 @@ TEST(Faults, LinksCountWhereTheyAreUsed) {
   constexpr const char* kNvlink = R"({"nvlinks": [{"gpu": 3, "bandwidth": 0.2}]})";
   constexpr const char* kNic = R"({"nics": [{"gpu": 3, "bandwidth": 0.2}]})";
   // Experts inside a node: dispatch goes over NVLink, only gradients and stages over the network.
-  const StepForecast inside = forecast(kNvlink, 8), network = forecast(kNic, 8);
+  const Answer inside = forecast(kNvlink, 8), network = forecast(kNic, 8);
   EXPECT_GT(inside.time_us.value, 1.05 * inside.healthy_us);
   EXPECT_LT(network.time_us.value / network.healthy_us, inside.time_us.value / inside.healthy_us);
   // Experts over two nodes: the network is what dispatch waits for.

@@ -1,9 +1,11 @@
 // Memory of a rank: parameters against the model's own count, and every part of the plan by hand.
-#include "models/programs/memory.h"
+#include "models/step/step_memory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "models/workload/architecture.h"
 #include "tests/models/layers.h"
@@ -11,10 +13,15 @@
 namespace moesim::models::testing {
 namespace {
 
-StageParameters all_stages(const Architecture& model, const Parallel& parallel) {
+std::vector<Chunk> chunks_of(const Architecture& model, const Parallel& parallel) {
+  return cut_into_chunks(model, parallel, std::vector<double>(layer_stack(model).size(), 1.0), 0, 0);
+}
+
+StageParameters all_stages(Architecture model, const Parallel& parallel) {
+  model.mtp_layers = 0;
   StageParameters sum;
-  for (int stage = 0; stage < parallel.pp; ++stage) {
-    const StageParameters one = stage_parameters(model, parallel, stage);
+  for (const Chunk& chunk : chunks_of(model, parallel)) {
+    const StageParameters one = chunk_parameters(model, parallel, chunk);
     sum.dense += one.dense;
     sum.experts += one.experts;
   }
@@ -44,56 +51,68 @@ TEST(Memory, StagesHoldTheModelOnce) {
   }
 }
 
-TEST(Memory, EveryPartOfThePlan) {
-  const Architecture model = Architecture::load("mixtral-8x7b");
+struct Job {
+  Architecture model = Architecture::load("mixtral-8x7b");
   Parallel parallel;
-  parallel.pp = 4;
-  parallel.dp = 8;
-  parallel.ep = 4;
-  parallel.microbatches = 16;
-  const Routing routing = example_1();
-  const Program program = build("alltoall", example_layer(routing));
-  constexpr std::int64_t kDenseSaved = 1 << 27;
-  const StageParameters n = stage_parameters(model, parallel, 0);
+  TrainingPlan plan;
+  Routing routing = example_1();
+  Program program = build("alltoall", example_layer(routing));
+  double gpu_bytes = 1e15;
+  bool train = true, independent = true;
 
-  const MemoryForecast zero1 = forecast_memory(model, parallel, program, kDenseSaved, 1e15);
+  Job() {
+    parallel.pp = 4;
+    parallel.dp = 8;
+    parallel.ep = 4;
+    parallel.microbatches = 16;
+  }
+  StepMemory memory() const {
+    const std::vector<Chunk> chunks = chunks_of(model, parallel);
+    return step_memory(
+        {&model, parallel, &plan, &program, independent, &chunks, {4, 3, 2, 1}, gpu_bytes, train});
+  }
+};
+
+TEST(StepMemory, EveryPartOfThePlan) {
+  Job job;
+  const StageParameters n = chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
+  const StepMemory zero1 = job.memory();
   ASSERT_EQ(zero1.stage, 0);  // keeps the most microbatches
   EXPECT_DOUBLE_EQ(zero1.worst.parameters, 2 * (n.dense + n.experts));
   EXPECT_DOUBLE_EQ(zero1.worst.gradients, 4 * (n.dense + n.experts));
   EXPECT_DOUBLE_EQ(zero1.worst.optimizer, 12 * (n.dense / 8 + n.experts / 2));  // DP 8, EDP 2
-  // Four microbatches in flight, eight layers of this stage.
-  const auto saved = static_cast<double>(program.saved_bytes[static_cast<std::size_t>(zero1.rank)]);
-  EXPECT_DOUBLE_EQ(zero1.worst.activations, 4 * 8 * (kDenseSaved + saved));
-  const auto kept = program.saved_bytes[static_cast<std::size_t>(zero1.rank)];
-  EXPECT_DOUBLE_EQ(zero1.worst.transient,
-                   static_cast<double>(
-                       std::max(program.peak_forward_bytes[static_cast<std::size_t>(zero1.rank)] - kept,
-                                program.peak_backward_bytes[static_cast<std::size_t>(zero1.rank)] - kept)));
   EXPECT_DOUBLE_EQ(zero1.max_bytes, zero1.worst.total());
   EXPECT_TRUE(zero1.fits);
-
-  MemoryPlan plan;
-  plan.sharding = ShardingScheme::kDdp;
-  EXPECT_DOUBLE_EQ(forecast_memory(model, parallel, program, kDenseSaved, 1e15, plan).worst.optimizer,
-                   12 * (n.dense + n.experts));
-  plan.sharding = ShardingScheme::kFsdp;
-  const MemoryForecast fsdp = forecast_memory(model, parallel, program, kDenseSaved, 1e15, plan);
-  const StageParameters m = stage_parameters(model, parallel, fsdp.stage);
-  EXPECT_DOUBLE_EQ(fsdp.worst.parameters, 2 * (m.dense / 8 + m.experts / 2));
-  EXPECT_GE(fsdp.worst.transient, (m.dense * 7 / 8 + m.experts / 2) / 8 * 2);  // a layer's weights, gathered
+  job.plan.sharding = ShardingScheme::kDdp;
+  EXPECT_DOUBLE_EQ(job.memory().worst.optimizer, 12 * (n.dense + n.experts));
 
   // What does not fit is missing.
-  const MemoryForecast tight = forecast_memory(model, parallel, program, kDenseSaved, 1e9);
+  job.plan = {};
+  job.gpu_bytes = 20e9;
+  const StepMemory tight = job.memory();
   EXPECT_FALSE(tight.fits);
-  EXPECT_DOUBLE_EQ(tight.missing_bytes, tight.max_bytes - 1e9);
+  EXPECT_DOUBLE_EQ(tight.missing_bytes, tight.max_bytes - tight.limit_bytes);
   EXPECT_EQ(tight.first_stage, 0);
-  EXPECT_EQ(tight.first_rank, 0);
 
   // Without training: weights and what one microbatch needs.
-  plan = {};
-  plan.train = false;
-  const MemoryForecast serving = forecast_memory(model, parallel, program, kDenseSaved, 1e15, plan);
-  EXPECT_EQ(serving.worst.gradients + serving.worst.optimizer + serving.worst.activations, 0);
+  job.train = false;
+  const RankMemory serving = job.memory().worst;
+  EXPECT_EQ(serving.gradients + serving.optimizer + serving.activations, 0);
+}
+
+// Layers that route alike overload the same rank; layers that route independently share the burden: of eight
+// layers, what the busiest rank has above the mean grows with the root of eight.
+TEST(StepMemory, TheBusiestRankIsAnotherOneInEveryLayer) {
+  Job job;
+  const double apart = job.memory().worst.activations;
+  job.independent = false;
+  const double alike = job.memory().worst.activations;
+  const auto& saved = job.program.saved_bytes;
+  const double mean = static_cast<double>(std::accumulate(saved.begin(), saved.end(), std::int64_t{0})) /
+                      static_cast<double>(saved.size());
+  const double above = static_cast<double>(*std::max_element(saved.begin(), saved.end())) - mean;
+  ASSERT_GT(above, 0);
+  EXPECT_NEAR(alike - apart, 4 * (8 - std::sqrt(8.0)) * above, 1e-3 * above);  // four microbatches in flight
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // A whole training step from a model card: what must hold whatever the prices are, and published FLOPs.
+#include "models/answers/answer.h"
 #include "models/step/step_forecast.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +10,6 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "models/costs/training_products.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
 
@@ -30,10 +30,9 @@ Scenario small(const std::string& model = "qwen3-30b-a3b", const std::string& cl
   return s;
 }
 
-StepForecast forecast(Scenario s, int draws = 0) {
-  s.resolve();
-  return StepForecaster(s, s.dispatchers.front()).forecast(draws);
-}
+Answer forecast(const Scenario& s, int draws = 0) { return answer(s, {.draws = draws}).answers.front(); }
+
+double bubble_us(const Answer& a) { return a.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)]; }
 
 double seconds(const Scenario& s) { return forecast(s).time_us.value * 1e-6; }
 
@@ -60,10 +59,10 @@ TEST(StepForecast, BreakdownAddsUpAndRatesAgree) {
     Scenario s = small();
     s.parallel.pp = 2;
     s.training.set_pipeline(schedule);
-    const StepForecast f = forecast(s);
+    const Answer f = forecast(s);
     const double sum = std::accumulate(f.breakdown_us.begin(), f.breakdown_us.end(), 0.0);
     EXPECT_NEAR(sum / f.time_us.value, 1, 1e-6) << schedule;
-    EXPECT_DOUBLE_EQ(f.tokens_per_s_per_gpu * static_cast<double>(f.gpus),
+    EXPECT_DOUBLE_EQ(f.tokens_per_s_per_gpu() * static_cast<double>(f.gpus),
                      f.tokens / (f.time_us.value * 1e-6));
     EXPECT_EQ(f.tokens, 8.0 * 8 * 4096);  // dp 8, 8 microbatches
     EXPECT_GT(f.mfu, 0.02);
@@ -73,7 +72,7 @@ TEST(StepForecast, BreakdownAddsUpAndRatesAgree) {
 }
 
 TEST(StepForecast, IntervalsHoldTheValueAndRepeat) {
-  const StepForecast a = forecast(small(), 8), b = forecast(small(), 8);
+  const Answer a = forecast(small(), 8), b = forecast(small(), 8);
   EXPECT_LT(a.time_us.low, a.time_us.value);
   EXPECT_GT(a.time_us.high, a.time_us.value);
   EXPECT_EQ(a.time_us.low, b.time_us.low);
@@ -102,18 +101,18 @@ TEST(StepForecast, ScheduleAndOverlapSaveWhatTheyPromise) {
   s.parallel.ep = 4;
   s.parallel.pp = 4;
   s.parallel.microbatches = 8;
-  const StepForecast plain = forecast(s);
+  const Answer plain = forecast(s);
   Scenario other = s;
   other.parallel.vpp = 2;
-  EXPECT_LT(forecast(other).bubble_us, plain.bubble_us);
+  EXPECT_LT(bubble_us(forecast(other)), bubble_us(plain));
   other = s;
   other.training.set_pipeline("zero-bubble");
-  EXPECT_LT(forecast(other).bubble_us, plain.bubble_us);
+  EXPECT_LT(bubble_us(forecast(other)), bubble_us(plain));
   other = s;
   other.training.set_pipeline("dualpipe");
   EXPECT_LT(forecast(other).exposed_comm_us, plain.exposed_comm_us);
   Scenario one = small();
-  const StepForecast apart = forecast(one);
+  const Answer apart = forecast(one);
   one.training.overlap.expert_communication = true;
   EXPECT_LT(forecast(one).exposed_comm_us, apart.exposed_comm_us);
   one.training.overlap.delayed_wgrad = true;
@@ -160,7 +159,7 @@ TEST(StepMemory, SaysWhatIsMissingAndWhatWouldHelp) {
   Scenario s = small("qwen3-30b-a3b", "dgx-h100x1");
   s.parallel.ep = 8;
   s.parallel.micro_batch = 4;
-  const StepForecast f = forecast(s);
+  const Answer f = forecast(s);
   ASSERT_FALSE(f.memory.fits);
   EXPECT_NEAR(f.memory.missing_bytes, f.memory.max_bytes - f.memory.limit_bytes, 1);
   if (!f.memory.recompute_that_fits.empty()) {
@@ -169,7 +168,7 @@ TEST(StepMemory, SaysWhatIsMissingAndWhatWouldHelp) {
   }
   // The search's quick test is the forecast's own.
   s.resolve();
-  EXPECT_EQ(StepForecaster(s, s.dispatchers.front()).fits(), forecast(s).memory.fits);
+  EXPECT_EQ(StepForecaster(s, s.dispatchers.front()).memory().fits, forecast(s).memory.fits);
 }
 
 TEST(StepForecast, HardwareMattersTheRightWay) {
@@ -219,19 +218,6 @@ TEST(StepForecast, RefusesPlansThatDoNotFitTogether) {
   EXPECT_THAT(error([](Scenario& s) { s.training.set_precision("fp9"); }), HasSubstr("did you mean"));
   EXPECT_THAT(error([](Scenario& s) { s.training.recompute = StepRecompute::parse("core_atn"); }),
               HasSubstr("core_attn"));
-}
-
-TEST(SlowestOf, GrowsSlowlyWithTheGpusThatWait) {
-  EXPECT_EQ(slowest_of(1), 1);
-  double last = 1;
-  for (const std::int64_t n : {2, 8, 64, 1024, 16384}) {
-    EXPECT_GT(slowest_of(n), last);
-    last = slowest_of(n);
-  }
-  // Expected largest of 8 and 1,000 standard normal numbers: 1.424 and 3.241 (tables of normal order
-  // statistics).
-  EXPECT_NEAR((slowest_of(8) - 1) / (0.08 / 5.4), 1.424, 0.12);
-  EXPECT_NEAR((slowest_of(1000) - 1) / (0.08 / 5.4), 3.241, 0.05);
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/cluster_fabric.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/attribution.h"
-#include "replay/run/cluster_fabric.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 
@@ -87,7 +87,7 @@ TEST(ReplayFlow, ContentionIsAShareOfTheIteration) {
   double sum = 0;
   for (const TimeShare& share : told.shares) sum += share.us;
   EXPECT_NEAR(sum, made.iteration.us(), 1e-3);
-  const LinkLoad busiest = busiest_link(made.iteration.timeline, fabric);
+  const models::LinkLoad busiest = models::busiest_link(made.iteration.timeline, fabric);
   EXPECT_FALSE(busiest.from.empty());
   EXPECT_GT(busiest.utilisation, 0);
   EXPECT_LE(busiest.utilisation, 1 + 1e-9);

@@ -69,6 +69,42 @@ TEST(Steps, MoeGathersRunOnTheTensorAndExpertGroup) {
   for (const Call& call : job.ranks[0].steps[0].calls) EXPECT_EQ(call.group, GroupKind::tp_expert);
 }
 
+TEST(Steps, CountsOfAnAllToAllStandForTheirGather) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank) {
+    testing::OperationSpec forward = moe_forward();
+    forward.calls[0].source = "all_to_all_single";
+    forward.calls[0].comm = "all_to_all";
+    builder.add(rank, forward);
+  }
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  const Step& step = job.ranks[0].steps[0];
+  EXPECT_EQ(step.calls[0].op, sim::CollectiveOp::all_gather);
+  EXPECT_FALSE(is_exchange(step.calls[0]));
+  EXPECT_TRUE(is_exchange(step.calls[1]));
+  std::vector<bool> experts;
+  for (std::size_t s = 0; s < step.segments_us.size(); ++s) experts.push_back(in_experts(step, s));
+  EXPECT_THAT(experts, ElementsAre(false, false, true, false));
+}
+
+TEST(Steps, AnAllReduceOfWhatWasGatheredIsACombine) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank)
+    builder.add(
+        rank,
+        {.name = "forward_step",
+         .calls = {{"_gather_along_first_dim_moe", "allgather", "exp", {64, 32}},
+                   {"_reduce_along_first_dim_moe", "allreduce", "exp", {128, 32}, "torch.bfloat16", 3.0}},
+         .after_ms = 1});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  const Step& step = job.ranks[0].steps[0];
+  EXPECT_EQ(step.calls[1].group, GroupKind::tp_expert);
+  EXPECT_TRUE(in_experts(step, 1));
+  EXPECT_FALSE(in_experts(step, 2));
+}
+
 TEST(Steps, TransfersHaveNoSegmentsAndPlaceholdersNoTime) {
   RecordingBuilder builder(Topology{.pp = 2});
   builder.add(

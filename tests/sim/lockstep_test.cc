@@ -127,6 +127,7 @@ class Written {
                                             labels_[static_cast<std::size_t>(Category::host_sync)]);
         const std::size_t g = group_of(program, op, r);
         task = op.kind == Kind::compute ? b_.add_compute(stream, time, label)
+               : op.kind == Kind::delay ? b_.add_delay(stream, time, label)
                                         : b_.add_member(stream, collectives[g], member[g]++);
         b_.add_dependency(launched, task);
       }
@@ -169,10 +170,9 @@ std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial) 
   for (int i = 0; i < count; ++i) {
     LockstepOp op;
     op.kind = *rc::gen::weightedElement<Kind>(
-        {{5, Kind::compute}, {3, Kind::transfer}, {1, Kind::host}, {1, Kind::nothing}});
+        {{5, Kind::compute}, {3, Kind::transfer}, {1, Kind::delay}, {1, Kind::host}, {1, Kind::nothing}});
     op.category = static_cast<Category>(*rc::gen::inRange<int>(0, 6));
-    const bool device = op.kind == Kind::compute || op.kind == Kind::transfer;
-    if (device)
+    if (LockstepProgram::on_device(op.kind))
       op.stream = static_cast<std::uint8_t>(serial ? 0 : *rc::gen::inRange<int>(0, kLockstepStreams));
     if (op.kind == Kind::transfer)
       op.group = static_cast<std::int8_t>(*rc::gen::inRange<int>(-1, static_cast<int>(groups->size())));

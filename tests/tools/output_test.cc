@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -222,6 +223,8 @@ TEST(Output, ValidateJsonHoldsTriples) {
     const double forecast = triple.at("forecast_us"), measured = triple.at("measured_us");
     EXPECT_GT(measured, 0);
     EXPECT_NEAR(triple.at("error").get<double>(), forecast / measured - 1, 1e-9);
+    EXPECT_EQ(triple.at("covered").get<bool>(),
+              measured >= triple.at("low_us") && measured <= triple.at("high_us"));
   };
   expect_triple(result.at("iteration"));
   for (const char* component :
@@ -244,6 +247,21 @@ TEST(Output, ValidateFailsAboveTheAskedError) {
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.out, HasSubstr("iteration"));
   EXPECT_EQ(with("many").exit_code, 2);
+}
+
+TEST(Output, ValidateSaysWhatLiesOutsideTheInterval) {
+  // A host's recording is forecast as if H800s had moved its gradients.
+  const std::filesystem::path host = sample_folder().parent_path().parent_path() / "host" /
+                                     "alltoall-balanced" / "pp1_tp1_exp4_expn8_dp4_nl2_hs256_sl256";
+  const Outcome outcome = run_moesim({"validate", "--forecast", (host / "scaling").string(), "--measured",
+                                      (host / "realistic").string(), "--max-error", "10%"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("\niteration .*  outside the interval\n"));
+  EXPECT_THAT(outcome.err,
+              ::testing::ContainsRegex("check failed: the iteration is off by [0-9.]+ %, more than "
+                                       "--max-error 10"));
+  const Outcome synthetic = run_moesim({"validate", "--forecast", scaling(), "--measured", realistic()});
+  EXPECT_THAT(synthetic.out, ::testing::ContainsRegex("\niteration .*  inside\n"));
 }
 
 TEST(Output, ReplayExplainsEveryConstant) {

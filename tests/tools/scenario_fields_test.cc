@@ -245,17 +245,17 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
   TempFolder folder;
   folder.write("step.json",
                "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8},\n \"training\": {\n"
-               "  \"precision\": \"fp8\"}}");
+               "  \"gradient_bytes\": 2}}");
   folder.write("layer.json",
                "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
-               " \"placement\": \"balanced\"}");
+               " \"training\": {\"shampoo\": true}}");
   folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
   const std::string
       step =
-          "step.json:3: training.precision: found with scope layer, which does not use it; scope "
+          "step.json:3: training.gradient_bytes: found with scope layer, which does not use it; scope "
           "step does",
       layer =
-          "layer.json:2: placement: found with scope step, which does not use it; scope layer "
+          "layer.json:2: training.shampoo: found with scope step, which does not use it; scope layer "
           "does";
   for (const Words& verb : {Words{"compare"}, {"whatif"}, {"sweep", "--grid", "topk=1,2"}}) {
     for (const auto& [file, message] : {std::pair{"step.json", step}, {"layer.json", layer}}) {
@@ -267,27 +267,19 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
   }
   EXPECT_EQ(run_moesim({"compare", "step.json", "--scope", "step", "--quiet"}, folder.path()).exit_code, 0);
   EXPECT_EQ(run_moesim({"compare", "layer.json", "--scope", "layer", "--quiet"}, folder.path()).exit_code, 0);
-  for (const Words& flags : {Words{"--precision", "fp8"},
-                             {"--vpp", "2"},
-                             {"--overlap", "none"},
-                             {"--faults", "{\"gpu_mtbf_hours\": 100}"},
-                             {"--recompute", "core_attn"}}) {
+  for (const Words& flags : {Words{"--overlap", "none"}, {"--faults", "{\"gpu_mtbf_hours\": 100}"}}) {
     Words words{"compare", "plain.json"};
     words.insert(words.end(), flags.begin(), flags.end());
     expect_refusal(run_moesim(words, folder.path()),
                    HasSubstr("with scope layer, which does not use it; scope step does"));
   }
-  for (const Words& flags :
-       {Words{"--placement", "balanced"}, {"--inference"}, {"--sharding", "fsdp:shampoo"}}) {
-    Words words{"compare", "plain.json", "--scope", "step"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    expect_refusal(run_moesim(words, folder.path()),
-                   HasSubstr("found with scope step, which does not use it; scope layer does"));
-  }
-  expect_refusal(run_moesim({"whatif", "plain.json", "--set", "precision=fp8"}, folder.path()),
-                 HasSubstr("training.precision: found with scope layer"));
-  expect_refusal(run_moesim({"compare", "plain.json", "--schedule", "dualpipe"}, folder.path()),
-                 HasSubstr("--schedule: found with scope layer"));
+  expect_refusal(
+      run_moesim({"compare", "plain.json", "--scope", "step", "--sharding", "fsdp:shampoo"}, folder.path()),
+      HasSubstr("found with scope step, which does not use it; scope layer does"));
+  expect_refusal(run_moesim({"whatif", "plain.json", "--set", "gradient_bytes=2"}, folder.path()),
+                 HasSubstr("training.gradient_bytes: found with scope layer"));
+  expect_refusal(run_moesim({"compare", "plain.json", "--overlap", "none"}, folder.path()),
+                 HasSubstr("--overlap: found with scope layer"));
 }
 
 TEST(CompareHelp, GroupsItsOptionsByWhatTheySay) {

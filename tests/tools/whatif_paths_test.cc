@@ -214,7 +214,7 @@ RC_GTEST_PROP(ScenarioMaker, AgreesWithTheWholeFile, ()) {
         std::string text;
         for (const Answer& a : e.answers)
           text += a.dispatcher + " " + std::to_string(a.time_us.value) + " " +
-                  std::to_string(a.memory_bytes) + a.error;
+                  std::to_string(a.memory.max_bytes) + a.error;
         return text;
       } catch (const InputError& error) {
         return error.what();

@@ -199,7 +199,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
       EXPECT_LE(together.value, -1 + fixed) << dispatcher << " of " << text;
     }
     // Not only to first order: twice as good takes half the time and what is fixed.
-    models::Scenario twice = s.baseline.scenario;
+    models::Scenario twice = *s.baseline.scenario;
     auto cluster = std::make_shared<models::Cluster>(*twice.cluster);
     for (const models::HardwareNumber& number : models::hardware_numbers()) {
       const bool time =
@@ -311,7 +311,7 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
       d.set(range.path, value.json);
       std::string fastest;
       try {
-        fastest = evaluate(d.scenario(), {0, false}).fastest()->dispatcher;
+        fastest = evaluate(d.scenario(), {0, false}).winner()->dispatcher;
       } catch (const InputError&) {
         continue;
       }

@@ -49,19 +49,22 @@ struct Job {
              ",input__shape=" + (dtype == "None" ? "None" : "[16]") + ",input__dtype=" + dtype +
              ",timestamp=" + Decimal::from_ms(clock).str() + ",sub_operations=[" + subs + "])\n";
     };
+    int called = 0;  // in this operation, which begins at clock + 1
     const auto sub = [&](const std::string& func, const std::string& shape, const std::string& comm) {
-      return "'trace_src_func=" + func + ",duration=0.01,timestamp=" + Decimal::from_ms(clock).str() +
+      return "'trace_src_func=" + func +
+             ",duration=0.01,timestamp=" + Decimal::from_ms(clock + 1.0 + 0.5 * ++called).str() +
              ",input__shape=" + shape + ",input__dtype=torch.bfloat16,group=exp,comm_func=" + comm + "'";
     };
     const std::string rows = "[" + std::to_string(received[rank % 2]) + ", 8]";
     for (int batch = 0; batch < microbatches; ++batch) {
       if (realistic && stage == 1) line("recv_forward", batch, "pp", "", "torch.bfloat16", 1.0);
       std::string subs;
+      called = 0;
       for (int layer = 0; layer < 2; ++layer) {
         if (layer > 0) subs += ", ";
-        subs += sub("_gather_along_first_dim_expert_parallel", "[4]", "allgather") + ", " +
-                sub("_profiled_all_to_all_single", "[4, 8]", "all_to_all") + ", " +
-                sub("_profiled_all_to_all_single", rows, "all_to_all");
+        subs += sub("_gather_along_first_dim_expert_parallel", "[4]", "allgather") + ", ";
+        subs += sub("_profiled_all_to_all_single", "[4, 8]", "all_to_all") + ", ";
+        subs += sub("_profiled_all_to_all_single", rows, "all_to_all");
       }
       line("forward_step", batch, "None", subs, "None", 10.0);
       if (realistic && stage == 0) line("send_forward", batch, "pp", "", "torch.bfloat16", 1.0);
@@ -207,7 +210,9 @@ TEST(RecordingCheck, AMissingStageIsAProblemWithoutAnyName) {
                           "stages are missing"));
   Recording second = Job().recording("recording");
   second.ranks.erase(second.ranks.begin(), second.ranks.begin() + 2);
-  EXPECT_THAT(texts(second, Severity::kProblem), ElementsAre("recording: no rank of pipeline stages 0"));
+  EXPECT_THAT(texts(second, Severity::kProblem),
+              ElementsAre("recording: no rank of pipeline stages 0",
+                          "recording: 2 of at least 4 ranks and no name that says how many there were"));
 }
 
 TEST(RecordingCheck, NamesThatContradictTheLinesAreAProblem) {
@@ -251,6 +256,193 @@ TEST(RecordingCheck, SendsWithoutReceivesAreAProblem) {
   EXPECT_THAT(texts(recording, Severity::kProblem),
               ElementsAre(HasSubstr(
                   "rank 0 has 2 send_forward lines, rank 2 of the other stage has 1 recv_forward")));
+}
+
+// Calls with the times that a test gives them, in one v1 operation from 1000 to 1010 ms.
+Recording with_calls(const std::string& subs, const std::string& more = "") {
+  Recording out;
+  out.source = "recording";
+  const std::string head = "rank:0:", fields = "stage_id=0,batch_id=0,mg_state=None,duration=";
+  const std::string rest =
+      ",description=simulation,group_kind=None,input__shape=None,input__dtype=None,timestamp=";
+  out.ranks.push_back(read_cmd_text(
+      more + head + "forward_step(" + fields + "10.0" + rest + "1010.0,sub_operations=[" + subs + "])\n" +
+          head + "loss_func(" + fields + "1.0" + rest + "1012.0,sub_operations=[])\n" + head +
+          "backward_step(" + fields + "1.0" + rest + "1014.0,sub_operations=[])\n" + head +
+          "optimizer_step(" + fields + "1.0" + rest + "1016.0,sub_operations=[])\n",
+      "rank00.txt", out.pool));
+  return out;
+}
+
+std::string call(const std::string& source, double duration, double end) {
+  return "'trace_src_func=" + source + ",duration=" + Decimal::from_ms(duration).str() +
+         ",timestamp=" + Decimal::from_ms(end).str() +
+         ",input__shape=[4, 8],input__dtype=torch.bfloat16,group=exp,comm_func=all_to_all'";
+}
+
+TEST(RecordingCheck, CallsStandInTheOrderOfTheirTimes) {
+  EXPECT_THAT(texts(with_calls(call("a", 2, 1004) + ", " + call("b", 2, 1008)), Severity::kProblem),
+              ElementsAre());
+  // A call that was never ended lasts to the end of its operation, and the next one begins inside it.
+  EXPECT_THAT(
+      texts(with_calls(call("a", 8, 1010) + ", " + call("b", 2, 1008)), Severity::kProblem),
+      ElementsAre(
+          "rank00.txt:1: found a call of b at 1006.00 ms, before 1010.00 ms where the one before ends, "
+          "expected calls in the order of their time stamps"));
+  // Windows that computing hides may lie anywhere.
+  EXPECT_THAT(texts(with_calls(call("a_async", 8, 1010) + ", " + call("b", 2, 1008)), Severity::kProblem),
+              ElementsAre());
+}
+
+TEST(RecordingCheck, CallsStandInsideTheirOperation) {
+  EXPECT_THAT(texts(with_calls(call("a", 2, 1010.1)), Severity::kProblem),
+              ElementsAre());  // clocks are rounded
+  EXPECT_THAT(
+      texts(with_calls(call("a", 2, 1011)), Severity::kProblem),
+      ElementsAre("rank00.txt:1: found calls that end 1.00 ms after forward_step, expected calls inside the "
+                  "operation"));
+}
+
+TEST(RecordingCheck, GradientBucketsWaitForTheLineThatLaunchedThem) {
+  const std::string bucket =
+      "rank:0:ddp_grad_comm(comm_uid=ddpcomm-1,iter=0,stage_id=0,mg_state=None,group_kind=dp,comm_func="
+      "allreduce,"
+      "buffer_id=0,bucket_id=0,bucket_offset=0,bucket_numel=8,bucket_numel_unpadded=8,param_count=1,trigger_"
+      "cmd_uid="
+      "cmd-gone,trigger_op=backward_step,trigger_batch_id=0,trigger_timestamp_ms=1.0,launch_timestamp_ms=1.0,"
+      "launch_source=param_hook,timing_domain=metadata_only,metadata_only=True,status=launch_only,"
+      "completion_observed_timestamp_ms=None,completion_source=None,wait_cmd_uid=None,wait_start_timestamp_"
+      "ms=None,"
+      "wait_end_timestamp_ms=None,logical_stream_role=dp_comm,grad_dtype=torch.float32,data_parallel_world_"
+      "size=1,"
+      "duration=0.0,timestamp=1.0,sub_operations=[])\n";
+  EXPECT_THAT(
+      texts(with_calls("", bucket), Severity::kProblem),
+      ElementsAre(
+          "rank00.txt:1: found a gradient bucket launched by cmd-gone, expected a later line with this "
+          "cmd_uid"));
+}
+
+TEST(RecordingCheck, MembersOfAGroupGiveEquallyMuch) {
+  Recording recording = Job().recording();
+  const std::int64_t other[] = {6};
+  recording.ranks[3].sub_operations[0].shape = recording.pool.shape(other);
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ::testing::Contains(
+                  "rank03.txt:1: sub-operation 1 of forward_step is allgather of [6] torch.bfloat16 on "
+                  "rank 3 and of [4] torch.bfloat16 on rank 2, which are members of one group"));
+}
+
+TEST(RecordingCheck, SendsNeedANeighbour) {
+  Job job;
+  job.realistic = true;
+  job.microbatches = 2;
+  Recording recording = job.recording();
+  for (Operation& op : recording.ranks[1].operations)
+    if (op.name == "send_forward") op.name = recording.pool.name("recv_forward");
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ::testing::Contains(
+                  HasSubstr("rank01.txt:2: recv_forward on stage 0 of 2, which has no neighbour there")));
+}
+
+TEST(RecordingCheck, SizesOfNamesMakeAPlan) {
+  const auto problems = [](const char* name) { return texts(Job().recording(name), Severity::kProblem); };
+  EXPECT_THAT(problems("wd4_pp2_tp1_ep2_expn4_dp4_nl4_hs8_sl4"),
+              ::testing::Contains(HasSubstr("dp 4 in the name, expected 2 = 4 ranks / (tp 1 x pp 2)")));
+  EXPECT_THAT(problems("wd6_pp4_tp1"),
+              ::testing::Contains(HasSubstr("6 ranks with tp 1 and pp 4, expected a multiple of tp x pp")));
+  EXPECT_THAT(problems("pp2_tp1_ep3_expn6_dp2_nl4_hs8_sl4"),
+              ::testing::Contains(HasSubstr("ep 3 with dp 2, expected an ep that divides dp")));
+  // A rank of the second stage of four ranks stands on the first stage of eight.
+  Recording recording = Job().recording("wd8_pp2_tp1_ep2");
+  EXPECT_THAT(texts(recording, Severity::kProblem),
+              ::testing::Contains(HasSubstr("rank 2 stands on stage 1, expected 0 of pp 2 with 8 ranks")));
+}
+
+TEST(RecordingCheck, ARunIsReplayedWithAllOfItsRanks) {
+  Job job;
+  job.realistic = true;
+  job.microbatches = 2;
+  Recording recording = job.recording();
+  recording.ranks.erase(recording.ranks.begin() + 1);
+  EXPECT_THAT(
+      texts(recording, Severity::kProblem),
+      ::testing::Contains(HasSubstr("1 of 4 ranks are missing: 1; a run is replayed with all of its ranks")));
+}
+
+TEST(RecordingCheck, ManyRanksWithoutATransferAreSuspect) {
+  Recording recording = Job().recording();
+  for (RankRecording& rank : recording.ranks) {
+    rank.sub_operations.clear();
+    for (Operation& op : rank.operations) {
+      op.first_sub = op.sub_count = 0;
+      op.shape = recording.pool.shape_none();
+    }
+  }
+  EXPECT_EQ(describe(recording).transfers, 0);
+  EXPECT_THAT(texts(recording, Severity::kWarning),
+              ElementsAre(HasSubstr("suspect: 4 ranks and not one transfer between them")));
+  recording.ranks.resize(1);
+  recording.named = {};
+  EXPECT_THAT(texts(recording, Severity::kWarning), ElementsAre());  // one rank has nobody to talk to
+}
+
+TEST(RecordingCheck, WhatTheRecorderDidNotSeeIsDoubted) {
+  Recording recording = Job().recording();
+  operation(recording, 1, "backward_step").description = recording.pool.name("run; 2 calls not seen; more");
+  EXPECT_THAT(texts(recording, Severity::kWarning),
+              ElementsAre(HasSubstr(
+                  "rank01.txt:2: backward_step: the recorder says that it did not see all transfers")));
+}
+
+TEST(RecordingFacts, CountsOfAnAllToAllAreNoDispatch) {
+  Recording recording = Job().recording();
+  for (RankRecording& rank : recording.ranks)
+    for (SubOperation& sub : rank.sub_operations)
+      if (sub.comm_func == "allgather") {
+        sub.source = recording.pool.name("all_to_all_single");
+        sub.comm_func = recording.pool.name("all_to_all");
+        sub.dtype = recording.pool.name("torch.int64");
+      }
+  const RecordingFacts facts = describe(recording);
+  EXPECT_EQ(facts.dispatcher, "alltoall");
+  EXPECT_EQ(facts.moe_layers, 4);
+  ASSERT_EQ(facts.rows.size(), 4u);
+  EXPECT_EQ(facts.rows[1].sent, 4);
+  EXPECT_EQ(facts.rows[1].received, 3);
+  EXPECT_THAT(texts(recording, Severity::kProblem), ElementsAre());
+}
+
+TEST(RecordingFacts, AnAllReduceOfWhatWasGatheredIsADispatcher) {
+  Recording recording = Job().recording();
+  for (RankRecording& rank : recording.ranks)
+    for (std::size_t i = 0; i < rank.sub_operations.size(); ++i) {
+      SubOperation& sub = rank.sub_operations[i];
+      sub.source =
+          recording.pool.name(i % 3 == 2 ? "_reduce_along_first_dim_moe" : "_gather_along_first_dim_moe");
+      sub.comm_func = recording.pool.name(i % 3 == 2 ? "allreduce" : "allgather");
+      const std::int64_t rows[] = {i % 3 == 2 ? 8 : 4, 8};
+      sub.shape = recording.pool.shape(rows);
+    }
+  const RecordingFacts facts = describe(recording);
+  EXPECT_EQ(facts.dispatcher, "allgather");
+  EXPECT_EQ(facts.moe_layers, 4);
+}
+
+TEST(RecordingFacts, TheHeaderNamesTheDevice) {
+  RankRecording rank;
+  EXPECT_EQ(device_of(rank), std::nullopt);
+  rank.header = {" moesim-capture 0.2.0, realistic recording of rank 0, CUDA events",
+                 " device: cuda, NVIDIA H100 80GB HBM3"};
+  EXPECT_EQ(device_of(rank), (Device{false, "NVIDIA H100 80GB HBM3"}));
+  rank.header[1] = " device: cpu, AMD EPYC";
+  EXPECT_EQ(device_of(rank), (Device{true, "AMD EPYC"}));
+  // Before it did, the clock told.
+  rank.header = {" moesim-capture 0.1.0, realistic recording of rank 0, host clock",
+                 " host: AMD EPYC, 2 cores"};
+  EXPECT_EQ(device_of(rank), (Device{true, "AMD EPYC"}));
+  rank.header = {" synthetic"};
+  EXPECT_EQ(device_of(rank), std::nullopt);
 }
 
 TEST(RecordingFacts, PublicRecordingsAreWhatTheirDescriptionsSay) {

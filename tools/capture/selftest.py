@@ -14,6 +14,10 @@ SIZES = ["--hidden", "256", "--ffn", "512", "--heads", "8", "--layers", "2", "--
          "8", "--topk", "2", "--microbatches", "4"]
 JOBS = [(dispatcher, routing) for dispatcher in ("alltoall", "allgather") for routing in ("balanced", "zipf:1.2")]
 COMPONENTS = ("forward", "backward", "loss", "optimizer", "dp_allreduce", "exp_dp_allreduce")
+# How far off a forecast may be. Of computing: its time on a core, which the load of the machine does not change. Of the
+# iteration: beyond what is certain of an undisturbed one, which is not shorter than the work of its busiest rank and not
+# longer than the fastest pass.
+MOST_COMPUTING, MOST_ITERATION = 0.20, 0.15
 
 
 def say(text: str = ""):
@@ -35,6 +39,10 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def capture(*words: str, folder: str = None) -> str:
     return call([sys.executable, "-m", "moesim_capture", *words], folder=folder)
 
@@ -46,15 +54,14 @@ def folders(out: str, mode: str, passes: int):
 
 
 def record(out: str, ranks: int, dispatcher: str, routing: str, passes: int):
-    """Real and scaling recordings of one job, the latter by one process alone and in a crowd; {kind: folders} and the
-    summaries."""
+    """Real and scaling recordings of one job; {kind: folders} and the summaries."""
     job = ["--world", str(ranks), "--ep", str(ranks), "--dispatcher", dispatcher, "--routing", routing, *SIZES]
-    kinds = {"real": ("realistic", []), "alone": ("scaling", []), "crowd": ("scaling", ["--crowd", str(ranks)])}
+    kinds = {"real": "realistic", "alone": "scaling"}
     recordings, summaries = {}, {}
-    for kind, (mode, extra) in kinds.items():
+    for kind, mode in kinds.items():
         place = "%s-%s-%d-%s" % (dispatcher, routing.replace(":", ""), ranks, kind)
         # Run inside `out`: the command stands in the recordings, and should say nothing about this machine's folders.
-        capture("run", "--mode", mode, "--passes", str(passes), "--out", place, *job, *extra, folder=out)
+        capture("run", "--mode", mode, "--passes", str(passes), "--out", place, *job, folder=out)
         recordings[kind] = folders(os.path.join(out, place), mode, passes)
         with open(os.path.join(os.path.dirname(recordings[kind][0]), "run_%s.json" % mode)) as file:
             summaries[kind] = json.load(file)
@@ -62,17 +69,16 @@ def record(out: str, ranks: int, dispatcher: str, routing: str, passes: int):
 
 
 def calibrate(moesim: str, out: str, ranks: int):
-    """Measurement files of this host: products and copies, and the collectives of MPI and of gloo."""
+    """Measurement files of this host: products and copies of one core, and gloo's collectives."""
     raw = os.path.join(out, "raw")
-    call([moesim, "calibrate", "measure", "--bench", "host", "--out", raw, "--min-time", "0.05", "--quiet"])
-    call([moesim, "calibrate", "measure", "--bench", "host", "--ranks", str(ranks), "--out", raw, "--min-time", "0.05",
-          "--quiet"])
+    single = os.path.join(raw, "moesim-bench-host-1.measurements.json")
+    if not os.path.exists(single):
+        call([moesim, "calibrate", "measure", "--bench", "host", "--out", raw, "--min-time", "0.05", "--quiet"])
     log = os.path.join(raw, "gloo-%d.json" % ranks)
     capture("measure", "--world", str(ranks), "--out", log)
     rows = os.path.join(raw, "gloo-%d.measurements.json" % ranks)
     call([moesim, "calibrate", "import", "google-benchmark", log, "--out", rows, "--quiet"])
-    single = os.path.join(raw, "moesim-bench-host-1.measurements.json")
-    return {"mpi": [single, os.path.join(raw, "moesim-bench-host-%d.measurements.json" % ranks)], "gloo": [single, rows]}
+    return [single, rows]
 
 
 def cluster(moesim: str, out: str, name: str, rows, scaling, ranks: int) -> str:
@@ -86,49 +92,98 @@ def cluster(moesim: str, out: str, name: str, rows, scaling, ranks: int) -> str:
     return path
 
 
-def validate(moesim: str, forecast, measured, where: str):
-    """Every measured pass against the forecast of all scaling passes together: iteration and component triples."""
-    out = []
-    for folder in measured:
-        words = [moesim, "validate", "--measured", folder, "--cluster", where, "--format", "json", "--quiet"]
-        for one in forecast:
-            words += ["--forecast", one]
-        result = json.loads(call(words, quiet=folder != measured[0]))
-        out.append({"iteration": result["iteration"], **result["components"]})
-    return out
+def forecasts(words, flag: str, scaling):
+    return words + [word for one in scaling for word in ((flag, one) if flag else (one,))]
+
+
+def validated(moesim: str, scaling, measured: str, where: str, quiet: bool):
+    """The forecast of all scaling passes together against one measured pass, as `moesim validate` has it."""
+    words = [moesim, "validate", "--measured", measured, "--cluster", where, "--format", "json", "--quiet"]
+    result = json.loads(call(forecasts(words, "--forecast", scaling), quiet=quiet))
+    return {"iteration": result["iteration"], **result["components"]}
+
+
+def computing(moesim: str, scaling, where: str, microbatches: int):
+    """Milliseconds that every rank computes in the forecast, with what launches and loads on its host."""
+    words = [moesim, "replay", "--cluster", where, "--microbatches", str(microbatches), "--format", "json", "--quiet"]
+    ranks = json.loads(call(forecasts(words, "", scaling), quiet=True))["ranks"]
+    return [(rank["busy_us"] + rank["host_us"]) / 1e3 for rank in ranks]
+
+
+class Judged:
+    """One job: what was measured, what was forecast, and whether the two agree."""
+
+    def __init__(self, name: str, ranks: int, real: dict, results, busy):
+        self.name, self.ranks = name, ranks
+        self.walls, self.rows = real["recorded_ms"], real["cores"]
+        self.cost = real["overhead"]
+        self.results = results
+        self.fair = ranks <= cores()
+        self.forecast = results[0]["iteration"]["forecast_us"] / 1e3
+        self.fastest = min(self.walls)
+        self.known = all(row is not None for ranks_ in self.rows for row in ranks_)
+        if not self.known:
+            return
+        # By rank, the median over passes of the time on a core.
+        self.worked = [statistics.median(row[rank]["on_core"] for row in self.rows) for rank in range(ranks)]
+        self.error_of_computing = statistics.mean(busy) / statistics.mean(self.worked) - 1
+        best = self.walls.index(self.fastest)
+        self.parts = {key: statistics.mean(row[key] for row in self.rows[best]) for key in self.rows[best][0]}
+        self.parts["blocked"] = max(0.0, self.fastest - self.parts["on_core"] - self.parts["waiting"])
+
+    def verdict(self) -> str:
+        if not self.known:
+            return "not judged: this kernel does not say who had a core"
+        out = []
+        if abs(self.error_of_computing) > MOST_COMPUTING:
+            out.append("computing is off by %+.0f %%, more than %.0f %%" % (100 * self.error_of_computing,
+                                                                          100 * MOST_COMPUTING))
+        low, high = max(self.worked), self.fastest
+        if self.fair and not (1 - MOST_ITERATION) * low <= self.forecast <= (1 + MOST_ITERATION) * high:
+            out.append("the iteration, %.0f ms, lies beyond %.0f .. %.0f ms by more than %.0f %%" % (
+                self.forecast, low, high, 100 * MOST_ITERATION))
+        if out:
+            return "FAILED: " + "; ".join(out)
+        return "agrees" if self.fair else "computing agrees; more ranks than cores: the iteration is not judged"
+
+    def failed(self) -> bool:
+        return self.verdict().startswith("FAILED")
 
 
 def spread(values, form: str) -> str:
     return "%s (%s .. %s)" % tuple(form % v for v in (statistics.median(values), min(values), max(values)))
 
 
-def errors(results, key: str):
-    return [100 * one[key]["error"] for one in results if key in one]
-
-
-def report(ranks: int, rows):
+def report(judged):
     say()
-    say("%d ranks of one thread on %d cores; all times ms, medians over passes with least and most" % (
-        ranks, os.cpu_count() or 1))
-    say("%-22s %-26s %-30s %-30s %-30s" % ("dispatcher, routing", "measured iteration", "error: one process, gloo",
-                                           "error: one process, MPI", "error: in a crowd, gloo"))
-    for row in rows:
-        measured = [one["iteration"]["measured_us"] / 1e3 for one in row["alone-gloo"]]
-        say("%-22s %-26s %-30s %-30s %-30s" % (
-            row["name"], spread(measured, "%.1f"), spread(errors(row["alone-gloo"], "iteration"), "%+.1f %%"),
-            spread(errors(row["alone-mpi"], "iteration"), "%+.1f %%"),
-            spread(errors(row["crowd-gloo"], "iteration"), "%+.1f %%")))
+    say("Iterations in ms, of one thread per rank on %d cores; of measured ones the median of all passes with least and most," % (
+        cores()))
+    say("and where the time of the fastest went, mean of its ranks:")
+    form = "%-32s %-22s %8s %9s %8s %8s   %-14s %9s %8s"
+    say(form % ("job", "measured", "on core", "no core", "blocked", "gloo no core", "forecast", "error", "computing"))
+    for one in judged:
+        parts = ["-"] * 4
+        if one.known:
+            parts = ["%.0f" % one.parts[key] for key in ("on_core", "waiting", "blocked", "others_waiting")]
+        interval = one.results[0]["iteration"]
+        error = one.forecast / one.fastest - 1
+        say(form % (one.name, spread(one.walls, "%.0f"), *parts, "%.0f (%.0f..%.0f)" % (
+            one.forecast, interval["low_us"] / 1e3, interval["high_us"] / 1e3), "%+.0f %%" % (100 * error),
+                    "%+.0f %%" % (100 * one.error_of_computing) if one.known else "-"))
+    say("error: of the forecast against the fastest pass; computing: of its computing against the time on a core")
     say()
-    say("Medians of the components' errors, in a crowd with gloo's collectives, and what recording costs:")
-    say("%-22s " % "" + "".join("%-18s" % name for name in COMPONENTS) + "recording")
-    for row in rows:
+    say("Medians of the components' errors over all passes, and what recording costs:")
+    say("%-32s " % "" + "".join("%-18s" % name for name in COMPONENTS) + "recording")
+    for one in judged:
         cells = []
         for key in COMPONENTS:
-            values = errors(row["crowd-gloo"], key)
-            cells.append("%-18s" % ("%+.1f %%" % statistics.median(values) if values else "-"))
-        cost = row["overhead"]
-        say("%-22s %s%+.1f %% (%+.1f .. %+.1f)" % (row["name"], "".join(cells), 100 * cost["median"], 100 * cost["low"],
-                                                  100 * cost["high"]))
+            values = [100 * result[key]["error"] for result in one.results if key in result]
+            cells.append("%-18s" % ("%+.0f %%" % statistics.median(values) if values else "-"))
+        say("%-32s %s%+.1f %% (%+.1f .. %+.1f)" % (one.name, "".join(cells), 100 * one.cost["median"],
+                                                  100 * one.cost["low"], 100 * one.cost["high"]))
+    say()
+    for one in judged:
+        say("%-32s %s" % (one.name, one.verdict()))
 
 
 def keep_samples(recordings, summaries, name: str, target: str):
@@ -155,37 +210,38 @@ def main() -> int:
     moesim = os.environ.get("MOESIM_BINARY") or os.path.join(ROOT, "build", "moesim")
     if not os.access(moesim, os.X_OK):
         raise SystemExit("selftest: found no %s, expected it built (tools/quickstart.sh)" % moesim)
-    jobs, passes = (JOBS[:1], 2) if options.quick else (JOBS, 5)
+    passes = 3 if options.quick else 5
+    # A core per rank, as moesim gives every rank a device; and the samples' four ranks, who share cores where there are two.
+    fair = 4 if cores() >= 4 else 2
+    jobs = [(fair, *job) for job in (JOBS[:1] if options.quick else JOBS)]
+    if not options.quick and fair != 4:
+        jobs += [(4, *job) for job in (JOBS if options.samples else [job for job in JOBS if job[1] == "balanced"])]
     with tempfile.TemporaryDirectory(prefix="moesim-selftest-") as scratch:
         out = os.path.abspath(options.out or scratch)
         os.makedirs(out, exist_ok=True)
         if os.listdir(out):
             raise SystemExit("selftest: found %s with files, expected a new or empty folder" % out)
-        loads, everything = [load()], {}
-        # Two ranks have a core each here; four share them.
-        for ranks in (4,) if options.quick else (4, 2):
-            measurements, rows = calibrate(moesim, out, ranks), []
-            everything["%d ranks" % ranks] = rows
-            for dispatcher, routing in jobs if ranks == 4 else [job for job in jobs if job[1] == "balanced"]:
-                recordings, summaries = record(out, ranks, dispatcher, routing, passes)
-                name = "%s-%s-%d" % (dispatcher, routing.replace(":", ""), ranks)
-                row = {"name": dispatcher + ", " + routing, "overhead": summaries["real"]["overhead"]}
-                for kind, library in (("alone", "gloo"), ("alone", "mpi"), ("crowd", "gloo")):
-                    where = cluster(moesim, out, "%s-%s-%s" % (name, kind, library), measurements[library],
-                                    recordings[kind], ranks)
-                    row["%s-%s" % (kind, library)] = validate(moesim, recordings[kind], recordings["real"], where)
-                rows.append(row)
-                loads.append(load())
-                if options.samples and ranks == 4:
-                    keep_samples(recordings, summaries, "%s-%s" % (dispatcher, routing.replace(":", "")),
-                                 os.path.join(ROOT, "traces", "samples", "host"))
-            report(ranks, rows)
-        say()
+        loads, judged, measurements = [load()], [], {}
+        for ranks, dispatcher, routing in jobs:
+            if ranks not in measurements:
+                measurements[ranks] = calibrate(moesim, out, ranks)
+            recordings, summaries = record(out, ranks, dispatcher, routing, passes)
+            name = "%s-%s-%d" % (dispatcher, routing.replace(":", ""), ranks)
+            where = cluster(moesim, out, name, measurements[ranks], recordings["alone"], ranks)
+            results = [validated(moesim, recordings["alone"], one, where, one != recordings["real"][0])
+                       for one in recordings["real"]]
+            busy = computing(moesim, recordings["alone"], where, summaries["real"]["job"]["microbatches"])
+            judged.append(Judged("%d ranks, %s, %s" % (ranks, dispatcher, routing), ranks, summaries["real"], results, busy))
+            loads.append(load())
+            if options.samples and ranks == 4:
+                keep_samples(recordings, summaries, "%s-%s" % (dispatcher, routing.replace(":", "")),
+                             os.path.join(ROOT, "traces", "samples", "host"))
+        report(judged)
         say("load of the machine meanwhile: %.1f .. %.1f (1 minute averages, this test's own processes included)" % (
             min(loads), max(loads)))
         with open(os.path.join(out, "selftest.json"), "w") as file:
-            json.dump({"loads": loads, **everything}, file, indent=1)
-    return 0
+            json.dump({"loads": loads, "jobs": [{**vars(one), "verdict": one.verdict()} for one in judged]}, file, indent=1)
+    return 1 if any(one.failed() for one in judged) else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Two ways to tell how long something took: the host's clock for a CPU, CUDA events for a GPU.
+"""Ways to tell how long something took: the host's clock for a CPU, CUDA events for a GPU, and the time that a process had a
+core for one that plays ranks on a CPU.
 
 A mark is a moment; `end` waits until everything before it has happened, so marks can be compared afterwards. On a GPU
 nothing but the start and the end of an operation waits for the device: calls in between are marked by events, and
@@ -9,6 +10,7 @@ import time
 
 class HostClock:
     kind = "host clock"
+    on_host = True
 
     def begin(self) -> int:
         return time.perf_counter_ns()
@@ -26,8 +28,32 @@ class HostClock:
         return (second - first) / 1e6
 
 
+class CpuTimeClock:
+    """Counts only while this process, of one thread, has a core: what others do on the machine meanwhile is left out. Its
+    moments lie near the host's clock, but go on more slowly."""
+
+    kind = "CPU time of the process"
+    on_host = True
+
+    def __init__(self):
+        self._ahead = time.perf_counter_ns() - time.process_time_ns()
+
+    def begin(self) -> int:
+        return time.process_time_ns()
+
+    mark = begin
+
+    def end(self, begin):
+        now = time.process_time_ns()
+        return now, (now + self._ahead) / 1e6
+
+    def between(self, first, second) -> float:
+        return (second - first) / 1e6
+
+
 class CudaClock:
     kind = "CUDA events"
+    on_host = False
 
     def __init__(self, device=None):
         import torch
@@ -57,5 +83,7 @@ class CudaClock:
 
 
 def clock_for(device):
-    """The clock of a torch device, a name such as "cuda:1", or None for the CPU."""
+    """The clock of a torch device, a name such as "cuda:1", or None for the CPU; a clock is its own."""
+    if hasattr(device, "between"):
+        return device
     return CudaClock(device) if device is not None and str(device).startswith("cuda") else HostClock()

@@ -7,7 +7,10 @@ import statistics
 from collections import defaultdict
 
 from .cmd_format import DTYPE_BYTES, FormatError, Operation, read_rank_file
+from .layout import is_counts
 
+# What brings back the rows that the AllGather dispatcher gathered.
+COMBINES = ("_reduce_scatter_along_first_dim_moe", "_reduce_along_first_dim_moe")
 # A forecast takes this quantile of equal forward segments as undisturbed, and the median elsewhere (replay/recording/denoise.cc).
 LOW_QUANTILE = 0.05
 
@@ -23,7 +26,8 @@ def _segments(op: Operation):
         begin = float(sub.timestamp) - (0.0 if op.cmd_uid is not None else float(sub.duration))
         edges.append(max(0.0, begin - reached))
         reached = max(reached, begin) + float(sub.duration)
-        exchange = sub.comm_func in ("all_to_all", "alltoall") and sub.group == "exp"
+        exchange = sub.comm_func in ("all_to_all", "alltoall") and sub.group == "exp" and not is_counts(
+            len(sub.shape or ()), sub.dtype)
         alternates = exchange or sub.group == "tp"
         signs.append((sub.source, seen[sub.source] % 2 if alternates else 0, exchange))
         seen[sub.source] += 1 if alternates else 0
@@ -33,7 +37,7 @@ def _segments(op: Operation):
         after = signs[index] if index < len(signs) else None
         exchanges += bool(before and before[2])
         inside = bool(before and after) and (exchanges % 2 == 1 or (
-            before[0] == "_gather_along_first_dim_moe" and after[0] == "_reduce_scatter_along_first_dim_moe"))
+            before[0] == "_gather_along_first_dim_moe" and after[0] in COMBINES))
         yield (op.name, before, after), inside, length
 
 

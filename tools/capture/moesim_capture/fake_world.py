@@ -3,6 +3,8 @@ results of the right shape, and nothing is sent.
 
 Results are the rank's own data again, once per member, so that later computing sees numbers of the usual size. What
 others would have sent matters where sizes depend on it (token counts, chosen experts): `contributes` says so.
+
+As in torch.distributed, the functions call methods of their group, which hooks replace.
 """
 import torch
 import torch.distributed as dist
@@ -11,19 +13,9 @@ from .layout import Layout
 from .patching import Patches
 
 
-class FakeGroup:
-    def __init__(self, ranks, rank: int):
-        self.ranks = sorted(ranks)
-        self._rank = rank
-
-    def rank(self) -> int:
-        return self.ranks.index(self._rank) if self._rank in self.ranks else -1
-
-    def size(self) -> int:
-        return len(self.ranks)
-
-
 class FakeWork:
+    """Where torch makes no Work of its own for a result that is there already."""
+
     def wait(self, timeout=None):
         return True
 
@@ -31,18 +23,126 @@ class FakeWork:
         return True
 
 
+def _done_work():
+    """A Work that is done: torch's own kind, which programs may ask for by isinstance, where torch can make one."""
+    home = getattr(torch._C, "_distributed_c10d", None)
+    if not hasattr(home, "_create_work_from_future"):
+        return FakeWork()
+    future = torch.futures.Future()
+    future.set_result([])
+    return home._create_work_from_future(future)
+
+
+class FakeGroup:
+    """A group of some ranks as `rank` sees it, with the methods of torch's process groups."""
+
+    def __init__(self, ranks, rank: int, world=None):
+        self.ranks = sorted(ranks)
+        self._rank, self._world = rank, world
+
+    def rank(self) -> int:
+        return self.ranks.index(self._rank) if self._rank in self.ranks else -1
+
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def _given(self, tensor):
+        return self._world.given(tensor, self) if self._world is not None else None
+
+    def _stacked(self, tensor):
+        """What a gather gives: the inputs of all members, stacked."""
+        rows = self._given(tensor)
+        expected = (tensor.shape[0] * self.size(),) + tuple(tensor.shape[1:])
+        if rows is not None and tuple(rows.shape) != expected:
+            raise ValueError("found contributions of shape %s, expected %s" % (tuple(rows.shape), expected))
+        return rows
+
+    def _allgather_base(self, output, input, *unused):
+        rows = self._stacked(input)
+        if rows is not None:
+            output.copy_(rows)
+        else:
+            output.view((self.size(),) + tuple(input.shape)).copy_(input)
+        return _done_work()
+
+    def allgather(self, output_tensors, input_tensors, *unused):
+        for outputs, tensor in zip(output_tensors, input_tensors):
+            rows = self._stacked(tensor)
+            parts = [tensor] * len(outputs) if rows is None else rows.chunk(len(outputs))
+            for out, part in zip(outputs, parts):
+                out.copy_(part)
+        return _done_work()
+
+    def _reduce_scatter_base(self, output, input, *unused):
+        output.copy_(input.view((self.size(),) + tuple(output.shape))[max(0, self.rank())])
+        return _done_work()
+
+    def reduce_scatter(self, output_tensors, input_tensors, *unused):
+        for output, inputs in zip(output_tensors, input_tensors):
+            output.copy_(inputs[max(0, self.rank())])
+        return _done_work()
+
+    def alltoall_base(self, output, input, *unused):
+        rows = self._given(input)
+        if rows is None:
+            _repeat_into(output, input)
+        elif tuple(rows.shape) == tuple(output.shape):
+            output.copy_(rows)
+        else:
+            expected = (input.shape[0] * self.size(),) + tuple(input.shape[1:])
+            if tuple(rows.shape) != expected or input.shape[0] % self.size() or output.shape != input.shape:
+                raise ValueError("found contributions of shape %s, expected %s, what this rank receives, or with equal "
+                                 "shares %s, what all members send" % (tuple(rows.shape), tuple(output.shape), expected))
+            shares = rows.view((self.size(), self.size(), -1) + tuple(input.shape[1:]))
+            output.copy_(shares[:, max(0, self.rank())].reshape(output.shape))
+        return _done_work()
+
+    def alltoall(self, output_tensors, input_tensors, *unused):
+        for out, part in zip(output_tensors, input_tensors):
+            _repeat_into(out, part)
+        return _done_work()
+
+    def allreduce(self, tensors, *unused):
+        return _done_work()
+
+    allreduce_coalesced = broadcast = allreduce
+
+    def barrier(self, *unused):
+        return _done_work()
+
+    def send(self, tensors, dst, tag=0):
+        return _done_work()
+
+    def recv(self, tensors, src, tag=0):
+        # What nobody sent would be whatever the memory held: numbers of the usual size instead.
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                tensor.normal_()
+            else:
+                tensor.zero_()
+        return _done_work()
+
+
 class FakeWorld:
     """While its `with` block is open, torch.distributed believes in `layout.world` ranks and that this is `rank`."""
 
     def __init__(self, layout: Layout, rank: int):
         self.layout, self.rank = layout, rank
-        self.world_group = FakeGroup(range(layout.world), rank)
+        self.world_group = FakeGroup(range(layout.world), rank, self)
         self._contributions = []
         self._patches = Patches()
 
     def contributes(self, matches, give):
-        """For gathers whose input fits `matches(tensor, group)`: `give(tensor, group)` are all members' rows, stacked."""
+        """For gathers and all_to_all_single whose input fits `matches(tensor, group)`: `give(tensor, group)` are the inputs
+        of all members, stacked; of an all-to-all with unequal shares the rows that this rank receives."""
         self._contributions.append((matches, give))
+
+    def given(self, tensor, group):
+        """What was contributed for this input; None where nothing matches."""
+        for matches, give in self._contributions:
+            if matches(tensor, group):
+                return give(tensor, group)
+        return None
 
     def __enter__(self):
         for name in ("is_initialized", "is_available", "init_process_group", "destroy_process_group", "get_rank",
@@ -83,7 +183,7 @@ class FakeWorld:
         return "fake"
 
     def new_group(self, ranks=None, *args, **kwargs):
-        return FakeGroup(range(self.layout.world) if ranks is None else ranks, self.rank)
+        return FakeGroup(range(self.layout.world) if ranks is None else ranks, self.rank, self)
 
     def get_process_group_ranks(self, group):
         return list(self._group(group).ranks)
@@ -93,98 +193,74 @@ class FakeWorld:
 
     # What calls give.
 
-    def _gathered(self, tensor, group):
-        for matches, give in self._contributions:
-            if matches(tensor, group):
-                rows = give(tensor, group)
-                expected = (tensor.shape[0] * group.size(),) + tuple(tensor.shape[1:])
-                if tuple(rows.shape) != expected:
-                    raise ValueError("found contributions of shape %s, expected %s" % (tuple(rows.shape), expected))
-                return rows
-        return None
-
-    @staticmethod
-    def _done(async_op):
-        return FakeWork() if async_op else None
-
     def all_gather_into_tensor(self, output_tensor, input_tensor, group=None, async_op=False):
-        group = self._group(group)
-        rows = self._gathered(input_tensor, group)
-        if rows is not None:
-            output_tensor.copy_(rows)
-        else:
-            output_tensor.view((group.size(),) + tuple(input_tensor.shape)).copy_(input_tensor)
-        return self._done(async_op)
+        return _end(self._group(group)._allgather_base(output_tensor, input_tensor), async_op)
 
     _all_gather_base = all_gather_into_tensor
 
     def all_gather(self, tensor_list, tensor, group=None, async_op=False):
-        rows = self._gathered(tensor, self._group(group))
-        parts = [tensor] * len(tensor_list) if rows is None else rows.chunk(len(tensor_list))
-        for out, part in zip(tensor_list, parts):
-            out.copy_(part)
-        return self._done(async_op)
+        return _end(self._group(group).allgather([tensor_list], [tensor]), async_op)
 
     def reduce_scatter_tensor(self, output, input, op=None, group=None, async_op=False):
-        group = self._group(group)
-        output.copy_(input.view((group.size(),) + tuple(output.shape))[max(0, group.rank())])
-        return self._done(async_op)
+        return _end(self._group(group)._reduce_scatter_base(output, input), async_op)
 
     _reduce_scatter_base = reduce_scatter_tensor
 
     def reduce_scatter(self, output, input_list, op=None, group=None, async_op=False):
-        output.copy_(input_list[max(0, self._group(group).rank())])
-        return self._done(async_op)
+        return _end(self._group(group).reduce_scatter([output], [input_list]), async_op)
 
     def all_to_all_single(self, output, input, output_split_sizes=None, input_split_sizes=None, group=None,
                           async_op=False):
-        _repeat_into(output, input)
-        return self._done(async_op)
+        work = self._group(group).alltoall_base(output, input, output_split_sizes, input_split_sizes)
+        return _end(work, async_op)
 
     def all_to_all(self, output_tensor_list, input_tensor_list, group=None, async_op=False):
-        for out, part in zip(output_tensor_list, input_tensor_list):
-            _repeat_into(out, part)
-        return self._done(async_op)
+        return _end(self._group(group).alltoall(output_tensor_list, input_tensor_list), async_op)
 
     def all_reduce(self, tensor, op=None, group=None, async_op=False):
-        return self._done(async_op)
+        return _end(self._group(group).allreduce([tensor]), async_op)
 
-    all_reduce_coalesced = all_reduce
+    def all_reduce_coalesced(self, tensors, op=None, group=None, async_op=False):
+        return _end(self._group(group).allreduce_coalesced(list(tensors)), async_op)
 
     def broadcast(self, tensor, src=None, group=None, async_op=False, group_src=None):
-        return self._done(async_op)
+        return _end(self._group(group).broadcast([tensor]), async_op)
 
     def barrier(self, group=None, async_op=False, device_ids=None):
-        return self._done(async_op)
+        return _end(self._group(group).barrier(), async_op)
+
+    def _peer(self, group, peer):
+        """The place of a global rank in its group, as torch.distributed hands it on."""
+        ranks = self._group(group).ranks
+        return ranks.index(peer) if peer in ranks else peer
 
     def send(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        return None
+        _end(self._group(group).send([tensor], self._peer(group, dst), tag), False)
 
     def recv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        # What nobody sent would be whatever the memory held: numbers of the usual size instead.
-        if tensor.is_floating_point():
-            tensor.normal_()
-        else:
-            tensor.zero_()
+        _end(self._group(group).recv([tensor], self._peer(group, src), tag), False)
         return src
 
     def isend(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        return FakeWork()
+        return self._group(group).send([tensor], self._peer(group, dst), tag)
 
     def irecv(self, tensor, src=None, group=None, tag=0, group_src=None):
-        self.recv(tensor, src)
-        return FakeWork()
+        return self._group(group).recv([tensor], self._peer(group, src), tag)
 
     def batch_isend_irecv(self, p2p_op_list):
-        for one in p2p_op_list:
-            if getattr(one.op, "__name__", "") == "irecv":
-                self.recv(one.tensor, one.peer)
-        return [FakeWork() for _ in p2p_op_list]
+        return [one.op(one.tensor, one.peer, one.group, one.tag) for one in p2p_op_list]
 
 
 class FakeP2POp:
     def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
-        self.op, self.tensor, self.peer, self.group = op, tensor, peer, group
+        self.op, self.tensor, self.peer, self.group, self.tag = op, tensor, peer, group, tag
+
+
+def _end(work, async_op):
+    if async_op:
+        return work
+    work.wait()
+    return None
 
 
 def _repeat_into(output: torch.Tensor, rows: torch.Tensor):

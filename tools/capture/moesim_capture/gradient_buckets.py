@@ -5,13 +5,17 @@
 
 Lines stand before the backward_step that launched them and say when each reduction was launched and when it was seen to be
 done. Megatron's own buckets are not DistributedDataParallel's; its reductions are recorded by the hooks as asynchronous calls.
+
+Without a hook C++ reduces, and a hook of ours would round otherwise. ReducerWatch reads what DistributedDataParallel itself
+logs of that: when its reductions began and ended, all buckets together.
 """
 import time
 import uuid
+from typing import NamedTuple, Optional
 
 import torch.distributed as dist
 
-from .cmd_format import ms
+from .cmd_format import DTYPE_BYTES, ms
 
 
 class BucketRecorder:
@@ -69,3 +73,68 @@ def reduce_bucket(state: BucketRecorder, bucket):
         return future.value()[0]
 
     return work.get_future().then(done)
+
+
+class Logged(NamedTuple):
+    """What a module reduced in a backward, all its buckets together."""
+
+    launch: float  # host milliseconds of this process's clock, as the next two
+    end: float
+    computed: Optional[float]  # when backward's own computing was done
+    comm_ms: float  # on the device
+    elements: int
+    dtype: str
+    parameters: int
+
+
+class ReducerWatch:
+    """The times of DistributedDataParallel's own reductions, for those modules of a model that are one."""
+
+    def __init__(self, model):
+        self._models = [one for one in model.modules() if hasattr(one, "_get_ddp_logging_data")]
+        self._before = {}
+
+    def start(self):
+        """Has every iteration timed; by default only some are."""
+        for one in self._models:
+            if hasattr(one, "_set_ddp_runtime_logging_sample_rate"):
+                one._set_ddp_runtime_logging_sample_rate(1)
+            self._before[id(one)] = self._facts(one).get("backward_comm_time_end", 0)
+
+    def stop(self):
+        for one in self._models:
+            if hasattr(one, "_set_ddp_runtime_logging_sample_rate"):
+                one._set_ddp_runtime_logging_sample_rate(100)  # torch's own
+
+    @staticmethod
+    def _facts(one) -> dict:
+        logger = getattr(one, "logger", None)
+        try:
+            if hasattr(logger, "set_runtime_stats_and_log"):
+                logger.set_runtime_stats_and_log()
+            return one._get_ddp_logging_data()
+        except Exception:  # what a log says must not end a training
+            return {}
+
+    def any(self) -> bool:
+        return bool(self._models)
+
+    def take(self):
+        """What was reduced since this was asked last, by module."""
+        out = []
+        # torch's times are those of the clock of the day.
+        offset = time.time_ns() - time.perf_counter_ns()
+        for one in self._models:
+            facts = self._facts(one)
+            launch, end = facts.get("backward_comm_time_start", 0), facts.get("backward_comm_time_end", 0)
+            if end <= self._before.get(id(one), 0) or launch <= 0:
+                continue
+            self._before[id(one)] = end
+            dtype = next((str(p.dtype) for p in one.parameters() if p.requires_grad), "torch.float32")
+            computed = facts.get("backward_compute_time_end", 0)
+            elements = int(facts.get("total_parameter_size_bytes", 0)) // DTYPE_BYTES.get(dtype, 4)
+            out.append(Logged((launch - offset) / 1e6, (end - offset) / 1e6,
+                              (computed - offset) / 1e6 if computed else None,
+                              facts.get("backward_comm_time", end - launch) / 1e6, elements, dtype,
+                              int(facts.get("num_parameter_tensors", 1))))
+        return out

@@ -86,6 +86,7 @@ class GroupNames:
     def __init__(self, layout: Optional[Layout] = None):
         self.layout = layout
         self._named: Dict[int, str] = {}
+        self._preferred: Dict[int, str] = {}
         self._kept = []  # groups whose id is a key must not be freed
         self._fitting: Dict[int, Tuple[str, ...]] = {}
 
@@ -95,18 +96,31 @@ class GroupNames:
         self._named[id(group)] = label
         self._kept.append(group)
 
-    def label(self, group, comm: str) -> str:
+    def prefer(self, group, label: str):
+        """Of a group that may be several: what it is, except for reductions, which stay data parallelism's."""
+        self._preferred[id(group)] = label
+        self._kept.append(group)
+
+    def fitting(self, group) -> Tuple[str, ...]:
+        """Every label that this group may have; a name that was given is the only one."""
         known = self._named.get(id(group))
         if known is not None:
-            return known
+            return (known,)
         if self.layout is None:
-            return "dp" if comm in ("allreduce", "broadcast") else "exp"
+            return ("exp", "dp")
         fitting = self._fitting.get(id(group))
         if fitting is None:
             members = members_of(group, self.layout.world)
             fitting = self.layout.labels_of(members) if len(members) > 1 else ()
             self._fitting[id(group)] = fitting
             self._kept.append(group)
+        return fitting
+
+    def label(self, group, comm: str) -> str:
+        fitting = self.fitting(group)
+        preferred = self._preferred.get(id(group))
+        if preferred in fitting and not ("dp" in fitting and comm in ("allreduce", "broadcast")):
+            return preferred
         return next((label for label in self._PREFER.get(comm, _VARYING) if label in fitting), "None")
 
 
@@ -131,27 +145,44 @@ class Source:
     group: str
 
 
+_COUNTS = ("torch.int64", "torch.int32")
+
+
+def is_counts(dims: int, dtype: str) -> bool:
+    """Token counts are one-dimensional integers; what is dispatched has a row per token, or is no integer."""
+    return dims == 1 and dtype in _COUNTS
+
+
 def source_of(function: str, comm: str, label: str, dims: int, dtype: str) -> Source:
-    """The names that the public recorder gives the calls of a MoE layer, so that its readers find them."""
+    """The names that the public recorder gives the calls of a MoE layer, so that its readers find them. Counts that are
+    exchanged by an all-to-all keep the function's own name: the public recorder knows only their gather."""
     if label in ("exp", "tp_exp"):
-        # Gathers of token counts are one-dimensional integers, whichever group they run on.
-        if comm == "allgather" and dims == 1 and dtype in ("torch.int64", "torch.int32"):
+        if comm == "allgather" and is_counts(dims, dtype):
             return Source("_gather_along_first_dim_expert_parallel", "exp")
         if comm == "allgather":
             return Source("_gather_along_first_dim_moe", "exp")
         if comm == "reduce_scatter":
             return Source("_reduce_scatter_along_first_dim_moe", "exp")
-        if comm == "all_to_all":
+        if comm == "allreduce":
+            return Source("_reduce_along_first_dim_moe", "exp")
+        if comm == "all_to_all" and not is_counts(dims, dtype):
             return Source("_profiled_all_to_all_single", "exp")
-    return Source(function, {"tp_exp": "exp"}.get(label, label))
+    return Source("allreduce" if comm == "allreduce" else function, {"tp_exp": "exp"}.get(label, label))
 
 
-def folder_name(layout: Layout, experts: int, layers: int, hidden: int, seq: int) -> str:
-    return "pp%d_tp%d_exp%d_expn%d_dp%d_nl%d_hs%d_sl%d" % (layout.pp, layout.tp, layout.ep, experts, layout.dp, layers,
-                                                          hidden, seq)
+def _named(words) -> str:
+    """"pp2_tp1" of (("pp", 2), ("tp", 1), ("nl", None)): what is not known is not named."""
+    return "_".join("%s%d" % word for word in words if word[1] is not None)
 
 
-def file_name(layout: Layout, experts: int, layers: int, micro_batch: int, rank: int, stamp: str) -> str:
-    """stamp: 14 digits, the same for all ranks of one pass."""
-    return "wd%d_tp%d_pp%d_exp%d_expNum%d_l%d_bs%d_rank%d_%s.txt" % (
-        layout.world, layout.tp, layout.pp, layout.ep, experts, layers, micro_batch, rank, stamp)
+def folder_name(layout: Layout, experts: Optional[int] = None, layers: Optional[int] = None,
+                hidden: Optional[int] = None, seq: Optional[int] = None) -> str:
+    return _named((("pp", layout.pp), ("tp", layout.tp), ("exp", layout.ep), ("expn", experts), ("dp", layout.dp),
+                   ("nl", layers), ("hs", hidden), ("sl", seq)))
+
+
+def file_name(layout: Layout, experts: Optional[int], layers: Optional[int], micro_batch: Optional[int], rank: int,
+              stamp: Optional[str] = None) -> str:
+    """stamp: 14 digits, the same for all ranks of one pass; without one the folder holds one pass."""
+    return _named((("wd", layout.world), ("tp", layout.tp), ("pp", layout.pp), ("exp", layout.ep), ("expNum", experts),
+                   ("l", layers), ("bs", micro_batch), ("rank", rank))) + ("_" + stamp if stamp else "") + ".txt"

@@ -8,11 +8,11 @@ class Patches:
         self._replaced = {}  # id of the original -> (original, replacement)
 
     def replace(self, owner, name: str, replacement):
-        """Sets owner.name; a missing name is added."""
-        missing = not hasattr(owner, name)
-        original = getattr(owner, name, None)
+        """Sets owner.name; a name that the owner lacks, or only inherits, is added."""
+        missing = name not in vars(owner)
+        original = None if missing else vars(owner)[name]
         setattr(owner, name, replacement)
-        self._undo.append((owner, name, original, missing))
+        self._undo.append((owner, name, original, missing, replacement))
         if not missing:
             self._replaced[id(original)] = (original, replacement)
 
@@ -27,13 +27,24 @@ class Patches:
                 known = self._replaced.get(id(value))
                 if known is not None and known[0] is value:
                     names[key] = known[1]
-                    self._undo.append((module, key, value, False))
+                    self._undo.append((module, key, value, False, known[1]))
 
     def restore(self):
-        for owner, name, original, missing in reversed(self._undo):
+        """Puts back what is still ours; what somebody else has replaced meanwhile is left to them."""
+        for owner, name, original, missing, replacement in reversed(self._undo):
+            if vars(owner).get(name) is not replacement:
+                continue
             if missing:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
         self._undo.clear()
         self._replaced.clear()
+
+
+def named(function, name: str):
+    """The function with this name, in its code, too. pybind11 takes a method of Python for an override of its own and calls
+    it from C++; that the override itself calls the original, which ends the recursion, it tells by the name of the code."""
+    function.__code__ = function.__code__.replace(co_name=name)
+    function.__name__ = name
+    return function

@@ -17,9 +17,9 @@ import uuid
 from typing import Optional
 
 from .clocks import HostClock, clock_for
-from .cmd_format import GradientBucket, Operation, SubOperation, format_line, ms
+from .cmd_format import DTYPE_BYTES, GradientBucket, Operation, SubOperation, format_line, ms
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 # Operations that are one transfer, which has no line of its own inside them.
 TRANSFERS = ("send_forward", "recv_forward", "send_backward", "recv_backward", "dp_allreduce", "exp_dp_allreduce",
              "ep_dp_allreduce", "ep_allreduce", "pep_allreduce")
@@ -32,34 +32,57 @@ def active() -> Optional["Recorder"]:
 
 
 class Call:
-    """A call that is being timed inside an operation; `finish` ends it."""
+    """A call that is being timed inside an operation; `finish` ends it, `drop` forgets one that raised.
 
-    __slots__ = ("recorder", "operation", "sub", "begin", "end", "is_async")
+    A call that was launched and not yet waited for when its operation ends is written as asynchronous, as far as the
+    operation goes; what is waited for it afterwards is a call of its own in the operation that waits.
+    """
+
+    __slots__ = ("recorder", "operation", "sub", "begin", "end", "is_async", "in_flight", "written", "wait_begin", "group",
+                 "facts")
 
     def __init__(self, recorder, operation, sub, begin, is_async):
         self.recorder, self.operation, self.sub, self.begin = recorder, operation, sub, begin
-        self.end, self.is_async = None, is_async
+        self.end, self.is_async, self.in_flight, self.written = None, is_async, False, False
+        self.wait_begin = None  # the mark at which it was waited for
+        self.group = self.facts = None  # of hooks, which name a call when its operation is known
 
-    def finish(self):
+    def finish(self, mark=None):
         if self.end is None:
-            self.end = self.recorder.clock.mark()
+            self.end = self.recorder.clock.mark() if mark is None else mark
+
+    def drop(self):
+        """Forgets a call that raised: it did not happen, however the program went on."""
+        self.recorder._drop(self)
+
+    def waited(self, begin, at_once: bool):
+        """wait() for a launched call has returned; it began at the mark `begin`. `at_once`: nothing happened between
+        launch and wait, so the call hid behind nothing."""
+        self.in_flight = False
+        if self.written:
+            self.recorder._waited_late(self, begin)
+        elif self.end is None:
+            self.is_async, self.wait_begin = not at_once, begin
+            self.finish()
 
 
 class _OpenOperation:
-    __slots__ = ("recorder", "name", "group", "tensor", "state", "description", "semantics", "begin", "calls", "own_ns",
+    __slots__ = ("recorder", "name", "group", "tensor", "state", "description", "semantics", "begin", "calls", "parts",
                  "uid")
 
     def __init__(self, recorder, name, group, tensor, state, description, semantics):
         self.recorder, self.name, self.group, self.tensor = recorder, name, group, tensor
         self.state, self.description, self.semantics = state, description, semantics
-        self.begin, self.calls, self.uid = None, [], "cmd-" + uuid.uuid4().hex[:12]
+        self.begin, self.calls, self.uid = None, [], new_uid()
+        self.parts = []  # what the calls of an operation that is one transfer move, (shape, dtype) each
 
     def __enter__(self):
         started = time.perf_counter_ns()
         recorder = self.recorder
         if recorder._open is not None:
-            raise RuntimeError("found operation %s inside %s, expected operations one after the other" % (
-                self.name, recorder._open.name))
+            recorder._nest(self.name)
+            self.begin = None
+            return self
         recorder._open = self
         self.begin = recorder.clock.begin()
         recorder._own_ns += time.perf_counter_ns() - started
@@ -67,6 +90,8 @@ class _OpenOperation:
 
     def __exit__(self, kind, value, trace):
         recorder = self.recorder
+        if recorder._open is not self:  # part of the operation around it
+            return False
         mark, host_ms = recorder.clock.end(self.begin)
         started = time.perf_counter_ns()
         recorder._open = None
@@ -89,20 +114,136 @@ class _Depth(threading.local):
         return False
 
 
-class _LineWriter:
-    """What a recorder does once its file is open."""
+class CallLog:
+    """What timing calls needs, whatever becomes of them: the clock, and what was seen that no line can hold."""
 
-    def __init__(self, file: int, rank: int, stage: int, mode: str, clock, version: int, digits: int):
-        self.rank, self.stage, self.mode, self.clock, self.version = rank, stage, mode, clock, version
+    def __init__(self, rank: int, stage: int, mode: str, clock):
+        self.rank, self.stage, self.mode, self.clock = rank, stage, mode, clock
         self.state = "None"  # mg_state of operations that name none
         self.warnings = []
         self.outside = 0  # calls outside any operation
+        self.raised = 0  # calls that raised, and are not written
+        self.nested = {}  # operation inside another one -> how often
+        self.late = 0  # calls waited for after the operation that launched them
         self.inside = _Depth()  # a `with` block whose calls are part of another one
+        self._own_ns = 0
+        self._paused = False
+        self._name_hooks = []
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self):
+        """Records nothing until resume(): for warm-up iterations."""
+        self._paused = True
+
+    def resume(self):
+        self._paused = False
+
+    # How long recording itself took so far.
+    @property
+    def own_ms(self) -> float:
+        return self._own_ns / 1e6
+
+    def before_naming(self, function):
+        """Calls function(operation name, calls) before the calls of an operation are written, to name them."""
+        self._name_hooks.append(function)
+
+    def call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
+             func_name: Optional[str] = None):
+        """A context manager around one call; calls inside it are part of it and not recorded themselves."""
+        return _CallBlock(self, source, tensor, comm, group, func_name)
+
+    def say(self, text: str):
+        """A warning, on the spot and once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            print("moesim-capture: " + text, file=sys.stderr, flush=True)
+
+    def summary(self):
+        """One line for each kind of thing that was seen and that no line holds."""
+        out = []
+        if self.outside:
+            out.append("%d communication calls outside any operation were not recorded" % self.outside)
+        if self.raised:
+            out.append("%d calls raised and were not recorded" % self.raised)
+        if self.late:
+            out.append("%d calls were waited for in a later operation: written as asynchronous where they were launched, "
+                       "and as a wait where they were waited for" % self.late)
+        return out
+
+    def _nest(self, name: str):
+        self.nested[name] = self.nested.get(name, 0) + 1
+        self.say("found operation %s inside %s; it is recorded as a part of that" % (name, self.open_operation))
+
+    def _new_call(self, operation, source, tensor, comm, group, func_name, is_async) -> Call:
+        sub = SubOperation(source, "0", "0", func_name=func_name, group=group, comm_func=comm)
+        if tensor is not None:
+            sub.has_shape = True
+            sub.shape, sub.dtype = shape_of(tensor)
+        return Call(self, operation, sub, None, is_async)
+
+    def _waited_late(self, call: Call, begin):
+        self.late += 1
+        wait = self.start_call("wait", func_name=call.sub.source) if self.open_operation is not None else None
+        if wait is not None:
+            wait.begin = begin
+            wait.finish()
+
+
+def subs_of(calls, where, end_ms: float, version: int, digits: int, end=None):
+    """The sub-operations of calls, in the order of their starts. `where`: host milliseconds of a mark; `end_ms`, `end`:
+    of the operation, beyond which no call is written."""
+    rows = []
+    for call in calls:
+        start_ms = where(call.begin)
+        if start_ms > end_ms:
+            continue
+        done_ms = end_ms if call.end is None else where(call.end)
+        if call.end is None:
+            call.is_async = True
+        elif done_ms > end_ms:
+            done_ms, call.is_async = end_ms, True
+        sub = call.sub
+        if call.is_async and not sub.source.endswith("_async"):
+            sub.source += "_async"
+        by_end = version == 1 or call.is_async
+        sub.duration = ms(done_ms - start_ms, digits)
+        sub.timestamp = ms(done_ms if by_end else start_ms, digits)
+        rows.append((start_ms, sub))
+    return [sub for _, sub in sorted(rows, key=lambda row: row[0])]
+
+
+def joined_facts(parts):
+    """(shape, dtype) of several transfers as one: the only one's shape, else the elements of all; where data types differ,
+    their bytes in elements of the type that has most of them."""
+    parts = [shape_of(part) for part in parts if part is not None]
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    sizes = {}
+    for shape, dtype in parts:
+        elements = 1
+        for size in shape or ():
+            elements *= size
+        sizes[dtype] = sizes.get(dtype, 0) + elements * DTYPE_BYTES.get(dtype, 4)
+    dtype = max(sizes, key=sizes.get)
+    return (-(-sum(sizes.values()) // DTYPE_BYTES.get(dtype, 4)),), dtype
+
+
+class _LineWriter(CallLog):
+    """What a recorder does once its file is open."""
+
+    def __init__(self, file: int, rank: int, stage: int, mode: str, clock, version: int, digits: int):
+        super().__init__(rank, stage, mode, clock)
+        self.version = version
         self._file, self._digits = file, digits
         self._open: Optional[_OpenOperation] = None
         self._batches = {}
-        self._own_ns = self._own_written_ns = 0
-        self._paused = False
+        self._own_written_ns = 0
+        self._notes = []  # for the description of the line to come
         self._flush_hooks = []
         self._line_hooks = []
 
@@ -110,7 +251,8 @@ class _LineWriter:
 
     def operation(self, name: str, group: str = "None", tensor=None, state: Optional[str] = None,
                   description: Optional[str] = None, semantics: str = "None"):
-        """A context manager around one top-level operation. `tensor` is what is sent or reduced, or (shape, dtype)."""
+        """A context manager around one top-level operation. `tensor` is what is sent or reduced: a tensor, several of
+        them, or (shape, dtype). An operation inside another one is a part of it."""
         return _Null() if self._paused else _OpenOperation(self, name, group, tensor, state, description, semantics)
 
     def start_call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
@@ -122,27 +264,16 @@ class _LineWriter:
         if operation is None:
             self.outside += 1
             return None
-        if operation.name in TRANSFERS:  # the operation is the transfer; it takes the first tensor's shape
-            if operation.tensor is None:
-                operation.tensor = tensor
+        if operation.name in TRANSFERS:  # the operation is the transfer, of all that its calls move
+            if tensor is not None and comm in (None, "allreduce", "reduce_scatter"):
+                operation.parts.append(shape_of(tensor))
             return None
         started = time.perf_counter_ns()
-        if is_async and not source.endswith("_async"):
-            source += "_async"
-        sub = SubOperation(source, "0", "0", func_name=func_name, group=group, comm_func=comm)
-        if tensor is not None:
-            sub.has_shape = True
-            sub.shape, sub.dtype = shape_of(tensor)
-        call = Call(self, operation, sub, None, is_async)
+        call = self._new_call(operation, source, tensor, comm, group, func_name, is_async)
         operation.calls.append(call)
         self._own_ns += time.perf_counter_ns() - started
         call.begin = self.clock.mark()
         return call
-
-    def call(self, source: str, tensor=None, comm: Optional[str] = None, group: Optional[str] = None,
-             func_name: Optional[str] = None):
-        """A context manager around one call; calls inside it are part of it and not recorded themselves."""
-        return _CallBlock(self, source, tensor, comm, group, func_name)
 
     def write_bucket(self, values: dict):
         """A ddp_grad_comm line; stands before the operation that triggered it."""
@@ -159,9 +290,9 @@ class _LineWriter:
             self._write(operation, mark, host_ms)
         self._own_ns += time.perf_counter_ns() - started
 
-    @property
-    def paused(self) -> bool:
-        return self._paused
+    def note(self, text: str):
+        """Adds to the description of the operation that ends."""
+        self._notes.append(text)
 
     @property
     def open_operation(self) -> Optional[str]:
@@ -175,13 +306,6 @@ class _LineWriter:
         """batch_id that the next operation of this name gets."""
         return self._batches.get(name, 0)
 
-    def pause(self):
-        """Records nothing until resume(): for warm-up iterations."""
-        self._paused = True
-
-    def resume(self):
-        self._paused = False
-
     @property
     def open_state(self) -> str:
         return (self._open.state if self._open else None) or self.state
@@ -194,37 +318,38 @@ class _LineWriter:
         """Calls function() after each line was written, when the device is idle."""
         self._flush_hooks.append(function)
 
-    # How long recording itself took so far.
-    @property
-    def own_ms(self) -> float:
-        return self._own_ns / 1e6
-
     # Inside.
+
+    def _drop(self, call: Call):
+        self.raised += 1
+        if call in call.operation.calls:
+            call.operation.calls.remove(call)
 
     def _write(self, op: _OpenOperation, mark, host_ms: float):
         duration = self.clock.between(op.begin, mark)
-        subs = []
+        for hook in self._name_hooks:
+            hook(op.name, op.calls)
+        # The device was idle when the operation began, so its events count from there on the host's clock.
+        subs = subs_of(op.calls, lambda at: host_ms - duration + self.clock.between(op.begin, at), host_ms, self.version,
+                       self._digits)
+        flying = 0
         for call in op.calls:
-            end = mark if call.end is None else call.end
-            took = self.clock.between(call.begin, end)
-            # The device was idle when the operation began, so its events count from there on the host's clock.
-            start_ms = host_ms - duration + self.clock.between(op.begin, call.begin)
-            by_end = self.version == 1 or call.is_async
-            call.sub.duration = ms(took, self._digits)
-            call.sub.timestamp = ms(start_ms + took if by_end else start_ms, self._digits)
-            subs.append(call.sub)
-        own_ns, self._own_written_ns = self._own_ns - self._own_written_ns, self._own_ns
-        description = op.description or ("simulation" if self.mode == "scaling" else "run")
-        batch = self._batches.get(op.name, 0)
-        self._batches[op.name] = batch + 1
-        shape, dtype = shape_of(op.tensor)
-        line = Operation(self.rank, op.name, self.stage, batch, op.state or self.state, ms(duration, self._digits),
-                         "%s; recording took %.3f ms" % (_one_line(description), own_ns / 1e6), op.group, shape, dtype,
-                         ms(host_ms, self._digits), subs=subs)
-        if self.version == 2:
-            line.cmd_uid, line.op_semantics = op.uid, op.semantics
+            call.written = True
+            flying += call.in_flight
+        if flying:
+            self.note("%d calls still in flight" % flying)
         for hook in self._line_hooks:
             hook(op.uid)
+        own_ns, self._own_written_ns = self._own_ns - self._own_written_ns, self._own_ns
+        notes, self._notes = self._notes, []
+        text = "; ".join([op.description or ("simulation" if self.mode == "scaling" else "run")] + notes)
+        batch = self._batches.get(op.name, 0)
+        self._batches[op.name] = batch + 1
+        shape, dtype = shape_of(op.tensor if op.tensor is not None else joined_facts(op.parts))
+        line = Operation(self.rank, op.name, self.stage, batch, op.state or self.state, ms(duration, self._digits),
+                         described(text, own_ns / 1e6), op.group, shape, dtype, ms(host_ms, self._digits), subs=subs)
+        if self.version == 2:
+            line.cmd_uid, line.op_semantics = op.uid, op.semantics
         self._put(format_line(line) + "\n")
         for hook in self._flush_hooks:
             hook()
@@ -234,6 +359,15 @@ class _LineWriter:
         data = text.encode()
         while data:
             data = data[os.write(self._file, data):]
+
+
+def described(text: str, own_ms: float) -> str:
+    """The description of a line; `moesim-capture overhead` reads the end of it."""
+    return "%s; recording took %.3f ms" % (_one_line(text), own_ms)
+
+
+def new_uid() -> str:
+    return "cmd-" + uuid.uuid4().hex[:12]
 
 
 class Recorder(_LineWriter):
@@ -255,17 +389,13 @@ class Recorder(_LineWriter):
             raise ValueError("found version %r, expected 1 or 2" % version)
         self.path = os.fspath(path)
         clock = clock_for(device)
-        header = ["moesim-capture %s, %s recording of rank %d, %s" % (VERSION, mode, rank, clock.kind)]
-        header += machine_facts() + list(about)
-        header.append("recording costs %.1f us per operation and %.1f us per call inside it (medians of empty ones on the "
-                      "host's clock, measured before the first operation); descriptions say what it took" %
-                      _measure_costs(digits))
+        header = header_of(mode, rank, clock, device, digits, about)
         if os.path.dirname(self.path):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         # A file of this name is replaced: appending a second run to it would make one broken recording.
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         super().__init__(file, rank, stage, mode, clock, version, digits)
-        self._put("".join("# %s\n" % _one_line(row) for row in header))
+        self._put(comment_lines(header))
 
     def __enter__(self):
         global _active
@@ -285,11 +415,8 @@ class Recorder(_LineWriter):
             return
         os.close(self._file)
         self._file = None
-        if self.outside:
-            self.warnings.append("%s: %d communication calls outside any operation were not recorded" % (
-                self.path, self.outside))
-        for warning in self.warnings:
-            print("moesim-capture: " + warning, file=sys.stderr)
+        for line in self.summary():
+            self.say("%s: %s" % (self.path, line))
 
 
 class _CallBlock:
@@ -306,8 +433,10 @@ class _CallBlock:
 
     def __exit__(self, *unused):
         self.recorder.inside.__exit__()
-        if self.call_ is not None:
+        if self.call_ is not None and unused[0] is None:
             self.call_.finish()
+        elif self.call_ is not None:
+            self.call_.drop()
         return False
 
 
@@ -351,25 +480,51 @@ def communication(comm: str, group: str, source: Optional[str] = None):
 
 
 def shape_of(tensor):
-    """(shape, dtype) as the format writes them, of a tensor, a (shape, dtype) pair, or None."""
+    """(shape, dtype) as the format writes them, of a tensor, several, a (shape, dtype) pair, or None."""
     if tensor is None:
         return None, "None"
-    if isinstance(tensor, tuple):
-        return tuple(int(n) for n in tensor[0]), str(tensor[1])
+    if isinstance(tensor, tuple) and len(tensor) == 2 and not hasattr(tensor[1], "shape"):
+        return None if tensor[0] is None else tuple(int(n) for n in tensor[0]), str(tensor[1])
+    if isinstance(tensor, (list, tuple)):
+        return shape_of(joined_facts(tensor))
     return tuple(tensor.shape), str(tensor.dtype)
 
 
-def machine_facts():
-    """Comment lines about this machine and its software."""
+def header_of(mode: str, rank: int, clock, device, digits: int, about=()):
+    """The comment lines of a rank file: who recorded what, on which device, with which software, at which cost."""
+    header = ["moesim-capture %s, %s recording of rank %d, %s" % (VERSION, mode, rank, clock.kind)]
+    header += machine_facts(device) + list(about)
+    header.append("recording costs %.1f us per operation and %.1f us per call inside it (medians of empty ones on the "
+                  "host's clock, measured before the first operation); descriptions say what it took" %
+                  _measure_costs(digits))
+    return header
+
+
+def comment_lines(header) -> str:
+    return "".join("# %s\n" % _one_line(row) for row in header)
+
+
+def processor_name() -> str:
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             model = next((row.split(":", 1)[1].strip() for row in file if row.startswith("model name")), model)
     except OSError:
         pass
-    load = " (load %.1f)" % os.getloadavg()[0] if hasattr(os, "getloadavg") else ""
-    facts = ["host: %s, %d cores%s, %s %s" % (model, os.cpu_count() or 1, load, platform.system(), platform.release())]
+    return model
+
+
+def machine_facts(device=None):
+    """Comment lines about this machine and its software. The first names the device that computed, in the form that
+    moesim reads (docs/formats.md)."""
     torch = sys.modules.get("torch")
+    model = processor_name()
+    computed = "cpu, " + model
+    if device is not None and str(device).startswith("cuda") and torch is not None and torch.cuda.is_available():
+        computed = "cuda, " + torch.cuda.get_device_name(device)
+    load = " (load %.1f)" % os.getloadavg()[0] if hasattr(os, "getloadavg") else ""
+    facts = ["device: " + computed, "host: %s, %d cores%s, %s %s" % (model, os.cpu_count() or 1, load, platform.system(),
+                                                                    platform.release())]
     if torch is not None:
         text = "python %s, torch %s, %d threads" % (platform.python_version(), torch.__version__, torch.get_num_threads())
         if torch.cuda.is_available():

@@ -193,7 +193,7 @@ CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& 
   std::vector<double> scanned;
   for (const auto& [value, e] : line.answers()) scanned.push_back(value);
   const auto fastest = [&](double value) -> const std::string& {
-    return line.at(value)->fastest()->dispatcher;
+    return line.at(value)->winner()->dispatcher;
   };
 
   CrossoverResult result;
@@ -230,7 +230,7 @@ CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& 
       add_new(result.warnings, line.drawn(value).warnings);
   for (const double value : shown) {
     const Evaluation& e = line.drawn(value);
-    CrossoverResult::Point point{value, e.fastest()->dispatcher, e.probability, {}};
+    CrossoverResult::Point point{value, e.winner()->dispatcher, e.decision.probability, {}};
     for (const Answer& a : e.answers)
       if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
     result.points.push_back(std::move(point));

@@ -1,13 +1,24 @@
 #include "tools/moesim/questions/recordings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
+#include <span>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "replay/recording/denoise.h"
+#include "replay/recording/effects.h"
+#include "replay/run/forecast.h"
+#include "replay/run/iteration.h"
+#include "replay/run/model_pricing.h"
+#include "replay/run/recorded.h"
 #include "tools/moesim/questions/inputs.h"
 #include "traces/cmd_reader.h"
+#include "traces/recording_facts.h"
 
 namespace moesim::tools {
 
@@ -32,6 +43,57 @@ std::vector<std::string> Recordings::warnings() const {
   for (const auto& recording : recordings_) add_new(recording.warnings);
   for (const auto& job : jobs_) add_new(job.warnings);
   return all;
+}
+
+std::optional<std::string> replay_refusal(const traces::Recording& recording) {
+  try {
+    const replay::RecordedJob job = replay::interpret(recording);
+    const replay::JobRequest request;
+    const models::Cluster cluster = replay::cluster_of(request, job.topology);
+    const replay::Effects effects(cluster.profile);
+    if (job.realistic) {
+      const auto prepared = replay::prepare_recorded(job, recording.named, cluster, request);
+      replay::RecordedPricing pricing(
+          [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
+      replay::simulate(job.topology, prepared.plans, pricing);
+    } else {
+      const replay::CleanJob cleaned = replay::denoise(std::span(&job, 1));
+      replay::ForecastOptions options;
+      options.microbatches = replay::default_microbatches(job.topology, recording.named);
+      replay::forecast(cleaned, recording.named, cluster, effects, options);
+    }
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+std::string device_note(const traces::Recording& recording, const models::Cluster& cluster) {
+  std::optional<traces::Device> device;
+  for (const auto& rank : recording.ranks)
+    if (!device) device = traces::device_of(rank);
+  if (!device) return "";
+  const std::string& gpu = cluster.profile.gpu();
+  const auto words = [](std::string_view text) {
+    std::vector<std::string> out(1);
+    for (const char c : text)
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+        out.back() += c;
+      else if (!out.back().empty())
+        out.emplace_back();
+    return out;
+  };
+  // "NVIDIA H100 80GB HBM3" and "H100-SXM5-80GB" are one model, a host is what a host's profile is of.
+  const std::string model = words(gpu).front();
+  const auto names = words(device->name);
+  const bool same = device->cpu ? gpu == "HOST" : std::ranges::find(names, model) != names.end();
+  if (same) return "";
+  const std::string name = device->name.empty() ? "" : " (" + device->name + ")";
+  if (device->cpu)
+    return fmt::format("recorded on a CPU{}: computing takes what it took there, which says nothing about {}",
+                       name, gpu);
+  return fmt::format("recorded on {}: computing takes what it took there, not what {} would take",
+                     device->name, gpu);
 }
 
 void JobOptions::declare(CLI::App& app) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,14 @@ class Recordings {
   std::deque<traces::Recording> recordings_;
   std::vector<replay::RecordedJob> jobs_;
 };
+
+// Why a replay of `recording`, at its own size and on the default cluster, would be refused; nullopt: it
+// would not. Finds out by replaying it.
+std::optional<std::string> replay_refusal(const traces::Recording& recording);
+
+// One sentence where a recording was made on other hardware than it is priced as; "" where it was not, or
+// does not say.
+std::string device_note(const traces::Recording& recording, const models::Cluster& cluster);
 
 // The routing of the recording that a forecast is held against (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";

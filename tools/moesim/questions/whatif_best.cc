@@ -16,13 +16,14 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
-#include "models/step/plan_search.h"
+#include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
-#include "tools/moesim/verbs/compare_step.h"
 
 namespace moesim::tools {
 
@@ -74,9 +75,9 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
 }
 
 ordered_json plan_json(const RankedPlan& plan) {
-  ordered_json j = models::to_json(plan.scenario);
-  j["dispatcher"] = plan.scenario.dispatchers.front().text();
-  j["forecast"] = step_json(plan.forecast);
+  ordered_json j = models::to_json(*plan.scenario);
+  j["dispatcher"] = plan.scenario->dispatchers.front().text();
+  j["forecast"] = answer_json(plan.answer, *plan.scenario);
   return j;
 }
 
@@ -109,16 +110,17 @@ Table plan_table(const PlanSearchResult& r) {
                {"memory [GB]"},
                {"fits", Table::Align::kLeft}});
   for (const RankedPlan& plan : r.best) {
-    const models::Parallel& p = plan.scenario.parallel;
-    const models::StepForecast& f = plan.forecast;
+    const models::Parallel& p = plan.scenario->parallel;
+    const models::Answer& f = plan.answer;
     const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
     table.row({number(p.tp), number(p.cp), number(p.pp), number(p.vpp), number(p.ep), number(p.etp),
                number(p.dp), fmt::format("{} x {}", p.microbatches, p.micro_batch),
-               plan.scenario.dispatchers.front().text(), plan.scenario.training.recompute.text(),
+               plan.scenario->dispatchers.front().text(), plan.scenario->training.recompute.text(),
                fmt::format("{:.1f}", f.time_us.value * 1e-3), fmt::format("{:.1f}", f.time_us.low * 1e-3),
-               fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu),
-               fmt::format("{:.1f}", f.tflops_per_gpu),
-               fmt::format("{:.1f} %", f.bubble_us / f.time_us.value * 100),
+               fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu()),
+               fmt::format("{:.1f}", f.tflops_per_gpu()),
+               fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
+                                           f.time_us.value * 100),
                fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
                f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes)});
   }
@@ -127,13 +129,22 @@ Table plan_table(const PlanSearchResult& r) {
 
 }  // namespace
 
+namespace {
+
+models::Scenario opened(models::Scenario scenario) {
+  replay::open_routing(scenario.routing);
+  return scenario;
+}
+
+}  // namespace
+
 int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const CommonOptions& common) {
   const models::PlanSearchOptions options = options_of(o, common);
   const auto start = std::chrono::steady_clock::now();
-  const PlanSearchResult r = models::search_plans(scenario, options);
+  const PlanSearchResult r = models::search_plans(opened(scenario), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<std::string> warnings;
-  for (const RankedPlan& plan : r.best) add_new(warnings, plan.forecast.warnings);
+  for (const RankedPlan& plan : r.best) add_new(warnings, plan.answer.warnings);
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(scenario);
@@ -160,8 +171,8 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   for (const std::string& warning : warnings) warn(common, warning);
   const models::RankedPlan& first = r.best.front();
   print(fmt::format("{} on {}: the best plans for {} GPUs and a batch of {:.3g} tokens\n\n",
-                    first.scenario.model.name, first.scenario.cluster->name, first.forecast.gpus,
-                    first.forecast.tokens));
+                    first.scenario->model.name, first.scenario->cluster->name, first.answer.gpus,
+                    first.answer.tokens));
   print(plan_table(r).text());
   print(
       fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",

@@ -11,7 +11,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "replay/run/portions.h"
+#include "models/answers/portions.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -107,9 +107,9 @@ struct Moved {
 };
 
 std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
-                               const std::vector<replay::Portion>& portions) {
+                               const std::vector<models::Portion>& portions) {
   std::vector<Moved> parts;
-  for (const replay::Portion& portion : portions) {
+  for (const models::Portion& portion : portions) {
     const double was = portion.us(before.breakdown_us), is = portion.us(after.breakdown_us);
     if (was > 0 || is > 0) parts.push_back({portion.name, was, is});
   }
@@ -120,8 +120,8 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
 }
 
 // Every category by itself.
-std::vector<replay::Portion> all_categories() {
-  std::vector<replay::Portion> all;
+std::vector<models::Portion> all_categories() {
+  std::vector<models::Portion> all;
   for (std::size_t c = 0; c < sim::kCategories; ++c) {
     const auto category = static_cast<sim::Category>(c);
     all.push_back({std::string(sim::name(category)), {category}});
@@ -136,7 +136,7 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
 // The parts that say why: where another rank is the last after the change, its computing and waiting as one.
 std::vector<Moved> reasons(const Answer& before, const Answer& after) {
   return moved_parts(before, after,
-                     replay::comparable(all_categories(), before.breakdown_us, after.breakdown_us));
+                     models::comparable(all_categories(), before.breakdown_us, after.breakdown_us));
 }
 
 // A ratio of throughputs, after over before.
@@ -172,7 +172,7 @@ std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
 }
 
 std::string because(const Evaluation& before, const Evaluation& after) {
-  const Answer &b = *before.fastest(), &a = *after.fastest();
+  const Answer &b = *before.winner(), &a = *after.winner();
   const models::Estimate r = ratio(b, a), d = difference_us(b, a);
   const bool same = d.value == 0 && d.low == 0 && d.high == 0;
   std::string text = same ? fmt::format("No difference: {} before and after", format_us(a.time_us.value))
@@ -186,8 +186,8 @@ std::string because(const Evaluation& before, const Evaluation& after) {
   if (!same_work(a, b))
     text += fmt::format(" The work is not the same: tokens per second and GPU change by {}.",
                         change_text(throughput_ratio(b, a)));
-  if (b.fits && !a.fits) text += " It no longer fits into memory.";
-  if (!b.fits && a.fits) text += " Now it fits into memory.";
+  if (b.memory.fits && !a.memory.fits) text += " It no longer fits into memory.";
+  if (!b.memory.fits && a.memory.fits) text += " Now it fits into memory.";
   return text;
 }
 
@@ -198,7 +198,7 @@ const Answer* named(const Evaluation& e, const std::string& dispatcher) {
 }
 
 const char* of_scope(const Evaluation& e) {
-  return e.scenario.scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
+  return e.scenario->scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
 }
 
 Table side_by_side(const Evaluation& before, const Evaluation& after) {
@@ -228,7 +228,7 @@ Table side_by_side(const Evaluation& before, const Evaluation& after) {
     };
     cells.push_back(pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); }));
     cells.push_back(pair([](const Answer& x) {
-      return fmt::format("{:.1f}{}", x.memory_bytes * 1e-9, x.fits ? "" : " (no)");
+      return fmt::format("{:.1f}{}", x.memory.max_bytes * 1e-9, x.memory.fits ? "" : " (no)");
     }));
     table.row(cells);
   };
@@ -236,7 +236,7 @@ Table side_by_side(const Evaluation& before, const Evaluation& after) {
   for (const Answer& a : after.answers)
     if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
   table.separator();
-  row("fastest", before.fastest(), after.fastest());
+  row("fastest", before.winner(), after.winner());
   return table;
 }
 
@@ -245,19 +245,19 @@ Table parts_table(const Evaluation& before, const Evaluation& after) {
                {"baseline [us]"},
                {"change [us]"},
                {"difference [us]"}});
-  for (const Moved& part : moved_parts(*before.fastest(), *after.fastest()))
+  for (const Moved& part : moved_parts(*before.winner(), *after.winner()))
     table.row({part.category, microseconds(part.before_us), microseconds(part.after_us),
                fmt::format("{:+.1f}", part.difference())});
   return table;
 }
 
 std::string cost_text(const Evaluation& before, const Evaluation& after) {
-  const Answer &b = *before.fastest(), &a = *after.fastest();
+  const Answer &b = *before.winner(), &a = *after.winner();
   if (b.cost <= 0 && a.cost <= 0) return "";
   const auto money = [](const Evaluation& e, const Answer& x) {
-    const char* unit = e.scenario.scope == models::Scenario::Scope::kStep ? "step" : "layer of a microbatch";
+    const char* unit = e.scenario->scope == models::Scenario::Scope::kStep ? "step" : "layer of a microbatch";
     return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", x.cost,
-                       e.scenario.prices.currency, unit, x.cost_per_million_tokens(), x.gpus);
+                       e.scenario->prices.currency, unit, x.cost_per_million_tokens(), x.gpus);
   };
   return fmt::format("cost: {}; before {}\n", a.cost > 0 ? money(after, a) : "no price",
                      b.cost > 0 ? money(before, b) : "no price");
@@ -278,13 +278,13 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
                 const CommonOptions& common) {
   const Evaluation before = evaluate(base.scenario(), {draws, true});
   std::vector<Change> changes;
-  for (const std::string& text : sets) changes.push_back(understand(text, base, before.scenario));
+  for (const std::string& text : sets) changes.push_back(understand(text, base, *before.scenario));
   const ScenarioDocument document = changed(base, changes);
   const Evaluation after = evaluate(document.scenario(), {draws, true});
   std::vector<std::string> warnings = before.warnings;
   add_new(warnings, after.warnings);
   for (const std::string& warning : warnings) warn(common, warning);
-  const Answer &b = *before.fastest(), &a = *after.fastest();
+  const Answer &b = *before.winner(), &a = *after.winner();
   if (wants_result(common)) {
     ordered_json result = envelope("whatif", whatif_inputs(base, common, {document}), warnings);
     result["changes"] = ordered_json::array();
@@ -314,7 +314,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
     return 0;
   }
   for (const Change& change : changes) print(change.text() + "\n");
-  print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario.model.name));
+  print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
   print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
   print(cost_text(before, after));
   print(because(before, after) + "\n");
@@ -324,7 +324,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
 int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
              const CommonOptions& common) {
   const Evaluation before = evaluate(base.scenario(), {draws, true});
-  const Answer& b = *before.fastest();
+  const Answer& b = *before.winner();
   struct Row {
     Change change;
     Evaluation after;
@@ -335,11 +335,11 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
   std::vector<ScenarioDocument> documents;
   for (const std::string& text : sets) {
     Row& row = rows.emplace_back();
-    row.change = understand(text, base, before.scenario);
+    row.change = understand(text, base, *before.scenario);
     try {
       documents.push_back(changed(base, {row.change}));
       row.after = evaluate(documents.back().scenario(), {draws, true});
-      row.gain = throughput_ratio(b, *row.after.fastest()).value;
+      row.gain = throughput_ratio(b, *row.after.winner()).value;
     } catch (const InputError& error) {
       row.error = error.what();
     }
@@ -359,14 +359,14 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       if (!row.error.empty()) {
         j["error"] = row.error;
       } else {
-        const Answer& a = *row.after.fastest();
+        const Answer& a = *row.after.winner();
         j["dispatcher"] = a.dispatcher;
         j["time_us"] = estimate_json(a.time_us);
         j["difference_us"] = estimate_json(difference_us(b, a));
         j["ratio"] = estimate_json(ratio(b, a));
         j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
         if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
-        j["fits"] = a.fits;
+        j["fits"] = a.memory.fits;
         j["because"] = because(before, row.after);
       }
       result["ranking"].push_back(std::move(j));
@@ -392,7 +392,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       const auto parts = reasons(b, *a);
       cells.insert(cells.end(), {microseconds(a->time_us.value), change_text(ratio(b, *a)),
                                  change_text(throughput_ratio(b, *a)),
-                                 a->dispatcher + (a->fits ? "" : " (does not fit)")});
+                                 a->dispatcher + (a->memory.fits ? "" : " (does not fit)")});
       if (cost) cells.push_back(a->cost > 0 ? fmt::format("{:.4g}", a->cost_per_million_tokens()) : "-");
       const bool any = !parts.empty() && std::abs(parts.front().difference()) > 0.05;
       cells.push_back(any ? fmt::format("{} {:+.1f} us", parts.front().category, parts.front().difference())
@@ -401,7 +401,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     table.row(cells);
   };
   for (const Row& row : rows)
-    add(row.change.text(), row.error.empty() ? row.after.fastest() : nullptr, row.error);
+    add(row.change.text(), row.error.empty() ? row.after.winner() : nullptr, row.error);
   table.separator();
   add("baseline", &b, "");
   if (common.format == Format::kCsv) {
@@ -410,7 +410,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
   }
   for (const std::string& warning : warnings) warn(common, warning);
   print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
-                    before.scenario.model.name));
+                    before.scenario->model.name));
   print(table.text());
   return 0;
 }

@@ -33,9 +33,9 @@ constexpr std::size_t kMostWarnings = 8;  // a map has one for every message siz
 
 MapCell cell_of(const Evaluation& e) {
   MapCell cell;
-  const Answer& best = *e.fastest();
+  const Answer& best = *e.winner();
   cell.fastest = best.dispatcher;
-  cell.probability = e.probability;
+  cell.probability = e.decision.probability;
   double second = 0;
   for (const Answer& a : e.answers) {
     if (!a.ok()) continue;

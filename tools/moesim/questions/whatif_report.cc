@@ -28,8 +28,8 @@ ordered_json answer_json(const Answer& a) {
   j["tokens"] = a.tokens;
   j["tokens_per_s_per_gpu"] = a.tokens_per_s_per_gpu();
   if (a.mfu > 0) j["mfu"] = a.mfu;
-  j["peak_memory_bytes"] = {{"max", a.memory_bytes}};
-  j["fits"] = a.fits;
+  j["peak_memory_bytes"] = {{"max", a.memory.max_bytes}};
+  j["fits"] = a.memory.fits;
   if (a.cost > 0) {
     j["cost"] = a.cost;
     j["cost_per_million_tokens"] = a.cost_per_million_tokens();
@@ -42,9 +42,10 @@ ordered_json evaluation_json(const Evaluation& e) {
   ordered_json j;
   j["dispatchers"] = ordered_json::array();
   for (const Answer& a : e.answers) j["dispatchers"].push_back(answer_json(a));
-  if (const Answer* best = e.fastest()) {
+  if (const Answer* best = e.winner()) {
     j["fastest"] = best->dispatcher;
-    j["probability"] = e.probability;
+    j["probability"] = e.decision.probability;
+    j["verdict"] = models::name_of(e.decision.verdict);
   }
   return j;
 }

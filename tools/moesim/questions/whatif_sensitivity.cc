@@ -75,16 +75,16 @@ Sensitivities sensitivities(const models::Scenario& scenario, int draws) {
   const Evaluation& baseline = result.baseline;
   std::vector<Sensitivity>& all = result.numbers;
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
-    const double value = number.value(*baseline.scenario.cluster);
+    const double value = number.value(*baseline.scenario->cluster);
     if (!(value > 0)) continue;
     Sensitivity& s = all.emplace_back();
     s.path = "cluster." + std::string(number.path);
     s.what = number.what;
     s.value = number.unit == models::HardwareUnit::kFactor ? "as measured" : shown(find_path(s.path), value);
-    s.elasticity = elasticities(baseline.scenario, {&number, 1}, false, draws);
+    s.elasticity = elasticities(*baseline.scenario, {&number, 1}, false, draws);
   }
-  result.together = elasticities(baseline.scenario, models::hardware_numbers(), true, draws);
-  const std::string fastest = baseline.fastest()->dispatcher;
+  result.together = elasticities(*baseline.scenario, models::hardware_numbers(), true, draws);
+  const std::string fastest = baseline.winner()->dispatcher;
   std::stable_sort(all.begin(), all.end(), [&](const Sensitivity& a, const Sensitivity& b) {
     return strength(a, fastest) > strength(b, fastest);
   });
@@ -147,7 +147,7 @@ int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions
   for (const std::string& warning : s.baseline.warnings) warn(common, warning);
   print("Elasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
   print(sensitivity_table(s).text() + "\n");
-  const std::string fastest = s.baseline.fastest()->dispatcher;
+  const std::string fastest = s.baseline.winner()->dispatcher;
   const Sensitivity& first = s.numbers.front();
   for (const auto& [dispatcher, value] : first.elasticity)
     if (dispatcher == fastest)

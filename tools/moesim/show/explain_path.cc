@@ -187,7 +187,7 @@ std::string critical_path_text(const replay::Iteration& iteration) {
   return out;
 }
 
-std::string critical_path_text(const replay::DispatcherForecast& f) {
+std::string critical_path_text(const models::Answer& f) {
   struct Part {
     bool forward;
     Category category;

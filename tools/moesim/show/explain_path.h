@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "models/answers/answer.h"
 #include "replay/run/iteration.h"
-#include "replay/run/layer_comparison.h"
 
 namespace moesim::tools {
 
@@ -14,6 +14,6 @@ std::string critical_path_text(const replay::Iteration& iteration);
 
 // Of a layer under one dispatcher: what the rank that ends last does, one thing after the other. Needs
 // ComparisonOptions::trace.
-std::string critical_path_text(const replay::DispatcherForecast& forecast);
+std::string critical_path_text(const models::Answer& forecast);
 
 }  // namespace moesim::tools

@@ -15,6 +15,8 @@ std::string_view kind_of(const models::Op& op) {
       return "gemm";
     case models::OpKind::kAttention:
       return "attention";
+    case models::OpKind::kScan:
+      return "scan";
     case models::OpKind::kCopyToHost:
       return "copy_to_host";
     case models::OpKind::kHostWait:
@@ -29,20 +31,19 @@ std::string_view kind_of(const models::Op& op) {
   return "";
 }
 
-std::vector<LayerOperation> operations_of(const replay::DispatcherForecast& f) {
+std::vector<LayerOperation> operations_of(const models::Answer& f) {
   std::vector<LayerOperation> rows;
-  for (std::size_t s = 0; s < f.trace.size(); ++s) {
-    const bool dense = s == 0 || s == 3, forward = s < 2;
-    const models::Program& program = dense ? f.dense : f.program;
-    const std::vector<models::Op>& pass = forward ? program.forward() : program.backward();
-    const auto R = static_cast<std::size_t>(f.trace[s].ranks);
+  const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
+  for (const models::PassTrace& part : f.layer) {
+    const std::vector<models::Op>& pass = part.pass();
+    const auto rank = static_cast<std::size_t>(f.critical_rank);
+    if (part.trace.ranks <= rank) continue;
     for (std::size_t i = 0; i < pass.size(); ++i) {
       if (pass[i].kind == models::OpKind::kAllocate || pass[i].kind == models::OpKind::kFree) continue;
-      const std::size_t at = i * R + static_cast<std::size_t>(f.critical_rank);
-      const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-      rows.push_back({forward, dense, &pass[i], us(f.trace[s].start[at]),
-                      us(f.trace[s].begin[at] - f.trace[s].start[at]),
-                      us(f.trace[s].end[at] - f.trace[s].begin[at])});
+      const std::size_t at = i * part.trace.ranks + rank;
+      rows.push_back({part.forward, !part.dispatcher, &pass[i], us(part.trace.start[at]),
+                      us(part.trace.begin[at] - part.trace.start[at]),
+                      us(part.trace.end[at] - part.trace.begin[at])});
     }
   }
   return rows;

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/programs/program.h"
-#include "replay/run/layer_comparison.h"
 
 namespace moesim::tools {
 
@@ -20,6 +20,6 @@ struct LayerOperation {
 std::string_view kind_of(const models::Op& op);
 
 // In order, dense part included. Needs ComparisonOptions::trace.
-std::vector<LayerOperation> operations_of(const replay::DispatcherForecast& forecast);
+std::vector<LayerOperation> operations_of(const models::Answer& forecast);
 
 }  // namespace moesim::tools

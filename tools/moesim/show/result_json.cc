@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
-#include "replay/run/cluster_fabric.h"
 
 namespace moesim::tools {
 
@@ -13,7 +13,7 @@ nlohmann::ordered_json estimate_json(const models::Estimate& e) {
   return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
 }
 
-nlohmann::ordered_json link_json(const replay::LinkLoad& link) {
+nlohmann::ordered_json link_json(const models::LinkLoad& link) {
   return {{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"utilisation", link.utilisation}};
 }
 

@@ -7,10 +7,8 @@
 
 namespace moesim::models {
 struct Estimate;
-}  // namespace moesim::models
-namespace moesim::replay {
 struct LinkLoad;
-}
+}  // namespace moesim::models
 
 namespace moesim::tools {
 
@@ -18,7 +16,7 @@ namespace moesim::tools {
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 
 // A link and what it carried, under timing `flow`.
-nlohmann::ordered_json link_json(const replay::LinkLoad& link);
+nlohmann::ordered_json link_json(const models::LinkLoad& link);
 
 // "1234.5", as tables show them.
 std::string microseconds(double us);

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "replay/recording/steps.h"
 #include "replay/run/iteration.h"
-#include "replay/run/layer_comparison.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/timeline.h"
 
@@ -112,7 +112,7 @@ TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const
                            const TimelineBounds& bounds);
 
 // One dispatcher of a comparison. Needs ComparisonOptions::trace.
-TimelineView timeline_view(const replay::DispatcherForecast& forecast, const TimelineBounds& bounds);
+TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds);
 
 // A realistic recording as it was measured. Clocks of nodes are not comparable, so every node starts at zero.
 TimelineView timeline_view(std::string title, const replay::RecordedJob& measured, int gpus_per_node,

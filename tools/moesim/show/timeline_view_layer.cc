@@ -15,12 +15,11 @@ using models::OpKind;
 
 constexpr std::array<const char*, models::kStreams> kStreamNames{"compute", "communication", "copy",
                                                                  "shared expert", "host"};
-constexpr std::size_t kSegments = 4;  // dense forward, forward, backward, dense backward
 
 class Builder {
  public:
-  Builder(const replay::DispatcherForecast& forecast, const TimelineBounds& bounds)
-      : forecast_(forecast), bounds_(bounds), ranks_(forecast.program.ranks()) {
+  Builder(const models::Answer& forecast, const TimelineBounds& bounds)
+      : forecast_(forecast), bounds_(bounds), ranks_(forecast.program().ranks()) {
     view_.title = forecast.dispatcher;
     view_.ranks = ranks_;
     choose_ranks();
@@ -31,7 +30,7 @@ class Builder {
   }
 
   TimelineView run() {
-    for (std::size_t s = 0; s < std::min(forecast_.trace.size(), kSegments); ++s) add_segment(s);
+    for (const models::PassTrace& pass : forecast_.layer) add_pass(pass);
     for (TimelineView::Track& track : view_.tracks) settle(track);
     for (std::size_t first = 0; first < view_.tracks.size(); first += models::kStreams) add_causes(first);
     add_counters();
@@ -44,13 +43,13 @@ class Builder {
   void choose_ranks() {
     shown_.assign(static_cast<std::size_t>(ranks_), true);
     std::size_t ops = 1;
-    for (std::size_t s = 0; s < std::min(forecast_.trace.size(), kSegments); ++s) ops += pass_of(s).size();
+    for (const models::PassTrace& pass : forecast_.layer) ops += pass.pass().size();
     const std::size_t most = std::max<std::size_t>(4, bounds_.most_slices / ops);
     if (!bounds_.ranks.empty()) {
       for (int r = 0; r < ranks_; ++r) shown_[static_cast<std::size_t>(r)] = bounds_.holds_rank(r);
     } else if (static_cast<std::size_t>(ranks_) > most) {
       // The rank that ends last, those with most and least to compute, then an even choice.
-      const auto& rows = forecast_.program.computed_rows;
+      const auto& rows = forecast_.program().computed_rows;
       const auto [low, high] = std::minmax_element(rows.begin(), rows.end());
       std::set<int> chosen{forecast_.critical_rank, static_cast<int>(high - rows.begin()),
                            static_cast<int>(low - rows.begin())};
@@ -67,26 +66,21 @@ class Builder {
         track_[static_cast<std::size_t>(r)] = models::kStreams * next++;
   }
 
-  const models::Program& program_of(std::size_t segment) const {
-    return segment == 0 || segment == 3 ? forecast_.dense : forecast_.program;
-  }
-  const std::vector<models::Op>& pass_of(std::size_t segment) const {
-    return segment < 2 ? program_of(segment).forward() : program_of(segment).backward();
-  }
   std::size_t track_of(int rank, models::Stream stream) const {
     return track_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(stream);
   }
 
-  void add_segment(std::size_t segment) {
-    const models::Program& program = program_of(segment);
-    const std::vector<models::Op>& pass = pass_of(segment);
-    const replay::SegmentTrace& trace = forecast_.trace[segment];
+  void add_pass(const models::PassTrace& part) {
+    const models::Program& program = *part.program;
+    const std::vector<models::Op>& pass = part.pass();
+    const sim::LockstepTrace& trace = part.trace;
+    if (trace.ranks != static_cast<std::size_t>(ranks_)) return;
     for (std::size_t i = 0; i < pass.size(); ++i) {
       const models::Op& op = pass[i];
       if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree || op.fused) continue;
       const std::uint32_t name = view_.names.add(op.name);
-      for (int r = 0; r < trace.ranks; ++r) {
-        const std::size_t at = i * static_cast<std::size_t>(trace.ranks) + static_cast<std::size_t>(r);
+      for (int r = 0; r < ranks_; ++r) {
+        const std::size_t at = i * trace.ranks + static_cast<std::size_t>(r);
         view_.end_ps = std::max(view_.end_ps, trace.end[at]);
         if (!shown_[static_cast<std::size_t>(r)]) continue;
         auto& slices = view_.tracks[track_of(r, op.stream)].slices;
@@ -96,14 +90,16 @@ class Builder {
         if (trace.end[at] > trace.begin[at])
           slices.push_back({name, op.category, trace.begin[at], trace.end[at]});
       }
-      if (op.kind == OpKind::kCollective) add_collective(program, op, trace, i, name);
+      const bool whole =
+          op.kind == OpKind::kCollective && program.ranks() % program.group_size(op.group) == 0;
+      if (whole) add_collective(program, op, trace, i, name);
     }
   }
 
   // Waits learn whom they waited for; arrows from the member that came last; what each member sends.
-  void add_collective(const models::Program& program, const models::Op& op, const replay::SegmentTrace& trace,
+  void add_collective(const models::Program& program, const models::Op& op, const sim::LockstepTrace& trace,
                       std::size_t i, std::uint32_t name) {
-    const auto R = static_cast<std::size_t>(trace.ranks);
+    const std::size_t R = trace.ranks;
     const auto at = [&](int rank) { return i * R + static_cast<std::size_t>(rank); };
     for (int group = 0; group < program.group_count(op.group); ++group) {
       int last = program.rank_of(op.group, group, 0);
@@ -215,7 +211,7 @@ class Builder {
     view_.tracks = std::move(kept);
   }
 
-  const replay::DispatcherForecast& forecast_;
+  const models::Answer& forecast_;
   const TimelineBounds& bounds_;
   int ranks_;
   TimelineView view_;
@@ -226,7 +222,7 @@ class Builder {
 
 }  // namespace
 
-TimelineView timeline_view(const replay::DispatcherForecast& forecast, const TimelineBounds& bounds) {
+TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds) {
   return Builder(forecast, bounds).run();
 }
 

@@ -40,8 +40,8 @@ double bytes_sent(const sim::CollectiveShape& shape, std::size_t member) {
   return 0;
 }
 
-TrafficMatrix traffic_matrix(const replay::DispatcherForecast& forecast) {
-  const models::Program& program = forecast.program;
+TrafficMatrix traffic_matrix(const models::Answer& forecast) {
+  const models::Program& program = forecast.program();
   const int R = program.ranks();
   TrafficMatrix out{forecast.dispatcher, R,
                     std::vector<double>(static_cast<std::size_t>(R) * static_cast<std::size_t>(R), 0.0)};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "replay/run/layer_comparison.h"
+#include "models/answers/answer.h"
 #include "sim/graph/task_graph.h"
 
 namespace moesim::tools {
@@ -22,7 +22,7 @@ double bytes_sent(const sim::CollectiveShape& shape, std::size_t member);
 
 // One layer of a dispatcher, forward and backward. Exchanges follow their split matrices, every other
 // collective is spread evenly over its members; rows add up to the bytes that ranks send.
-TrafficMatrix traffic_matrix(const replay::DispatcherForecast& forecast);
+TrafficMatrix traffic_matrix(const models::Answer& forecast);
 
 // All collectives of a graph, in the same way.
 TrafficMatrix traffic_matrix(std::string title, const sim::TaskGraph& graph);

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 
@@ -123,7 +127,6 @@ std::string SweepRows::header() const {
 
 void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                        const Evaluation& e) const {
-  const bool step = e.scenario.scope == models::Scenario::Scope::kStep;
   for (std::size_t i = 0; i < e.answers.size(); ++i) {
     const Answer& a = e.answers[i];
     Row row(out, columns_.format, names_);
@@ -138,7 +141,10 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
       row.end();
       continue;
     }
-    const bool winner = static_cast<int>(i) == e.best;
+    const double tx_mean =
+        std::accumulate(a.tx_bytes.begin(), a.tx_bytes.end(), 0.0) / static_cast<double>(a.tx_bytes.size());
+    const auto tx_max = static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end()));
+    const bool winner = static_cast<int>(i) == e.decision.winner;
     row.plain("{:.6f}", a.time_us.value);
     if (columns_.intervals) {
       row.plain("{:.6f}", a.time_us.low);
@@ -147,26 +153,21 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
     row.plain("{}", winner);
     if (columns_.intervals) {
       if (winner)
-        row.plain("{:.4f}", e.probability);
+        row.plain("{:.4f}", e.decision.probability);
       else
         row.none();
     }
     if (columns_.breakdown)
       for (const double us : a.breakdown_us) row.plain("{:.6f}", us);
     row.plain("{:.3f}", a.tokens_per_s_per_gpu());
-    if (step) {
-      row.plain("{:.6f}", a.mfu);
-      for (int c = 0; c < 5; ++c) row.none();
-    } else {
-      row.none();
-      row.plain("{:.0f}", a.tx_mean_bytes);
-      row.plain("{:.0f}", a.tx_max_bytes);
-      row.plain("{:.6f}", a.overload.avg);
-      row.plain("{:.6f}", a.overload.max);
-      row.plain("{:.6f}", a.overload.max_cum);
-    }
-    row.plain("{:.0f}", a.memory_bytes);
-    row.plain("{}", a.fits);
+    row.plain("{:.6f}", a.mfu);
+    row.plain("{:.0f}", tx_mean);
+    row.plain("{:.0f}", tx_max);
+    row.plain("{:.6f}", a.overload.avg);
+    row.plain("{:.6f}", a.overload.max);
+    row.plain("{:.6f}", a.overload.max_cum);
+    row.plain("{:.0f}", a.memory.max_bytes);
+    row.plain("{}", a.memory.fits);
     row.plain("{:.4f}", a.outside_domain);
     if (columns_.cost) {
       row.plain("{:.9g}", a.cost);

@@ -9,16 +9,16 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/answers/answer.h"
 #include "models/workload/scenario.h"
-#include "replay/run/layer_comparison.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/verbs/compare_layer.h"
-#include "tools/moesim/verbs/compare_step.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -36,46 +36,34 @@ struct CompareOptions {
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Scenario scenario = o.scenario.scenario(common);
   const bool flow = o.timing == "flow";
-  if (flow && scenario.scope == models::Scenario::Scope::kStep)
-    throw InputError("compare: found --timing flow with scope step, expected calibrated");
   check_report(o.report);
-  if (scenario.scope == models::Scenario::Scope::kStep) {
-    if (o.explain) throw InputError("compare: found --explain with scope step, expected scope layer");
-    if (!o.timeline.empty())
-      throw InputError(
-          "compare: found --timeline with scope step, expected scope layer, or replay of a recording");
-    CommonOptions with_report = common;
-    with_report.report = o.report;
-    return compare_step(std::move(scenario), o.draws, with_report);
-  }
-  const LayerDetail detail = layer_detail(o.detail);
-  if (flow && (!o.timeline.empty() || detail == LayerDetail::kOperations || detail == LayerDetail::kRanks))
+  const Detail detail = parse_detail(o.detail);
+  if (flow && (!o.timeline.empty() || detail == Detail::kOperations || detail == Detail::kRanks))
     throw InputError(
         "compare: found --timing flow with --timeline or --detail operations or ranks, which follow "
         "calibrated times");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
-  const bool trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
-                     detail != LayerDetail::kNone || o.explain;
-  const replay::LayerComparison c = replay::compare_layer(
-      std::move(scenario), {.draws = o.draws,
-                            .breakdown = true,
-                            .timing = flow ? sim::Timing::flow : sim::Timing::calibrated,
-                            .trace = trace});
+  models::AnswerOptions options;
+  options.draws = o.draws;
+  options.flow = flow;
+  options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
+                  detail != Detail::kNone || o.explain;
+  const models::Comparison c = ask(std::move(scenario), options);
   for (const std::string& warning : c.warnings) warn(common, warning);
-  if (!o.timeline.empty()) write_file(o.timeline, layer_timeline(c, common, bounds));
-  if (!o.report.empty()) write_layer_report(o.report, c, common, bounds);
+  if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
+  if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {
     case Format::kJson:
-      print_json(layer_json(c, detail, common));
+      print_json(comparison_json(c, detail, common));
       break;
     case Format::kCsv:
-      print(layer_csv(c, detail));
+      print(comparison_csv(c, detail));
       break;
     case Format::kTable:
-      print_layer(c, detail);
+      print_comparison(c, detail);
       if (o.explain)
-        for (const replay::DispatcherForecast& forecast : c.forecasts)
-          print("\n" + critical_path_text(forecast));
+        for (const models::Answer& answer : c.answers)
+          if (answer.ok()) print("\n" + critical_path_text(answer));
       break;
   }
   return 0;

@@ -15,8 +15,8 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/cluster_fabric.h"
 #include "replay/run/attribution.h"
-#include "replay/run/cluster_fabric.h"
 #include "replay/run/forecast.h"
 #include "replay/run/measured.h"
 #include "replay/run/model_pricing.h"
@@ -53,7 +53,7 @@ struct ReplayOptions {
 // Of timing `flow`.
 struct NetworkUse {
   double calibrated_us = 0;  // the iteration if nothing contended
-  replay::LinkLoad busiest;
+  models::LinkLoad busiest;
 };
 
 struct ReplayAnswer {
@@ -106,7 +106,7 @@ ReplayAnswer replay_scaling(const replay::PreparedJob& job, const replay::JobReq
     const double calibrated_us = made.iteration.us();
     forecast_options.fabric = fabric;
     made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
-    out.network = {calibrated_us, replay::busiest_link(made.iteration.timeline, *fabric)};
+    out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, *fabric)};
   }
   out.iteration = std::move(made.iteration);
   out.plans = std::move(made.plans);
@@ -405,11 +405,11 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     scaling = replay::prepare(cleaned, named, request);
     cluster = scaling->cluster;
     effects.emplace(cluster.profile);
-    if (flow) fabric = replay::cluster_fabric(cluster);
+    if (flow) fabric = models::cluster_fabric(cluster);
     answer = replay_scaling(*scaling, request, *effects, options, fabric ? &*fabric : nullptr);
   }
   inputs["cluster"] = cluster.name;
-  if (!flow && replay::has_own_fabric(cluster))
+  if (!flow && models::has_own_fabric(cluster))
     answer.warnings.emplace_back(
         "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
         "does");
@@ -451,6 +451,8 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
   const auto read_warnings = recordings.warnings();
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
+  const std::string note = device_note(recordings.recording(0), cluster);
+  if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
 
   if (!options.timeline.empty())
     write_file(options.timeline,
@@ -472,22 +474,24 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     print_json(result);
     return 0;
   }
-  for (const std::string& warning : answer.warnings) warn(common, warning);
+  for (const std::string& warning : answer.warnings)
+    if (warning != note || common.format == Format::kCsv) warn(common, warning);  // else it is the first line
   if (common.format == Format::kCsv) {
     print(rank_table(answer).csv());
     return 0;
   }
   std::string text =
-      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {}",
-                  job.realistic ? "realistic" : "scaling", job.topology.str(), answer.microbatches,
-                  cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
+      fmt::format("{}{} recording of {}, {} microbatches, on {}{}\niteration {}",
+                  note.empty() ? "" : "warning: " + note + "\n", job.realistic ? "realistic" : "scaling",
+                  job.topology.str(), answer.microbatches, cluster.name,
+                  answer.changes.empty() ? "" : ", with " + answer.changes,
                   fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
                               answer.estimate.low / 1e3, answer.estimate.high / 1e3));
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
   if (answer.network) {
-    const replay::LinkLoad& busiest = answer.network->busiest;
+    const models::LinkLoad& busiest = answer.network->busiest;
     text += fmt::format("\nnetwork: {:.2f} ms without contention", answer.network->calibrated_us / 1e3);
     if (!busiest.from.empty())
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"
@@ -121,6 +122,7 @@ nlohmann::ordered_json info_json(const Examined& examined, const CommonOptions& 
   nlohmann::ordered_json out = header_json("trace-info", examined, common);
   out["source"] = examined.recording.source;
   out["about"] = examined.recording.ranks.front().header;
+  if (facts.device) out["device"] = {{"cpu", facts.device->cpu}, {"name", facts.device->name}};
   out["side"] = to_string(facts.side);
   out["side_evidence"] = facts.side_evidence;
   out["writer"] = facts.newer_writer ? "v2" : "v1";
@@ -232,6 +234,8 @@ std::string info_text(const Examined& examined) {
     if (!value.empty()) out += fmt::format("  {:<13} {}\n", key, value);
   };
   for (const std::string& about : recording.ranks.front().header) line("about", std::string(trim(about)));
+  if (facts.device)
+    line("device", facts.device->cpu ? fmt::format("a CPU ({})", facts.device->name) : facts.device->name);
   line("side", fmt::format("{} ({})", to_string(facts.side), join(facts.side_evidence, "; ")));
   line("writer", facts.newer_writer ? "v2 (2026): sub-operations carry their start time"
                                     : "v1 (2025): sub-operations carry their end time");
@@ -287,7 +291,13 @@ int run_info(const TraceOptions& options, const CommonOptions& common) {
 }
 
 int run_check(const TraceOptions& options, const CommonOptions& common) {
-  const Examined examined = examine(options);
+  Examined examined = examine(options);
+  // Rules that need the whole job are asked of replay itself.
+  if (std::ranges::none_of(examined.findings,
+                           [](const Finding& finding) { return finding.severity == Severity::kProblem; }))
+    if (const auto refusal = replay_refusal(examined.recording))
+      examined.findings.insert(examined.findings.begin(),
+                               {Severity::kProblem, {}, "replay refuses it: " + *refusal});
   const auto problems =
       std::count_if(examined.findings.begin(), examined.findings.end(),
                     [](const Finding& finding) { return finding.severity == Severity::kProblem; });

@@ -145,11 +145,9 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
 }
 
 nlohmann::ordered_json triple(const replay::Comparison& comparison) {
-  return {{"forecast_us", comparison.forecast_us},
-          {"measured_us", comparison.measured_us},
-          {"error", comparison.error()},
-          {"low_us", comparison.low_us},
-          {"high_us", comparison.high_us}};
+  return {{"forecast_us", comparison.forecast_us}, {"measured_us", comparison.measured_us},
+          {"error", comparison.error()},           {"low_us", comparison.low_us},
+          {"high_us", comparison.high_us},         {"covered", comparison.covered()}};
 }
 
 void add_to(nlohmann::ordered_json& out, const replay::Validation& validation) {
@@ -164,11 +162,17 @@ std::string milliseconds(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
 // One configuration: a row per component.
 Table component_table(const Case& one) {
-  Table table(
-      {{"operation", Table::Align::kLeft}, {"forecast ms"}, {"low"}, {"high"}, {"measured ms"}, {"error"}});
+  Table table({{"operation", Table::Align::kLeft},
+               {"forecast ms"},
+               {"low"},
+               {"high"},
+               {"measured ms"},
+               {"error"},
+               {"measured is", Table::Align::kLeft}});
   const auto add = [&](const replay::Comparison& c) {
     table.row({std::string(c.name), milliseconds(c.forecast_us), milliseconds(c.low_us),
-               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error())});
+               milliseconds(c.high_us), milliseconds(c.measured_us), percent(c.error()),
+               c.covered() ? "inside" : "outside the interval"});
   };
   add(one.validation.iteration);
   table.separator();
@@ -331,7 +335,10 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
                       "interval in {} of {}\n",
                       percent(mean).substr(1), percent(worst).substr(1), covered, cases.size()));
   }
-  return worst > limit ? 1 : 0;
+  if (worst <= limit) return 0;
+  warn(common, fmt::format("check failed: the iteration is off by {}, more than --max-error {}",
+                           percent(worst).substr(1), percent(limit).substr(1)));
+  return 1;
 }
 
 }  // namespace

@@ -14,9 +14,10 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "calibration/rows/csv_table.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_forecast.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/training_rows.h"
@@ -30,7 +31,7 @@ using nlohmann::ordered_json;
 
 struct Compared {
   TrainingRow row;
-  models::StepForecast forecast;
+  models::Answer forecast;
   double error() const { return forecast.time_us.value * 1e-6 / row.measured_s - 1; }
   bool inside() const {
     const double us = row.measured_s * 1e6;
@@ -101,9 +102,9 @@ std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   for (const Compared& c : all) {
     auto& [measured, forecast] = by_source[publication(c.row.source)];
     measured.push_back(c.row.measured_s > 0
-                           ? c.forecast.tflops_per_gpu * c.forecast.time_us.value * 1e-6 / c.row.measured_s
+                           ? c.forecast.tflops_per_gpu() * c.forecast.time_us.value * 1e-6 / c.row.measured_s
                            : 0);
-    forecast.push_back(c.forecast.tflops_per_gpu);
+    forecast.push_back(c.forecast.tflops_per_gpu());
   }
   std::map<std::string, double> result;
   for (const auto& [source, values] : by_source)
@@ -111,11 +112,13 @@ std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   return result;
 }
 
-models::StepForecast forecast_of(const TrainingRow& row, int draws) {
-  return models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).forecast(draws);
+models::Answer forecast_of(const TrainingRow& row, int draws) {
+  models::AnswerOptions options;
+  options.draws = draws;
+  return ask(row.scenario, options).answers.front();
 }
 
-ordered_json breakdown_json(const models::StepForecast& f) {
+ordered_json breakdown_json(const models::Answer& f) {
   ordered_json parts = ordered_json::object();
   for (std::size_t i = 0; i < sim::kCategories; ++i)
     if (f.breakdown_us[i] > 0)
@@ -132,7 +135,7 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
   std::vector<Compared> all;
   for (TrainingRow& row : table.rows) {
     try {
-      models::StepForecast forecast = forecast_of(row, options.draws);
+      models::Answer forecast = forecast_of(row, options.draws);
       // The step was run, so it fitted: with the cheapest recomputation that makes it fit, where nothing is
       // stated.
       if (!forecast.memory.fits && !row.recompute_known && !forecast.memory.recompute_that_fits.empty()) {

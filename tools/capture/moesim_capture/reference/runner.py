@@ -16,12 +16,13 @@ from dataclasses import asdict
 import torch
 import torch.distributed as dist
 
+from ..clocks import CpuTimeClock
 from ..fake_world import FakeWorld
 from ..hooks import CommunicationHooks
 from ..layout import GroupNames, file_name, folder_name
 from ..recorder import Recorder
 from ..routing import RoutingRecorder, dispatching
-from . import workers
+from . import cores, workers
 from .config import JobConfig
 from .job import Groups, RankJob
 from .planned_routing import plan_routing
@@ -112,6 +113,8 @@ def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: 
     routing = plan_routing(config)
     stamp = time.strftime("%Y%m%d%H%M%S", time.gmtime())
     timings = {}
+    # On a CPU the device is a core, which others use, too: only the time on it counts.
+    clock = CpuTimeClock() if config.device == "cpu" and config.threads == 1 else config.device
     for rank in range(config.world):
         with FakeWorld(config.layout, rank) as world:
             contribute_routing(world, routing)
@@ -127,7 +130,7 @@ def run_scaling(config: JobConfig, out: str, passes: int, warmup: int, command: 
                 if not record:
                     continue
                 path = _rank_path(pass_folder(out, config, "scaling", number), config, rank, stamp)
-                with Recorder(path, rank, job.stage_id, "scaling", config.device, version,
+                with Recorder(path, rank, job.stage_id, "scaling", clock, version,
                               about=_about(config, command)) as recorder, CommunicationHooks(
                                   recorder, config.layout, names):
                     timings[rank]["recorded_ms"].append(_timed(config, job.microbatch))
@@ -160,6 +163,8 @@ def run_worker(config: JobConfig, out: str, passes: int, warmup: int, command: s
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     backend = "nccl" if device.startswith("cuda") else "gloo"
+    if backend == "gloo":
+        cores.take_one(rank, config.world)
     dist.init_process_group(backend, init_method="file://" + rendezvous, rank=rank, world_size=config.world)
     routing = plan_routing(config)
     groups = Groups(config.layout, rank)
@@ -170,7 +175,7 @@ def run_worker(config: JobConfig, out: str, passes: int, warmup: int, command: s
         job.iteration()
     stamps = [time.strftime("%Y%m%d%H%M%S", time.gmtime())]
     dist.broadcast_object_list(stamps, 0)
-    timings = {"plain_ms": [], "recorded_ms": []}
+    timings = {"plain_ms": [], "recorded_ms": [], "cores": []}
     for number in range(passes):
         dist.barrier()
         timings["plain_ms"].append(_timed(config, job.iteration))
@@ -186,7 +191,9 @@ def run_worker(config: JobConfig, out: str, passes: int, warmup: int, command: s
                 watched.watch(job.stage)
             with recorder.inside:
                 dist.barrier()
+            before = cores.times()
             timings["recorded_ms"].append(_timed(config, job.iteration))
+            timings["cores"].append(cores.between(before, cores.times()))
     dist.barrier()
     dist.destroy_process_group()
     return timings
@@ -221,6 +228,9 @@ def summary(config: JobConfig, mode: str, timings: dict, command: str) -> dict:
         # Neighbours are compared: the machine's load changes more slowly than that.
         ratios = [r / p - 1 for p, r in zip(plain, recorded)]
         out["overhead"] = {"median": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
+    if mode == "realistic":
+        # By pass, a row per rank: where its time went (cores.times); null where the kernel does not say.
+        out["cores"] = [list(rows) for rows in zip(*(timings[rank]["cores"] for rank in sorted(timings)))]
     return out
 
 

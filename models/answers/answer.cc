@@ -1,0 +1,404 @@
+#include "models/answers/answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/random.h"
+#include "models/answers/layer_answer.h"
+#include "models/hardware/cluster.h"
+#include "models/step/step_forecast.h"
+#include "models/step/training_flops.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr std::int64_t kMaxGroup = 4096;               // split matrices have as many rows and columns
+constexpr std::uint64_t kDrawStream = 0x6d6f6573696d;  // keeps draws of profiles apart from draws of routings
+
+}  // namespace
+
+PricedDraws::PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws) {
+  pricers_.reserve(static_cast<std::size_t>(draws) + 1);
+  pricers_.emplace_back(cluster, recipe);
+  if (draws == 0) return;
+  Cluster drawn = cluster;
+  for (int d = 0; d < draws; ++d) {
+    Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
+    drawn.profile = cluster.profile.draw(random);
+    pricers_.emplace_back(drawn, recipe);
+  }
+}
+
+PricedDraws::~PricedDraws() = default;
+PricedDraws::PricedDraws(PricedDraws&&) noexcept = default;
+PricedDraws& PricedDraws::operator=(PricedDraws&&) noexcept = default;
+
+struct PriceCache::Entry {
+  std::shared_ptr<const Cluster> cluster;  // held, so that no other one gets its address
+  Recipe recipe;
+  std::uint64_t seed = 0;
+  int draws = 0;
+  PricedDraws prices;
+};
+
+PriceCache::PriceCache() = default;
+PriceCache::~PriceCache() = default;
+
+const PricedDraws& PriceCache::of(const Scenario& s, int draws) {
+  constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
+  const std::uint64_t seed = draws == 0 ? 0 : s.seed;
+  const Recipe recipe = Recipe::of(s.training, s.parallel.world());
+  for (std::size_t i = entries_.size(); i-- > 0;)
+    if (entries_[i].cluster == s.cluster && entries_[i].seed == seed && entries_[i].draws == draws &&
+        entries_[i].recipe == recipe)
+      return entries_[i].prices;
+  const std::size_t each = static_cast<std::size_t>(draws) + 1;
+  if ((entries_.size() + 1) * each > kMost) entries_.clear();
+  entries_.push_back({s.cluster, recipe, seed, draws, PricedDraws(*s.cluster, recipe, seed, draws)});
+  return entries_.back().prices;
+}
+
+namespace {
+
+// Answers one scenario, dispatcher by dispatcher.
+class Answering {
+ public:
+  Answering(Scenario scenario, const AnswerOptions& options)
+      : o_(options),
+        scenario_(resolved(std::move(scenario), c_.warnings)),
+        s_(*scenario_),
+        routing_(s_, options.routings),
+        placement_(s_.parallel, s_.training.unfolded, *s_.cluster) {
+    c_.scenario = scenario_;
+    c_.routing = routing_.of(0, 0);
+    add_new(c_.warnings, routing_.warnings());
+    if (o_.prices) {
+      prices_ = &o_.prices->of(s_, o_.draws);
+    } else {
+      own_.emplace(*s_.cluster, Recipe::of(s_.training, s_.parallel.world()), s_.seed, o_.draws);
+      prices_ = &*own_;
+    }
+    if (s_.scope == Scenario::Scope::kStep) {
+      if (o_.flow) throw InputError("compare: found timing flow with scope step, expected calibrated");
+      return;
+    }
+    if (o_.flow)
+      fabric_ = cluster_fabric(*s_.cluster);
+    else if (has_own_fabric(*s_.cluster))
+      c_.warnings.push_back(
+          "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
+          "does");
+    faults_ = faults_of_layer();
+  }
+
+  Comparison all() {
+    for (const DispatcherSpec& spec : s_.dispatchers) {
+      try {
+        c_.answers.push_back(one(spec));
+      } catch (const InputError& error) {
+        if (s_.all_dispatchers) {
+          c_.excluded.emplace_back(spec.text(), rule_of(spec, error));
+        } else if (o_.each && s_.dispatchers.size() > 1) {
+          Answer& a = c_.answers.emplace_back();
+          a.dispatcher = spec.text();
+          a.error = error.what();
+        } else {
+          throw;
+        }
+        if (first_error_.empty()) first_error_ = error.what();
+      }
+    }
+    if (std::none_of(c_.answers.begin(), c_.answers.end(), [](const Answer& a) { return a.ok(); }))
+      throw InputError(c_.excluded.empty() ? first_error_
+                                           : "compare: found no legal dispatcher, expected one; " +
+                                                 c_.excluded.front().second);
+    for (Answer& a : c_.answers) {
+      if (!a.ok()) continue;
+      add_new(c_.warnings, a.warnings);
+      if (s_.prices.given())
+        a.cost = a.seconds() / 3600 *
+                 s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
+    }
+    if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
+    constexpr double kEven = 1.001;
+    rank(c_.answers, c_.routing.expert_skew() > kEven);
+    c_.decision = decide(c_.answers);
+    return std::move(c_);
+  }
+
+ private:
+  static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {
+    s.resolve();
+    if (s.all_dispatchers) name_dispatchers(s);
+    if (s.routing.kind == RoutingSpec::Kind::kFile) take_tokens_of_file(s, warnings);
+    if (s.dispatchers.empty())
+      throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
+    if (s.parallel.dispatch_ranks() > kMaxGroup)
+      throw InputError(
+          fmt::format("parallel: found a dispatch group of {} ranks (etp x ep), expected at most {}",
+                      s.parallel.dispatch_ranks(), kMaxGroup));
+    return std::make_shared<const Scenario>(std::move(s));
+  }
+
+  // A routing file says how many tokens a rank has; attention sees the sequence that gives as many.
+  static void take_tokens_of_file(Scenario& s, std::vector<std::string>& warnings) {
+    Parallel& p = s.parallel;
+    const std::int64_t tokens = JobRouting(s).of(0, 0).max_tokens();
+    const std::int64_t seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
+    if (seq == p.seq) return;
+    if (s.gave("parallel.seq"))
+      warnings.push_back(fmt::format(
+          "{}: {} tokens per rank, where micro_batch x seq / (tp x cp) is {}: the file's are taken",
+          s.routing.path, tokens, p.tokens_per_rank()));
+    p.seq = seq;
+  }
+
+  // The rule that excludes a dispatcher, without the place where it was named.
+  std::string rule_of(const DispatcherSpec& spec, const InputError& error) const {
+    if (const auto rule = rule_against(s_, spec, routing_)) return *rule;
+    return error.what();
+  }
+
+  // Of the dispatch group of the first GPUs, on which the layer stands, where one of them has a fault.
+  std::optional<RankFaults> faults_of_layer() {
+    if (!s_.faults.slow()) return std::nullopt;
+    if (o_.flow) throw InputError("compare: found faults with timing flow, expected calibrated");
+    RankFaults faults = RankFaults::of(s_.faults, *s_.cluster, placement_.dispatch());
+    if (faults.any()) return faults;
+    c_.warnings.push_back(
+        fmt::format("faults: none on the {} GPUs of the dispatch group that the layer stands on",
+                    s_.parallel.dispatch_ranks()));
+    return std::nullopt;
+  }
+
+  Answer one(const DispatcherSpec& spec) {
+    return s_.scope == Scenario::Scope::kStep ? step(spec) : layer(spec);
+  }
+
+  // What both scopes say of the dispatcher's program.
+  void describe(const LayerPrograms& programs, Answer& a) const {
+    const Program& program = programs.first()->program;
+    a.moe = programs.first();
+    a.tx_bytes.assign(static_cast<std::size_t>(program.ranks()), 0);
+    for (const auto* pass : {&program.forward(), &program.backward()})
+      for (const Op& op : *pass)
+        if (op.kind == OpKind::kCollective)
+          for (int r = 0; r < program.ranks(); ++r)
+            a.tx_bytes[static_cast<std::size_t>(r)] += program.value(op.tx, r);
+    a.host_syncs_forward = Program::host_syncs(program.forward());
+    a.host_syncs_backward = Program::host_syncs(program.backward());
+    a.overload = overload_of({program.computed_rows, program.balanced_rows});
+    a.dropped_rows = program.dropped_rows;
+    const auto rows = static_cast<double>(
+        std::accumulate(program.balanced_rows.begin(), program.balanced_rows.end(), std::int64_t{0}));
+    a.dropped_share = rows > 0 ? std::min(1.0, static_cast<double>(a.dropped_rows) / rows) : 0;
+  }
+
+  void finish(Answer& a) const {
+    const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+    a.mfu = a.tflops_per_gpu() * 1e12 / peak;
+  }
+
+  Answer layer(const DispatcherSpec& spec) {
+    const LayerPrograms programs(s_, spec, routing_, placement_, dense_);
+    dense_ = programs.dense();
+    const LayerAnswer layer(s_, programs, routing_, faults_);
+    const ProgramPricer& pricer = prices_->nominal();
+    Answer a;
+    a.dispatcher = spec.text();
+    describe(programs, a);
+    for (const std::string& warning : a.program().warnings)
+      a.warnings.push_back(a.dispatcher + ": " + warning);
+    LayerAnswer::Timed timed = layer.time(pricer, o_.breakdown, o_.trace);
+    const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
+    double value = us(timed.total_ps);
+    a.healthy_us = faults_ ? us(layer.time(pricer, false, false, false).total_ps) : value;
+    a.critical_rank = timed.critical_rank;
+    a.exposed_comm_us = timed.booked.exposed_comm.us();
+    for (std::size_t i = 0; i < sim::kCategories; ++i) a.breakdown_us[i] = timed.booked.breakdown[i].us();
+    a.layer = std::move(timed.traces);
+    DomainReport report;
+    layer.report(pricer, report);
+    a.outside_domain = report.share();
+    add_new(a.warnings, report.lines());
+    double contention = 1;
+    if (fabric_) {
+      const auto own_kernel = [](const Op& op) { return op.one_kernel; };
+      if (std::any_of(a.program().forward().begin(), a.program().forward().end(), own_kernel))
+        a.warnings.push_back(a.dispatcher +
+                             ": timing flow takes its dispatch and combine kernels for NCCL's all-to-all");
+      const LayerAnswer::FlowTimed flow = layer.time_on(*fabric_, pricer);
+      a.network = {value, flow.groups, flow.busiest};
+      contention = us(flow.total_ps) / value;
+      value = us(flow.total_ps);
+      for (std::size_t i = 0; i < sim::kCategories; ++i) a.breakdown_us[i] = flow.breakdown[i].us();
+      a.critical_rank = flow.critical_rank;
+    }
+    a.time_us = Estimate::exact(value);
+    // What contention adds is taken to be the same share under every drawn profile.
+    for (const ProgramPricer& drawn : prices_->drawn())
+      a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps) * contention);
+    if (!a.draws_us.empty()) a.time_us = Estimate::from_samples(value, a.draws_us);
+    a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
+    if (o_.trace) a.memory_over_time = memory_over_time(a);
+    a.gpus = s_.parallel.dispatch_ranks();
+    for (int r = 0; r < c_.routing.ranks(); ++r) a.tokens += static_cast<double>(c_.routing.tokens(r));
+    a.flops = a.tokens * layer_flops(programs) -
+              a.tokens * a.dropped_share * expert_flops_per_token(s_.model, s_.topk) * passes();
+    finish(a);
+    return a;
+  }
+
+  const JobPlan& plan(bool overlaps_batches) {
+    std::optional<JobPlan>& made = plans_[overlaps_batches ? 1 : 0];
+    if (!made) made.emplace(s_, overlaps_batches);
+    return *made;
+  }
+
+  double passes() const { return s_.train ? 1 : 1.0 / 3; }
+  double layer_flops(const LayerPrograms& programs) const {
+    const LayerFlops flops = flops_of_layers(s_.model, s_.parallel.seq, s_.topk);
+    const auto kinds = programs.kind_of_layer();
+    for (std::size_t l = 0; l < kinds.size(); ++l)
+      if (programs.kinds()[kinds[l]].ffn == LayerKind::Ffn::kMoe) return flops.layers[l] * passes();
+    return 0;
+  }
+
+  Answer step(const DispatcherSpec& spec) {
+    const StepForecaster forecaster(s_, spec);
+    const StepForecast f = forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace);
+    Answer a;
+    a.dispatcher = spec.text();
+    describe(forecaster.programs(), a);
+    a.time_us = f.time_us;
+    a.draws_us = f.draws_us;
+    a.breakdown_us = f.breakdown_us;
+    a.healthy_us = f.healthy_us;
+    a.critical_stage = f.critical_stage;
+    a.critical_rank = f.critical_rank;
+    a.exposed_comm_us = f.exposed_comm_us;
+    a.outside_domain = f.outside_domain;
+    a.tokens = f.tokens;
+    a.gpus = f.gpus;
+    a.flops = f.flops;
+    a.dropped_share = f.dropped_share;
+    a.memory = f.memory;
+    a.goodput = f.goodput;
+    a.warnings = f.warnings;
+    finish(a);
+    if (!o_.trace) return a;
+    const LayerAnswer layer(s_, forecaster.programs(), forecaster.routing(), std::nullopt);
+    LayerAnswer::Timed timed = layer.time(prices_->nominal(), false, true);
+    a.layer = std::move(timed.traces);
+    a.memory_over_time = memory_over_time(a);
+    for (std::size_t s = 0; s < f.schedule.size(); ++s)
+      for (std::size_t i = 0; i < f.schedule[s].size(); ++i)
+        a.slots.push_back({static_cast<int>(s), f.schedule[s][i], f.run.slot_end[s][i] - f.run.slot_ps[s][i],
+                           f.run.slot_end[s][i]});
+    return a;
+  }
+
+  // When an allocation happens: at the start of the next operation of its rank; a release: at the end of the
+  // one before.
+  std::vector<Answer::MemorySample> memory_over_time(const Answer& a) const {
+    const auto trace_of = [&](bool forward) -> const sim::LockstepTrace* {
+      for (const PassTrace& t : a.layer)
+        if (t.dispatcher && t.forward == forward) return &t.trace;
+      return nullptr;
+    };
+    std::vector<Answer::MemorySample> samples;
+    const auto rank = static_cast<std::size_t>(a.memory.rank);
+    const auto R = static_cast<std::size_t>(a.program().ranks());
+    double latest = 0;
+    for (const MemoryPoint& point : memory_of_layer(a.program(), a.memory.rank, a.memory.worst, s_.train)) {
+      const std::vector<Op>& pass = point.forward ? a.program().forward() : a.program().backward();
+      const sim::LockstepTrace* trace = trace_of(point.forward);
+      if (!trace || trace->ranks != R) continue;
+      const auto at = static_cast<std::size_t>(std::max(point.op, 0));
+      const auto on_device = [&](std::size_t i) {
+        return pass[i].kind != OpKind::kAllocate && pass[i].kind != OpKind::kFree &&
+               trace->end[i * R + rank] > 0;
+      };
+      std::int64_t ps = -1;
+      if (point.op >= 0 && at < pass.size() && pass[at].kind == OpKind::kAllocate)
+        for (std::size_t i = at + 1; i < pass.size() && ps < 0; ++i)
+          if (on_device(i)) ps = trace->start[i * R + rank];
+      for (std::size_t i = std::min(at, pass.size()); i > 0 && ps < 0; --i)
+        if (on_device(i - 1)) ps = trace->end[(i - 1) * R + rank];
+      latest = std::max(latest, static_cast<double>(std::max<std::int64_t>(ps, 0)) * 1e-6);
+      samples.push_back({latest, point});
+    }
+    return samples;
+  }
+
+  std::vector<StepCollective> step_collectives() const {
+    std::vector<StepCollective> all;
+    const TrainingPlan& job = s_.training;
+    if (!s_.sharding_asked() || !s_.train) return all;
+    Architecture held = s_.model;
+    held.experts = c_.routing.experts();
+    const std::vector<double> even(layer_stack(held).size(), 1.0);
+    const StageParameters stage =
+        chunk_parameters(held, s_.parallel, cut_into_chunks(held, s_.parallel, even, 0, 0).front());
+    ParameterTraffic traffic;
+    traffic.dense_parameters = static_cast<std::int64_t>(stage.dense);
+    traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
+    const Placement::Replicas dense = placement_.dense_replicas(), experts = placement_.expert_replicas();
+    traffic.dense_group = dense.all.ranks;
+    traffic.expert_group = experts.all.ranks;
+    traffic.shard_group = job.shard_group;
+    traffic.microbatches = s_.parallel.microbatches;
+    traffic.reshard_after_forward = job.reshard_after_forward;
+    std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
+    if (job.shampoo) {
+      const std::int64_t trainers = dense.all.ranks;
+      const ParameterCollective gather =
+          shampoo_step(job.sharding, traffic.dense_parameters + traffic.expert_parameters,
+                       traffic.weight_bytes, trainers,
+                       job.shard_group > 0 ? trainers / job.shard_group : trainers, 1, 0, 1)
+              .gather;
+      if (gather.group > 1) collectives.push_back(gather);
+    }
+    const CollectiveModel& costs = prices_->nominal().collectives();
+    for (const ParameterCollective& one : collectives) {
+      const Placement::Replicas& replicas = one.what.starts_with("expert") ? experts : dense;
+      const bool reduce = one.kind == CommKind::kAllReduce;
+      // Sharding groups are consecutive replicas; replicate groups take one of each.
+      const GroupShape shape = reduce && one.group < replicas.all.ranks
+                                   ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
+                                   : placement_.block_of(replicas, one.group);
+      const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
+      const double seconds =
+          costs.seconds(simulated(one.kind), shape, reduce ? bytes : bytes / static_cast<double>(one.group));
+      all.push_back({one, seconds * static_cast<double>(one.calls) * 1e6});
+    }
+    return all;
+  }
+
+  Comparison c_;
+  const AnswerOptions& o_;
+  std::shared_ptr<const Scenario> scenario_;
+  const Scenario& s_;
+  JobRouting routing_;
+  Placement placement_;
+  std::shared_ptr<const DensePrograms> dense_;
+  std::optional<PricedDraws> own_;
+  const PricedDraws* prices_ = nullptr;
+  std::array<std::optional<JobPlan>, 2> plans_;
+  std::optional<sim::Fabric> fabric_;
+  std::optional<RankFaults> faults_;
+  std::string first_error_;
+};
+
+}  // namespace
+
+Comparison answer(Scenario scenario, const AnswerOptions& options) {
+  return Answering(std::move(scenario), options).all();
+}
+
+}  // namespace moesim::models

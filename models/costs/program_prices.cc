@@ -1,0 +1,521 @@
+#include "models/costs/program_prices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::LockstepOp;
+
+// Host time of one call of eager PyTorch: the low end of 11 to 18 us for small kernels in a public log
+// (NVIDIA/dgxc-benchmarking). Programs of frameworks that were measured as a whole do not count calls.
+constexpr double kEagerCall = 11e-6;
+// FLOPs of a chunked state-space scan per clock and SM: its Triton kernels spend their time on exponentials,
+// masks and on-chip memory, which grow with SMs and clock, not with the matrix units or the bandwidth (arXiv
+// 2405.21060, figure 10: Mamba-2's scan takes as long as FlashAttention-2 at a sequence of 2k on A100, 37
+// TFLOP/s on 108 SMs at 1.41 GHz).
+constexpr double kScanFlopsPerClock = 243;
+
+// SMs that communication kernels hold: DeepEP's default in Megatron is 20 (also in the DeepSeek-V3 chunk's
+// grids); HybridEP's 4 to 32; NCCL uses up to 32 channels of one SM each, 16 on NVLink.
+constexpr int kCommunicationSms = 20;
+
+// Boost clock that the data sheet's peak implies: matrix units do a power of two of FLOPs per clock and SM.
+double clock_of(const DeviceLimits& device) {
+  double clock = device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / std::max(1, device.sms) / 1024;
+  while (clock > 2.6e9) clock /= 2;
+  return clock;
+}
+
+// The size that the collective model asks for (docs/spec.md 1.3).
+double asked_bytes(const Program& program, const Op& op, int rank) {
+  const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
+  return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
+}
+
+std::string_view name_of(ExchangeLibrary library) {
+  return library == ExchangeLibrary::kDeepEp ? "DeepEP" : "HybridEP";
+}
+
+// Log standard deviations that an octave of ranks or of tokens outside of what was measured adds to a
+// dispatch kernel's time: EP sizes left out were off by 16 % in the median and 44 % in the mean, decades of
+// tokens by 13 % (docs/calibration.md).
+constexpr double kPerRankOctave = 0.2, kPerTokenOctave = 0.04;
+
+// Everything, where the fit saw no such quantity.
+DomainRange range_of(const ParameterSet& set, std::string_view quantity) {
+  const DomainRange* range = set.range(quantity);
+  return range ? *range : DomainRange{std::string(quantity), 0, std::numeric_limits<double>::infinity()};
+}
+
+std::size_t slot_of(ExchangeLibrary library, bool combine) {
+  return (static_cast<std::size_t>(library) - 1) * 2 + (combine ? 1 : 0);
+}
+
+constexpr std::array kGroupKinds{GroupKind::kTpEp, GroupKind::kEp, GroupKind::kTp, GroupKind::kDense};
+
+// Network bandwidth of a GPU's share of its node's ports.
+double port_of(const Cluster& cluster) {
+  return cluster.gpus_per_node > 0
+             ? cluster.nic.bandwidth * cluster.nic.ports_per_node / static_cast<double>(cluster.gpus_per_node)
+             : 0;
+}
+
+}  // namespace
+
+GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank,
+                         std::int64_t stride) {
+  std::vector<std::int32_t> ranks(static_cast<std::size_t>(program.ranks()));
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    ranks[r] = static_cast<std::int32_t>(first_rank + stride * static_cast<std::int64_t>(r));
+  add(cluster, program, ranks);
+}
+
+GroupShapes::GroupShapes(const Placement& placement, const Program& program)
+    : context_pair_(placement.context_pair()) {
+  add(placement.cluster(), program, placement.dispatch());
+  // Tensor-parallel ranks that the dispatch group does not hold whole.
+  if (program.ranks() % program.group_size(GroupKind::kDense) != 0)
+    shapes_[static_cast<int>(GroupKind::kDense)].assign(1, placement.tensor());
+}
+
+void GroupShapes::add(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks) {
+  std::vector<std::int32_t> members;
+  auto meetings = std::make_shared<sim::LockstepGroups>();
+  for (const GroupKind kind : kGroupKinds) {
+    const int size = std::min(program.group_size(kind), program.ranks());
+    for (int group = 0; group < program.group_count(kind); ++group) {
+      members.clear();
+      for (int m = 0; m < size; ++m)
+        members.push_back(ranks[static_cast<std::size_t>(program.rank_of(kind, group, m))]);
+      shapes_[static_cast<int>(kind)].push_back(GroupShape::of(cluster, members));
+    }
+    sim::LockstepGroup meeting;
+    meeting.count = program.group_count(kind);
+    for (int r = 0; r < program.ranks(); ++r) meeting.of_rank.push_back(program.group_index(kind, r));
+    meetings->push_back(std::move(meeting));
+  }
+  meetings_ = std::move(meetings);
+}
+
+UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
+    : loads_(program.matrices().size() * 2) {
+  for (const auto* pass : {&program.forward(), &program.backward()})
+    for (const Op& op : *pass) {
+      if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
+      auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
+      if (!loads.empty()) continue;
+      for (int group = 0; group < program.group_count(op.group); ++group)
+        loads.push_back(CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group),
+                                                 op.transposed));
+    }
+}
+
+ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
+    : recipe_(recipe),
+      profile_name_(cluster.profile.name()),
+      collectives_(cluster),
+      gemms_(cluster.profile),
+      kernels_(cluster.profile),
+      attention_(cluster.profile) {
+  const Profile& profile = cluster.profile;
+  if (recipe.framework) products_.emplace(profile, recipe.products);
+  add_exchange_kernels(cluster);
+  launch_ps_ = static_cast<std::int64_t>(profile.launch().kernel * recipe.launch * 1e12);
+  bare_launch_ps_ = to_ps(profile.launch().kernel);
+  copy_ps_ = to_ps(profile.launch().d2h_copy);
+  host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
+  if (recipe.framework) power_ = power_slowdown(profile) * recipe.products.slowest;
+  overlap_ = {profile.overlap().compute_under_communication, profile.overlap().communication_under_compute};
+  if (recipe.framework && profile.device().sms > kCommunicationSms) {
+    const double sms = profile.device().sms;
+    overlap_.compute = std::max(overlap_.compute, sms / (sms - kCommunicationSms));
+  }
+  memory_seconds_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency);
+  scan_rate_ =
+      profile.device().sms * clock_of(profile.device()) * kScanFlopsPerClock / recipe.products.slowest;
+}
+
+void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
+  const Profile& profile = cluster.profile;
+  const double port = port_of(cluster);
+  struct Law {
+    ExchangeLibrary library;
+    bool combine;
+    const char* key;
+  };
+  // Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
+  // the programs.
+  static constexpr std::array<Law, 10> kLaws{
+      {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
+       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
+       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
+       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
+       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
+       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
+       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
+       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
+  const auto kernel_from = [&](const Profile& holder, const std::string& key) {
+    const ParameterSet& set = *holder.find(key);
+    return ExchangeKernel{key,
+                          EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
+                          set.get("network_share", 0) > 0 && port > 0,
+                          range_of(set, "ranks"),
+                          range_of(set, "tokens"),
+                          set.rows,
+                          set.beyond};
+  };
+  for (const Law& law : kLaws)
+    if (profile.find(law.key))
+      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, law.key));
+  for (auto& kernels : kernels_of_libraries_)
+    std::stable_sort(kernels.begin(), kernels.end(),
+                     [](const ExchangeKernel& a, const ExchangeKernel& b) { return a.rows > b.rows; });
+  if (!recipe_.framework) return;
+  // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
+  // the staging around the transfer; where the GPU was not measured, the one with the same links was.
+  static constexpr std::array<std::pair<std::string_view, const char*>, 2> kSameLinks{
+      {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
+  for (const bool combine : {false, true}) {
+    const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
+    Profile holder = profile;
+    if (!holder.find(key))
+      for (const auto& [name, relative] : kSameLinks)
+        if (name == profile.name())
+          if (const Profile other = Profile::load(relative); other.find(key)) holder.set(key, other.at(key));
+    if (!holder.find(key)) continue;
+    auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
+    kernels.insert(kernels.begin(), kernel_from(holder, key));
+  }
+}
+
+const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program,
+                                                              const std::vector<Op>& pass,
+                                                              std::size_t index) const {
+  const Op& op = pass[index];
+  if (op.library == ExchangeLibrary::kNone) return nullptr;
+  const auto ranks = static_cast<double>(program.group_size(op.group));
+  const ExchangeKernel* outside = nullptr;
+  for (const ExchangeKernel& kernel : kernels_of_libraries_[slot_of(op.library, op.transposed)]) {
+    if (op.across_nodes && !kernel.network) continue;
+    if (kernel.ranks.low <= ranks && ranks <= kernel.ranks.high) return &kernel;
+    if (!outside) outside = &kernel;
+  }
+  return outside;
+}
+
+// The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
+// weights) is in the measured times of the rows already.
+void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                                   const ExchangeKernel& kernel, Prices& out) const {
+  const Op& op = pass[index];
+  const int g = program.group_size(op.group);
+  const double ranks_outside = octaves_outside(kernel.ranks, g);
+  out.resize(static_cast<std::size_t>(program.ranks()));
+  for (int r = 0; r < program.ranks(); ++r) {
+    const auto tokens = static_cast<double>(program.tokens[static_cast<std::size_t>(r)]);
+    const double off =
+        kernel.beyond == 0
+            ? 1
+            : std::exp(kernel.beyond * (kPerRankOctave * ranks_outside +
+                                        kPerTokenOctave * octaves_outside(kernel.tokens, tokens)));
+    double nvlink = 0, network = 0;
+    for (std::size_t i = index; i < pass.size() && (i == index || pass[i].fused); ++i) {
+      if (pass[i].name != op.name) continue;
+      const auto bytes =
+          static_cast<double>(std::max(program.value(pass[i].tx, r), program.value(pass[i].rx, r)));
+      (pass[i].across_nodes ? network : nvlink) += bytes;
+    }
+    out[static_cast<std::size_t>(r)] = to_ps(off * kernel.model.seconds(tokens, g, nvlink, network, op.sms));
+  }
+}
+
+void ProgramPricer::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                                     const GroupShapes& shapes, const UnevenLoads& loads, Prices& out) const {
+  const Op& op = pass[index];
+  if (const ExchangeKernel* kernel = kernel_of(program, pass, index)) {
+    price_exchange(program, pass, index, *kernel, out);
+    return;
+  }
+  const auto uniform_seconds = [&](int group, int rank) {
+    return collectives_.seconds(simulated(op.comm), shapes.of(op.group, group),
+                                asked_bytes(program, op, rank));
+  };
+  if (op.group == GroupKind::kDense) {
+    out.assign(1, to_ps(uniform_seconds(0, 0)));
+    return;
+  }
+  const int g = program.group_size(op.group);
+  out.resize(static_cast<std::size_t>(program.ranks()));
+  std::array<double, 512> few;
+  std::vector<double> many;
+  std::span<double> seconds(few.data(),
+                            static_cast<std::size_t>(g) <= few.size() ? static_cast<std::size_t>(g) : 0);
+  if (seconds.empty()) {
+    many.resize(static_cast<std::size_t>(g));
+    seconds = many;
+  }
+  // Bytes that travel inside this collective without a launch of their own.
+  std::int64_t row_bytes = op.row_bytes;
+  std::size_t next = index + 1;
+  for (; next < pass.size() && pass[next].fused && pass[next].matrix == op.matrix; ++next)
+    row_bytes += pass[next].row_bytes;
+  for (int group = 0; group < program.group_count(op.group); ++group) {
+    const GroupShape& shape = shapes.of(op.group, group);
+    if (op.comm == CommKind::kAllToAllV) {
+      collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group),
+                                static_cast<double>(row_bytes), seconds);
+    } else {
+      double time = 0;
+      if (op.comm == CommKind::kAllGatherV || op.comm == CommKind::kReduceScatterV) {
+        const bool gather = op.comm == CommKind::kAllGatherV;
+        for (int m = 0; m < g; ++m)
+          seconds[static_cast<std::size_t>(m)] = static_cast<double>(
+              program.value(gather ? op.in : op.out, program.rank_of(op.group, group, m)));
+        time = gather ? collectives_.all_gather_v(shape, seconds)
+                      : collectives_.reduce_scatter_v(shape, seconds);
+      } else {
+        time = uniform_seconds(group, program.rank_of(op.group, group, 0));
+      }
+      std::fill(seconds.begin(), seconds.end(), time);
+    }
+    for (int m = 0; m < g; ++m)
+      out[static_cast<std::size_t>(program.rank_of(op.group, group, m))] =
+          to_ps(seconds[static_cast<std::size_t>(m)]);
+  }
+  // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
+  if (next < pass.size() && pass[next].fused) {
+    Prices stage;
+    price_collective(program, pass, next, shapes, loads, stage);
+    for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], stage[stage.size() == 1 ? 0 : r]);
+  }
+}
+
+void ProgramPricer::price_product(const Program& program, const Op& op, Prices& out) const {
+  if (op.backend == GemmBackend::kDense) {
+    const std::int64_t m = program.expert_rows(op.table, 0)[0];
+    const double seconds = !products_ ? gemms_.seconds(turned({m, op.n, op.k}, op.pass), op.dtype)
+                           : op.plain ? products_->plain(m, op.n, op.k, op.pass)
+                                      : products_->dense(m, op.n, op.k, op.pass);
+    out.assign(1, to_ps(op.repeat * seconds));
+    return;
+  }
+  out.resize(static_cast<std::size_t>(program.ranks()));
+  for (std::size_t r = 0; r < out.size(); ++r) {
+    const auto rows = program.expert_rows(op.table, static_cast<int>(r));
+    // Ranks with the same row counts cost the same.
+    if (r > 0 && std::ranges::equal(rows, program.expert_rows(op.table, static_cast<int>(r) - 1)))
+      out[r] = out[r - 1];
+    else if (products_)
+      out[r] = to_ps(op.repeat * products_->grouped(rows, op.n, op.k, op.pass, op.backend));
+    else
+      out[r] = to_ps(op.repeat * gemms_.grouped_seconds(rows, op.n, op.k, op.dtype, op.pass, op.backend));
+  }
+}
+
+void ProgramPricer::price_kernel(const Program& program, const Op& op, Prices& out) const {
+  const double traffic = program.compulsory_bytes ? recipe_.traffic : 1;
+  const auto ps = [&](int rank) {
+    return static_cast<std::int64_t>(
+        static_cast<double>(
+            to_ps(kernels_.seconds(op.kernel, static_cast<double>(program.value(op.read, rank)),
+                                   static_cast<double>(program.value(op.written, rank)), op.launches))) *
+        traffic);
+  };
+  if (program.uniform(op.read) && program.uniform(op.written)) {
+    out.assign(1, ps(0));
+    return;
+  }
+  out.resize(static_cast<std::size_t>(program.ranks()));
+  for (std::size_t r = 0; r < out.size(); ++r) out[r] = ps(static_cast<int>(r));
+}
+
+double ProgramPricer::ring_bytes(const AttentionCore& core, GemmPass pass) const {
+  // Keys and values that context-parallel ranks pass on in a step of their ring, with their gradients in
+  // backward.
+  const auto columns = static_cast<double>(core.kv_heads * (core.score_dim + core.value_dim));
+  return static_cast<double>(core.queries) * columns * kBf16Bytes * (pass == GemmPass::kForward ? 1 : 2);
+}
+
+double ProgramPricer::attention_seconds(const Program& program, const Op& op,
+                                        const GroupShapes& shapes) const {
+  const AttentionCore& core = program.attention(op.table);
+  AttentionCall call;
+  call.queries = static_cast<double>(core.queries);
+  call.seq = core.seq;
+  call.cp = core.cp;
+  call.heads = core.heads;
+  call.score_dim = core.score_dim;
+  call.value_dim = core.value_dim;
+  call.window = core.window;
+  call.fp8 = core.fp8;
+  const double computing = power_ * attention_.seconds(call, op.pass);
+  if (core.cp == 1) return computing;
+  // A ring: while a rank works on one peer's keys and values, the next peer's travel.
+  const double step =
+      collectives_.seconds(sim::CollectiveOp::send_recv, shapes.context_pair(), ring_bytes(core, op.pass));
+  const auto cp = static_cast<double>(core.cp);
+  return computing / cp + (cp - 1) * std::max(computing / cp, step);
+}
+
+int ProgramPricer::launches_of(const Program& program, const Op& op) const {
+  if (program.compulsory_bytes ? recipe_.dispatcher_graphs : recipe_.dense_graphs) return 0;
+  const bool counted = op.kind == OpKind::kKernel || op.kind == OpKind::kGemm ||
+                       op.kind == OpKind::kAttention || op.kind == OpKind::kScan;
+  const int own = counted ? op.launches : 1;
+  if (!recipe_.framework) return own;
+  const int conversions = products_->conversions();
+  if (!program.compulsory_bytes) {
+    const bool converts = op.kind == OpKind::kGemm && !op.plain && op.pass != GemmPass::kWgrad;
+    return (own + (converts ? conversions : 0)) * recipe_.kernels_per_operation;
+  }
+  int launches = std::max(own, recipe_.kernels_per_operation);
+  // Grouped linear layers of Transformer Engine launch a product for every local expert, and convert its
+  // rows.
+  if (op.kind == OpKind::kGemm)
+    launches =
+        std::max(launches, static_cast<int>(program.expert_rows(op.table, 0).size()) * (1 + conversions));
+  return launches;
+}
+
+LockstepOp ProgramPricer::lockstep_op(const Program& program, const Op& op) const {
+  using Kind = LockstepOp::Kind;
+  LockstepOp out;
+  out.category = op.category;
+  out.stream = op.stream == Stream::kHost ? 0 : static_cast<std::uint8_t>(op.stream);
+  out.after = op.after;
+  out.launches = launches_of(program, op);
+  switch (op.kind) {
+    case OpKind::kCollective:
+      out.kind = op.fused ? Kind::nothing : Kind::transfer;
+      if (!op.fused) out.group = static_cast<std::int8_t>(op.group);
+      break;
+    case OpKind::kKernel:
+    case OpKind::kGemm:
+    case OpKind::kAttention:
+    case OpKind::kScan:
+      out.kind = Kind::compute;
+      break;
+    case OpKind::kCopyToHost:
+      out.kind = Kind::delay;
+      break;
+    case OpKind::kHostWait:
+    case OpKind::kHost:
+      out.kind = recipe_.dispatcher_graphs ? Kind::nothing : Kind::host;
+      break;
+    case OpKind::kAllocate:
+    case OpKind::kFree:
+      out.kind = Kind::nothing;
+      break;
+  }
+  return out;
+}
+
+sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vector<Op>& pass,
+                                          const GroupShapes& shapes, const UnevenLoads& loads) const {
+  sim::LockstepProgram priced;
+  priced.groups = shapes.meetings();
+  priced.ops.reserve(pass.size());
+  priced.ps.reserve(pass.size() * static_cast<std::size_t>(program.ranks()) / 2);
+  Prices prices;
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    const Op& op = pass[i];
+    prices.assign(1, 0);
+    switch (op.kind) {
+      case OpKind::kCollective:
+        if (!op.fused) price_collective(program, pass, i, shapes, loads, prices);
+        break;
+      case OpKind::kKernel:
+        price_kernel(program, op, prices);
+        break;
+      case OpKind::kGemm:
+        price_product(program, op, prices);
+        break;
+      case OpKind::kAttention:
+        prices[0] = to_ps(attention_seconds(program, op, shapes));
+        break;
+      case OpKind::kScan:
+        prices[0] = to_ps(static_cast<double>(op.flops) / scan_rate_);
+        break;
+      case OpKind::kCopyToHost:
+        prices[0] = copy_ps_;
+        break;
+      case OpKind::kHostWait:
+        prices[0] = host_sync_ps_;
+        break;
+      case OpKind::kHost:
+        prices[0] = std::max<std::int64_t>(0, to_ps(kEagerCall) * op.launches - bare_launch_ps_ * op.repeat);
+        break;
+      case OpKind::kAllocate:
+      case OpKind::kFree:
+        break;
+    }
+    LockstepOp out = lockstep_op(program, op);
+    out.first = static_cast<std::uint32_t>(priced.ps.size());
+    out.step = prices.size() > 1 ? 1 : 0;
+    priced.ps.insert(priced.ps.end(), prices.begin(), prices.end());
+    priced.ops.push_back(out);
+  }
+  return priced;
+}
+
+std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, const std::vector<Op>& pass,
+                                                    std::size_t index, int rank,
+                                                    const GroupShapes& shapes) const {
+  const Op& op = pass[index];
+  if (op.kind == OpKind::kGemm) {
+    const auto rows = program.expert_rows(op.table, rank);
+    if (op.backend == GemmBackend::kDense)
+      return products_ ? products_->outside({rows[0], op.n, op.k}, op.pass, op.plain)
+                       : gemms_.outside(turned({rows[0], op.n, op.k}, op.pass), op.dtype);
+    return products_ ? products_->grouped_outside(rows, op.n, op.k, op.pass, op.backend)
+                     : gemms_.grouped_outside(rows, op.n, op.k, op.dtype, op.pass, op.backend);
+  }
+  if (op.kind == OpKind::kAttention) {
+    const AttentionCore& core = program.attention(op.table);
+    if (core.cp == 1) return std::nullopt;
+    return collectives_.outside(sim::CollectiveOp::send_recv, shapes.context_pair(),
+                                ring_bytes(core, op.pass));
+  }
+  if (op.kind != OpKind::kCollective) return std::nullopt;
+  if (op.library == ExchangeLibrary::kNone)
+    return collectives_.outside(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, rank));
+  const std::string price = fmt::format("{}: {} {} kernel", profile_name_, name_of(op.library),
+                                        op.transposed ? "combine" : "dispatch");
+  const ExchangeKernel* kernel = kernel_of(program, pass, index);
+  if (!kernel)
+    return OutsideDomain{price,
+                         fmt::format("was not measured {}, priced as an all-to-all of its rows",
+                                     op.across_nodes ? "across nodes" : "inside a node"),
+                         {},
+                         0};
+  FarthestOutside farthest;
+  farthest.try_range(&kernel->ranks, program.group_size(op.group));
+  farthest.try_range(&kernel->tokens, static_cast<double>(program.tokens[static_cast<std::size_t>(rank)]));
+  return farthest.of(price);
+}
+
+void ProgramPricer::report(const Program& program, const std::vector<Op>& pass,
+                           const sim::LockstepProgram& priced, const GroupShapes& shapes, DomainReport& into,
+                           double times) const {
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    const LockstepOp& op = priced.ops[i];
+    std::size_t slowest = 0;
+    for (std::size_t r = 1; op.step > 0 && r < static_cast<std::size_t>(program.ranks()); ++r)
+      if (priced.at(op, r) > priced.at(op, slowest)) slowest = r;
+    if (const std::int64_t ps = priced.at(op, slowest); ps > 0)
+      into.add(times * static_cast<double>(ps) * 1e-12,
+               outside(program, pass, i, static_cast<int>(slowest), shapes));
+  }
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,137 @@
+// Prices of a program's operations on a cluster: what every rank takes for each, ready to be run in lockstep.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/costs/attention.h"
+#include "models/costs/collectives.h"
+#include "models/costs/domain_report.h"
+#include "models/costs/ep_kernel.h"
+#include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
+#include "models/costs/recipe.h"
+#include "models/costs/training_products.h"
+#include "models/hardware/cluster.h"
+#include "models/programs/program.h"
+#include "models/workload/placement.h"
+#include "sim/run/lockstep.h"
+
+namespace moesim::models {
+
+inline std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
+
+// How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
+class GroupShapes {
+ public:
+  // Rank i of the dispatch group is GPU first_rank + i * stride of the cluster.
+  GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
+              std::int64_t stride = 1);
+  // The first dispatch group of a plan.
+  GroupShapes(const Placement& placement, const Program& program);
+  const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
+  // Neighbours in the ring of context-parallel ranks.
+  const GroupShape& context_pair() const { return context_pair_; }
+  // The ranks of every kind of group, for collectives to meet in; the index is the GroupKind.
+  const std::shared_ptr<const sim::LockstepGroups>& meetings() const { return meetings_; }
+
+ private:
+  void add(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks);
+
+  std::array<std::vector<GroupShape>, 4> shapes_;
+  GroupShape context_pair_;
+  std::shared_ptr<const sim::LockstepGroups> meetings_;
+};
+
+// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's
+// numbers are.
+class UnevenLoads {
+ public:
+  UnevenLoads(const Program& program, const GroupShapes& shapes);
+  const UnevenLoad& of(int matrix, bool transposed, int group) const {
+    return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)]
+                 [static_cast<std::size_t>(group)];
+  }
+
+ private:
+  std::vector<std::vector<UnevenLoad>> loads_;  // [matrix * 2 + transposed][group]; empty where not used
+};
+
+class ProgramPricer {
+ public:
+  // Resolves the cluster's profile.
+  explicit ProgramPricer(const Cluster& cluster, const Recipe& recipe = Recipe::bare());
+
+  // A pass of a program with its prices: operation i of the result is operation i of the pass. A collective's
+  // duration is from the arrival of its last member.
+  sim::LockstepProgram price(const Program& program, const std::vector<Op>& pass, const GroupShapes& shapes,
+                             const UnevenLoads& loads) const;
+
+  std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch, as the recipe has it
+  // How much longer computing and transferring take while the other runs on the same GPU: what the profile
+  // measured, and the share of the SMs that communication kernels hold.
+  sim::Overlap overlap() const { return overlap_; }
+  const CollectiveModel& collectives() const { return collectives_; }
+  double memory_seconds_per_byte() const { return memory_seconds_; }  // of a kernel that only moves bytes
+  const Recipe& recipe() const { return recipe_; }
+
+  // Adds the operations of a priced pass, `times` each, to what a report knows of the measured domain.
+  void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
+              const GroupShapes& shapes, DomainReport& into, double times = 1) const;
+
+ private:
+  // A measured dispatch or combine kernel of a library, the same for all groups that lie alike.
+  struct ExchangeKernel {
+    std::string key;
+    EpKernelModel model;
+    bool network = false;  // measured across nodes
+    DomainRange ranks, tokens;
+    int rows = 0;
+    double beyond = 0;  // ParameterSet::beyond
+  };
+
+  void add_exchange_kernels(const Cluster& cluster);
+  // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
+  const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,
+                                  std::size_t index) const;
+  std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                                       int rank, const GroupShapes& shapes) const;
+
+  // Prices of one operation: one value where all ranks take the same, else one for each.
+  using Prices = std::vector<std::int64_t>;
+  void price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                        const GroupShapes& shapes, const UnevenLoads& loads, Prices& out) const;
+  void price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
+                      const ExchangeKernel& kernel, Prices& out) const;
+  void price_product(const Program& program, const Op& op, Prices& out) const;
+  void price_kernel(const Program& program, const Op& op, Prices& out) const;
+  double attention_seconds(const Program& program, const Op& op, const GroupShapes& shapes) const;
+  double ring_bytes(const AttentionCore& core, GemmPass pass) const;
+  // How the host comes to an operation: kernels that it launches.
+  int launches_of(const Program& program, const Op& op) const;
+  sim::LockstepOp lockstep_op(const Program& program, const Op& op) const;
+
+  Recipe recipe_;
+  std::string profile_name_;
+  std::array<std::vector<ExchangeKernel>, 4>
+      kernels_of_libraries_;  // [library - 1][combine], most rows first
+  CollectiveModel collectives_;
+  GemmModel gemms_;
+  KernelModel kernels_;
+  AttentionModel attention_;
+  std::optional<TrainingProducts> products_;  // of a framework
+  std::int64_t launch_ps_ = 0, bare_launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
+  sim::Overlap overlap_;
+  double power_ = 1;  // power_slowdown() of the slowest GPU
+  double memory_seconds_ = 0;
+  double scan_rate_ = 0;  // FLOP/s of state-space scans
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,458 @@
+#include "models/programs/layer_program.h"
+
+#include <map>
+#include <span>
+
+#include "models/programs/program_builder.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::Category;
+using Pass = ProgramBuilder::Pass;
+
+constexpr std::int64_t kScanChunk = 256;
+// Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
+// gradient.
+constexpr std::int64_t kLossForward = 4, kLossBackward = 4;
+// Tables of gradients are fp32: a row is read and written as two bf16 rows.
+constexpr std::int64_t kFp32Columns = 2;
+
+// A weight: [tokens, k] x [k, n] on this rank.
+struct Weight {
+  std::string_view name;
+  std::int64_t n = 0, k = 0;
+  bool plain = false;  // stays in bf16 whatever the products of the layer are in
+};
+
+// Attention's weights on one rank.
+struct Projections {
+  std::vector<Weight> gathered;  // read the layer's input
+  std::vector<Weight> latent;    // MLA: read the latent vectors
+  Weight out;
+  std::int64_t latent_columns = 0;  // normalised latent vectors
+  std::int64_t heads = 1, kv_heads = 1;
+};
+
+Projections projections_of(const Attention& t, std::int64_t hidden, std::int64_t tp) {
+  Projections p;
+  p.heads = rank_share(t.heads, tp);
+  p.kv_heads = t.kind == Attention::Kind::kLatent ? p.heads : rank_share(t.kv_heads, tp);
+  if (t.kind == Attention::Kind::kLatent) {
+    if (t.q_rank > 0) {
+      p.gathered.push_back({"query down", t.q_rank, hidden});
+      p.latent.push_back({"query up", p.heads * t.score_dim(), t.q_rank});
+    } else {
+      p.gathered.push_back({"query", p.heads * t.score_dim(), hidden});
+    }
+    p.gathered.push_back({"key/value down", t.kv_rank + t.rope_dim, hidden});
+    p.latent.push_back({"key/value up", p.heads * (t.nope_dim + t.value_dim), t.kv_rank});
+    p.latent_columns = t.q_rank + t.kv_rank;
+  } else {
+    p.gathered.push_back({"query, key, value", (p.heads + 2 * p.kv_heads) * t.head_dim, hidden});
+  }
+  p.out = {"attention projection", hidden, p.heads * t.output_dim()};
+  return p;
+}
+
+// Writes the operations of one program.
+class Writer {
+ public:
+  explicit Writer(const LayerContext& c)
+      : c_(c),
+        a_(*c.model),
+        tp_(c.parallel.tp),
+        H_(a_.hidden),
+        T_(c.tokens),
+        all_(T_ * tp_),
+        b_(bytes_of(c.activation)),
+        builder_(static_cast<int>(c.parallel.ep), static_cast<int>(c.parallel.etp), static_cast<int>(tp_)) {
+    builder_.program().compulsory_bytes = false;
+  }
+
+  void begin(Pass pass) { builder_.begin(pass); }
+  Program take() { return builder_.finish(); }
+
+  // Elementwise or normalising kernels over n rows of so many columns.
+  void rows(std::string_view name, Category category, KernelClass kind, std::int64_t n, std::int64_t read,
+            std::int64_t written, int launches = 1) {
+    kernel(name, category, kind, n * b_ * read, n * b_ * written, launches);
+  }
+  void kernel(std::string_view name, Category category, KernelClass kind, std::int64_t read,
+              std::int64_t written, int launches = 1) {
+    builder_.kernel(name, category, kind, builder_.uniform(read), builder_.uniform(written), launches);
+  }
+
+  void product(Category category, std::int64_t m, const Weight& w, GemmPass pass) {
+    const int id =
+        builder_.gemm(w.name, category, pass, GemmBackend::kDense, c_.activation, table(m), w.n, w.k, 1, 1);
+    builder_.ops()[static_cast<std::size_t>(id)].plain = w.plain;
+  }
+  void backward_of(Category category, std::int64_t m, const Weight& w) {
+    product(category, m, w, GemmPass::kDgrad);
+    product(category, m, w, GemmPass::kWgrad);
+  }
+
+  // Rows of this rank over the tensor-parallel ranks; -1 where there is one.
+  int gather(std::string_view name, Category category, std::int64_t columns) {
+    return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
+  }
+  int scatter(std::string_view name, Category category, std::int64_t columns) {
+    return builder_.reduce_scatter(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
+  }
+
+  // Backward of products that read the gathered rows: the gather for the weight gradients runs beside the
+  // input gradients, the reduce-scatter of the input gradient beside the weight gradients.
+  void backward_of_gathered(std::string_view name, Category category, std::span<const Weight> weights,
+                            std::int64_t columns) {
+    const int gathered = gather(name, category, columns);
+    if (gathered >= 0) builder_.detach();
+    for (const Weight& w : weights) product(category, all_, w, GemmPass::kDgrad);
+    const int scattered = scatter(name, category, columns);
+    if (scattered >= 0) builder_.detach();
+    builder_.join(gathered);
+    for (const Weight& w : weights) product(category, all_, w, GemmPass::kWgrad);
+    builder_.join(scattered);
+  }
+
+  // The core of attention. Backward is one operation of three launches.
+  void core(const LayerKind& kind, const Projections& p, bool forward) {
+    const Attention& t = a_.attention;
+    AttentionCore core;
+    core.queries = all_;
+    core.seq = c_.parallel.seq;
+    core.cp = c_.parallel.cp;
+    core.heads = p.heads;
+    core.kv_heads = p.kv_heads;
+    core.score_dim = t.score_dim();
+    core.value_dim = t.output_dim();
+    core.window = kind.mixer == LayerKind::Mixer::kWindowed ? t.window : 0;
+    core.fp8 = c_.fp8_attention;
+    builder_.attention(forward ? "attention" : "attention backward", Category::attention,
+                       forward ? GemmPass::kForward : GemmPass::kDgrad, core, forward ? 1 : 3);
+  }
+
+  // The chunked scan of a state-space mixer, backward of three times the work.
+  void scan(const Mamba& m, bool forward) {
+    const std::int64_t inner = rank_share(m.inner(), tp_);
+    // Per token: half a chunk of scores per group and of values, and the state in and out.
+    const std::int64_t groups = rank_share(m.groups, tp_) * m.state;
+    const std::int64_t flops = all_ * (kScanChunk * (groups + inner) + 4 * inner * m.state);
+    builder_.scan(forward ? "scan" : "scan backward", Category::attention, forward ? flops : 3 * flops);
+  }
+
+  void join(int op) { builder_.join(op); }
+  void all_reduce(std::string_view name, Category category, DType dtype, std::int64_t bytes) {
+    builder_.all_reduce(GroupKind::kDense, name, category, dtype, bytes);
+  }
+
+  std::int64_t H() const { return H_; }
+  std::int64_t T() const { return T_; }
+  std::int64_t all() const { return all_; }
+  std::int64_t tp() const { return tp_; }
+  std::int64_t up_columns(std::int64_t inner) const { return (a_.gated ? 2 : 1) * inner; }
+
+ private:
+  int table(std::int64_t rows) {
+    const auto [at, added] = tables_.try_emplace(rows, -1);
+    if (added)
+      at->second =
+          builder_.table(1, std::vector<std::int64_t>(static_cast<std::size_t>(builder_.ranks()), rows));
+    return at->second;
+  }
+
+  const LayerContext& c_;
+  const Architecture& a_;
+  std::int64_t tp_, H_, T_, all_, b_;
+  ProgramBuilder builder_;
+  std::map<std::int64_t, int> tables_;
+};
+
+// The pieces of a layer, forward and backward.
+class Layer {
+ public:
+  explicit Layer(const LayerContext& c)
+      : c_(c),
+        a_(*c.model),
+        again_(c.recompute),
+        w_(c),
+        p_(projections_of(a_.attention, a_.hidden, c.parallel.tp)),
+        router_{"router", a_.experts, a_.hidden, true},
+        to_latent_{"to latent", a_.latent, a_.hidden},
+        from_latent_{"from latent", a_.hidden, a_.latent} {}
+
+  Writer& writer() { return w_; }
+  bool shared() const { return c_.shared_expert && a_.shared_ffn > 0; }
+
+  void mixer_forward(const LayerKind& kind) {
+    if (kind.mtp) {
+      w_.rows("join of the two streams", Category::other, KernelClass::kReduce, w_.T(), 2 * w_.H(),
+              2 * w_.H(), 3);
+      w_.product(Category::other, w_.T(), mtp(), GemmPass::kForward);
+    }
+    if (kind.mixer == LayerKind::Mixer::kMamba) return mamba_forward();
+    input_norm();
+    w_.gather("attention input", Category::attention, w_.H());
+    for (const Weight& q : p_.gathered) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
+    latent_forward();
+    positions("norm and rotation", 1);
+    w_.core(kind, p_, true);
+    w_.product(Category::attention, w_.all(), p_.out, GemmPass::kForward);
+    w_.scatter("attention output", Category::attention, w_.H());
+    w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+  }
+
+  void mixer_backward(const LayerKind& kind) {
+    if (kind.mixer == LayerKind::Mixer::kMamba) {
+      mamba_backward();
+    } else {
+      recompute_mixer(kind);
+      w_.gather("attention output gradient", Category::attention, w_.H());
+      w_.backward_of(Category::attention, w_.all(), p_.out);
+      w_.core(kind, p_, false);
+      positions("norm and rotation backward", 2);
+      for (auto q = p_.latent.rbegin(); q != p_.latent.rend(); ++q)
+        w_.backward_of(Category::attention, w_.all(), *q);
+      if (p_.latent_columns > 0)
+        w_.rows("latent norm backward", Category::attention, KernelClass::kReduce, w_.all(),
+                2 * p_.latent_columns, p_.latent_columns, 2);
+      w_.backward_of_gathered("attention input", Category::attention, p_.gathered, w_.H());
+    }
+    norm_backward(Category::attention);
+    if (kind.mtp) {
+      w_.backward_of(Category::other, w_.T(), mtp());
+      w_.rows("join of the two streams backward", Category::other, KernelClass::kReduce, w_.T(), 4 * w_.H(),
+              2 * w_.H(), 3);
+    }
+  }
+
+  void ffn_forward(Category category, std::int64_t inner, bool output) {
+    const std::int64_t f = rank_share(inner, w_.tp());
+    w_.gather("FFN input", category, w_.H());
+    w_.product(category, w_.all(), up(f), GemmPass::kForward);
+    w_.rows("FFN activation", category, KernelClass::kElementwise, w_.all(), w_.up_columns(f), f);
+    if (!output) return;
+    w_.product(category, w_.all(), down(f), GemmPass::kForward);
+    w_.scatter("FFN output", category, w_.H());
+  }
+  void ffn_backward(Category category, std::int64_t inner) {
+    const std::int64_t f = rank_share(inner, w_.tp());
+    w_.gather("FFN output gradient", category, w_.H());
+    w_.backward_of(category, w_.all(), down(f));
+    w_.rows("FFN activation backward", category, KernelClass::kElementwise, w_.all(), w_.up_columns(f) + f,
+            w_.up_columns(f));
+    const Weight first = up(f);
+    w_.backward_of_gathered("FFN input", category, std::span(&first, 1), w_.H());
+  }
+
+  void dense_forward() {
+    w_.rows("norm", Category::other, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
+    ffn_forward(Category::other, a_.dense_ffn, true);
+    w_.rows("residual", Category::other, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+  }
+  void dense_backward() {
+    if (again_.norms) w_.rows("norm again", Category::other, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
+    if (again_.dense) ffn_forward(Category::other, a_.dense_ffn, false);
+    ffn_backward(Category::other, a_.dense_ffn);
+    w_.rows("norm backward", Category::other, KernelClass::kReduce, w_.T(), 3 * w_.H(), w_.H(), 2);
+  }
+
+  void router_forward() {
+    w_.rows("norm", Category::router, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
+    scores();
+    if (shared()) ffn_forward(Category::expert, a_.shared_ffn, true);
+    if (a_.latent > 0) w_.product(Category::expert, w_.T(), to_latent_, GemmPass::kForward);
+  }
+  void router_backward() {
+    if (a_.latent > 0) w_.backward_of(Category::expert, w_.T(), to_latent_);
+    w_.kernel("scores backward", Category::router, KernelClass::kReduce, 4 * score_bytes(), 2 * score_bytes(),
+              4);
+    w_.backward_of(Category::router, w_.T(), router_);
+    norm_backward(Category::router);
+  }
+
+  void after_forward() {
+    if (a_.expert_bias)
+      w_.rows("expert biases", Category::expert, KernelClass::kElementwise, w_.T() * c_.topk, biased(),
+              biased(), 2);
+    if (a_.latent > 0) w_.product(Category::expert, w_.T(), from_latent_, GemmPass::kForward);
+    w_.rows("residual", Category::unpermute, KernelClass::kElementwise, w_.T(), (shared() ? 3 : 2) * w_.H(),
+            w_.H());
+  }
+  void after_backward() {
+    if (again_.norms) w_.rows("norm again", Category::router, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
+    if (again_.moe && !again_.full) scores();
+    if (shared()) {
+      if ((again_.moe || again_.shared) && !again_.full) ffn_forward(Category::expert, a_.shared_ffn, false);
+      ffn_backward(Category::expert, a_.shared_ffn);
+    }
+    if (a_.latent > 0) w_.backward_of(Category::expert, w_.T(), from_latent_);
+    if (a_.expert_bias)
+      w_.rows("expert biases backward", Category::expert, KernelClass::kReduce, w_.T() * c_.topk, biased(), 0,
+              2);
+  }
+
+ private:
+  Weight up(std::int64_t f) const { return {"FFN up", w_.up_columns(f), a_.hidden}; }
+  Weight down(std::int64_t f) const { return {"FFN down", a_.hidden, f}; }
+  Weight mtp() const { return {"join", a_.hidden, 2 * a_.hidden}; }
+
+  std::int64_t score_bytes() const { return w_.T() * a_.experts * bytes_of(c_.router); }
+  // Columns of queries and keys, which rotary embeddings read and write.
+  std::int64_t qk_columns() const { return (p_.heads + p_.kv_heads) * a_.attention.score_dim(); }
+  std::int64_t biased() const { return w_.up_columns(a_.expert_ffn / c_.parallel.etp) + a_.expert_width(); }
+
+  void input_norm() { w_.rows("norm", Category::attention, KernelClass::kReduce, w_.T(), w_.H(), w_.H()); }
+  void norm_backward(Category category) {
+    w_.rows("norm and residual backward", category, KernelClass::kReduce, w_.T(), 4 * w_.H(), w_.H(), 2);
+  }
+  void latent_forward() {
+    if (p_.latent_columns > 0)
+      w_.rows("latent norm", Category::attention, KernelClass::kReduce, w_.all(), p_.latent_columns,
+              p_.latent_columns, 2);
+    for (const Weight& q : p_.latent) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
+  }
+  // Norms of queries and keys where the model has them, and rotary embeddings.
+  void positions(std::string_view name, std::int64_t norm_reads) {
+    const auto norm = [&] {
+      if (a_.attention.qk_norm)
+        w_.rows(name, Category::attention, KernelClass::kReduce, w_.all(), norm_reads * qk_columns(),
+                qk_columns(), 2);
+    };
+    if (norm_reads == 1) norm();
+    w_.rows(name, Category::attention, KernelClass::kElementwise, w_.all(), qk_columns(), qk_columns(), 2);
+    if (norm_reads != 1) norm();
+  }
+  void recompute_mixer(const LayerKind& kind) {
+    if (again_.full) return;
+    if (again_.norms) input_norm();
+    const bool latent = again_.latent && p_.latent_columns > 0;
+    if (latent) {
+      latent_forward();
+      positions("norm and rotation again", 1);
+    }
+    if (again_.attention) w_.core(kind, p_, true);
+  }
+
+  // Scores, top-k, the map and its probabilities, counts and the balancing loss.
+  void scores() {
+    w_.product(Category::router, w_.T(), router_, GemmPass::kForward);
+    w_.kernel("scores and top-k", Category::router, KernelClass::kReduce, 4 * score_bytes(),
+              3 * score_bytes(), 6);
+  }
+
+  std::int64_t inner() const { return rank_share(a_.mamba.inner(), w_.tp()); }
+  std::int64_t convolved() const {
+    return rank_share(a_.mamba.inner() + 2 * a_.mamba.groups * a_.mamba.state, w_.tp());
+  }
+  Weight in_projection() const {
+    return {"state-space input projection", rank_share(a_.mamba.input_columns(), w_.tp()), a_.hidden};
+  }
+  // Columns of bf16 that the states of all chunks amount to, per token: fp32, written and read.
+  std::int64_t state_columns() const { return 4 * inner() * a_.mamba.state / kScanChunk; }
+
+  void mamba_forward() {
+    const std::int64_t c = convolved(), i = inner(), states = state_columns();
+    input_norm();
+    w_.gather("state-space input", Category::attention, w_.H());
+    w_.product(Category::attention, w_.all(), in_projection(), GemmPass::kForward);
+    w_.rows("convolution", Category::attention, KernelClass::kElementwise, w_.all(), c, c);
+    w_.rows("scan's rows", Category::attention, KernelClass::kReduce, w_.all(), c + 2 * states,
+            i + 2 * states, 5);
+    w_.scan(a_.mamba, true);
+    w_.rows("gated norm", Category::attention, KernelClass::kReduce, w_.all(), 2 * i, i);
+    w_.product(Category::attention, w_.all(), {"state-space output projection", a_.hidden, i},
+               GemmPass::kForward);
+    w_.scatter("state-space output", Category::attention, w_.H());
+    w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+  }
+  void mamba_backward() {
+    const std::int64_t c = convolved(), i = inner(), states = state_columns();
+    if (again_.norms) input_norm();
+    w_.gather("state-space output gradient", Category::attention, w_.H());
+    w_.backward_of(Category::attention, w_.all(), {"state-space output projection", a_.hidden, i});
+    w_.rows("gated norm backward", Category::attention, KernelClass::kReduce, w_.all(), 3 * i, 2 * i);
+    w_.rows("scan's rows backward", Category::attention, KernelClass::kReduce, w_.all(), 2 * c + 6 * states,
+            c + 4 * states, 10);
+    w_.scan(a_.mamba, false);
+    w_.rows("convolution backward", Category::attention, KernelClass::kElementwise, w_.all(), 2 * c, c);
+    const Weight in = in_projection();
+    w_.backward_of_gathered("state-space input", Category::attention, std::span(&in, 1), w_.H());
+  }
+
+  const LayerContext& c_;
+  const Architecture& a_;
+  const StepRecompute& again_;
+  Writer w_;
+  Projections p_;
+  Weight router_, to_latent_, from_latent_;
+};
+
+}  // namespace
+
+Program before_experts(const LayerContext& context, const LayerKind& kind) {
+  Layer layer(context);
+  layer.writer().begin(Pass::kForward);
+  if (kind.mixer != LayerKind::Mixer::kNone) layer.mixer_forward(kind);
+  if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_forward();
+  if (kind.ffn == LayerKind::Ffn::kMoe) layer.router_forward();
+  if (context.train) {
+    layer.writer().begin(Pass::kBackward);
+    if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_backward();
+    if (kind.ffn == LayerKind::Ffn::kMoe) layer.router_backward();
+    if (kind.mixer != LayerKind::Mixer::kNone) layer.mixer_backward(kind);
+  }
+  return layer.writer().take();
+}
+
+Program after_experts(const LayerContext& context) {
+  Layer layer(context);
+  layer.writer().begin(Pass::kForward);
+  layer.after_forward();
+  if (context.train) {
+    layer.writer().begin(Pass::kBackward);
+    layer.after_backward();
+  }
+  return layer.writer().take();
+}
+
+Program embedding_program(const LayerContext& context) {
+  Writer w(context);
+  w.begin(Pass::kForward);
+  w.rows("embedding", Category::embedding, KernelClass::kGatherRows, w.all(), w.H(), w.H());
+  w.scatter("embedded rows", Category::embedding, w.H());
+  if (context.train) {
+    w.begin(Pass::kBackward);
+    w.gather("embedding gradient", Category::embedding, w.H());
+    // Rows of gradients are added to fp32 rows.
+    w.rows("embedding backward", Category::embedding, KernelClass::kScatterAdd, w.all(),
+           (1 + kFp32Columns) * w.H(), kFp32Columns * w.H(), 2);
+  }
+  return w.take();
+}
+
+Program head_program(const LayerContext& context) {
+  Writer w(context);
+  const Weight head{"output head", rank_share(context.model->vocabulary, w.tp()), w.H(), true};
+  const std::int64_t logits = w.all() * head.n;
+  w.begin(Pass::kForward);
+  w.rows("final norm", Category::loss, KernelClass::kReduce, w.T(), w.H(), w.H());
+  w.gather("head input", Category::loss, w.H());
+  w.product(Category::loss, w.all(), head, GemmPass::kForward);
+  w.kernel("cross entropy", Category::loss, KernelClass::kReduce, kLossForward / 2 * logits,
+           kLossForward / 2 * logits, 3);
+  // One number per token each: the largest logit, the target's logit, the sum of exponentials.
+  for (const std::string_view sum : {"largest logit", "target's logit", "sum of exponentials"})
+    w.all_reduce(sum, Category::loss, DType::kFp32, w.all() * 4);
+  if (context.train) {
+    w.begin(Pass::kBackward);
+    w.kernel("cross entropy backward", Category::loss, KernelClass::kElementwise, kLossBackward / 2 * logits,
+             kLossBackward / 2 * logits);
+    w.backward_of_gathered("head input", Category::loss, std::span(&head, 1), w.H());
+    w.rows("final norm backward", Category::loss, KernelClass::kReduce, w.T(), 3 * w.H(), w.H(), 2);
+  }
+  return w.take();
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,66 @@
+#include "models/step/job_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/input_error.h"
+#include "models/hardware/cluster.h"
+#include "models/step/training_flops.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr std::int64_t kMostPasses = std::int64_t{1} << 24;  // a second of work, a gigabyte of schedule
+
+PipelineShape shape_of(const Scenario& s) {
+  const Parallel& p = s.parallel;
+  if (p.pp > kMostPasses || p.vpp > kMostPasses ||
+      p.pp * p.vpp > kMostPasses / std::max<std::int64_t>(1, p.microbatches))
+    throw InputError(
+        fmt::format("parallel: found pp {} x vpp {} x {} microbatches, expected at most 2^24 passes", p.pp,
+                    p.vpp, p.microbatches));
+  PipelineShape shape;
+  shape.stages = static_cast<int>(p.pp);
+  shape.virtual_stages = static_cast<int>(p.vpp);
+  shape.microbatches = static_cast<int>(p.microbatches);
+  shape.kind = s.training.pipeline;
+  shape.overlapped = s.training.overlap.expert_communication && p.dispatch_ranks() > 1;
+  return shape;
+}
+
+// The forward passes of a schedule, in its order.
+std::vector<std::vector<PipelineSlot>> forward_only(std::vector<std::vector<PipelineSlot>> schedule) {
+  for (std::vector<PipelineSlot>& stage : schedule)
+    std::erase_if(stage, [](const PipelineSlot& slot) { return slot.kind != PipelineSlot::Kind::kForward; });
+  return schedule;
+}
+
+std::vector<Chunk> chunks_of(const Scenario& s) {
+  const LayerFlops flops = flops_of_layers(s.model, s.parallel.seq, s.topk);
+  return cut_into_chunks(s.model, s.parallel, flops.layers, 0, flops.head);
+}
+
+}  // namespace
+
+JobPlan::JobPlan(const Scenario& s, bool overlaps_batches) : shape(shape_of(s)), chunks(chunks_of(s)) {
+  shape.overlapped = shape.overlapped || overlaps_batches;
+  if (!s.train) {
+    shape.kind = PipelineKind::k1F1B;
+    shape.overlapped = false;
+  }
+  schedule = pipeline_schedule(shape);
+  if (!s.train) schedule = forward_only(std::move(schedule));
+}
+
+StepMemory memory_of(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs,
+                     const JobRouting& routing) {
+  Architecture held = s.model;
+  held.experts = programs.experts();
+  return step_memory({&held, s.parallel, &s.training, &programs.first()->program, !routing.shared(),
+                      &plan.chunks, activations_in_flight(plan.schedule),
+                      s.cluster->profile.device().memory_bytes, s.train});
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,171 @@
+#include "models/step/layer_programs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "models/routing/expert_placement.h"
+
+namespace moesim::models {
+
+JobRouting::JobRouting(const Scenario& scenario, RoutingCache* cache) : s_(scenario), cache_(cache) {
+  if (s_.routing.kind != RoutingSpec::Kind::kFile) return;
+  check(s_.routing.file != nullptr, "a routing file was opened");
+  of(0, 0, &warnings_);
+}
+
+bool JobRouting::shared() const {
+  if (s_.routing.kind == RoutingSpec::Kind::kFile) return s_.routing.file->one_for_all();
+  return s_.routing.shared || s_.routing.kind == RoutingSpec::Kind::kBalanced ||
+         s_.routing.kind == RoutingSpec::Kind::kRoundRobin;
+}
+
+Routing JobRouting::of(int ordinal, int microbatch, std::vector<std::string>* warnings) const {
+  if (shared()) ordinal = microbatch = 0;
+  Routing routing = drawn(ordinal, microbatch, warnings);
+  routing.set_group_limit(static_cast<int>(s_.model.routing_groups),
+                          static_cast<int>(s_.model.routing_topk_groups));
+  if (!s_.placement.given()) return routing;
+  // Experts are moved between steps, not between microbatches.
+  auto at = placements_.find(ordinal);
+  if (at == placements_.end()) {
+    const Routing load = microbatch == 0 ? routing : drawn(ordinal, 0, nullptr);
+    at = placements_.emplace(ordinal, s_.placement.make(load, static_cast<int>(s_.parallel.ep))).first;
+  }
+  return placed(routing, at->second);
+}
+
+Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>* warnings) const {
+  const Parallel& p = s_.parallel;
+  const auto ranks = static_cast<int>(p.dispatch_ranks()), experts = static_cast<int>(s_.model.experts),
+             topk = static_cast<int>(s_.topk);
+  if (s_.routing.kind == RoutingSpec::Kind::kFile) {
+    std::vector<std::string> unheard;
+    return s_.routing.file->routing({ranks, static_cast<int>(p.etp), s_.model.experts, s_.topk}, ordinal,
+                                    microbatch, warnings ? *warnings : unheard);
+  }
+  if (ordinal == 0 && microbatch == 0)
+    return cache_ ? cache_->draw(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed)
+                  : make_routing(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed);
+  if (s_.routing.kind == RoutingSpec::Kind::kGini && by_gini_.empty())
+    by_gini_ = popularity_with_gini(experts, topk, s_.routing.parameter);
+  auto at = popularities_.find(ordinal);
+  if (at == popularities_.end())
+    at =
+        popularities_.emplace(ordinal, draw_popularity(s_.routing, experts, topk, s_.seed, ordinal, by_gini_))
+            .first;
+  return draw_rows(at->second, ranks, p.tokens_per_rank(), topk, microbatch);
+}
+
+namespace {
+
+MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
+  MoeLayer layer;
+  layer.hidden = s.model.expert_width();
+  layer.expert_ffn = s.model.expert_ffn;
+  layer.shared_ffn = s.model.shared_ffn;
+  layer.gated = s.model.gated;
+  layer.ep = static_cast<int>(s.parallel.ep);
+  layer.etp = static_cast<int>(s.parallel.etp);
+  layer.tp = static_cast<int>(s.parallel.tp);
+  layer.cp = static_cast<int>(s.parallel.cp);
+  layer.ranks_per_node = s.cluster->nvlink.domain;
+  layer.activation = s.activation;
+  layer.router = s.router_dtype;
+  layer.recompute = s.training.recompute.of_program();
+  layer.train = s.train;
+  layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
+  layer.routing = &routing;
+  return layer;
+}
+
+}  // namespace
+
+DensePrograms::DensePrograms(const Scenario& s, std::int64_t tokens, std::int64_t experts) : model_(s.model) {
+  model_.experts = experts;
+  context_.model = &model_;
+  context_.parallel = s.parallel;
+  context_.tokens = tokens;
+  context_.topk = s.topk;
+  context_.activation = s.activation;
+  context_.router = s.router_dtype;
+  context_.recompute = s.training.recompute;
+  context_.fp8_attention = s.training.fp8_attention;
+  context_.train = s.train;
+}
+
+const LayerContext& DensePrograms::context(bool shared_expert) const {
+  context_.shared_expert = shared_expert;
+  return context_;
+}
+
+const Program& DensePrograms::before(const LayerKind& kind, bool shared_expert) const {
+  for (const Before& known : before_)
+    if (known.kind == kind && known.shared_expert == shared_expert) return *known.program;
+  before_.push_back(
+      {kind, shared_expert, std::make_unique<Program>(before_experts(context(shared_expert), kind))});
+  return *before_.back().program;
+}
+
+const Program& DensePrograms::after(bool shared_expert) const {
+  auto& made = after_[shared_expert ? 1 : 0];
+  if (!made) made = std::make_unique<Program>(after_experts(context(shared_expert)));
+  return *made;
+}
+
+const Program& DensePrograms::embedding() const {
+  if (!embedding_) embedding_ = std::make_unique<Program>(embedding_program(context_));
+  return *embedding_;
+}
+
+const Program& DensePrograms::head() const {
+  if (!head_) head_ = std::make_unique<Program>(head_program(context_));
+  return *head_;
+}
+
+LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher,
+                             const JobRouting& routing, const Placement& placement,
+                             std::shared_ptr<const DensePrograms> dense)
+    : scenario_(scenario),
+      routing_(routing),
+      text_(dispatcher.text()),
+      made_(make_dispatcher(dispatcher)),
+      dense_(std::move(dense)) {
+  int experts_before = 0;
+  for (const LayerKind& kind : layer_stack(scenario.model)) {
+    const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
+    kind_of_layer_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
+    if (found == kinds_.end()) kinds_.push_back(kind);
+    ordinals_.push_back(experts_before);
+    experts_before += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
+  }
+  const Routing sample = routing.of(0, 0);
+  const MoeLayer layer = moe_layer_of(scenario, sample);
+  if (const auto rule = models::rule_against(*made_, layer))
+    throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher.origin, text_, *rule));
+  Program program = made_->build(layer);
+  shapes_ = std::make_shared<const GroupShapes>(placement, program);
+  shared_expert_ = !program.runs_shared_expert;
+  experts_ = sample.experts();
+  if (!dense_)
+    dense_ = std::make_shared<const DensePrograms>(scenario, sample.max_tokens(), sample.experts());
+  UnevenLoads loads(program, *shapes_);
+  first_ = std::make_shared<const MoeProgram>(MoeProgram{std::move(program), std::move(loads)});
+}
+
+MoeProgram LayerPrograms::moe(int ordinal, int microbatch) const {
+  const Routing routing = routing_.of(ordinal, microbatch);
+  Program program = made_->build(moe_layer_of(scenario_, routing));
+  UnevenLoads loads(program, *shapes_);
+  return {std::move(program), std::move(loads)};
+}
+
+std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
+                                        const JobRouting& routing) {
+  const Routing sample = routing.of(0, 0);
+  return rule_against(*make_dispatcher(dispatcher), moe_layer_of(scenario, sample));
+}
+
+}  // namespace moesim::models

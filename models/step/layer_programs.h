@@ -1,0 +1,129 @@
+// The programs of a job's layers under one dispatcher, and how their groups lie: all that no price changes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/costs/program_prices.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/programs/layer_program.h"
+#include "models/routing/expert_placement.h"
+#include "models/routing/routing_cache.h"
+#include "models/workload/placement.h"
+#include "models/workload/scenario.h"
+
+namespace moesim::models {
+
+// A dispatcher's program for the routing of one layer and microbatch.
+struct MoeProgram {
+  Program program;
+  UnevenLoads loads;
+};
+
+// The routing of every MoE layer and microbatch of a job.
+class JobRouting {
+ public:
+  // `scenario` is resolved and must outlive this. `cache`: of routings drawn before; null: none.
+  explicit JobRouting(const Scenario& scenario, RoutingCache* cache = nullptr);
+
+  // Of the `ordinal`-th MoE layer (from 0), with experts placed as the scenario asks.
+  Routing of(int ordinal, int microbatch) const { return of(ordinal, microbatch, nullptr); }
+  // Whether every layer and microbatch has the same one.
+  bool shared() const;
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  Routing of(int ordinal, int microbatch, std::vector<std::string>* warnings) const;
+
+  Routing drawn(int ordinal, int microbatch, std::vector<std::string>* warnings) const;
+
+  const Scenario& s_;
+  RoutingCache* cache_;
+  std::vector<std::string> warnings_;
+  // By ordinal, made when they are asked for.
+  mutable std::map<int, Popularity> popularities_;
+  mutable std::map<int, ExpertPlacement> placements_;
+  mutable std::vector<double> by_gini_;
+};
+
+// The programs of what no dispatcher changes, made when they are asked for. One for all dispatchers of a
+// comparison. Not for several threads at a time.
+class DensePrograms {
+ public:
+  // `tokens`: of a rank, the most; `experts`: slots, with every copy of an expert.
+  DensePrograms(const Scenario& scenario, std::int64_t tokens, std::int64_t experts);
+  DensePrograms(const DensePrograms&) = delete;
+  DensePrograms& operator=(const DensePrograms&) = delete;
+
+  // `shared_expert`: whether the shared expert is here, and not part of the dispatcher's program.
+  const Program& before(const LayerKind& kind, bool shared_expert) const;
+  const Program& after(bool shared_expert) const;
+  const Program& embedding() const;
+  const Program& head() const;
+
+ private:
+  const LayerContext& context(bool shared_expert) const;
+
+  Architecture model_;
+  mutable LayerContext context_;
+  struct Before {
+    LayerKind kind;
+    bool shared_expert;
+    std::unique_ptr<Program> program;
+  };
+  mutable std::vector<Before> before_;
+  mutable std::unique_ptr<Program> after_[2], embedding_, head_;
+};
+
+class LayerPrograms {
+ public:
+  // Throws InputError where the dispatcher is illegal for the plan, naming the rule. `scenario`, `routing`
+  // and `placement` must outlive this. `dense`: null: made here.
+  LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher, const JobRouting& routing,
+                const Placement& placement, std::shared_ptr<const DensePrograms> dense = nullptr);
+
+  // The distinct kinds of layer of the model, in order of appearance, and the kind of each layer.
+  const std::vector<LayerKind>& kinds() const { return kinds_; }
+  std::span<const std::size_t> kind_of_layer() const { return kind_of_layer_; }
+  // Of the layers of the stack, how many before this one have experts.
+  int ordinal(std::size_t layer) const { return ordinals_[layer]; }
+
+  const Program& before(std::size_t kind) const { return dense_->before(kinds_[kind], shared_expert_); }
+  const Program& after() const { return dense_->after(shared_expert_); }
+  const Program& embedding() const { return dense_->embedding(); }
+  const Program& head() const { return dense_->head(); }
+  const std::shared_ptr<const DensePrograms>& dense() const { return dense_; }
+  // The program of the first MoE layer's first microbatch, which stands for all where the routing is shared.
+  const std::shared_ptr<const MoeProgram>& first() const { return first_; }
+  MoeProgram moe(int ordinal, int microbatch) const;
+
+  const GroupShapes& shapes() const { return *shapes_; }
+  int ranks() const { return static_cast<int>(scenario_.parallel.dispatch_ranks()); }
+  int experts() const { return experts_; }  // with every copy
+  const std::string& dispatcher() const { return text_; }
+
+ private:
+  const Scenario& scenario_;
+  const JobRouting& routing_;
+  std::string text_;
+  std::unique_ptr<Dispatcher> made_;
+  std::vector<LayerKind> kinds_;
+  std::vector<std::size_t> kind_of_layer_;
+  std::vector<int> ordinals_;
+  std::shared_ptr<const DensePrograms> dense_;
+  bool shared_expert_ = true;
+  int experts_ = 0;
+  std::shared_ptr<const GroupShapes> shapes_;
+  std::shared_ptr<const MoeProgram> first_;
+};
+
+// The rule that forbids a dispatcher (with its options) on the first MoE layer of a scenario; nullopt where
+// it is legal.
+std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
+                                        const JobRouting& routing);
+
+}  // namespace moesim::models

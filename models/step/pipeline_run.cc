@@ -1,0 +1,372 @@
+#include "models/step/pipeline_run.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+
+namespace moesim::models {
+
+namespace {
+
+using Kind = PipelineSlot::Kind;
+using sim::Activity;
+using sim::Category;
+using sim::Time;
+
+constexpr std::int64_t kNotYet = -1;
+
+// When the ranks of a stage have ended a pass; empty: not yet.
+using Ends = std::vector<std::int64_t>;
+
+class Run {
+ public:
+  Run(const PipelineShape& shape, const std::vector<std::vector<PipelineSlot>>& schedule,
+      const PipelineTransfers& transfers, std::size_t ranks, const sim::LockstepOptions& options,
+      PipelinePasses& passes)
+      : shape_(shape),
+        schedule_(schedule),
+        t_(transfers),
+        ranks_(ranks),
+        options_(options),
+        passes_(passes),
+        chunks_(static_cast<std::size_t>(shape.chunks())),
+        forward_end_(chunks_ * static_cast<std::size_t>(shape.microbatches)),
+        backward_end_(forward_end_.size()) {}
+
+  PipelineRun all(bool book) {
+    const std::size_t stages = schedule_.size();
+    result_.stage_end.resize(stages);
+    result_.slot_ps.resize(stages);
+    result_.slot_end.resize(stages);
+    for (std::size_t s = 0; s < stages; ++s) {
+      stages_.emplace_back(ranks_, options_);
+      plan_parameters(s);
+    }
+    std::vector<std::size_t> next(stages, 0);
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (std::size_t s = 0; s < stages; ++s)
+        while (next[s] < schedule_[s].size() && perform(s, schedule_[s][next[s]])) ++next[s], progress = true;
+    }
+    for (std::size_t s = 0; s < stages; ++s) {
+      check(next[s] == schedule_[s].size(), "the schedule can be performed");
+      result_.stage_end[s] = finish(s);
+      if (result_.stage_end[s] > result_.total) {
+        result_.total = result_.stage_end[s];
+        result_.critical_stage = static_cast<int>(s);
+      }
+    }
+    const auto critical = static_cast<std::size_t>(result_.critical_stage);
+    result_.critical_rank = stages_[critical].clocks.last_rank();
+    if (book) book_stage(critical);
+    return std::move(result_);
+  }
+
+ private:
+  struct Arrival {
+    std::int64_t first = 0, last = 0;  // of the first piece and of all
+  };
+  struct Backward {
+    std::int32_t chunk;
+    std::int64_t begin, end;
+  };
+  struct Stage {
+    Stage(std::size_t ranks, const sim::LockstepOptions& options) : clocks(ranks, options) {}
+    sim::Lockstep clocks;
+    std::vector<Backward> last_backward;
+    std::vector<std::pair<std::int32_t, Arrival>> arrival;  // chunk, when its parameters come
+  };
+
+  std::size_t at(std::int32_t chunk, std::int32_t microbatch) const {
+    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(shape_.microbatches) +
+           static_cast<std::size_t>(microbatch);
+  }
+
+  // What a slot waits for, by rank: when it was finished elsewhere, and when it has come.
+  struct Wait {
+    Ends sent, until;
+    bool known = true;
+  };
+
+  void need(Wait& wait, const Ends& ends, std::int64_t travel) const {
+    if (ends.empty()) {
+      wait.known = false;
+      return;
+    }
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (ends[r] + travel > wait.until[r]) wait.until[r] = ends[r] + travel, wait.sent[r] = ends[r];
+  }
+
+  // From one chunk to the next, either way.
+  std::int64_t travel(std::int32_t lower, std::int32_t microbatch) const {
+    const bool remote = shape_.stage_of(lower, microbatch) != shape_.stage_of(lower + 1, microbatch);
+    return remote && !t_.send.empty() ? t_.send[static_cast<std::size_t>(lower)] : 0;
+  }
+  void need_forward(Wait& wait, std::int32_t chunk, std::int32_t microbatch) const {
+    if (chunk > 0) need(wait, forward_end_[at(chunk - 1, microbatch)], travel(chunk - 1, microbatch));
+  }
+  void need_backward(Wait& wait, std::int32_t chunk, std::int32_t microbatch) const {
+    need(wait, forward_end_[at(chunk, microbatch)], 0);
+    if (static_cast<std::size_t>(chunk) + 1 < chunks_)
+      need(wait, backward_end_[at(chunk + 1, microbatch)], travel(chunk, microbatch));
+  }
+
+  Wait wait_of(const PipelineSlot& slot) const {
+    Wait wait{Ends(ranks_), Ends(ranks_), true};
+    switch (slot.kind) {
+      case Kind::kForward:
+        need_forward(wait, slot.chunk, slot.microbatch);
+        break;
+      case Kind::kBackward:
+      case Kind::kInputGradient:
+        need_backward(wait, slot.chunk, slot.microbatch);
+        break;
+      case Kind::kWeightGradient:
+        need(wait, backward_end_[at(slot.chunk, slot.microbatch)], 0);
+        break;
+      case Kind::kOverlapped:
+        need_forward(wait, slot.chunk, slot.microbatch);
+        need_backward(wait, slot.back_chunk, slot.back_microbatch);
+        break;
+    }
+    return wait;
+  }
+
+  static bool runs_forward(const PipelineSlot& slot) {
+    return slot.kind == Kind::kForward || slot.kind == Kind::kOverlapped;
+  }
+
+  // Spans of the watched rank that are no pass's: idle for what, or transferring.
+  void note(sim::LockstepWatch* watch, std::int64_t from, std::int64_t to, Activity activity,
+            Category category) const {
+    if (watch && to > from)
+      watch->spans.push_back({Time::from_ps(from), Time::from_ps(to), activity, category,
+                              static_cast<std::uint32_t>(watch->spans.size())});
+  }
+
+  // Lets the stage's ranks wait for what the slot needs. Idle time by cause: what was not finished elsewhere,
+  // then its way here, then parameters.
+  void enter(Stage& stage, const Wait& wait, const Arrival& parameters, sim::LockstepWatch* watch) const {
+    if (watch) {
+      const auto r = static_cast<std::size_t>(watch->rank);
+      std::int64_t now = stage.clocks.ready()[r];
+      note(watch, now, wait.sent[r], Activity::peer, Category::bubble);
+      now = std::max(now, wait.sent[r]);
+      note(watch, now, wait.until[r], Activity::transferring, Category::p2p);
+      now = std::max(now, wait.until[r]);
+      note(watch, now, parameters.first, Activity::transferring, Category::grad_sync);
+    }
+    stage.clocks.wait(wait.until);
+    if (parameters.first > 0) stage.clocks.wait(Ends(ranks_, parameters.first));
+  }
+
+  // The pass is over at its own pace; what it gathers, reduces and still waits for makes it longer.
+  void stretch(Stage& stage, const PipelineSlot& slot, std::int64_t begin, const Arrival& parameters,
+               sim::LockstepWatch* watch) const {
+    const std::int64_t end = stage.clocks.end(), duration = end - begin;
+    std::int64_t more = 0;
+    if (runs_forward(slot)) {
+      // The last piece of parameters computes when it has come, and the chunk's own collectives share its
+      // link.
+      const std::int64_t left = std::max(duration / pieces(slot.chunk), on_link(t_.forward_link, slot.chunk));
+      more = std::max<std::int64_t>(0, parameters.last + left - end);
+    }
+    if (!t_.sharded.empty()) {
+      const bool back = slot.kind != Kind::kForward;
+      const auto& s =
+          t_.sharded[static_cast<std::size_t>(slot.kind == Kind::kOverlapped ? slot.back_chunk : slot.chunk)];
+      const std::int64_t room =
+          std::max<std::int64_t>(0, duration - (back ? s.backward_link : s.forward_link));
+      more = std::max(more, (back ? s.backward : s.forward) - room);
+    }
+    if (more <= 0) return;
+    Ends later(stage.clocks.ready().begin(), stage.clocks.ready().end());
+    if (watch) {
+      const std::int64_t from = later[static_cast<std::size_t>(watch->rank)];
+      note(watch, from, from + more, Activity::transferring, Category::grad_sync);
+    }
+    for (std::int64_t& when : later) when += more;
+    stage.clocks.wait(later);
+  }
+
+  // Equal passes from equal clocks end on equal clocks: run once. Clocks are taken relative to the rank that
+  // is ready last; a host that is ahead by more than the pass launches is ahead enough.
+  void run_slot(std::size_t s, const PipelineSlot& slot, Stage& stage) {
+    const auto id = passes_.same(static_cast<int>(s), slot);
+    if (!id) {
+      passes_.run(static_cast<int>(s), slot, stage.clocks);
+      return;
+    }
+    const PipelinePasses::Host host = passes_.host(static_cast<int>(s), slot);
+    const std::int64_t base = stage.clocks.end();
+    std::vector<std::int64_t> key;
+    key.reserve(2 * ranks_ + 1);
+    key.push_back(static_cast<std::int64_t>(*id));
+    for (const std::int64_t ready : stage.clocks.ready()) key.push_back(ready - base);
+    for (std::size_t r = 0; r < ranks_; ++r)
+      key.push_back(std::max(stage.clocks.host()[r], stage.clocks.ready()[r] - host.launching_ps) - base);
+    auto known = known_.find(key);
+    if (known == known_.end()) {
+      sim::Lockstep clocks(ranks_, options_);
+      std::vector<std::int64_t> ready(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_));
+      std::vector<std::int64_t> ahead(key.begin() + 1 + static_cast<std::ptrdiff_t>(ranks_), key.end());
+      // Clocks do not run below zero.
+      const std::int64_t lowest = std::min(*std::min_element(ready.begin(), ready.end()),
+                                           *std::min_element(ahead.begin(), ahead.end()));
+      for (auto* all : {&ready, &ahead})
+        for (std::int64_t& when : *all) when -= lowest;
+      clocks.set(ready, ahead);
+      passes_.run(static_cast<int>(s), slot, clocks);
+      std::vector<std::int64_t> after;
+      for (const std::int64_t when : clocks.ready()) after.push_back(when + lowest);
+      for (const std::int64_t when : clocks.host()) after.push_back(when + lowest);
+      known = known_.emplace(std::move(key), std::move(after)).first;
+    }
+    std::vector<std::int64_t> ready(ranks_), ahead(ranks_);
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      ready[r] = base + known->second[r];
+      ahead[r] = host.waits ? base + known->second[ranks_ + r] : stage.clocks.host()[r] + host.launching_ps;
+    }
+    stage.clocks.set(ready, ahead);
+  }
+
+  bool perform(std::size_t s, const PipelineSlot& slot) {
+    const Wait wait = wait_of(slot);
+    if (!wait.known) return false;
+    Stage& stage = stages_[s];
+    const Arrival parameters = runs_forward(slot) ? arrival(stage, slot.chunk) : Arrival{};
+    enter(stage, wait, parameters, nullptr);
+    const std::int64_t begin = stage.clocks.end();
+    run_slot(s, slot, stage);
+    result_.slot_ps[s].push_back(stage.clocks.end() - begin);
+    result_.slot_end[s].push_back(stage.clocks.end());
+    stretch(stage, slot, begin, parameters, nullptr);
+    const Ends ends(stage.clocks.ready().begin(), stage.clocks.ready().end());
+    if (runs_forward(slot)) forward_end_[at(slot.chunk, slot.microbatch)] = ends;
+    switch (slot.kind) {
+      case Kind::kForward:
+        break;
+      case Kind::kBackward:
+        backward_end_[at(slot.chunk, slot.microbatch)] = ends;
+        note_backward(stage, slot.chunk, begin);
+        break;
+      case Kind::kInputGradient:
+        backward_end_[at(slot.chunk, slot.microbatch)] = ends;
+        break;
+      case Kind::kWeightGradient:
+        note_backward(stage, slot.chunk, begin);
+        break;
+      case Kind::kOverlapped:
+        backward_end_[at(slot.back_chunk, slot.back_microbatch)] = ends;
+        note_backward(stage, slot.back_chunk, begin);
+        break;
+    }
+    return true;
+  }
+
+  std::int32_t pieces(std::int32_t chunk) const {
+    return t_.pieces.empty() ? 1 : t_.pieces[static_cast<std::size_t>(chunk)];
+  }
+  static std::int64_t on_link(const std::vector<std::int64_t>& by_chunk, std::int32_t chunk) {
+    return by_chunk.empty() ? 0 : by_chunk[static_cast<std::size_t>(chunk)];
+  }
+
+  static void note_backward(Stage& stage, std::int32_t chunk, std::int64_t begin) {
+    const Backward last{chunk, begin, stage.clocks.end()};
+    for (Backward& b : stage.last_backward)
+      if (b.chunk == chunk) {
+        b = last;
+        return;
+      }
+    stage.last_backward.push_back(last);
+  }
+
+  // Parameters come in the order in which the stage's chunks first run.
+  void plan_parameters(std::size_t s) {
+    if (t_.parameters.empty()) return;
+    auto& arrivals = stages_[s].arrival;
+    std::int64_t when = 0;
+    for (const PipelineSlot& slot : schedule_[s]) {
+      if (!runs_forward(slot)) continue;
+      if (std::any_of(arrivals.begin(), arrivals.end(), [&](const auto& a) { return a.first == slot.chunk; }))
+        continue;
+      const std::int64_t whole = t_.parameters[static_cast<std::size_t>(slot.chunk)];
+      arrivals.push_back({slot.chunk, {when + whole / pieces(slot.chunk), when + whole}});
+      when += whole;
+    }
+    if (!t_.parameters_overlap)
+      for (auto& [chunk, arrives] : arrivals) arrives = {when, 0};
+  }
+
+  static Arrival arrival(const Stage& stage, std::int32_t chunk) {
+    for (const auto& [c, when] : stage.arrival)
+      if (c == chunk) return when;
+    return {};
+  }
+
+  // When the stage's gradients have come.
+  std::int64_t gradients_end(Stage& stage) const {
+    const std::int64_t free = stage.clocks.end();
+    if (t_.gradients.empty()) return free;
+    std::int64_t travelled = t_.gradients_overlap ? 0 : free;
+    std::sort(stage.last_backward.begin(), stage.last_backward.end(),
+              [](const Backward& a, const Backward& b) { return a.end < b.end; });
+    for (const Backward& b : stage.last_backward) {
+      const std::int64_t whole = t_.gradients[static_cast<std::size_t>(b.chunk)],
+                         piece = whole / pieces(b.chunk);
+      // The first piece leaves when its layers are done, the last one after the whole chunk.
+      const std::int64_t begin =
+          std::min(b.end, b.begin + (b.end - b.begin) / pieces(b.chunk) + on_link(t_.backward_link, b.chunk));
+      travelled = std::max(std::max(travelled, begin) + whole, b.end + piece);
+    }
+    return std::max(free, travelled);
+  }
+
+  std::int64_t optimizer(std::size_t s) const { return t_.optimizer.empty() ? 0 : t_.optimizer[s]; }
+  std::int64_t finish(std::size_t s) { return gradients_end(stages_[s]) + optimizer(s); }
+
+  // Runs one stage again, on known arrivals, and books what its critical rank does.
+  void book_stage(std::size_t s) {
+    const std::int64_t gradients = gradients_end(stages_[s]);
+    Stage again(ranks_, options_);
+    again.arrival = stages_[s].arrival;
+    sim::LockstepWatch watch;
+    watch.rank = result_.critical_rank;
+    again.clocks.watch(&watch);
+    for (const PipelineSlot& slot : schedule_[s]) {
+      const Arrival parameters = runs_forward(slot) ? arrival(again, slot.chunk) : Arrival{};
+      enter(again, wait_of(slot), parameters, &watch);
+      const std::int64_t begin = again.clocks.end();
+      passes_.run(static_cast<int>(s), slot, again.clocks);
+      stretch(again, slot, begin, parameters, &watch);
+    }
+    const std::int64_t mine = again.clocks.ready()[static_cast<std::size_t>(watch.rank)];
+    note(&watch, mine, again.clocks.end(), Activity::straggling, Category::straggler_wait);
+    note(&watch, again.clocks.end(), gradients, Activity::transferring, Category::grad_sync);
+    note(&watch, gradients, gradients + optimizer(s), Activity::computing, Category::optimizer);
+    sim::book(watch.spans, Time::from_ps(result_.total), result_.booked);
+  }
+
+  const PipelineShape& shape_;
+  const std::vector<std::vector<PipelineSlot>>& schedule_;
+  const PipelineTransfers& t_;
+  std::size_t ranks_;
+  const sim::LockstepOptions& options_;
+  PipelinePasses& passes_;
+  std::size_t chunks_;
+  std::vector<Ends> forward_end_, backward_end_;  // [chunk][microbatch]
+  std::vector<Stage> stages_;
+  std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> known_;
+  PipelineRun result_;
+};
+
+}  // namespace
+
+PipelineRun run_pipeline(const PipelineShape& shape, const std::vector<std::vector<PipelineSlot>>& schedule,
+                         const PipelineTransfers& transfers, std::size_t ranks,
+                         const sim::LockstepOptions& options, PipelinePasses& passes, bool book) {
+  return Run(shape, schedule, transfers, ranks, options, passes).all(book);
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,383 @@
+#include "models/step/step_passes.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::LockstepOp;
+using sim::LockstepProgram;
+
+// Keep draws of jitter for different programs apart.
+constexpr std::size_t kSaltOfKind = std::size_t{1} << 20, kSaltOfEnds = std::size_t{1} << 30,
+                      kSaltOfMoe = std::size_t{1} << 40;
+
+bool weight_gradient(const Op& op) { return op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad; }
+
+bool leaves_domain(const Op& op, const GroupShapes& shapes) {
+  return op.kind == OpKind::kCollective && !op.fused &&
+         (op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains());
+}
+
+}  // namespace
+
+LockstepProgram only_weight_gradients(const LockstepProgram& priced, const std::vector<Op>& pass) {
+  LockstepProgram result;
+  result.groups = priced.groups;
+  result.ps = priced.ps;
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    if (!weight_gradient(pass[i])) continue;
+    LockstepOp copy = priced.ops[i];
+    copy.after = {static_cast<std::int32_t>(result.ops.size()) - 1, -1};
+    result.ops.push_back(copy);
+  }
+  return result;
+}
+
+LockstepProgram without_weight_gradients(const LockstepProgram& priced, const std::vector<Op>& pass) {
+  LockstepProgram result = priced;
+  // What waited for a weight gradient waits for what that waited for.
+  for (std::size_t i = 0; i < pass.size(); ++i)
+    if (weight_gradient(pass[i])) result.ops[i].kind = LockstepOp::Kind::nothing;
+  return result;
+}
+
+std::int64_t network_ps(const LockstepProgram& priced, const std::vector<Op>& pass,
+                        const GroupShapes& shapes) {
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < pass.size(); ++i) {
+    if (!leaves_domain(pass[i], shapes)) continue;
+    const LockstepOp& op = priced.ops[i];
+    const std::size_t ranks = op.step == 0 ? 1 : (*priced.groups)[0].of_rank.size();
+    std::int64_t longest = 0;
+    for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, priced.at(op, r));
+    total += longest;
+  }
+  return total;
+}
+
+StepPasses::StepPasses(const LayerPrograms& programs, const JobRouting& routing, const ProgramPricer& pricer,
+                       Options options)
+    : programs_(programs),
+      routing_(routing),
+      pricer_(pricer),
+      o_(std::move(options)),
+      dense_loads_(programs.after(), programs.shapes()) {
+  // What no dispatcher changes is the same on all ranks.
+  const auto even = [](const PricedProgram& p) { return p.forward.uniform() && p.backward.uniform(); };
+  const bool uniform = o_.faults.empty() && routing.shared() && !o_.all_ranks && even(*moe(0, 0, 0));
+  ranks_ = uniform ? 1 : static_cast<std::size_t>(programs.ranks());
+}
+
+PricedProgram StepPasses::price(const Program& program, const UnevenLoads& loads, const RankFaults* faults,
+                                std::size_t salt) const {
+  PricedProgram p;
+  p.program = &program;
+  p.forward = pricer_.price(program, program.forward(), programs_.shapes(), loads);
+  p.backward = pricer_.price(program, program.backward(), programs_.shapes(), loads);
+  if (faults) {
+    apply_faults(*faults, program, program.forward(), programs_.shapes(), salt, p.forward);
+    apply_faults(*faults, program, program.backward(), programs_.shapes(), salt + kSaltOfKind / 2,
+                 p.backward);
+  }
+  if (o_.split) {
+    p.without_weight_gradients = models::without_weight_gradients(p.backward, program.backward());
+    p.weight_gradients = only_weight_gradients(p.backward, program.backward());
+  }
+  return p;
+}
+
+const RankFaults* StepPasses::faults_of(int stage) const {
+  if (o_.faults.empty()) return nullptr;
+  const auto& own = o_.faults[static_cast<std::size_t>(stage)];
+  return own ? &*own : nullptr;
+}
+
+StepPasses::Dense& StepPasses::dense(int stage) {
+  const RankFaults* faults = faults_of(stage);
+  for (const auto& known : dense_)
+    if (known->faults == faults || (known->faults && faults && *known->faults == *faults)) return *known;
+  dense_.push_back(std::make_unique<Dense>());
+  dense_.back()->faults = faults;
+  dense_.back()->before.resize(programs_.kinds().size());
+  return *dense_.back();
+}
+
+const PricedProgram& StepPasses::before(Dense& d, std::size_t kind) const {
+  auto& made = d.before[kind];
+  if (!made) made = price(programs_.before(kind), dense_loads_, d.faults, (kind + 1) * kSaltOfKind);
+  return *made;
+}
+
+const PricedProgram& StepPasses::after(Dense& d) const {
+  if (!d.after) d.after = price(programs_.after(), dense_loads_, d.faults, kSaltOfEnds);
+  return *d.after;
+}
+
+const PricedProgram& StepPasses::embedding(Dense& d) const {
+  if (!d.embedding) d.embedding = price(programs_.embedding(), dense_loads_, d.faults, 2 * kSaltOfEnds);
+  return *d.embedding;
+}
+
+const PricedProgram& StepPasses::head(Dense& d) const {
+  if (!d.head) d.head = price(programs_.head(), dense_loads_, d.faults, 3 * kSaltOfEnds);
+  return *d.head;
+}
+
+StepPasses::Moe StepPasses::moe(int stage, int ordinal, int microbatch) {
+  const RankFaults* faults = faults_of(stage);
+  if (routing_.shared()) {
+    ordinal = microbatch = 0;
+    if (!faults) stage = -1;  // the same on all healthy stages
+  }
+  Moe& made = in_flight_[{stage, ordinal, microbatch}];
+  if (made) return made;
+  auto moe = ordinal == 0 && microbatch == 0
+                 ? programs_.first()
+                 : std::make_shared<const MoeProgram>(programs_.moe(ordinal, microbatch));
+  const std::size_t salt =
+      kSaltOfMoe +
+      (static_cast<std::size_t>(ordinal) * 4096 + static_cast<std::size_t>(microbatch)) * kSaltOfKind;
+  auto priced = std::make_shared<PricedProgram>(price(moe->program, moe->loads, faults, salt));
+  priced->moe = std::move(moe);
+  made = std::move(priced);
+  return made;
+}
+
+void StepPasses::release(int stage, std::int32_t chunk, std::int32_t microbatch) {
+  if (routing_.shared()) return;
+  const Chunk& c = (*o_.chunks)[static_cast<std::size_t>(chunk)];
+  for (std::size_t i = 0; i < c.layers.size(); ++i)
+    if (c.layers[i].ffn == LayerKind::Ffn::kMoe)
+      in_flight_.erase({stage, programs_.ordinal(c.first + i), microbatch});
+}
+
+std::int32_t StepPasses::add(Built& built, const PricedProgram& priced, Pass pass) {
+  const LockstepProgram& program = pass == Pass::kForward         ? priced.forward
+                                   : pass == Pass::kBackward      ? priced.backward
+                                   : pass == Pass::kInputGradient ? priced.without_weight_gradients
+                                                                  : priced.weight_gradients;
+  if (program.ops.empty()) return -1;
+  built.chain.push_back(&program);
+  built.ran.push_back({priced.program, pass == Pass::kForward, priced.moe != nullptr});
+  return static_cast<std::int32_t>(built.chain.size()) - 1;
+}
+
+LayerPlaces StepPasses::add_layer(Built& built, Dense& d, const Moe& moe, std::size_t kind, Pass pass) const {
+  LayerPlaces places;
+  if (pass == Pass::kForward) {
+    places.before = add(built, before(d, kind), pass);
+    if (!moe) return places;
+    places.moe = add(built, *moe, pass);
+    places.moe_pass = &moe->program->forward();
+    places.after = add(built, after(d), pass);
+    return places;
+  }
+  const auto again = [&](const PricedProgram& priced) {
+    if (const std::int32_t at = add(built, priced, Pass::kForward); at >= 0) places.first.push_back(at);
+  };
+  if (o_.full_recompute && pass != Pass::kWeightGradient) {
+    again(before(d, kind));
+    if (moe) again(*moe), again(after(d));
+  }
+  if (moe) {
+    places.after = add(built, after(d), pass);
+    places.moe = add(built, *moe, pass);
+    places.moe_pass = &moe->program->backward();
+  }
+  places.before = add(built, before(d, kind), pass);
+  return places;
+}
+
+StepPasses::Built StepPasses::pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass,
+                                      PassPlaces* places) {
+  const Chunk& c = (*o_.chunks)[static_cast<std::size_t>(chunk)];
+  Dense& d = dense(stage);
+  Built built;
+  PassPlaces unused;
+  PassPlaces& p = places ? *places : unused;
+  const auto whole = [&](std::vector<std::int32_t>& where, const PricedProgram& program) {
+    if (const std::int32_t at = add(built, program, pass); at >= 0) where.push_back(at);
+  };
+  const bool forward = pass == Pass::kForward;
+  if (forward && c.embedding) whole(p.lead, embedding(d));
+  if (!forward && c.head) whole(p.lead, head(d));
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    const std::size_t at = forward ? i : c.layers.size() - 1 - i;
+    const LayerKind& kind = c.layers[at];
+    const std::size_t layer = c.first + at;
+    Moe own_moe;
+    if (kind.ffn == LayerKind::Ffn::kMoe) {
+      own_moe = moe(stage, programs_.ordinal(layer), microbatch);
+      built.held.push_back(own_moe);
+    }
+    // A multi-token-prediction layer has a pass of the head of its own.
+    std::vector<std::int32_t> own_head;
+    if (kind.mtp && !forward) whole(own_head, head(d));
+    LayerPlaces own = add_layer(built, d, own_moe, programs_.kind_of_layer()[layer], pass);
+    own.first.insert(own.first.begin(), own_head.begin(), own_head.end());
+    if (kind.mtp && forward) whole(own.last, head(d));
+    p.layers.push_back(std::move(own));
+  }
+  if (forward && c.head) whole(p.rest, head(d));
+  if (!forward && c.embedding) whole(p.rest, embedding(d));
+  return built;
+}
+
+StepPasses::SlotPasses StepPasses::passes_of(int stage, const PipelineSlot& slot) {
+  SlotPasses all;
+  const auto add_pass = [&](std::int32_t chunk, std::int32_t microbatch, Pass pass) {
+    all.places.emplace_back();
+    all.built.push_back(pass_of(stage, chunk, microbatch, pass, &all.places.back()));
+  };
+  switch (slot.kind) {
+    case PipelineSlot::Kind::kForward:
+      add_pass(slot.chunk, slot.microbatch, Pass::kForward);
+      break;
+    case PipelineSlot::Kind::kBackward:
+      add_pass(slot.chunk, slot.microbatch, Pass::kBackward);
+      break;
+    case PipelineSlot::Kind::kInputGradient:
+      add_pass(slot.chunk, slot.microbatch, Pass::kInputGradient);
+      break;
+    case PipelineSlot::Kind::kWeightGradient:
+      add_pass(slot.chunk, slot.microbatch, Pass::kWeightGradient);
+      break;
+    case PipelineSlot::Kind::kOverlapped:
+      add_pass(slot.chunk, slot.microbatch, Pass::kForward);
+      add_pass(slot.back_chunk, slot.back_microbatch,
+               o_.delayed_weight_gradients ? Pass::kInputGradient : Pass::kBackward);
+      if (o_.delayed_weight_gradients) add_pass(slot.back_chunk, slot.back_microbatch, Pass::kWeightGradient);
+      break;
+  }
+  return all;
+}
+
+void StepPasses::run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks) {
+  const SlotPasses passes = passes_of(stage, slot);
+  if (passes.built.size() == 1) {
+    clocks.run(passes.built.front().chain);
+    const bool done =
+        slot.kind == PipelineSlot::Kind::kBackward || slot.kind == PipelineSlot::Kind::kWeightGradient;
+    if (done) release(stage, slot.chunk, slot.microbatch);
+    return;
+  }
+  std::vector<sim::LockstepChain> chains;
+  std::vector<std::vector<std::int32_t>> sizes;
+  for (const Built& built : passes.built) {
+    chains.push_back(built.chain);
+    sizes.emplace_back();
+    for (const LockstepProgram* program : built.chain)
+      sizes.back().push_back(static_cast<std::int32_t>(program->ops.size()));
+  }
+  clocks.run(chains, interleaved(passes.places[0], passes.places[1],
+                                 passes.places.size() > 2 ? passes.places[2] : PassPlaces{}, sizes));
+  release(stage, slot.back_chunk, slot.back_microbatch);
+}
+
+std::vector<std::vector<StepPasses::Ran>> StepPasses::programs_of(int stage, const PipelineSlot& slot) {
+  std::vector<std::vector<Ran>> all;
+  for (const Built& built : passes_of(stage, slot).built) all.push_back(built.ran);
+  return all;
+}
+
+std::optional<std::uint64_t> StepPasses::same(int, const PipelineSlot& slot) const {
+  if (!routing_.shared() || !o_.faults.empty()) return std::nullopt;
+  const auto chunks = static_cast<std::uint64_t>(o_.chunks->size());
+  return (static_cast<std::uint64_t>(slot.kind) * chunks + static_cast<std::uint64_t>(slot.chunk)) * chunks +
+         static_cast<std::uint64_t>(slot.back_chunk);
+}
+
+PipelinePasses::Host StepPasses::host(int stage, const PipelineSlot& slot) {
+  Host all{0, false};
+  for (const Built& built : passes_of(stage, slot).built)
+    for (const LockstepProgram* program : built.chain) {
+      all.launching_ps += program->launches() * pricer_.launch_ps();
+      all.waits = all.waits || program->waits_on_host();
+    }
+  return all;
+}
+
+StepPasses::Times StepPasses::twice(const Built& forward, const Built& backward) const {
+  const auto run = [&](const Built& built) {
+    sim::Lockstep clocks(ranks_, {pricer_.launch_ps(), pricer_.overlap()});
+    clocks.run(built.chain);
+    clocks.run(built.chain);
+    return clocks.end();
+  };
+  return {run(forward), backward.chain.empty() ? 0 : run(backward)};
+}
+
+StepPasses::Times StepPasses::layer_times(std::size_t kind, int ordinal, int microbatch) {
+  Dense& d = dense(0);
+  const Moe own = programs_.kinds()[kind].ffn == LayerKind::Ffn::kMoe ? moe(0, ordinal, microbatch) : nullptr;
+  Built forward, backward;
+  add_layer(forward, d, own, kind, Pass::kForward);
+  add_layer(backward, d, own, kind, Pass::kBackward);
+  const Times times = twice(forward, backward);
+  forget(ordinal, microbatch);
+  return times;
+}
+
+StepPasses::Times StepPasses::ends_times() {
+  Built forward, backward;
+  for (const PricedProgram* p : {&embedding(dense(0)), &head(dense(0))}) {
+    add(forward, *p, Pass::kForward);
+    add(backward, *p, Pass::kBackward);
+  }
+  return twice(forward, backward);
+}
+
+void StepPasses::forget(int ordinal, int microbatch) {
+  if (!routing_.shared()) in_flight_.erase({0, ordinal, microbatch});
+}
+
+StepPasses::Times StepPasses::network_of(std::size_t chunk) {
+  const Chunk& c = (*o_.chunks)[chunk];
+  Dense& d = dense(0);
+  Times times;
+  const auto add_program = [&](const PricedProgram& p) {
+    times.forward += network_ps(p.forward, p.program->forward(), programs_.shapes());
+    times.backward += network_ps(p.backward, p.program->backward(), programs_.shapes());
+  };
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    add_program(before(d, programs_.kind_of_layer()[c.first + i]));
+    if (c.layers[i].ffn != LayerKind::Ffn::kMoe) continue;
+    const int ordinal = programs_.ordinal(c.first + i);
+    add_program(*moe(0, ordinal, 0));
+    add_program(after(d));
+    forget(ordinal, 0);
+  }
+  return times;
+}
+
+void StepPasses::report(DomainReport& into) {
+  Dense& d = dense(0);
+  const auto count = [&](const PricedProgram& p, double times) {
+    pricer_.report(*p.program, p.program->forward(), p.forward, programs_.shapes(), into, times);
+    pricer_.report(*p.program, p.program->backward(), p.backward, programs_.shapes(), into, times);
+  };
+  std::vector<double> layers(programs_.kinds().size());
+  double with_experts = 0;
+  bool ends = false;
+  for (const Chunk& c : *o_.chunks) {
+    ends = ends || c.embedding || c.head;
+    for (std::size_t i = 0; i < c.layers.size(); ++i) {
+      ++layers[programs_.kind_of_layer()[c.first + i]];
+      with_experts += c.layers[i].ffn == LayerKind::Ffn::kMoe ? 1 : 0;
+    }
+  }
+  for (std::size_t k = 0; k < layers.size(); ++k)
+    if (layers[k] > 0) count(before(d, k), layers[k]);
+  if (with_experts > 0) {
+    count(*moe(0, 0, 0), with_experts);
+    count(after(d), with_experts);
+    forget(0, 0);
+  }
+  if (ends) count(embedding(d), 1), count(head(d), 1);
+}
+
+}  // namespace moesim::models

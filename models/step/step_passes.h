@@ -1,0 +1,130 @@
+// What the stages of a training step run: the priced programs of every layer and microbatch, forward,
+// backward, split, or two passes together.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "models/costs/program_prices.h"
+#include "models/programs/interleave.h"
+#include "models/step/faults.h"
+#include "models/step/layer_programs.h"
+#include "models/step/pipeline_run.h"
+#include "models/workload/layer_stack.h"
+
+namespace moesim::models {
+
+// A program with its prices, forward and backward, and the backward split where weight gradients run apart.
+struct PricedProgram {
+  std::shared_ptr<const MoeProgram> moe;  // what `program` belongs to where it is a dispatcher's
+  const Program* program = nullptr;
+  sim::LockstepProgram forward, backward;
+  sim::LockstepProgram without_weight_gradients, weight_gradients;
+};
+
+// Only the operations that a split backward keeps: weight gradients, or everything else.
+sim::LockstepProgram only_weight_gradients(const sim::LockstepProgram& priced, const std::vector<Op>& pass);
+sim::LockstepProgram without_weight_gradients(const sim::LockstepProgram& priced,
+                                              const std::vector<Op>& pass);
+
+// Time that a pass's collectives occupy the network between NVLink domains, of the rank that it is most for.
+std::int64_t network_ps(const sim::LockstepProgram& priced, const std::vector<Op>& pass,
+                        const GroupShapes& shapes);
+
+class StepPasses : public PipelinePasses {
+ public:
+  struct Options {
+    const std::vector<Chunk>* chunks = nullptr;
+    bool full_recompute = false;
+    bool split = false;                     // weight gradients run apart, in slots of their own
+    bool delayed_weight_gradients = false;  // of overlapped slots: set aside until computing would idle
+    bool all_ranks = false;                 // run every rank, also where all do the same
+    // By stage: the faults of its ranks; empty: healthy everywhere.
+    std::vector<std::optional<RankFaults>> faults;
+  };
+  // All references are kept. `routing` is that of the programs.
+  StepPasses(const LayerPrograms& programs, const JobRouting& routing, const ProgramPricer& pricer,
+             Options options);
+
+  void run(int stage, const PipelineSlot& slot, sim::Lockstep& clocks) override;
+  std::optional<std::uint64_t> same(int stage, const PipelineSlot& slot) const override;
+  Host host(int stage, const PipelineSlot& slot) override;
+
+  // How many ranks the clocks need: those of the dispatch group, or one where all always do the same.
+  std::size_t ranks() const { return ranks_; }
+
+  struct Times {
+    std::int64_t forward = 0, backward = 0;
+  };
+  // What a layer of the kind takes, run twice in a row from idle clocks.
+  Times layer_times(std::size_t kind, int ordinal, int microbatch);
+  Times ends_times();  // of embedding and head
+  // How long the collectives of a chunk's first microbatch hold the network between NVLink domains.
+  Times network_of(std::size_t chunk);
+
+  // The programs that a slot runs, beside the traces of its run: [chain][program].
+  struct Ran {
+    const Program* program = nullptr;
+    bool forward = true;
+    bool dispatcher = false;  // not the part that no dispatcher changes
+  };
+  std::vector<std::vector<Ran>> programs_of(int stage, const PipelineSlot& slot);
+
+  // Adds the operations of one microbatch through all layers to what is known of the measured domain.
+  void report(DomainReport& into);
+
+ private:
+  enum class Pass : std::uint8_t { kForward, kBackward, kInputGradient, kWeightGradient };
+  // The programs of what no dispatcher changes, on ranks with the same faults.
+  struct Dense {
+    const RankFaults* faults = nullptr;
+    std::vector<std::optional<PricedProgram>> before;  // by kind
+    std::optional<PricedProgram> after, embedding, head;
+  };
+  using Moe = std::shared_ptr<const PricedProgram>;
+  // Programs in the order in which they run, and what keeps them alive.
+  struct Built {
+    sim::LockstepChain chain;
+    std::vector<Ran> ran;  // beside the chain
+    std::vector<Moe> held;
+  };
+
+  PricedProgram price(const Program& program, const UnevenLoads& loads, const RankFaults* faults,
+                      std::size_t salt) const;
+  const RankFaults* faults_of(int stage) const;
+  Dense& dense(int stage);
+  const PricedProgram& before(Dense& dense, std::size_t kind) const;
+  const PricedProgram& after(Dense& dense) const;
+  const PricedProgram& embedding(Dense& dense) const;
+  const PricedProgram& head(Dense& dense) const;
+  Moe moe(int stage, int ordinal, int microbatch);
+  void release(int stage, std::int32_t chunk, std::int32_t microbatch);
+
+  // The place of the program in the chain; -1 where it has no operation.
+  static std::int32_t add(Built& built, const PricedProgram& priced, Pass pass);
+  LayerPlaces add_layer(Built& built, Dense& dense, const Moe& moe, std::size_t kind, Pass pass) const;
+  Built pass_of(int stage, std::int32_t chunk, std::int32_t microbatch, Pass pass, PassPlaces* places);
+  // The passes of a slot: one, or forward, backward and weight gradients that run together.
+  struct SlotPasses {
+    std::vector<Built> built;
+    std::vector<PassPlaces> places;
+  };
+  SlotPasses passes_of(int stage, const PipelineSlot& slot);
+  Times twice(const Built& forward, const Built& backward) const;
+  void forget(int ordinal, int microbatch);
+
+  const LayerPrograms& programs_;
+  const JobRouting& routing_;
+  const ProgramPricer& pricer_;
+  Options o_;
+  std::size_t ranks_ = 1;
+  UnevenLoads dense_loads_;
+  std::vector<std::unique_ptr<Dense>> dense_;    // by different faults
+  std::map<std::array<int, 3>, Moe> in_flight_;  // stage, ordinal, microbatch
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,30 @@
+// Transfers of a training step around its passes: activations between stages, parameters, gradients,
+// optimizer.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "models/costs/domain_report.h"
+#include "models/costs/program_prices.h"
+#include "models/step/pipeline_run.h"
+#include "models/workload/layer_stack.h"
+#include "models/workload/placement.h"
+#include "models/workload/scenario.h"
+
+namespace moesim::models {
+
+// How much longer links take that have a fault somewhere in the machine.
+struct LinkFaults {
+  double network = 1, nvlink = 1;
+};
+
+// `network_of(chunk, forward)`: how long the collectives of a chunk's pass hold the network between NVLink
+// domains. What is priced outside the measured domain is added to `report`, where given, for one microbatch.
+PipelineTransfers step_transfers(const Scenario& scenario, const std::vector<Chunk>& chunks,
+                                 const Placement& placement, const ProgramPricer& pricer,
+                                 const LinkFaults& faults,
+                                 const std::function<std::int64_t(std::size_t, bool)>& network_of,
+                                 DomainReport* report);
+
+}  // namespace moesim::models

@@ -1,0 +1,74 @@
+#include "calibration/rows/devices.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace moesim::calibration {
+namespace {
+
+TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
+  const auto profile = [](std::string_view gpu) {
+    const Device* device = device_of_gpu(gpu);
+    return device ? device->profile : "";
+  };
+  EXPECT_EQ(profile("H100"), "h100-sxm");
+  EXPECT_EQ(profile("A100-SXM4-40GB"), "a100-sxm");
+  EXPECT_EQ(profile("H100-SXM5-80GB (p5, EFA 32x100G)"), "h100-sxm");
+  EXPECT_EQ(profile("B200"), "b200-sxm");
+  EXPECT_EQ(profile("GH200"), "h100-sxm");
+  EXPECT_EQ(profile("H100-PCIe-80GB"), "");
+  EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
+  EXPECT_EQ(profile("H20-SXM5-96GB"), "");
+  EXPECT_EQ(profile("MI325X"), "");
+}
+
+TEST(Devices, EveryOneHasAProfileAndRelativesHaveLinksAndEnd) {
+  std::set<std::string_view> names;
+  for (const Device& device : devices()) {
+    EXPECT_TRUE(names.insert(device.profile).second) << device.profile;
+    EXPECT_EQ(find_device(device.profile), &device);
+    EXPECT_EQ(device_of_gpu(device.gpu), &device);
+    const models::Profile shipped = models::Profile::load(std::string(device.profile));
+    EXPECT_EQ(shipped.gpu(), device.gpu);
+    EXPECT_EQ(shipped.device().hbm_bandwidth, device.limits.hbm_bandwidth);
+    std::set<std::string_view> seen = {device.profile};
+    for (std::string_view next = device.relative; !next.empty(); next = find_device(next)->relative) {
+      ASSERT_NE(find_device(next), nullptr) << next;
+      ASSERT_TRUE(seen.insert(next).second) << "a circle of relatives at " << next;
+    }
+  }
+  EXPECT_EQ(find_device("gtx"), nullptr);
+}
+
+TEST(Devices, AMachineGivesItsPortsAnUnknownOneThoseOfTheGpu) {
+  const Machine* p4d = machine_of("aws-samples, README", "A100-SXM4-40GB");
+  ASSERT_NE(p4d, nullptr);
+  EXPECT_EQ(p4d->name, "aws-p4d");
+  EXPECT_EQ(machine_of("aws-samples, README", "H100-SXM5-80GB")->name, "aws-p5");
+  EXPECT_EQ(machine_of("somebody", "A100-SXM4-40GB"), nullptr);
+  models::Profile profile;
+  profile.device() = find_device("a100-sxm")->limits;
+  const models::Cluster theirs = cluster_of(profile, p4d, 16, 8);
+  EXPECT_EQ(theirs.nic.ports_per_node, 4);
+  EXPECT_DOUBLE_EQ(theirs.nic.bandwidth, 12.5e9);  // 100 Gbit/s
+  EXPECT_EQ(theirs.nodes, 16);
+  const models::Cluster usual = cluster_of(profile, nullptr, 2, 8);
+  EXPECT_EQ(usual.nic.ports_per_node, profile.device().gpus_per_node);
+  EXPECT_EQ(usual.nic.bandwidth, profile.device().nic_bandwidth);
+}
+
+// A node of four of a rack's GPUs is no NVLink domain; four of an eight-GPU machine are.
+TEST(Devices, ARackIsOneDomain) {
+  models::Profile rack, node;
+  rack.device() = find_device("gb200")->limits;
+  node.device() = find_device("h100-sxm")->limits;
+  EXPECT_EQ(cluster_of(rack, nullptr, 4, 4).nvlink.domain, rack.device().scaleup_domain);
+  EXPECT_EQ(cluster_of(node, nullptr, 4, 4).nvlink.domain, 4);
+}
+
+}  // namespace
+}  // namespace moesim::calibration

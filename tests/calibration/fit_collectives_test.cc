@@ -1,0 +1,127 @@
+#include "calibration/fit/fit_collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/random.h"
+#include "calibration/rows/devices.h"
+#include "models/costs/collectives.h"
+#include "models/costs/network_law.h"
+#include "models/costs/size_curve.h"
+#include "tests/calibration/made_rows.h"
+
+namespace moesim::calibration {
+namespace {
+
+using sim::CollectiveOp;
+
+TEST(FitSizeCurve, RankCountsBetweenFollowTheRing) {
+  // A ring whose steps move a piece each, with a protocol of short steps for small pieces and one of high
+  // bandwidth from 1 MiB on, chosen too late: a jump. Counts 3 to 7 are forecast from 2 and 8.
+  const auto law = [](int n, double bytes) {
+    const double piece = bytes / n;
+    return 5e-6 + piece / 900e9 + (n - 1) * (piece < 1 << 20 ? 1e-6 + piece / 180e9 : 8e-6 + piece / 350e9);
+  };
+  const auto curve =
+      models::SizeCurve::from(fit_size_curve(rows_of_law(CollectiveOp::all_gather, {2, 8}, law)), "fit");
+  for (int n = 2; n <= 8; ++n)
+    for (double piece = 1000; piece < 1 << 26; piece *= 1.7) {
+      if (piece > 1 << 19 && piece < 1 << 20) continue;  // between two measured sizes the jump is a slope
+      EXPECT_NEAR(curve.seconds(n, n * piece) / law(n, n * piece), 1, 0.03) << n << " " << piece;
+    }
+  // Beyond the data, bandwidth and steps go on.
+  EXPECT_NEAR(curve.seconds(8, 8e9) / law(8, 8e9), 1, 0.02);
+  EXPECT_NEAR(curve.seconds(32, 1e9) / law(32, 1e9), 1, 0.03);
+}
+
+TEST(FitNetwork, NodeCountsBetweenAreForecast) {
+  models::ParameterSet truth;
+  truth.names = {"latency", "latency_per_rank", "connection_share", "node_share"};
+  truth.values = {3e-5, 4e-6, 0.9, 0.8};
+  models::Profile profile;
+  profile.device() = find_device("h100-sxm")->limits;
+  const models::Cluster cluster = cluster_of(profile, nullptr, 64, 8);
+  const auto law = models::NetworkCurve::from(truth, "collective/all_gather/network", cluster);
+  std::vector<CollectiveRow> rows;
+  Random random(9);
+  for (const int nodes : {2, 10})
+    for (const int per_node : {1, 2, 8})
+      for (double bytes = 1 << 20; bytes < 1e10; bytes *= 2) {
+        CollectiveRow row;
+        row.op = CollectiveOp::all_gather;
+        row.nodes = nodes;
+        row.gpus_per_node = per_node;
+        row.bytes = bytes;
+        row.seconds = law.seconds(models::GroupShape::uniform(nodes, per_node), bytes) *
+                      std::exp(0.02 * random.normal());
+        rows.push_back(row);
+      }
+  const auto fitted =
+      models::NetworkCurve::from(fit_network(cluster, rows), "collective/all_gather/network", cluster);
+  for (const int nodes : {3, 4, 6, 16})
+    for (double bytes = 1 << 20; bytes < 1e10; bytes *= 4) {
+      const auto shape = models::GroupShape::uniform(nodes, 4);
+      EXPECT_NEAR(fitted.seconds(shape, bytes) / law.seconds(shape, bytes), 1, 0.08) << nodes << " " << bytes;
+    }
+}
+
+TEST(Medians, AreOfOneRankCountAndSize) {
+  std::vector<CollectiveRow> rows;
+  const auto add = [&](int ranks, double bytes, double seconds) {
+    CollectiveRow row;
+    row.gpus_per_node = ranks;
+    row.bytes = bytes;
+    row.seconds = seconds;
+    rows.push_back(row);
+  };
+  add(8, 1024, 7);
+  for (const double seconds : {9.0, 2.0, 3.0}) add(2, 1024, seconds);
+  for (const double seconds : {4.0, 1.0}) add(2, 2048, seconds);  // of two, their geometric mean
+  const auto points = medians(rows);
+  ASSERT_EQ(points.size(), 3u);
+  EXPECT_EQ(points[0].ranks, 2);
+  EXPECT_EQ(points[0].bytes, 1024);
+  EXPECT_EQ(points[0].seconds, 3);
+  EXPECT_EQ(points[1].bytes, 2048);
+  EXPECT_DOUBLE_EQ(points[1].seconds, 2);
+  EXPECT_EQ(points[2].ranks, 8);
+  EXPECT_EQ(points[2].seconds, 7);
+}
+
+// 10 us for two ranks, 2 us for each one more, and nothing but bandwidth beyond: three knots say it all.
+TEST(CurveThrough, ALineNeedsNoMoreThanThreeKnots) {
+  std::vector<CurvePoint> points;
+  const auto law = [](int ranks, double bytes) { return 10e-6 + 2e-6 * (ranks - 2) + bytes / 100e9; };
+  for (const int ranks : {2, 4, 8})
+    for (double bytes = 1024; bytes <= 1 << 28; bytes *= 4)
+      points.push_back({ranks, bytes, law(ranks, bytes)});
+  const models::ParameterSet set = curve_through(points, 0.02);
+  EXPECT_NEAR(set.get("latency", 0), 8e-6, 0.1e-6);
+  EXPECT_NEAR(set.get("latency_per_rank", 0), 2e-6, 0.02e-6);
+  EXPECT_EQ(set.names.size(), 2u + 3 * 3);
+  EXPECT_EQ(set.range("ranks")->low, 2);
+  EXPECT_EQ(set.range("ranks")->high, 8);
+  const auto curve = models::SizeCurve::from(set, "line");
+  for (const CurvePoint& point : points)
+    EXPECT_NEAR(curve.seconds(point.ranks, point.bytes) / point.seconds, 1, 0.02)
+        << point.ranks << " " << point.bytes;
+}
+
+// A larger message that was measured faster than a smaller one does not make a curve that falls.
+TEST(CurveThrough, TimesNeverFallWithTheSize) {
+  std::vector<CurvePoint> points;
+  double seconds = 10e-6;
+  Random random(7);
+  for (double bytes = 1024; bytes <= 1 << 28; bytes *= 2, seconds *= 1.3)
+    for (const int ranks : {2, 8})
+      points.push_back({ranks, bytes, seconds * std::exp(0.4 * random.normal())});
+  const auto curve = models::SizeCurve::from(curve_through(points, 0.02), "noise");
+  for (const double ranks : {2.0, 8.0})
+    for (double bytes = 1024; bytes < 1 << 28; bytes *= 1.5)
+      EXPECT_LE(curve.seconds(ranks, bytes), curve.seconds(ranks, 1.5 * bytes)) << ranks << " " << bytes;
+}
+
+}  // namespace
+}  // namespace moesim::calibration

@@ -1,0 +1,88 @@
+#include "calibration/fit/leave_out.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "base/input_error.h"
+#include "base/random.h"
+#include "tests/calibration/made_rows.h"
+
+namespace moesim::calibration {
+namespace {
+
+using sim::CollectiveOp;
+
+// What is left out is forecast from the rest: rows of a smooth law come out right.
+TEST(LeaveOut, ForecastsWhatItDidNotSee) {
+  Measurements measured;
+  Random random(4);
+  for (const int n : {2, 4, 8})
+    for (double bytes = 512; bytes <= 1 << 29; bytes *= 2)
+      for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::all_to_all}) {
+        CollectiveRow row;
+        row.origin = of_a_law();
+        row.op = op;
+        row.gpus_per_node = n;
+        row.bytes = bytes;
+        row.seconds = (10e-6 + 2e-6 * n + bytes * (n - 1) / n / 300e9) * noise(random);
+        row.library = "NCCL 2.29.2";
+        row.datatype = "half";
+        measured.collectives.push_back(row);
+      }
+  for (const char* what : {"sizes", "decades", "ranks", "between"}) {
+    const CheckReport report = leave_out(measured, what);
+    ASSERT_FALSE(report.rows.empty()) << what;
+    double sum = 0;
+    for (const CheckedRow& row : report.rows) sum += std::abs(row.error());
+    EXPECT_LT(sum / static_cast<double>(report.rows.size()), 0.06) << what;
+  }
+  EXPECT_THROW(leave_out(measured, "weather"), InputError);
+}
+
+TEST(LeaveOut, FourGpusOfOneMachineFromTwoAndEightOfAnother) {
+  const auto file = std::filesystem::path(MOESIM_DATA_DIR) / "published" / "collectives_intranode.csv";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not here";
+  const CheckReport report = leave_out(read_measurements(file), "between");
+  EXPECT_GE(report.rows.size(), 168u);
+  double sum = 0, large = 0;
+  std::size_t rows = 0;
+  for (const CheckedRow& row : report.rows) {
+    sum += std::abs(row.error());
+    if (row.sizes.find("M-") != std::string::npos || row.sizes.ends_with("GB")) {
+      large += std::abs(row.error());
+      ++rows;
+    }
+  }
+  EXPECT_LT(sum / static_cast<double>(report.rows.size()), 0.06);
+  EXPECT_LT(large / static_cast<double>(rows), 0.05);
+}
+
+// A row that nothing else is like moves no forecast of its own: it is forecast from the rows around it.
+TEST(LeaveOut, WhatIsHeldOutIsNotSeen) {
+  Measurements measured;
+  measured.collectives = rows_of_law(CollectiveOp::all_gather, {2, 8}, [](int n, double bytes) {
+    return (10e-6 + 2e-6 * n + bytes * (n - 1) / n / 300e9) * (bytes == 1 << 20 ? 5 : 1);
+  });
+  std::size_t strange = 0;
+  for (const CheckedRow& row : leave_out(measured, "sizes").rows)
+    if (row.bytes == 1 << 20) {
+      EXPECT_NEAR(row.error(), 1 / 5.0 - 1, 0.06);
+      ++strange;
+    }
+  EXPECT_EQ(strange, 2u);
+}
+
+TEST(LeaveOut, OneValueLeavesNothingToFitFrom) {
+  Measurements measured;
+  measured.collectives =
+      rows_of_law(CollectiveOp::all_gather, {8}, [](int, double bytes) { return 10e-6 + bytes / 300e9; });
+  EXPECT_THROW(leave_out(measured, "ranks"), InputError);
+  EXPECT_THROW(leave_out(measured, "ep"), InputError);
+  EXPECT_FALSE(leave_out(measured, "sizes").rows.empty());
+}
+
+}  // namespace
+}  // namespace moesim::calibration

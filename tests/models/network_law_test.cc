@@ -1,0 +1,103 @@
+#include "models/costs/network_law.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/input_error.h"
+#include "models/costs/collectives.h"
+#include "models/hardware/cluster.h"
+
+namespace moesim::models {
+namespace {
+
+// Eight ports of 10 GB/s a node.
+Cluster cluster() {
+  Cluster c;
+  c.name = "made";
+  c.nodes = 16;
+  c.gpus_per_node = 8;
+  c.nic.ports_per_node = 8;
+  c.nic.bandwidth = 10e9;
+  return c;
+}
+
+NetworkCurve law(const std::string& op, const std::vector<std::pair<std::string, double>>& parameters,
+                 const Cluster& on = cluster()) {
+  ParameterSet set;
+  set.law = "network";
+  for (const auto& [name, value] : parameters) {
+    set.names.push_back(name);
+    set.values.push_back(value);
+  }
+  return NetworkCurve::from(set, "collective/" + op + "/network", on);
+}
+
+// Four nodes of eight: 31 of 32 parts of 32 MB are 31 MB. A rank's connection reaches half its port, 5 GB/s,
+// so that a node's eight carry 40 GB/s, below the 72 GB/s of its ports.
+TEST(NetworkLaw, ARingByHand) {
+  const NetworkCurve ring =
+      law("all_gather",
+          {{"latency", 20e-6}, {"latency_per_rank", 1e-6}, {"connection_share", 0.5}, {"node_share", 0.9}});
+  const GroupShape shape = GroupShape::uniform(4, 8);
+  EXPECT_NEAR(ring.seconds(shape, 0), 20e-6 + 31 * 1e-6, 1e-15);
+  EXPECT_NEAR(ring.seconds(shape, 32e6), 51e-6 + 31e6 / 40e9, 1e-12);
+  // One rank a node: its connection.
+  EXPECT_NEAR(ring.seconds(GroupShape::uniform(4, 1), 4e6), 23e-6 + 3e6 / 5e9, 1e-12);
+  // With all of its port the node binds.
+  const NetworkCurve wide = law("all_gather", {{"connection_share", 1}, {"node_share", 0.9}});
+  EXPECT_NEAR(wide.seconds(shape, 32e6), 31e6 / 72e9, 1e-12);
+}
+
+// All_reduce moves twice that, and its latency grows with the logarithm of the nodes.
+TEST(NetworkLaw, AnAllReduceByHand) {
+  const NetworkCurve plain =
+      law("all_reduce", {{"latency", 10e-6}, {"latency_per_octave", 4e-6}, {"connection_share", 0.5}});
+  EXPECT_NEAR(plain.seconds(GroupShape::uniform(8, 8), 64e6), 22e-6 + 2 * 63e6 / 40e9, 1e-12);
+  // Done inside the nodes first, seven eighths of the buffer cross the network twice.
+  const NetworkCurve inside = law("all_reduce", {{"hierarchy", 1}, {"connection_share", 0.5}});
+  EXPECT_NEAR(inside.seconds(GroupShape::uniform(8, 8), 64e6), 2 * 56e6 / 40e9, 1e-12);
+}
+
+// Two nodes of four: half of a rank's 8 MB leave its node. Four connections of 1 GB/s, a port of 9, a quarter
+// of the node's 64 GB/s: the least is 4 GB/s.
+TEST(NetworkLaw, AnExchangeByHand) {
+  const GroupShape shape = GroupShape::uniform(2, 4);
+  const std::vector<std::pair<std::string, double>> shares = {
+      {"connection_share", 0.1}, {"port_share", 0.9}, {"node_share", 0.8}};
+  EXPECT_NEAR(law("all_to_all", shares).seconds(shape, 8e6), 4e6 / 4e9, 1e-12);
+  Cluster one_port = cluster();
+  one_port.nic.ports_per_node = 1;  // 8 GB/s for four ranks
+  EXPECT_NEAR(law("all_to_all", shares, one_port).seconds(shape, 8e6), 4e6 / 2e9, 1e-12);
+}
+
+TEST(NetworkLaw, AMessageCrossesWhole) {
+  const NetworkCurve message =
+      law("send_recv", {{"latency", 5e-6}, {"connection_share", 0.8}, {"port_share", 1.2}});
+  EXPECT_NEAR(message.seconds(GroupShape::uniform(2, 1), 8e6), 5e-6 + 1e-3, 1e-12);
+  Cluster capped = cluster();
+  capped.nic.per_connection_cap = 2e9;
+  EXPECT_NEAR(law("send_recv", {{"connection_share", 0.8}}, capped).seconds(GroupShape::uniform(2, 1), 8e6),
+              4e-3, 1e-12);
+}
+
+// The bandwidth falls by the nodes beyond two: by 2^-0.5 at four.
+TEST(NetworkLaw, AFullerFabricIsSlower) {
+  const NetworkCurve spread = law("all_gather", {{"spread", 0.5}, {"connection_share", 0.5}});
+  const double two = spread.seconds(GroupShape::uniform(2, 8), 16e6),
+               four = spread.seconds(GroupShape::uniform(4, 8), 32e6);
+  EXPECT_NEAR(two, 15e6 / 40e9, 1e-12);
+  EXPECT_NEAR(four, 31e6 / 40e9 * std::sqrt(2), 1e-12);
+}
+
+TEST(NetworkLaw, RefusesAClusterWithoutANetwork) {
+  Cluster alone = cluster();
+  alone.nic.bandwidth = 0;
+  EXPECT_THROW(law("all_gather", {}, alone), InputError);
+}
+
+}  // namespace
+}  // namespace moesim::models

@@ -1,0 +1,179 @@
+// Programs are priced by the models of their operations; dispatch and combine kernels of DeepEP against its
+// published bandwidths.
+#include "models/costs/program_prices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "models/hardware/cluster.h"
+#include "tests/models/layers.h"
+
+namespace moesim::models::testing {
+namespace {
+
+struct Layer {
+  Routing routing;
+  MoeLayer layer;
+};
+
+// DeepSeek-V3's layer on `ep` ranks, top-8 of 256.
+Layer deepseek(int ep, std::int64_t tokens = 4096) {
+  Layer made{make_routing(RoutingSpec(), ep, tokens, 256, 8, 1), {}};
+  made.routing.set_group_limit(8, 4);
+  made.layer.hidden = 7168;
+  made.layer.expert_ffn = 2048;
+  made.layer.ep = ep;
+  return made;
+}
+
+double milliseconds(const Program& program, const Cluster& cluster, bool combine) {
+  const ProgramPricer costs(cluster);
+  const GroupShapes shapes(cluster, program);
+  const UnevenLoads loads(program, shapes);
+  const sim::LockstepProgram priced = costs.price(program, program.forward(), shapes, loads);
+  for (std::size_t i = 0; i < program.forward().size(); ++i) {
+    const Op& op = program.forward()[i];
+    if (op.library != ExchangeLibrary::kNone && !op.fused && op.transposed == combine)
+      return static_cast<double>(priced.at(priced.ops[i], 0)) * 1e-9;
+  }
+  return 0;
+}
+
+std::vector<std::string> warnings_of(const Program& program, const Cluster& cluster) {
+  const ProgramPricer costs(cluster);
+  const GroupShapes shapes(cluster, program);
+  const UnevenLoads loads(program, shapes);
+  DomainReport report;
+  for (const std::vector<Op>* pass : {&program.forward(), &program.backward()})
+    costs.report(program, *pass, costs.price(program, *pass, shapes, loads), shapes, report);
+  return report.lines();
+}
+
+// DeepSeek-V3's layer over AlltoAll on a node: all operations of both passes, each against its own model.
+TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("alltoall", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h100x1");
+  const ProgramPricer costs(cluster);
+  const GroupShapes shapes(cluster, p);
+  const UnevenLoads loads(p, shapes);
+  const KernelModel kernels(cluster.profile);
+  const GemmModel gemms(cluster.profile);
+  int checked[3] = {0, 0, 0};
+  for (const std::vector<Op>* pass : {&p.forward(), &p.backward()}) {
+    const sim::LockstepProgram priced = costs.price(p, *pass, shapes, loads);
+    ASSERT_EQ(priced.ops.size(), pass->size());
+    for (std::size_t i = 0; i < pass->size(); ++i)
+      for (int r = 0; r < 8; ++r) {
+        const Op& op = (*pass)[i];
+        SCOPED_TRACE(::testing::Message() << op.name << ", rank " << r);
+        if (op.kind == OpKind::kKernel) {
+          EXPECT_EQ(priced.at(priced.ops[i], r),
+                    to_ps(kernels.seconds(op.kernel, static_cast<double>(p.value(op.read, r)),
+                                          static_cast<double>(p.value(op.written, r)), op.launches)));
+          ++checked[0];
+        } else if (op.kind == OpKind::kGemm) {
+          EXPECT_EQ(priced.at(priced.ops[i], r),
+                    to_ps(op.repeat * gemms.grouped_seconds(p.expert_rows(op.table, r), op.n, op.k, op.dtype,
+                                                            op.pass, op.backend)));
+          ++checked[1];
+        } else if (op.kind == OpKind::kCopyToHost) {
+          EXPECT_EQ(priced.at(priced.ops[i], r), to_ps(cluster.profile.launch().d2h_copy));
+        } else if (op.kind == OpKind::kHostWait) {
+          // What a blocking copy takes besides the copy, which is an operation of its own.
+          EXPECT_EQ(priced.at(priced.ops[i], r) + to_ps(cluster.profile.launch().d2h_copy),
+                    to_ps(cluster.profile.launch().host_sync));
+          ++checked[2];
+        } else if (op.kind == OpKind::kCollective && !op.fused) {
+          // Never faster than its links.
+          const auto bytes = static_cast<double>(std::max(p.value(op.tx, r), p.value(op.rx, r)));
+          EXPECT_GE(static_cast<double>(priced.at(priced.ops[i], r)) * 1e-12, bytes / cluster.nvlink.bandwidth);
+        } else if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree) {
+          EXPECT_EQ(priced.at(priced.ops[i], r), 0);
+        }
+      }
+  }
+  for (const int count : checked) EXPECT_GT(count, 0);
+}
+
+// The same group is priced where it lies: inside a node, or with every member on a node of its own.
+TEST(ProgramPricer, AGroupAcrossNodesTakesLongerAndNeedsTheNetwork) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("alltoall", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h100x8");
+  const ProgramPricer costs(cluster);
+  const auto tokens_ps = [&](const GroupShapes& shapes) {
+    const UnevenLoads loads(p, shapes);
+    const sim::LockstepProgram priced = costs.price(p, p.forward(), shapes, loads);
+    for (std::size_t i = 0; i < p.forward().size(); ++i)
+      if (p.forward()[i].kind == OpKind::kCollective && p.forward()[i].name == "tokens")
+        return priced.at(priced.ops[i], 0);
+    return std::int64_t{0};
+  };
+  const std::int64_t inside = tokens_ps(GroupShapes(cluster, p)),
+                     across = tokens_ps(GroupShapes(cluster, p, 0, 8));
+  EXPECT_GT(inside, 0);
+  EXPECT_GT(across, 3 * inside);  // 50 GB/s a port against 450 of NVLink
+  EXPECT_EQ(tokens_ps(GroupShapes(cluster, p, 8)), inside);
+}
+
+// DeepEP V1, H800 (legacy README): EP 8 153 and 158 GB/s over NVLink, counted as tokens x distinct ranks, own
+// included; fp8 dispatch (4 more bytes per 128 elements), bf16 combine.
+TEST(ExchangeKernel, DeepEpInsideANode) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("flex-deepep:fp8_dispatch", made.layer);
+  const Cluster cluster = Cluster::load("dgx-h800x1");
+  std::int64_t copies = 0;
+  for (const std::int64_t d : made.routing.dedup_matrix(8)) copies += d;
+  const double per_rank = static_cast<double>(copies) / 8;
+  EXPECT_NEAR(milliseconds(p, cluster, false) / (per_rank * (7168 + 224) / 153e9 * 1e3), 1, 0.15);
+  EXPECT_NEAR(milliseconds(p, cluster, true) / (per_rank * 7168 * 2 / 158e9 * 1e3), 1, 0.15);
+  EXPECT_THAT(warnings_of(p, cluster), ::testing::Not(::testing::Contains(::testing::HasSubstr("DeepEP"))));
+}
+
+// Where nobody measured the kernel, the rows are an all-to-all, and a warning says so.
+TEST(ExchangeKernel, FallsBackWithAWarning) {
+  Layer made = deepseek(8);
+  made.layer.routing = &made.routing;
+  const Program p = build("flex-deepep", made.layer);
+  const Cluster cluster = Cluster::load("dgx-a100x1");
+  EXPECT_GT(milliseconds(p, cluster, false), 0);
+  EXPECT_THAT(
+      warnings_of(p, cluster),
+      ::testing::Contains(::testing::HasSubstr("DeepEP dispatch kernel was not measured inside a node")));
+  // More bytes take longer, never faster than the ports.
+  const double seconds =
+      milliseconds(build("flex-deepep:sms=256", made.layer), Cluster::load("dgx-h200x1"), true) * 1e-3;
+  std::int64_t sent = 0;
+  for (const Op& op : messages(p.forward()))
+    if (op.name == "tokens" && op.transposed) sent = p.value(op.tx, 0);
+  EXPECT_GE(seconds, static_cast<double>(sent) / 450e9);
+}
+
+// h800-sxm: DeepEP's kernels were measured on 8 to 64 ranks with 4,096 tokens each.
+TEST(ExchangeKernel, IsHeldAgainstRanksAndTokens) {
+  using ::testing::AllOf, ::testing::Contains, ::testing::HasSubstr, ::testing::Not;
+  const auto warnings = [](int ep, std::int64_t tokens, const char* cluster) {
+    Layer made = deepseek(ep, tokens);
+    made.layer.routing = &made.routing;
+    return warnings_of(build("flex-deepep", made.layer), Cluster::load(std::string(cluster)));
+  };
+  EXPECT_THAT(warnings(16, 4096, "dgx-h800x2"), Not(Contains(HasSubstr("DeepEP"))));
+  EXPECT_THAT(
+      warnings(16, 16384, "dgx-h800x2"),
+      AllOf(
+          Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 16384 tokens (measured 4096 to 4096)"),
+          Contains("h800-sxm: DeepEP combine kernel extrapolates to 16384 tokens (measured 4096 to 4096)")));
+  EXPECT_THAT(warnings(128, 4096, "dgx-h800x16"),
+              Contains("h800-sxm: DeepEP dispatch kernel extrapolates to 128 ranks (measured 8 to 64)"));
+}
+
+}  // namespace
+}  // namespace moesim::models::testing

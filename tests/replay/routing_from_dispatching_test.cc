@@ -1,0 +1,111 @@
+#include "replay/recording/routing_from_dispatching.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/input_error.h"
+#include "traces/dispatching.h"
+
+namespace moesim::replay {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+traces::Dispatching file_of(std::int64_t ep, std::int64_t experts, traces::DispatchingTable table) {
+  traces::Dispatching file;
+  file.ep = ep;
+  file.experts = experts;
+  file.entries.push_back({std::nullopt, std::nullopt, std::move(table)});
+  return file;
+}
+
+// Two ranks, four experts, three tokens of top-2 each.
+traces::DispatchingTable sent() {
+  return {.sent = {3, 2, 1, 0, 1, 1, 1, 3}, .received = {4, 3, 2, 3}, .topk = {}};
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RoutingFromDispatching, TokensAreRowsOverTopK) {
+  const LoadedRouting loaded = routing_from_dispatching(file_of(2, 4, sent()), "d.json", 2, 1, 4, 2);
+  EXPECT_THAT(loaded.warnings, ElementsAre());
+  EXPECT_THAT(loaded.routing.counts(0), ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(loaded.routing.counts(1), ElementsAre(1, 1, 1, 3));
+  EXPECT_EQ(loaded.routing.tokens(0), 3);
+  // Five rows of top-2 are of three tokens, one of which was dropped.
+  traces::DispatchingTable dropped = sent();
+  dropped.sent[0] = 2;
+  const LoadedRouting warned = routing_from_dispatching(file_of(2, 4, dropped), "d.json", 2, 1, 4, 2);
+  EXPECT_EQ(warned.routing.tokens(0), 3);
+  EXPECT_THAT(warned.warnings,
+              ElementsAre(HasSubstr("d.json: rank 0 sends 5 rows, not a multiple of top-2")));
+}
+
+TEST(RoutingFromDispatching, ChoicesAreTakenAsTheyAre) {
+  traces::DispatchingTable table = sent();
+  table.topk = {{3, 2, {0, 1, 0, 1, 0, 2}}, {3, 2, {0, 3, 1, 3, 2, 3}}};
+  const LoadedRouting loaded = routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 2);
+  EXPECT_TRUE(loaded.routing.has_choices());
+  EXPECT_THAT(loaded.routing.choices(1), ElementsAre(0, 3, 1, 3, 2, 3));
+  EXPECT_THAT(loaded.routing.counts(0), ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(error_of([&] { routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 1); }),
+              HasSubstr("d.json: found top-2 choices, expected top-1"));
+  EXPECT_EQ(routing_from_dispatching(file_of(2, 4, table), "d.json", 2, 1, 4, 0).routing.topk(), 2);
+}
+
+TEST(RoutingFromDispatching, RanksOfAnEtpGroupRouteAlike) {
+  const LoadedRouting loaded = routing_from_dispatching(file_of(2, 4, sent()), "d.json", 4, 2, 4, 2);
+  EXPECT_THAT(loaded.warnings, ElementsAre(HasSubstr("2 ranks for etp 2 x ep 2")));
+  for (int r = 0; r < 4; ++r) EXPECT_EQ(loaded.routing.count(r, 0), r < 2 ? 3 : 1) << r;
+}
+
+// Ranks are dealt what was received as evenly as whole rows allow, expert by expert and in total.
+RC_GTEST_PROP(RoutingFromDispatching, ReceivedRowsAreSpreadEvenly, ()) {
+  const int ranks = *rc::gen::inRange(1, 6), experts = ranks * *rc::gen::inRange(1, 4);
+  traces::DispatchingTable table;
+  std::int64_t total = 0;
+  for (int e = 0; e < experts; ++e) {
+    table.received.push_back(*rc::gen::inRange<std::int64_t>(0, 50));
+    total += table.received.back();
+  }
+  const LoadedRouting loaded =
+      routing_from_dispatching(file_of(ranks, experts, table), "d.json", ranks, 1, experts, 1);
+  RC_ASSERT(loaded.warnings.at(0).find("received counts only") != std::string::npos);
+  RC_ASSERT(loaded.routing.expert_totals() == table.received);
+  for (int r = 0; r < ranks; ++r) {
+    for (int e = 0; e < experts; ++e)
+      RC_ASSERT(std::abs(loaded.routing.count(r, e) * ranks - table.received[static_cast<std::size_t>(e)]) <
+                ranks);
+    RC_ASSERT(std::abs(loaded.routing.rows(r) * ranks - total) < ranks);
+  }
+}
+
+TEST(RoutingFromDispatching, RefusesAFileOfAnotherJob) {
+  traces::Dispatching file = file_of(2, 4, sent());
+  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 8, 2); }),
+              HasSubstr("found routing of 4 experts, expected the model's 8 experts"));
+  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 4, 1, 4, 2); }),
+              HasSubstr("found routing of 2 ranks, expected 4 ranks"));
+  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 8, 2, 4, 2); }), HasSubstr("8 ranks"));
+  file.entries.front().layer = 1;
+  EXPECT_THAT(error_of([&] { routing_from_dispatching(file, "d.json", 2, 1, 4, 2, 0, 3); }),
+              HasSubstr("found nothing for layer 0, microbatch 3"));
+  EXPECT_EQ(routing_from_dispatching(file, "d.json", 2, 1, 4, 2, 1, 3).routing.ranks(), 2);
+}
+
+}  // namespace
+}  // namespace moesim::replay

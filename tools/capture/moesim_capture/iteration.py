@@ -1,0 +1,238 @@
+"""From what was noted of one training iteration to the operations of a recording. Needs no torch.
+
+Spans are calls of the model, of backward and of optimizers. They and what lies between them become operations without gaps:
+
+    what comes before a forward       get_batch
+    forward, again without backward   forward_step
+    what comes before a backward      loss_func
+    backward, one after the other     backward_step
+    reductions of gradients           dp_allreduce, exp_dp_allreduce
+    the rest up to the last step      optimizer_step
+"""
+from typing import List, NamedTuple, Optional
+
+from .cmd_format import GradientBucket, Operation, format_line, ms
+from .recorder import Call, comment_lines, described, joined_facts, new_uid, subs_of
+
+FORWARD, BACKWARD, STEP = "forward", "backward", "step"
+OPERATIONS = {FORWARD: "forward_step", BACKWARD: "backward_step", STEP: "optimizer_step"}
+# What the reductions between backward and the optimizer move at least, as a share of the trained parameters, to be those
+# of the gradients; less is a norm or a flag.
+GRADIENTS = 0.01
+REDUCTIONS = ("allreduce", "reduce_scatter")
+
+
+class Span(NamedTuple):
+    kind: str
+    begin: float  # host milliseconds, as all times here; marks of the clock before `resolved`
+    end: float
+    own_ns: int = 0  # that recording had taken at its end
+    unseen: int = 0  # collectives that C++ launched in it
+    unseen_before: int = 0  # and between the span before and this one
+
+
+class Reduced(NamedTuple):
+    """Gradients that torch itself reduced beside a backward, as one transfer."""
+
+    span: int  # which span it ran in
+    launch: Optional[float]  # None while nobody has asked the device
+    end: Optional[float]
+    computed: Optional[float]  # when backward itself was done, where torch says so
+    elements: int
+    dtype: str
+    parameters: int
+    source: str
+
+
+class Iteration:
+    def __init__(self, begin, own_ns: int = 0):
+        self.begin, self.own_ns = begin, own_ns
+        self.spans: List[Span] = []
+        self.calls: List[Call] = []
+        self.reduced: List[Reduced] = []
+
+    def whole(self) -> bool:
+        return {span.kind for span in self.spans} == {FORWARD, BACKWARD, STEP}
+
+    def resolve(self, where):
+        """Turns marks into host milliseconds."""
+        self.spans = [span._replace(begin=where(span.begin), end=where(span.end)) for span in self.spans]
+        for call in self.calls:
+            call.begin, call.end = where(call.begin), None if call.end is None else where(call.end)
+            call.wait_begin = None if call.wait_begin is None else where(call.wait_begin)
+        # What torch logged stands in host milliseconds already, or is read later.
+        self.reduced = [one if one.source == "ddp_log" else one._replace(launch=where(one.launch), end=where(one.end))
+                        for one in self.reduced]
+        self.begin = where(self.begin)
+
+
+class Op:
+    """An operation in the making."""
+
+    def __init__(self, name: str, begin: float, end: float, group: str = "None"):
+        self.name, self.begin, self.end, self.group = name, begin, end, group
+        self.calls, self.tensor, self.buckets, self.notes = [], None, [], []
+        self.semantics, self.own_ns, self.unseen = "None", 0, 0
+        self.uid = new_uid()
+
+
+def elements_of(shape) -> int:
+    product = 1
+    for size in shape or ():
+        product *= size
+    return product
+
+
+class Cutter:
+    """Cuts one iteration. `label_of(call)` is the label of a reduction's group; `trained` counts the model's trained
+    parameters, of which `experts_alone` says that what nobody reduces is the experts'."""
+
+    def __init__(self, iteration: Iteration, label_of, trained: int, experts_alone: bool):
+        self.iteration, self.label_of = iteration, label_of
+        self.trained, self.experts_alone = trained, experts_alone
+        self.ops: List[Op] = []
+
+    def cut(self) -> List[Op]:
+        reached, before = self.iteration.begin, None
+        for span, reductions in self._runs():
+            if (before, span.kind) == (BACKWARD, STEP):
+                self.ops += self._gradient_reductions(reached, span.begin)
+                op = Op(OPERATIONS[STEP], self.ops[-1].end, span.end)  # with norms, clipping and the like
+            else:
+                self.ops.append(Op("loss_func" if before == FORWARD else "get_batch", reached, span.begin))
+                op = Op(OPERATIONS[span.kind], span.begin, span.end)
+            self.ops[-1].unseen += span.unseen_before
+            op.own_ns, op.unseen = span.own_ns, span.unseen
+            self.ops.append(op)
+            for one in reductions:
+                self._reduced_beside(op, one)
+            reached, before = span.end, span.kind
+        self._share_calls()
+        self._add_experts()
+        return self.ops
+
+    def _runs(self):
+        """Spans of one kind that follow each other are one: several losses, several optimizers."""
+        runs = []
+        for number, span in enumerate(self.iteration.spans):
+            reductions = [one for one in self.iteration.reduced if one.span == number]
+            if runs and runs[-1][0].kind == span.kind:
+                last, others = runs[-1]
+                span = span._replace(begin=last.begin, unseen=last.unseen + span.unseen_before + span.unseen,
+                                     unseen_before=last.unseen_before)
+                runs[-1] = (span, others + reductions)
+            else:
+                runs.append((span, reductions))
+        return runs
+
+    def _gradient_reductions(self, begin: float, end: float):
+        calls = [call for call in self.iteration.calls if begin <= call.begin < end and call.facts is not None
+                 and call.sub.comm_func in REDUCTIONS and call.end is not None]
+        while calls and elements_of(calls[-1].facts[0]) == 1:
+            calls.pop()  # a norm
+        moved = sum(elements_of(call.facts[0]) for call in calls)
+        if moved < GRADIENTS * max(1, self.trained):
+            return []
+        runs = []
+        for call in calls:
+            name = "exp_dp" if self.label_of(call) == "exp_dp" else "dp"
+            if not runs or runs[-1][0] != name:
+                runs.append((name, []))
+            runs[-1][1].append(call)
+        ops = []
+        for name, some in runs:
+            op = Op(name + "_allreduce", begin, max(call.end for call in some), name)
+            op.tensor = joined_facts([call.facts for call in some])
+            ops.append(op)
+            begin = op.end
+        return ops
+
+    def _reduced_beside(self, op: Op, one: Reduced):
+        """A reduction that ran beside backward: a bucket of it, and the wait for it after it."""
+        wait = self.ops[-1] if self.ops[-1].semantics == "wait_flush_only" else None
+        end = op.end if wait is None else wait.end
+        launch = max(op.begin, min(one.launch, end))
+        op.buckets.append((launch, max(launch, min(one.end, end)), one))
+        if wait is None:
+            computed = one.computed if one.computed is not None and launch <= one.computed <= end else end
+            wait = Op("dp_allreduce", computed, end, "dp")
+            wait.semantics, wait.tensor = "wait_flush_only", ((0,), one.dtype)
+            op.end = computed
+            self.ops.append(wait)
+        wait.tensor = joined_facts([wait.tensor, ((one.elements,), one.dtype)])
+
+    def _share_calls(self):
+        late = []
+        for op in self.ops:
+            op.calls = [call for call in self.iteration.calls if op.begin <= call.begin < op.end]
+            for call in op.calls:
+                if call.wait_begin is not None and call.wait_begin >= op.end:
+                    late.append(call)
+        for call in late:
+            op = next((op for op in self.ops if op.begin <= call.wait_begin < op.end), None)
+            if op is not None:
+                op.calls.append(wait_for(call))
+        for op in self.ops:
+            if op.name.endswith("allreduce"):  # the operation is the transfer
+                op.calls = [call for call in op.calls if call.sub.comm_func is None]
+        self.late = len(late)
+
+    def _add_experts(self):
+        """What nobody reduces of a model with expert parallelism are the experts' gradients: a line says how many."""
+        last = next((op for op in reversed(self.ops) if op.name == "dp_allreduce"), None)
+        if last is None or not self.experts_alone or any(op.name == "exp_dp_allreduce" for op in self.ops):
+            return
+        left = self.trained - elements_of(last.tensor[0])
+        if left > 0:
+            op = Op("exp_dp_allreduce", last.end, last.end, "exp_dp")
+            op.tensor = ((left,), last.tensor[1])
+            op.notes.append("a group of one")
+            self.ops.insert(self.ops.index(last) + 1, op)
+
+
+def wait_for(call: Call) -> Call:
+    """The wait for a call that another operation launched, as a call of its own."""
+    wait = call.recorder._new_call(None, "wait", None, None, None, call.sub.source, False)
+    wait.begin, wait.end = call.wait_begin, call.end
+    return wait
+
+
+def _bucket(rank: int, op: Op, batch: int, number: int, bucket, members: int, iteration: int, digits: int):
+    launch, done, one = bucket
+    return GradientBucket(rank, {
+        "comm_uid": "ddpcomm-" + new_uid()[4:], "iter": iteration, "stage_id": 0, "mg_state": "steady",
+        "group_kind": "dp", "comm_func": "allreduce", "buffer_id": 0, "bucket_id": number, "bucket_offset": 0,
+        "bucket_numel": one.elements, "bucket_numel_unpadded": one.elements, "param_count": one.parameters,
+        "trigger_cmd_uid": op.uid, "trigger_op": op.name, "trigger_batch_id": batch,
+        "trigger_timestamp_ms": ms(launch, digits), "launch_timestamp_ms": ms(launch, digits),
+        "launch_source": "param_hook", "timing_domain": "actual", "metadata_only": "False", "status": "completed",
+        "completion_observed_timestamp_ms": ms(done, digits), "completion_source": one.source, "wait_cmd_uid": "None",
+        "wait_start_timestamp_ms": "None", "wait_end_timestamp_ms": "None", "logical_stream_role": "dp_comm",
+        "grad_dtype": one.dtype, "data_parallel_world_size": members, "duration": ms(done - launch, digits),
+        "timestamp": ms(done, digits)})
+
+
+def lines_of(ops: List[Op], rank: int, digits: int, members: int, own_ns: int, number: int = 0):
+    """The lines of an iteration, in order. `members`: ranks of data parallelism; `own_ns`: that recording had taken when
+    the iteration began."""
+    lines, batches = [], {}
+    for op in ops:
+        batch = batches.get(op.name, 0)
+        batches[op.name] = batch + 1
+        for index, bucket in enumerate(op.buckets):
+            lines.append(_bucket(rank, op, batch, index, bucket, members, number, digits))
+        taken, own_ns = max(0, op.own_ns - own_ns), max(own_ns, op.own_ns)
+        if op.unseen:
+            op.notes.append("%d calls not seen" % op.unseen)
+        state = "finalize" if op.name.endswith("allreduce") or op.name == OPERATIONS[STEP] else "steady"
+        shape, dtype = (None, "None") if op.tensor is None else op.tensor
+        line = Operation(rank, op.name, 0, batch, state, ms(op.end - op.begin, digits),
+                         described("; ".join(["run"] + op.notes), taken / 1e6), op.group, shape, dtype,
+                         ms(op.end, digits), subs=subs_of(op.calls, lambda at: at, op.end, 2, digits))
+        line.cmd_uid, line.op_semantics = op.uid, op.semantics
+        lines.append(line)
+    return lines
+
+
+def text_of(header, lines) -> str:
+    return comment_lines(header) + "".join(format_line(line) + "\n" for line in lines)

@@ -1,0 +1,402 @@
+#include "tools/moesim/show/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "models/hardware/cluster.h"
+#include "models/step/training_flops.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/bars.h"
+#include "tools/moesim/show/comparison_detail.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::Answer;
+using models::Comparison;
+using models::Portion;
+using models::Scenario;
+using nlohmann::ordered_json;
+using sim::Category;
+
+bool of_step(const Scenario& s) { return s.scope == Scenario::Scope::kStep; }
+
+struct Spread {
+  std::int64_t min = 0, max = 0;
+  double mean = 0;
+};
+
+Spread spread_of(const std::vector<std::int64_t>& values) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return {*low, *high,
+          std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size())};
+}
+
+ordered_json breakdown_json(const Answer& a) {
+  ordered_json parts = ordered_json::object();
+  for (std::size_t i = 0; i < sim::kCategories; ++i)
+    if (a.breakdown_us[i] > 0) parts[std::string(sim::name(static_cast<Category>(i)))] = a.breakdown_us[i];
+  return parts;
+}
+
+ordered_json memory_json(const Answer& a) {
+  const models::RankMemory& m = a.memory.worst;
+  ordered_json j{{"rank", a.memory.rank},
+                 {"stage", a.memory.stage},
+                 {"parameters_bytes", m.parameters},
+                 {"gradients_bytes", m.gradients},
+                 {"optimizer_bytes", m.optimizer},
+                 {"activations_bytes", m.activations},
+                 {"transient_bytes", m.transient},
+                 {"persistent_bytes", m.persistent},
+                 {"total_bytes", a.memory.max_bytes},
+                 {"limit_bytes", a.memory.limit_bytes}};
+  if (!a.memory.fits) j["first_not_fitting"] = {{"stage", a.memory.first_stage}};
+  j["curve"] = ordered_json::array();
+  for (const auto& [time_us, point] : a.memory_over_time)
+    j["curve"].push_back({{"time_us", time_us},
+                          {"pass", point.forward ? "forward" : "backward"},
+                          {"what", point.what},
+                          {"bytes", point.bytes}});
+  return j;
+}
+
+std::string_view slot_name(models::PipelineSlot::Kind kind) {
+  using Kind = models::PipelineSlot::Kind;
+  switch (kind) {
+    case Kind::kForward:
+      return "forward";
+    case Kind::kBackward:
+      return "backward";
+    case Kind::kInputGradient:
+      return "input gradient";
+    case Kind::kWeightGradient:
+      return "weight gradient";
+    case Kind::kOverlapped:
+      return "forward and backward";
+  }
+  return "";
+}
+
+// What only one of the scopes has.
+void add_step(ordered_json& j, const Answer& a) {
+  const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
+  j["bubble_us"] = part(Category::bubble);
+  j["critical_stage"] = a.critical_stage;
+  if (a.goodput.failures_per_day > 0)
+    j["goodput"] = {{"share", a.goodput.share},
+                    {"tokens_per_s_per_gpu", a.goodput.share * a.tokens_per_s_per_gpu()},
+                    {"failures_per_day", a.goodput.failures_per_day},
+                    {"checkpoint_interval_s", a.goodput.interval_s}};
+  if (!a.memory.recompute_that_fits.empty()) j["recompute_that_fits"] = a.memory.recompute_that_fits;
+  if (a.slots.empty()) return;
+  j["slots"] = ordered_json::array();
+  for (const models::SlotTrace& slot : a.slots)
+    j["slots"].push_back({{"stage", slot.stage},
+                          {"pass", slot_name(slot.slot.kind)},
+                          {"microbatch", slot.slot.microbatch},
+                          {"chunk", slot.slot.chunk},
+                          {"start_us", static_cast<double>(slot.from) * 1e-6},
+                          {"end_us", static_cast<double>(slot.to) * 1e-6}});
+}
+
+// The columns of the times, and in which unit.
+struct Columns {
+  const char* time;
+  double per_us;
+  std::vector<Portion> parts;
+};
+
+const Columns& columns_of(const Scenario& s) {
+  static const Columns kLayer{"time [us]",
+                              1,
+                              {{"attention", {Category::attention}},
+                               {"router", {Category::router}},
+                               {"permute", {Category::permute, Category::unpermute}},
+                               {"dispatch", {Category::dispatch}},
+                               {"expert", {Category::expert}},
+                               {"combine", {Category::combine}},
+                               {"host", {Category::host_sync}},
+                               {"wait", {Category::straggler_wait}}}};
+  static const Columns kStep{"step [ms]",
+                             1e-3,
+                             {{"attention", {Category::attention}},
+                              {"experts", {Category::expert}},
+                              {"router+permute", {Category::router, Category::permute, Category::unpermute}},
+                              {"dispatch+combine", {Category::dispatch, Category::combine}},
+                              {"dense+loss", {Category::other, Category::embedding, Category::loss}},
+                              {"host", {Category::host_sync}},
+                              {"wait", {Category::straggler_wait}},
+                              {"p2p", {Category::p2p}},
+                              {"bubble", {Category::bubble}},
+                              {"grads", {Category::grad_sync}},
+                              {"optimizer", {Category::optimizer}}}};
+  return of_step(s) ? kStep : kLayer;
+}
+
+Table summary_table(const Comparison& c, bool people) {
+  const Columns& columns = columns_of(*c.scenario);
+  const bool step = of_step(*c.scenario);
+  std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft}, {columns.time}, {"low"}, {"high"}};
+  if (step)
+    for (const char* name : {"tokens/s/GPU", "TFLOP/s/GPU", "MFU"}) heads.push_back({name});
+  for (const Portion& part : columns.parts) heads.push_back({part.name});
+  for (const char* name : {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits"})
+    heads.push_back({name});
+  Table table(heads);
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
+    if (!a.ok()) continue;
+    const bool best = static_cast<int>(i) == c.decision.winner;
+    const auto time = [&](double us) { return fmt::format("{:.1f}", us * columns.per_us); };
+    std::vector<std::string> row{a.dispatcher + (people && best ? " *" : ""), time(a.time_us.value),
+                                 time(a.time_us.low), time(a.time_us.high)};
+    if (step) {
+      row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
+      row.push_back(fmt::format("{:.1f}", a.tflops_per_gpu()));
+      row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
+    }
+    for (const Portion& part : columns.parts) row.push_back(time(part.us(a.breakdown_us)));
+    const Spread tx = spread_of(a.tx_bytes);
+    row.push_back(fmt::format("{:.3f}", tx.mean * 1e-6));
+    row.push_back(fmt::format("{:.3f}", static_cast<double>(tx.max) * 1e-6));
+    row.push_back(fmt::format("{}+{}", a.host_syncs_forward, a.host_syncs_backward));
+    row.push_back(fmt::format("{:.2f}", a.overload.max));
+    row.push_back(a.dropped_rows > 0 ? fmt::format("{:.1f} %", 100 * a.dropped_share) : "0");
+    row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
+    row.push_back(a.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(a.memory.missing_bytes)));
+    table.row(row);
+    if (best) table.mark_best();
+  }
+  return table;
+}
+
+// Where the time of each dispatcher goes, beside each other; and who has how much to compute.
+std::string time_bars(const Comparison& c) {
+  const double per_us = columns_of(*c.scenario).per_us;
+  std::vector<BarRow> rows;
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
+    if (!a.ok()) continue;
+    const bool best = static_cast<int>(i) == c.decision.winner;
+    rows.push_back({a.dispatcher + (best ? " *" : ""), breakdown_parts(a.breakdown_us),
+                    fmt::format("{:.1f}", a.time_us.value * per_us), best});
+  }
+  std::string text = bar_chart(rows);
+  const Answer* w = c.winner();
+  if (w && w->program().computed_rows.size() > 1) {
+    const std::vector<std::int64_t>& computed = w->program().computed_rows;
+    text += fmt::format("rows of ranks 0 to {}{}: {}\n", computed.size() - 1,
+                        of_step(*c.scenario) ? ", first layer and microbatch" : "",
+                        sparkline(std::vector<double>(computed.begin(), computed.end())));
+  }
+  return text;
+}
+
+Table collective_table(const Comparison& c) {
+  Table table({{"per step", Table::Align::kLeft},
+               {"op", Table::Align::kLeft},
+               {"ranks"},
+               {"calls"},
+               {"buffer [MB]"},
+               {"sent [MB]"},
+               {"time [us]"}});
+  for (const models::StepCollective& one : c.step_collectives)
+    table.row({std::string(one.what.what), std::string(models::name_of(one.what.kind)),
+               fmt::format("{}", one.what.group), fmt::format("{}", one.what.calls),
+               fmt::format("{:.3f}", static_cast<double>(one.what.bytes) * 1e-6),
+               fmt::format("{:.3f}", static_cast<double>(one.what.tx) * 1e-6), microseconds(one.time_us)});
+  return table;
+}
+
+std::string headline(const Comparison& c) {
+  const Scenario& s = *c.scenario;
+  const models::Parallel& p = s.parallel;
+  const std::string pass = s.train ? "forward and backward" : "forward";
+  std::string text;
+  if (of_step(s)) {
+    const Answer& any =
+        *std::find_if(c.answers.begin(), c.answers.end(), [](const Answer& a) { return a.ok(); });
+    text = fmt::format(
+        "{} on {}: one {} step of {:.3g} tokens on {} GPUs; TP {} CP {} PP {} x VPP {} EP {} ETP {} DP {}, "
+        "{} "
+        "microbatches of {} x {}, {}, {}, recompute {}\n",
+        s.model.name, s.cluster->name, s.train ? "training" : "forward", any.tokens, any.gpus, p.tp, p.cp,
+        p.pp, p.vpp, p.ep, p.etp, p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision,
+        name_of(s.training.pipeline), s.training.recompute.text());
+  } else {
+    text =
+        fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
+                    s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
+  }
+  return text + fmt::format(
+                    "routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n\n",
+                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
+                    c.routing.gini(), of_step(s) ? " in the first layer" : "");
+}
+
+// What is said below the tables, the answer last.
+std::string conclusion(const Comparison& c) {
+  std::string text;
+  for (const Answer& a : c.answers) {
+    if (!a.error.empty()) text += fmt::format("not {}: {}\n", a.dispatcher, a.error);
+    if (a.network.groups > 0)
+      text += fmt::format(
+          "network, {}: {} groups at once take {:.2f}x as long as one without contention; busiest link {} -> "
+          "{}, "
+          "{:.0f} %\n",
+          a.dispatcher, a.network.groups, a.time_us.value / a.network.calibrated_us, a.network.busiest.from,
+          a.network.busiest.to, 100 * a.network.busiest.utilisation);
+    if (!a.not_ranked.empty()) text += fmt::format("not ranked: {}: {}\n", a.dispatcher, a.not_ranked);
+  }
+  for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
+  const Answer* w = c.winner();
+  if (!w) return text + c.decision.because + "\n";
+  if (of_step(*c.scenario))
+    text += fmt::format(
+        "exposed communication {} and bubble {} of the step; TFLOP/s: {}\n", format_us(w->exposed_comm_us),
+        format_us(w->breakdown_us[static_cast<std::size_t>(Category::bubble)]), models::kFlopConvention);
+  if (c.scenario->faults.slow())
+    text += fmt::format("faults: {} instead of {} on a healthy machine ({})\n", format_us(w->time_us.value),
+                        format_us(w->healthy_us), percent(w->time_us.value / w->healthy_us - 1));
+  if (w->goodput.failures_per_day > 0)
+    text += fmt::format(
+        "failures: {:.2f} a day on {} GPUs; with a checkpoint every {:.0f} s, {:.1f} % of the time is work "
+        "that "
+        "counts: {:.0f} tokens/s/GPU\n",
+        w->goodput.failures_per_day, w->gpus, w->goodput.interval_s, w->goodput.share * 100,
+        w->goodput.share * w->tokens_per_s_per_gpu());
+  if (!w->memory.fits)
+    text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
+                        format_bytes(w->memory.missing_bytes),
+                        !of_step(*c.scenario) ? ""
+                        : w->memory.recompute_that_fits.empty()
+                            ? "; no recomputation makes it fit"
+                            : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");
+  if (c.decision.runner_up >= 0)
+    text += fmt::format(
+        "\n{} is {:.2f}x as fast as {} ({:.2f} to {:.2f}), the fastest with probability {:.2f}.\n",
+        w->dispatcher, c.decision.speedup.value,
+        c.answers[static_cast<std::size_t>(c.decision.runner_up)].dispatcher, c.decision.speedup.low,
+        c.decision.speedup.high, c.decision.probability);
+  return text + c.decision.because + "\n";
+}
+
+}  // namespace
+
+ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
+  const Spread tx = spread_of(a.tx_bytes);
+  ordered_json j{
+      {"dispatcher", a.dispatcher},
+      {"ranked", a.ranked()},
+      {"not_ranked_because", a.not_ranked.empty() ? ordered_json() : ordered_json(a.not_ranked)},
+      {"time_us", estimate_json(a.time_us)},
+      {"healthy_time_us", a.healthy_us},
+      {"outside_domain", a.outside_domain},
+      {"breakdown_us", breakdown_json(a)},
+      {"exposed_comm_us", a.exposed_comm_us},
+      {"critical_rank", a.critical_rank},
+      {"tokens", a.tokens},
+      {"gpus", a.gpus},
+      {"tokens_per_s_per_gpu", a.tokens_per_s_per_gpu()},
+      {"tflops_per_gpu", a.tflops_per_gpu()},
+      {"mfu", a.mfu},
+      {"flop_convention", models::kFlopConvention},
+      {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
+      {"host_syncs", {{"forward", a.host_syncs_forward}, {"backward", a.host_syncs_backward}}},
+      {"peak_memory_bytes",
+       {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
+      {"fits", a.memory.fits},
+      {"memory", memory_json(a)},
+      {"overload", {{"avg", a.overload.avg}, {"max", a.overload.max}, {"max_cum", a.overload.max_cum}}},
+      {"dropped_rows", a.dropped_rows},
+      {"saved_bytes_per_rank", a.program().saved_bytes},
+      {"rows_per_rank", a.program().computed_rows}};
+  if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
+  if (a.network.groups > 0)
+    j["network"] = {{"timing", "flow"},
+                    {"calibrated_us", a.network.calibrated_us},
+                    {"groups", a.network.groups},
+                    {"busiest_link", link_json(a.network.busiest)}};
+  if (!a.program().counters.empty()) {
+    ordered_json counters = ordered_json::object();
+    for (const auto& [name, count] : a.program().counters) counters[name] = count;
+    j["counters"] = counters;
+  }
+  if (of_step(s)) add_step(j, a);
+  add_detail(j, a, detail);
+  return j;
+}
+
+ordered_json decision_json(const Comparison& c) {
+  const models::Decision& d = c.decision;
+  ordered_json j{{"dispatcher", c.winner() ? ordered_json(c.winner()->dispatcher) : ordered_json()},
+                 {"speedup", estimate_json(d.speedup)},
+                 {"probability", d.probability},
+                 {"verdict", name_of(d.verdict)},
+                 {"among", ordered_json::array()}};
+  for (const int i : d.among) j["among"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
+  return j;
+}
+
+ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
+  const Scenario& s = *c.scenario;
+  ordered_json inputs = describe_inputs(common);
+  inputs["scenario"] = models::to_json(s);
+  for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
+  if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
+  ordered_json result = envelope("compare", inputs, c.warnings);
+  result["routing"] = {{"expert_skew", c.routing.expert_skew()},
+                       {"rank_imbalance", c.routing.rank_imbalance(static_cast<int>(s.parallel.ep))},
+                       {"gini", c.routing.gini()}};
+  result["scenarios"] = ordered_json::array();
+  result["excluded"] = ordered_json::array();
+  for (const Answer& a : c.answers) {
+    if (a.ok())
+      result["scenarios"].push_back(answer_json(a, s, detail));
+    else
+      result["excluded"].push_back({{"dispatcher", a.dispatcher}, {"rule", a.error}});
+  }
+  for (const auto& [dispatcher, rule] : c.excluded)
+    result["excluded"].push_back({{"dispatcher", dispatcher}, {"rule", rule}});
+  if (!c.step_collectives.empty()) {
+    result["step_collectives"] = ordered_json::array();
+    for (const models::StepCollective& one : c.step_collectives)
+      result["step_collectives"].push_back({{"what", one.what.what},
+                                            {"op", models::name_of(one.what.kind)},
+                                            {"ranks", one.what.group},
+                                            {"calls", one.what.calls},
+                                            {"buffer_bytes", one.what.bytes},
+                                            {"tx_bytes", one.what.tx},
+                                            {"time_us", one.time_us}});
+  }
+  result["winner"] = decision_json(c);
+  result["because"] = c.decision.because;
+  return result;
+}
+
+void print_comparison(const Comparison& c, Detail detail) {
+  print(headline(c));
+  print(summary_table(c, true).text());
+  print("\n" + time_bars(c));
+  if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
+  if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
+  print("\n" + conclusion(c));
+}
+
+Table detail_table(const Comparison& c, Detail detail) {
+  if (auto table = table_of_detail(c, detail)) return *std::move(table);
+  return summary_table(c, false);
+}
+
+std::string comparison_csv(const Comparison& c, Detail detail) { return detail_table(c, detail).csv(); }
+
+}  // namespace moesim::tools

@@ -1,0 +1,40 @@
+// How a comparison of dispatchers looks, of a layer or of a step: JSON, CSV, and tables for people.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/answers/answer.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+// What is shown beside the summary: every message with its bytes per rank, every operation as the critical
+// rank ran it, the share of each rank, the parts of the memory.
+enum class Detail : std::uint8_t { kNone, kMessages, kOperations, kRanks, kMemory };
+Detail parse_detail(const std::string& name);  // "messages", ...; anything else is kNone
+
+// One dispatcher's answer as results hold it.
+nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
+                                   Detail detail = Detail::kNone);
+nlohmann::ordered_json decision_json(const models::Comparison& comparison);
+nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
+                                       const CommonOptions& common);
+std::string comparison_csv(const models::Comparison& comparison, Detail detail);
+void print_comparison(const models::Comparison& comparison, Detail detail);
+// The table of a detail; of kNone the summary.
+Table detail_table(const models::Comparison& comparison, Detail detail);
+
+// All dispatchers as Chrome trace events: of a layer a process per dispatcher and rank, of a step one per
+// dispatcher and stage. Needs AnswerOptions::trace.
+std::string comparison_timeline(const models::Comparison& comparison, const CommonOptions& common,
+                                const TimelineBounds& bounds);
+
+// The comparison as one HTML page. Needs AnswerOptions::trace.
+void write_comparison_report(const std::string& path, const models::Comparison& comparison,
+                             const CommonOptions& common, TimelineBounds bounds);
+
+}  // namespace moesim::tools

@@ -1,0 +1,240 @@
+#include "tools/moesim/show/comparison_detail.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "tools/moesim/show/layer_operations.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::Answer;
+using models::Comparison;
+using nlohmann::ordered_json;
+
+auto forecasts(const Comparison& c) {
+  return std::views::filter(c.answers, [](const Answer& a) { return a.ok(); });
+}
+
+ordered_json per_rank_json(const models::Program& program, models::PerRank value) {
+  ordered_json array = ordered_json::array();
+  for (int r = 0; r < program.ranks(); ++r) array.push_back(program.value(value, r));
+  return array;
+}
+
+ordered_json messages_json(const models::Program& program) {
+  ordered_json messages = ordered_json::array();
+  for (const bool forward : {true, false})
+    for (const models::Op& op : forward ? program.forward() : program.backward()) {
+      if (op.kind != models::OpKind::kCollective) continue;
+      messages.push_back({{"pass", forward ? "forward" : "backward"},
+                          {"op", models::name_of(op.comm)},
+                          {"what", op.name},
+                          {"group", models::name_of(op.group)},
+                          {"dtype", models::name_of(op.dtype)},
+                          {"in_bytes", per_rank_json(program, op.in)},
+                          {"out_bytes", per_rank_json(program, op.out)},
+                          {"tx_bytes", per_rank_json(program, op.tx)},
+                          {"rx_bytes", per_rank_json(program, op.rx)}});
+    }
+  return messages;
+}
+
+ordered_json operations_json(const Answer& f) {
+  ordered_json all = ordered_json::array();
+  for (const LayerOperation& row : operations_of(f))
+    all.push_back({{"pass", row.forward ? "forward" : "backward"},
+                   {"part", row.dense ? "dense" : "dispatcher"},
+                   {"op", kind_of(*row.op)},
+                   {"what", row.op->name},
+                   {"category", sim::name(row.op->category)},
+                   {"start_us", row.start_us},
+                   {"wait_us", row.wait_us},
+                   {"time_us", row.time_us}});
+  return all;
+}
+
+// What each rank of the dispatch group does in the dispatcher's part of the layer.
+struct RankRow {
+  std::int64_t balanced = 0, computed = 0, sent = 0, received = 0;
+  double expert_us = 0, transfer_us = 0, wait_us = 0;
+};
+
+std::vector<RankRow> ranks_of(const Answer& f) {
+  std::vector<RankRow> rows(static_cast<std::size_t>(f.program().ranks()));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    rows[r].balanced = f.program().balanced_rows[r];
+    rows[r].computed = f.program().computed_rows[r];
+  }
+  for (const models::PassTrace& part : f.layer) {
+    if (!part.dispatcher || part.trace.ranks != rows.size()) continue;
+    const std::vector<models::Op>& pass = part.pass();
+    for (std::size_t i = 0; i < pass.size(); ++i)
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const std::size_t at = i * rows.size() + r;
+        const auto us = [&](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
+        const double time = us(part.trace.end[at] - part.trace.begin[at]);
+        if (pass[i].kind == models::OpKind::kGemm) rows[r].expert_us += time;
+        if (pass[i].kind != models::OpKind::kCollective) continue;
+        rows[r].transfer_us += time;
+        rows[r].wait_us += us(part.trace.begin[at] - part.trace.start[at]);
+        rows[r].sent += f.program().value(pass[i].tx, static_cast<int>(r));
+        rows[r].received += f.program().value(pass[i].rx, static_cast<int>(r));
+      }
+  }
+  return rows;
+}
+
+ordered_json ranks_json(const Answer& f) {
+  ordered_json all = ordered_json::array();
+  const std::vector<RankRow> rows = ranks_of(f);
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    all.push_back({{"rank", r},
+                   {"balanced_rows", rows[r].balanced},
+                   {"computed_rows", rows[r].computed},
+                   {"tx_bytes", rows[r].sent},
+                   {"rx_bytes", rows[r].received},
+                   {"expert_us", rows[r].expert_us},
+                   {"transfer_us", rows[r].transfer_us},
+                   {"wait_us", rows[r].wait_us}});
+  return all;
+}
+
+Table message_table(const Comparison& c) {
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"pass", Table::Align::kLeft},
+               {"op", Table::Align::kLeft},
+               {"what", Table::Align::kLeft},
+               {"group", Table::Align::kLeft},
+               {"dtype", Table::Align::kLeft},
+               {"rank"},
+               {"in [B]"},
+               {"out [B]"},
+               {"tx [B]"},
+               {"rx [B]"}});
+  for (const Answer& f : forecasts(c))
+    for (const bool forward : {true, false})
+      for (const models::Op& op : forward ? f.program().forward() : f.program().backward()) {
+        if (op.kind != models::OpKind::kCollective) continue;
+        const auto cell = [&](models::PerRank v, int r) {
+          return fmt::format("{}", f.program().value(v, r));
+        };
+        const bool same = f.program().uniform(op.in) && f.program().uniform(op.out) &&
+                          f.program().uniform(op.tx) && f.program().uniform(op.rx);
+        for (int r = 0; r < (same ? 1 : f.program().ranks()); ++r)
+          table.row({f.dispatcher, forward ? "forward" : "backward", std::string(models::name_of(op.comm)),
+                     std::string(op.name), std::string(models::name_of(op.group)),
+                     std::string(models::name_of(op.dtype)), same ? "all" : fmt::format("{}", r),
+                     cell(op.in, r), cell(op.out, r), cell(op.tx, r), cell(op.rx, r)});
+      }
+  return table;
+}
+
+Table operation_table(const Comparison& c) {
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"pass", Table::Align::kLeft},
+               {"part", Table::Align::kLeft},
+               {"op", Table::Align::kLeft},
+               {"what", Table::Align::kLeft},
+               {"category", Table::Align::kLeft},
+               {"start [us]"},
+               {"wait [us]"},
+               {"time [us]"}});
+  for (const Answer& f : forecasts(c))
+    for (const LayerOperation& row : operations_of(f))
+      table.row({f.dispatcher, row.forward ? "forward" : "backward", row.dense ? "dense" : "dispatcher",
+                 std::string(kind_of(*row.op)), std::string(row.op->name),
+                 std::string(sim::name(row.op->category)), fmt::format("{:.2f}", row.start_us),
+                 fmt::format("{:.2f}", row.wait_us), fmt::format("{:.2f}", row.time_us)});
+  return table;
+}
+
+Table rank_table(const Comparison& c) {
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"rank"},
+               {"balanced rows"},
+               {"computed rows"},
+               {"sent [MB]"},
+               {"received [MB]"},
+               {"experts [us]"},
+               {"transfers [us]"},
+               {"waits [us]"}});
+  for (const Answer& f : forecasts(c)) {
+    const std::vector<RankRow> rows = ranks_of(f);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      table.row({f.dispatcher, fmt::format("{}", r), fmt::format("{}", rows[r].balanced),
+                 fmt::format("{}", rows[r].computed),
+                 fmt::format("{:.3f}", static_cast<double>(rows[r].sent) * 1e-6),
+                 fmt::format("{:.3f}", static_cast<double>(rows[r].received) * 1e-6),
+                 microseconds(rows[r].expert_us), microseconds(rows[r].transfer_us),
+                 microseconds(rows[r].wait_us)});
+  }
+  return table;
+}
+
+Table memory_table(const Comparison& c) {
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {"stage"},
+               {"rank"},
+               {"parameters [GB]"},
+               {"gradients"},
+               {"optimizer"},
+               {"activations"},
+               {"transient"},
+               {"buffers"},
+               {"total"},
+               {"limit"},
+               {"first that does not fit", Table::Align::kLeft}});
+  const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes * 1e-9); };
+  for (const Answer& f : forecasts(c)) {
+    const models::RankMemory& m = f.memory.worst;
+    table.row({f.dispatcher, fmt::format("{}", f.memory.stage), fmt::format("{}", f.memory.rank),
+               gb(m.parameters), gb(m.gradients), gb(m.optimizer), gb(m.activations), gb(m.transient),
+               gb(m.persistent), gb(f.memory.max_bytes), gb(f.memory.limit_bytes),
+               f.memory.fits ? "-"
+                             : fmt::format("stage {}; stage {} misses {}", f.memory.first_stage,
+                                           f.memory.stage, format_bytes(f.memory.missing_bytes))});
+  }
+  return table;
+}
+
+}  // namespace
+
+Detail parse_detail(const std::string& name) {
+  if (name == "messages") return Detail::kMessages;
+  if (name == "operations") return Detail::kOperations;
+  if (name == "ranks") return Detail::kRanks;
+  if (name == "memory") return Detail::kMemory;
+  return Detail::kNone;
+}
+
+void add_detail(ordered_json& j, const models::Answer& answer, Detail detail) {
+  if (detail == Detail::kMessages) j["messages"] = messages_json(answer.program());
+  if (detail == Detail::kOperations) j["operations"] = operations_json(answer);
+  if (detail == Detail::kRanks) j["ranks"] = ranks_json(answer);
+}
+
+std::optional<Table> table_of_detail(const models::Comparison& comparison, Detail detail) {
+  switch (detail) {
+    case Detail::kMessages:
+      return message_table(comparison);
+    case Detail::kOperations:
+      return operation_table(comparison);
+    case Detail::kRanks:
+      return rank_table(comparison);
+    case Detail::kMemory:
+      return memory_table(comparison);
+    case Detail::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,14 @@
+// The details of a comparison, on request: messages, operations, ranks, memory.
+#pragma once
+
+#include <optional>
+
+#include "tools/moesim/show/comparison.h"
+
+namespace moesim::tools {
+
+// Adds "messages", "operations" or "ranks" to an answer's JSON.
+void add_detail(nlohmann::ordered_json& answer_json, const models::Answer& answer, Detail detail);
+std::optional<Table> table_of_detail(const models::Comparison& comparison, Detail detail);
+
+}  // namespace moesim::tools

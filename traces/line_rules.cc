@@ -1,0 +1,70 @@
+#include "traces/line_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace moesim::traces {
+
+namespace {
+
+// Host clocks are rounded to 0.01 ms and calls collect their attributes after the event: overlaps up to this
+// much are rounding, more is a broken recording.
+constexpr double kClockSlackMs = 0.1;
+
+}  // namespace
+
+bool is_asynchronous(const SubOperation& sub) { return sub.source.view().ends_with("_async"); }
+
+bool is_count_exchange(const SubOperation& sub) {
+  return (sub.comm_func == "all_to_all" || sub.comm_func == "alltoall") && sub.group == "exp" &&
+         sub.shape.has_dims() && sub.shape.dims().size() == 1 &&
+         (sub.dtype == "torch.int64" || sub.dtype == "torch.int32");
+}
+
+double call_start_ms(const Operation& operation, const SubOperation& sub) {
+  const double stamp = sub.timestamp.value();
+  return operation.form == LineForm::kV2 ? stamp : stamp - sub.duration.value();
+}
+
+std::optional<Fault> fault_in_times(const RankRecording& rank, const Operation& operation) {
+  const bool measured = !operation.timestamp.is_placeholder();
+  double reached = measured ? operation.start_ms() : 0.0;
+  for (const SubOperation& sub : rank.subs(operation)) {
+    if (!sub.comm_func.present() || is_asynchronous(sub)) continue;
+    const double begin = call_start_ms(operation, sub);
+    if (begin < reached - kClockSlackMs)
+      return Fault{fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
+                               sub.source.view(), begin, reached),
+                   "calls in the order of their time stamps"};
+    reached = std::max(reached, begin) + sub.duration.value();
+  }
+  const double end = operation.timestamp.value();
+  if (measured && reached > end + kClockSlackMs)
+    return Fault{fmt::format("calls that end {:.2f} ms after {}", reached - end, operation.name.view()),
+                 "calls inside the operation"};
+  return std::nullopt;
+}
+
+const Operation* bucket_without_trigger(const RankRecording& rank) {
+  std::vector<const Operation*> launched;
+  for (const Operation& operation : rank.operations) {
+    if (operation.form == LineForm::kGradientBucket) {
+      launched.push_back(&operation);
+      continue;
+    }
+    std::erase_if(launched, [&](const Operation* bucket) {
+      return operation.cmd_uid.view() == rank.gradient_buckets.at(bucket->bucket).trigger_cmd_uid.view();
+    });
+  }
+  return launched.empty() ? nullptr : launched.front();
+}
+
+Fault fault_of_bucket(const RankRecording& rank, const Operation& bucket) {
+  return {fmt::format("a gradient bucket launched by {}",
+                      rank.gradient_buckets.at(bucket.bucket).trigger_cmd_uid.view()),
+          "a later line with this cmd_uid"};
+}
+
+}  // namespace moesim::traces
