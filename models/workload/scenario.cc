@@ -16,7 +16,30 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
-// What the layer's program has no part for.
+// Throws InputError for what says nothing beside the rest of the plan.
+void check_plan(const Scenario& s) {
+  const TrainingPlan& plan = s.training;
+  if (plan.framework == Framework::kNone &&
+      (plan.gemm != DType::kBf16 || plan.fused_kernels || plan.launch != LaunchMode::kEager))
+    throw InputError(
+        "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
+        "framework's; expected one of them");
+  const auto found_with = [&](const char* path, std::string_view value, const char* expected) {
+    throw InputError(fmt::format("training.{}: found {} with {}, expected it with {}", path, value,
+                                 name_of(plan.sharding), expected));
+  };
+  using enum ShardingScheme;
+  if (plan.shard_group > 0 && plan.sharding != kHsdp)
+    found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
+  if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
+    found_with("reshard_after_forward", "false", "fsdp or hsdp");
+  if (plan.shampoo && plan.sharding != kDdp && plan.sharding != kHsdp)
+    found_with("shampoo", "true", "ddp or hsdp");
+  if (s.gave("faults.seed") && !s.gave("faults.jitter"))
+    throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
+}
+
+// Throws InputError for what one layer has no part for.
 void check_layer_plan(const TrainingPlan& plan) {
   if (plan.recompute.dense)
     throw InputError(
@@ -69,12 +92,8 @@ Scopes scope_of(const Scenario& scenario) {
 void Scenario::resolve() {
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
+  check_plan(*this);
   if (scope == Scope::kLayer) check_layer_plan(training);
-  if (training.framework == Framework::kNone &&
-      (training.gemm != DType::kBf16 || training.fused_kernels || training.launch != LaunchMode::kEager))
-    throw InputError(
-        "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
-        "framework's; expected one of them");
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
@@ -106,9 +125,6 @@ void Scenario::resolve() {
   parallel = p;
   faults.check_against(*cluster);
   const std::int64_t shard = training.shard_group;
-  if (shard > 0 && training.sharding != ShardingScheme::kHsdp)
-    throw InputError(fmt::format("training.shard_group: found {} with {}, expected it with hsdp", shard,
-                                 name_of(training.sharding)));
   if (shard > 0 && p.dp * p.cp % shard != 0)
     throw InputError(
         fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", shard, p.dp * p.cp));

@@ -120,7 +120,9 @@ TEST(Fields, AreWrittenAndCopied) {
       Scenario copy = before;
       field.take(copy, s);
       copy.given = s.given;
-      if (field.path == "training.sharding" && to_json(s)["training"].size() > 2)
+      const json training = to_json(s)["training"];
+      if (field.path == "training.sharding" &&
+          (training.contains("shard_group") || training.contains("reshard_after_forward")))
         continue;  // with its options
       EXPECT_EQ(to_json(copy), to_json(s));
     }

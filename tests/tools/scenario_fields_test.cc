@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/answers/answer.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/fields.h"
 #include "process.h"
@@ -18,6 +22,7 @@
 #include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/show/comparison.h"
 
 namespace moesim::tools {
 namespace {
@@ -121,6 +126,99 @@ TEST(ScenarioDocument, APartOfAShortFormLeavesTheRest) {
   EXPECT_FALSE(s.training.recompute.any());
   EXPECT_TRUE(s.prices.per_node);
   EXPECT_EQ(s.prices.currency, "EUR");
+}
+
+// What a scenario is answered with, without what says the scenario again.
+json answer_of(const json& scenario) {
+  models::AnswerOptions options;
+  options.draws = 2;
+  const models::Scenario s = models::Scenario::parse(JsonNode::from_json(scenario, "s.json"));
+  json answer = comparison_json(models::answer(s, options), Detail::kNone, {});
+  answer.erase("inputs");
+  answer.erase("warnings");
+  return answer;
+}
+
+void put(json& object, std::string_view path, const json& value) {
+  const std::size_t dot = path.find('.');
+  json& at = object[std::string(path.substr(0, dot))];
+  if (dot == std::string_view::npos)
+    at = value;
+  else
+    put(at, path.substr(dot + 1), value);
+}
+
+// Whether one of the field's samples changes the answer; a sample that does not go with the rest is left out.
+bool changes_the_answer(const Field& field, const json& base) {
+  const json before = answer_of(base);
+  for (const FieldSample& sample : samples_of(field)) {
+    json changed = base;
+    put(changed, field.path, sample.json);
+    try {
+      if (answer_of(changed) != before) return true;
+    } catch (const InputError&) {
+    }
+  }
+  return false;
+}
+
+TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
+  const json base = json::parse(R"({"model": {"base": "deepseek-v3", "layers": 8}, "cluster": "dgx-h100x4",
+    "parallel": {"ep": 16, "pp": 2, "microbatches": 8}, "dispatcher": "alltoall", "routing": "zipf:1.1"})");
+  // What a field says something about.
+  const std::map<std::string_view, std::vector<std::pair<std::string_view, json>>> beside{
+      {"parallel.dp", {{"parallel.ep", 2}}},
+      {"parallel.etp", {{"parallel.ep", 8}}},
+      {"faults.nvlinks", {{"parallel.ep", 8}}},
+      {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},
+      {"training.fp8_attention", {{"training.precision", "fp8"}}},
+      {"training.overlap.delayed_wgrad",
+       {{"training.overlap.expert_communication", true}, {"parallel.vpp", 2}}},
+      {"training.shard_group", {{"training.sharding", "hsdp:shard=4"}}},
+      {"training.reshard_after_forward", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
+      {"training.shampoo", {{"training.sharding", "ddp"}}},
+      {"faults.seed", {{"faults.jitter", 0.1}}},
+      {"faults.checkpoint_s", {{"faults.gpu_mtbf_hours", 1000}}},
+      {"faults.restart_s", {{"faults.gpu_mtbf_hours", 1000}}},
+      {"faults.checkpoint_interval_s", {{"faults.gpu_mtbf_hours", 1000}}}};
+  for (const Field& field : models::scenario_fields())
+    for (const char* scope : {"layer", "step"}) {
+      if (!field.used_in(std::string(scope) == "step" ? models::Scopes::kStep : models::Scopes::kLayer))
+        continue;
+      json scenario = base;
+      if (field.path != "scope") scenario["scope"] = scope;
+      if (const auto more = beside.find(field.path); more != beside.end())
+        for (const auto& [path, value] : more->second) put(scenario, path, value);
+      EXPECT_TRUE(changes_the_answer(field, scenario)) << field.path << " at scope " << scope;
+    }
+}
+
+std::string refusal_of(const json& scenario) {
+  try {
+    answer_of(scenario);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ScenarioFields, AreRefusedBesideWhatLeavesThemNothingToSay) {
+  for (const auto& [text, message] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"framework": "none", "precision": "fp8"})",
+            "training.framework: found none with a precision"},
+           {R"({"sharding": "zero1", "shard_group": 4})",
+            "training.shard_group: found 4 with zero1, expected"},
+           {R"({"sharding": "ddp", "reshard_after_forward": false})",
+            "training.reshard_after_forward: found false with ddp, expected it with fsdp or hsdp"},
+           {R"({"sharding": "fsdp:shampoo"})",
+            "training.shampoo: found true with fsdp, expected it with ddp"},
+           {R"({"recompute": "mlp"})", "training.recompute: found mlp with scope layer"}}) {
+    const json scenario{
+        {"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"training", json::parse(text)}};
+    EXPECT_THAT(refusal_of(scenario), HasSubstr(message));
+  }
+  EXPECT_THAT(refusal_of({{"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"faults", {{"seed", 3}}}}),
+              HasSubstr("faults.seed: found without faults.jitter"));
 }
 
 Outcome compare(const TempFolder& folder, Words words) {
@@ -248,7 +346,7 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
                "  \"gradient_bytes\": 2}}");
   folder.write("layer.json",
                "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
-               " \"training\": {\"shampoo\": true}}");
+               " \"training\": {\"sharding\": \"ddp\", \"shampoo\": true}}");
   folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
   const std::string
       step =

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "models/answers/portions.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
@@ -251,16 +252,11 @@ Table parts_table(const Evaluation& before, const Evaluation& after) {
   return table;
 }
 
-std::string cost_text(const Evaluation& before, const Evaluation& after) {
+std::string costs_text(const Evaluation& before, const Evaluation& after) {
   const Answer &b = *before.winner(), &a = *after.winner();
   if (b.cost <= 0 && a.cost <= 0) return "";
-  const auto money = [](const Evaluation& e, const Answer& x) {
-    const char* unit = e.scenario->scope == models::Scenario::Scope::kStep ? "step" : "layer of a microbatch";
-    return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", x.cost,
-                       e.scenario->prices.currency, unit, x.cost_per_million_tokens(), x.gpus);
-  };
-  return fmt::format("cost: {}; before {}\n", a.cost > 0 ? money(after, a) : "no price",
-                     b.cost > 0 ? money(before, b) : "no price");
+  return fmt::format("cost: {}; before {}\n", a.cost > 0 ? cost_text(a, *after.scenario) : "no price",
+                     b.cost > 0 ? cost_text(b, *before.scenario) : "no price");
 }
 
 }  // namespace
@@ -316,7 +312,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   for (const Change& change : changes) print(change.text() + "\n");
   print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
   print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
-  print(cost_text(before, after));
+  print(costs_text(before, after));
   print(because(before, after) + "\n");
   return 0;
 }

@@ -274,6 +274,7 @@ std::string conclusion(const Comparison& c) {
         "counts: {:.0f} tokens/s/GPU\n",
         w->goodput.failures_per_day, w->gpus, w->goodput.interval_s, w->goodput.share * 100,
         w->goodput.share * w->tokens_per_s_per_gpu());
+  if (w->cost > 0) text += fmt::format("cost: {}\n", cost_text(*w, *c.scenario));
   if (!w->memory.fits)
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
                         format_bytes(w->memory.missing_bytes),
@@ -291,6 +292,11 @@ std::string conclusion(const Comparison& c) {
 }
 
 }  // namespace
+
+std::string cost_text(const Answer& a, const Scenario& s) {
+  return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", a.cost, s.prices.currency,
+                     of_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
+}
 
 ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
   const Spread tx = spread_of(a.tx_bytes);
@@ -320,6 +326,10 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
       {"dropped_rows", a.dropped_rows},
       {"saved_bytes_per_rank", a.program().saved_bytes},
       {"rows_per_rank", a.program().computed_rows}};
+  if (a.cost > 0) {
+    j["cost"] = a.cost;
+    j["cost_per_million_tokens"] = a.cost_per_million_tokens();
+  }
   if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
   if (a.network.groups > 0)
     j["network"] = {{"timing", "flow"},

@@ -20,6 +20,8 @@ Detail parse_detail(const std::string& name);  // "messages", ...; anything else
 // One dispatcher's answer as results hold it.
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
+// "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
+std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
 nlohmann::ordered_json decision_json(const models::Comparison& comparison);
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
                                        const CommonOptions& common);
