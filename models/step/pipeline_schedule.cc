@@ -124,6 +124,23 @@ std::vector<PipelineSlot> dual_pipe(const PipelineShape& s, int stage) {
 
 }  // namespace
 
+std::string_view name_of(PipelineSlot::Kind kind) {
+  using Kind = PipelineSlot::Kind;
+  switch (kind) {
+    case Kind::kForward:
+      return "forward";
+    case Kind::kBackward:
+      return "backward";
+    case Kind::kInputGradient:
+      return "input gradient";
+    case Kind::kWeightGradient:
+      return "weight gradient";
+    case Kind::kOverlapped:
+      return "forward and backward";
+  }
+  return "";
+}
+
 int PipelineShape::stage_of(int chunk, int microbatch) const {
   if (kind == PipelineKind::kDualPipe) return microbatch % 2 == 0 ? chunk : stages - 1 - chunk;
   return chunk % stages;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "models/workload/training_plan.h"
@@ -23,6 +24,7 @@ struct PipelineSlot {
   std::int32_t back_microbatch = 0;  // of kOverlapped: its backward half
   std::int32_t back_chunk = 0;
 };
+std::string_view name_of(PipelineSlot::Kind kind);  // "forward", "backward", "input gradient", ...
 
 struct PipelineShape {
   int stages = 1;

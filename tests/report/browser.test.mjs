@@ -239,11 +239,16 @@ await test("compare --scope step: memory and parts are those of the JSON result"
   const answer = await page.locator("#answer").textContent();
   assert.ok(answer.startsWith(`${result.winner.dispatcher} is the fastest`), answer);
   assert.ok(answer.includes(result.because), answer);
-  const limit = (result.scenarios[0].memory_limit_bytes * 1e-9).toPrecision(3);
+  const limit = (result.scenarios[0].memory.limit_bytes * 1e-9).toPrecision(3);
   assert.ok((await section(page, "Memory").locator("svg").first().textContent()).includes(`limit ${limit} GB`));
   const rows = await section(page, "Time").locator("tbody tr").allTextContents();
   for (const s of result.scenarios)
     assert.ok(rows.some((row) => row.includes(s.dispatcher) && row.includes(`${(100 * s.mfu).toFixed(1)} %`)), s.dispatcher);
+  // The pipeline has an axis of its own: it ends with the step, the layer does not.
+  const data = JSON.parse(await page.locator("#moesim-data").textContent());
+  const pipeline = data.timelines.filter((one) => one.of === "stage");
+  assert.deepEqual(pipeline.map((one) => one.title).sort(), result.scenarios.map((s) => s.dispatcher).sort());
+  assert.equal(await section(page, "Pipeline").locator("canvas").count(), 2);
   await context.close();
 });
 

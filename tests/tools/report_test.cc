@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "process.h"
 #include "tools/moesim/show/report_template.h"
@@ -16,6 +19,7 @@ namespace moesim::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::read_text;
@@ -82,16 +86,43 @@ TEST(Report, APlaceThatCannotBeWrittenIsAnErrorBeforeTheWork) {
   EXPECT_TRUE(fs::is_empty(here.path()));
 }
 
-TEST(Report, TimelinesOfStepsAndTablesAreRefusedNotForgotten) {
-  for (const Words& words :
-       {Words{"compare", "--scope", "step", "--model", "mixtral-8x7b", "--timeline", "t.json"},
-        Words{"validate", "--training", "t.csv", "--timeline", "t.json"}}) {
-    const TempFolder here;
-    const Outcome outcome = run_moesim(words, here.path());
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(outcome.error_lines(), 1u);
-    EXPECT_THAT(outcome.err, HasSubstr("--timeline"));
-    EXPECT_TRUE(fs::is_empty(here.path()));
+TEST(Report, TimelinesOfTablesAreRefusedNotForgotten) {
+  const TempFolder here;
+  const Outcome outcome =
+      run_moesim({"validate", "--training", "t.csv", "--timeline", "t.json"}, here.path());
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.error_lines(), 1u);
+  EXPECT_THAT(outcome.err, HasSubstr("--timeline"));
+  EXPECT_TRUE(fs::is_empty(here.path()));
+}
+
+// The passes of every stage are there, do not overlap, and end before the step does.
+TEST(Report, TimelineOfAStepShowsEveryPassOnItsStage) {
+  const TempFolder here;
+  const Words words{"compare",    "--scope",        "step", "--model",   "mixtral-8x7b", "--pp",
+                    "4",          "--ep",           "4",    "--cluster", "dgx-h100x2",   "--dispatcher",
+                    "alltoall",   "--microbatches", "6",    "--format",  "json",         "--quiet",
+                    "--timeline", "t.json"};
+  const Outcome outcome = run_moesim(words, here.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const double step_us = json::parse(outcome.out)["scenarios"][0]["time_us"]["value"];
+  std::map<int, std::string> process;
+  std::map<int, std::vector<std::pair<double, double>>> passes;
+  const json trace = json::parse(read_text(here / "t.json"));
+  for (const json& e : trace["traceEvents"]) {
+    if (e["name"] == "process_name") process[e["pid"]] = e["args"]["name"];
+    if (e["ph"] != "X" || !process[e["pid"]].starts_with("stage")) continue;
+    passes[e["pid"]].emplace_back(e["ts"], e["dur"]);
+  }
+  ASSERT_EQ(passes.size(), 4u);
+  for (const auto& [stage, slots] : passes) {
+    EXPECT_EQ(slots.size(), 12u) << "six forward, six backward";
+    double end = 0;
+    for (const auto& [from, length] : slots) {
+      EXPECT_GE(from, end - 0.01);
+      end = from + length;
+    }
+    EXPECT_LE(end, step_us + 0.01);
   }
 }
 

@@ -216,11 +216,19 @@ TEST(Explain, EveryDispatcherIsExplainedAndTheTimesAddUp) {
   EXPECT_LT(shares, 101);
 }
 
-TEST(Explain, StepsHaveNoOperationsToTell) {
-  const Outcome outcome = run_moesim({"compare", "--scope", "step", "--model", "mixtral-8x7b", "--explain"});
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(outcome.error_lines(), 1u);
-  EXPECT_THAT(outcome.err, Not(HasSubstr("internal")));
+// Of a step, one layer is told, and its shares are of that layer.
+TEST(Explain, TellsALayerOfAStep) {
+  const Outcome outcome = run_moesim({"compare", "--scope", "step", "--model", "mixtral-8x7b", "--dispatcher",
+                                      "alltoall", "--explain", "--quiet"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::size_t at = outcome.out.find("in one MoE layer of the step");
+  ASSERT_NE(at, std::string::npos);
+  double shares = 0;
+  for (const std::string& line : lines_of(outcome.out.substr(at)))
+    if (const std::size_t percent = line.find(" %"); percent != std::string::npos && line.ends_with('.'))
+      shares += std::stod(line.substr(line.rfind(", ", percent) + 2));
+  EXPECT_GT(shares, 70);
+  EXPECT_LT(shares, 101);
 }
 
 }  // namespace

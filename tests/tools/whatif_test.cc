@@ -333,7 +333,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
   const auto at = [&](const char* text) {
     return find_crossovers(four_nodes, SweepRange::parse_assignment(text, "--crossover"), "", 0);
   };
-  const CrossoverResult coarse = at("seq=4..64:4"), fine = at("seq=4..60000"), smooth = at("gini=0..0.8");
+  const CrossoverResult coarse = at("seq=4..100:4"), fine = at("seq=4..60000"), smooth = at("gini=0..0.8");
   ASSERT_EQ(coarse.crossings.size(), 1u);
   ASSERT_EQ(fine.crossings.size(), 1u);
   EXPECT_EQ(fine.crossings[0].above, fine.crossings[0].below + 1);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -12,36 +13,18 @@ namespace moesim::tools {
 
 using nlohmann::ordered_json;
 
-ordered_json answer_json(const Answer& a) {
-  ordered_json j{{"dispatcher", a.dispatcher}};
-  if (!a.ok()) {
-    j["error"] = a.error;
-    return j;
-  }
-  j["time_us"] = estimate_json(a.time_us);
-  ordered_json parts = ordered_json::object();
-  for (std::size_t c = 0; c < sim::kCategories; ++c)
-    if (a.breakdown_us[c] > 0)
-      parts[std::string(sim::name(static_cast<sim::Category>(c)))] = a.breakdown_us[c];
-  j["breakdown_us"] = std::move(parts);
-  j["gpus"] = a.gpus;
-  j["tokens"] = a.tokens;
-  j["tokens_per_s_per_gpu"] = a.tokens_per_s_per_gpu();
-  if (a.mfu > 0) j["mfu"] = a.mfu;
-  j["peak_memory_bytes"] = {{"max", a.memory.max_bytes}};
-  j["fits"] = a.memory.fits;
-  if (a.cost > 0) {
-    j["cost"] = a.cost;
-    j["cost_per_million_tokens"] = a.cost_per_million_tokens();
-  }
-  if (!a.not_ranked.empty()) j["not_ranked"] = a.not_ranked;
-  return j;
+namespace {
+
+ordered_json figures_or_error(const Answer& a) {
+  return a.ok() ? figures_json(a) : ordered_json{{"dispatcher", a.dispatcher}, {"error", a.error}};
 }
+
+}  // namespace
 
 ordered_json evaluation_json(const Evaluation& e) {
   ordered_json j;
   j["dispatchers"] = ordered_json::array();
-  for (const Answer& a : e.answers) j["dispatchers"].push_back(answer_json(a));
+  for (const Answer& a : e.answers) j["dispatchers"].push_back(figures_or_error(a));
   if (const Answer* best = e.winner()) {
     j["fastest"] = best->dispatcher;
     j["probability"] = e.decision.probability;

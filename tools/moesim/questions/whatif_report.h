@@ -11,8 +11,6 @@
 
 namespace moesim::tools {
 
-// Time, breakdown, memory, throughput and cost of a dispatcher; or its error.
-nlohmann::ordered_json answer_json(const Answer& answer);
 // {"dispatchers": [...], "fastest": name, "probability": p}.
 nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
 // describe_inputs() with the scenario file, what it and changed versions of it name, and its text.

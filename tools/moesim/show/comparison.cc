@@ -59,7 +59,8 @@ ordered_json memory_json(const Answer& a) {
                  {"persistent_bytes", m.persistent},
                  {"total_bytes", a.memory.max_bytes},
                  {"limit_bytes", a.memory.limit_bytes}};
-  if (!a.memory.fits) j["first_not_fitting"] = {{"stage", a.memory.first_stage}};
+  if (!a.memory.fits)
+    j["first_not_fitting"] = {{"stage", a.memory.first_stage}, {"missing_bytes", a.memory.missing_bytes}};
   j["curve"] = ordered_json::array();
   for (const auto& [time_us, point] : a.memory_over_time)
     j["curve"].push_back({{"time_us", time_us},
@@ -67,23 +68,6 @@ ordered_json memory_json(const Answer& a) {
                           {"what", point.what},
                           {"bytes", point.bytes}});
   return j;
-}
-
-std::string_view slot_name(models::PipelineSlot::Kind kind) {
-  using Kind = models::PipelineSlot::Kind;
-  switch (kind) {
-    case Kind::kForward:
-      return "forward";
-    case Kind::kBackward:
-      return "backward";
-    case Kind::kInputGradient:
-      return "input gradient";
-    case Kind::kWeightGradient:
-      return "weight gradient";
-    case Kind::kOverlapped:
-      return "forward and backward";
-  }
-  return "";
 }
 
 // What only one of the scopes has.
@@ -101,7 +85,7 @@ void add_step(ordered_json& j, const Answer& a) {
   j["slots"] = ordered_json::array();
   for (const models::SlotTrace& slot : a.slots)
     j["slots"].push_back({{"stage", slot.stage},
-                          {"pass", slot_name(slot.slot.kind)},
+                          {"pass", models::name_of(slot.slot.kind)},
                           {"microbatch", slot.slot.microbatch},
                           {"chunk", slot.slot.chunk},
                           {"start_us", static_cast<double>(slot.from) * 1e-6},
@@ -298,39 +282,43 @@ std::string cost_text(const Answer& a, const Scenario& s) {
                      of_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
 }
 
-ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
-  const Spread tx = spread_of(a.tx_bytes);
-  ordered_json j{
-      {"dispatcher", a.dispatcher},
-      {"ranked", a.ranked()},
-      {"not_ranked_because", a.not_ranked.empty() ? ordered_json() : ordered_json(a.not_ranked)},
-      {"time_us", estimate_json(a.time_us)},
-      {"healthy_time_us", a.healthy_us},
-      {"outside_domain", a.outside_domain},
-      {"breakdown_us", breakdown_json(a)},
-      {"exposed_comm_us", a.exposed_comm_us},
-      {"critical_rank", a.critical_rank},
-      {"tokens", a.tokens},
-      {"gpus", a.gpus},
-      {"tokens_per_s_per_gpu", a.tokens_per_s_per_gpu()},
-      {"tflops_per_gpu", a.tflops_per_gpu()},
-      {"mfu", a.mfu},
-      {"flop_convention", models::kFlopConvention},
-      {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
-      {"host_syncs", {{"forward", a.host_syncs_forward}, {"backward", a.host_syncs_backward}}},
-      {"peak_memory_bytes",
-       {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
-      {"fits", a.memory.fits},
-      {"memory", memory_json(a)},
-      {"overload", {{"avg", a.overload.avg}, {"max", a.overload.max}, {"max_cum", a.overload.max_cum}}},
-      {"dropped_rows", a.dropped_rows},
-      {"saved_bytes_per_rank", a.program().saved_bytes},
-      {"rows_per_rank", a.program().computed_rows}};
+ordered_json figures_json(const Answer& a) {
+  ordered_json j{{"dispatcher", a.dispatcher},
+                 {"ranked", a.ranked()},
+                 {"not_ranked_because", a.not_ranked.empty() ? ordered_json() : ordered_json(a.not_ranked)},
+                 {"time_us", estimate_json(a.time_us)},
+                 {"breakdown_us", breakdown_json(a)},
+                 {"gpus", a.gpus},
+                 {"tokens", a.tokens},
+                 {"tokens_per_s_per_gpu", a.tokens_per_s_per_gpu()},
+                 {"tflops_per_gpu", a.tflops_per_gpu()},
+                 {"mfu", a.mfu},
+                 {"outside_domain", a.outside_domain},
+                 {"dropped_rows", a.dropped_rows},
+                 {"peak_memory_bytes",
+                  {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
+                 {"fits", a.memory.fits}};
+  if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
   if (a.cost > 0) {
     j["cost"] = a.cost;
     j["cost_per_million_tokens"] = a.cost_per_million_tokens();
   }
-  if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
+  return j;
+}
+
+ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
+  const Spread tx = spread_of(a.tx_bytes);
+  ordered_json j = figures_json(a);
+  j.update({{"healthy_time_us", a.healthy_us},
+            {"exposed_comm_us", a.exposed_comm_us},
+            {"critical_rank", a.critical_rank},
+            {"flop_convention", models::kFlopConvention},
+            {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
+            {"host_syncs", {{"forward", a.host_syncs_forward}, {"backward", a.host_syncs_backward}}},
+            {"memory", memory_json(a)},
+            {"overload", {{"avg", a.overload.avg}, {"max", a.overload.max}, {"max_cum", a.overload.max_cum}}},
+            {"saved_bytes_per_rank", a.program().saved_bytes},
+            {"rows_per_rank", a.program().computed_rows}});
   if (a.network.groups > 0)
     j["network"] = {{"timing", "flow"},
                     {"calibrated_us", a.network.calibrated_us},

@@ -17,7 +17,8 @@ namespace moesim::tools {
 enum class Detail : std::uint8_t { kNone, kMessages, kOperations, kRanks, kMemory };
 Detail parse_detail(const std::string& name);  // "messages", ...; anything else is kNone
 
-// One dispatcher's answer as results hold it.
+// One dispatcher's answer: what every verb shows of it, and all that `compare` shows.
+nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
 // "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.

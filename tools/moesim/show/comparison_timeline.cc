@@ -28,6 +28,8 @@ std::vector<TimelineView> views_of(const std::vector<const models::Answer*>& ans
   std::vector<TimelineView> views;
   TimelineBounds share = bounds;
   share.most_slices /= std::max<std::size_t>(1, answers.size());
+  for (const models::Answer* answer : answers)
+    if (!answer->slots.empty()) views.push_back(pipeline_view(*answer, share));
   for (const models::Answer* answer : answers) views.push_back(timeline_view(*answer, share));
   return views;
 }

@@ -204,7 +204,13 @@ std::string critical_path_text(const models::Answer& f) {
     parts.back().wait_us += row.wait_us;
     parts.back().operations.emplace_back(row.time_us, std::string(row.op->name));
   }
-  std::string out = fmt::format("{}: what rank {}, which ends last, does\n", f.dispatcher, f.critical_rank);
+  const bool step = !f.slots.empty();
+  double whole_us = 0;
+  for (const Part& part : parts) whole_us = std::max(whole_us, part.start_us + part.wait_us + part.time_us);
+  std::string out =
+      step ? fmt::format("{}: what rank {} of stage {} does in one MoE layer of the step\n", f.dispatcher,
+                         f.critical_rank, f.critical_stage)
+           : fmt::format("{}: what rank {}, which ends last, does\n", f.dispatcher, f.critical_rank);
   for (Part& part : parts) {
     std::stable_sort(part.operations.begin(), part.operations.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -216,7 +222,7 @@ std::string critical_path_text(const models::Answer& f) {
     out += fmt::format(
         "{:>10}  {} {}: {}, {:.1f} % ({}){}.\n", fmt::format("{:.1f} us", part.start_us),
         part.forward ? "forward," : "backward,", words(sim::name(part.category)), format_us(part.time_us),
-        100 * part.time_us / f.time_us.value, names,
+        100 * part.time_us / whole_us, names,
         part.wait_us > 0 ? ", after waiting " + format_us(part.wait_us) + " for other ranks" : "");
   }
   return out;

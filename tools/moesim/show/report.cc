@@ -96,6 +96,7 @@ ordered_json timeline_data(const TimelineView& view) {
   for (const TimelineView::Counter& counter : view.counters)
     counters.push_back(counter_data(counter, view.end_ps, unit_ps));
   return {{"title", view.title},
+          {"of", view.of},
           {"end_us", static_cast<double>(view.end_ps) * 1e-6},
           {"unit_us", static_cast<double>(unit_ps) * 1e-6},
           {"ranks", view.ranks},

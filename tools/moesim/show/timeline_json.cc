@@ -159,9 +159,9 @@ class Writer {
   }
 
   void name_process(const TimelineView& view, int pid, int rank) {
-    const std::string name = views_.size() == 1  ? fmt::format("rank {}", rank)
-                             : views_.size() > 2 ? fmt::format("{} rank {}", view.title, rank)
-                                                 : fmt::format("rank {}, {}", rank, view.title);
+    const std::string name = views_.size() == 1  ? fmt::format("{} {}", view.of, rank)
+                             : views_.size() > 2 ? fmt::format("{} {} {}", view.title, view.of, rank)
+                                                 : fmt::format("{} {}, {}", view.of, rank, view.title);
     event(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid, json_text(name));
     event(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", pid, pid);
   }

@@ -67,7 +67,8 @@ struct TimelineView {
   };
 
   std::string title;  // "forecast", "measured", a dispatcher
-  int ranks = 0;      // of the job
+  std::string of = "rank";  // what has the tracks: a rank, or the stage of a pipeline
+  int ranks = 0;            // of the job; stages of a pipeline
   std::int64_t end_ps = 0;
   TextPool names, notes;
   std::vector<Track> tracks;  // by rank
@@ -111,8 +112,11 @@ TimelineView timeline_view(std::string title, const replay::Iteration& iteration
 TimelineView timeline_view(std::string title, const sim::TaskGraph& graph, const sim::Timeline& timeline,
                            const TimelineBounds& bounds);
 
-// One dispatcher of a comparison. Needs ComparisonOptions::trace.
+// One dispatcher of a comparison: its MoE layer, rank by rank. Needs AnswerOptions::trace.
 TimelineView timeline_view(const models::Answer& forecast, const TimelineBounds& bounds);
+
+// The passes of a step on every pipeline stage. Needs the answer to a step, with AnswerOptions::trace.
+TimelineView pipeline_view(const models::Answer& forecast, const TimelineBounds& bounds);
 
 // A realistic recording as it was measured. Clocks of nodes are not comparable, so every node starts at zero.
 TimelineView timeline_view(std::string title, const replay::RecordedJob& measured, int gpus_per_node,

@@ -19,13 +19,13 @@ interface Scenario {
   fits?: boolean;
   missing_bytes?: number;
   memory?: Record<string, any>;
-  memory_bytes?: Record<string, number>; // of scope step
-  memory_limit_bytes?: number;
   tokens_per_s_per_gpu?: number;
   mfu?: number;
   host_syncs?: { forward: number; backward: number };
   overload?: { avg: number; max: number; max_cum: number };
-  not_ranked?: string;
+  ranked: boolean;
+  not_ranked_because: string | null;
+  dropped_rows: number;
   ranks?: Record<string, number>[];
 }
 
@@ -36,15 +36,11 @@ interface Held {
   bytes: number;
 }
 
-// Parts of the memory of the worst rank, and the limit, in either scope.
+// Parts of the memory of the worst rank, and the limit.
 function memoryOf(s: Scenario): { part: (name: string) => number; limit: number; total: number } | null {
-  if (s.memory) {
-    const m = s.memory;
-    return { part: (name) => (m[`${name}_bytes`] as number) ?? 0, limit: m["limit_bytes"] as number, total: m["total_bytes"] as number };
-  }
-  if (s.memory_bytes && s.memory_limit_bytes)
-    return { part: (name) => s.memory_bytes![name] ?? 0, limit: s.memory_limit_bytes, total: s.peak_memory_bytes?.max ?? 0 };
-  return null;
+  const m = s.memory;
+  if (!m) return null;
+  return { part: (name) => (m[`${name}_bytes`] as number) ?? 0, limit: m["limit_bytes"] as number, total: m["total_bytes"] as number };
 }
 
 const kMemoryParts = ["parameters", "gradients", "optimizer", "activations", "transient", "persistent"];
@@ -63,10 +59,14 @@ function about(result: any): string {
 function sentence(result: any, scenarios: Scenario[]): string {
   const winner = result.winner;
   const best = scenarios.find((s) => s.dispatcher === winner.dispatcher);
-  const others = scenarios.filter((s) => s !== best && !s.not_ranked);
+  const others = scenarios.filter((s) => s !== best && s.ranked);
   const span = best ? ` It takes ${time(best.time_us.value)} (90 % interval ${time(best.time_us.low)} to ${time(best.time_us.high)}).` : "";
+  if (!best) return `No dispatcher can be recommended. ${result.because}`;
+  if (others.length === 0 && scenarios.length > 1) return `${winner.dispatcher} is the only dispatcher that can be recommended.${span}`;
   if (others.length === 0) return `${winner.dispatcher} is the only dispatcher compared.${span}`;
   const next = [...others].sort((a, b) => a.time_us.value - b.time_us.value)[0]!;
+  if (winner.verdict === "too_close")
+    return `Too close to call between ${(winner.among as string[]).join(" and ")}: ${winner.dispatcher} is the fastest with probability ${probability(winner.probability)}.${span}`;
   return `${winner.dispatcher} is the fastest with probability ${probability(winner.probability)}: ` +
     `${winner.speedup.value.toFixed(2)} times as fast as ${next.dispatcher} (${winner.speedup.low.toFixed(2)} to ${winner.speedup.high.toFixed(2)}).${span}`;
 }
@@ -74,7 +74,7 @@ function sentence(result: any, scenarios: Scenario[]): string {
 export function comparePage(data: ReportData): HTMLElement[] {
   const result = data.result;
   const scenarios = result.scenarios as Scenario[];
-  const winner = result.winner.dispatcher as string;
+  const winner = result.winner.dispatcher as string | null;
   const name = result.inputs["scenario"] as Record<string, any> | undefined;
   const step = name?.["scope"] === "step";
   const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
@@ -106,9 +106,9 @@ export function comparePage(data: ReportData): HTMLElement[] {
     bars.replaceChildren(intervalBars(
       "Time of each dispatcher with its 90 % interval; the table below has the numbers",
       list.map((s) => ({
-        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: Boolean(s.not_ranked),
+        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked,
         note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
-          (s.not_ranked ? `\nnot ranked: ${s.not_ranked}` : ""),
+          (s.ranked ? "" : `\nnot ranked: ${s.not_ranked_because}`),
       })), unit, "time"));
     const pieces: StackPiece[] = list.flatMap((s) => categories.map((c) => ({
       label: s.dispatcher, part: c, value: s.breakdown_us[c] ?? 0,
@@ -187,21 +187,25 @@ export function comparePage(data: ReportData): HTMLElement[] {
       title: words(c), numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
       value: (s: Scenario) => s.breakdown_us[c] ?? 0,
     })),
-    ...(scenarios.some((s) => s.mfu) ? [
+    ...(step ? [
       { title: "tokens/s/GPU", numeric: true, text: (s: Scenario) => number(Math.round(s.tokens_per_s_per_gpu ?? 0)), value: (s: Scenario) => s.tokens_per_s_per_gpu ?? 0 },
       { title: "MFU", numeric: true, text: (s: Scenario) => percent(s.mfu ?? 0), value: (s: Scenario) => s.mfu ?? 0 },
-    ] : [
+    ] : []) as Column<Scenario>[],
     { title: "sent per rank", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.mean) : "-"), value: (s) => s.tx_bytes_per_rank?.mean ?? 0 },
     { title: "most", numeric: true, text: (s) => (s.tx_bytes_per_rank ? bytes(s.tx_bytes_per_rank.max) : "-"), value: (s) => s.tx_bytes_per_rank?.max ?? 0 },
     { title: "host syncs", numeric: true, text: (s) => (s.host_syncs ? `${s.host_syncs.forward}+${s.host_syncs.backward}` : "-"), value: (s) => (s.host_syncs ? s.host_syncs.forward + s.host_syncs.backward : 0) },
     { title: "overload", numeric: true, text: (s) => (s.overload ? s.overload.max.toFixed(2) : "-"), value: (s) => s.overload?.max ?? 0 },
-    ] as Column<Scenario>[]),
+    ...(scenarios.some((s) => s.dropped_rows > 0) ? [
+      { title: "rows dropped", numeric: true, text: (s: Scenario) => number(s.dropped_rows), value: (s: Scenario) => s.dropped_rows },
+    ] : []),
     { title: "memory", numeric: true, text: (s) => (s.peak_memory_bytes ? bytes(s.peak_memory_bytes.max) : "-"), value: (s) => s.peak_memory_bytes?.max ?? 0 },
     { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 
   const excluded = (result.excluded ?? []) as { dispatcher: string; rule: string }[];
-  const left = [...excluded, ...scenarios.filter((s) => s.not_ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked}` }))];
+  const left = [...excluded, ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
+  const pipelines = data.timelines.filter((one) => one.of === "stage");
+  const layers = data.timelines.filter((one) => one.of !== "stage");
   const steps = (result.step_collectives ?? []) as any[];
   return [
     header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
@@ -215,8 +219,10 @@ export function comparePage(data: ReportData): HTMLElement[] {
       ? [section("Who sends how much to whom",
           "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
           matrixView(data.matrices))] : []),
-    ...(data.timelines.length > 0
-      ? [section("Timeline", "What happens when, on every stream?", timelineChart(data.timelines, data.categories, "Timeline of the layer"))] : []),
+    ...(pipelines.length > 0
+      ? [section("Pipeline", "Which pass runs when on every stage? Gaps are bubbles.", timelineChart(pipelines, data.categories, "Passes of the step", "pipeline"))] : []),
+    ...(layers.length > 0
+      ? [section("Timeline", step ? "What happens when in one MoE layer, on every stream?" : "What happens when, on every stream?", timelineChart(layers, data.categories, "Timeline of the layer"))] : []),
     ...(steps.length > 0
       ? [section("Per training step", "What sharding adds once per step.", table(steps, [
           { title: "what", text: (s) => s.what }, { title: "operation", text: (s) => s.op },

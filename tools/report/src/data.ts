@@ -44,6 +44,7 @@ export interface CounterData {
 
 export interface TimelineData {
   title: string;
+  of: string; // what has the tracks: "rank" or "stage"
   end_us: number;
   unit_us: number;
   ranks: number; // of the job; tracks may be of fewer

@@ -11,7 +11,7 @@ const kRow = 20;
 const kAxis = 26;
 const kWaiting = new Set(["straggler_wait", "bubble", "host_sync"]);
 
-export function timelineChart(timelines: TimelineData[], categories: string[], title: string): HTMLElement {
+export function timelineChart(timelines: TimelineData[], categories: string[], title: string, id = "timeline"): HTMLElement {
   const all = tracksOf(timelines, categories);
   const whole = Math.max(...timelines.map((timeline) => timeline.end_us), 1e-9);
   let titleWanted = "";
@@ -31,7 +31,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   const axis = h("canvas", { class: "axis", "aria-hidden": "true" });
   const holder = h("div", { class: "tracks" }, axis, canvas);
   const readout = h("p", { class: "readout", "aria-live": "polite" }, "Choose a slice to read what it is and what it waited for.");
-  const window_ = h("span", { class: "window", id: "timeline-window" });
+  const window_ = h("span", { class: "window", id: `${id}-window` });
   const problem = h("span", { class: "problem", role: "status" });
 
   const gutter = () => (holder.clientWidth < 560 ? 92 : 204);
@@ -154,7 +154,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       context.fillRect(0, y + (r > 0 ? 1 : 0), left - 2, kRow - 1);
       context.fillStyle = r === row && document.activeElement === canvas ? cssColor("--focus") : text;
       const several = track.title && !titleWanted;
-      const full = `${several ? track.title + " · " : ""}rank ${track.rank} · ${track.stream}`;
+      const full = `${several ? track.title + " · " : ""}${track.of} ${track.rank} · ${track.stream}`;
       const narrow = `${track.rank} ${several ? track.title.slice(0, 4) + " " : ""}${track.stream}`;
       let label = holder.clientWidth < 560 ? narrow : full;
       while (label.length > 4 && context.measureText(label).width > left - 8) label = label.slice(0, -2) + "…";
@@ -187,7 +187,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     selected = { track, slice };
     const length = track.end[slice]! - track.start[slice]!;
     readout.textContent =
-      `${track.title ? track.title + ", " : ""}rank ${track.rank}, ${track.stream}: ${track.name[slice]} ` +
+      `${track.title ? track.title + ", " : ""}${track.of} ${track.rank}, ${track.stream}: ${track.name[slice]} ` +
       `(${track.category[slice]!.replace(/_/g, " ")}) takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
       (track.note[slice] ? `; ${track.note[slice]}` : "") + ".";
     redraw();
@@ -239,7 +239,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     if (track.counter) {
       const at = timeAt(event.offsetX);
       const point = lastUntil(track.counter.at, at);
-      readout.textContent = `${track.title ? track.title + ", " : ""}rank ${track.rank}, ${track.stream}: ${number(point < 0 ? 0 : track.counter.value[point]!)} at ${time(at)}.`;
+      readout.textContent = `${track.title ? track.title + ", " : ""}${track.of} ${track.rank}, ${track.stream}: ${number(point < 0 ? 0 : track.counter.value[point]!)} at ${time(at)}.`;
       redraw();
       return;
     }

@@ -4,6 +4,7 @@ import type { TimelineData } from "./data";
 export interface Track {
   title: string; // of the timeline: a dispatcher, forecast, measured
   rank: number;
+  of: string; // what has the track: "rank" or "stage"
   stream: string;
   start: Float64Array;
   end: Float64Array;
@@ -30,6 +31,7 @@ export function tracksOf(timelines: TimelineData[], categories: string[]): Track
       tracks.push({
         title: timelines.length > 1 ? timeline.title : "",
         rank: data.rank,
+        of: timeline.of,
         stream: data.stream,
         start,
         end,
@@ -46,7 +48,7 @@ export function tracksOf(timelines: TimelineData[], categories: string[]): Track
       const most = timelines.reduce((high, one) =>
         (one.counters ?? []).reduce((h, c) => (c.name === data.name ? c.value.reduce((a, b) => Math.max(a, b), h) : h), high), 0);
       tracks.push({
-        title: timelines.length > 1 ? timeline.title : "", rank: data.rank, stream: data.name,
+        title: timelines.length > 1 ? timeline.title : "", rank: data.rank, of: timeline.of, stream: data.name,
         start: new Float64Array(0), end: new Float64Array(0), name: [], category: [], note: [],
         counter: { at, value: Float64Array.from(data.value), most },
       });
