@@ -9,6 +9,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "models/answers/layer_answer.h"
+#include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
@@ -128,10 +129,21 @@ class Answering {
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers);
+    if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits) suggest();
     return std::move(c_);
   }
 
  private:
+  void suggest() {
+    const FittingChange change = cheapest_fitting_change(s_, DispatcherSpec::parse(c_.winner()->dispatcher));
+    c_.change_that_fits = change.options;
+    c_.decision.because +=
+        change.options.empty()
+            ? fmt::format(" None of {} changes makes it fit.", change.tried)
+            : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {:.1f} ms.", change.tried,
+                          change.fitting, change.options, change.seconds * 1e3);
+  }
+
   static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {
     s.resolve();
     if (s.all_dispatchers) name_dispatchers(s);

@@ -146,6 +146,9 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
+  // Where nothing fits, and on request: options with which the winner's dispatcher fits, those with the
+  // shortest step; empty: none was found.
+  std::string change_that_fits;
   std::vector<std::string> warnings;
 
   const Answer* winner() const {
@@ -186,6 +189,7 @@ struct AnswerOptions {
   bool breakdown = true;
   bool flow = false;                 // on the cluster's fabric, all dispatch groups at once
   bool trace = false;                // when operations and slots ran, and memory over time
+  bool suggest = false;              // where nothing fits, search for the cheapest change that makes it fit
   bool each = false;                 // an illegal dispatcher beside others is an answer with its error
   PriceCache* prices = nullptr;      // null: made for this answer
   RoutingCache* routings = nullptr;  // null: drawn for this answer

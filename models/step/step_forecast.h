@@ -69,6 +69,8 @@ class StepForecaster {
                         bool slots = false) const;
   // What every stage holds, and whether it fits, without pricing anything.
   StepMemory memory() const;
+  // The recomputation that costs least among those with which it fits; empty where none helps.
+  std::string recompute_that_fits() const;
   // What one layer of the kind makes the device do, on the rank with the longest operations; `beside`: as
   // slow as computing and expert communication are while the other runs.
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
@@ -83,7 +85,6 @@ class StepForecaster {
   struct Timed;
   class Draws;
 
-  std::string recompute_that_fits() const;
   StepPasses::Options passes_options(bool faults) const;
   // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.
   Timed time(const ProgramPricer& pricer, bool book, bool faults, DomainReport* report) const;

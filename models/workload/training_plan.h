@@ -46,6 +46,19 @@ enum class Framework : std::uint8_t {
   kNone,      // the kernels alone, as a micro-benchmark runs them
 };
 
+// What Adam keeps of an element. Published recipes of large models have moments in bf16 (Megatron-Core's
+// precision-aware optimizer; DeepSeek-V3, arXiv 2412.19437, 3.3.3).
+struct OptimizerTypes {
+  DType master = DType::kFp32;                        // weights
+  DType first = DType::kFp32, second = DType::kFp32;  // moments
+  int bytes() const { return bytes_of(master) + bytes_of(first) + bytes_of(second); }
+  friend bool operator==(const OptimizerTypes&, const OptimizerTypes&) = default;
+  // "fp32,bf16,bf16": master weights, first and second moment. Throws InputError for anything but three of
+  // fp32, bf16, fp16 and fp8.
+  std::string text() const;
+  static OptimizerTypes parse(std::string_view text);
+};
+
 struct TrainingPlan {
   Framework framework = Framework::kMegatron;
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
@@ -59,9 +72,9 @@ struct TrainingPlan {
   StepOverlap overlap;
   LaunchMode launch = LaunchMode::kEager;
   bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
-  int gradient_bytes = 4;      // of an element in the reduction
-  int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
-  bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
+  int gradient_bytes = 4;      // of an element, as it is accumulated and reduced: 4 or 2
+  OptimizerTypes optimizer;
+  bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
 
   // "megatron", "none". Throws InputError with the nearest name.
   void set_framework(std::string_view name);

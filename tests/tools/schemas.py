@@ -53,6 +53,8 @@ RESULTS = {
 PUBLISHED = SOURCE.parent / "shared/data/published"
 if PUBLISHED.is_dir():
     RESULTS["validate-training"] = [["validate", "--training", str(PUBLISHED / "moe_training_e2e.csv")]]
+    RESULTS["validate-memory"] = [["validate", "--memory", str(SOURCE.parent / "shared/data/memory/simumax.csv")],
+                                  ["validate", "--memory", str(PUBLISHED / "moe_training_e2e.csv"), "--detail", "causes"]]
     RESULTS["calibrate-check"] = [["calibrate", "check", "h100-sxm", "--against",
                                    str(PUBLISHED / "collectives_intranode.csv"), "--groups"]]
 

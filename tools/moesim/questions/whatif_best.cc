@@ -108,7 +108,8 @@ Table plan_table(const PlanSearchResult& r) {
                {"TFLOP/s/GPU"},
                {"bubble"},
                {"memory [GB]"},
-               {"fits", Table::Align::kLeft}});
+               {"fits", Table::Align::kLeft},
+               {"P(fits)"}});
   for (const RankedPlan& plan : r.best) {
     const models::Parallel& p = plan.scenario->parallel;
     const models::Answer& f = plan.answer;
@@ -122,7 +123,8 @@ Table plan_table(const PlanSearchResult& r) {
                fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
                                            f.time_us.value * 100),
                fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
-               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes)});
+               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes),
+               fmt::format("{:.2f}", f.memory.fits_probability)});
   }
   return table;
 }

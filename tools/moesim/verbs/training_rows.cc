@@ -38,11 +38,18 @@ std::string plain(std::string_view text) {
   return letters;
 }
 
+// Of "12 (by the launcher example)"; 0 where there is none.
+std::int64_t leading_integer(const std::string& text) {
+  const std::size_t end = text.find(' ');
+  return parse_int(std::string_view(text).substr(0, end)).value_or(0);
+}
+
 // Names of published tables against built-in models; the first one that the letters of a name start with.
 struct Alias {
   std::string_view letters, model;
 };
-constexpr std::array<Alias, 24> kAliases{{{"mixtral8x7b", "mixtral-8x7b"},
+constexpr std::array<Alias, 25> kAliases{{{"moonlight16b", "moonlight-16b-a3b"},
+                                          {"mixtral8x7b", "mixtral-8x7b"},
                                           {"mixtral8x22b", "mixtral-8x22b"},
                                           {"llama38x70b", "llama3-8x70b"},
                                           {"qwen257b", "qwen2-57b-a14b"},
@@ -67,9 +74,30 @@ constexpr std::array<Alias, 24> kAliases{{{"mixtral8x7b", "mixtral-8x7b"},
                                           {"dbrx", "dbrx"},
                                           {"olmoe", "olmoe"}}};
 
-Architecture architecture_of(const std::string& name, const std::string& source) {
+// Llama 3 (arXiv 2407.21783, table 3), which has no experts and so is no built-in model.
+struct DenseModel {
+  std::string_view letters;
+  std::int64_t hidden, layers, heads, ffn;
+};
+constexpr std::array<DenseModel, 3> kDenseModels{{{"llama38b", 4096, 32, 32, 14336},
+                                                  {"llama370b", 8192, 80, 64, 28672},
+                                                  {"llama3405b", 16384, 126, 128, 53248}}};
+
+Architecture dense_model(const DenseModel& m) {
+  Architecture a;
+  a.name = m.letters;
+  a.hidden = m.hidden, a.layers = m.layers, a.vocabulary = 128256;
+  a.attention.heads = m.heads, a.attention.kv_heads = 8, a.attention.head_dim = 128;
+  a.dense_ffn = m.ffn, a.dense_layers = m.layers;
+  return a;
+}
+
+Architecture architecture_of(const std::string& name, const std::string& source, RowsWith with) {
   const std::string letters = plain(name);
   Architecture a;
+  if (with == RowsWith::kPlan)
+    for (const DenseModel& dense : kDenseModels)
+      if (letters == dense.letters) return dense_model(dense);
   if (letters.starts_with("internal352b")) {  // arXiv 2505.11432, table 2
     a = Architecture::load("mixtral-8x7b");
     a.name = "internal-352b";
@@ -113,10 +141,11 @@ constexpr double kPerlmutterPort = 1.4e9;  // bytes/s of a GPU
 
 class Reader {
  public:
-  explicit Reader(const CsvTable& table) : t_(table) {}
+  Reader(const CsvTable& table, RowsWith with) : t_(table), with_(with) {}
 
   TrainingRow read(std::size_t r) {
     row_ = r;
+    padded_ = false;
     TrainingRow row;
     row.line = t_.place(r).line;
     row.source = text("source");
@@ -124,7 +153,8 @@ class Reader {
     row.gpu = text("gpu");
     row.model = text("model");
     models::Scenario& s = row.scenario;
-    s.model = architecture_of(row.model, row.source);
+    s.model = architecture_of(row.model, row.source, with_);
+    if (with_ == RowsWith::kPlan) measure_memory(row);
     const calibration::Device* device = calibration::device_of_gpu(row.gpu);
     if (!device && row.gpu.starts_with("A100")) device = calibration::find_device("a100-sxm");
     if (!device) throw Skip{fmt::format("no profile of GPU {}", in_quotes(row.gpu))};
@@ -145,6 +175,13 @@ class Reader {
     s.training = recipe.plan;
     set_precision(s, precision);
     row.recompute_known = recipe.recompute_known;
+    if (with_ == RowsWith::kPlan) {
+      state_memory(row);
+      if (recipe.overlaps_inside) {
+        s.training.overlap.expert_communication = false;
+        row.assumptions.push_back("overlap inside a microbatch: no second one is held");
+      }
+    }
     if (recipe.cp_fills_node && !stated("cp")) {
       p.cp = std::max<std::int64_t>(1, per_node / p.tp);
       row.assumptions.push_back(fmt::format("attention split over {} GPUs along the sequence", p.cp));
@@ -189,11 +226,21 @@ class Reader {
       cluster.nic.bandwidth = kPerlmutterPort;
     }
     s.cluster = std::make_shared<const models::Cluster>(std::move(cluster));
-    s.set_dispatchers(p.dispatch_ranks() == 1 && recipe.dispatcher.starts_with("flex") ? "alltoall"
-                                                                                       : recipe.dispatcher);
     s.scope = models::Scenario::Scope::kStep;
+    if (s.model.experts == 0) {
+      p.validate(1);
+      return row;
+    }
+    // Tables of peaks state the dispatcher of each job; others have their recipe's.
+    const bool alltoall = with_ == RowsWith::kPlan && text("dispatcher") == "alltoall";
+    if (padded_)
+      s.set_dispatchers("alltoall:capacity_factor=1:pad=true");
+    else if (alltoall || (p.dispatch_ranks() == 1 && recipe.dispatcher.starts_with("flex")))
+      s.set_dispatchers("alltoall");
+    else
+      s.set_dispatchers(recipe.dispatcher);
     s.resolve();
-    measure(row, gpus, batch);
+    if (with_ == RowsWith::kTime) measure(row, gpus, batch);
     return row;
   }
 
@@ -229,6 +276,54 @@ class Reader {
     }
   }
 
+  // Columns of tables of measured peaks (../shared/data/memory): what was held, and of which cut of the
+  // model.
+  void measure_memory(TrainingRow& row) {
+    MeasuredMemory& m = row.memory;
+    m.id = text("id");
+    const auto gib = [&](std::string_view column) { return number(column) * 1024 * 1024 * 1024; };
+    m.peak = gib("peak_allocated_GiB");
+    m.reserved = gib("peak_reserved_GiB");
+    m.first_stage = gib("peak_allocated_first_stage_GiB");
+    m.last_stage = gib("peak_allocated_last_stage_GiB");
+    const std::string status = text("status");
+    m.ran = status.empty() || status.starts_with("fits");
+    const std::string note = text("note");
+    if (note.starts_with("LoRA")) throw Skip{"LoRA: which weights were trained is not stated"};
+    if (note.find("fine-tuning") != std::string::npos)
+      throw Skip{"fine-tuning: how long its sequences are is not stated, only how long they may be"};
+    if (note.find("memory taken from the same topology") != std::string::npos)
+      throw Skip{"its memory is that of another row: the peak does not depend on the number of microbatches"};
+    models::Architecture& a = row.scenario.model;
+    const std::string layers = text("layers");
+    if (layers.empty()) return;
+    const std::int64_t count = leading_integer(layers);
+    if (count < 1 || count > a.layers) throw Skip{fmt::format("{} layers: more than the model's", layers)};
+    if (a.pattern.empty()) a.layers = count;
+    a.dense_layers = std::min(a.dense_layers, count);
+    if (const std::string dense = text("dense_layers"); !dense.empty() && a.experts > 0)
+      a.dense_layers = leading_integer(dense);
+    if (count < models::Architecture(a).layers) a.mtp_layers = 0;
+  }
+
+  // What such a table says about the plan.
+  void state_memory(TrainingRow& row) {
+    models::TrainingPlan& plan = row.scenario.training;
+    const std::string again = text("recompute"), optimizer = text("optimizer"), routing = text("routing");
+    if (again == "not stated") {
+      row.recompute_known = false;
+    } else if (!again.empty()) {
+      plan.recompute = models::StepRecompute::parse(again);
+      row.recompute_known = true;
+    }
+    if (optimizer.find("fp32 gradients") != std::string::npos) plan.gradient_bytes = 4;
+    if (optimizer.find("FSDP") != std::string::npos) plan.set_sharding("fsdp");
+    if (text("note").find("expert communication overlapped") != std::string::npos)
+      plan.overlap.expert_communication = true;
+    padded_ = routing.starts_with("capacity factor 1, padded");
+    if (routing.starts_with("natural")) throw Skip{"routing as it came: how imbalanced it was is not stated"};
+  }
+
   void measure(TrainingRow& row, std::int64_t gpus, std::int64_t batch) const {
     const double tokens = static_cast<double>(batch * row.scenario.parallel.seq);
     const double flops =
@@ -254,12 +349,14 @@ class Reader {
   }
 
   const CsvTable& t_;
+  RowsWith with_;
   std::size_t row_ = 0;
+  bool padded_ = false;  // experts take as many rows as with balanced routing
 };
 
 }  // namespace
 
-TrainingTable read_training_table(const std::string& path) {
+TrainingTable read_training_table(const std::string& path, RowsWith with) {
   const CsvTable table = CsvTable::parse(read_file(path), path);
   for (const char* column : {"gpu", "gpus", "model", "precision", "gbs"})
     if (!table.has(column))
@@ -270,7 +367,7 @@ TrainingTable read_training_table(const std::string& path) {
                       "step_time_s or tokens_per_s_per_gpu, source)",
                       in_quotes(column)));
   TrainingTable result;
-  Reader reader(table);
+  Reader reader(table, with);
   for (std::size_t r = 0; r < table.rows(); ++r) {
     const auto skip = [&](const std::string& reason) {
       const auto get = [&](const char* column) {
@@ -289,6 +386,24 @@ TrainingTable read_training_table(const std::string& path) {
     }
   }
   return result;
+}
+
+std::string plan_text(const models::Scenario& s) {
+  const models::Parallel& p = s.parallel;
+  std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
+  if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
+  text += fmt::format(" EP{}", p.ep);
+  if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
+  text +=
+      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
+  return text;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 }  // namespace moesim::tools

@@ -26,6 +26,7 @@
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/verbs/validate_memory.h"
 #include "tools/moesim/verbs/validate_training.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -41,7 +42,7 @@ struct ValidateOptions {
   JobOptions job;
   std::string max_error;
   std::string only;
-  std::string training, detail;
+  std::string training, memory, detail;
   std::string timeline, report;
   TimelineOptions shown;
   std::uint64_t seed = 1;
@@ -318,6 +319,20 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   return 1;
 }
 
+int run_memory(const ValidateOptions& options, const CommonOptions& common) {
+  check_report(options.report);
+  if (!options.training.empty()) throw InputError("found --memory and --training, expected one of them");
+  if (!options.timeline.empty())
+    throw InputError("found --timeline beside --memory, expected --forecast and --measured");
+  if (options.detail == "breakdown")
+    throw InputError("found --detail breakdown beside --memory, expected causes");
+  CommonOptions with_report = common;
+  with_report.report = options.report;
+  return validate_memory(
+      {options.memory, options.max_error.empty() ? 0 : parse_fraction(options.max_error), options.detail},
+      with_report);
+}
+
 }  // namespace
 
 Verb validate_verb() {
@@ -356,12 +371,21 @@ Verb validate_verb() {
         app.add_option("--training", options->training,
                        "table of published training steps, each forecast without a recording")
             ->type_name("CSV");
-        app.add_option("--detail", options->detail,
-                       "with --training: breakdown, the parts of every step (JSON)")
-            ->check(CLI::IsMember({"breakdown"}));
+        app.add_option(
+               "--memory", options->memory,
+               "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
+            ->type_name("CSV");
+        app.add_option(
+               "--detail", options->detail,
+               "with --training: breakdown, the parts of every step (JSON); with --memory: causes, what "
+               "the fullest stage holds (JSON)")
+            ->check(CLI::IsMember({"breakdown", "causes"}));
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
         return [options](const CommonOptions& common) {
           options->seed = common.seed;
+          if (!options->memory.empty()) return run_memory(*options, common);
+          if (options->detail == "causes")
+            throw InputError("found --detail causes without --memory, expected a table of jobs that ran");
           if (!options->training.empty()) {
             check_report(options->report);
             if (!options->timeline.empty())

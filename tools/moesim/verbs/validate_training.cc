@@ -39,13 +39,6 @@ struct Compared {
   }
 };
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 // Ranks with ties at their mean.
 std::vector<double> ranks_of(const std::vector<double>& values) {
   std::vector<std::size_t> order(values.size());
@@ -78,17 +71,6 @@ double rank_correlation(const std::vector<double>& a, const std::vector<double>&
 std::string publication(const std::string& source) {
   if (source.starts_with("arXiv ")) return source.substr(0, source.find_first_of(" (,", 6));
   return source.substr(0, source.find_first_of(" ("));
-}
-
-std::string plan_text(const models::Scenario& s) {
-  const models::Parallel& p = s.parallel;
-  std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
-  if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
-  text += fmt::format(" EP{}", p.ep);
-  if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
-  text +=
-      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
-  return text;
 }
 
 struct Group {
