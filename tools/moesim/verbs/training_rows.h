@@ -1,10 +1,12 @@
-// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv) becomes a
-// model, a plan, a cluster and a measured step time, or a reason why it cannot.
+// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv, and where it
+// has them those of decisions/training_decisions.csv) becomes a model, a plan, a cluster and a measured step
+// time, or a reason why it cannot. So does a row of one layer's time (column forward_backward_ms).
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::tools {
@@ -12,6 +14,7 @@ namespace moesim::tools {
 struct TrainingRow {
   long line = 0;
   std::string source, framework, gpu, model;  // as the table has them
+  std::string decision_id, backend, grade;    // empty where it has none
   models::Scenario scenario;                  // resolved; one dispatcher
   double measured_s = 0;                      // of a step
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
@@ -22,6 +25,7 @@ struct TrainingRow {
 struct SkippedRow {
   long line = 0;
   std::string source, gpu, model, reason;
+  std::string decision_id, backend;  // empty where it has none
 };
 
 struct TrainingTable {
@@ -31,5 +35,9 @@ struct TrainingTable {
 
 // Throws InputError for a table without the columns that every row needs, and for numbers that are none.
 TrainingTable read_training_table(const std::string& path);
+
+// The forecast of a row. The step was run, so it fitted: with the cheapest recomputation that makes it fit,
+// where nothing is stated; then the row's scenario and assumptions say so.
+models::Answer forecast_of(TrainingRow& row, int draws);
 
 }  // namespace moesim::tools
