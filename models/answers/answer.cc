@@ -224,6 +224,8 @@ class Answering {
     layer.report(pricer, report);
     a.outside_domain = report.share();
     add_new(a.warnings, report.lines());
+    const std::vector<DomainReport::Unmeasured> unmeasured = report.unmeasured();
+    for (const DomainReport::Unmeasured& one : unmeasured) a.unmeasured.push_back(one.part);
     double contention = 1;
     if (fabric_) {
       const auto own_kernel = [](const Op& op) { return op.one_kernel; };
@@ -241,6 +243,7 @@ class Answering {
     // What contention adds is taken to be the same share under every drawn profile.
     for (const ProgramPricer& drawn : prices_->drawn())
       a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps) * contention);
+    doubt_unmeasured(unmeasured, value, a.draws_us);
     if (!a.draws_us.empty()) a.time_us = Estimate::from_samples(value, a.draws_us);
     a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
@@ -281,6 +284,8 @@ class Answering {
     a.critical_rank = f.critical_rank;
     a.exposed_comm_us = f.exposed_comm_us;
     a.outside_domain = f.outside_domain;
+    for (const DomainReport::Unmeasured& one : f.unmeasured) a.unmeasured.push_back(one.part);
+    a.step_time = step_quantiles(s_.parallel, a.time_us.value);
     a.tokens = f.tokens;
     a.gpus = f.gpus;
     a.flops = f.flops;

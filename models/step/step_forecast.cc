@@ -404,10 +404,12 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   const std::vector<std::string> outside = report.lines();
   f.warnings.insert(f.warnings.end(), outside.begin(), outside.end());
   f.outside_domain = report.share();
+  f.unmeasured = report.unmeasured();
   if (slots) f.run = timed.run, f.schedule = plan_->schedule;
   if (drawn.empty()) return f;
   Draws draws(*this, timed, nominal, drawn.size());
   for (std::size_t d = 0; d < drawn.size(); ++d) f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6);
+  doubt_unmeasured(f.unmeasured, f.time_us.value, f.draws_us);
   const Estimate measured = Estimate::from_samples(f.time_us.value, f.draws_us);
   // The two sources of doubt are independent.
   const auto widened = [&](double bound, double sign) {
