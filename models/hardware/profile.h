@@ -100,6 +100,8 @@ class Profile {
   static const std::vector<std::string>& names();  // of the built-in profiles, sorted
 
   const std::string& name() const { return name_; }
+  // What load() finds it by: a built-in name, or the path it was read from.
+  const std::string& source() const { return source_.empty() ? name_ : source_; }
   const std::string& gpu() const { return gpu_; }  // as published tables call it: "H100-SXM5-80GB"
   const std::string& provenance() const { return provenance_; }
   const std::vector<std::string>& gaps() const { return gaps_; }  // what is missing or derived, for people
@@ -129,6 +131,7 @@ class Profile {
   // For calibration, which makes profiles: what stands beside the fitted numbers.
   void describe(std::string name, std::string gpu, std::string provenance, std::vector<std::string> gaps) {
     name_ = std::move(name);
+    source_.clear();
     gpu_ = std::move(gpu);
     provenance_ = std::move(provenance);
     gaps_ = std::move(gaps);
@@ -146,7 +149,7 @@ class Profile {
  private:
   static Profile from_node(const JsonNode& node);
 
-  std::string name_, gpu_, provenance_;
+  std::string name_, source_, gpu_, provenance_;
   std::vector<std::string> gaps_;
   DeviceLimits device_;
   LaunchCosts launch_;

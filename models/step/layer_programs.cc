@@ -62,7 +62,6 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
 namespace {
 
 MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
-  const StepRecompute& again = s.training.recompute;
   MoeLayer layer;
   layer.hidden = s.model.expert_width();
   layer.expert_ffn = s.model.expert_ffn;
@@ -75,9 +74,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
   layer.ranks_per_node = s.cluster->nvlink.domain;
   layer.activation = s.activation;
   layer.router = s.router_dtype;
-  layer.recompute = again.moe          ? Recompute::kFull
-                    : again.activation ? Recompute::kActivation
-                                       : Recompute::kNone;
+  layer.recompute = s.training.recompute.of_program();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
   layer.routing = &routing;
