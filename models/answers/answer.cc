@@ -17,8 +17,9 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMaxGroup = 4096;               // split matrices have as many rows and columns
-constexpr std::uint64_t kDrawStream = 0x6d6f6573696d;  // keeps draws of profiles apart from draws of routings
+constexpr std::int64_t kMaxGroup = 4096;  // split matrices have as many rows and columns
+// Keep draws of profiles and of hosts apart from draws of routings.
+constexpr std::uint64_t kDrawStream = 0x6d6f6573696d, kHostStream = 0x686f7374;
 
 }  // namespace
 
@@ -30,7 +31,8 @@ PricedDraws::PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint
   for (int d = 0; d < draws; ++d) {
     Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
     drawn.profile = cluster.profile.draw(random);
-    pricers_.emplace_back(drawn, recipe);
+    Random host = Random::for_item(seed ^ kHostStream, static_cast<std::uint64_t>(d));
+    pricers_.emplace_back(drawn, recipe.drawn(host));
   }
 }
 

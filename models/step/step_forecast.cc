@@ -113,7 +113,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
       },
       report);
   timed.run = run_pipeline(plan_->shape, plan_->schedule, timed.transfers, passes.ranks(),
-                           {pricer.launch_ps(), pricer.overlap()}, passes, book);
+                           {pricer.launch_ps(), pricer.overlap(moe_program())}, passes, book);
   return timed;
 }
 
@@ -348,7 +348,8 @@ LayerWork StepForecaster::layer_work(const LayerKind& kind, bool beside) const {
   work.conversions = sum(1).products - work.products;
   if (!beside) return work;
   const sim::Overlap slower =
-      ProgramPricer(*scenario_.cluster, Recipe::of(scenario_.training, scenario_.parallel.world())).overlap();
+      ProgramPricer(*scenario_.cluster, Recipe::of(scenario_.training, scenario_.parallel.world()))
+          .overlap(moe_program());
   for (double LayerWork::*part :
        {&LayerWork::products, &LayerWork::conversions, &LayerWork::attention, &LayerWork::kernels})
     work.*part *= slower.compute;

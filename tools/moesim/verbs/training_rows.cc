@@ -163,8 +163,9 @@ class Reader {
     p.seq = size("tokens_per_rank", 0);
     if (a.hidden * a.experts * a.topk * a.expert_ffn * p.seq == 0)
       throw Skip{"the sizes of the layer are not stated"};
-    s.dp_given = s.seq_given = true;
+    s.give("parallel.dp"), s.give("parallel.seq");
     set_precision(s, text("precision"));
+    s.training.framework = models::Framework::kMegatronStock;  // eager, one layer, nothing tuned
     row.recompute_known = true;
     s.cluster = std::make_shared<const models::Cluster>(calibration::cluster_of(
         models::Profile::load(std::string(device->profile)), calibration::machine_of(row.source, row.gpu),
@@ -182,6 +183,9 @@ class Reader {
   // What a table says of the run itself; what it leaves open stays as the framework's presets have it.
   void read_run(TrainingRow& row) const {
     models::TrainingPlan& plan = row.scenario.training;
+    // Functional runs of a model card: natural routing, checks on; its performance runs are graded A.
+    if (row.grade == "A" && plan.framework == models::Framework::kMegatronStock)
+      plan.framework = models::Framework::kMegatronRecipe;
     const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
     if (const std::string recompute = text("recompute"); !unstated(recompute)) {
       // "none (stated)": said, and doubted by whoever collected the rows.
