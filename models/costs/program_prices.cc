@@ -250,8 +250,7 @@ void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>
           static_cast<double>(std::max(program.value(pass[i].tx, r), program.value(pass[i].rx, r)));
       (pass[i].across_nodes ? network : nvlink) += bytes;
     }
-    out[static_cast<std::size_t>(r)] =
-        to_ps(off * kernel.model.seconds(tokens, g, nvlink, network, op.sms) + isolated_seconds(op));
+    out[static_cast<std::size_t>(r)] = to_ps(off * kernel.model.seconds(tokens, g, nvlink, network, op.sms));
   }
 }
 
@@ -313,8 +312,6 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
     price_collective(program, pass, next, shapes, loads, stage);
     for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], stage[stage.size() == 1 ? 0 : r]);
   }
-  if (const double late = isolated_seconds(op); late > 0)
-    for (std::int64_t& ps : out) ps += to_ps(late);
 }
 
 void ProgramPricer::price_product(const Program& program, const Op& op, Prices& out) const {
@@ -390,6 +387,9 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
                        op.kind == OpKind::kAttention || op.kind == OpKind::kScan;
   const int own = counted ? op.launches : 1;
   if (!recipe_.framework) return own;
+  // The host's part of a call that comes alone, in launches.
+  if (const double alone = isolated_seconds(op); alone > 0 && launch_ps_ > 0)
+    return std::max(own, recipe_.kernels_per_operation) + static_cast<int>(to_ps(alone) / launch_ps_);
   const int conversions = products_->conversions();
   if (!program.compulsory_bytes) {
     const bool converts = op.kind == OpKind::kGemm && !op.plain && op.pass != GemmPass::kWgrad;

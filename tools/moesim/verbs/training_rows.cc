@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
@@ -249,6 +250,7 @@ class Reader {
     const std::size_t plus = library.find('+');
     try {
       s.set_dispatchers(plus == std::string::npos ? name : name + ":transport=" + library.substr(plus + 1));
+      models::make_dispatcher(s.dispatchers.front());  // throws where it has no such option
       return;
     } catch (const InputError& error) {
       if (plus == std::string::npos) throw Skip{error.what()};
