@@ -80,6 +80,7 @@ double step_us(const std::string& dispatcher) {
   s.parallel.ep = 8;
   s.parallel.microbatches = 4;
   s.training.overlap.expert_communication = true;
+  s.training.launch = LaunchMode::kGraphs;  // otherwise the host decides
   AnswerOptions options;
   options.draws = 0;
   return answer(s, options).answers.front().time_us.value;
