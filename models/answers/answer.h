@@ -17,6 +17,7 @@
 #include "models/routing/overload.h"
 #include "models/routing/routing_cache.h"
 #include "models/step/faults.h"
+#include "models/step/jitter.h"
 #include "models/step/layer_programs.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/pipeline_schedule.h"
@@ -59,6 +60,9 @@ struct Answer {
   int critical_stage = 0;        // of the pipeline; 0 at scope layer
   double exposed_comm_us = 0;    // transferring while not computing
   double outside_domain = 0;     // share of the operations' time that the profile did not measure
+  // Parts that no profile measured on this machine. Their doubt is in `draws_us`.
+  std::vector<std::string> unmeasured;
+  StepQuantiles step_time;  // of a step: how it varies from one to the next
 
   double tokens = 0;      // that the time is for, all GPUs together
   std::int64_t gpus = 0;  // that work on them
@@ -123,6 +127,8 @@ struct Decision {
   double probability = 1;                 // share of the draws under which the winner is the fastest
   std::vector<int> among;                 // those that it is too close between, the winner first
   std::string because;                    // one sentence
+  std::string
+      measure_next;  // the command whose measurement would settle what is too close; empty: none would
 };
 std::string_view name_of(Decision::Verdict verdict);  // "clear", "too_close", "only_one", "none_fits", "none"
 

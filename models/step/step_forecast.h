@@ -44,6 +44,7 @@ struct StepForecast {
   double healthy_us = 0;       // the step without the scenario's faults
   Goodput goodput;             // where the scenario says how often a GPU fails
   double outside_domain = 0;   // share of the operations' time that the profile did not measure
+  std::vector<DomainReport::Unmeasured> unmeasured;
   int critical_stage = 0, critical_rank = 0;
   double flops = 0;          // of the rows that were computed, all GPUs together
   double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes

@@ -353,7 +353,9 @@ std::vector<Field> step_fields() {
        .choices = framework_names(),
        .fallback = "megatron",
        .group = kPlan,
-       .help = "Whose training loop launches the kernels; none: they run alone, as in a micro-benchmark",
+       .help = "Whose training loop launches the kernels: of megatron a tuned recipe, a stock set-up, or "
+               "left open; "
+               "none: they run alone, as in a micro-benchmark",
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_framework(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(name_of(s.training.framework)); },
        .take = take_member<&Scenario::training, &T::framework>},

@@ -42,8 +42,11 @@ enum class LaunchMode : std::uint8_t {
 
 // Whose training loop launches the kernels.
 enum class Framework : std::uint8_t {
-  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations
+  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations. Tuned
+              // or not is left open
   kNone,      // the kernels alone, as a micro-benchmark runs them
+  kMegatronRecipe,  // Megatron tuned for this job on this machine: a published performance recipe
+  kMegatronStock,   // Megatron as its library sets it up: nobody has tuned the host's side
 };
 
 // What Adam keeps of an element. Published recipes of large models have moments in bf16 (Megatron-Core's
@@ -76,7 +79,7 @@ struct TrainingPlan {
   OptimizerTypes optimizer;
   bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
 
-  // "megatron", "none". Throws InputError with the nearest name.
+  // "megatron", "none", "megatron-recipe", "megatron-stock". Throws InputError with the nearest name.
   void set_framework(std::string_view name);
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
   // taken, and `note` says so. Throws InputError for anything else.

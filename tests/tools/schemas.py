@@ -58,6 +58,10 @@ if PUBLISHED.is_dir():
     RESULTS["calibrate-check"] = [["calibrate", "check", "h100-sxm", "--against",
                                    str(PUBLISHED / "collectives_intranode.csv"), "--groups"]]
 
+DECISIONS = SOURCE.parent / "shared/data/decisions"
+if DECISIONS.is_dir():
+    RESULTS["validate-decisions"] = [["validate", "--decisions", str(DECISIONS / "moe_layer_decisions.csv"), "--draws", "4"]]
+
 # Scenario files that moesim refuses for their form, and their schema has to.
 BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5}}, {"parallel": {"epp": 2}},
                  {"scope": "laier"}, {"train": "yes"}, {"model": {"hidden": 4}}, {"cluster": {"nodes": 2}},

@@ -86,6 +86,7 @@ ordered_json memory_json(const Answer& a) {
 // What only one of the scopes has.
 void add_step(ordered_json& j, const Answer& a) {
   const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
+  j["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
   j["bubble_us"] = part(Category::bubble);
   j["critical_stage"] = a.critical_stage;
   if (a.goodput.failures_per_day > 0)
@@ -309,6 +310,7 @@ ordered_json figures_json(const Answer& a) {
                  {"tflops_per_gpu", a.tflops_per_gpu()},
                  {"mfu", a.mfu},
                  {"outside_domain", a.outside_domain},
+                 {"unmeasured", a.unmeasured},
                  {"dropped_rows", a.dropped_rows},
                  {"peak_memory_bytes",
                   {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
@@ -358,6 +360,7 @@ ordered_json decision_json(const Comparison& c) {
                  {"verdict", name_of(d.verdict)},
                  {"among", ordered_json::array()}};
   for (const int i : d.among) j["among"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
+  j["measure_next"] = d.measure_next.empty() ? ordered_json() : ordered_json(d.measure_next);
   return j;
 }
 

@@ -70,6 +70,12 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
                          std::string_view model, std::string_view gpu, std::string_view precision,
                          std::int64_t pp) {
   TrainingRecipe r;
+  // "library recipe", functional runs of model cards, development containers: nobody tuned the host's side.
+  if (has(framework, "library recipe") || has(framework, "model card") || has(framework, "eager"))
+    r.plan.framework = models::Framework::kMegatronStock;
+  else if (has(framework, "Megatron-Bridge") || has(framework, "Bridge 20") ||
+           framework.starts_with("MCore") || has(framework, "MegaScale") || has(framework, "moe_recipes"))
+    r.plan.framework = models::Framework::kMegatronRecipe;
   const bool cloud = has(framework, "DGX Cloud");
   if (has(framework, "Megatron-Bridge") || cloud) {
     r.dispatcher = "flex-hybridep";

@@ -1,11 +1,13 @@
-// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv) becomes a
-// model, a plan, a cluster and a measured step time, or a reason why it cannot.
+// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv, and where it
+// has them those of decisions/training_decisions.csv) becomes a model, a plan, a cluster and a measured step
+// time, or a reason why it cannot. So does a row of one layer's time (column forward_backward_ms).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::tools {
@@ -22,6 +24,7 @@ struct MeasuredMemory {
 struct TrainingRow {
   long line = 0;
   std::string source, framework, gpu, model;  // as the table has them
+  std::string decision_id, backend, grade;    // empty where it has none
   models::Scenario scenario;                  // resolved; one dispatcher
   double measured_s = 0;                      // of a step
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
@@ -33,6 +36,7 @@ struct TrainingRow {
 struct SkippedRow {
   long line = 0;
   std::string source, gpu, model, reason;
+  std::string decision_id, backend;  // empty where it has none
 };
 
 struct TrainingTable {
@@ -52,7 +56,8 @@ TrainingTable read_training_table(const std::string& path, RowsWith with = RowsW
 // "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
 std::string plan_text(const models::Scenario& scenario);
 
-// 0 for no values.
-double median(std::vector<double> values);
+// The forecast of a row. The step was run, so it fitted: with the cheapest recomputation that makes it fit,
+// where nothing is stated; then the row's scenario and assumptions say so.
+models::Answer forecast_of(TrainingRow& row, int draws);
 
 }  // namespace moesim::tools

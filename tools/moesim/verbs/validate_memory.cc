@@ -18,6 +18,7 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/training_rows.h"
 
 namespace moesim::tools {
