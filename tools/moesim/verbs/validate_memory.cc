@@ -172,7 +172,7 @@ int validate_memory(const MemoryValidation& options, const CommonOptions& common
       models::StepMemory memory = memory_of(row);
       all.push_back({std::move(row), std::move(memory)});
     } catch (const InputError& error) {
-      table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what()});
+      table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what(), {}, {}});
     }
   }
   if (all.empty())
