@@ -7,14 +7,14 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/answers/answer.h"
+#include "models/answers/layer_answer.h"
 #include "models/costs/cluster_costs.h"
 #include "models/costs/program_prices.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/routing/routing.h"
 #include "models/step/layer_graph.h"
-#include "models/answers/answer.h"
-#include "models/answers/layer_answer.h"
 #include "sim/run/simulator.h"
 
 namespace moesim::models {
@@ -149,8 +149,7 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         layer.ep = ep;
         layer.ranks_per_node = 8;
         layer.routing = &routing;
-        const auto dispatcher =
-            make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
+        const auto dispatcher = make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
         if (rule_against(*dispatcher, layer)) continue;
         const Program program = dispatcher->build(layer);
         const auto own_kernels = [](const std::vector<Op>& pass) {
@@ -162,7 +161,7 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         const auto forward = prices.price(program, program.forward(), shapes, loads);
         const auto backward = prices.price(program, program.backward(), shapes, loads);
         const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
-                                                 {&program, &program.backward(), &backward}};
+                                               {&program, &program.backward(), &backward}};
         sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
         for (const PricedPass& pass : segments) clocks.run({pass.priced});
         const auto recursion = static_cast<double>(clocks.end());
@@ -197,8 +196,8 @@ TEST(LayerFlow, AgreesWithCalibratedTimesWhereGroupsAreAlone) {
   options.flow = true;
   for (const std::int64_t ep : {4, 8}) {
     const Comparison c =
-        answer(scenario_on(Cluster::load("dgx-h100x2"), "allgather,alltoall,alltoall-legacy,torchtitan-alltoall", ep,
-                           "uniform"),
+        answer(scenario_on(Cluster::load("dgx-h100x2"),
+                           "allgather,alltoall,alltoall-legacy,torchtitan-alltoall", ep, "uniform"),
                options);
     for (const Answer& a : c.answers) {
       EXPECT_NEAR(a.time_us.value / a.network.calibrated_us, 1.0, 0.01) << a.dispatcher << " ep " << ep;

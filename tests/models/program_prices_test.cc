@@ -92,7 +92,8 @@ TEST(ProgramPricer, EveryOperationHasThePriceOfItsModel) {
         } else if (op.kind == OpKind::kCollective && !op.fused) {
           // Never faster than its links.
           const auto bytes = static_cast<double>(std::max(p.value(op.tx, r), p.value(op.rx, r)));
-          EXPECT_GE(static_cast<double>(priced.at(priced.ops[i], r)) * 1e-12, bytes / cluster.nvlink.bandwidth);
+          EXPECT_GE(static_cast<double>(priced.at(priced.ops[i], r)) * 1e-12,
+                    bytes / cluster.nvlink.bandwidth);
         } else if (op.kind == OpKind::kAllocate || op.kind == OpKind::kFree) {
           EXPECT_EQ(priced.at(priced.ops[i], r), 0);
         }

@@ -235,7 +235,7 @@ class Reader {
       plan.launch = graphs == "none"             ? models::LaunchMode::kEager
                     : graphs == "full_iteration" ? models::LaunchMode::kGraphs
                                                  : models::LaunchMode::kPartialGraphs;
-    if (stated("fsdp")) plan.set_sharding("fsdp");
+    if (leading_integer(text("fsdp")) > 1) plan.set_sharding("fsdp");
     const std::string routing = text("routing");
     if (routing.starts_with("natural"))
       row.assumptions.push_back("balanced routing, where the run's was natural");
