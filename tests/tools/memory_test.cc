@@ -110,10 +110,10 @@ TEST(ValidateMemory, RefusesWhatItCannotUse) {
            {{"--memory", "other.csv"}, "other.csv:1: found no column 'gpu'"},
            {{"--memory", "number.csv"}, "number.csv:2"},
            {{"--memory", "none.csv"}, "none.csv"},
-           {{"--memory", "number.csv", "--training", "other.csv"}, "found --memory and --training"},
+           {{"--memory", "number.csv", "--training", "other.csv"}, "found --memory beside --training"},
            {{"--memory", "number.csv", "--detail", "breakdown"}, "expected causes"},
            {{"--memory", "number.csv", "--timeline", "t.json"}, "found --timeline beside --memory"},
-           {{"--training", "other.csv", "--detail", "causes"}, "--detail causes without --memory"}}) {
+           {{"--training", "other.csv", "--detail", "causes"}, "found --detail causes beside --training"}}) {
     const Outcome outcome = run_moesim(with({"validate"}, words), folder.path());
     EXPECT_EQ(outcome.exit_code, 2) << expected;
     EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;

@@ -356,6 +356,22 @@ TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
                              HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
 }
 
+TEST(ValidateTraining, RefusesWhatItDoesNotLookAt) {
+  TempFolder folder;
+  folder.write("t.csv", std::string(kTableHeader));
+  for (const Words& more : {Words{"--only", "x"},
+                            {"--cluster", "dgx-h100x1"},
+                            {"--microbatches", "2"},
+                            {"--routing", "balanced"},
+                            {"--memory", "t.csv"},
+                            {"--rescale"}}) {
+    const Outcome outcome = run_moesim(with({"validate", "--training", "t.csv"}, more), folder.path());
+    EXPECT_EQ(outcome.exit_code, 2) << more[0];
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(more[0] + " beside --training"));
+  }
+}
+
 TEST(ValidateTraining, RefusesTablesOfSomethingElse) {
   TempFolder folder;
   folder.write("other.csv", "a,b\n1,2\n");
