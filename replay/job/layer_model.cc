@@ -121,8 +121,9 @@ struct LayerModel::State {
         dense_prices{costs.price(dense, dense.forward(), shapes, dense_loads),
                      costs.price(dense, dense.backward(), shapes, dense_loads)} {
     const models::Architecture& a = job.architecture;
-    const double parameters = static_cast<double>(a.experts / job.topology.expert) * (a.gated ? 3 : 2) *
-                              static_cast<double>(a.hidden * a.expert_ffn);
+    const std::int64_t local_experts = a.experts / job.topology.expert;
+    const double parameters =
+        static_cast<double>(local_experts * (a.gated ? 3 : 2)) * static_cast<double>(a.hidden * a.expert_ffn);
     accumulation_us =
         kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
                                        kAccumulationWritten * parameters);
