@@ -3,7 +3,6 @@
 // for every layer and microbatch or balanced; forecasts: scenarios that differ in their top-k, as a sweep
 // answers them.
 #include <benchmark/benchmark.h>
-#include <sys/resource.h>
 
 #include <memory>
 #include <string>
@@ -11,18 +10,12 @@
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
+#include "tests/bench/report.h"
 
 namespace moesim::bench {
 namespace {
 
 using models::Scenario;
-
-void report(benchmark::State& state, double simulated_us) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  state.counters["peak_bytes"] = static_cast<double>(usage.ru_maxrss) * 1024.0;
-  state.counters["simulated_us"] = simulated_us;
-}
 
 Scenario deepseek_v3(std::int64_t gpus, const std::string& routing) {
   Scenario s;
@@ -88,8 +81,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moesim::bench::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moesim::bench::run_registered(argc, argv);
 }

@@ -2,12 +2,12 @@
 // at a time
 // (--benchmark_filter=^name$) to get the peak of that workload alone, as tools/bench.sh does.
 #include <benchmark/benchmark.h>
-#include <sys/resource.h>
 
 #include <functional>
 #include <string>
 
 #include "sim/run/simulator.h"
+#include "tests/bench/report.h"
 #include "tests/bench/workloads.h"
 
 namespace moesim::bench {
@@ -15,13 +15,6 @@ namespace {
 
 using sim::Algorithm;
 using sim::Timing;
-
-void report(benchmark::State& state, double simulated_us) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  state.counters["peak_bytes"] = static_cast<double>(usage.ru_maxrss) * 1024.0;
-  state.counters["simulated_us"] = simulated_us;
-}
 
 // Graph, prices and timeline are part of what is timed; the fabric is not.
 void time_run(benchmark::State& state, const std::function<sim::TaskGraph()>& make_graph, Algorithm algorithm,
@@ -82,8 +75,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moesim::bench::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moesim::bench::run_registered(argc, argv);
 }

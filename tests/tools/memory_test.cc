@@ -22,20 +22,11 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::parsed;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-json parsed(const Words& words, const fs::path& folder = {}) {
-  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), folder);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return json::parse(outcome.out, nullptr, false);
-}
 
 const Words kTight{"compare",    "--scope", "step", "--model",      "qwen3-30b-a3b", "--cluster",
                    "dgx-h100x1", "--ep",    "8",    "--dispatcher", "alltoall"};

@@ -23,24 +23,15 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
+using testing::parsed;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 using Words = std::vector<std::string>;
 
 const Words kCompare{
     "compare", "--scope", "step",           "--model", "qwen3-30b-a3b", "--cluster",         "dgx-h100x2",
     "--ep",    "8",       "--microbatches", "8",       "--dispatcher",  "alltoall,allgather"};
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-json parsed(const Words& words, const fs::path& folder = {}) {
-  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), folder);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return json::parse(outcome.out, nullptr, false);
-}
 
 TEST(CompareStep, AnswersWithTheFieldsOfTheContract) {
   const json r = parsed(kCompare);

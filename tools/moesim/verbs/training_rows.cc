@@ -6,8 +6,11 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
+
+#include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
@@ -427,6 +430,22 @@ TrainingTable read_training_table(const std::string& path, RowsWith with) {
     }
   }
   return result;
+}
+
+nlohmann::ordered_json skipped_json(const TrainingTable& table) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const SkippedRow& s : table.skipped)
+    all.push_back(
+        {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
+  return all;
+}
+
+std::string skipped_text(const TrainingTable& table) {
+  std::map<std::string, int> reasons;
+  for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
+  std::string text;
+  for (const auto& [reason, count] : reasons) text += fmt::format("skipped {}: {}\n", count, reason);
+  return text;
 }
 
 std::string plan_text(const models::Scenario& s) {
