@@ -7,8 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
+#include "base/files_read.h"
 #include "base/input_error.h"
 
 namespace moesim {
@@ -52,7 +54,9 @@ bool is_folder(const std::filesystem::path& path) noexcept {
   return std::filesystem::is_directory(path, none);
 }
 
-std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+namespace {
+
+std::string read_noted(const std::filesystem::path& path, std::uint64_t limit_bytes, bool input) {
   const SourcePlace place{path.string()};
   // Non-blocking, so that a pipe without a writer is refused below instead of waited for.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -74,33 +78,99 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t limit_byt
     done += static_cast<std::size_t>(got);
   }
   content.resize(done);
+  if (input) FilesRead::note(path, info, content);
   return content;
+}
+
+// Where a write to `path` goes: through links, to a file that is there or to a name in its folder.
+struct Target {
+  std::filesystem::path path;
+  mode_t mode = 0644;
+  bool device = false, replaces = false;
+};
+
+Target target_of(const std::filesystem::path& path) {
+  const SourcePlace place{path.string()};
+  Target target{path};
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    // A link to nowhere would be replaced by a file.
+    if (::lstat(path.c_str(), &info) == 0) throw InputError(place, "a link to a file that is not there");
+    return target;
+  }
+  if (S_ISCHR(info.st_mode)) {
+    target.device = true;
+    return target;
+  }
+  if (S_ISDIR(info.st_mode)) throw InputError(place, "a directory", "a file to write");
+  if (!S_ISREG(info.st_mode)) throw InputError(place, "a special file", "a regular file to write");
+  if (FilesRead::has(info)) throw InputError(place, "an input of this command", "another file to write");
+  std::error_code none;
+  if (const auto real = std::filesystem::canonical(path, none); !none) target.path = real;
+  target.mode = info.st_mode & 07777;
+  target.replaces = true;
+  return target;
+}
+
+// Writes all; false where the system refuses some.
+bool put_all(int file, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t put = ::write(file, content.data(), content.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+// Some file systems cannot sync; that is no failed write.
+bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP; }
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+  return read_noted(path, limit_bytes, true);
+}
+
+std::string read_own_file(const std::filesystem::path& path) {
+  return read_noted(path, std::uint64_t{8} << 30, false);
+}
+
+void check_writable(const std::filesystem::path& path) { target_of(path); }
+
+void sync_folder_of(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() >= 0) ::fsync(opened.get());
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
   const SourcePlace place{path.string()};
-  const std::string temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  const Target target = target_of(path);
+  const std::string temporary = fmt::format("{}.{}.tmp", target.path.string(), ::getpid());
   bool named = false;
   const auto fail = [&](const char* what) {
     const std::string why = system_message();
     if (named) ::unlink(temporary.c_str());
     throw InputError(place, fmt::format("cannot {}: {}", what, why));
   };
+  if (target.device) {
+    const Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    if (device.get() < 0 || !put_all(device.get(), content)) fail("write");
+    return;
+  }
   // A file without a name leaves nothing behind, however the process ends. Where the file system has none
   // (NFS), a named one does it.
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path folder = target.path.has_parent_path() ? target.path.parent_path() : ".";
   Descriptor file(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
   if (file.get() < 0) {
     named = true;
     file = Descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.get() < 0) throw InputError(place, "cannot create: " + system_message());
   }
-  while (!content.empty()) {
-    const ssize_t put = ::write(file.get(), content.data(), content.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("write");
-    content.remove_prefix(static_cast<std::size_t>(put));
-  }
+  if (!put_all(file.get(), content)) fail("write");
+  if (target.replaces && ::fchmod(file.get(), target.mode) != 0) fail("keep the mode");
+  if (!synced(file.get())) fail("write");
   if (named) {
     if (!file.reset()) fail("write");
   } else {
@@ -110,7 +180,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     named = true;
     if (!file.reset()) fail("write");
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename");
+  if (::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+  sync_folder_of(target.path);
 }
 
 }  // namespace moesim

@@ -14,11 +14,20 @@ bool is_file(const std::filesystem::path& path) noexcept;
 bool is_folder(const std::filesystem::path& path) noexcept;
 
 // The bytes of a regular file. Throws InputError if it is missing, unreadable, not a regular file, or larger
-// than `limit_bytes`.
+// than `limit_bytes`. An input of the command: it is noted in FilesRead.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes = std::uint64_t{8} << 30);
+// The same of a file that this program wrote for itself: no input.
+std::string read_own_file(const std::filesystem::path& path);
 
-// Writes beside `path` and renames, so that no reader ever sees half a file. Throws InputError naming `path`
-// when the disk is full or the folder cannot be written; nothing is left behind then.
+// Writes beside `path` and renames, so that no reader ever sees half a file, and after a crash of the machine
+// the old file or the new one is there. A link is followed, the mode of a file that is replaced is kept, a
+// character device (/dev/null, /dev/stdout) is written to. Throws InputError naming `path` when the disk is
+// full or the folder cannot be written (nothing is left behind then), for other special files, and for a file
+// that this command has read.
 void write_file(const std::filesystem::path& path, std::string_view content);
+// A name that was made or changed in a folder outlives a crash of the machine only when the folder is synced.
+void sync_folder_of(const std::filesystem::path& path);
+// Throws InputError where write_file() would refuse `path` whatever its content is: to ask before the work.
+void check_writable(const std::filesystem::path& path);
 
 }  // namespace moesim

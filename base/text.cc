@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 namespace moesim {
@@ -106,6 +107,11 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
     out += part;
   }
   return out;
+}
+
+void say(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace moesim

@@ -28,6 +28,9 @@ std::optional<std::string> closest(std::string_view word, std::span<const std::s
 // "; did you mean 'x'?" or "" when nothing is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+// Writes to standard error what no answer may be lost for: where it is full or closed, nothing happens.
+void say(std::string_view text);
+
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
 }  // namespace moesim

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file_io.h"
+#include "base/files_read.h"
 #include "base/input_error.h"
 
 namespace moesim::traces {
@@ -29,6 +30,7 @@ GzipStream::GzipStream(const std::filesystem::path& path) : buffer_(kBufferBytes
                      "a trace file");
   file_ = std::make_unique<File>(path);
   if (file_->handle == nullptr) throw InputError(SourcePlace{path.string()}, "a file that cannot be opened");
+  FilesRead::note_file(path);
   gzbuffer(file_->handle, kBufferBytes);
 }
 

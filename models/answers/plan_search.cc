@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
@@ -129,13 +130,13 @@ class Search {
     };
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     const unsigned threads = o_.threads > 0 ? static_cast<unsigned>(o_.threads) : cores;
-    std::vector<std::jthread> pool;
-    for (unsigned t = 0; t < threads; ++t) pool.emplace_back(work);
+    HelperThreads helpers(threads, work);
+    if (helpers.size() == 0) work();
     while (o_.progress && done < candidates.size()) {
       o_.progress(done_before + static_cast<std::int64_t>(done.load()), total);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    pool.clear();
+    helpers.join();
     if (o_.progress) o_.progress(done_before + static_cast<std::int64_t>(candidates.size()), total);
     return outcomes;
   }
@@ -225,7 +226,8 @@ bool same_shape(const Parallel& q, const Parallel& p) {
 // then every dispatcher and recomputation for the plans nearest to the best.
 std::string try_in_two_rounds(Trials& trials, const Axes& axes, std::int64_t most) {
   const auto& [plans, dispatchers, recomputes] = axes;
-  const std::size_t bound = std::min<std::size_t>(plans.size(), static_cast<std::size_t>(most / 2));
+  const std::size_t bound =
+      std::clamp<std::size_t>(static_cast<std::size_t>(most / 2), 1, std::max<std::size_t>(1, plans.size()));
   std::vector<Candidate> first;
   const std::size_t step = std::max<std::size_t>(1, (plans.size() + bound - 1) / bound);
   for (std::size_t i = 0; i < plans.size(); i += step) {

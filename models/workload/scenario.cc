@@ -52,15 +52,12 @@ void check_layer_plan(const TrainingPlan& plan) {
 
 void Scenario::set_model(const std::string& name_or_path) {
   model = Architecture::load(name_or_path);
-  const auto names = Architecture::names();
-  if (std::find(names.begin(), names.end(), name_or_path) == names.end()) files.emplace_back(name_or_path);
   if (model.name == "custom" || model.name == "hugging-face")
     model.name = std::filesystem::path(name_or_path).stem().string();
 }
 
 void Scenario::set_cluster(const std::string& name_or_path) {
   cluster = std::make_shared<const Cluster>(Cluster::load(name_or_path));
-  if (is_file(name_or_path)) files.emplace_back(name_or_path);
 }
 
 void Scenario::set_dispatchers(const std::string& text) {

@@ -49,9 +49,8 @@ struct Scenario {
   TrainingPlan training;  // what is computed again and how parameters are sharded; the rest is of scope step
   Faults faults;          // of the machine
   std::int64_t topk = 0;  // 0: the model's, or the routing file's
-  std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
-  std::bitset<kMostFields> given;            // by somebody: bit index_of(field)
-  bool resolved = false;                     // what follows from other values stands there
+  std::bitset<kMostFields> given;  // by somebody: bit index_of(field)
+  bool resolved = false;           // what follows from other values stands there
 
   // Reads the object of a scenario file (docs/scenario.md). Relative paths inside are taken from the folder
   // of the file, or from the current one where nothing stands there. Throws InputError for unknown keys,

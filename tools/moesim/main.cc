@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <new>
 #include <sstream>
@@ -17,6 +18,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/file_io.h"
+#include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"
@@ -92,6 +95,24 @@ void refuse_odd_numbers(const CLI::App& command) {
   for (const CLI::App* inner : command.get_subcommands()) refuse_odd_numbers(*inner);
 }
 
+// Two outputs of one name would overwrite each other; one that cannot be written is told before the work.
+void check_outputs(const CLI::App& command) {
+  std::map<std::filesystem::path, std::string> names;
+  for (const std::string_view name : kOutputOptions) {
+    const CLI::Option* option = command.get_option_no_throw(std::string(name));
+    if (option == nullptr) continue;
+    for (const std::string& path : option->results()) {
+      std::error_code none;
+      const auto [at, added] = names.emplace(std::filesystem::weakly_canonical(path, none), name);
+      if (!added)
+        throw InputError(fmt::format("{} and {}: found {} for both, expected a file for each", at->second,
+                                     name, in_quotes(path)));
+      if (!is_folder(path)) check_writable(path);
+    }
+  }
+  for (const CLI::App* inner : command.get_subcommands()) check_outputs(*inner);
+}
+
 int run(int argc, char** argv) {
   CommonOptions options;
   CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet", "moesim"};
@@ -133,7 +154,13 @@ int run(int argc, char** argv) {
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
   refuse_odd_numbers(*command);
+  check_outputs(*command);
   options.seed_given = command->count("--seed") > 0;
+  // Hashes cost time: where a result holds them.
+  const bool hashes = options.format == Format::kJson || command->get_name() == "sweep" ||
+                      (command->get_option_no_throw("--report") && command->count("--report") > 0) ||
+                      (command->get_option_no_throw("--timeline") && command->count("--timeline") > 0);
+  const FilesRead files(hashes ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed);
   return runs.at(command)(options);
 }
 
@@ -147,13 +174,13 @@ int main(int argc, char** argv) {
   try {
     return moesim::tools::run(argc, argv);
   } catch (const moesim::InputError& error) {
-    fmt::print(stderr, "moesim: {}\n", error.what());
+    moesim::say(fmt::format("moesim: {}\n", error.what()));
     return moesim::tools::kUsageError;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "moesim: out of memory\n");
+    moesim::say("moesim: out of memory\n");
     return moesim::tools::kInternalError;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "moesim: internal error: {}\n", moesim::one_line(error.what()));
+    moesim::say(fmt::format("moesim: internal error: {}\n", moesim::one_line(error.what())));
     return moesim::tools::kInternalError;
   }
 }

@@ -2,8 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file_io.h"
-#include "base/sha256.h"
+#include "base/files_read.h"
 
 namespace moesim::tools {
 
@@ -11,17 +10,14 @@ nlohmann::ordered_json describe_inputs(const CommonOptions& options) {
   nlohmann::ordered_json inputs;
   inputs["command"] = options.command_line;
   inputs["seed"] = options.seed;
-  inputs["files"] = nlohmann::ordered_json::object();
+  inputs["files"] = files_read();
   return inputs;
 }
 
-void add_input_file(nlohmann::ordered_json& inputs, const std::filesystem::path& path) {
-  add_input_file(inputs, path, read_file(path));
-}
-
-void add_input_file(nlohmann::ordered_json& inputs, const std::filesystem::path& path,
-                    std::string_view content) {
-  inputs["files"][path.string()] = {{"sha256", sha256_hex(content)}};
+nlohmann::ordered_json files_read() {
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  for (const auto& [path, hash] : FilesRead::hashes()) files[path] = {{"sha256", hash}};
+  return files;
 }
 
 }  // namespace moesim::tools

@@ -11,16 +11,14 @@
 
 #include "base/input_error.h"
 #include "replay/run/forecast_recording.h"
-#include "tools/moesim/questions/inputs.h"
 #include "traces/cmd_reader.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::tools {
 
-void Recordings::add(const std::string& folder, nlohmann::ordered_json& inputs) {
+void Recordings::add(const std::string& folder) {
   recordings_.push_back(traces::read_cmd(folder));
   const traces::Recording& recording = recordings_.back();
-  for (const auto& rank : recording.ranks) add_input_file(inputs, rank.file);
   jobs_.push_back(replay::interpret(recording));
   const auto& first = jobs_.front().topology;
   const auto& last = jobs_.back().topology;
@@ -103,8 +101,7 @@ void JobOptions::declare(CLI::App& app) {
                  "cluster whose GPUs made the recording, where it is of another kind than --cluster");
 }
 
-replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed,
-                                       nlohmann::ordered_json& inputs) const {
+replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed) const {
   replay::JobRequest request;
   const auto given = [&](const char* option) {
     const std::int64_t value = sizes.at(option);
@@ -117,11 +114,8 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
   request.change.pp = given("pp");
   request.nodes = given("nodes");
   request.change.seed = seed;
-  if (!routing.empty() && routing != kMeasuredRouting) {
+  if (!routing.empty() && routing != kMeasuredRouting)
     request.change.routing = models::RoutingSpec::parse(routing);
-    if (request.change.routing->kind == models::RoutingSpec::Kind::kFile)
-      add_input_file(inputs, request.change.routing->path);
-  }
   request.dispatcher = dispatcher;
   if (request.changes_dispatcher())
     models::parse_dispatchers(dispatcher);  // a wrong name is told before reading

@@ -24,8 +24,8 @@ namespace moesim::tools {
 // Recordings of one job and what they mean; steps point into the recordings, which stay where they are.
 class Recordings {
  public:
-  // Reads a folder (one pass), interprets it and adds its files to `inputs`.
-  void add(const std::string& folder, nlohmann::ordered_json& inputs);
+  // Reads a folder (one pass) and interprets it.
+  void add(const std::string& folder);
 
   const traces::Recording& recording(std::size_t i) const { return recordings_[i]; }
   const std::vector<replay::RecordedJob>& jobs() const { return jobs_; }
@@ -59,9 +59,8 @@ struct JobOptions {
 
   void declare(CLI::App& app);
   // The request of these options for a cluster, "" for the default. Throws InputError for names that do not
-  // exist. Files that are read are added to `inputs`.
-  replay::JobRequest request(const std::string& cluster, std::uint64_t seed,
-                             nlohmann::ordered_json& inputs) const;
+  // exist.
+  replay::JobRequest request(const std::string& cluster, std::uint64_t seed) const;
 };
 
 }  // namespace moesim::tools

@@ -68,7 +68,6 @@ ScenarioDocument ScenarioDocument::from_json(json document, std::string origin) 
 models::Scenario ScenarioDocument::scenario() const {
   models::Scenario s = models::Scenario::parse(JsonNode::from_json(document_, origin_));
   models::name_dispatchers(s);
-  s.files.insert(s.files.begin(), origin_);
   return s;
 }
 

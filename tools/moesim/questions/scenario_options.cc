@@ -58,10 +58,7 @@ void ScenarioOptions::declare(CLI::App& app) {
 
 models::Scenario ScenarioOptions::scenario(const CommonOptions& common) const {
   models::Scenario s;
-  if (!file_.empty()) {
-    s = models::Scenario::parse(JsonNode::read(file_));
-    s.files.insert(s.files.begin(), file_);
-  }
+  if (!file_.empty()) s = models::Scenario::parse(JsonNode::read(file_));
   for (const auto& [index, text] : texts_) models::set_field(models::scenario_fields()[index], s, text);
   if (common.seed_given) {
     s.seed = common.seed;

@@ -67,9 +67,8 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
       const std::int64_t filled = total > 0 ? done * kWidth / total : kWidth;
       std::string bar(static_cast<std::size_t>(filled), '#');
       bar.resize(static_cast<std::size_t>(kWidth), ' ');
-      std::fputs(fmt::format("\r[{}] {} of {} plans", bar, done, total).c_str(), stderr);
-      if (done >= total) std::fputs("\r\033[K", stderr);
-      std::fflush(stderr);
+      say(fmt::format("\r[{}] {} of {} plans", bar, done, total));
+      if (done >= total) say("\r\033[K");
     };
   return options;
 }
@@ -156,7 +155,6 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(scenario);
-    for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
     ordered_json result = envelope("whatif", inputs, warnings);
     result["best"] = ordered_json::array();
     for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
@@ -190,8 +188,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   print(fmt::format("Tried: {}.\n", r.space));
   if (!options.dispatcher && scenario.dispatchers.size() > 1)
     print("Add dispatcher to --best to search dispatchers, too.\n");
-  if (!common.quiet)
-    std::fputs(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds).c_str(), stderr);
+  if (!common.quiet) say(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds));
   return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
+#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/questions/crossover.h"
@@ -183,10 +184,9 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
   };
   const auto wanted =
       static_cast<std::size_t>(threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::thread> others;
-  for (std::size_t t = 1; t < std::min(wanted, map.cells.size()); ++t) others.emplace_back(work);
+  HelperThreads others(std::min(wanted, std::max<std::size_t>(map.cells.size(), 1)) - 1, work);
   work();
-  for (std::thread& other : others) other.join();
+  others.join();
   if (failure) std::rethrow_exception(failure);
 
   if (map.without_forecast() == map.cells.size()) throw InputError(map.first_error());

@@ -37,13 +37,6 @@ ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& co
                            const std::vector<ScenarioDocument>& changed) {
   ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = models::to_json(base.scenario());
-  const auto add = [&](const ScenarioDocument& document) {
-    const models::Scenario s = document.scenario();
-    for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
-    if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
-  };
-  add(base);
-  for (const ScenarioDocument& document : changed) add(document);
   return inputs;
 }
 

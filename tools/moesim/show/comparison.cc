@@ -368,8 +368,6 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   const Scenario& s = *c.scenario;
   ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = models::to_json(s);
-  for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
-  if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
   ordered_json result = envelope("compare", inputs, c.warnings);
   result["routing"] = {{"expert_skew", c.routing.expert_skew()},
                        {"rank_imbalance", c.routing.rank_imbalance(static_cast<int>(s.parallel.ep))},

@@ -13,6 +13,8 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/text.h"
+#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
@@ -127,7 +129,7 @@ void print(std::string_view text) {
 }
 
 void warn(const CommonOptions& options, std::string_view text) {
-  if (!options.quiet) fmt::print(stderr, "moesim: warning: {}\n", text);
+  if (!options.quiet) say(fmt::format("moesim: warning: {}\n", text));
 }
 
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
@@ -136,6 +138,7 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
   out["schema"] = fmt::format("moesim.{}/1", verb);
   out["version"] = version();
   out["inputs"] = inputs;
+  if (inputs.contains("files")) out["inputs"]["files"] = files_read();  // since it was described, too
   out["warnings"] = warnings;
   return out;
 }

@@ -31,7 +31,7 @@ fs::path definition_of(const fs::path& path) { return SweepFile::partial_of(path
 // Whether a record (moesim.sweep/1) is of this sweep.
 bool finished_before(const fs::path& record, const std::string& definition) {
   if (!is_file(record)) return false;
-  const auto made = nlohmann::ordered_json::parse(read_file(record), nullptr, false);
+  const auto made = nlohmann::ordered_json::parse(read_own_file(record), nullptr, false);
   return made.is_object() && made.contains("definition") && made["definition"].dump(2) + "\n" == definition;
 }
 
@@ -53,7 +53,9 @@ SweepFile::SweepFile(fs::path path, const std::string& definition, const std::st
     return;
   }
   const fs::path partial = partial_of(path_);
-  if (is_folder(path_)) throw InputError(SourcePlace{path_.string()}, "a directory", "a file to write");
+  check_writable(path_);
+  if (path_exists(path_) && !is_file(path_))
+    throw InputError(SourcePlace{path_.string()}, "a special file", "a regular file to write");
   if (start == SweepStart::kFresh && path_exists(partial))
     throw InputError(SourcePlace{partial.string()}, "rows of an interrupted sweep",
                      "--resume to go on, or --overwrite to start again");
@@ -90,7 +92,7 @@ void SweepFile::go_on(const std::string& definition) {
   if (::fstat(file_, &info) != 0) fail(partial, "stat");
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size == 0) return;
-  if (!path_exists(definition_of(path_)) || read_file(definition_of(path_)) != definition)
+  if (!path_exists(definition_of(path_)) || read_own_file(definition_of(path_)) != definition)
     throw InputError(SourcePlace{partial.string()},
                      "rows of another sweep (its options, files or version differ)",
                      "the same command, or --overwrite to start again");
@@ -141,6 +143,7 @@ void SweepFile::finish() {
   const fs::path partial = partial_of(path_);
   if (::fsync(file_) != 0 && errno != EINVAL) fail(partial, "write");
   if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
+  sync_folder_of(path_);
   ::close(std::exchange(file_, -1));
   ::unlink(definition_of(path_).c_str());
 }

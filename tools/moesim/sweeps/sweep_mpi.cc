@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/file_io.h"
+#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/sha256.h"
 #include "base/text.h"
@@ -114,8 +115,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   const MpiTransport& mpi = *transport_;
   const auto own = static_cast<std::uint64_t>(std::max(threads, 1));
   SweepExchange exchange(job, 2 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
-  std::vector<std::thread> workers;
-  for (std::uint64_t t = 0; t < own; ++t) workers.emplace_back([&] { work_on(job, exchange); });
+  HelperThreads workers(own, [&] { work_on(job, exchange); });
 
   struct Peer {
     std::uint64_t slots = 0;                            // blocks that it wants at a time
@@ -184,7 +184,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   } catch (...) {
     exchange.fail(std::current_exception());
   }
-  for (std::thread& worker : workers) worker.join();
+  workers.join();
   exchange.rethrow();
   // A rank that never said hello is as silent as one that does not answer.
   together_ = peers.size() + 1 == static_cast<std::size_t>(mpi.size) &&
@@ -215,7 +215,7 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
   std::deque<std::string> made;
   bool stop = false;
   std::exception_ptr error;
-  std::vector<std::thread> workers;
+  std::optional<HelperThreads> workers;
   const auto compute = [&] {
     try {
       SweepWorker worker(job);
@@ -253,7 +253,8 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
         std::memcpy(begin, bytes.data(), sizeof(begin));
         job.first = begin[0];
         job.block = begin[1];
-        for (int t = 0; t < std::max(threads, 1); ++t) workers.emplace_back(compute);
+        workers.emplace(static_cast<std::size_t>(std::max(threads, 1)), compute);
+        if (workers->size() == 0) throw InputError("sweep: found no thread to work on, expected one");
       } else if (message.tag == kBlock) {
         std::uint64_t number = 0;
         std::memcpy(&number, bytes.data(), sizeof(number));
@@ -279,7 +280,7 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
     stop = true;
     more.notify_all();
   }
-  for (std::thread& worker : workers) worker.join();
+  workers.reset();
   if (error) std::rethrow_exception(error);
   return 0;
 }

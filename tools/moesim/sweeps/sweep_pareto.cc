@@ -135,7 +135,6 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
   }
   if (common.format == Format::kJson) {
     nlohmann::ordered_json inputs = describe_inputs(common);
-    add_input_file(inputs, csv_file);
     nlohmann::ordered_json result = envelope("sweep", inputs, {});
     result["pareto"] = std::move(list);
     result["left_out"] = {{"does_not_fit", too_big}};

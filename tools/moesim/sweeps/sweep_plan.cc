@@ -143,4 +143,18 @@ void SweepPlan::point(std::uint64_t index, std::vector<PathValue>& values) const
   }
 }
 
+void SweepPlan::for_each_value(
+    const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const {
+  std::size_t path = 0;
+  for (const auto* axes : {&grids_, &list_})
+    for (const std::vector<PathValue>& values : *axes) {
+      for (const PathValue& value : values) visit(paths_[path], value);
+      ++path;
+    }
+  for (const SweepRange& range : ranges_) {
+    for (const PathValue& value : range.values) visit(paths_[path], value);
+    ++path;
+  }
+}
+
 }  // namespace moesim::tools

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class SweepPlan {
   const std::vector<ScenarioPath>& paths() const { return paths_; }  // the columns
   // Values of point `index`, one per path. The last axis changes fastest.
   void point(std::uint64_t index, std::vector<PathValue>& values) const;
+  // Every value that an axis may take, axis by axis.
+  void for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const;
 
  private:
   void add_lists(const std::vector<std::string>& lists);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/text.h"
+
 namespace moesim::tools {
 
 namespace {
@@ -42,14 +44,12 @@ void SweepProgress::advance(std::uint64_t scenarios) {
   if (now < next_) return;
   next_ = now + kEvery;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r{}\033[K", line(done_, total_, static_cast<double>(done_ - done_before_) / seconds));
-  std::fflush(stderr);
+  say(fmt::format("\r{}\033[K", line(done_, total_, static_cast<double>(done_ - done_before_) / seconds)));
 }
 
 void SweepProgress::finish() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  say("\r\033[K");
 }
 
 }  // namespace moesim::tools

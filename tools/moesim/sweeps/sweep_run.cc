@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "tools/moesim/sweeps/sweep_exchange.h"
 
@@ -47,11 +48,10 @@ void SweepWorker::fill(SweepBlock& block) {
 void sweep_on_threads(const SweepJob& job, int threads, const SweepWrite& write) {
   const auto count = static_cast<std::uint64_t>(std::max(threads, 1));
   SweepExchange exchange(job, 16 * count, write);
-  std::vector<std::thread> others;
-  for (std::uint64_t t = 1; t < std::min(count, std::max<std::uint64_t>(job.blocks(), 1)); ++t)
-    others.emplace_back([&] { work_on(job, exchange); });
+  HelperThreads others(std::min(count, std::max<std::uint64_t>(job.blocks(), 1)) - 1,
+                       [&] { work_on(job, exchange); });
   work_on(job, exchange);
-  for (std::thread& other : others) other.join();
+  others.join();
   exchange.rethrow();
 }
 

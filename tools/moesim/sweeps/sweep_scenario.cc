@@ -49,7 +49,6 @@ void set_all(ScenarioDocument& document, const std::vector<ScenarioPath>& paths,
 
 ScenarioMaker::ScenarioMaker(ScenarioDocument base, std::vector<ScenarioPath> paths)
     : base_(std::move(base)), scenario_(base_.scenario()), paths_(std::move(paths)) {
-  scenario_.files.clear();
   const bool cluster = base_.document().contains("cluster");
   for (const std::size_t i : order_of(paths_)) {
     const std::string key = key_of(paths_[i]);
@@ -86,9 +85,7 @@ Scenario ScenarioMaker::make(const std::vector<PathValue>& values) {
   if (whole_) {
     ScenarioDocument changed = base_;
     set_all(changed, paths_, values);
-    Scenario s = changed.scenario();
-    s.files.clear();
-    return s;
+    return changed.scenario();
   }
   Scenario s = scenario_;
   for (Group& group : groups_) {

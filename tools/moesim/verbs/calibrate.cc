@@ -57,12 +57,6 @@ Measurements read_any(const std::string& path, const ImportFacts& facts) {
   return calibration::read_measurements(path);
 }
 
-nlohmann::ordered_json inputs_of(const CommonOptions& common, const std::vector<std::string>& files) {
-  auto inputs = describe_inputs(common);
-  for (const std::string& file : files) add_input_file(inputs, file);
-  return inputs;
-}
-
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
 
 std::string ranks_of(const CheckGroup& group) { return group.ranks.empty() ? "-" : group.ranks; }
@@ -318,7 +312,7 @@ Run declare_fit(CLI::App& app) {
     for (const std::string& file : options->files) all.append(read_any(file, options->facts.facts()));
     if (!options->leave_out.empty()) {
       const CheckReport report = calibration::leave_out(all, options->leave_out);
-      auto inputs = inputs_of(common, options->files);
+      auto inputs = describe_inputs(common);
       inputs["left_out"] = options->leave_out;
       return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
                           std::nullopt);
@@ -333,7 +327,7 @@ Run declare_fit(CLI::App& app) {
     fit.provenance =
         options->provenance.empty() ? "moesim calibrate fit of " + join(names, ", ") : options->provenance;
     fit.progress = [&common](const std::string& what) {
-      if (!common.quiet) fmt::print(stderr, "fitting {}\n", what);
+      if (!common.quiet) say(fmt::format("fitting {}\n", what));
     };
     calibration::ConstantsByProfile constants;
     if (!options->constants.empty())
@@ -437,8 +431,7 @@ Run declare_check(CLI::App& app) {
       });
       if (others > 0) report.skipped["rows of other GPUs than " + one->gpu()] = others;
     }
-    auto inputs = inputs_of(common, options->against);
-    if (!options->all && path_exists(options->profile)) add_input_file(inputs, options->profile);
+    auto inputs = describe_inputs(common);
     inputs["profile"] = options->all ? "each row's own" : options->profile;
     return report_check(common, report, inputs,
                         options->rows     ? Detail::kRows

@@ -101,7 +101,7 @@ Run declare_measure(CLI::App& app) {
     if (common.quiet) words.push_back("--benchmark_counters_tabular=true");
     const int code = run(words);
     if (code != 0) throw InputError(fmt::format("{} ended with exit code {}", bench.string(), code));
-    const auto rows = calibration::import_google_benchmark(read_file(raw), raw.string(), {});
+    const auto rows = calibration::import_google_benchmark(read_own_file(raw), raw.string(), {});
     const fs::path measurements =
         fs::path(options->out) /
         (bench.filename().string() + fmt::format("-{}.measurements.json", options->ranks));

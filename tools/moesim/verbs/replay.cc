@@ -287,7 +287,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   if (options.job.routing == kMeasuredRouting)
     throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
   replay::RecordingQuestion question;
-  question.job = options.job.request(options.cluster, options.seed, inputs);
+  question.job = options.job.request(options.cluster, options.seed);
   question.microbatches = options.microbatches;
   question.seed = options.seed;
   question.draws = options.draws;
@@ -353,10 +353,11 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
   nlohmann::ordered_json inputs = describe_inputs(common);
   Recordings recordings;
-  for (const std::string& folder : options.folders) recordings.add(folder, inputs);
+  for (const std::string& folder : options.folders) recordings.add(folder);
   RecordingForecast answer = ask(options, recordings, inputs);
   const std::string note = device_note(recordings.recording(0), answer.cluster);
   if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
+  inputs["files"] = files_read();
   write_files(options, answer, bounds, inputs);
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs);

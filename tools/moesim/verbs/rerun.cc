@@ -114,7 +114,6 @@ class Scratch {
 // The command with every file that it writes in `scratch` instead; of a sweep without what goes on with an
 // earlier one. The last file of --out is `table`.
 std::vector<std::string> redirected(const Result& r, const fs::path& scratch, fs::path& table) {
-  static constexpr std::array kWritten{"--out", "-o", "--timeline", "--report", "--picture"};
   std::vector<std::string> words;
   const auto elsewhere = [&](const std::string& option, const std::string& file) {
     const fs::path path = scratch / (std::to_string(words.size()) + fs::path(file).extension().string());
@@ -125,7 +124,8 @@ std::vector<std::string> redirected(const Result& r, const fs::path& scratch, fs
     const std::string& word = r.command[i];
     const std::size_t equals = word.find('=');
     const std::string option = word.substr(0, equals);
-    const bool written = std::find(kWritten.begin(), kWritten.end(), option) != kWritten.end();
+    const bool written = option == "-o" || std::find(kOutputOptions.begin(), kOutputOptions.end(), option) !=
+                                               kOutputOptions.end();
     if (r.sweep && (word == "--resume" || word == "--overwrite")) continue;
     if (written && equals != std::string::npos) {
       const std::string path = elsewhere(option, word.substr(equals + 1));
@@ -167,7 +167,8 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_own_file(out),
+          read_own_file(err)};
 }
 
 // Where two values differ, at most `most` places: "winner.speedup.value: 1.1, was 1.2".
@@ -229,7 +230,6 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
     reasons.insert(reasons.begin(), fmt::format("it was made by moesim {}, this is {}", made_by, version()));
   if (common.format == Format::kJson) {
     ordered_json inputs = describe_inputs(common);
-    add_input_file(inputs, o.result, r.text);
     ordered_json result = envelope("rerun", inputs, {});
     result["command"] = r.command;
     result["same"] = same;

@@ -40,6 +40,24 @@ struct SweepVerbOptions {
   bool resume = false, overwrite = false, strict = false, breakdown = false, dry_run = false;
 };
 
+// Reads every file that the axes name, and what these name (a cluster's profile), before the first row is
+// made: the definition of the sweep holds their hashes.
+void read_named(const ScenarioDocument& base, const SweepPlan& plan) {
+  plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+    if (!value.json.is_string() || !is_file(value.text)) return;
+    read_file(value.text);
+    try {
+      ScenarioDocument changed = base;
+      changed.set(path, value.json);
+      changed.scenario();
+    } catch (const InputError&) {  // its rows will say so
+    }
+  });
+  if (const models::RoutingSpec& routing = base.scenario().routing;
+      routing.kind == models::RoutingSpec::Kind::kFile)
+    read_file(routing.path);
+}
+
 // Everything that the bytes of the result follow from.
 std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& base, const SweepPlan& plan,
                           RowFormat format) {
@@ -54,18 +72,7 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
   d["breakdown"] = o.breakdown;
   d["format"] = format == RowFormat::kCsv ? "csv" : "jsonl";
   d["scenarios"] = plan.size();
-  nlohmann::ordered_json files = nlohmann::ordered_json::object();
-  nlohmann::ordered_json described;
-  std::vector<fs::path> named = base.scenario().files;
-  if (base.scenario().routing.kind == models::RoutingSpec::Kind::kFile)
-    named.emplace_back(base.scenario().routing.path);
-  if (o.plan.lists.size() == 1 && o.plan.lists.front().find('=') == std::string::npos)
-    named.emplace_back(o.plan.lists.front());
-  for (const std::string& grid : o.plan.grids)
-    for (const std::string_view value : split(std::string_view(grid).substr(grid.find('=') + 1), ','))
-      if (is_file(value)) named.emplace_back(value);
-  for (const fs::path& file : named) add_input_file(described, file);
-  d["files"] = described.is_null() ? files : described["files"];
+  d["files"] = files_read();
   return d.dump(2) + "\n";
 }
 
@@ -74,7 +81,6 @@ void write_record(const std::string& out, const std::string& definition, std::ui
                   const CommonOptions& common) {
   nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
   nlohmann::ordered_json inputs = describe_inputs(common);
-  inputs["files"] = defined["files"];
   inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
   record["rows"] = {{"file", fs::path(out).filename().string()},
@@ -134,6 +140,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
     if (mpi) mpi->finish({});
     return 0;
   }
+  read_named(job.base, plan);
   const std::string definition = definition_of(o, job.base, plan, columns.format);
   const bool whole_step = job.base.scenario().scope == models::Scenario::Scope::kStep;
   const int threads = common.threads > 0 ? common.threads

@@ -59,25 +59,6 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
   return traces::read_csv_recording(options.from);
 }
 
-// Files of the recording itself; ranks that were made from other files have names of their own.
-void add_inputs(const ConvertOptions& options, const std::string& format, const traces::Recording& recording,
-                nlohmann::ordered_json& inputs) {
-  namespace fs = std::filesystem;
-  if (format == "cmd") {
-    for (const traces::RankRecording& rank : recording.ranks) add_input_file(inputs, rank.file);
-  } else if (is_folder(options.from)) {
-    std::vector<std::string> files;
-    for (const auto& entry : fs::directory_iterator(options.from))
-      if (const std::string name = entry.path().filename().string();
-          entry.is_regular_file() && (name.ends_with(".json") || name.ends_with(".json.gz")))
-        files.push_back(entry.path().string());
-    std::sort(files.begin(), files.end());
-    for (const std::string& file : files) add_input_file(inputs, file);
-  } else {
-    add_input_file(inputs, options.from);
-  }
-}
-
 int run(const ConvertOptions& options, const CommonOptions& common) {
   const std::string format = options.format.empty() ? format_of(options.from) : options.format;
   const traces::Recording recording = read(options, format);
@@ -85,7 +66,6 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
   for (const std::string& warning : recording.warnings) warn(common, warning);
   if (common.format == Format::kJson) {
     nlohmann::ordered_json inputs = describe_inputs(common);
-    add_inputs(options, format, recording, inputs);
     nlohmann::ordered_json out = envelope("trace-convert", inputs, recording.warnings);
     out["from"] = format;
     out["output"] = options.to;

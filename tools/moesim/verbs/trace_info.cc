@@ -113,7 +113,6 @@ nlohmann::ordered_json findings_json(const Examined& examined) {
 nlohmann::ordered_json header_json(std::string_view verb, const Examined& examined,
                                    const CommonOptions& common) {
   nlohmann::ordered_json inputs = describe_inputs(common);
-  for (const traces::RankRecording& rank : examined.recording.ranks) add_input_file(inputs, rank.file);
   return envelope(verb, inputs, warnings_of(examined));
 }
 

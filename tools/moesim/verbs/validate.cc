@@ -86,12 +86,11 @@ std::vector<TimelineView> views_of(const replay::Iteration& iteration, const rep
 }
 
 Case validate_case(const std::vector<std::string>& forecast, const std::string& measured_folder,
-                   const models::Cluster& cluster, const ValidateOptions& options,
-                   nlohmann::ordered_json& inputs) {
+                   const models::Cluster& cluster, const ValidateOptions& options) {
   Recordings recorded;
-  for (const std::string& folder : forecast) recorded.add(folder, inputs);
+  for (const std::string& folder : forecast) recorded.add(folder);
   Recordings measured;
-  measured.add(measured_folder, inputs);
+  measured.add(measured_folder);
   const replay::RecordedJob& truth = measured.jobs().front();
   if (!truth.realistic)
     throw InputError(SourcePlace{measured_folder}, "a scaling recording",
@@ -99,7 +98,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const replay::RecordedJob& from = recorded.jobs().front();
   const traces::NamedTopology& named = recorded.recording(0).named;
   replay::RecordingQuestion question;
-  question.job = options.job.request(options.cluster, options.seed, inputs);
+  question.job = options.job.request(options.cluster, options.seed);
   if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
   if (options.job.routing == kMeasuredRouting) {
     const replay::CleanJob shown = replay::denoise(measured.jobs());
@@ -217,7 +216,7 @@ void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem
 // Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
 // pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
-                               const ValidateOptions& options, nlohmann::ordered_json& inputs) {
+                               const ValidateOptions& options) {
   namespace fs = std::filesystem;
   if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::set<fs::path> seen{fs::canonical(root)};
@@ -233,7 +232,7 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
         passes.push_back(entry.path().string());
     std::sort(passes.begin(), passes.end());
     const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
-      Case one = validate_case(some, (folder / "realistic").string(), cluster, options, inputs);
+      Case one = validate_case(some, (folder / "realistic").string(), cluster, options);
       one.name = name;
       one.pass = pass;
       cases.push_back(std::move(one));
@@ -258,14 +257,14 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   options.shown.bounds(kTimelineSlices);  // says no to bad ranges before the work
   const models::Cluster cluster = models::Cluster::load(options.cluster);
   const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
-  nlohmann::ordered_json inputs = describe_inputs(common);
   std::vector<Case> cases;
   if (options.all.empty()) {
-    cases.push_back(validate_case(options.forecast, options.measured, cluster, options, inputs));
+    cases.push_back(validate_case(options.forecast, options.measured, cluster, options));
     cases.back().name = options.forecast.front();
   } else {
-    cases = validate_all(options.all, cluster, options, inputs);
+    cases = validate_all(options.all, cluster, options);
   }
+  const nlohmann::ordered_json inputs = describe_inputs(common);
   double sum = 0, worst = 0;
   std::size_t covered = 0;
   std::vector<std::string> warnings;

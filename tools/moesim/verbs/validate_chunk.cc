@@ -122,7 +122,6 @@ int validate_chunk(const calibration::CsvTable& table, const TrainingValidation&
     if (us > 0) unknown.push_back(fmt::format("kernels of kind {} ({:.0f} us) belong to no class", name, us));
   if (common.format == Format::kJson) {
     ordered_json inputs = describe_inputs(common);
-    add_input_file(inputs, options.table);
     ordered_json result = envelope("validate", inputs, unknown);
     result["classes"] = rows;
     result["worst_error"] = worst;

@@ -221,7 +221,6 @@ ordered_json result_of(const DecisionValidation& options, const CommonOptions& c
                        const std::vector<Case>& cases, const Totals& t,
                        const std::vector<SkippedRow>& skipped) {
   ordered_json inputs = describe_inputs(common);
-  add_input_file(inputs, options.table);
   ordered_json result = envelope("validate", inputs, {});
   const auto share = [](int part, std::size_t of) {
     return of > 0 ? ordered_json(part / static_cast<double>(of)) : ordered_json(nullptr);

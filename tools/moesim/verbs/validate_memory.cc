@@ -181,7 +181,6 @@ int validate_memory(const MemoryValidation& options, const CommonOptions& common
   bool printed = false;
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
-    add_input_file(inputs, options.table);
     ordered_json result = envelope("validate", inputs, {});
     result["rows"] = ordered_json::array();
     for (const Compared& c : all) result["rows"].push_back(row_json(c, options.detail == "causes"));

@@ -122,7 +122,6 @@ ordered_json row_json(const Compared& c) {
 ordered_json result_of(const TrainingValidation& options, const CommonOptions& common,
                        const std::vector<Compared>& all, const TrainingTable& table, const Summary& summary) {
   ordered_json inputs = describe_inputs(common);
-  add_input_file(inputs, options.table);
   ordered_json result = envelope("validate", inputs, {});
   result["rows"] = ordered_json::array();
   for (const Compared& c : all) {

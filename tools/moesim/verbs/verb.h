@@ -3,8 +3,10 @@
 // verb.cc.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -25,6 +27,10 @@ struct CommonOptions {
   std::vector<std::string> command_line;  // as typed, without the program's name
   std::string report;                     // HTML page to write; of the verbs that offer it
 };
+
+// Options whose value is a file that the verb writes.
+inline constexpr std::array<std::string_view, 4> kOutputOptions{"--out", "--timeline", "--report",
+                                                                "--picture"};
 
 // Runs the verb; returns the exit code: 0 done, 1 a check the user asked for failed. Throws InputError (exit
 // 2).

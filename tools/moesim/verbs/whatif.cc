@@ -96,8 +96,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   if (!o.best.axes.empty()) {
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    models::Scenario scenario = with_changes(base, sets).scenario();
-    scenario.files.insert(scenario.files.begin(), o.scenario);
+    const models::Scenario scenario = with_changes(base, sets).scenario();
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
