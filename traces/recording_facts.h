@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/call_roles.h"
 #include "traces/recording.h"
 
 namespace moesim::traces {
@@ -72,6 +73,7 @@ struct RecordingFacts {
   std::int64_t moe_layers = 0;   // over all stages, one rank each; 0 when not seen
   std::vector<RankRows> rows;    // ranks with expert collectives, in rank order
   std::optional<Device> device;  // of the first rank that names one
+  CallsWithoutRole without_role;  // communication that nothing above counts
   std::int64_t transfers = 0;    // collectives, sends, receives, gradient reductions and buckets of all ranks
   std::vector<DurationStats> operations;  // in order of first appearance
   std::vector<DurationStats> sub_operations;

@@ -70,12 +70,4 @@ ScalingRows scaling_rows(const std::vector<ScalingRank>& ranks, int exp_rank, st
           exp_rank)};
 }
 
-std::optional<GroupKind> group_of_label(std::string_view label, std::string_view comm_func) {
-  if (label == "exp") return comm_func == "all_to_all" ? GroupKind::kEp : GroupKind::kTpEp;
-  if (label == "ep") return GroupKind::kEp;
-  if (label == "tp") return GroupKind::kTp;
-  if (label == "tp_ep" || label == "tp-ep") return GroupKind::kTpEp;
-  return std::nullopt;
-}
-
 }  // namespace moesim::models

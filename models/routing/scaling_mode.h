@@ -1,16 +1,10 @@
 // Scaling mode (docs/spec.md 3): one GPU plays every rank of a large job in turn. Routing comes
-// from per-rank dispatching results, in which rows sent and rows received are different things; group labels
-// do not say who takes part.
+// from per-rank dispatching results, in which rows sent and rows received are different things.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "models/programs/program.h"
-#include "models/routing/routing.h"
 
 namespace moesim::models {
 
@@ -31,10 +25,5 @@ struct ScalingRows {
 // others send too: the known mix-up of the two keys, too small by about the group's size.
 ScalingRows scaling_rows(const std::vector<ScalingRank>& ranks, int exp_rank, std::int64_t experts,
                          const std::vector<std::int64_t>& own_histogram);
-
-// Who takes part in an operation with a recorded group label: "exp" is EP for all-to-all, but TP x EP for the
-// gathers and scatters of the legacy AllGather dispatcher; "ep", "tp", "tp_ep" are what they say. nullopt for
-// other labels (pp, dp).
-std::optional<GroupKind> group_of_label(std::string_view label, std::string_view comm_func);
 
 }  // namespace moesim::models

@@ -39,12 +39,5 @@ TEST(ScalingMode, SentIsNotReceived) {
   EXPECT_THROW(scaling_rows(std::vector<ScalingRank>(4), 0, 8, {1, 2}), InputError);
 }
 
-TEST(ScalingMode, LabelsAreResolvedByOperation) {
-  EXPECT_EQ(group_of_label("exp", "all_to_all"), GroupKind::kEp);
-  EXPECT_EQ(group_of_label("exp", "allgather"), GroupKind::kTpEp);
-  EXPECT_EQ(group_of_label("exp", "reduce_scatter"), GroupKind::kTpEp);
-  EXPECT_EQ(group_of_label("dp", "allreduce"), std::nullopt);
-}
-
 }  // namespace
 }  // namespace moesim::models::testing
