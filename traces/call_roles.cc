@@ -33,9 +33,10 @@ std::optional<CommKind> kind_of(const SubOperation& sub) {
 
 bool has_rows(const SubOperation& sub) { return sub.shape.has_dims() && sub.shape.dims().size() > 1; }
 
-bool is_integer_list(const SubOperation& sub) {
-  return sub.shape.has_dims() && sub.shape.dims().size() == 1 &&
-         (sub.dtype == "torch.int64" || sub.dtype == "torch.int32");
+bool is_list(const SubOperation& sub) { return sub.shape.has_dims() && sub.shape.dims().size() == 1; }
+
+bool has_integers(const SubOperation& sub) {
+  return sub.dtype == "torch.int64" || sub.dtype == "torch.int32";
 }
 
 // Of a call among the experts' ranks: which of the two groups.
@@ -69,7 +70,8 @@ std::optional<CallRole> role_of(const SubOperation& sub) {
   if (!kind) return std::nullopt;
   const auto group = group_of(sub, *kind);
   if (!group) return std::nullopt;
-  const bool counts = *group == CallGroup::expert && is_integer_list(sub) &&
+  const bool counts = *group == CallGroup::expert && is_list(sub) &&
+                      (has_integers(sub) || named(sub, "expert_parallel")) &&
                       (*kind == CommKind::all_to_all || *kind == CommKind::all_gather);
   return CallRole{*kind, *group, counts};
 }

@@ -116,5 +116,99 @@ TEST(Systems, R0_9_CallsWithoutARoleAreCountedInTheFirstLine) {
   EXPECT_THAT(result.at("warnings").at(0).get<std::string>(), HasSubstr("cannot be given a role"));
 }
 
+// The routing of docs/spec.md 6.3, example 1, as the document's recorder holds it: what the experts of every EP
+// rank receive.
+constexpr const char* kRecorded = R"("per_rank_dispatching_results": {
+  "0": {"tokens_per_local_expert": [19, 11]}, "1": {"tokens_per_local_expert": [9, 5]},
+  "2": {"tokens_per_local_expert": [6, 5]}, "3": {"tokens_per_local_expert": [5, 4]}})";
+const std::vector<std::string> kAsk{"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x1",
+                                    "--ep",    "4",       "--draws",      "0",         "--dispatcher",
+                                    "alltoall,allgather-legacy"};
+
+const json& answer_of(const json& result, const std::string& dispatcher) {
+  for (const json& one : result.at("scenarios"))
+    if (one.at("dispatcher") == dispatcher) return one;
+  ADD_FAILURE() << "no " << dispatcher;
+  return result;
+}
+
+TEST(Systems, R0_5_PerRankDispatchingResultsAsTheDocumentHasThem) {
+  const TempFolder folder;
+  folder.write("config.json", std::string(R"({"is_scaling_mode": true, "fake_tp": 1, "exp_rank": 0,
+    "pipeline_model_parallel_size": 1, "tensor_model_parallel_size": 1, "expert_model_parallel_size": 4,
+    "num_moe_experts": 8, "moe_router_topk": 2, "moe_grouped_gemm": true,
+    "moe_token_dispatcher_type": "allgather", )") + kRecorded + "}");
+  folder.write("bare.json", "{" + std::string(kRecorded) + "}");
+  for (const std::string scope : {"layer", "step"})
+    for (const std::string file : {"config.json", "bare.json"}) {
+      const Outcome outcome = run_moesim(
+          with(kAsk, {"--scope", scope, "--routing", folder / file, "--format", "json", "--quiet"}));
+      ASSERT_EQ(outcome.exit_code, 0) << scope << ' ' << file << outcome.err;
+      const json result = json::parse(outcome.out);
+      // Rows received 30, 14, 11, 9 of 64: the busiest has 1.875 times its share, under both dispatchers.
+      for (const char* dispatcher : {"alltoall", "allgather-legacy"})
+        EXPECT_NEAR(answer_of(result, dispatcher).at("overload").at("max").get<double>(), 1.875, 1e-6)
+            << scope << ' ' << file;
+    }
+  // A result of another kind of run, and what is sent in the place of what is received.
+  folder.write("off.json", R"({"is_scaling_mode": false, )" + std::string(kRecorded) + "}");
+  const Outcome off = run_moesim(with(kAsk, {"--routing", folder / "off.json"}));
+  EXPECT_EQ(off.exit_code, 2);
+  EXPECT_THAT(off.err, HasSubstr("found is_scaling_mode false, expected true"));
+}
+
+TEST(Systems, R0_5_PerLayerAndMicrobatch) {
+  const TempFolder folder;
+  const std::string other = R"("per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [8, 8]}, "1": {"tokens_per_local_expert": [8, 8]},
+    "2": {"tokens_per_local_expert": [8, 8]}, "3": {"tokens_per_local_expert": [8, 8]}})";
+  folder.write("layers.json", R"({"ep": 4, "experts": 8, "tables": [{"layer": 0, )" + std::string(kRecorded) +
+                                  R"(}, {"layer": 1, )" + other + R"(}]})");
+  folder.write("microbatches.json", R"({"ep": 4, "experts": 8, "tables": [{"microbatch": 0, )" +
+                                        std::string(kRecorded) + R"(}, {"microbatch": 1, )" + other + R"(}]})");
+  for (const char* file : {"layers.json", "microbatches.json"}) {
+    const Outcome outcome = run_moesim(with(kAsk, {"--scope", "step", "--microbatches", "2", "--routing",
+                                                   folder / file, "--format", "json", "--quiet"}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json overload = answer_of(json::parse(outcome.out), "alltoall").at("overload");
+    EXPECT_NEAR(overload.at("max").get<double>(), 1.875, 1e-6) << file;
+    EXPECT_NEAR(overload.at("avg").get<double>(), (1.875 + 1) / 2, 1e-6) << file;
+  }
+}
+
+TEST(Systems, R0_6_ARankWithoutAnEntryGetsAHistogramThatIsNotRepresentative) {
+  const TempFolder folder;
+  // The imitated rank's own choices (rank 0 of the example), gathered from all ranks: 4 times [1 1] for rank 3.
+  folder.write("own.json", R"({"is_scaling_mode": true, "exp_rank": 0, "num_moe_experts": 8,
+    "expert_model_parallel_size": 4, "per_rank_dispatching_results": {
+    "0": {"num_local_tokens_per_expert": [5, 3, 2, 2, 1, 1, 1, 1], "tokens_per_local_expert": [19, 11]},
+    "1": {"tokens_per_local_expert": [9, 5]}, "2": {"tokens_per_local_expert": [6, 5]}}})");
+  const Outcome outcome =
+      run_moesim(with(kAsk, {"--routing", folder / "own.json", "--format", "json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_THAT(result.at("warnings").dump(), HasSubstr("no dispatching results of EP rank 3: a histogram of one "
+                                                      "rank's own choices is taken; routing not representative"));
+  // 30 of 30 + 14 + 11 + 8 rows.
+  EXPECT_NEAR(answer_of(result, "alltoall").at("overload").at("max").get<double>(), 30.0 / (64.0 / 4), 0.02);
+  // Nobody's choices are known.
+  folder.write("none.json", R"({"num_moe_experts": 8, "expert_model_parallel_size": 4,
+    "per_rank_dispatching_results": {"0": {"tokens_per_local_expert": [16, 16]}, "1": {"tokens_per_local_expert": [16, 16]}}})");
+  const Outcome mean = run_moesim(with(kAsk, {"--routing", folder / "none.json"}));
+  EXPECT_EQ(mean.exit_code, 0) << mean.err;
+  EXPECT_THAT(mean.out + mean.err, HasSubstr("EP ranks 2, 3: the mean of the other ranks' experts is taken"));
+  // In a replay too.
+  const Outcome replayed = run_moesim(replay(
+      host("alltoall", "scaling"), {"--model", kHost + "model.json", "--routing", folder / "replay.json"}));
+  EXPECT_EQ(replayed.exit_code, 2);
+  folder.write("replay.json", R"({"is_scaling_mode": true, "exp_rank": 1, "num_moe_experts": 8,
+    "expert_model_parallel_size": 4, "per_rank_dispatching_results": {
+    "1": {"num_local_tokens_per_expert": [64, 64, 64, 64, 64, 64, 64, 64], "tokens_per_local_expert": [256, 256]}}})");
+  const Outcome told = run_moesim(replay(
+      host("alltoall", "scaling"), {"--model", kHost + "model.json", "--routing", folder / "replay.json"}));
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.out + told.err, HasSubstr("not representative"));
+}
+
 }  // namespace
 }  // namespace moesim::systems
