@@ -12,10 +12,13 @@
 #include "replay/recording/gradients.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "replay/recording/routing_recovery.h"
+#include "traces/dispatching.h"
 
 namespace moesim::replay {
 
 namespace {
+
+constexpr std::int64_t kMostTables = 4096;  // of a routing file, in a replay
 
 [[noreturn]] void refuse(const std::string& found, const std::string& expected) {
   throw InputError("found " + found + ", expected " + expected);
@@ -163,6 +166,15 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                                       std::move(counts));
 }
 
+// Of a layer and microbatch, counted over the job, in a file.
+LoadedRouting routing_of_layer(const std::string& path, const JobModel& job, int layer, int microbatch) {
+  const traces::Dispatching file = traces::read_dispatching(path);
+  const NamedTables named = named_tables(file);
+  return routing_from_dispatching(file, path, job.topology.expert, 1, job.architecture.experts,
+                                  job.architecture.topk, NamedTables::of(named.layers, layer),
+                                  NamedTables::of(named.microbatches, microbatch));
+}
+
 // The routing that a user names, for a job whose sizes are known.
 LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job, std::uint64_t seed) {
   const int ep = job.topology.expert;
@@ -170,7 +182,7 @@ LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job
     return {models::make_routing(spec, ep, job.tokens(), static_cast<int>(job.architecture.experts),
                                  static_cast<int>(job.architecture.topk), seed),
             {}};
-  LoadedRouting loaded = load_routing(spec.path, ep, 1, job.architecture.experts, job.architecture.topk);
+  LoadedRouting loaded = routing_of_layer(spec.path, job, 0, 0);
   if (loaded.routing.max_tokens() != job.tokens() || !loaded.routing.equal_tokens())
     refuse(fmt::format("{} tokens per rank in {}", loaded.routing.max_tokens(), spec.path),
            fmt::format("{} as in the recording, or --seq", job.tokens()));
@@ -258,6 +270,31 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   out.routing = completed_routing(received, out.tokens(), static_cast<int>(out.architecture.topk),
                                   static_cast<int>(out.architecture.experts));
   out.routing_completed = true;
+  return out;
+}
+
+RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
+  RoutedLayers out;
+  if (!change.routing || change.routing->kind != models::RoutingSpec::Kind::kFile) return out;
+  const NamedTables named = named_tables(traces::read_dispatching(change.routing->path));
+  if (named.one_for_all()) return out;
+  const int layers = static_cast<int>(job.architecture.layers);
+  const int microbatches = static_cast<int>(std::max<std::size_t>(1, named.microbatches.size()));
+  const std::size_t tables = std::max<std::size_t>(1, named.layers.size());
+  if (std::int64_t{microbatches} * static_cast<std::int64_t>(tables) > kMostTables)
+    refuse(fmt::format("{} layers x {} microbatches in {}", tables, microbatches, change.routing->path),
+           fmt::format("at most {} together", kMostTables));
+  for (int m = 0; m < microbatches; ++m) {
+    out.table.emplace_back();
+    for (int l = 0; l < layers; ++l) {
+      const std::size_t at = static_cast<std::size_t>(l) % tables;
+      if (static_cast<std::size_t>(l) == at) {
+        out.jobs.push_back(job);
+        out.jobs.back().routing = routing_of_layer(change.routing->path, job, l, m).routing;
+      }
+      out.table.back().push_back(static_cast<std::size_t>(m) * std::min<std::size_t>(tables, static_cast<std::size_t>(layers)) + at);
+    }
+  }
   return out;
 }
 

@@ -48,6 +48,14 @@ struct JobChange {
   bool resizes() const { return seq || ep || experts || dp || pp; }
 };
 
+// The job under every routing that a file names: of layer l (of all stages) and microbatch m
+// jobs[table[m % table.size()][l]]. Empty where one routing holds for all.
+struct RoutedLayers {
+  std::vector<JobModel> jobs;
+  std::vector<std::vector<std::size_t>> table;
+};
+RoutedLayers routed_layers(const JobModel& job, const JobChange& change);
+
 // The recorded job: `architecture`, or the built-in one whose sizes agree (model_facts). Routing is completed
 // from the rows that each expert rank received: row i of the split matrix is spread like the column sums, and
 // the rows of a rank evenly over its experts. A recording of the AllGather dispatcher does not show who

@@ -94,41 +94,41 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   return loaded;
 }
 
+NamedTables named_tables(const traces::Dispatching& dispatching) {
+  NamedTables out;
+  const auto note = [](std::vector<std::int64_t>& known, std::optional<std::int64_t> one) {
+    if (one && std::find(known.begin(), known.end(), *one) == known.end()) known.push_back(*one);
+  };
+  for (const traces::DispatchingEntry& entry : dispatching.entries) {
+    note(out.layers, entry.layer);
+    note(out.microbatches, entry.microbatch);
+  }
+  return out;
+}
+
 namespace {
 
 class DispatchingRouting : public models::RoutingFile {
  public:
   explicit DispatchingRouting(const std::string& path)
-      : path_(path), dispatching_(traces::read_dispatching(path)) {
-    for (const traces::DispatchingEntry& entry : dispatching_.entries) {
-      note(layers_, entry.layer);
-      note(microbatches_, entry.microbatch);
-    }
-  }
+      : path_(path), dispatching_(traces::read_dispatching(path)), tables_(named_tables(dispatching_)) {}
 
   models::Routing routing(const Job& job, int ordinal, int microbatch,
                           std::vector<std::string>& warnings) const override {
     LoadedRouting loaded =
         routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts, job.topk,
-                                 of(layers_, ordinal), of(microbatches_, microbatch));
+                                 NamedTables::of(tables_.layers, ordinal),
+                                 NamedTables::of(tables_.microbatches, microbatch));
     warnings.insert(warnings.end(), loaded.warnings.begin(), loaded.warnings.end());
     return std::move(loaded.routing);
   }
 
-  bool one_for_all() const override { return layers_.empty() && microbatches_.empty(); }
+  bool one_for_all() const override { return tables_.one_for_all(); }
 
  private:
-  // Those that tables name, in order.
-  static void note(std::vector<std::int64_t>& known, std::optional<std::int64_t> one) {
-    if (one && std::find(known.begin(), known.end(), *one) == known.end()) known.push_back(*one);
-  }
-  static std::int64_t of(const std::vector<std::int64_t>& known, int index) {
-    return known.empty() ? index : known[static_cast<std::size_t>(index) % known.size()];
-  }
-
   std::string path_;
   traces::Dispatching dispatching_;
-  std::vector<std::int64_t> layers_, microbatches_;
+  NamedTables tables_;
 };
 
 }  // namespace

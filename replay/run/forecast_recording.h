@@ -17,6 +17,7 @@
 #include "replay/run/iteration.h"
 #include "replay/run/measured.h"
 #include "replay/run/prepare.h"
+#include "replay/run/recorded_overload.h"
 #include "traces/recording.h"
 
 namespace moesim::replay {
@@ -48,6 +49,7 @@ struct RecordingForecast {
   std::optional<Iteration> as_recorded;  // where another dispatcher was asked for: the recorded one
   int microbatches = 0;
   std::string changes;  // what differs from the recording, for people; empty: nothing
+  std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
   Attribution attribution;
   std::optional<Network> network;
   std::optional<Effects> effects;       // added to a scaling recording

@@ -115,6 +115,12 @@ PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named
         fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
     for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
   }
+  if (const RoutedLayers routed = routed_layers(to, change); !routed.jobs.empty()) {
+    const models::DispatcherSpec spec =
+        request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
+    const LayerModel made(to, spec, out.cluster);
+    route_layers(out.clean, made, routed, spec, out.cluster);
+  }
   return out;
 }
 
@@ -149,7 +155,10 @@ PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopolo
       request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
   const LayerModel measured(from, recorder, cluster);
   const LayerModel wanted(to, spec, cluster);
-  substitute(out.plans, clean, measured, wanted, cluster);
+  if (const RoutedLayers routed = routed_layers(to, request.change); !routed.jobs.empty())
+    route_layers(out.plans, clean, measured, routed, spec, cluster);
+  else
+    substitute(out.plans, clean, measured, wanted, cluster);
   out.changes = describe(from, to);
   if (request.changes_dispatcher())
     out.changes +=

@@ -139,6 +139,13 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
       result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
           {"count", mean.count}, {"mean_us", mean.mean_us}};
   }
+  result["overload"] = nullptr;
+  if (answer.overload) {
+    auto& overload = result["overload"] = overload_json(answer.overload->stages.back());
+    overload["metrics"] = overload_metrics_json(answer.overload->stages);
+    overload["entries"] = answer.overload->entries;
+    overload["replicas"] = answer.overload->replicas;
+  }
   if (answer.network) {
     result["network"] = {{"timing", "flow"},
                          {"calibrated_us", answer.network->calibrated_us},
@@ -326,6 +333,13 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
     if (!busiest.from.empty())
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
                           100 * busiest.utilisation);
+  }
+  if (answer.overload) {
+    const models::Overload& o = answer.overload->stages.back();
+    text += fmt::format(
+        "\noverload of the experts' ranks: avg {:.3f}, max {:.3f}, max_cum {:.3f} over {} layers and "
+        "microbatches",
+        o.avg, o.max, o.max_cum, answer.overload->entries);
   }
   if (answer.as_recorded) text += "\n" + because(answer);
   return text + "\n";
