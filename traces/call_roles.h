@@ -25,7 +25,9 @@ struct CallRole {
   // each.
   bool counts = false;
 
-  bool exchanges_tokens() const { return kind == CommKind::all_to_all && group == CallGroup::expert && !counts; }
+  bool exchanges_tokens() const {
+    return kind == CommKind::all_to_all && group == CallGroup::expert && !counts;
+  }
   // Brings back the tokens that the AllGather dispatcher gathered.
   bool combines_gathered() const {
     return group == CallGroup::tp_expert &&

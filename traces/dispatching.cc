@@ -180,9 +180,10 @@ class TableReader {
     return table;
   }
 
-  // Some ranks have no entry. The recorder's fallback is the histogram of the imitated rank's choices, gathered
-  // from all ranks, which in scaling mode are that rank's own once for each: every rank is taken to route as
-  // it does. Where the file has no histogram, the experts nobody knows get what the others get on average.
+  // Some ranks have no entry. The recorder's fallback is the histogram of the imitated rank's choices,
+  // gathered from all ranks, which in scaling mode are that rank's own once for each: every rank is taken to
+  // route as it does. Where the file has no histogram, the experts nobody knows get what the others get on
+  // average.
   void fall_back(const JsonNode& node, DispatchingTable& table) const {
     const Counts* own = imitated_ && !sent_[size(*imitated_)].empty() ? &sent_[size(*imitated_)] : nullptr;
     for (std::size_t rank = 0; own == nullptr && rank < sent_.size(); ++rank)
@@ -205,18 +206,19 @@ class TableReader {
       for (std::int64_t e = rank * local_; e < (rank + 1) * local_; ++e) {
         // The remainder of the mean goes to the first experts, so that rows stay whole.
         const std::int64_t share = known * local_;
-        table.received[size(e)] = own ? ep_ * own->values[size(e)]
-                                      : rows / share + (e % local_ < rows % share ? 1 : 0);
+        table.received[size(e)] =
+            own ? ep_ * own->values[size(e)] : rows / share + (e % local_ < rows % share ? 1 : 0);
       }
     }
     if (known == 0 && own == nullptr)
       node.fail("no counts of any EP rank", "counts of all " + std::to_string(ep_) + " ranks");
     if (missing.empty()) return;
-    table.not_representative =
-        "no dispatching results of EP rank" + std::string(missing.find(',') == std::string::npos ? " " : "s ") +
-        missing + ": " +
-        (own ? "a histogram of one rank's own choices is taken" : "the mean of the other ranks' experts is taken") +
-        "; routing not representative";
+    table.not_representative = "no dispatching results of EP rank" +
+                               std::string(missing.find(',') == std::string::npos ? " " : "s ") + missing +
+                               ": " +
+                               (own ? "a histogram of one rank's own choices is taken"
+                                    : "the mean of the other ranks' experts is taken") +
+                               "; routing not representative";
   }
 
   // What a rank sends to its own experts is not what they receive; the two keys are easily mixed up.
@@ -299,8 +301,9 @@ void read_settings(JsonObject& object, Settings& out) {
   if (const auto dispatcher = object.find("moe_token_dispatcher_type")) dispatcher->string();
   const auto on = object.find("is_scaling_mode");
   if (on && !on->boolean())
-    on->fail("false", "true: a run that is not in scaling mode counts what its router chose, and uses no "
-                      "dispatching results");
+    on->fail("false",
+             "true: a run that is not in scaling mode counts what its router chose, and uses no "
+             "dispatching results");
   if (!on && !fake_tp && !exp_rank && !tp && !scaling.topk) return;
   // In scaling mode the real group has one rank; fake_tp is the size that counts.
   scaling.fake_tp = fake_tp.value_or(on ? 1 : tp.value_or(1));
@@ -350,11 +353,12 @@ Dispatching dispatching_of(const JsonNode& root) {
   if (out.experts % out.ep != 0)
     root.fail(std::to_string(out.experts) + " experts", "a multiple of ep = " + std::to_string(out.ep));
   if (out.scaling && out.scaling->exp_rank.value_or(0) >= out.ep)
-    root.fail("exp_rank " + std::to_string(*out.scaling->exp_rank), "an EP rank below " + std::to_string(out.ep));
+    root.fail("exp_rank " + std::to_string(*out.scaling->exp_rank),
+              "an EP rank below " + std::to_string(out.ep));
   const std::optional<std::int64_t> imitated = out.scaling ? out.scaling->exp_rank : std::nullopt;
   if (out.ep * out.experts > kMaxMatrixEntries)
     root.fail(std::to_string(out.ep) + " ranks x " + std::to_string(out.experts) + " experts",
-                         "at most 2^26 entries");
+              "at most 2^26 entries");
   if (auto table = TableReader(out.ep, out.experts, imitated).read(object))
     out.entries.push_back({std::nullopt, std::nullopt, std::move(*table)});
   if (const auto tables = object.find("tables")) {
@@ -366,7 +370,10 @@ Dispatching dispatching_of(const JsonNode& root) {
         made.microbatch = microbatch->integer(0, kMaxMicrobatch);
       if (!made.layer && !made.microbatch) item.fail("neither layer nor microbatch", "one or both");
       auto table = TableReader(out.ep, out.experts, imitated).read(entry);
-      if (!table) item.fail("no counts", "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert or topk_indices");
+      if (!table)
+        item.fail(
+            "no counts",
+            "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert or topk_indices");
       entry.finish();
       made.table = std::move(*table);
       out.entries.push_back(std::move(made));
@@ -383,7 +390,9 @@ Dispatching dispatching_of(const JsonNode& root) {
   }
   object.finish();
   if (out.entries.empty())
-    root.fail("no counts", "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert, topk_indices or tables");
+    root.fail("no counts",
+              "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert, topk_indices or "
+              "tables");
   return out;
 }
 

@@ -29,8 +29,8 @@ struct DispatchingTable {
   std::vector<std::int64_t> received;
   // One per EP rank, or empty when the file has none.
   std::vector<TopkIndices> topk;
-  // Why `received` is not what a job did: ranks without an entry, whose rows are a histogram of something else
-  // (the fallback of a recorder in scaling mode). "": everything is known.
+  // Why `received` is not what a job did: ranks without an entry, whose rows are a histogram of something
+  // else (the fallback of a recorder in scaling mode). "": everything is known.
   std::string not_representative;
   friend bool operator==(const DispatchingTable&, const DispatchingTable&) = default;
 };

@@ -100,7 +100,8 @@ class AllGatherLegacy final : public Dispatcher {
     const std::int64_t T = f.T();
     const PerRank rows = b.scaled(f.computed, f.w), all_rows = b.uniform(f.R * T * f.w);
     b.allocate("bias of the rows", rows);
-    b.kernel("unsort bias", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8), rows);
+    b.kernel("unsort bias", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
+             rows);
     if (f.K > 1)
       b.kernel("multiply bias", Category::unpermute, KernelClass::kElementwise,
                b.scaled(f.computed, f.w + f.b_p), rows);

@@ -10,11 +10,13 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMostDrawn = std::int64_t{1} << 23;  // counts of routings, so that a question stays cheap
+constexpr std::int64_t kMostDrawn = std::int64_t{1}
+                                    << 23;  // counts of routings, so that a question stays cheap
 constexpr int kMostReplicas = 16;
 constexpr std::size_t kJournalEvents = 65536;  // of the tracker's journal on the device
 
-// Rows that every rank of the dispatch group computes under a routing: of ranks with the same experts the same.
+// Rows that every rank of the dispatch group computes under a routing: of ranks with the same experts the
+// same.
 std::vector<std::int64_t> received_rows(const Routing& routing, int ep, int etp) {
   const std::vector<std::int64_t> totals = routing.expert_totals();
   const std::size_t local = totals.size() / static_cast<std::size_t>(ep);
@@ -73,8 +75,8 @@ class Entries {
   const Scenario& s_;
   const LayerPrograms& programs_;
   const JobRouting& routing_;
-  bool dropless_ = false;     // rows follow from the routing alone
-  std::int64_t drawn_ = 1;    // routings of a layer
+  bool dropless_ = false;   // rows follow from the routing alone
+  std::int64_t drawn_ = 1;  // routings of a layer
   std::map<std::pair<int, std::int64_t>, OverloadEntry> made_;
 };
 
@@ -139,7 +141,8 @@ OverloadStage recorded(const OverloadStage& stage, const TrainingPlan& plan) {
 // Bytes that a program keeps until backward for a row that its experts got.
 double kept_per_row(const Program& program) {
   const auto& rows = program.dispatched_rows;
-  const auto most = std::max_element(rows.begin(), rows.end()), least = std::min_element(rows.begin(), rows.end());
+  const auto most = std::max_element(rows.begin(), rows.end()),
+             least = std::min_element(rows.begin(), rows.end());
   if (rows.empty() || *most == 0 || program.saved_bytes.size() != rows.size()) return 0;
   const auto high = program.saved_bytes[static_cast<std::size_t>(most - rows.begin())],
              low = program.saved_bytes[static_cast<std::size_t>(least - rows.begin())];
@@ -157,7 +160,8 @@ void add_buffers(const Scenario& s, const LayerPrograms& programs, const std::ve
   std::int64_t peak = 0;
   for (const OverloadStage& stage : stages) peak = std::max(peak, balanced_peak(stage));
   out.rows = buffers_from(out.stages.front(), balanced, static_cast<double>(peak));
-  out.forward_bytes = out.rows.forward_rows * static_cast<double>(s.model.expert_width() * bytes_of(s.activation));
+  out.forward_bytes =
+      out.rows.forward_rows * static_cast<double>(s.model.expert_width() * bytes_of(s.activation));
   out.retained_bytes = s.train ? out.rows.retained_rows * kept_per_row(program) : 0;
 }
 
@@ -218,13 +222,13 @@ OverloadReport overload_report(const Scenario& s, const JobPlan& plan, const Lay
   const auto all_reduce = [&](const GroupShape& shape, std::size_t floats) {
     if (shape.ranks < 2) return;
     ++out.calls;
-    out.seconds += static_cast<double>(pricer.launch_ps()) * 1e-12 +
-                   pricer.collectives().seconds(sim::CollectiveOp::all_reduce, shape, 4.0 * static_cast<double>(floats));
+    out.seconds +=
+        static_cast<double>(pricer.launch_ps()) * 1e-12 +
+        pricer.collectives().seconds(sim::CollectiveOp::all_reduce, shape, 4.0 * static_cast<double>(floats));
   };
   const GroupShape group = GroupShape::of(*s.cluster, placement.dispatch());
   const GroupShape replicas = placement.expert_replicas().all;
-  const GroupShape pipeline =
-      GroupShape::strided(*s.cluster, s.parallel.pp, placement.stage_ranks());
+  const GroupShape pipeline = GroupShape::strided(*s.cluster, s.parallel.pp, placement.stage_ranks());
   if (s.training.overload.report == Report::kFused) {
     // Both counts and the ratio of the peaks; mean and maximum; both maxima.
     all_reduce(group, 2 * entries + 1);

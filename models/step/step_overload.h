@@ -13,14 +13,14 @@
 namespace moesim::models {
 
 struct StepOverload {
-  std::vector<Overload> stages;  // what the routing makes, by stage
-  std::vector<Overload> logged;  // what the job's log says of it
-  std::int64_t entries = 0;      // MoE layers x microbatches of the step, one replica
-  std::int64_t recorded = 0;     // of them in the log
+  std::vector<Overload> stages;       // what the routing makes, by stage
+  std::vector<Overload> logged;       // what the job's log says of it
+  std::int64_t entries = 0;           // MoE layers x microbatches of the step, one replica
+  std::int64_t recorded = 0;          // of them in the log
   int replicas = 1, of_replicas = 1;  // of the experts: whose routing was counted, of how many
   OverloadBuffers rows;               // that follow, on the worst rank
-  double forward_bytes = 0;   // of the buffer that one layer's rows come into
-  double retained_bytes = 0;  // of what the dispatcher's program keeps for them until backward
+  double forward_bytes = 0;           // of the buffer that one layer's rows come into
+  double retained_bytes = 0;          // of what the dispatcher's program keeps for them until backward
 
   // As Megatron prints it: by the last stage.
   Overload printed() const { return stages.back(); }

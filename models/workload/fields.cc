@@ -397,7 +397,8 @@ std::vector<Field> step_fields() {
        .scopes = Scopes::kStep,
        .group = kStep,
        .help = "All-reduces with which a job logs its overload factors",
-       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_overload_report(v.string()); },
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.set_overload_report(v.string()); },
        .write =
            [](const Scenario& s) {
              const OverloadLog::Report report = s.training.overload.report;
@@ -412,7 +413,8 @@ std::vector<Field> step_fields() {
        .scopes = Scopes::kStep,
        .group = kStep,
        .help = "What the log keeps of steps that CUDA graphs replay",
-       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_overload_recorder(v.string()); },
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.set_overload_recorder(v.string()); },
        .write =
            [](const Scenario& s) {
              const OverloadLog::Recorder recorder = s.training.overload.recorder;

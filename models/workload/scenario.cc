@@ -107,7 +107,8 @@ void Scenario::resolve() {
         return d.name.starts_with("allgather") || d.name == "all";
       }))
     throw InputError(
-        "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log differs");
+        "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log "
+        "differs");
   if (topk == 0) topk = model.topk;
   if (topk > model.experts)
     throw InputError(

@@ -67,9 +67,9 @@ struct OverloadLog {
   // All-reduces at the end of a step: none, one after the other as the first version has them, or packed into
   // one a group.
   enum class Report : std::uint8_t { kNone, kSequential, kFused };
-  // What the log knows of steps that CUDA graphs replay, where no hook of the host runs. Entries that are only
-  // marked for clearing stay, and graphs write their values again; entries that are cleared at once are gone; a
-  // journal on the device is written by graphs too.
+  // What the log knows of steps that CUDA graphs replay, where no hook of the host runs. Entries that are
+  // only marked for clearing stay, and graphs write their values again; entries that are cleared at once are
+  // gone; a journal on the device is written by graphs too.
   enum class Recorder : std::uint8_t { kDeferredClear, kDirectClear, kJournal };
   Report report = Report::kNone;
   Recorder recorder = Recorder::kDeferredClear;

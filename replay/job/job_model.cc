@@ -292,7 +292,8 @@ RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
         out.jobs.push_back(job);
         out.jobs.back().routing = routing_of_layer(change.routing->path, job, l, m).routing;
       }
-      out.table.back().push_back(static_cast<std::size_t>(m) * std::min<std::size_t>(tables, static_cast<std::size_t>(layers)) + at);
+      out.table.back().push_back(
+          static_cast<std::size_t>(m) * std::min<std::size_t>(tables, static_cast<std::size_t>(layers)) + at);
     }
   }
   return out;

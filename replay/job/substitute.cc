@@ -229,7 +229,8 @@ Step spliced(const std::vector<const Step*>& of_layer, Pass pass, std::size_t ca
   Step out = *at(0);
   for (std::size_t place = 1; place < layers; ++place) {
     const Step& own = *at(place);
-    for (std::size_t s = place * calls; s <= (place + 1) * calls; ++s) out.segments_us[s] = own.segments_us[s];
+    for (std::size_t s = place * calls; s <= (place + 1) * calls; ++s)
+      out.segments_us[s] = own.segments_us[s];
     for (std::size_t c = place * calls; c < (place + 1) * calls; ++c) out.calls[c] = own.calls[c];
   }
   return out;

@@ -115,10 +115,9 @@ class DispatchingRouting : public models::RoutingFile {
 
   models::Routing routing(const Job& job, int ordinal, int microbatch,
                           std::vector<std::string>& warnings) const override {
-    LoadedRouting loaded =
-        routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts, job.topk,
-                                 NamedTables::of(tables_.layers, ordinal),
-                                 NamedTables::of(tables_.microbatches, microbatch));
+    LoadedRouting loaded = routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts,
+                                                    job.topk, NamedTables::of(tables_.layers, ordinal),
+                                                    NamedTables::of(tables_.microbatches, microbatch));
     warnings.insert(warnings.end(), loaded.warnings.begin(), loaded.warnings.end());
     return std::move(loaded.routing);
   }

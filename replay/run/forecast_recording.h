@@ -48,7 +48,7 @@ struct RecordingForecast {
   std::optional<double> measured_us;     // what the recording itself took: realistic, nothing changed
   std::optional<Iteration> as_recorded;  // where another dispatcher was asked for: the recorded one
   int microbatches = 0;
-  std::string changes;  // what differs from the recording, for people; empty: nothing
+  std::string changes;                       // what differs from the recording, for people; empty: nothing
   std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
   Attribution attribution;
   std::optional<Network> network;

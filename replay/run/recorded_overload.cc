@@ -55,7 +55,7 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology, std:
     models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
     auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
     const auto member = static_cast<std::size_t>(at.tp + topology.tp * at.expert);
-    const bool first = member == 0 && at.expert_dp == 0;  // whose order stands for all
+    const bool first = member == 0 && at.expert_dp == 0;                 // whose order stands for all
     std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and how many
     std::int32_t next = 0;
     for (const PlannedStep& planned : plan.steps) {

@@ -15,9 +15,9 @@ namespace moesim::systems {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using nlohmann::json;
 using tools::testing::Outcome;
 using tools::testing::parsed;
 using tools::testing::read_text;
@@ -81,9 +81,10 @@ TEST(Systems, R0_9_CallsAsTheDocumentDecoratesThemAreCallsOfTheDispatcher) {
   EXPECT_EQ(replayed_ms(decorated), replayed_ms(host("allgather", "scaling")));
   EXPECT_THAT(run_moesim({"trace", "info", decorated}).out, HasSubstr("dispatcher    allgather, "));
   // Another dispatcher takes their place, which needs to know where every layer's calls are.
-  const std::vector<std::string> other{"--dispatcher", "alltoall",
-                                       "--routing",    kHost + "allgather-zipf1.2/" + kJob + "/dispatching.json",
-                                       "--model",      kHost + "model.json"};
+  const std::vector<std::string> other{
+      "--dispatcher", "alltoall",
+      "--routing",    kHost + "allgather-zipf1.2/" + kJob + "/dispatching.json",
+      "--model",      kHost + "model.json"};
   EXPECT_EQ(replayed_ms(decorated, other), replayed_ms(host("allgather", "scaling"), other));
   // The function's own name is nothing to go by.
   const TempFolder elsewhere;
@@ -105,9 +106,11 @@ TEST(Systems, R0_9_CallsWithoutARoleAreCountedInTheFirstLine) {
   const json info = json::parse(run_moesim({"trace", "info", unknown, "--format", "json"}).out);
   const int count = info.at("calls_without_role").get<int>();
   EXPECT_EQ(count, 4 * 2 * (1 + 2));
-  const std::string said = "warning: " + std::to_string(count) + " communication calls cannot be given a role: ";
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"trace", "info", unknown},
-                                                std::vector<std::string>{"trace", "check", unknown}, replay(unknown)}) {
+  const std::string said =
+      "warning: " + std::to_string(count) + " communication calls cannot be given a role: ";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"trace", "info", unknown},
+        std::vector<std::string>{"trace", "check", unknown}, replay(unknown)}) {
     const Outcome outcome = run_moesim(words);
     EXPECT_THAT(outcome.out, StartsWith(said)) << words[0] << ' ' << words[1] << outcome.err;
     EXPECT_THAT(first_line(outcome.out), HasSubstr("combine, reduce_scatter over pp"));
@@ -116,13 +119,21 @@ TEST(Systems, R0_9_CallsWithoutARoleAreCountedInTheFirstLine) {
   EXPECT_THAT(result.at("warnings").at(0).get<std::string>(), HasSubstr("cannot be given a role"));
 }
 
-// The routing of docs/spec.md 6.3, example 1, as the document's recorder holds it: what the experts of every EP
-// rank receive.
+// The routing of docs/spec.md 6.3, example 1, as the document's recorder holds it: what the experts of every
+// EP rank receive.
 constexpr const char* kRecorded = R"("per_rank_dispatching_results": {
   "0": {"tokens_per_local_expert": [19, 11]}, "1": {"tokens_per_local_expert": [9, 5]},
   "2": {"tokens_per_local_expert": [6, 5]}, "3": {"tokens_per_local_expert": [5, 4]}})";
-const std::vector<std::string> kAsk{"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x1",
-                                    "--ep",    "4",       "--draws",      "0",         "--dispatcher",
+const std::vector<std::string> kAsk{"compare",
+                                    "--model",
+                                    "mixtral-8x7b",
+                                    "--cluster",
+                                    "dgx-h100x1",
+                                    "--ep",
+                                    "4",
+                                    "--draws",
+                                    "0",
+                                    "--dispatcher",
                                     "alltoall,allgather-legacy"};
 
 const json& answer_of(const json& result, const std::string& dispatcher) {
@@ -137,7 +148,8 @@ TEST(Systems, R0_5_PerRankDispatchingResultsAsTheDocumentHasThem) {
   folder.write("config.json", std::string(R"({"is_scaling_mode": true, "fake_tp": 1, "exp_rank": 0,
     "pipeline_model_parallel_size": 1, "tensor_model_parallel_size": 1, "expert_model_parallel_size": 4,
     "num_moe_experts": 8, "moe_router_topk": 2, "moe_grouped_gemm": true,
-    "moe_token_dispatcher_type": "allgather", )") + kRecorded + "}");
+    "moe_token_dispatcher_type": "allgather", )") +
+                                  kRecorded + "}");
   folder.write("bare.json", "{" + std::string(kRecorded) + "}");
   for (const std::string scope : {"layer", "step"})
     for (const std::string file : {"config.json", "bare.json"}) {
@@ -165,7 +177,8 @@ TEST(Systems, R0_5_PerLayerAndMicrobatch) {
   folder.write("layers.json", R"({"ep": 4, "experts": 8, "tables": [{"layer": 0, )" + std::string(kRecorded) +
                                   R"(}, {"layer": 1, )" + other + R"(}]})");
   folder.write("microbatches.json", R"({"ep": 4, "experts": 8, "tables": [{"microbatch": 0, )" +
-                                        std::string(kRecorded) + R"(}, {"microbatch": 1, )" + other + R"(}]})");
+                                        std::string(kRecorded) + R"(}, {"microbatch": 1, )" + other +
+                                        R"(}]})");
   for (const char* file : {"layers.json", "microbatches.json"}) {
     const Outcome outcome = run_moesim(with(kAsk, {"--scope", "step", "--microbatches", "2", "--routing",
                                                    folder / file, "--format", "json", "--quiet"}));
@@ -178,17 +191,18 @@ TEST(Systems, R0_5_PerLayerAndMicrobatch) {
 
 TEST(Systems, R0_6_ARankWithoutAnEntryGetsAHistogramThatIsNotRepresentative) {
   const TempFolder folder;
-  // The imitated rank's own choices (rank 0 of the example), gathered from all ranks: 4 times [1 1] for rank 3.
+  // The imitated rank's own choices (rank 0 of the example), gathered from all ranks: 4 times [1 1] for
+  // rank 3.
   folder.write("own.json", R"({"is_scaling_mode": true, "exp_rank": 0, "num_moe_experts": 8,
     "expert_model_parallel_size": 4, "per_rank_dispatching_results": {
     "0": {"num_local_tokens_per_expert": [5, 3, 2, 2, 1, 1, 1, 1], "tokens_per_local_expert": [19, 11]},
     "1": {"tokens_per_local_expert": [9, 5]}, "2": {"tokens_per_local_expert": [6, 5]}}})");
-  const Outcome outcome =
-      run_moesim(with(kAsk, {"--routing", folder / "own.json", "--format", "json"}));
+  const Outcome outcome = run_moesim(with(kAsk, {"--routing", folder / "own.json", "--format", "json"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
-  EXPECT_THAT(result.at("warnings").dump(), HasSubstr("no dispatching results of EP rank 3: a histogram of one "
-                                                      "rank's own choices is taken; routing not representative"));
+  EXPECT_THAT(result.at("warnings").dump(),
+              HasSubstr("no dispatching results of EP rank 3: a histogram of one "
+                        "rank's own choices is taken; routing not representative"));
   // 30 of 30 + 14 + 11 + 8 rows.
   EXPECT_NEAR(answer_of(result, "alltoall").at("overload").at("max").get<double>(), 30.0 / (64.0 / 4), 0.02);
   // Nobody's choices are known.

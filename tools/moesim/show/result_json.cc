@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "models/hardware/cluster_fabric.h"
-#include "models/routing/overload.h"
 #include "models/hardware/estimate.h"
+#include "models/routing/overload.h"
 
 namespace moesim::tools {
 

@@ -320,8 +320,7 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
   for (const std::string& note : notes) text += "warning: " + note + "\n";
   text += fmt::format(
       "{} recording of {}, {} microbatches, on {}{}\niteration {:.2f} ms (90 % interval {:.2f} .. {:.2f})",
-      answer.realistic ? "realistic" : "scaling",
-      recorded.str(), answer.microbatches, answer.cluster.name,
+      answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches, answer.cluster.name,
       answer.changes.empty() ? "" : ", with " + answer.changes, answer.iteration_us.value / 1e3,
       answer.iteration_us.low / 1e3, answer.iteration_us.high / 1e3);
   if (answer.measured_us)
