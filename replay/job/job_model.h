@@ -24,7 +24,9 @@ struct JobModel {
   bool routing_completed = false;  // from rows per rank only: spread evenly over the rank's experts
   bool routing_given = false;      // by the user
 
-  std::int64_t tokens() const { return seq * micro_batch; }
+  // Of a rank: with tensor parallelism a sequence lies on all ranks of its group.
+  std::int64_t tokens() const { return seq * micro_batch / topology.tp; }
+  int ranks() const { return topology.tp * topology.expert; }  // of a dispatch group, TP fastest
   int layers_per_stage() const { return static_cast<int>(architecture.layers) / topology.pp; }
   // Rows that the experts of each expert rank compute.
   std::vector<std::int64_t> received() const;

@@ -57,6 +57,9 @@ Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted,
           break;
         }
     }
+    same_calls_[static_cast<std::size_t>(pass)] =
+        wanted.calls(pass) == recorded.calls(pass) &&
+        std::none_of(same.begin(), same.end(), [](const auto& one) { return !one; });
   }
 }
 
@@ -131,7 +134,12 @@ Step Substitution::rewrite(Step step, int rank) const {
     experts *= expert_ratio(*pass, old_experts.front(), new_experts.front(), expert);
     for (std::size_t s = 1; s < after; ++s) {
       const std::size_t at = l * after + s;
-      double us = new_us(s, Part::dispatcher) + (s == 1 && after > 2 ? unexplained : 0.0);
+      // What nothing explains stays where it was where the calls are the same, else it is the host's.
+      double us = new_us(s, Part::dispatcher);
+      if (!same_calls_[static_cast<std::size_t>(*pass)])
+        us += s == 1 && after > 2 ? unexplained : 0.0;
+      else if (s != old_experts.front())
+        us += step.segments_us[l * before + s] - old_us(s, Part::dispatcher);
       const bool works = wanted_.has_experts(*pass, s);
       if (works) us += experts * new_us(s, Part::experts) / wanted_experts_us;
       out.segments_us[at] = std::max(0.0, us);
@@ -150,6 +158,11 @@ Step Substitution::rewrite(Step step, int rank) const {
       }
       out.calls.push_back(made);
     }
+  }
+  if (same_calls_[static_cast<std::size_t>(*pass)]) {
+    // The calls tell what is between them, as in the recording.
+    out.expert_segments = step.expert_segments;
+    out.segment_categories = step.segment_categories;
   }
   return out;
 }

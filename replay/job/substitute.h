@@ -43,6 +43,7 @@ class Substitution {
   double launch_us_;
   ExpertTimes times_;
   std::array<std::vector<std::optional<std::size_t>>, 2> same_;  // by wanted call: the recorded one
+  std::array<bool, 2> same_calls_{};                             // all of them are the recorded ones
 };
 
 // Measured segments of a job's layers, means over layers and places: [pass][segment][expert rank], us. The

@@ -102,7 +102,14 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
   const models::DispatcherSpec recorder = recorder_of(from, source, recorded);
   const LayerModel measured(from, recorder, source);
   const LayerModel same(to, recorder, out.cluster);
-  out.clean = rescaled(recorded, measured, same, source, same_gpus);
+  // Nothing is scaled where sizes and GPUs stay, and tensor parallelism cannot be.
+  if (from.topology.tp == 1)
+    out.clean = rescaled(recorded, measured, same, source, same_gpus);
+  else if (request.nodes || !same_gpus)
+    throw InputError(
+        fmt::format("found another machine for a recording of tp {}, expected tp 1", from.topology.tp));
+  else
+    out.clean = request.changes_dispatcher() ? recorded : substituted(recorded, measured, same, out.cluster);
   out.named = names_of(to, named);
   out.changes = describe(from, to);
   if (!same_gpus)
@@ -111,7 +118,7 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
   if (request.changes_dispatcher()) {
     const models::DispatcherSpec spec = one_dispatcher(request.dispatcher);
     const LayerModel wanted(to, spec, out.cluster);
-    out.clean = substituted(out.clean, same, wanted, out.cluster);
+    out.clean = substituted(out.clean, from.topology.tp == 1 ? same : measured, wanted, out.cluster);
     out.changes +=
         fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
     for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -16,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using tools::testing::Outcome;
@@ -222,6 +226,306 @@ TEST(Systems, R0_6_ARankWithoutAnEntryGetsAHistogramThatIsNotRepresentative) {
       host("alltoall", "scaling"), {"--model", kHost + "model.json", "--routing", folder / "replay.json"}));
   EXPECT_EQ(told.exit_code, 0) << told.err;
   EXPECT_THAT(told.out + told.err, HasSubstr("not representative"));
+}
+
+// The sizes of docs/spec.md 6.3: T 8, H 16, F 32, E 8, K 2, EP 4.
+class Small {
+ public:
+  Small() {
+    folder_.write("model.json", R"({"hidden_size": 16, "moe_intermediate_size": 32, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "vocab_size": 64})");
+    folder_.write("routing.json", "{" + std::string(kRecorded) + "}");
+  }
+  json ask(const std::string& dispatcher, const std::vector<std::string>& more = {}) const {
+    const Outcome outcome =
+        run_moesim(with({"compare", "--model", folder_ / "model.json", "--cluster", "dgx-h100x1", "--seq",
+                         "8", "--draws", "0", "--format", "json", "--quiet", "--dispatcher", dispatcher},
+                        more));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+  }
+  json one(const std::string& dispatcher, const std::vector<std::string>& more = {}) const {
+    return ask(dispatcher, more).at("scenarios").at(0);
+  }
+  std::string routing() const { return folder_ / "routing.json"; }
+
+ private:
+  TempFolder folder_;
+};
+
+// "forward all_gather indices int64 128->512" of every message.
+std::vector<std::string> messages_of(const json& answer) {
+  std::vector<std::string> out;
+  for (const json& m : answer.at("messages"))
+    out.push_back(m.at("pass").get<std::string>() + " " + m.at("op").get<std::string>() + " " +
+                  m.at("what").get<std::string>() + " " + m.at("dtype").get<std::string>() + " " +
+                  m.at("in_bytes").at(0).dump() + "->" + m.at("out_bytes").at(0).dump());
+  return out;
+}
+
+bool has_operation(const json& answer, const std::string& pass, const std::string& what) {
+  for (const json& op : answer.at("operations"))
+    if (op.at("pass") == pass && op.at("what") == what && op.at("time_us").get<double>() > 0) return true;
+  return false;
+}
+
+TEST(Systems, R0_1_BothDispatchersUnderOneRouting) {
+  const Small small;
+  const json result = small.ask("allgather-legacy,alltoall", {"--ep", "4", "--routing", small.routing()});
+  const json &gather = answer_of(result, "allgather-legacy"), &exchange = answer_of(result, "alltoall");
+  EXPECT_EQ(gather.at("rows_per_rank"), exchange.at("rows_per_rank"));
+  EXPECT_EQ(gather.at("rows_per_rank"), (json{30, 14, 11, 9}));
+  EXPECT_NE(gather.at("tx_bytes_per_rank").at("max"), exchange.at("tx_bytes_per_rank").at("max"));
+}
+
+TEST(Systems, R0_2_HiddenIndicesProbabilitiesAndTheirReduceScatter) {
+  const Small small;
+  EXPECT_THAT(
+      messages_of(small.one("allgather-legacy", {"--ep", "4", "--detail", "messages", "--inference"})),
+      ElementsAre(
+          "forward all_gather hidden states bf16 256->1024", "forward all_gather indices int64 128->512",
+          "forward all_gather probabilities fp32 64->256", "forward reduce_scatter output bf16 1024->256"));
+  EXPECT_THAT(messages_of(small.one("allgather-legacy",
+                                    {"--ep", "4", "--detail", "messages", "--inference", "--topk", "1"})),
+              ElementsAre("forward all_gather hidden states bf16 256->1024",
+                          "forward all_gather indices int64 64->256",
+                          "forward reduce_scatter output bf16 1024->256"));
+}
+
+TEST(Systems, R0_3_NoCommunicationWithoutTensorOrExpertParallelism) {
+  const Small small;
+  EXPECT_TRUE(messages_of(small.one("allgather-legacy", {"--ep", "1", "--detail", "messages"})).empty());
+  EXPECT_FALSE(messages_of(small.one("allgather-legacy",
+                                     {"--ep", "1", "--etp", "2", "--tp", "2", "--detail", "messages"}))
+                   .empty());
+}
+
+TEST(Systems, R0_4_ScalingModeSettings) {
+  const Small small;
+  const TempFolder folder;
+  // A group of fake_tp x EP ranks: what experts received came from all of them.
+  folder.write("tp2.json", R"({"config": {"is_scaling_mode": true, "fake_tp": 2, "exp_rank": 3}, )" +
+                               std::string(kRecorded) + "}");
+  const json one = small.one("allgather-legacy",
+                             {"--ep", "4", "--tp", "2", "--etp", "2", "--routing", folder / "tp2.json"});
+  EXPECT_EQ(one.at("rows_per_rank"), (json{30, 30, 14, 14, 11, 11, 9, 9}));
+  EXPECT_EQ(one.at("tokens"), 32);  // 64 rows of top-2
+  const std::vector<std::string> ask{"compare", "--model", "mixtral-8x7b", "--ep", "4", "--draws", "0"};
+  const Outcome other = run_moesim(with(ask, {"--routing", folder / "tp2.json"}));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("fake_tp 2"));
+  folder.write("rank.json", R"({"exp_rank": 4, )" + std::string(kRecorded) + "}");
+  const Outcome rank = run_moesim(with(ask, {"--routing", folder / "rank.json"}));
+  EXPECT_EQ(rank.exit_code, 2);
+  EXPECT_THAT(rank.err, HasSubstr("found exp_rank 4, expected an EP rank below 4"));
+}
+
+TEST(Systems, R0_4_TensorParallelismInSynthesizedAndReplayedJobs) {
+  const TempFolder folder;
+  const Outcome made = run_moesim({"trace", "synthesize", "--out", folder / "made", "--tp", "2", "--ep", "4",
+                                   "--dp", "4", "--pp", "2", "--seq", "512", "--layers", "4"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string job = (folder / "made") + "/pp2_tp2_ep4_expn8_dp4_nl4_hs4096_sl512/";
+  for (const std::string side : {"scaling", "realistic"}) {
+    const std::string recording = job + side;
+    EXPECT_EQ(run_moesim({"trace", "check", recording}).exit_code, 0) << side;
+    std::vector<std::string> words{"replay", recording, "--draws", "0",           "--format",
+                                   "json",   "--quiet", "--model", "mixtral-8x7b"};
+    if (side == "scaling") words.insert(words.end(), {"--microbatches", "4"});
+    const double recorded = milliseconds(run_moesim(words));
+    EXPECT_NEAR(milliseconds(run_moesim(with(words, {"--dispatcher", "alltoall-legacy"}))) / recorded, 1,
+                1e-6)
+        << side;
+    for (const char* dispatcher : {"allgather-legacy", "alltoall"}) {
+      const double other = milliseconds(run_moesim(with(words, {"--dispatcher", dispatcher})));
+      EXPECT_GT(other, 0.3 * recorded) << dispatcher << ' ' << side;
+      EXPECT_LT(other, 3 * recorded) << dispatcher << ' ' << side;
+      EXPECT_NE(other, recorded) << dispatcher << ' ' << side;
+    }
+    const Outcome sizes = run_moesim(with(words, {"--ep", "2"}));
+    EXPECT_EQ(sizes.exit_code, 2) << side;
+  }
+}
+
+TEST(Systems, R0_5_PerLayerAndMicrobatchInReplays) {
+  // 512 rows a rank: the example's 30, 14, 11, 9 times 32, and an even routing.
+  const std::string skewed = R"("per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [480, 480]}, "1": {"tokens_per_local_expert": [224, 224]},
+    "2": {"tokens_per_local_expert": [176, 176]}, "3": {"tokens_per_local_expert": [144, 144]}})";
+  std::string even = skewed;
+  for (const char* rows : {"480, 480", "224, 224", "176, 176", "144, 144"})
+    replace_all(even, rows, "256, 256");
+  const TempFolder folder;
+  folder.write("skewed.json", "{" + skewed + "}");
+  folder.write("even.json", "{" + even + "}");
+  for (const std::string what : {"layer", "microbatch"})
+    folder.write(what + ".json", R"({"ep": 4, "experts": 8, "tables": [{")" + what + R"(": 0, )" + skewed +
+                                     R"(}, {")" + what + R"(": 1, )" + even + "}]}");
+  for (const char* side : {"scaling", "realistic"}) {
+    const auto told = [&](const std::string& file) {
+      std::vector<std::string> words{
+          "replay",    host("alltoall", side), "--draws",  "0",    "--model", kHost + "model.json",
+          "--routing", folder / file,          "--format", "json", "--quiet"};
+      if (std::string(side) == "scaling") words.insert(words.end(), {"--microbatches", "4"});
+      const Outcome outcome = run_moesim(words);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+    };
+    const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
+    // What a host measured need not grow with the rows; a mixture lies between its parts.
+    const double skewed_us = us(told("skewed.json")), even_us = us(told("even.json"));
+    for (const char* file : {"layer.json", "microbatch.json"}) {
+      const json mixed = told(file);
+      EXPECT_LT(us(mixed), std::max(skewed_us, even_us)) << side << ' ' << file;
+      EXPECT_GT(us(mixed), std::min(skewed_us, even_us)) << side << ' ' << file;
+      EXPECT_NEAR(mixed.at("overload").at("avg").get<double>(), (1.875 + 1) / 2, 1e-6) << side << ' ' << file;
+      EXPECT_NEAR(mixed.at("overload").at("max").get<double>(), 1.875, 1e-6) << side << ' ' << file;
+    }
+  }
+}
+
+TEST(Systems, R0_7_CountsGoToTheHost) {
+  const Small small;
+  const json answer = small.one("allgather-legacy", {"--ep", "4", "--detail", "operations"});
+  EXPECT_EQ(answer.at("host_syncs").at("forward"), 4);
+  bool counts = false;
+  for (const json& op : answer.at("operations"))
+    counts |= op.at("what") == "rows per expert" && op.at("category") == "host_sync";
+  EXPECT_TRUE(counts);
+}
+
+TEST(Systems, R0_8_BiasTravelsThereAndBack) {
+  const Small small;
+  const json plain = small.one("allgather-legacy", {"--ep", "4", "--detail", "messages"});
+  const json bias = small.one("allgather-legacy:expert_bias", {"--ep", "4", "--detail", "messages"});
+  const std::vector<std::string> all = messages_of(bias);
+  EXPECT_EQ(all.size(), messages_of(plain).size() + 2);
+  EXPECT_THAT(all, Contains("forward reduce_scatter expert bias bf16 1024->256"));
+  EXPECT_THAT(all, Contains("backward all_gather expert bias gradient bf16 256->1024"));
+  const json ops = small.one("allgather-legacy:expert_bias", {"--ep", "4", "--detail", "operations"});
+  for (const char* kernel : {"unsort bias", "multiply bias", "add bias into all rows", "divide bias by tp"})
+    EXPECT_TRUE(has_operation(ops, "forward", kernel)) << kernel;
+  EXPECT_TRUE(has_operation(ops, "backward", "sum bias gradient"));
+  EXPECT_GT(bias.at("time_us").at("value").get<double>(), plain.at("time_us").at("value").get<double>());
+}
+
+TEST(Systems, R0_10_TheFuncParameterTellsWhatACallIs) {
+  const TempFolder folder;
+  const std::string bare = changed(folder, [](std::string& text) {
+    replace_all(text, "input__dtype=torch.float32,group=exp,comm_func=reduce_scatter",
+                "input__dtype=torch.float32,func_name=reduce_scatter_to_sequence_parallel_region_from_moe,"
+                "group=None,comm_func=reduce_scatter");
+    replace_all(text, "func_name=gather_rows,group=exp",
+                "func_name=gather_from_sequence_parallel_region_to_moe,group=None");
+    replace_all(text, "_reduce_scatter_along_first_dim_moe", "wrapped");
+    replace_all(text, "=_gather_along_first_dim_moe", "=wrapped");
+  });
+  EXPECT_EQ(replayed_ms(bare), replayed_ms(host("allgather", "scaling")));
+}
+
+TEST(Systems, R0_11_GathersSaveIndicesAndTheirBackwardAddsIntoZeros) {
+  const Small small;
+  const json answer = small.one("allgather-legacy", {"--ep", "4", "--detail", "operations"});
+  // Both gathers: into the rows sorted by expert and into the local ones.
+  for (const char* kernel : {"rows by expert backward", "global to local rows backward"})
+    EXPECT_TRUE(has_operation(answer, "backward", kernel)) << kernel;
+  // Zeros are rows of their own beside the gradient that comes in: the layer's memory has both.
+  const json memory = small.one("allgather-legacy", {"--ep", "4", "--detail", "memory"});
+  bool zeros = false;
+  for (const json& point : memory.at("memory").at("curve"))
+    zeros |= point.at("pass") == "backward" && point.at("what") == "gradient of local rows";
+  EXPECT_TRUE(zeros);
+}
+
+TEST(Systems, R0_12_OneBufferForAllLayers) {
+  const Small small;
+  const auto persistent = [&](const char* dispatcher) {
+    return small.one(dispatcher, {"--ep", "4"}).at("memory").at("persistent_bytes").get<double>();
+  };
+  // R x T rows of 16 bf16 elements.
+  EXPECT_EQ(persistent("allgather-legacy") - persistent("allgather-legacy:global_buffer=false"), 4 * 8 * 32);
+  EXPECT_EQ(persistent("allgather-legacy"), persistent("allgather"));
+}
+
+TEST(Systems, R0_13_TheTargetConfiguration) {
+  const Outcome outcome = run_moesim({"compare",
+                                      "--model",
+                                      "mixtral-8x7b",
+                                      "--cluster",
+                                      "dgx-h100x2",
+                                      "--scope",
+                                      "step",
+                                      "--pp",
+                                      "4",
+                                      "--tp",
+                                      "1",
+                                      "--ep",
+                                      "4",
+                                      "--topk",
+                                      "2",
+                                      "--microbatches",
+                                      "8",
+                                      "--draws",
+                                      "0",
+                                      "--dispatcher",
+                                      "allgather-legacy,alltoall",
+                                      "--format",
+                                      "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("scenarios").size(), 2);
+  for (const json& one : result.at("scenarios")) EXPECT_EQ(one.at("overload").at("stages").size(), 4);
+}
+
+TEST(Systems, R0_14_MemoryOfBothDispatchers) {
+  const Small small;
+  const json result = small.ask("allgather-legacy,alltoall", {"--ep", "4", "--routing", small.routing()});
+  for (const json& one : result.at("scenarios")) {
+    const auto saved = one.at("saved_bytes_per_rank").get<std::vector<double>>();
+    EXPECT_GT(saved.front(), saved.back()) << one.at("dispatcher");  // 30 rows against 9
+    EXPECT_GT(one.at("memory").at("transient_bytes").get<double>(), 0);
+  }
+}
+
+TEST(Systems, R0_15_TheSameRoutingEveryTime) {
+  const Small small;
+  for (const char* routing : {"zipf:1.2", "round-robin", "strong-skew"}) {
+    const std::vector<std::string> more{"--ep", "4", "--routing", routing};
+    EXPECT_EQ(small.ask("alltoall", more), small.ask("alltoall", more)) << routing;
+  }
+}
+
+TEST(Systems, R0_16_ShapesInAndOutOfPermutationAreKept) {
+  const Small small;
+  const json exchange =
+      small.one("alltoall", {"--ep", "4", "--routing", small.routing(), "--detail", "messages"});
+  for (const json& m : exchange.at("messages")) {
+    std::int64_t in = 0, out = 0;
+    for (int r = 0; r < 4; ++r) {
+      in += m.at("in_bytes").at(r).get<std::int64_t>();
+      out += m.at("out_bytes").at(r).get<std::int64_t>();
+      EXPECT_LE(m.at("tx_bytes").at(r).get<std::int64_t>(), m.at("in_bytes").at(r).get<std::int64_t>() * 3);
+    }
+    if (m.at("op") == "all_to_all_v") {
+      EXPECT_EQ(in, out) << m;
+    } else if (m.at("op") == "all_gather") {
+      EXPECT_EQ(4 * in, out) << m;
+    }
+  }
+}
+
+TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
+  const Outcome outcome = run_moesim(with(replay(host("alltoall", "scaling")), {"--format", "json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  double transferring = 0, waiting = 0;
+  for (const json& rank : result.at("ranks")) {
+    transferring += rank.at("exposed_comm_us").get<double>();
+    waiting += rank.at("straggler_wait_us").get<double>();
+  }
+  EXPECT_GT(transferring, 0);
+  EXPECT_GT(waiting, 0);
 }
 
 }  // namespace
