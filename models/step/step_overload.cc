@@ -51,6 +51,8 @@ class Entries {
         std::min<std::int64_t>({known, kMostReplicas, std::max<std::int64_t>(1, s_.parallel.edp())}));
   }
 
+  std::int64_t drawn() const { return drawn_; }
+
   const OverloadEntry& of(int ordinal, std::int64_t replica, std::int64_t microbatch) {
     const std::int64_t draw = (replica * s_.parallel.microbatches + microbatch) % drawn_;
     const auto [at, added] = made_.try_emplace({routing_.shared() ? 0 : ordinal, draw});
@@ -188,6 +190,7 @@ StepOverload overload_of_step(const Scenario& s, const JobPlan& plan, const Laye
   out.logged = s.train ? overload_of(known, logged_as(s, programs)) : std::vector<Overload>(stages.size());
   if (!s.train) out.recorded = 0;
   out.replicas = entries.replicas();
+  out.routings = std::min<std::int64_t>(entries.drawn(), out.replicas * s.parallel.microbatches);
   out.of_replicas = static_cast<int>(std::max<std::int64_t>(1, s.parallel.edp()));
   add_buffers(s, programs, stages, out);
   return out;

@@ -18,6 +18,7 @@ struct StepOverload {
   std::int64_t entries = 0;           // MoE layers x microbatches of the step, one replica
   std::int64_t recorded = 0;          // of them in the log
   int replicas = 1, of_replicas = 1;  // of the experts: whose routing was counted, of how many
+  std::int64_t routings = 1;          // of a layer that were drawn; further microbatches repeat them
   OverloadBuffers rows;               // that follow, on the worst rank
   double forward_bytes = 0;           // of the buffer that one layer's rows come into
   double retained_bytes = 0;          // of what the dispatcher's program keeps for them until backward

@@ -91,6 +91,7 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
   j["recorded_entries"] = o.recorded;
   j["replicas"] = o.replicas;
   j["of_replicas"] = o.of_replicas;
+  j["routings_per_layer"] = o.routings;
   j["buffers"] = {{"forward_rows", o.rows.forward_rows},
                   {"forward_bytes", o.forward_bytes},
                   {"retained_rows", o.rows.retained_rows},
