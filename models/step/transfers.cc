@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/step/parameter_collectives.h"
 #include "models/step/step_memory.h"
 
 namespace moesim::models {
@@ -69,8 +70,10 @@ class Transfers {
     GroupShape shard = replicas.all;
     std::int64_t block = replicas.all.ranks;
     if (plan_.sharding == ShardingScheme::kHsdp) {
-      const std::int64_t size = std::min<std::int64_t>(
-          block, plan_.shard_group > 0 ? plan_.shard_group : replicas.all.max_per_domain);
+      const std::int64_t dense = std::min<std::int64_t>(
+          dense_.all.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.all.max_per_domain);
+      const std::int64_t size =
+          &replicas == &dense_ ? dense : expert_shard_group(dense_.all.ranks, dense, replicas.all.ranks);
       if (size < block) block = size, shard = placement_.block_of(replicas, size);
     }
     const auto ranks = static_cast<double>(shard.ranks);
