@@ -24,8 +24,7 @@ struct StepOverload {
   double retained_bytes = 0;          // of what the dispatcher's program keeps for them until backward
 
   // As Megatron prints it: by the last stage.
-  Overload printed() const { return stages.back(); }
-  Overload printed_log() const { return logged.back(); }
+  Overload printed() const { return stages.empty() ? Overload{} : stages.back(); }
 };
 
 // Routing of replicas and microbatches is drawn as far as that stays cheap, and repeated from the start then.
