@@ -18,8 +18,8 @@ std::span<const std::string_view> cmd_states() {
 }
 
 std::span<const std::string_view> cmd_groups() {
-  static constexpr std::string_view kWords[] = {"None", "tp",     "dp",    "pp", "ep",
-                                                "pep",  "exp_dp", "ep_dp", "exp"};
+  static constexpr std::string_view kWords[] = {"None",   "tp",    "dp",  "pp",     "ep",   "pep",
+                                                "exp_dp", "ep_dp", "exp", "tp_exp", "tp_ep"};
   return kWords;
 }
 

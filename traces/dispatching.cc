@@ -15,13 +15,20 @@ constexpr std::int64_t kMaxMicrobatch = 999'999;
 
 // Reads the parts of one table and holds them against each other: every row of the matrix may come from
 // per_rank_results, from num_global_tokens_per_expert and from the top-k indices, and all must agree.
+constexpr const char *kOwnKey = "per_rank_results", *kRecordersKey = "per_rank_dispatching_results";
+
 class TableReader {
  public:
-  TableReader(std::int64_t ep, std::int64_t experts) : ep_(ep), experts_(experts), local_(experts / ep) {}
+  // `imitated`: the EP rank that a recorder in scaling mode was, if it says so.
+  TableReader(std::int64_t ep, std::int64_t experts, std::optional<std::int64_t> imitated)
+      : ep_(ep), experts_(experts), local_(experts / ep), imitated_(imitated) {}
 
   // `object` holds the table's keys among others; nullopt when it has none of them.
   std::optional<DispatchingTable> read(JsonObject& object) {
-    const auto per_rank = object.find("per_rank_results");
+    auto per_rank = object.find(kOwnKey);
+    const auto recorded = object.find(kRecordersKey);
+    if (per_rank && recorded) recorded->fail("both " + std::string(kOwnKey) + " and this", "one of them");
+    if (recorded) per_rank = recorded;
     const auto global = object.find("num_global_tokens_per_expert");
     const auto indices = object.find("topk_indices");
     if (!per_rank && !global && !indices) return std::nullopt;
@@ -33,7 +40,10 @@ class TableReader {
     if (indices) {
       for (const auto& [rank, node] : by_rank(*indices)) take_indices(rank, node);
     }
-    return combine(object.node());
+    const auto doubt = object.find("not_representative");
+    DispatchingTable table = combine(object.node());
+    if (doubt) table.not_representative = doubt->string();
+    return table;
   }
 
  private:
@@ -144,12 +154,16 @@ class TableReader {
     DispatchingTable table;
     const bool any_sent =
         std::any_of(sent_.begin(), sent_.end(), [](const Counts& row) { return !row.empty(); });
-    for (std::int64_t rank = 0; rank < ep_; ++rank)
-      if ((any_sent ? sent_ : received_)[size(rank)].empty())
-        node.fail("no counts of EP rank " + std::to_string(rank),
-                  "counts of all " + std::to_string(ep_) + " ranks");
+    const bool all_sent =
+        std::none_of(sent_.begin(), sent_.end(), [](const Counts& row) { return row.empty(); });
+    const bool all_received =
+        std::none_of(received_.begin(), received_.end(), [](const Counts& row) { return row.empty(); });
     table.received.assign(size(experts_), 0);
-    if (any_sent) {
+    if (!all_sent && !(all_received && !any_sent)) {
+      fall_back(node, table);
+      return table;
+    }
+    if (all_sent) {
       table.sent.reserve(size(ep_ * experts_));
       for (const Counts& row : sent_) {
         table.sent.insert(table.sent.end(), row.values.begin(), row.values.end());
@@ -164,6 +178,58 @@ class TableReader {
     }
     take_topk(node, table);
     return table;
+  }
+
+  // Some ranks have no entry. The recorder's fallback is the histogram of the imitated rank's choices,
+  // gathered from all ranks, which in scaling mode are that rank's own once for each: every rank is taken to
+  // route as it does. Where the file has no histogram, the experts nobody knows get what the others get on
+  // average.
+  void fall_back(const JsonNode& node, DispatchingTable& table) const {
+    const Counts* own = imitated_ && !sent_[size(*imitated_)].empty() ? &sent_[size(*imitated_)] : nullptr;
+    for (std::size_t rank = 0; own == nullptr && rank < sent_.size(); ++rank)
+      if (!sent_[rank].empty()) own = &sent_[rank];
+    std::int64_t known = 0, rows = 0;
+    std::string missing;
+    for (std::int64_t rank = 0; rank < ep_; ++rank) {
+      const Counts& given = received_[size(rank)];
+      if (given.empty()) {
+        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        continue;
+      }
+      refuse_own_slice(rank);
+      ++known;
+      for (std::int64_t e = 0; e < local_; ++e)
+        rows += table.received[size(rank * local_ + e)] = given.values[size(e)];
+    }
+    for (std::int64_t rank = 0; rank < ep_ && (own || known > 0); ++rank) {
+      if (!received_[size(rank)].empty()) continue;
+      for (std::int64_t e = rank * local_; e < (rank + 1) * local_; ++e) {
+        // The remainder of the mean goes to the first experts, so that rows stay whole.
+        const std::int64_t share = known * local_;
+        table.received[size(e)] =
+            own ? ep_ * own->values[size(e)] : rows / share + (e % local_ < rows % share ? 1 : 0);
+      }
+    }
+    if (known == 0 && own == nullptr)
+      node.fail("no counts of any EP rank", "counts of all " + std::to_string(ep_) + " ranks");
+    if (missing.empty()) return;
+    table.not_representative = "no dispatching results of EP rank" +
+                               std::string(missing.find(',') == std::string::npos ? " " : "s ") + missing +
+                               ": " +
+                               (own ? "a histogram of one rank's own choices is taken"
+                                    : "the mean of the other ranks' experts is taken") +
+                               "; routing not representative";
+  }
+
+  // What a rank sends to its own experts is not what they receive; the two keys are easily mixed up.
+  void refuse_own_slice(std::int64_t rank) const {
+    const Counts &given = received_[size(rank)], &sent = sent_[size(rank)];
+    if (sent.empty() || ep_ == 1 ||
+        std::all_of(given.values.begin(), given.values.end(), [](std::int64_t n) { return n == 0; }))
+      return;
+    if (std::equal(given.values.begin(), given.values.end(), sent.values.begin() + rank * local_))
+      given.node->fail("the rows that rank " + std::to_string(rank) + " sends to its own experts",
+                       "the rows that its experts receive from all ranks");
   }
 
   void compare_received(std::int64_t rank, const DispatchingTable& table) const {
@@ -202,6 +268,7 @@ class TableReader {
   std::int64_t ep_;
   std::int64_t experts_;
   std::int64_t local_;
+  std::optional<std::int64_t> imitated_;
   std::vector<Counts> sent_;
   std::vector<Counts> received_;
   std::vector<std::optional<TopkIndices>> topk_;
@@ -209,20 +276,90 @@ class TableReader {
 
 auto key_of(const DispatchingEntry& entry) { return std::tie(entry.layer, entry.microbatch); }
 
+// Sizes that the settings of a recorder say, under the names of its configuration.
+struct Settings {
+  std::optional<std::int64_t> ep, experts;
+  std::optional<ScalingMode> scaling;
+};
+
+void read_settings(JsonObject& object, Settings& out) {
+  const auto number = [&](const char* key, std::optional<std::int64_t>& into) {
+    if (const auto node = object.find(key)) into = node->integer(1, 1 << 20);
+  };
+  number("expert_model_parallel_size", out.ep);
+  number("num_moe_experts", out.experts);
+  ScalingMode scaling;
+  std::optional<std::int64_t> tp, fake_tp, pp;
+  number("tensor_model_parallel_size", tp);
+  number("pipeline_model_parallel_size", pp);
+  number("fake_tp", fake_tp);
+  number("moe_router_topk", scaling.topk);
+  const auto exp_rank = object.find("exp_rank");
+  if (exp_rank) scaling.exp_rank = exp_rank->integer(0, (1 << 20) - 1);
+  // Said by the recorder of itself; a routing does not change with them.
+  if (const auto grouped = object.find("moe_grouped_gemm")) grouped->boolean();
+  if (const auto dispatcher = object.find("moe_token_dispatcher_type")) dispatcher->string();
+  const auto on = object.find("is_scaling_mode");
+  if (on && !on->boolean())
+    on->fail("false",
+             "true: a run that is not in scaling mode counts what its router chose, and uses no "
+             "dispatching results");
+  if (!on && !fake_tp && !exp_rank && !tp && !scaling.topk) return;
+  // In scaling mode the real group has one rank; fake_tp is the size that counts.
+  scaling.fake_tp = fake_tp.value_or(on ? 1 : tp.value_or(1));
+  out.scaling = scaling;
+}
+
+// Of a file that names no sizes: a rank for every key, and as many experts as its lists hold.
+void sizes_from_lists(const JsonNode& per_rank, Settings& out) {
+  const std::vector<std::string> ranks = per_rank.keys();
+  if (ranks.empty()) return;
+  if (!out.ep) {
+    std::int64_t highest = -1;
+    for (const std::string& key : ranks)
+      highest = std::max<std::int64_t>(highest, parse_int(key).value_or(-1));
+    if (highest >= 0 && highest < (1 << 20)) out.ep = highest + 1;
+  }
+  const JsonNode first = *per_rank.find(ranks.front());
+  if (out.experts || !out.ep || !first.is_object()) return;
+  if (const auto received = first.find("tokens_per_local_expert"); received && received->is_array())
+    out.experts = static_cast<std::int64_t>(received->size()) * *out.ep;
+  else if (const auto sent = first.find("num_local_tokens_per_expert"); sent && sent->is_array())
+    out.experts = static_cast<std::int64_t>(sent->size());
+}
+
 Dispatching dispatching_of(const JsonNode& root) {
   JsonObject object(root);
   Dispatching out;
+  Settings settings;
+  read_settings(object, settings);
+  if (const auto config = object.find("config")) {
+    JsonObject inside(*config);
+    read_settings(inside, settings);
+    inside.finish();
+  }
+  if (const auto recorded = object.find(kRecordersKey)) sizes_from_lists(*recorded, settings);
   if (const auto schema = object.find("schema"); schema && schema->string() != "moesim.dispatching/1")
     schema->fail(schema->describe(), "'moesim.dispatching/1'");
   object.find("about");
-  out.ep = object.at("ep").integer(1, 1 << 20);
-  out.experts = object.at("experts").integer(1, 1 << 20);
+  const auto size = [&](const char* key, const std::optional<std::int64_t>& known) {
+    const auto given = object.find(key);
+    if (!given && known) return *known;
+    return object.at(key).integer(1, 1 << 20);
+  };
+  out.ep = size("ep", settings.ep);
+  out.experts = size("experts", settings.experts);
+  out.scaling = settings.scaling;
   if (out.experts % out.ep != 0)
-    object.at("experts").fail(std::to_string(out.experts), "a multiple of ep = " + std::to_string(out.ep));
+    root.fail(std::to_string(out.experts) + " experts", "a multiple of ep = " + std::to_string(out.ep));
+  if (out.scaling && out.scaling->exp_rank.value_or(0) >= out.ep)
+    root.fail("exp_rank " + std::to_string(*out.scaling->exp_rank),
+              "an EP rank below " + std::to_string(out.ep));
+  const std::optional<std::int64_t> imitated = out.scaling ? out.scaling->exp_rank : std::nullopt;
   if (out.ep * out.experts > kMaxMatrixEntries)
-    object.at("ep").fail(std::to_string(out.ep) + " ranks x " + std::to_string(out.experts) + " experts",
-                         "at most 2^26 entries");
-  if (auto table = TableReader(out.ep, out.experts).read(object))
+    root.fail(std::to_string(out.ep) + " ranks x " + std::to_string(out.experts) + " experts",
+              "at most 2^26 entries");
+  if (auto table = TableReader(out.ep, out.experts, imitated).read(object))
     out.entries.push_back({std::nullopt, std::nullopt, std::move(*table)});
   if (const auto tables = object.find("tables")) {
     for (const JsonNode& item : tables->items()) {
@@ -232,8 +369,11 @@ Dispatching dispatching_of(const JsonNode& root) {
       if (const auto microbatch = entry.find("microbatch"))
         made.microbatch = microbatch->integer(0, kMaxMicrobatch);
       if (!made.layer && !made.microbatch) item.fail("neither layer nor microbatch", "one or both");
-      auto table = TableReader(out.ep, out.experts).read(entry);
-      if (!table) item.fail("no counts", "per_rank_results, num_global_tokens_per_expert or topk_indices");
+      auto table = TableReader(out.ep, out.experts, imitated).read(entry);
+      if (!table)
+        item.fail(
+            "no counts",
+            "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert or topk_indices");
       entry.finish();
       made.table = std::move(*table);
       out.entries.push_back(std::move(made));
@@ -250,7 +390,9 @@ Dispatching dispatching_of(const JsonNode& root) {
   }
   object.finish();
   if (out.entries.empty())
-    root.fail("no counts", "per_rank_results, num_global_tokens_per_expert, topk_indices or tables");
+    root.fail("no counts",
+              "per_rank_results, per_rank_dispatching_results, num_global_tokens_per_expert, topk_indices or "
+              "tables");
   return out;
 }
 

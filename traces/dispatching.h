@@ -29,6 +29,9 @@ struct DispatchingTable {
   std::vector<std::int64_t> received;
   // One per EP rank, or empty when the file has none.
   std::vector<TopkIndices> topk;
+  // Why `received` is not what a job did: ranks without an entry, whose rows are a histogram of something
+  // else (the fallback of a recorder in scaling mode). "": everything is known.
+  std::string not_representative;
   friend bool operator==(const DispatchingTable&, const DispatchingTable&) = default;
 };
 
@@ -40,11 +43,20 @@ struct DispatchingEntry {
   friend bool operator==(const DispatchingEntry&, const DispatchingEntry&) = default;
 };
 
+// What a recorder in scaling mode said of itself (docs/spec.md 3.1).
+struct ScalingMode {
+  std::int64_t fake_tp = 1;              // tensor-parallel size of the job that one GPU imitated
+  std::optional<std::int64_t> exp_rank;  // the EP rank that it was when it wrote this
+  std::optional<std::int64_t> topk;
+  friend bool operator==(const ScalingMode&, const ScalingMode&) = default;
+};
+
 struct Dispatching {
   std::int64_t ep = 0;       // expert-parallel ranks; rank d holds experts [d * E/EP, (d + 1) * E/EP)
   std::int64_t experts = 0;  // E
   // Sorted by layer, then microbatch, "every one" first; each pair at most once.
   std::vector<DispatchingEntry> entries;
+  std::optional<ScalingMode> scaling;  // of files with the recorder's settings
   friend bool operator==(const Dispatching&, const Dispatching&) = default;
 
   // The most particular table for this layer and microbatch: both named, then the layer, then the microbatch,
@@ -56,8 +68,11 @@ struct Dispatching {
 inline constexpr std::int64_t kMaxRowsPerRank = (std::int64_t{1} << 31) - 1;
 inline constexpr std::int64_t kMaxMatrixEntries = std::int64_t{1} << 26;
 
+// Reads moesim's own form and that of a recorder in scaling mode, whose config holds
+// per_rank_dispatching_results, is_scaling_mode, fake_tp and exp_rank. A rank without an entry gets the
+// histogram that the recorder's fallback makes, and the table says so (not_representative).
 // Throws InputError with file and line for wrong types or sizes, negative or overflowing counts, a rank that
-// is missing or out of range, and parts that contradict each other (received counts that are not the column
+// is out of range, and parts that contradict each other (received counts that are not the column
 // sums of the sent ones, histograms that are not those of the top-k indices, ...).
 Dispatching read_dispatching(const std::filesystem::path& path);
 Dispatching parse_dispatching(std::string_view text, const std::string& file);

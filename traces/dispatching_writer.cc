@@ -1,5 +1,7 @@
 #include <span>
 
+#include <nlohmann/json.hpp>
+
 #include "base/check.h"
 #include "traces/dispatching.h"
 
@@ -48,7 +50,10 @@ std::string per_rank_results(const Dispatching& dispatching, const DispatchingTa
     if (!table.topk.empty()) out += ", \"topk_indices\": " + topk_list(table.topk[rank], indent + "    ");
     out += "}";
   }
-  return out + "}";
+  out += "}";
+  if (!table.not_representative.empty())
+    out += ",\n" + indent + "\"not_representative\": " + nlohmann::json(table.not_representative).dump();
+  return out;
 }
 
 }  // namespace
@@ -57,6 +62,12 @@ std::string write_dispatching(const Dispatching& dispatching) {
   std::string out =
       "{\n  \"schema\": \"moesim.dispatching/1\",\n  \"ep\": " + std::to_string(dispatching.ep) +
       ",\n  \"experts\": " + std::to_string(dispatching.experts);
+  if (const auto& scaling = dispatching.scaling) {
+    out += ",\n  \"config\": {\"is_scaling_mode\": true, \"fake_tp\": " + std::to_string(scaling->fake_tp);
+    if (scaling->exp_rank) out += ", \"exp_rank\": " + std::to_string(*scaling->exp_rank);
+    if (scaling->topk) out += ", \"moe_router_topk\": " + std::to_string(*scaling->topk);
+    out += "}";
+  }
   std::string tables;
   for (const DispatchingEntry& entry : dispatching.entries) {
     if (!entry.layer && !entry.microbatch) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "traces/call_roles.h"
+
 namespace moesim::traces {
 
 namespace {
@@ -17,12 +19,6 @@ constexpr double kClockSlackMs = 0.1;
 
 bool is_asynchronous(const SubOperation& sub) { return sub.source.view().ends_with("_async"); }
 
-bool is_count_exchange(const SubOperation& sub) {
-  return (sub.comm_func == "all_to_all" || sub.comm_func == "alltoall") && sub.group == "exp" &&
-         sub.shape.has_dims() && sub.shape.dims().size() == 1 &&
-         (sub.dtype == "torch.int64" || sub.dtype == "torch.int32");
-}
-
 double call_start_ms(const Operation& operation, const SubOperation& sub) {
   const double stamp = sub.timestamp.value();
   return operation.form == LineForm::kV2 ? stamp : stamp - sub.duration.value();
@@ -32,7 +28,7 @@ std::optional<Fault> fault_in_times(const RankRecording& rank, const Operation& 
   const bool measured = !operation.timestamp.is_placeholder();
   double reached = measured ? operation.start_ms() : 0.0;
   for (const SubOperation& sub : rank.subs(operation)) {
-    if (!sub.comm_func.present() || is_asynchronous(sub)) continue;
+    if (!is_communication(sub) || is_asynchronous(sub)) continue;
     const double begin = call_start_ms(operation, sub);
     if (begin < reached - kClockSlackMs)
       return Fault{fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",

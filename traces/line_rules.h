@@ -17,10 +17,6 @@ struct Fault {
 // Windows of calls that computing hides are stamped over that computing: no rule holds for their times.
 bool is_asynchronous(const SubOperation& sub);
 
-// Token counts that an all-to-all exchanges between the experts' ranks: one-dimensional integers, where
-// tokens have a row each. They are no dispatch; the public recorder gathers them instead.
-bool is_count_exchange(const SubOperation& sub);
-
 // When a call of `operation` began, host ms: writers of 2025 stamp the end of a call, those of 2026 (v2
 // lines) its start.
 double call_start_ms(const Operation& operation, const SubOperation& sub);

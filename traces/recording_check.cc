@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "traces/call_roles.h"
 #include "traces/line_rules.h"
 
 namespace moesim::traces {
@@ -337,7 +338,7 @@ class Examiner {
   bool rows_recorded() const {
     for (const RankRecording& rank : recording_.ranks)
       for (const SubOperation& sub : rank.sub_operations)
-        if (sub.group == "exp" && sub.comm_func == "all_to_all" && !is_count_exchange(sub))
+        if (const auto role = role_of(sub); role && role->exchanges_tokens())
           return sub.shape.dims().size() > 1;
     return false;
   }

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "traces/call_roles.h"
 #include "traces/line_rules.h"
 
 namespace moesim::traces {
@@ -13,17 +14,6 @@ namespace {
 bool is_p2p(const Operation& op) {
   return op.name == "send_forward" || op.name == "recv_forward" || op.name == "send_backward" ||
          op.name == "recv_backward";
-}
-
-// Of tokens: a dispatch or a combine.
-bool is_all_to_all(const SubOperation& sub) {
-  return (sub.comm_func == "all_to_all" || sub.comm_func == "alltoall") && sub.group == "exp" &&
-         !is_count_exchange(sub);
-}
-
-// What brings back the tokens that the AllGather dispatcher gathered.
-bool is_gathered_combine(const SubOperation& sub) {
-  return sub.source == "_reduce_scatter_along_first_dim_moe" || sub.source == "_reduce_along_first_dim_moe";
 }
 
 bool is_gradient_reduction(const Operation& op) {
@@ -157,12 +147,15 @@ struct ForwardRows {
 ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
   ForwardRows rows;
   for (const SubOperation& sub : rank.subs(forward)) {
-    if (sub.source == "_gather_along_first_dim_expert_parallel") {
+    const auto role = role_of(sub);
+    if (!role) continue;
+    if (role->counts) {
+      if (role->kind != CommKind::all_gather) continue;  // an all-to-all of counts has some of the experts
       ++rows.count_gathers;
-      if (sub.shape.dims().size() == 1) rows.experts = sub.shape.dims()[0];
-    } else if (is_gathered_combine(sub)) {
+      rows.experts = sub.shape.dims()[0];
+    } else if (role->combines_gathered()) {
       ++rows.allgather_layers;
-    } else if (is_all_to_all(sub)) {
+    } else if (role->exchanges_tokens()) {
       rows.all_to_all.push_back(sub.shape.dims().empty() ? 0 : sub.shape.dims()[0]);
     }
   }
@@ -297,6 +290,7 @@ RecordingFacts describe(const Recording& recording) {
   find_rows(recording, facts);
   find_clock_domains(recording, facts);
   find_transfers(recording, facts);
+  facts.without_role = calls_without_role(recording);
   return facts;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/call_roles.h"
 #include "traces/recording.h"
 
 namespace moesim::traces {
@@ -67,12 +68,13 @@ struct RecordingFacts {
   std::int64_t microbatches = 0;            // most forward_step lines of any rank
   std::optional<std::int64_t> world;        // as named, else what the sizes in the names give
   std::vector<std::int32_t> missing_ranks;  // below the world size
-  std::string dispatcher;        // "alltoall", "allgather", "mixed", "" when no expert collective was seen
-  std::int64_t experts = 0;      // from the count all-gather, 0 when not seen
-  std::int64_t moe_layers = 0;   // over all stages, one rank each; 0 when not seen
-  std::vector<RankRows> rows;    // ranks with expert collectives, in rank order
-  std::optional<Device> device;  // of the first rank that names one
-  std::int64_t transfers = 0;    // collectives, sends, receives, gradient reductions and buckets of all ranks
+  std::string dispatcher;         // "alltoall", "allgather", "mixed", "" when no expert collective was seen
+  std::int64_t experts = 0;       // from the count all-gather, 0 when not seen
+  std::int64_t moe_layers = 0;    // over all stages, one rank each; 0 when not seen
+  std::vector<RankRows> rows;     // ranks with expert collectives, in rank order
+  std::optional<Device> device;   // of the first rank that names one
+  CallsWithoutRole without_role;  // communication that nothing above counts
+  std::int64_t transfers = 0;  // collectives, sends, receives, gradient reductions and buckets of all ranks
   std::vector<DurationStats> operations;  // in order of first appearance
   std::vector<DurationStats> sub_operations;
   std::int64_t fused_pairs = 0;  // sends and receives that were one call (is_fused_pair)

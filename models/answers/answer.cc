@@ -219,7 +219,6 @@ class Answering {
             a.tx_bytes[static_cast<std::size_t>(r)] += program.value(op.tx, r);
     a.host_syncs_forward = Program::host_syncs(program.forward());
     a.host_syncs_backward = Program::host_syncs(program.backward());
-    a.overload = overload_of({program.computed_rows, program.balanced_rows});
     a.dropped_rows = program.dropped_rows;
     const auto rows = static_cast<double>(
         std::accumulate(program.balanced_rows.begin(), program.balanced_rows.end(), std::int64_t{0}));
@@ -239,6 +238,7 @@ class Answering {
     Answer a;
     a.dispatcher = spec.text();
     describe(programs, a);
+    a.overload = overload_of_layer(s_, programs);
     for (const std::string& warning : a.program().warnings)
       a.warnings.push_back(a.dispatcher + ": " + warning);
     LayerAnswer::Timed timed = layer.time(pricer, o_.breakdown, o_.trace);
@@ -323,6 +323,8 @@ class Answering {
     a.dropped_share = f.dropped_share;
     a.memory = f.memory;
     a.goodput = f.goodput;
+    a.overload = forecaster.overload();
+    a.overload_report = f.overload_report;
     a.warnings = f.warnings;
     finish(a);
     if (!o_.trace) return a;

@@ -22,6 +22,7 @@
 #include "models/step/parameter_collectives.h"
 #include "models/step/pipeline_schedule.h"
 #include "models/step/step_memory.h"
+#include "models/step/step_overload.h"
 #include "models/workload/scenario.h"
 #include "sim/run/booking.h"
 #include "sim/run/lockstep.h"
@@ -70,7 +71,8 @@ struct Answer {
   double mfu = 0;         // of the dense bf16 peak (fp8 runs too, so that plans compare)
 
   StepMemory memory;
-  Overload overload;  // of the first MoE layer's first microbatch
+  StepOverload overload;           // of all layers and microbatches; at scope layer of the one
+  OverloadReport overload_report;  // of a step: what logging it costs, part of the time
   std::vector<std::int64_t>
       tx_bytes;  // per rank of the dispatch group, of one MoE layer forward and backward
   int host_syncs_forward = 0, host_syncs_backward = 0;  // of one MoE layer

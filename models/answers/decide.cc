@@ -116,8 +116,9 @@ std::string reason(const Answer& w, const Answer& o) {
   if (most_saved->categories.front() == Category::dispatch)
     text += fmt::format(": its busiest rank sends {} a layer where {}'s sends {}", busiest_bytes(w),
                         o.dispatcher, busiest_bytes(o));
-  if (most_saved->categories.back() == Category::straggler_wait || w.overload.max > 1.05)
-    text += fmt::format("; the busiest rank computes {:.2f} times its balanced share", w.overload.max);
+  if (most_saved->categories.back() == Category::straggler_wait || w.overload.printed().max > 1.05)
+    text +=
+        fmt::format("; the busiest rank computes {:.2f} times its balanced share", w.overload.printed().max);
   if (most_lost && lost > 0.1 * saved)
     text += fmt::format("; it loses {} in {}", format_us(lost), most_lost->name);
   return text;

@@ -10,7 +10,9 @@ namespace {
 class AllGatherLegacy final : public Dispatcher {
  public:
   explicit AllGatherLegacy(DispatcherOptions& options)
-      : expert_bias_(options.flag("expert_bias", false)), row_kernels_(options.flag("row_kernels", false)) {}
+      : expert_bias_(options.flag("expert_bias", false)),
+        row_kernels_(options.flag("row_kernels", false)),
+        global_buffer_(options.flag("global_buffer", true)) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (!layer.routing->equal_tokens())
@@ -30,7 +32,12 @@ class AllGatherLegacy final : public Dispatcher {
 
     b.begin(ProgramBuilder::Pass::kForward);
     b.save("router input", b.uniform(T * f.w));
-    b.allocate("gathered hidden states", all_rows);
+    // One buffer for all layers; upstream asks for it, a wrapper that drops the argument gets one a layer.
+    const bool buffered = global_buffer_ && f.R > 1;
+    if (buffered)
+      b.program().persistent_bytes = RT * f.w;
+    else
+      b.allocate("gathered hidden states", all_rows);
     b.all_gather(GroupKind::kTpEp, "hidden states", Category::dispatch, layer.activation, T * f.w);
     b.save("indices of local rows", b.scaled(f.computed, 8 + f.b_p));
     b.all_gather(GroupKind::kTpEp, "indices", Category::dispatch, DType::kInt64, T * f.K * 8);
@@ -51,7 +58,7 @@ class AllGatherLegacy final : public Dispatcher {
     rows_kernel(b, "rows by expert", f, KernelClass::kGatherRows);
     b.save("permuted rows", rows);
     b.free("local rows", rows);
-    b.free("gathered hidden states", all_rows);
+    if (!buffered) b.free("gathered hidden states", all_rows);
     experts_forward(b, block);
     b.kernel("unsort rows", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
              rows);
@@ -64,8 +71,7 @@ class AllGatherLegacy final : public Dispatcher {
     scatter_add(b, "add into all rows", Category::unpermute, f.computed, gathered, f.w);
     free_expert_output(b, block);
     b.reduce_scatter(GroupKind::kTpEp, "output", Category::combine, layer.activation, T * f.w);
-    if (expert_bias_)
-      b.reduce_scatter(GroupKind::kTpEp, "expert bias", Category::combine, layer.activation, T * f.w);
+    if (expert_bias_) bias_forward(b, layer, f, gathered);
     b.free("summed output", all_rows);
     if (!weighted)
       b.kernel("multiply probabilities", Category::unpermute, KernelClass::kElementwise,
@@ -87,6 +93,43 @@ class AllGatherLegacy final : public Dispatcher {
     b.kernel(name, Category::permute, kernel, b.scaled(f.computed, f.w + index), b.scaled(f.computed, f.w));
   }
 
+  // The bias of every row goes the way of the rows: unsorted, weighted, added up, reduced, and divided by the
+  // tensor-parallel size, whose ranks all added it.
+  static void bias_forward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
+                           const std::vector<std::int64_t>& gathered) {
+    const std::int64_t T = f.T();
+    const PerRank rows = b.scaled(f.computed, f.w), all_rows = b.uniform(f.R * T * f.w);
+    b.allocate("bias of the rows", rows);
+    b.kernel("unsort bias", Category::unpermute, KernelClass::kScatterRows, b.scaled(f.computed, f.w + 8),
+             rows);
+    if (f.K > 1)
+      b.kernel("multiply bias", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(f.computed, f.w + f.b_p), rows);
+    b.allocate("summed bias", all_rows);
+    scatter_add(b, "add bias into all rows", Category::unpermute, f.computed, gathered, f.w);
+    b.reduce_scatter(GroupKind::kTpEp, "expert bias", Category::combine, layer.activation, T * f.w);
+    b.kernel("divide bias by tp", Category::unpermute, KernelClass::kElementwise, b.uniform(T * f.w),
+             b.uniform(T * f.w));
+    b.free("summed bias", all_rows);
+    b.free("bias of the rows", rows);
+  }
+
+  static void bias_backward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f) {
+    const std::int64_t T = f.T();
+    const PerRank rows = b.scaled(f.computed, f.w), all_rows = b.uniform(f.R * T * f.w);
+    b.allocate("gathered bias gradient", all_rows);
+    b.all_gather(GroupKind::kTpEp, "expert bias gradient", Category::combine, layer.activation, T * f.w);
+    b.allocate("bias gradient of the rows", rows);
+    gather_rows(b, "gather bias gradient rows", Category::unpermute, f.computed, f.w);
+    b.free("gathered bias gradient", all_rows);
+    if (f.K > 1)
+      b.kernel("multiply bias backward", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(f.computed, f.w + f.b_p), rows);
+    gather_rows(b, "unsort bias backward", Category::unpermute, f.computed, f.w);
+    b.kernel("sum bias gradient", Category::expert, KernelClass::kReduce, rows, b.uniform(f.E_l * f.w));
+    b.free("bias gradient of the rows", rows);
+  }
+
   void backward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f, const ExpertBlock& block,
                 const std::vector<std::int64_t>& gathered) const {
     const std::int64_t T = f.T(), RT = f.R * T;
@@ -101,12 +144,15 @@ class AllGatherLegacy final : public Dispatcher {
       b.kernel("probability backward", Category::unpermute, KernelClass::kElementwise,
                b.scaled(f.computed, 2 * f.w + f.b_p), b.scaled(f.computed, f.w + f.b_p), 2);
     gather_rows(b, "unsort backward", Category::unpermute, f.computed, f.w);
+    if (expert_bias_) bias_backward(b, layer, f);
     experts_backward(b, block);
-    b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
-             b.scaled(f.computed, f.w + 8), rows);
+    // Both gathers saved their indices only: their backward adds into zeros.
+    b.allocate("gradient of local rows", rows);
+    scatter_add(b, "rows by expert backward", Category::permute, f.computed, f.computed, f.w);
+    b.free("incoming gradient", rows);
     b.allocate("gradient of all rows", all_rows);
     scatter_add(b, "global to local rows backward", Category::permute, f.computed, gathered, f.w);
-    b.free("incoming gradient", rows);
+    b.free("gradient of local rows", rows);
     if (f.K > 1) {
       b.kernel("scatter probability gradients", Category::permute, KernelClass::kScatterRows,
                b.scaled(f.computed, 8 + f.b_p), b.uniform(RT * f.K * f.b_p), 2);
@@ -117,7 +163,7 @@ class AllGatherLegacy final : public Dispatcher {
     b.free("gradient of all rows", all_rows);
   }
 
-  bool expert_bias_, row_kernels_;
+  bool expert_bias_, row_kernels_, global_buffer_;
 };
 
 }  // namespace

@@ -174,7 +174,9 @@ class Program {
 
   // What the run reports beside times; one value per rank.
   std::vector<std::int64_t> tokens;         // T_r
-  std::vector<std::int64_t> computed_rows;  // a_r of docs/spec.md 4: rows of the experts' GEMMs
+  std::vector<std::int64_t> computed_rows;  // rows of the experts' GEMMs, padding included
+  std::vector<std::int64_t>
+      dispatched_rows;  // a_r of docs/spec.md 4: rows that the experts got, without padding of their products
   std::vector<std::int64_t> balanced_rows;  // u_r = T_r * K
   std::vector<std::int64_t> saved_bytes;    // A_save: kept from forward to backward
   std::vector<std::int64_t>

@@ -76,6 +76,19 @@ Overload overload_of(const OverloadEntry& entry, const OverloadOptions& options)
   return overload_of({&stage, 1}, options).front();
 }
 
+std::int64_t balanced_peak(const OverloadStage& stage) {
+  if (stage.replicas.empty() || stage.replicas.front().empty()) return 0;
+  std::int64_t most = 0;
+  for (std::size_t r = 0; r < stage.replicas.front().front().balanced.size(); ++r) {
+    std::int64_t held = 0;
+    for (const OverloadEvent& event : stage.order) {
+      const std::int64_t rows = stage.replicas.front()[static_cast<std::size_t>(event.entry)].balanced[r];
+      most = std::max(most, held += event.forward ? rows : -rows);
+    }
+  }
+  return most;
+}
+
 OverloadBuffers buffers_from(const Overload& overload, double balanced_rows, double balanced_peak_rows) {
   return {overload.max * balanced_rows, overload.max_cum * balanced_peak_rows};
 }

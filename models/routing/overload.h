@@ -48,6 +48,15 @@ std::vector<Overload> overload_of(std::span<const OverloadStage> stages, const O
 // The metrics of a single entry.
 Overload overload_of(const OverloadEntry& entry, const OverloadOptions& options = {});
 
+// The metrics of the document, under its names.
+inline constexpr const char *kAvgOverload = "moe/avg_overload_factor",
+                            *kMaxOverload = "moe/max_overload_factor",
+                            *kMaxCumOverload = "moe/max_cum_overload_factor";
+
+// The most that a rank would hold at once if routing were balanced, over the stage's order: max_cum times it
+// is what the worst rank holds.
+std::int64_t balanced_peak(const OverloadStage& stage);
+
 // Buffer sizes that follow: rows that one layer's transient forward buffer needs on the worst rank, and rows
 // kept until backward there, from the metrics and the balanced rows of one entry and of the schedule's peak.
 struct OverloadBuffers {

@@ -358,6 +358,10 @@ LayerWork StepForecaster::layer_work(const LayerKind& kind, bool beside) const {
   return work;
 }
 
+StepOverload StepForecaster::overload() const {
+  return overload_of_step(scenario_, *plan_, *programs_, routing_);
+}
+
 StepMemory StepForecaster::memory() const { return memory_of(scenario_, *plan_, *programs_, routing_); }
 
 std::string StepForecaster::recompute_that_fits() const {
@@ -381,13 +385,17 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   const Parallel& p = scenario_.parallel;
   StepForecast f;
   f.dispatcher = dispatcher_.text();
-  const double seconds = static_cast<double>(timed.run.total) * 1e-12;
+  f.overload_report = overload_report(scenario_, *plan_, *programs_, placement_, nominal);
+  const double logging_us = f.overload_report.seconds * 1e6;
+  const double seconds = static_cast<double>(timed.run.total) * 1e-12 + f.overload_report.seconds;
   f.time_us = Estimate::exact(seconds * 1e6);
-  f.healthy_us = stage_faults_.empty()
-                     ? f.time_us.value
-                     : static_cast<double>(time(nominal, false, false, nullptr).run.total) * 1e-6;
+  f.healthy_us =
+      stage_faults_.empty()
+          ? f.time_us.value
+          : static_cast<double>(time(nominal, false, false, nullptr).run.total) * 1e-6 + logging_us;
   f.goodput = goodput(scenario_.faults, p.world(), seconds);
   for (std::size_t i = 0; i < sim::kCategories; ++i) f.breakdown_us[i] = timed.run.booked.breakdown[i].us();
+  f.breakdown_us[static_cast<std::size_t>(Category::other)] += logging_us;
   f.bubble_us = f.breakdown_us[static_cast<std::size_t>(Category::bubble)];
   f.exposed_comm_us = timed.run.booked.exposed_comm.us();
   f.critical_stage = timed.run.critical_stage;
@@ -416,7 +424,8 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   if (slots) f.run = timed.run, f.schedule = plan_->schedule;
   if (drawn.empty()) return f;
   Draws draws(*this, timed, nominal, drawn.size());
-  for (std::size_t d = 0; d < drawn.size(); ++d) f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6);
+  for (std::size_t d = 0; d < drawn.size(); ++d)
+    f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6 + logging_us);
   doubt_unmeasured(f.unmeasured, f.time_us.value, f.draws_us);
   const Estimate measured = Estimate::from_samples(f.time_us.value, f.draws_us);
   // The two sources of doubt are independent.

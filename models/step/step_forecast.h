@@ -16,6 +16,7 @@
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_run.h"
 #include "models/step/step_memory.h"
+#include "models/step/step_overload.h"
 #include "models/step/step_passes.h"
 #include "models/workload/scenario.h"
 #include "models/workload/training_plan.h"
@@ -50,6 +51,7 @@ struct StepForecast {
   double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes
   std::int64_t gpus = 0;
   StepMemory memory;
+  OverloadReport overload_report;  // part of the time, of category other
   std::vector<double> draws_us;
   std::vector<std::string> warnings;
   PipelineRun run;  // when its slots ran, where asked for
@@ -68,6 +70,8 @@ class StepForecaster {
   // widened by kStepSigma. `slots`: notes when every slot ran.
   StepForecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
                         bool slots = false) const;
+  // How unevenly the ranks compute, over all layers and microbatches, without pricing anything.
+  StepOverload overload() const;
   // What every stage holds, and whether it fits, without pricing anything.
   StepMemory memory() const;
   // The recomputation that costs least among those with which it fits; empty where none helps.

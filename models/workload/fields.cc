@@ -389,6 +389,52 @@ std::vector<Field> step_fields() {
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_launch(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(name_of(s.training.launch)); },
        .take = take_member<&Scenario::training, &T::launch>},
+      {.path = "training.overload.report",
+       .flag = "--overload-report",
+       .type = FieldType::kChoice,
+       .choices = overload_report_names(),
+       .fallback = "none",
+       .scopes = Scopes::kStep,
+       .group = kStep,
+       .help = "All-reduces with which a job logs its overload factors",
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.set_overload_report(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             const OverloadLog::Report report = s.training.overload.report;
+             return report == OverloadLog::Report::kNone ? ordered_json() : ordered_json(name_of(report));
+           },
+       .take = take_member<&Scenario::training, &T::overload, &OverloadLog::report>},
+      {.path = "training.overload.recorder",
+       .flag = "--overload-recorder",
+       .type = FieldType::kChoice,
+       .choices = overload_recorder_names(),
+       .fallback = "deferred-clear",
+       .scopes = Scopes::kStep,
+       .group = kStep,
+       .help = "What the log keeps of steps that CUDA graphs replay",
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.set_overload_recorder(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             const OverloadLog::Recorder recorder = s.training.overload.recorder;
+             return recorder == OverloadLog::Recorder::kDeferredClear ? ordered_json()
+                                                                      : ordered_json(name_of(recorder));
+           },
+       .take = take_member<&Scenario::training, &T::overload, &OverloadLog::recorder>},
+      {.path = "training.overload.allgather_quirk",
+       .flag = "--overload-allgather-quirk",
+       .type = FieldType::kBoolean,
+       .fallback = "false",
+       .group = kPlan,
+       .help = "Log of AllGather with the balanced count divided once more",
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.overload.allgather_quirk = v.boolean(); },
+       .write =
+           [](const Scenario& s) {
+             return s.training.overload.allgather_quirk ? ordered_json(true) : ordered_json();
+           },
+       .take = take_member<&Scenario::training, &T::overload, &OverloadLog::allgather_quirk>},
   };
 }
 

@@ -94,6 +94,18 @@ void Scenario::resolve() {
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
+  if (gave("training.overload.recorder") && training.launch != LaunchMode::kGraphs)
+    throw InputError(fmt::format(
+        "training.overload.recorder: found {} with launch {}, expected graphs: without them every step is "
+        "recorded",
+        name_of(training.overload.recorder), name_of(training.launch)));
+  if (training.overload.allgather_quirk &&
+      std::none_of(dispatchers.begin(), dispatchers.end(), [](const DispatcherSpec& d) {
+        return d.name.starts_with("allgather") || d.name == "all";
+      }))
+    throw InputError(
+        "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log "
+        "differs");
   if (topk == 0) topk = model.topk;
   if (topk > model.experts)
     throw InputError(

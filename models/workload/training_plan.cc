@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block"
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
+constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
+constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
 
 std::size_t choose(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
   const auto found = std::find(names.begin(), names.end(), name);
@@ -117,6 +119,19 @@ void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
+void TrainingPlan::set_overload_report(std::string_view name) {
+  overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));
+}
+
+void TrainingPlan::set_overload_recorder(std::string_view name) {
+  overload.recorder = static_cast<OverloadLog::Recorder>(choose("overload recorder", name, kRecorders));
+}
+
+std::string_view name_of(OverloadLog::Report report) { return kReports[static_cast<std::size_t>(report)]; }
+std::string_view name_of(OverloadLog::Recorder recorder) {
+  return kRecorders[static_cast<std::size_t>(recorder)];
+}
+
 std::string_view name_of(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
 std::string_view name_of(PipelineKind kind) { return kPipelines[static_cast<std::size_t>(kind)]; }
 std::string_view name_of(LaunchMode mode) { return kLaunches[static_cast<std::size_t>(mode)]; }
@@ -125,5 +140,7 @@ std::span<const std::string_view> framework_names() { return kFrameworks; }
 std::span<const std::string_view> precision_names() { return kPrecisions; }
 std::span<const std::string_view> pipeline_names() { return kPipelines; }
 std::span<const std::string_view> launch_names() { return kLaunches; }
+std::span<const std::string_view> overload_report_names() { return kReports; }
+std::span<const std::string_view> overload_recorder_names() { return kRecorders; }
 
 }  // namespace moesim::models

@@ -62,6 +62,21 @@ struct OptimizerTypes {
   static OptimizerTypes parse(std::string_view text);
 };
 
+// How a job logs its overload factors (docs/spec.md 4).
+struct OverloadLog {
+  // All-reduces at the end of a step: none, one after the other as the first version has them, or packed into
+  // one a group.
+  enum class Report : std::uint8_t { kNone, kSequential, kFused };
+  // What the log knows of steps that CUDA graphs replay, where no hook of the host runs. Entries that are
+  // only marked for clearing stay, and graphs write their values again; entries that are cleared at once are
+  // gone; a journal on the device is written by graphs too.
+  enum class Recorder : std::uint8_t { kDeferredClear, kDirectClear, kJournal };
+  Report report = Report::kNone;
+  Recorder recorder = Recorder::kDeferredClear;
+  bool allgather_quirk = false;  // OverloadOptions::allgather_quirk of what is logged
+  friend bool operator==(const OverloadLog&, const OverloadLog&) = default;
+};
+
 struct TrainingPlan {
   Framework framework = Framework::kMegatron;
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
@@ -77,6 +92,7 @@ struct TrainingPlan {
   bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
   int gradient_bytes = 4;      // of an element, as it is accumulated and reduced: 4 or 2
   OptimizerTypes optimizer;
+  OverloadLog overload;
   bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
 
   // "megatron", "none", "megatron-recipe", "megatron-stock". Throws InputError with the nearest name.
@@ -88,6 +104,9 @@ struct TrainingPlan {
   // with the nearest name.
   void set_pipeline(std::string_view name);
   void set_launch(std::string_view name);
+  // "none", "sequential", "fused"; "deferred-clear", "direct-clear", "journal". Throw as these do.
+  void set_overload_report(std::string_view name);
+  void set_overload_recorder(std::string_view name);
   // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
   void set_sharding(std::string_view text);
 
@@ -98,11 +117,15 @@ struct TrainingPlan {
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
 std::string_view name_of(LaunchMode mode);
+std::string_view name_of(OverloadLog::Report report);
+std::string_view name_of(OverloadLog::Recorder recorder);
 
 // What set_framework(), set_precision(), set_pipeline() and set_launch() take.
 std::span<const std::string_view> framework_names();
 std::span<const std::string_view> precision_names();
 std::span<const std::string_view> pipeline_names();
 std::span<const std::string_view> launch_names();
+std::span<const std::string_view> overload_report_names();
+std::span<const std::string_view> overload_recorder_names();
 
 }  // namespace moesim::models

@@ -12,10 +12,13 @@
 #include "replay/recording/gradients.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "replay/recording/routing_recovery.h"
+#include "traces/dispatching.h"
 
 namespace moesim::replay {
 
 namespace {
+
+constexpr std::int64_t kMostTables = 4096;  // of a routing file, in a replay
 
 [[noreturn]] void refuse(const std::string& found, const std::string& expected) {
   throw InputError("found " + found + ", expected " + expected);
@@ -38,14 +41,29 @@ std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, 
   return counts;
 }
 
-models::Routing completed_routing(const std::vector<std::int64_t>& received, std::int64_t tokens, int topk,
-                                  int experts) {
+// `received`: by expert rank. Rows of the tensor-parallel ranks of a source are dealt out evenly.
+models::Routing completed_routing(const std::vector<std::int64_t>& received, std::int64_t tokens, int tp,
+                                  int topk, int experts) {
   const int ranks = static_cast<int>(received.size());
-  const std::vector<std::int64_t> sent(received.size(), tokens * topk);
+  const std::vector<std::int64_t> sent(received.size(), tokens * tp * topk);
   const auto splits = recover_split_matrix(sent, received);
-  return models::Routing::from_counts(ranks, experts, topk,
-                                      std::vector<std::int64_t>(received.size(), tokens),
-                                      even_counts(splits, ranks, experts));
+  const std::vector<std::int64_t> whole = even_counts(splits, ranks, experts);
+  std::vector<std::int64_t> counts(whole.size() * static_cast<std::size_t>(tp));
+  for (int r = 0; r < ranks; ++r) {
+    std::int64_t turn = 0;  // who gets the odd row, so that the sums stay even too
+    for (int e = 0; e < experts; ++e) {
+      const std::int64_t rows = whole[static_cast<std::size_t>(r * experts + e)];
+      const auto of = [&](std::int64_t t) -> std::int64_t& {
+        return counts[static_cast<std::size_t>((r * tp + t) * experts + e)];
+      };
+      for (int t = 0; t < tp; ++t) of(t) = rows / tp;
+      for (std::int64_t i = 0; i < rows % tp; ++i) ++of(turn++ % tp);
+    }
+  }
+  return models::Routing::from_counts(
+      ranks * tp, experts, topk,
+      std::vector<std::int64_t>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(tp), tokens),
+      std::move(counts));
 }
 
 const Step* forward_of(const CleanPlace& place) {
@@ -163,14 +181,22 @@ models::Routing kept_popularity(const JobModel& from, const JobModel& to,
                                       std::move(counts));
 }
 
+// Of a layer and microbatch, counted over the job, in a file.
+LoadedRouting routing_of_layer(const std::string& path, const JobModel& job, int layer, int microbatch) {
+  const traces::Dispatching file = traces::read_dispatching(path);
+  const NamedTables named = named_tables(file);
+  return routing_from_dispatching(file, path, job.ranks(), job.topology.tp, job.architecture.experts,
+                                  job.architecture.topk, NamedTables::of(named.layers, layer),
+                                  NamedTables::of(named.microbatches, microbatch));
+}
+
 // The routing that a user names, for a job whose sizes are known.
 LoadedRouting named_routing(const models::RoutingSpec& spec, const JobModel& job, std::uint64_t seed) {
-  const int ep = job.topology.expert;
   if (spec.kind != models::RoutingSpec::Kind::kFile)
-    return {models::make_routing(spec, ep, job.tokens(), static_cast<int>(job.architecture.experts),
+    return {models::make_routing(spec, job.ranks(), job.tokens(), static_cast<int>(job.architecture.experts),
                                  static_cast<int>(job.architecture.topk), seed),
             {}};
-  LoadedRouting loaded = load_routing(spec.path, ep, 1, job.architecture.experts, job.architecture.topk);
+  LoadedRouting loaded = routing_of_layer(spec.path, job, 0, 0);
   if (loaded.routing.max_tokens() != job.tokens() || !loaded.routing.equal_tokens())
     refuse(fmt::format("{} tokens per rank in {}", loaded.routing.max_tokens(), spec.path),
            fmt::format("{} as in the recording, or --seq", job.tokens()));
@@ -200,6 +226,9 @@ models::MoeLayer JobModel::moe_layer(int gpus_per_node) const {
   layer.shared_ffn = architecture.shared_ffn;
   layer.gated = architecture.gated;
   layer.ep = topology.expert;
+  // Without parallel folding, as the recorders have it, experts are split over the same ranks as the rest.
+  layer.etp = topology.tp;
+  layer.tp = topology.tp;
   layer.ranks_per_node = gpus_per_node;
   // The recorder keeps probabilities in the type of the parameters.
   layer.router = models::DType::kBf16;
@@ -212,9 +241,7 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
                    const models::Architecture* architecture, const JobChange& change) {
   JobModel out;
   out.topology = job.topology;
-  if (job.topology.tp != 1 || job.topology.cp != 1)
-    refuse(fmt::format("a recording of {}", job.topology.str()),
-           "tp 1: with tensor parallelism the recorded calls do not show what a layer's segments hold");
+  if (job.topology.cp != 1) refuse(fmt::format("a recording of {}", job.topology.str()), "cp 1");
   std::vector<std::int64_t> received;
   std::int64_t sent = 0;
   const Call* choices = nullptr;
@@ -231,7 +258,8 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     }
   }
   const bool gathered = sent == 0 && choices != nullptr;
-  if (gathered) sent = choices->rows * choices->row_elements;
+  // The exchanges of the AlltoAll program carry columns of all ranks of a tensor-parallel group.
+  if (gathered) sent = choices->rows * choices->row_elements * job.topology.tp;
   if (sent == 0 || job.topology.expert < 2)
     refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
            "one with expert parallelism: nothing else shows where its MoE layers are");
@@ -245,9 +273,12 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   out.micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
   if (!named.seq) refuse("no sequence length in the names of the recording", "sl<N> in the folder's name");
   out.seq = *named.seq;
-  if (out.seq < 1 || sent % out.tokens() != 0)
-    refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, out.tokens()), "a whole number per token");
-  out.architecture.topk = sent / out.tokens();
+  const std::int64_t tokens = out.seq * out.micro_batch;
+  if (out.seq < 1 || sent % tokens != 0)
+    refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, tokens), "a whole number per token");
+  if (tokens % job.topology.tp != 0)
+    refuse(fmt::format("{} tokens with tp {}", tokens, job.topology.tp), "a multiple of tp");
+  out.architecture.topk = sent / tokens;
   if (gathered) {
     if (!change.routing)
       refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",
@@ -255,14 +286,44 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     out.routing = named_routing(*change.routing, out, change.seed).routing;
     return out;
   }
-  out.routing = completed_routing(received, out.tokens(), static_cast<int>(out.architecture.topk),
-                                  static_cast<int>(out.architecture.experts));
+  out.routing =
+      completed_routing(received, out.tokens(), out.topology.tp, static_cast<int>(out.architecture.topk),
+                        static_cast<int>(out.architecture.experts));
   out.routing_completed = true;
+  return out;
+}
+
+RoutedLayers routed_layers(const JobModel& job, const JobChange& change) {
+  RoutedLayers out;
+  if (!change.routing || change.routing->kind != models::RoutingSpec::Kind::kFile) return out;
+  const NamedTables named = named_tables(traces::read_dispatching(change.routing->path));
+  if (named.one_for_all()) return out;
+  const int layers = static_cast<int>(job.architecture.layers);
+  const int microbatches = static_cast<int>(std::max<std::size_t>(1, named.microbatches.size()));
+  const std::size_t tables = std::max<std::size_t>(1, named.layers.size());
+  if (std::int64_t{microbatches} * static_cast<std::int64_t>(tables) > kMostTables)
+    refuse(fmt::format("{} layers x {} microbatches in {}", tables, microbatches, change.routing->path),
+           fmt::format("at most {} together", kMostTables));
+  for (int m = 0; m < microbatches; ++m) {
+    out.table.emplace_back();
+    for (int l = 0; l < layers; ++l) {
+      const std::size_t at = static_cast<std::size_t>(l) % tables;
+      if (static_cast<std::size_t>(l) == at) {
+        out.jobs.push_back(job);
+        out.jobs.back().routing = routing_of_layer(change.routing->path, job, l, m).routing;
+      }
+      out.table.back().push_back(
+          static_cast<std::size_t>(m) * std::min<std::size_t>(tables, static_cast<std::size_t>(layers)) + at);
+    }
+  }
   return out;
 }
 
 JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<std::string>& warnings) {
   JobModel to = job;
+  if (job.topology.tp > 1 && change.resizes())
+    refuse(fmt::format("other sizes for a recording of tp {}", job.topology.tp),
+           "tp 1: what tensor parallelism adds to the layers is not in the models of a replay");
   if (change.seq) to.seq = as_size("seq", *change.seq);
   if (change.experts) to.architecture.experts = as_size("experts", *change.experts);
   if (change.pp) to.topology.pp = as_size("pp", *change.pp);
@@ -282,11 +343,13 @@ JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<s
   if (change.received) {
     to.routing_given = true;
     const auto rows = std::accumulate(change.received->begin(), change.received->end(), std::int64_t{0});
-    if (static_cast<int>(change.received->size()) != ep || rows != to.tokens() * to.architecture.topk * ep)
+    if (static_cast<int>(change.received->size()) != ep ||
+        rows != to.tokens() * to.architecture.topk * to.ranks())
       refuse(fmt::format("{} rows received by {} expert ranks", rows, change.received->size()),
-             fmt::format("{} on {}", to.tokens() * to.architecture.topk * ep, ep));
-    to.routing = completed_routing(*change.received, to.tokens(), static_cast<int>(to.architecture.topk),
-                                   static_cast<int>(to.architecture.experts));
+             fmt::format("{} on {}", to.tokens() * to.architecture.topk * to.ranks(), ep));
+    to.routing =
+        completed_routing(*change.received, to.tokens(), to.topology.tp,
+                          static_cast<int>(to.architecture.topk), static_cast<int>(to.architecture.experts));
   } else if (change.routing) {
     to.routing_given = true;
     to.routing_completed = false;

@@ -24,7 +24,9 @@ struct JobModel {
   bool routing_completed = false;  // from rows per rank only: spread evenly over the rank's experts
   bool routing_given = false;      // by the user
 
-  std::int64_t tokens() const { return seq * micro_batch; }
+  // Of a rank: with tensor parallelism a sequence lies on all ranks of its group.
+  std::int64_t tokens() const { return seq * micro_batch / topology.tp; }
+  int ranks() const { return topology.tp * topology.expert; }  // of a dispatch group, TP fastest
   int layers_per_stage() const { return static_cast<int>(architecture.layers) / topology.pp; }
   // Rows that the experts of each expert rank compute.
   std::vector<std::int64_t> received() const;
@@ -47,6 +49,14 @@ struct JobChange {
 
   bool resizes() const { return seq || ep || experts || dp || pp; }
 };
+
+// The job under every routing that a file names: of layer l (of all stages) and microbatch m
+// jobs[table[m % table.size()][l]]. Empty where one routing holds for all.
+struct RoutedLayers {
+  std::vector<JobModel> jobs;
+  std::vector<std::vector<std::size_t>> table;
+};
+RoutedLayers routed_layers(const JobModel& job, const JobChange& change);
 
 // The recorded job: `architecture`, or the built-in one whose sizes agree (model_facts). Routing is completed
 // from the rows that each expert rank received: row i of the split matrix is spread like the column sums, and

@@ -46,6 +46,11 @@ Cut cut(const std::vector<Op>& ops) {
   return out;
 }
 
+GroupKind group_of(models::GroupKind group) {
+  if (group == models::GroupKind::kTpEp) return GroupKind::tp_expert;
+  return group == models::GroupKind::kTp ? GroupKind::tp : GroupKind::expert;
+}
+
 // Operations of a priced pass on one rank, one after the other, launched in `launch_us` each: what the host
 // takes and the device, until both are done.
 double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
@@ -73,6 +78,7 @@ double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
 
 models::Parallel parallel_of(const JobModel& job) {
   models::Parallel p;
+  p.tp = job.topology.tp;
   p.ep = job.topology.expert;
   p.dp = job.topology.dp();
   p.pp = job.topology.pp;
@@ -122,8 +128,9 @@ struct LayerModel::State {
                      costs.price(dense, dense.backward(), shapes, dense_loads)} {
     const models::Architecture& a = job.architecture;
     const std::int64_t local_experts = a.experts / job.topology.expert;
-    const double parameters =
-        static_cast<double>(local_experts * (a.gated ? 3 : 2)) * static_cast<double>(a.hidden * a.expert_ffn);
+    const double parameters = static_cast<double>(local_experts * (a.gated ? 3 : 2)) *
+                              static_cast<double>(a.hidden * a.expert_ffn) /
+                              static_cast<double>(job.topology.tp);
     accumulation_us =
         kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
                                        kAccumulationWritten * parameters);
@@ -193,8 +200,9 @@ double LayerModel::segment_us(Pass pass, std::size_t segment, Part part, int exp
   for (const std::size_t i : state_->cut_of(pass).segments.at(segment))
     if ((state_->ops(pass)[i].category == sim::Category::expert) == (part == Part::experts))
       chosen.push_back(i);
+  // Ranks of a tensor-parallel group do the same.
   const double us = run_us(state_->ops(pass), state_->prices[static_cast<std::size_t>(pass)], chosen,
-                           expert_rank, launch_us);
+                           expert_rank * state_->job.topology.tp, launch_us);
   if (pass == Pass::backward && part == Part::experts && has_experts(pass, segment))
     return us + state_->accumulation_us;
   return us;
@@ -230,21 +238,20 @@ double LayerModel::head_us(Pass pass, double launch_us) const {
 Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
   const std::size_t i = state_->cut_of(pass).calls.at(index);
   const Op& op = state_->ops(pass)[i];
-  const int expert = state_->job.topology.of(rank).expert;
+  const Coordinates at = state_->job.topology.of(rank);
+  const int member = at.tp + state_->job.topology.tp * at.expert;  // of the dispatch group
   Call out;
   out.source = op.name;
   out.op = simulated(op.comm);
-  out.group = op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
-  out.rows = state_->program.value(op.in, expert);
+  out.group = group_of(op.group);
+  out.rows = state_->program.value(op.in, member);
   out.element_bytes = 1;
   if (op.row_bytes > 0 && out.rows % op.row_bytes == 0) {
     out.rows /= op.row_bytes;
     out.row_elements = op.row_bytes;
   }
-  out.modelled_us = static_cast<double>(state_->prices_at(pass, rank - expert)
-                                            .at(state_->prices_at(pass, rank - expert).ops[i],
-                                                static_cast<std::size_t>(expert))) *
-                    kUsPerPs;
+  const sim::LockstepProgram& there = state_->prices_at(pass, rank - member);
+  out.modelled_us = static_cast<double>(there.at(there.ops[i], static_cast<std::size_t>(member))) * kUsPerPs;
   out.category = op.category;
   return out;
 }
@@ -267,7 +274,7 @@ bool LayerModel::same_call(Pass pass, std::size_t index, const LayerModel& other
 std::int64_t LayerModel::call_rows(Pass pass, std::size_t index, int expert_rank,
                                    std::uint64_t row_bytes) const {
   const Op& op = state_->ops(pass)[state_->cut_of(pass).calls.at(index)];
-  return state_->program.value(op.in, expert_rank) /
+  return state_->program.value(op.in, expert_rank * state_->job.topology.tp) /
          static_cast<std::int64_t>(std::max<std::uint64_t>(1, row_bytes));
 }
 
@@ -293,8 +300,8 @@ models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cl
     bool fits = true;
     for (std::size_t c = 0; c < forward.calls.size(); ++c) {
       const Op& op = program.forward()[made.calls[c % made.calls.size()]];
-      const GroupKind group = op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
-      fits = fits && forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group;
+      fits =
+          fits && forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group_of(op.group);
     }
     if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
       return spec;

@@ -57,6 +57,9 @@ Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted,
           break;
         }
     }
+    same_calls_[static_cast<std::size_t>(pass)] =
+        wanted.calls(pass) == recorded.calls(pass) &&
+        std::none_of(same.begin(), same.end(), [](const auto& one) { return !one; });
   }
 }
 
@@ -131,7 +134,12 @@ Step Substitution::rewrite(Step step, int rank) const {
     experts *= expert_ratio(*pass, old_experts.front(), new_experts.front(), expert);
     for (std::size_t s = 1; s < after; ++s) {
       const std::size_t at = l * after + s;
-      double us = new_us(s, Part::dispatcher) + (s == 1 && after > 2 ? unexplained : 0.0);
+      // What nothing explains stays where it was where the calls are the same, else it is the host's.
+      double us = new_us(s, Part::dispatcher);
+      if (!same_calls_[static_cast<std::size_t>(*pass)])
+        us += s == 1 && after > 2 ? unexplained : 0.0;
+      else if (s != old_experts.front())
+        us += step.segments_us[l * before + s] - old_us(s, Part::dispatcher);
       const bool works = wanted_.has_experts(*pass, s);
       if (works) us += experts * new_us(s, Part::experts) / wanted_experts_us;
       out.segments_us[at] = std::max(0.0, us);
@@ -150,6 +158,11 @@ Step Substitution::rewrite(Step step, int rank) const {
       }
       out.calls.push_back(made);
     }
+  }
+  if (same_calls_[static_cast<std::size_t>(*pass)]) {
+    // The calls tell what is between them, as in the recording.
+    out.expert_segments = step.expert_segments;
+    out.segment_categories = step.segment_categories;
   }
   return out;
 }
@@ -215,6 +228,83 @@ void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const Layer
   const Substitution change = substitution(clean, recorded, wanted, cluster);
   for (RankPlan& plan : plans)
     for (PlannedStep& planned : plan.steps) planned.step = change.rewrite(std::move(planned.step), plan.rank);
+}
+
+namespace {
+
+// Of a step of all layers, written once for every layer's routing, the layers with their own. In backward the
+// last layer comes first.
+Step spliced(const std::vector<const Step*>& of_layer, Pass pass, std::size_t calls) {
+  const std::size_t layers = of_layer.size();
+  const auto at = [&](std::size_t place) {
+    return of_layer[pass == Pass::forward ? place : layers - 1 - place];
+  };
+  Step out = *at(0);
+  for (std::size_t place = 1; place < layers; ++place) {
+    const Step& own = *at(place);
+    for (std::size_t s = place * calls; s <= (place + 1) * calls; ++s)
+      out.segments_us[s] = own.segments_us[s];
+    for (std::size_t c = place * calls; c < (place + 1) * calls; ++c) out.calls[c] = own.calls[c];
+  }
+  return out;
+}
+
+std::vector<LayerModel> models_of(const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
+                                  const models::Cluster& cluster) {
+  std::vector<LayerModel> models;
+  for (const JobModel& job : routed.jobs) models.emplace_back(job, dispatcher, cluster);
+  return models;
+}
+
+}  // namespace
+
+void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers& routed,
+                  const models::DispatcherSpec& dispatcher, const models::Cluster& cluster) {
+  std::vector<CleanJob> under;
+  for (const LayerModel& wanted : models_of(routed, dispatcher, cluster))
+    under.push_back(substituted(job, recorded, wanted, cluster));
+  const auto layers = static_cast<std::size_t>(recorded.job().layers_per_stage());
+  for (const std::vector<std::size_t>& tables : routed.table) {
+    auto& places = job.by_microbatch.emplace_back(job.places);
+    for (auto& [key, place] : places) {
+      const std::size_t first = static_cast<std::size_t>(key.pp) * layers;
+      std::int64_t rows = 0;
+      for (std::size_t l = 0; l < layers; ++l) rows += under[tables[first + l]].places.at(key).received_rows;
+      place.received_rows = rows / static_cast<std::int64_t>(layers);
+      for (std::size_t s = 0; s < place.steps.size(); ++s) {
+        const auto pass = pass_of(place.steps[s]);
+        if (!pass) continue;
+        std::vector<const Step*> of_layer;
+        for (std::size_t l = 0; l < layers; ++l)
+          of_layer.push_back(&under[tables[first + l]].places.at(key).steps[s]);
+        place.steps[s] = spliced(of_layer, *pass, recorded.calls(*pass));
+      }
+    }
+  }
+}
+
+void route_layers(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
+                  const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
+                  const models::Cluster& cluster) {
+  const std::vector<LayerModel> models = models_of(routed, dispatcher, cluster);
+  std::vector<Substitution> changes;
+  for (const LayerModel& wanted : models) changes.push_back(substitution(clean, recorded, wanted, cluster));
+  const auto layers = static_cast<std::size_t>(recorded.job().layers_per_stage());
+  for (RankPlan& plan : plans) {
+    const auto first = static_cast<std::size_t>(recorded.job().topology.of(plan.rank).pp) * layers;
+    for (PlannedStep& planned : plan.steps) {
+      const auto pass = pass_of(planned.step);
+      if (!pass) continue;
+      const auto& tables =
+          routed.table[static_cast<std::size_t>(planned.step.microbatch) % routed.table.size()];
+      std::vector<Step> made;
+      for (std::size_t l = 0; l < layers; ++l)
+        made.push_back(changes[tables[first + l]].rewrite(planned.step, plan.rank));
+      std::vector<const Step*> of_layer;
+      for (const Step& step : made) of_layer.push_back(&step);
+      planned.step = spliced(of_layer, *pass, models.front().calls(*pass));
+    }
+  }
 }
 
 }  // namespace moesim::replay

@@ -43,6 +43,7 @@ class Substitution {
   double launch_us_;
   ExpertTimes times_;
   std::array<std::vector<std::optional<std::size_t>>, 2> same_;  // by wanted call: the recorded one
+  std::array<bool, 2> same_calls_{};                             // all of them are the recorded ones
 };
 
 // Measured segments of a job's layers, means over layers and places: [pass][segment][expert rank], us. The
@@ -54,6 +55,14 @@ LayerSegments layer_segments(const CleanJob& job, const LayerModel& model);
 // realistic recording cleaned, for its mean segments.
 CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const LayerModel& wanted,
                      const models::Cluster& cluster);
+// The same where layers and microbatches have routings of their own: `recorded` is the job under the routing
+// that `job` has, whose dispatcher all keep. Sets CleanJob::by_microbatch.
+void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers& routed,
+                  const models::DispatcherSpec& dispatcher, const models::Cluster& cluster);
+void route_layers(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
+                  const RoutedLayers& routed, const models::DispatcherSpec& dispatcher,
+                  const models::Cluster& cluster);
+
 void substitute(std::vector<RankPlan>& plans, const CleanJob& clean, const LayerModel& recorded,
                 const LayerModel& wanted, const models::Cluster& cluster);
 

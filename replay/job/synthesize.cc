@@ -6,6 +6,8 @@
 #include <cmath>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/input_error.h"
@@ -28,18 +30,23 @@ constexpr double kAttentionEfficiency = 0.4;  // of the peak rate, causal flash 
 class LayerTimes {
  public:
   explicit LayerTimes(const SynthesisSpec& spec)
-      : spec_(spec), gemm_(spec.cluster.profile), kernels_(spec.cluster.profile), tokens_(spec.seq) {}
+      : spec_(spec),
+        gemm_(spec.cluster.profile),
+        kernels_(spec.cluster.profile),
+        tokens_(spec.seq),
+        tp_(spec.topology.tp) {}
 
   double attention(bool backward) const {
     const auto& model = spec_.model;
-    const std::int64_t weights = model.attention.parameters(model.hidden) / model.hidden;
+    const std::int64_t weights = model.attention.parameters(model.hidden) / model.hidden / tp_;
     const double products = gemm_.seconds({tokens_, weights, model.hidden}, models::DType::kBf16);
     const double flops = 2.0 * static_cast<double>(tokens_) * static_cast<double>(tokens_) *
-                         static_cast<double>(model.attention.heads * model.attention.output_dim());
+                         static_cast<double>(model.attention.heads * model.attention.output_dim()) / share();
     const double peak =
         spec_.cluster.profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
     const double core = flops / (kAttentionEfficiency * peak);
-    const double norms = kernels_.seconds(models::KernelClass::kReduce, 4 * row_bytes(), 2 * row_bytes(), 6);
+    const double norms = kernels_.seconds(models::KernelClass::kReduce, 4 * row_bytes() / share(),
+                                          2 * row_bytes() / share(), 6);
     return kUs * (backward ? 2 * products + 2.5 * core + 2 * norms : products + core + norms);
   }
   double permute() const {
@@ -52,7 +59,7 @@ class LayerTimes {
   }
   double experts(std::span<const std::int64_t> rows, bool backward) const {
     const auto& model = spec_.model;
-    const std::int64_t up = (model.gated ? 2 : 1) * model.expert_ffn;
+    const std::int64_t ffn = model.expert_ffn / tp_, up = (model.gated ? 2 : 1) * ffn;
     const auto time = [&](std::int64_t n, std::int64_t k, models::GemmPass pass) {
       return gemm_.grouped_seconds(rows, n, k, models::DType::kBf16, pass);
     };
@@ -61,17 +68,15 @@ class LayerTimes {
     for (const std::int64_t count : rows) total += static_cast<double>(count);
     const double activation =
         kernels_.seconds(models::KernelClass::kElementwise, total * static_cast<double>(up) * 2,
-                         total * static_cast<double>(model.expert_ffn) * 2);
+                         total * static_cast<double>(ffn) * 2);
     if (!backward)
-      return kUs *
-             (time(up, model.hidden, kForward) + time(model.hidden, model.expert_ffn, kForward) + activation);
+      return kUs * (time(up, model.hidden, kForward) + time(model.hidden, ffn, kForward) + activation);
     return kUs * (time(up, model.hidden, kDgrad) + time(up, model.hidden, kWgrad) +
-                  time(model.hidden, model.expert_ffn, kDgrad) +
-                  time(model.hidden, model.expert_ffn, kWgrad) + 2 * activation);
+                  time(model.hidden, ffn, kDgrad) + time(model.hidden, ffn, kWgrad) + 2 * activation);
   }
   double head(bool backward) const {
     return kUs * (backward ? 2 : 1) *
-           gemm_.seconds({tokens_, spec_.model.vocabulary, spec_.model.hidden}, models::DType::kBf16);
+           gemm_.seconds({tokens_, spec_.model.vocabulary / tp_, spec_.model.hidden}, models::DType::kBf16);
   }
   double optimizer(double parameters) const {
     // Adam in float32: weight, gradient and two moments read, three written, and a bf16 copy.
@@ -80,12 +85,14 @@ class LayerTimes {
 
  private:
   double row_bytes() const { return static_cast<double>(tokens_ * spec_.model.hidden) * 2; }
-  double topk() const { return static_cast<double>(spec_.model.topk); }
+  // Rows of all tokens, whose columns tensor-parallel ranks divide.
+  double share() const { return static_cast<double>(tp_); }
+  double topk() const { return static_cast<double>(spec_.model.topk) / share(); }
 
   const SynthesisSpec& spec_;
   models::GemmModel gemm_;
   models::KernelModel kernels_;
-  std::int64_t tokens_;
+  std::int64_t tokens_, tp_;
 };
 
 class Synthesizer {
@@ -94,7 +101,8 @@ class Synthesizer {
 
   SyntheticRecordings run() {
     check_sizes();
-    routing_ = models::make_routing(spec_.routing, spec_.topology.expert, spec_.seq,
+    const auto& t = spec_.topology;
+    routing_ = models::make_routing(spec_.routing, t.tp * t.expert, spec_.seq / t.tp,
                                     static_cast<int>(spec_.model.experts), static_cast<int>(spec_.model.topk),
                                     spec_.seed);
     SyntheticRecordings out;
@@ -109,8 +117,11 @@ class Synthesizer {
     const auto refuse = [](const std::string& found, const std::string& expected) {
       throw InputError(SourcePlace{}, found, expected);
     };
-    if (t.tp != 1 || t.cp != 1)
-      refuse(fmt::format("tp {} and cp {}", t.tp, t.cp), "1 and 1 for a synthetic recording");
+    if (t.cp != 1) refuse(fmt::format("cp {}", t.cp), "1 for a synthetic recording");
+    for (const auto& [what, size] : {std::pair{"tokens", spec_.seq},
+                                     {"hidden elements", spec_.model.hidden},
+                                     {"elements of an expert's inner size", spec_.model.expert_ffn}})
+      if (size % t.tp != 0) refuse(fmt::format("{} {} with tp {}", size, what, t.tp), "a multiple of tp");
     if (spec_.layers < 1 || spec_.layers % t.pp != 0)
       refuse(fmt::format("{} layers with pp {}", spec_.layers, t.pp), "a multiple of pp");
     if (spec_.model.experts % t.expert != 0)
@@ -135,7 +146,7 @@ class Synthesizer {
     auto& named = recording.named;
     const auto& t = spec_.topology;
     named.world = t.world();
-    named.tp = 1;
+    named.tp = t.tp;
     named.pp = t.pp;
     named.ep = t.expert;
     named.experts = spec_.model.experts;
@@ -158,7 +169,7 @@ class Synthesizer {
 
   traces::SubOperation sub(traces::Pool& pool, const char* source, const char* dtype,
                            std::vector<std::int64_t> dims, const char* func_name, const char* comm,
-                           double duration_us, double end_us) const {
+                           double duration_us, double end_us, const char* group) const {
     traces::SubOperation made;
     made.source = pool.name(source);
     made.duration = traces::Decimal::from_ms(duration_us * kMsPerUs);
@@ -166,7 +177,7 @@ class Synthesizer {
     made.shape = pool.shape(dims);
     made.dtype = pool.name(dtype);
     if (func_name != nullptr) made.func_name = pool.name(func_name);
-    made.group = pool.name("exp");
+    made.group = pool.name(group);
     made.comm_func = pool.name(comm);
     return made;
   }
@@ -202,28 +213,73 @@ class Synthesizer {
         segments.push_back(noisy(times_.permute()));
         segments.push_back(noisy(times_.experts(rows, false)));
         open = times_.unpermute();
+        if (t.tp > 1) segments.push_back(noisy(std::exchange(open, 0.0)));
       } else {
+        if (t.tp > 1) segments.push_back(noisy(std::exchange(open, 0.0)));
         segments.push_back(noisy(open + times_.unpermute()));
         segments.push_back(noisy(times_.experts(rows, true)));
         open = times_.permute() + times_.attention(true);
+        if (t.tp == 1) continue;
+        segments.push_back(noisy(times_.permute()));
+        open = times_.attention(true);
       }
     }
     segments.push_back(noisy(open + (!backward && last ? times_.head(false) : 0.0)));
     return segments;
   }
 
+  // A call of a layer as the recorder writes it.
+  struct RecordedCall {
+    const char* source;
+    const char* dtype;
+    std::vector<std::int64_t> shape;
+    const char* func_name;
+    const char* comm;
+    const char* group;
+  };
+
+  // Of a layer: the calls behind each of its segments. With tensor parallelism rows have H/TP columns between
+  // the experts' ranks; calls of the tensor-parallel group stand beside the exchange they belong to.
+  std::vector<std::vector<RecordedCall>> calls_of_layer(int expert_rank, bool backward) const {
+    const std::int64_t tp = spec_.topology.tp, hidden = spec_.model.hidden, columns = hidden / tp;
+    const std::int64_t sent = spec_.seq * spec_.model.topk;
+    std::int64_t received = 0;
+    for (const std::int64_t rows : expert_rows(expert_rank)) received += rows;
+    const char *exchange = "_profiled_all_to_all_single", *bf16 = "torch.bfloat16";
+    const char* counted = "gather_along_first_dim_expert_parallel";
+    const RecordedCall counts{"_gather_along_first_dim_expert_parallel",
+                              "torch.int64",
+                              {spec_.model.experts},
+                              counted,
+                              "allgather",
+                              "exp"};
+    const RecordedCall there{exchange, bf16, {sent, columns}, nullptr, "all_to_all", "exp"};
+    const RecordedCall back{exchange, bf16, {received, columns}, nullptr, "all_to_all", "exp"};
+    const RecordedCall tokens{exchange, bf16, {spec_.seq / tp, hidden}, nullptr, "all_to_all", "tp"};
+    const RecordedCall gather{
+        "_gather_along_last_dim", bf16, {received, columns}, nullptr, "allgather", "tp"};
+    const RecordedCall scatter{
+        "_reduce_scatter_along_first_dim", bf16, {received, hidden}, nullptr, "reduce_scatter", "tp"};
+    if (tp == 1 && backward) return {{there}, {back}};
+    if (tp == 1) return {{counts}, {there}, {back}};
+    if (backward) return {{tokens}, {there, gather}, {scatter, back}, {tokens}};
+    return {{counts, tokens}, {there, gather}, {scatter, back}, {tokens}};
+  }
+
+  traces::SubOperation made_call(traces::Pool& pool, const RecordedCall& call, double us,
+                                 double end_us) const {
+    return sub(pool, call.source, call.dtype, call.shape, call.func_name, call.comm, us, end_us, call.group);
+  }
+
   traces::Recording scaling() {
     traces::Recording recording = empty("scaling");
     const auto& t = spec_.topology;
-    const std::int64_t sent = spec_.seq * spec_.model.topk;
     for (int r = 0; r < t.world(); ++r) {
       const Coordinates at = t.of(r);
       traces::RankRecording rank;
       rank.rank = r;
       rank.header = header("scaling");
       double now = 0;
-      std::int64_t received = 0;
-      for (const std::int64_t rows : expert_rows(at.expert)) received += rows;
       auto& pool = recording.pool;
       const auto simple = [&](const char* name, double us, const char* description, const char* group) {
         now += us;
@@ -233,19 +289,12 @@ class Synthesizer {
         const double start = now;
         std::vector<traces::SubOperation> subs;
         const auto segments = pass_segments(at.pp, at.expert, backward);
-        const std::size_t per_layer = backward ? 2 : 3;
+        const auto calls = calls_of_layer(at.expert, backward);
         for (std::size_t s = 0; s < segments.size(); ++s) {
           now += segments[s];
           if (s + 1 == segments.size()) break;
-          const std::size_t in_layer = s % per_layer;
-          if (!backward && in_layer == 0)
-            subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64",
-                               {spec_.model.experts}, "gather_along_first_dim_expert_parallel", "allgather",
-                               0, now));
-          else
-            subs.push_back(sub(pool, "_profiled_all_to_all_single", "torch.bfloat16",
-                               {in_layer + 1 == per_layer ? received : sent, spec_.model.hidden}, nullptr,
-                               "all_to_all", 0, now));
+          for (const RecordedCall& call : calls[s % calls.size()])
+            subs.push_back(made_call(pool, call, 0, now));
         }
         rank.add(line(pool, name, at.pp, 0, "None", now - start, now, "simulation", "None"), subs);
       };
@@ -275,13 +324,14 @@ class Synthesizer {
   std::pair<std::int64_t, std::int64_t> parameters(const Coordinates& at) const {
     const auto& model = spec_.model;
     const std::int64_t layers = spec_.layers / spec_.topology.pp;
-    std::int64_t dense =
-        layers * (model.attention.parameters(model.hidden) + 2 * model.hidden + model.experts * model.hidden);
-    if (at.pp == 0) dense += model.vocabulary * model.hidden;
-    if (at.pp == spec_.topology.pp - 1) dense += model.vocabulary * model.hidden + model.hidden;
+    const std::int64_t tp = spec_.topology.tp, table = model.vocabulary * model.hidden / tp;
+    std::int64_t dense = layers * (model.attention.parameters(model.hidden) / tp + 2 * model.hidden +
+                                   model.experts * model.hidden);
+    if (at.pp == 0) dense += table;
+    if (at.pp == spec_.topology.pp - 1) dense += table + model.hidden;
     const std::int64_t matrices = model.gated ? 3 : 2;
-    return {dense,
-            layers * (model.experts / spec_.topology.expert) * matrices * model.hidden * model.expert_ffn};
+    return {dense, layers * (model.experts / spec_.topology.expert) * matrices * model.hidden *
+                       model.expert_ffn / tp};
   }
 
   // The simulated iteration, written down as a recorder would have.
@@ -333,24 +383,17 @@ class Synthesizer {
                                              traces::Pool& pool) const {
     std::vector<traces::SubOperation> subs;
     if (span.kind != StepKind::forward && span.kind != StepKind::backward) return subs;
-    const Coordinates at = spec_.topology.of(span.rank);
-    std::int64_t received = 0;
-    for (const std::int64_t rows : expert_rows(at.expert)) received += rows;
-    std::size_t exchanges = 0;
+    const Topology& t = spec_.topology;
+    std::vector<RecordedCall> of_layer;  // calls in groups of one are no members of anything
+    for (const auto& stop : calls_of_layer(t.of(span.rank).expert, span.kind == StepKind::backward))
+      for (const RecordedCall& call : stop)
+        if ((std::string_view(call.group) == "tp" ? t.tp : t.expert) > 1) of_layer.push_back(call);
+    std::size_t next = 0;
     for (sim::TaskId task = span.first;; task = iteration.graph.next_on_stream(task)) {
       if (iteration.graph.kind(task) == sim::TaskKind::member) {
         const double start = iteration.timeline.start(task).us();
         const double end = iteration.timeline.end(task).us();
-        const auto shape = iteration.graph.shape(iteration.graph.collective(task));
-        if (shape.op == sim::CollectiveOp::all_gather)
-          subs.push_back(sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64",
-                             {spec_.model.experts}, "gather_along_first_dim_expert_parallel", "allgather",
-                             end - start, end));
-        else
-          subs.push_back(
-              sub(pool, "_profiled_all_to_all_single", "torch.bfloat16",
-                  {exchanges++ % 2 == 0 ? spec_.seq * spec_.model.topk : received, spec_.model.hidden},
-                  nullptr, "all_to_all", end - start, end));
+        subs.push_back(made_call(pool, of_layer[next++ % of_layer.size()], end - start, end));
       }
       if (task == span.last) break;
     }

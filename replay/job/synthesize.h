@@ -15,7 +15,7 @@ namespace moesim::replay {
 struct SynthesisSpec {
   models::Architecture model;
   models::Cluster cluster;
-  Topology topology;  // tp 1 and cp 1
+  Topology topology;  // cp 1
   int layers = 8;     // a multiple of pp; every layer holds experts
   std::int64_t seq = 1024;
   int microbatches = 8;
@@ -29,9 +29,9 @@ struct SyntheticRecordings {
   traces::Recording realistic;  // the simulated iteration of the same job
 };
 
-// The AlltoAll program as public recordings show it: count gather, dispatch, combine per layer. Computing
-// times come from the cluster's profile. Throws InputError for sizes that do not divide or a cluster that is
-// too small.
+// The AlltoAll program as public recordings show it: count gather, dispatch, combine per layer, and with
+// tensor parallelism the exchanges and gathers of that group. Computing times come from the cluster's
+// profile. Throws InputError for sizes that do not divide or a cluster that is too small.
 SyntheticRecordings synthesize(const SynthesisSpec& spec);
 
 }  // namespace moesim::replay

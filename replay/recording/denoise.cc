@@ -40,7 +40,7 @@ std::vector<CallSign> signs_of(const Step& step) {
   std::map<std::pair<std::string, GroupKind>, int> seen;
   std::vector<CallSign> signs;
   for (const Call& call : step.calls) {
-    const std::pair key{std::string(call.source), call.group};
+    const std::pair key{std::string(call.source) + " " + std::string(sim::name(call.op)), call.group};
     const bool alternates = is_exchange(call) || call.group == GroupKind::tp;
     const int parity = alternates ? seen[key]++ % 2 : 0;
     signs.emplace_back(key.first, key.second, parity);

@@ -35,6 +35,9 @@ struct CleanPlace {
 struct CleanJob {
   Topology topology;
   std::map<PlaceKey, CleanPlace> places;  // complete
+  // Where layers or microbatches have routings of their own: the same places of microbatch m % size; empty:
+  // every microbatch is as above.
+  std::vector<std::map<PlaceKey, CleanPlace>> by_microbatch;
   // Slope of the experts' backward time in received rows, us per row: the part bound by matrix products.
   double expert_backward_us_per_row = 0;
   std::size_t samples = 0;  // rank recordings pooled
@@ -42,6 +45,11 @@ struct CleanJob {
   // follow from what each receives.
   std::optional<models::Routing> routing;
   std::vector<std::string> warnings;
+
+  const CleanPlace& place(const PlaceKey& key, int microbatch) const {
+    if (by_microbatch.empty()) return places.at(key);
+    return by_microbatch[static_cast<std::size_t>(microbatch) % by_microbatch.size()].at(key);
+  }
 };
 
 // Pools all ranks of `passes` (recordings of the same job). Segments of equal class are pooled: the class is

@@ -38,16 +38,27 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   if (!table)
     throw InputError(place, fmt::format("nothing for layer {}, microbatch {}", layer, microbatch),
                      "a table for it");
+  const auto& scaling = dispatching.scaling;
+  if (scaling && scaling->topk && topk > 0 && *scaling->topk != topk)
+    throw InputError(place, fmt::format("moe_router_topk {}", *scaling->topk),
+                     fmt::format("top-{} as the model or --topk says", topk));
+  if (scaling && scaling->fake_tp > 1 && (scaling->fake_tp != etp || dispatching.ep * etp != ranks))
+    throw InputError(place, fmt::format("fake_tp {} and {} EP ranks", scaling->fake_tp, dispatching.ep),
+                     fmt::format("a dispatch group of {} ranks, here etp {} x ep {}",
+                                 scaling->fake_tp * dispatching.ep, etp, ranks / std::max(1, etp)));
+  if (!table->not_representative.empty()) loaded.warnings.push_back(file + ": " + table->not_representative);
   const bool replicate = etp > 1 && dispatching.ep * etp == ranks;
   if (dispatching.ep != ranks && !replicate)
     throw InputError(place, fmt::format("routing of {} ranks", dispatching.ep),
                      fmt::format("{} ranks, the size of the dispatch group (etp x ep)", ranks));
-  if (replicate)
+  // What experts received came from all ranks of the imitated group.
+  const bool from_all = table->sent.empty() && scaling && scaling->fake_tp > 1;
+  if (replicate && !from_all)
     loaded.warnings.push_back(
         fmt::format("{}: {} ranks for etp {} x ep {}: every rank of an ETP group gets the same "
                     "routing",
                     file, dispatching.ep, etp, dispatching.ep));
-  const auto source = [&](int rank) { return replicate ? rank / etp : rank; };
+  const auto source = [&](int rank) { return replicate && !from_all ? rank / etp : rank; };
 
   if (!table->topk.empty()) {
     const std::int64_t K = table->topk.front().topk;
@@ -62,7 +73,7 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   }
   std::vector<std::int64_t> sent = table->sent;
   if (sent.empty()) {
-    sent = spread_evenly(table->received, static_cast<int>(dispatching.ep));
+    sent = spread_evenly(table->received, from_all ? ranks : static_cast<int>(dispatching.ep));
     loaded.warnings.push_back(file +
                               ": holds received counts only; they are spread evenly over the sending ranks");
   }
@@ -83,41 +94,40 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
   return loaded;
 }
 
+NamedTables named_tables(const traces::Dispatching& dispatching) {
+  NamedTables out;
+  const auto note = [](std::vector<std::int64_t>& known, std::optional<std::int64_t> one) {
+    if (one && std::find(known.begin(), known.end(), *one) == known.end()) known.push_back(*one);
+  };
+  for (const traces::DispatchingEntry& entry : dispatching.entries) {
+    note(out.layers, entry.layer);
+    note(out.microbatches, entry.microbatch);
+  }
+  return out;
+}
+
 namespace {
 
 class DispatchingRouting : public models::RoutingFile {
  public:
   explicit DispatchingRouting(const std::string& path)
-      : path_(path), dispatching_(traces::read_dispatching(path)) {
-    for (const traces::DispatchingEntry& entry : dispatching_.entries) {
-      note(layers_, entry.layer);
-      note(microbatches_, entry.microbatch);
-    }
-  }
+      : path_(path), dispatching_(traces::read_dispatching(path)), tables_(named_tables(dispatching_)) {}
 
   models::Routing routing(const Job& job, int ordinal, int microbatch,
                           std::vector<std::string>& warnings) const override {
-    LoadedRouting loaded =
-        routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts, job.topk,
-                                 of(layers_, ordinal), of(microbatches_, microbatch));
+    LoadedRouting loaded = routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts,
+                                                    job.topk, NamedTables::of(tables_.layers, ordinal),
+                                                    NamedTables::of(tables_.microbatches, microbatch));
     warnings.insert(warnings.end(), loaded.warnings.begin(), loaded.warnings.end());
     return std::move(loaded.routing);
   }
 
-  bool one_for_all() const override { return layers_.empty() && microbatches_.empty(); }
+  bool one_for_all() const override { return tables_.one_for_all(); }
 
  private:
-  // Those that tables name, in order.
-  static void note(std::vector<std::int64_t>& known, std::optional<std::int64_t> one) {
-    if (one && std::find(known.begin(), known.end(), *one) == known.end()) known.push_back(*one);
-  }
-  static std::int64_t of(const std::vector<std::int64_t>& known, int index) {
-    return known.empty() ? index : known[static_cast<std::size_t>(index) % known.size()];
-  }
-
   std::string path_;
   traces::Dispatching dispatching_;
-  std::vector<std::int64_t> layers_, microbatches_;
+  NamedTables tables_;
 };
 
 }  // namespace

@@ -27,6 +27,17 @@ struct LoadedRouting {
 LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, const std::string& file,
                                        int ranks, int etp, std::int64_t experts, std::int64_t topk,
                                        std::int64_t layer = 0, std::int64_t microbatch = 0);
+// The layers and microbatches that the tables of a file name, in order; those that a job has beyond them
+// repeat from the start. Empty: one table holds for all.
+struct NamedTables {
+  std::vector<std::int64_t> layers, microbatches;
+  bool one_for_all() const { return layers.empty() && microbatches.empty(); }
+  static std::int64_t of(const std::vector<std::int64_t>& named, int index) {
+    return named.empty() ? index : named[static_cast<std::size_t>(index) % named.size()];
+  }
+};
+NamedTables named_tables(const traces::Dispatching& dispatching);
+
 LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,
                            std::int64_t topk, std::int64_t layer = 0, std::int64_t microbatch = 0);
 

@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
+#include "traces/call_roles.h"
 #include "traces/line_rules.h"
 #include "traces/recording_facts.h"
 
@@ -38,32 +40,44 @@ StepKind kind_of(std::string_view name) {
   return StepKind::other;
 }
 
-std::optional<sim::CollectiveOp> op_of(std::string_view comm) {
-  if (comm == "allgather") return sim::CollectiveOp::all_gather;
-  if (comm == "reduce_scatter") return sim::CollectiveOp::reduce_scatter;
-  if (comm == "allreduce") return sim::CollectiveOp::all_reduce;
-  if (comm == "all_to_all" || comm == "alltoall") return sim::CollectiveOp::all_to_all;
-  if (comm == "broadcast") return sim::CollectiveOp::broadcast;
-  return std::nullopt;
+sim::CollectiveOp op_of(traces::CommKind kind) {
+  switch (kind) {
+    case traces::CommKind::all_gather:
+      return sim::CollectiveOp::all_gather;
+    case traces::CommKind::reduce_scatter:
+      return sim::CollectiveOp::reduce_scatter;
+    case traces::CommKind::all_reduce:
+      return sim::CollectiveOp::all_reduce;
+    case traces::CommKind::all_to_all:
+      return sim::CollectiveOp::all_to_all;
+    case traces::CommKind::broadcast:
+      return sim::CollectiveOp::broadcast;
+  }
+  check_failed("unknown kind of communication");
 }
 
-// The label says "exp" for the MoE gather functions, but they run on the tensor-and-expert group.
-GroupKind group_of(std::string_view label, std::string_view source) {
-  if (source == "_gather_along_first_dim_moe" || source == "_reduce_scatter_along_first_dim_moe" ||
-      source == "_reduce_along_first_dim_moe")
-    return GroupKind::tp_expert;
-  if (label == "tp") return GroupKind::tp;
-  if (label == "dp") return GroupKind::dp;
-  if (label == "exp_dp" || label == "ep_dp") return GroupKind::expert_dp;
-  return GroupKind::expert;
+GroupKind group_of(traces::CallGroup group) {
+  switch (group) {
+    case traces::CallGroup::tp:
+      return GroupKind::tp;
+    case traces::CallGroup::dp:
+      return GroupKind::dp;
+    case traces::CallGroup::expert:
+      return GroupKind::expert;
+    case traces::CallGroup::expert_dp:
+      return GroupKind::expert_dp;
+    case traces::CallGroup::tp_expert:
+      return GroupKind::tp_expert;
+  }
+  check_failed("unknown group of a call");
 }
 
-Call call_of(const traces::SubOperation& sub, sim::CollectiveOp op) {
+Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   Call call;
   call.source = sub.source.view();
   // Counts stand in the place of the gather of counts and cost what it does, a latency.
-  call.op = traces::is_count_exchange(sub) ? sim::CollectiveOp::all_gather : op;
-  call.group = group_of(sub.group.view(), sub.source.view());
+  call.op = role.counts ? sim::CollectiveOp::all_gather : op_of(role.kind);
+  call.group = group_of(role.group);
   const auto dims = sub.shape.dims();
   call.rows = dims.empty() ? 1 : dims[0];
   for (std::size_t d = 1; d < dims.size(); ++d) call.row_elements *= dims[d];
@@ -144,6 +158,8 @@ SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.reco
 RecordedJob interpret(const traces::Recording& recording) {
   RecordedJob job;
   job.topology = topology_of(recording);
+  if (const auto strangers = traces::calls_without_role(recording); strangers.count > 0)
+    job.unknown_calls = strangers.sentence();
   bool unseen = false;  // a bucket of a run whose end nobody observed
   struct Place {
     std::size_t rank, step, call;
@@ -181,9 +197,9 @@ RecordedJob interpret(const traces::Recording& recording) {
         throw InputError(recorded.place(line), fault->found, fault->expected);
       double reached = step.start_us;
       for (const auto& sub : recorded.subs(line)) {
-        const auto op = op_of(sub.comm_func.view());
-        if (!op || traces::is_asynchronous(sub)) continue;
-        Call call = call_of(sub, *op);
+        const auto role = traces::role_of(sub);
+        if (!role || traces::is_asynchronous(sub)) continue;
+        Call call = call_of(sub, *role);
         const double begin = traces::call_start_ms(line, sub) * kUsPerMs;
         step.segments_us.push_back(std::max(0.0, begin - reached));
         reached = std::max(reached, begin) + call.recorded_us;

@@ -106,6 +106,7 @@ struct RecordedJob {
   Topology topology;
   bool realistic = false;  // holds point-to-point lines or several microbatches; else a scaling recording
   std::vector<RankSteps> ranks;
+  std::string unknown_calls;  // how many communication calls have no role, in a sentence; "": none
   std::vector<std::string> warnings;
 };
 

@@ -224,7 +224,8 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
         step.elements = activation.elements;
         step.element_bytes = activation.element_bytes;
       } else {
-        const Step* recorded = place.find(slot.kind);
+        const CleanPlace& own = job.place(key, slot.microbatch);
+        const Step* recorded = own.find(slot.kind);
         if (recorded == nullptr) {
           if (slot.kind == StepKind::get_batch || slot.kind == StepKind::loss)
             continue;  // not every recorder has them
@@ -233,7 +234,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
         }
         step = *recorded;
         if (slot.kind == StepKind::forward) step = maker.forward(std::move(step), slot.microbatch);
-        if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), place, sizes);
+        if (slot.kind == StepKind::backward) step = maker.backward(std::move(step), own, sizes);
         // Gradients are complete, and reduced, in the last backward step.
         if (slot.kind == StepKind::backward && slot.microbatch + 1 < options.microbatches)
           step.buckets.clear();

@@ -59,6 +59,7 @@ class RealisticForecast {
     out.warnings = std::move(prepared.warnings);
     if (out.changes.empty()) out.measured_us = summarize(job_, out.cluster.gpus_per_node).iteration_us;
     out.microbatches = microbatches_of(job_);
+    out.overload = recorded_overload(job_.topology, prepared.plans, nullptr);
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
@@ -123,6 +124,7 @@ class ScalingModeForecast {
       out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, fabric)};
     }
     out.iteration = std::move(made.iteration);
+    out.overload = recorded_overload(requested_.clean.topology, made.plans, &requested_.clean);
     append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
     if (q_.job.changes_dispatcher()) {

@@ -15,6 +15,7 @@
 #include "replay/recording/steps.h"
 #include "replay/run/attribution.h"
 #include "replay/run/iteration.h"
+#include "replay/run/recorded_overload.h"
 #include "replay/run/requested_job.h"
 #include "replay/run/run_summary.h"
 #include "traces/recording.h"
@@ -47,7 +48,8 @@ struct RecordingForecast {
   std::optional<double> measured_us;     // what the recording itself took: realistic, nothing changed
   std::optional<Iteration> as_recorded;  // where another dispatcher was asked for: the recorded one
   int microbatches = 0;
-  std::string changes;  // what differs from the recording, for people; empty: nothing
+  std::string changes;                       // what differs from the recording, for people; empty: nothing
+  std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
   Attribution attribution;
   std::optional<Network> network;
   std::optional<Effects> effects;       // added to a scaling recording

@@ -102,7 +102,14 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
   const models::DispatcherSpec recorder = recorder_of(from, source, recorded);
   const LayerModel measured(from, recorder, source);
   const LayerModel same(to, recorder, out.cluster);
-  out.clean = rescaled(recorded, measured, same, source, same_gpus);
+  // Nothing is scaled where sizes and GPUs stay, and tensor parallelism cannot be.
+  if (from.topology.tp == 1)
+    out.clean = rescaled(recorded, measured, same, source, same_gpus);
+  else if (request.nodes || !same_gpus)
+    throw InputError(
+        fmt::format("found another machine for a recording of tp {}, expected tp 1", from.topology.tp));
+  else
+    out.clean = request.changes_dispatcher() ? recorded : substituted(recorded, measured, same, out.cluster);
   out.named = names_of(to, named);
   out.changes = describe(from, to);
   if (!same_gpus)
@@ -111,10 +118,16 @@ RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology
   if (request.changes_dispatcher()) {
     const models::DispatcherSpec spec = one_dispatcher(request.dispatcher);
     const LayerModel wanted(to, spec, out.cluster);
-    out.clean = substituted(out.clean, same, wanted, out.cluster);
+    out.clean = substituted(out.clean, from.topology.tp == 1 ? same : measured, wanted, out.cluster);
     out.changes +=
         fmt::format("{}{} instead of {}", out.changes.empty() ? "" : ", ", spec.text(), recorder.text());
     for (std::string& warning : wanted.warnings()) out.warnings.push_back(std::move(warning));
+  }
+  if (const RoutedLayers routed = routed_layers(to, change); !routed.jobs.empty()) {
+    const models::DispatcherSpec spec =
+        request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
+    const LayerModel made(to, spec, out.cluster);
+    route_layers(out.clean, made, routed, spec, out.cluster);
   }
   return out;
 }
@@ -150,7 +163,10 @@ RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopolo
       request.changes_dispatcher() ? one_dispatcher(request.dispatcher) : recorder;
   const LayerModel measured(from, recorder, cluster);
   const LayerModel wanted(to, spec, cluster);
-  substitute(out.plans, clean, measured, wanted, cluster);
+  if (const RoutedLayers routed = routed_layers(to, request.change); !routed.jobs.empty())
+    route_layers(out.plans, clean, measured, routed, spec, cluster);
+  else
+    substitute(out.plans, clean, measured, wanted, cluster);
   out.changes = describe(from, to);
   if (request.changes_dispatcher())
     out.changes +=

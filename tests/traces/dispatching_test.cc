@@ -47,6 +47,30 @@ TEST(Dispatching, SentAndReceivedAreKeptApart) {
   EXPECT_TRUE(table->topk.empty());
 }
 
+TEST(Dispatching, TheFormOfARecorderInScalingModeReadsBack) {
+  const Dispatching whole =
+      parse_dispatching(R"({"config": {"is_scaling_mode": true, "fake_tp": 2, "exp_rank": 1,
+    "moe_router_topk": 2}, "per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [7, 2]}, "1": {"tokens_per_local_expert": [5, 2]}}})",
+                        "config.json");
+  EXPECT_EQ(whole.ep, 2);
+  EXPECT_EQ(whole.experts, 4);
+  ASSERT_TRUE(whole.scaling.has_value());
+  EXPECT_EQ(*whole.scaling, (ScalingMode{2, 1, 2}));
+  EXPECT_EQ(whole.find(0, 0)->received, (std::vector<std::int64_t>{7, 2, 5, 2}));
+  EXPECT_EQ(whole.find(0, 0)->not_representative, "");
+  // Rank 1 routes as the imitated one does, of which there are two.
+  const Dispatching fallen =
+      parse_dispatching(R"({"is_scaling_mode": true, "exp_rank": 0, "num_moe_experts": 4,
+    "expert_model_parallel_size": 2, "per_rank_dispatching_results": {
+    "0": {"num_local_tokens_per_expert": [3, 1, 2, 2], "tokens_per_local_expert": [7, 2]}}})",
+                        "config.json");
+  EXPECT_EQ(fallen.find(0, 0)->received, (std::vector<std::int64_t>{7, 2, 4, 4}));
+  EXPECT_THAT(fallen.find(0, 0)->not_representative, HasSubstr("not representative"));
+  for (const Dispatching& one : {whole, fallen})
+    EXPECT_EQ(parse_dispatching(write_dispatching(one), "written.json"), one);
+}
+
 TEST(Dispatching, TheDocumentedExampleIsRead) {
   const std::string page = read_file(std::filesystem::path(MOESIM_SOURCE_DIR) / "docs" / "formats.md");
   const std::size_t start = page.find("```json\n");
@@ -132,8 +156,7 @@ TEST(Dispatching, RefusesBadInputInOneLine) {
       {R"({"ep": 0, "experts": 8, "per_rank_results": {}})", "from 1 to"},
       {R"({"ep": 1048576, "experts": 1048576, "per_rank_results": {}})", "at most 2^26 entries"},
       {R"({"ep": 1, "experts": 1, "per_rank_result": {}})", "did you mean 'per_rank_results'?"},
-      {R"({"ep": 2, "experts": 2, "per_rank_results": {"0": {"num_local_tokens_per_expert": [1, 1]}}})",
-       "no counts of EP rank 1"},
+      {R"({"ep": 2, "experts": 2, "per_rank_results": {}})", "no counts of any EP rank"},
       {R"({"ep": 2, "experts": 2, "per_rank_results": {"2": {"num_local_tokens_per_expert": [1, 1]}}})",
        "an EP rank from 0 to 1"},
       {R"({"ep": 2, "experts": 2, "per_rank_results": {"01": {"num_local_tokens_per_expert": [1, 1]}}})",

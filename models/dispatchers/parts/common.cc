@@ -1,5 +1,6 @@
 #include "models/dispatchers/parts/common.h"
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -179,6 +180,9 @@ Program finish(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
   Program& p = b.program();
   p.tokens = f.tokens;
   p.computed_rows = computed_rows;
+  // Rows that only fill up the products' tiles are no tokens; those of a capacity stand in f.computed.
+  p.dispatched_rows = computed_rows;
+  for (int r = 0; r < f.R; ++r) p.dispatched_rows[r] = std::min(p.dispatched_rows[r], f.computed[r]);
   p.balanced_rows.resize(f.R);
   for (int r = 0; r < f.R; ++r) p.balanced_rows[r] = f.tokens[r] * f.K;
   return b.finish();

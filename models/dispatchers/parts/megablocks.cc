@@ -1,5 +1,6 @@
 #include "models/dispatchers/parts/megablocks.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace moesim::models {
@@ -170,6 +171,9 @@ Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& o, co
   p.dropped_rows = compute.dropped;
   p.tokens = f.tokens;
   p.computed_rows = block.rows;
+  // Blocks of 128 rows, and bins of a capacity, are filled up with zeros, which are no tokens.
+  p.dispatched_rows = block.rows;
+  for (int r = 0; r < f.W; ++r) p.dispatched_rows[r] = std::min(p.dispatched_rows[r], f.computed[r]);
   p.balanced_rows.resize(f.W);
   for (int r = 0; r < f.W; ++r) p.balanced_rows[r] = f.tokens[r] * f.K;
   if (layer.train && layer.recompute == Recompute::kFull) b.recompute_all(output);

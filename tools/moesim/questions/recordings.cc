@@ -33,6 +33,8 @@ std::vector<std::string> Recordings::warnings() const {
     for (const std::string& warning : some)
       if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(warning);
   };
+  for (const auto& job : jobs_)
+    if (!job.unknown_calls.empty()) add_new({job.unknown_calls});
   for (const auto& recording : recordings_) add_new(recording.warnings);
   for (const auto& job : jobs_) add_new(job.warnings);
   return all;

@@ -83,6 +83,27 @@ ordered_json memory_json(const Answer& a) {
   return j;
 }
 
+ordered_json step_overload_json(const Answer& a, const Scenario& s) {
+  const models::StepOverload& o = a.overload;
+  ordered_json j = overload_json(o.printed());
+  j["metrics"] = overload_metrics_json(o.logged);
+  j["entries"] = o.entries;
+  j["recorded_entries"] = o.recorded;
+  j["replicas"] = o.replicas;
+  j["of_replicas"] = o.of_replicas;
+  j["routings_per_layer"] = o.routings;
+  j["buffers"] = {{"forward_rows", o.rows.forward_rows},
+                  {"forward_bytes", o.forward_bytes},
+                  {"retained_rows", o.rows.retained_rows},
+                  {"retained_bytes", o.retained_bytes}};
+  if (!of_step(s)) return j;
+  j["stages"] = ordered_json::array();
+  for (const models::Overload& stage : o.stages) j["stages"].push_back(overload_json(stage));
+  if (a.overload_report.calls > 0)
+    j["report"] = {{"all_reduces", a.overload_report.calls}, {"time_us", a.overload_report.seconds * 1e6}};
+  return j;
+}
+
 // What only one of the scopes has.
 void add_step(ordered_json& j, const Answer& a) {
   const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
@@ -168,7 +189,7 @@ Table summary_table(const Comparison& c, bool people) {
     row.push_back(fmt::format("{:.3f}", tx.mean * 1e-6));
     row.push_back(fmt::format("{:.3f}", static_cast<double>(tx.max) * 1e-6));
     row.push_back(fmt::format("{}+{}", a.host_syncs_forward, a.host_syncs_backward));
-    row.push_back(fmt::format("{:.2f}", a.overload.max));
+    row.push_back(fmt::format("{:.2f}", a.overload.printed().max));
     row.push_back(a.dropped_rows > 0 ? fmt::format("{:.1f} %", 100 * a.dropped_share) : "0");
     row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
     row.push_back(a.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(a.memory.missing_bytes)));
@@ -334,7 +355,7 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
             {"tx_bytes_per_rank", {{"min", tx.min}, {"mean", tx.mean}, {"max", tx.max}}},
             {"host_syncs", {{"forward", a.host_syncs_forward}, {"backward", a.host_syncs_backward}}},
             {"memory", memory_json(a)},
-            {"overload", {{"avg", a.overload.avg}, {"max", a.overload.max}, {"max_cum", a.overload.max_cum}}},
+            {"overload", step_overload_json(a, s)},
             {"saved_bytes_per_rank", a.program().saved_bytes},
             {"rows_per_rank", a.program().computed_rows}});
   if (a.network.groups > 0)

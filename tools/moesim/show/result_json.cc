@@ -6,6 +6,7 @@
 
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
+#include "models/routing/overload.h"
 
 namespace moesim::tools {
 
@@ -15,6 +16,22 @@ nlohmann::ordered_json estimate_json(const models::Estimate& e) {
 
 nlohmann::ordered_json link_json(const models::LinkLoad& link) {
   return {{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"utilisation", link.utilisation}};
+}
+
+nlohmann::ordered_json overload_json(const models::Overload& overload) {
+  return {{"avg", overload.avg}, {"max", overload.max}, {"max_cum", overload.max_cum}};
+}
+
+nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages) {
+  nlohmann::ordered_json out;
+  for (const char* name : {models::kAvgOverload, models::kMaxOverload, models::kMaxCumOverload})
+    out[name] = nlohmann::ordered_json::array();
+  for (const models::Overload& stage : stages) {
+    out[models::kAvgOverload].push_back(stage.avg);
+    out[models::kMaxOverload].push_back(stage.max);
+    out[models::kMaxCumOverload].push_back(stage.max_cum);
+  }
+  return out;
 }
 
 std::string microseconds(double us) { return fmt::format("{:.1f}", us); }

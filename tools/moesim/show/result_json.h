@@ -1,6 +1,7 @@
 // Pieces of results that several verbs write.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +9,7 @@
 namespace moesim::models {
 struct Estimate;
 struct LinkLoad;
+struct Overload;
 }  // namespace moesim::models
 
 namespace moesim::tools {
@@ -17,6 +19,11 @@ nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
 
 // A link and what it carried, under timing `flow`.
 nlohmann::ordered_json link_json(const models::LinkLoad& link);
+
+// {"avg", "max", "max_cum"} of one stage.
+nlohmann::ordered_json overload_json(const models::Overload& overload);
+// What every stage logs, under the names of the metrics.
+nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> stages);
 
 // "1234.5", as tables show them.
 std::string microseconds(double us);

@@ -163,9 +163,9 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
     row.plain("{:.6f}", a.mfu);
     row.plain("{:.0f}", tx_mean);
     row.plain("{:.0f}", tx_max);
-    row.plain("{:.6f}", a.overload.avg);
-    row.plain("{:.6f}", a.overload.max);
-    row.plain("{:.6f}", a.overload.max_cum);
+    row.plain("{:.6f}", a.overload.printed().avg);
+    row.plain("{:.6f}", a.overload.printed().max);
+    row.plain("{:.6f}", a.overload.printed().max_cum);
     row.plain("{:.0f}", a.memory.max_bytes);
     row.plain("{}", a.memory.fits);
     row.plain("{:.4f}", a.memory.fits_probability);

@@ -139,6 +139,13 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
       result["ops"][std::string(replay::name(static_cast<replay::StepKind>(k)))] = {
           {"count", mean.count}, {"mean_us", mean.mean_us}};
   }
+  result["overload"] = nullptr;
+  if (answer.overload) {
+    auto& overload = result["overload"] = overload_json(answer.overload->stages.back());
+    overload["metrics"] = overload_metrics_json(answer.overload->stages);
+    overload["entries"] = answer.overload->entries;
+    overload["replicas"] = answer.overload->replicas;
+  }
   if (answer.network) {
     result["network"] = {{"timing", "flow"},
                          {"calibrated_us", answer.network->calibrated_us},
@@ -306,13 +313,14 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// What is said above the tables; `note` is the warning that comes first.
+// What is said above the tables; `notes` are the warnings that come first.
 std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
-                     const std::string& note) {
-  std::string text = fmt::format(
-      "{}{} recording of {}, {} microbatches, on {}{}\niteration {:.2f} ms (90 % interval {:.2f} .. {:.2f})",
-      note.empty() ? "" : "warning: " + note + "\n", answer.realistic ? "realistic" : "scaling",
-      recorded.str(), answer.microbatches, answer.cluster.name,
+                     const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += "warning: " + note + "\n";
+  text += fmt::format(
+      "{} recording of {}, {} microbatches, on {}{}\niteration {:.2f} ms (90 % interval {:.2f} .. {:.2f})",
+      answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches, answer.cluster.name,
       answer.changes.empty() ? "" : ", with " + answer.changes, answer.iteration_us.value / 1e3,
       answer.iteration_us.low / 1e3, answer.iteration_us.high / 1e3);
   if (answer.measured_us)
@@ -324,6 +332,13 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
     if (!busiest.from.empty())
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
                           100 * busiest.utilisation);
+  }
+  if (answer.overload) {
+    const models::Overload& o = answer.overload->stages.back();
+    text += fmt::format(
+        "\noverload of the experts' ranks: avg {:.3f}, max {:.3f}, max_cum {:.3f} over {} layers and "
+        "microbatches",
+        o.avg, o.max, o.max_cum, answer.overload->entries);
   }
   if (answer.as_recorded) text += "\n" + because(answer);
   return text + "\n";
@@ -355,8 +370,15 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   Recordings recordings;
   for (const std::string& folder : options.folders) recordings.add(folder);
   RecordingForecast answer = ask(options, recordings, inputs);
-  const std::string note = device_note(recordings.recording(0), answer.cluster);
-  if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
+  // What decides whether the answer means anything at all comes first.
+  std::vector<std::string> notes;
+  for (const std::string& note :
+       {recordings.jobs().front().unknown_calls, device_note(recordings.recording(0), answer.cluster)})
+    if (!note.empty()) notes.push_back(note);
+  std::erase_if(answer.warnings, [&](const std::string& warning) {
+    return std::find(notes.begin(), notes.end(), warning) != notes.end();
+  });
+  answer.warnings.insert(answer.warnings.begin(), notes.begin(), notes.end());
   inputs["files"] = files_read();
   write_files(options, answer, bounds, inputs);
   if (common.format == Format::kJson) {
@@ -365,13 +387,13 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     print_json(result);
     return 0;
   }
-  for (const std::string& warning : answer.warnings)
-    if (warning != note || common.format == Format::kCsv) warn(common, warning);  // else it is the first line
+  for (std::size_t i = common.format == Format::kCsv ? 0 : notes.size(); i < answer.warnings.size(); ++i)
+    warn(common, answer.warnings[i]);
   if (common.format == Format::kCsv) {
     print(rank_table(answer).csv());
     return 0;
   }
-  print(headline(answer, recordings.jobs().front().topology, note) + "\n" + ranks_text(answer) + "\n" +
+  print(headline(answer, recordings.jobs().front().topology, notes) + "\n" + ranks_text(answer) + "\n" +
         operation_table(answer).text() + "\n" + attribution_text(answer));
   if (options.explain) print("\n" + critical_path_text(answer.iteration));
   if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());

@@ -58,7 +58,9 @@ std::string sentence(const Finding& finding) {
 }
 
 std::vector<std::string> warnings_of(const Examined& examined) {
-  std::vector<std::string> out = examined.recording.warnings;
+  std::vector<std::string> out;
+  if (const std::string text = examined.facts.without_role.sentence(); !text.empty()) out.push_back(text);
+  out.insert(out.end(), examined.recording.warnings.begin(), examined.recording.warnings.end());
   for (const Finding& finding : examined.findings)
     if (finding.severity != Severity::kNote) out.push_back(sentence(finding));
   return out;
@@ -97,6 +99,11 @@ nlohmann::ordered_json stats_json(const traces::DurationStats& stats) {
 
 nlohmann::ordered_json findings_json(const Examined& examined) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  if (const auto& strangers = examined.facts.without_role; strangers.count > 0)
+    out.push_back({{"severity", "warning"},
+                   {"file", strangers.first.file},
+                   {"line", strangers.first.line},
+                   {"text", strangers.sentence()}});
   for (const std::string& warning : examined.recording.warnings)
     out.push_back({{"severity", "warning"}, {"text", warning}});
   for (const Finding& finding : examined.findings) {
@@ -138,6 +145,7 @@ nlohmann::ordered_json info_json(const Examined& examined, const CommonOptions& 
   out["dispatcher"] = facts.dispatcher.empty() ? "none" : facts.dispatcher;
   out["experts"] = facts.experts;
   out["moe_layers"] = facts.moe_layers;
+  out["calls_without_role"] = facts.without_role.count;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const traces::RankRows& rank : facts.rows)
     rows.push_back({{"rank", rank.rank},
@@ -214,8 +222,13 @@ Table stats_table(const std::vector<traces::DurationStats>& stats, bool subs) {
   return table;
 }
 
+std::string without_role_text(const Examined& examined) {
+  const std::string text = examined.facts.without_role.sentence();
+  return text.empty() ? "" : "warning: " + text + "\n";
+}
+
 std::string findings_text(const Examined& examined, bool with_notes) {
-  std::string out;
+  std::string out = without_role_text(examined);
   for (const std::string& warning : examined.recording.warnings) out += "warning: " + warning + "\n";
   for (const Finding& finding : examined.findings)
     if (with_notes || finding.severity != Severity::kNote)
@@ -228,7 +241,7 @@ std::string info_text(const Examined& examined) {
   const Recording& recording = examined.recording;
   std::vector<std::int32_t> ranks;
   for (const traces::RankRecording& rank : recording.ranks) ranks.push_back(rank.rank);
-  std::string out = recording.source + "\n";
+  std::string out = without_role_text(examined) + recording.source + "\n";
   const auto line = [&](const char* key, const std::string& value) {
     if (!value.empty()) out += fmt::format("  {:<13} {}\n", key, value);
   };
@@ -260,7 +273,8 @@ std::string info_text(const Examined& examined) {
   line("clocks", fmt::format("{}: ranks {}", clocks.size(), join(clocks, " ")));
   out += "\n" + stats_table(facts.operations, false).text();
   if (!facts.sub_operations.empty()) out += "\n" + stats_table(facts.sub_operations, true).text();
-  const std::string findings = findings_text(examined, true);
+  std::string findings = findings_text(examined, true);
+  findings.erase(0, without_role_text(examined).size());  // said above
   if (!findings.empty()) out += "\n" + findings;
   return out;
 }
@@ -305,6 +319,8 @@ int run_check(const TraceOptions& options, const CommonOptions& common) {
   } else if (common.format == Format::kCsv) {
     Table table(
         {{"severity", Table::Align::kLeft}, {"place", Table::Align::kLeft}, {"text", Table::Align::kLeft}});
+    if (const auto& strangers = examined.facts.without_role; strangers.count > 0)
+      table.row({"warning", strangers.first.str(), strangers.sentence()});
     for (const std::string& warning : examined.recording.warnings) table.row({"warning", "", warning});
     for (const Finding& finding : examined.findings)
       table.row({std::string(to_string(finding.severity)), finding.place.str(), finding.text});

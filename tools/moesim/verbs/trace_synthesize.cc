@@ -24,7 +24,7 @@ struct SynthesizeOptions {
   std::string model = "mixtral-8x7b";
   std::string cluster = "echo-h800x2";
   std::string routing = "zipf:1.2";
-  int pp = 2, ep = 4, dp = 8, layers = 8, microbatches = 8;
+  int tp = 1, pp = 2, ep = 4, dp = 8, layers = 8, microbatches = 8;
   std::int64_t seq = 1024;
   double noise = 0.02;
 };
@@ -37,6 +37,7 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
   if (options.dp % options.ep != 0)
     throw InputError(
         fmt::format("found --ep {} with --dp {}, expected an ep that divides dp", options.ep, options.dp));
+  spec.topology.tp = options.tp;
   spec.topology.pp = options.pp;
   spec.topology.expert = options.ep;
   spec.topology.expert_dp = options.dp / options.ep;
@@ -53,9 +54,9 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
   namespace fs = std::filesystem;
   // The layout of public recordings, whose names say what the lines do not: sizes of the job.
   const fs::path folder =
-      fs::path(options.out) / fmt::format("pp{}_tp1_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp, options.ep,
-                                          spec.model.experts, options.dp, options.layers, spec.model.hidden,
-                                          options.seq);
+      fs::path(options.out) / fmt::format("pp{}_tp{}_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp, options.tp,
+                                          options.ep, spec.model.experts, options.dp, options.layers,
+                                          spec.model.hidden, options.seq);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError(SourcePlace{options.out}, "cannot create: " + error.message());
@@ -94,6 +95,7 @@ TraceCommand declare_trace_synthesize(CLI::App& trace) {
   command->add_option("--cluster", options->cluster)->capture_default_str();
   command->add_option("--routing", options->routing, "a named distribution")->capture_default_str();
   const auto size = CLI::Range(1, 1 << 20).description("");
+  command->add_option("--tp", options->tp)->check(size)->capture_default_str();
   command->add_option("--pp", options->pp)->check(size)->capture_default_str();
   command->add_option("--ep", options->ep)->check(size)->capture_default_str();
   command->add_option("--dp", options->dp, "contains ep")->check(size)->capture_default_str();

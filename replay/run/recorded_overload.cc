@@ -1,0 +1,93 @@
+#include "replay/run/recorded_overload.h"
+
+#include <map>
+#include <utility>
+
+namespace moesim::replay {
+
+namespace {
+
+struct Rows {
+  std::int64_t received = 0, sent = 0;
+};
+
+// Of the MoE layers of a forward step, in order: the rows of dispatch and combine.
+std::vector<Rows> layers_of(const Step& forward) {
+  std::vector<std::int64_t> exchanges;
+  for (const Call& call : forward.calls)
+    if (is_exchange(call)) exchanges.push_back(call.rows);
+  std::vector<Rows> layers;
+  for (std::size_t i = 0; i + 1 < exchanges.size(); i += 2)
+    layers.push_back({exchanges[i + 1], exchanges[i]});
+  return layers;
+}
+
+std::size_t gathered_layers(const Step& forward) {
+  std::size_t count = 0;
+  for (const Call& call : forward.calls)
+    count += call.group == GroupKind::tp_expert &&
+             (call.op == sim::CollectiveOp::reduce_scatter || call.op == sim::CollectiveOp::all_reduce);
+  return count;
+}
+
+// Rows by expert rank of a routing that is the same everywhere, and what every rank sends; empty: unknown.
+std::vector<Rows> given_rows(const CleanJob* clean) {
+  if (clean == nullptr || !clean->routing || !clean->by_microbatch.empty()) return {};
+  std::vector<Rows> rows(static_cast<std::size_t>(clean->topology.expert));
+  const std::vector<std::int64_t> totals = clean->routing->expert_totals();
+  for (std::size_t e = 0; e < totals.size(); ++e)
+    rows[e / (totals.size() / rows.size())].received += totals[e];
+  for (std::size_t r = 0; r < rows.size(); ++r) rows[r].sent = clean->routing->rows(static_cast<int>(r));
+  return rows;
+}
+
+}  // namespace
+
+std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankPlan> plans,
+                                                  const CleanJob* clean) {
+  const std::vector<Rows> given = given_rows(clean);
+  const auto members = static_cast<std::size_t>(topology.tp * topology.expert);
+  std::vector<models::OverloadStage> stages(static_cast<std::size_t>(topology.pp));
+  for (auto& stage : stages) stage.replicas.resize(static_cast<std::size_t>(topology.expert_dp));
+  for (const RankPlan& plan : plans) {
+    const Coordinates at = topology.of(plan.rank);
+    if (at.cp > 0) continue;
+    models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
+    auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
+    const auto member = static_cast<std::size_t>(at.tp + topology.tp * at.expert);
+    const bool first = member == 0 && at.expert_dp == 0;                 // whose order stands for all
+    std::map<int, std::pair<std::int32_t, std::int32_t>> of_microbatch;  // first entry and how many
+    std::int32_t next = 0;
+    for (const PlannedStep& planned : plan.steps) {
+      const Step& step = planned.step;
+      if (step.kind == StepKind::forward) {
+        std::vector<Rows> layers = layers_of(step);
+        if (layers.empty() && !given.empty())
+          layers.assign(gathered_layers(step), given[static_cast<std::size_t>(at.expert)]);
+        of_microbatch[step.microbatch] = {next, static_cast<std::int32_t>(layers.size())};
+        for (const Rows& rows : layers) {
+          if (static_cast<std::size_t>(next) == entries.size())
+            entries.push_back({std::vector<std::int64_t>(members, 0), std::vector<std::int64_t>(members, 0)});
+          models::OverloadEntry& entry = entries[static_cast<std::size_t>(next)];
+          entry.actual[member] = rows.received;
+          entry.balanced[member] = rows.sent;
+          if (first) stage.order.push_back({next, true});
+          ++next;
+        }
+      } else if (step.kind == StepKind::backward && first) {
+        const auto known = of_microbatch.find(step.microbatch);
+        if (known == of_microbatch.end()) continue;
+        for (std::int32_t i = known->second.second; i-- > 0;)
+          stage.order.push_back({known->second.first + i, false});
+      }
+    }
+  }
+  RecordedOverload out;
+  out.replicas = topology.expert_dp;
+  for (const auto& stage : stages) out.entries += static_cast<std::int64_t>(stage.replicas.front().size());
+  if (out.entries == 0) return std::nullopt;
+  out.stages = models::overload_of(stages);
+  return out;
+}
+
+}  // namespace moesim::replay

@@ -1,0 +1,27 @@
+// Overload factors of a recording: what its ranks computed against a balanced share (docs/spec.md 4).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/routing/overload.h"
+#include "replay/recording/denoise.h"
+#include "replay/run/iteration.h"
+
+namespace moesim::replay {
+
+struct RecordedOverload {
+  std::vector<models::Overload> stages;  // as every stage logs them
+  std::int64_t entries = 0;              // MoE layers x microbatches of all stages
+  int replicas = 1;                      // of the experts
+};
+
+// Of the plans that an iteration runs, in their order. Rows are those of the exchanges between the experts'
+// ranks; where the calls do not show them (AllGather), those that `clean` knows of a given routing. nullopt
+// where nobody knows them.
+std::optional<RecordedOverload> recorded_overload(const Topology& topology, std::span<const RankPlan> plans,
+                                                  const CleanJob* clean);
+
+}  // namespace moesim::replay

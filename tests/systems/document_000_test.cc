@@ -1,0 +1,532 @@
+// Document 000, the AllGather dispatcher and scaling mode: rows 0.x of docs/systems.md.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::systems {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using tools::testing::Outcome;
+using tools::testing::parsed;
+using tools::testing::read_text;
+using tools::testing::run_moesim;
+using tools::testing::TempFolder;
+using tools::testing::with;
+
+const std::string kHost = std::string(MOESIM_SOURCE_DIR) + "/traces/samples/host/";
+constexpr const char* kJob = "pp1_tp1_exp4_expn8_dp4_nl2_hs256_sl256";
+
+std::string host(const std::string& dispatcher, const std::string& side) {
+  return kHost + dispatcher + "-zipf1.2/" + kJob + "/" + side;
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+// The AllGather recording that ships, its text changed; the folder's name tells the job's sizes.
+std::string changed(const TempFolder& folder, const std::function<void(std::string&)>& change,
+                    const std::string& side = "scaling") {
+  const fs::path made = folder.path() / kJob / side;
+  fs::create_directories(made);
+  for (const auto& file : fs::directory_iterator(host("allgather", side))) {
+    std::string text = read_text(file.path());
+    change(text);
+    folder.write(std::string(kJob) + "/" + side + "/" + file.path().filename().string(), text);
+  }
+  return made.string();
+}
+
+// As section 2 of the document decorates the calls.
+void decorate(std::string& text) {
+  replace_all(text, "_reduce_scatter_along_first_dim_moe",
+              "reduce_scatter_to_sequence_parallel_region_from_moe");
+  replace_all(text, "func_name=gather_rows", "func_name=gather_from_sequence_parallel_region_to_moe");
+  replace_all(text, "=_gather_along_first_dim_moe", "=gather_from_sequence_parallel_region_to_moe");
+}
+
+std::vector<std::string> replay(const std::string& recording, const std::vector<std::string>& more = {}) {
+  return with({"replay", recording, "--microbatches", "4", "--draws", "0"}, more);
+}
+
+double milliseconds(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return outcome.exit_code == 0 ? json::parse(outcome.out).at("iteration_us").at("value").get<double>() / 1e3
+                                : 0;
+}
+
+double replayed_ms(const std::string& recording, const std::vector<std::string>& more = {}) {
+  return milliseconds(run_moesim(with(replay(recording, more), {"--format", "json"})));
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+TEST(Systems, R0_9_CallsAsTheDocumentDecoratesThemAreCallsOfTheDispatcher) {
+  const TempFolder folder;
+  const std::string decorated = changed(folder, decorate);
+  EXPECT_NEAR(replayed_ms(decorated), 440, 1);
+  EXPECT_EQ(replayed_ms(decorated), replayed_ms(host("allgather", "scaling")));
+  EXPECT_THAT(run_moesim({"trace", "info", decorated}).out, HasSubstr("dispatcher    allgather, "));
+  // Another dispatcher takes their place, which needs to know where every layer's calls are.
+  const std::vector<std::string> other{
+      "--dispatcher", "alltoall",
+      "--routing",    kHost + "allgather-zipf1.2/" + kJob + "/dispatching.json",
+      "--model",      kHost + "model.json"};
+  EXPECT_EQ(replayed_ms(decorated, other), replayed_ms(host("allgather", "scaling"), other));
+  // The function's own name is nothing to go by.
+  const TempFolder elsewhere;
+  const std::string renamed = changed(elsewhere, [](std::string& text) {
+    replace_all(text, "_reduce_scatter_along_first_dim_moe", "combine");
+    replace_all(text, "func_name=gather_rows", "func_name=tokens");
+    replace_all(text, "=_gather_along_first_dim_moe", "=collect");
+  });
+  EXPECT_EQ(replayed_ms(renamed), replayed_ms(host("allgather", "scaling")));
+}
+
+TEST(Systems, R0_9_CallsWithoutARoleAreCountedInTheFirstLine) {
+  const TempFolder folder;
+  const std::string unknown = changed(folder, [](std::string& text) {
+    replace_all(text, "_reduce_scatter_along_first_dim_moe", "combine");
+    replace_all(text, ",group=exp,comm_func=reduce_scatter", ",group=pp,comm_func=reduce_scatter");
+  });
+  // 4 ranks x 2 layers x (1 forward); a scaling recording of this recorder has the backward ones too.
+  const json info = json::parse(run_moesim({"trace", "info", unknown, "--format", "json"}).out);
+  const int count = info.at("calls_without_role").get<int>();
+  EXPECT_EQ(count, 4 * 2 * (1 + 2));
+  const std::string said =
+      "warning: " + std::to_string(count) + " communication calls cannot be given a role: ";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"trace", "info", unknown},
+        std::vector<std::string>{"trace", "check", unknown}, replay(unknown)}) {
+    const Outcome outcome = run_moesim(words);
+    EXPECT_THAT(outcome.out, StartsWith(said)) << words[0] << ' ' << words[1] << outcome.err;
+    EXPECT_THAT(first_line(outcome.out), HasSubstr("combine, reduce_scatter over pp"));
+  }
+  const json result = json::parse(run_moesim(with(replay(unknown), {"--format", "json"})).out);
+  EXPECT_THAT(result.at("warnings").at(0).get<std::string>(), HasSubstr("cannot be given a role"));
+}
+
+// The routing of docs/spec.md 6.3, example 1, as the document's recorder holds it: what the experts of every
+// EP rank receive.
+constexpr const char* kRecorded = R"("per_rank_dispatching_results": {
+  "0": {"tokens_per_local_expert": [19, 11]}, "1": {"tokens_per_local_expert": [9, 5]},
+  "2": {"tokens_per_local_expert": [6, 5]}, "3": {"tokens_per_local_expert": [5, 4]}})";
+const std::vector<std::string> kAsk{"compare",
+                                    "--model",
+                                    "mixtral-8x7b",
+                                    "--cluster",
+                                    "dgx-h100x1",
+                                    "--ep",
+                                    "4",
+                                    "--draws",
+                                    "0",
+                                    "--dispatcher",
+                                    "alltoall,allgather-legacy"};
+
+const json& answer_of(const json& result, const std::string& dispatcher) {
+  for (const json& one : result.at("scenarios"))
+    if (one.at("dispatcher") == dispatcher) return one;
+  ADD_FAILURE() << "no " << dispatcher;
+  return result;
+}
+
+TEST(Systems, R0_5_PerRankDispatchingResultsAsTheDocumentHasThem) {
+  const TempFolder folder;
+  folder.write("config.json", std::string(R"({"is_scaling_mode": true, "fake_tp": 1, "exp_rank": 0,
+    "pipeline_model_parallel_size": 1, "tensor_model_parallel_size": 1, "expert_model_parallel_size": 4,
+    "num_moe_experts": 8, "moe_router_topk": 2, "moe_grouped_gemm": true,
+    "moe_token_dispatcher_type": "allgather", )") +
+                                  kRecorded + "}");
+  folder.write("bare.json", "{" + std::string(kRecorded) + "}");
+  for (const std::string scope : {"layer", "step"})
+    for (const std::string file : {"config.json", "bare.json"}) {
+      const Outcome outcome = run_moesim(
+          with(kAsk, {"--scope", scope, "--routing", folder / file, "--format", "json", "--quiet"}));
+      ASSERT_EQ(outcome.exit_code, 0) << scope << ' ' << file << outcome.err;
+      const json result = json::parse(outcome.out);
+      // Rows received 30, 14, 11, 9 of 64: the busiest has 1.875 times its share, under both dispatchers.
+      for (const char* dispatcher : {"alltoall", "allgather-legacy"})
+        EXPECT_NEAR(answer_of(result, dispatcher).at("overload").at("max").get<double>(), 1.875, 1e-6)
+            << scope << ' ' << file;
+    }
+  // A result of another kind of run, and what is sent in the place of what is received.
+  folder.write("off.json", R"({"is_scaling_mode": false, )" + std::string(kRecorded) + "}");
+  const Outcome off = run_moesim(with(kAsk, {"--routing", folder / "off.json"}));
+  EXPECT_EQ(off.exit_code, 2);
+  EXPECT_THAT(off.err, HasSubstr("found is_scaling_mode false, expected true"));
+}
+
+TEST(Systems, R0_5_PerLayerAndMicrobatch) {
+  const TempFolder folder;
+  const std::string other = R"("per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [8, 8]}, "1": {"tokens_per_local_expert": [8, 8]},
+    "2": {"tokens_per_local_expert": [8, 8]}, "3": {"tokens_per_local_expert": [8, 8]}})";
+  folder.write("layers.json", R"({"ep": 4, "experts": 8, "tables": [{"layer": 0, )" + std::string(kRecorded) +
+                                  R"(}, {"layer": 1, )" + other + R"(}]})");
+  folder.write("microbatches.json", R"({"ep": 4, "experts": 8, "tables": [{"microbatch": 0, )" +
+                                        std::string(kRecorded) + R"(}, {"microbatch": 1, )" + other +
+                                        R"(}]})");
+  for (const char* file : {"layers.json", "microbatches.json"}) {
+    const Outcome outcome = run_moesim(with(kAsk, {"--scope", "step", "--microbatches", "2", "--routing",
+                                                   folder / file, "--format", "json", "--quiet"}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json overload = answer_of(json::parse(outcome.out), "alltoall").at("overload");
+    EXPECT_NEAR(overload.at("max").get<double>(), 1.875, 1e-6) << file;
+    EXPECT_NEAR(overload.at("avg").get<double>(), (1.875 + 1) / 2, 1e-6) << file;
+  }
+}
+
+TEST(Systems, R0_6_ARankWithoutAnEntryGetsAHistogramThatIsNotRepresentative) {
+  const TempFolder folder;
+  // The imitated rank's own choices (rank 0 of the example), gathered from all ranks: 4 times [1 1] for
+  // rank 3.
+  folder.write("own.json", R"({"is_scaling_mode": true, "exp_rank": 0, "num_moe_experts": 8,
+    "expert_model_parallel_size": 4, "per_rank_dispatching_results": {
+    "0": {"num_local_tokens_per_expert": [5, 3, 2, 2, 1, 1, 1, 1], "tokens_per_local_expert": [19, 11]},
+    "1": {"tokens_per_local_expert": [9, 5]}, "2": {"tokens_per_local_expert": [6, 5]}}})");
+  const Outcome outcome = run_moesim(with(kAsk, {"--routing", folder / "own.json", "--format", "json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_THAT(result.at("warnings").dump(),
+              HasSubstr("no dispatching results of EP rank 3: a histogram of one "
+                        "rank's own choices is taken; routing not representative"));
+  // 30 of 30 + 14 + 11 + 8 rows.
+  EXPECT_NEAR(answer_of(result, "alltoall").at("overload").at("max").get<double>(), 30.0 / (64.0 / 4), 0.02);
+  // Nobody's choices are known.
+  folder.write("none.json", R"({"num_moe_experts": 8, "expert_model_parallel_size": 4,
+    "per_rank_dispatching_results": {"0": {"tokens_per_local_expert": [16, 16]}, "1": {"tokens_per_local_expert": [16, 16]}}})");
+  const Outcome mean = run_moesim(with(kAsk, {"--routing", folder / "none.json"}));
+  EXPECT_EQ(mean.exit_code, 0) << mean.err;
+  EXPECT_THAT(mean.out + mean.err, HasSubstr("EP ranks 2, 3: the mean of the other ranks' experts is taken"));
+  // In a replay too.
+  const Outcome replayed = run_moesim(replay(
+      host("alltoall", "scaling"), {"--model", kHost + "model.json", "--routing", folder / "replay.json"}));
+  EXPECT_EQ(replayed.exit_code, 2);
+  folder.write("replay.json", R"({"is_scaling_mode": true, "exp_rank": 1, "num_moe_experts": 8,
+    "expert_model_parallel_size": 4, "per_rank_dispatching_results": {
+    "1": {"num_local_tokens_per_expert": [64, 64, 64, 64, 64, 64, 64, 64], "tokens_per_local_expert": [256, 256]}}})");
+  const Outcome told = run_moesim(replay(
+      host("alltoall", "scaling"), {"--model", kHost + "model.json", "--routing", folder / "replay.json"}));
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  EXPECT_THAT(told.out + told.err, HasSubstr("not representative"));
+}
+
+// The sizes of docs/spec.md 6.3: T 8, H 16, F 32, E 8, K 2, EP 4.
+class Small {
+ public:
+  Small() {
+    folder_.write("model.json", R"({"hidden_size": 16, "moe_intermediate_size": 32, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "vocab_size": 64})");
+    folder_.write("routing.json", "{" + std::string(kRecorded) + "}");
+  }
+  json ask(const std::string& dispatcher, const std::vector<std::string>& more = {}) const {
+    const Outcome outcome =
+        run_moesim(with({"compare", "--model", folder_ / "model.json", "--cluster", "dgx-h100x1", "--seq",
+                         "8", "--draws", "0", "--format", "json", "--quiet", "--dispatcher", dispatcher},
+                        more));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+  }
+  json one(const std::string& dispatcher, const std::vector<std::string>& more = {}) const {
+    return ask(dispatcher, more).at("scenarios").at(0);
+  }
+  std::string routing() const { return folder_ / "routing.json"; }
+
+ private:
+  TempFolder folder_;
+};
+
+// "forward all_gather indices int64 128->512" of every message.
+std::vector<std::string> messages_of(const json& answer) {
+  std::vector<std::string> out;
+  for (const json& m : answer.at("messages"))
+    out.push_back(m.at("pass").get<std::string>() + " " + m.at("op").get<std::string>() + " " +
+                  m.at("what").get<std::string>() + " " + m.at("dtype").get<std::string>() + " " +
+                  m.at("in_bytes").at(0).dump() + "->" + m.at("out_bytes").at(0).dump());
+  return out;
+}
+
+bool has_operation(const json& answer, const std::string& pass, const std::string& what) {
+  for (const json& op : answer.at("operations"))
+    if (op.at("pass") == pass && op.at("what") == what && op.at("time_us").get<double>() > 0) return true;
+  return false;
+}
+
+TEST(Systems, R0_1_BothDispatchersUnderOneRouting) {
+  const Small small;
+  const json result = small.ask("allgather-legacy,alltoall", {"--ep", "4", "--routing", small.routing()});
+  const json &gather = answer_of(result, "allgather-legacy"), &exchange = answer_of(result, "alltoall");
+  EXPECT_EQ(gather.at("rows_per_rank"), exchange.at("rows_per_rank"));
+  EXPECT_EQ(gather.at("rows_per_rank"), (json{30, 14, 11, 9}));
+  EXPECT_NE(gather.at("tx_bytes_per_rank").at("max"), exchange.at("tx_bytes_per_rank").at("max"));
+}
+
+TEST(Systems, R0_2_HiddenIndicesProbabilitiesAndTheirReduceScatter) {
+  const Small small;
+  EXPECT_THAT(
+      messages_of(small.one("allgather-legacy", {"--ep", "4", "--detail", "messages", "--inference"})),
+      ElementsAre(
+          "forward all_gather hidden states bf16 256->1024", "forward all_gather indices int64 128->512",
+          "forward all_gather probabilities fp32 64->256", "forward reduce_scatter output bf16 1024->256"));
+  EXPECT_THAT(messages_of(small.one("allgather-legacy",
+                                    {"--ep", "4", "--detail", "messages", "--inference", "--topk", "1"})),
+              ElementsAre("forward all_gather hidden states bf16 256->1024",
+                          "forward all_gather indices int64 64->256",
+                          "forward reduce_scatter output bf16 1024->256"));
+}
+
+TEST(Systems, R0_3_NoCommunicationWithoutTensorOrExpertParallelism) {
+  const Small small;
+  EXPECT_TRUE(messages_of(small.one("allgather-legacy", {"--ep", "1", "--detail", "messages"})).empty());
+  EXPECT_FALSE(messages_of(small.one("allgather-legacy",
+                                     {"--ep", "1", "--etp", "2", "--tp", "2", "--detail", "messages"}))
+                   .empty());
+}
+
+TEST(Systems, R0_4_ScalingModeSettings) {
+  const Small small;
+  const TempFolder folder;
+  // A group of fake_tp x EP ranks: what experts received came from all of them.
+  folder.write("tp2.json", R"({"config": {"is_scaling_mode": true, "fake_tp": 2, "exp_rank": 3}, )" +
+                               std::string(kRecorded) + "}");
+  const json one = small.one("allgather-legacy",
+                             {"--ep", "4", "--tp", "2", "--etp", "2", "--routing", folder / "tp2.json"});
+  EXPECT_EQ(one.at("rows_per_rank"), (json{30, 30, 14, 14, 11, 11, 9, 9}));
+  EXPECT_EQ(one.at("tokens"), 32);  // 64 rows of top-2
+  const std::vector<std::string> ask{"compare", "--model", "mixtral-8x7b", "--ep", "4", "--draws", "0"};
+  const Outcome other = run_moesim(with(ask, {"--routing", folder / "tp2.json"}));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("fake_tp 2"));
+  folder.write("rank.json", R"({"exp_rank": 4, )" + std::string(kRecorded) + "}");
+  const Outcome rank = run_moesim(with(ask, {"--routing", folder / "rank.json"}));
+  EXPECT_EQ(rank.exit_code, 2);
+  EXPECT_THAT(rank.err, HasSubstr("found exp_rank 4, expected an EP rank below 4"));
+}
+
+TEST(Systems, R0_4_TensorParallelismInSynthesizedAndReplayedJobs) {
+  const TempFolder folder;
+  const Outcome made = run_moesim({"trace", "synthesize", "--out", folder / "made", "--tp", "2", "--ep", "4",
+                                   "--dp", "4", "--pp", "2", "--seq", "512", "--layers", "4"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string job = (folder / "made") + "/pp2_tp2_ep4_expn8_dp4_nl4_hs4096_sl512/";
+  for (const std::string side : {"scaling", "realistic"}) {
+    const std::string recording = job + side;
+    EXPECT_EQ(run_moesim({"trace", "check", recording}).exit_code, 0) << side;
+    std::vector<std::string> words{"replay", recording, "--draws", "0",           "--format",
+                                   "json",   "--quiet", "--model", "mixtral-8x7b"};
+    if (side == "scaling") words.insert(words.end(), {"--microbatches", "4"});
+    const double recorded = milliseconds(run_moesim(words));
+    EXPECT_NEAR(milliseconds(run_moesim(with(words, {"--dispatcher", "alltoall-legacy"}))) / recorded, 1,
+                1e-6)
+        << side;
+    for (const char* dispatcher : {"allgather-legacy", "alltoall"}) {
+      const double other = milliseconds(run_moesim(with(words, {"--dispatcher", dispatcher})));
+      EXPECT_GT(other, 0.3 * recorded) << dispatcher << ' ' << side;
+      EXPECT_LT(other, 3 * recorded) << dispatcher << ' ' << side;
+      EXPECT_NE(other, recorded) << dispatcher << ' ' << side;
+    }
+    const Outcome sizes = run_moesim(with(words, {"--ep", "2"}));
+    EXPECT_EQ(sizes.exit_code, 2) << side;
+  }
+}
+
+TEST(Systems, R0_5_PerLayerAndMicrobatchInReplays) {
+  // 512 rows a rank: the example's 30, 14, 11, 9 times 32, and an even routing.
+  const std::string skewed = R"("per_rank_dispatching_results": {
+    "0": {"tokens_per_local_expert": [480, 480]}, "1": {"tokens_per_local_expert": [224, 224]},
+    "2": {"tokens_per_local_expert": [176, 176]}, "3": {"tokens_per_local_expert": [144, 144]}})";
+  std::string even = skewed;
+  for (const char* rows : {"480, 480", "224, 224", "176, 176", "144, 144"})
+    replace_all(even, rows, "256, 256");
+  const TempFolder folder;
+  folder.write("skewed.json", "{" + skewed + "}");
+  folder.write("even.json", "{" + even + "}");
+  for (const std::string what : {"layer", "microbatch"})
+    folder.write(what + ".json", R"({"ep": 4, "experts": 8, "tables": [{")" + what + R"(": 0, )" + skewed +
+                                     R"(}, {")" + what + R"(": 1, )" + even + "}]}");
+  for (const char* side : {"scaling", "realistic"}) {
+    const auto told = [&](const std::string& file) {
+      std::vector<std::string> words{
+          "replay",    host("alltoall", side), "--draws",  "0",    "--model", kHost + "model.json",
+          "--routing", folder / file,          "--format", "json", "--quiet"};
+      if (std::string(side) == "scaling") words.insert(words.end(), {"--microbatches", "4"});
+      const Outcome outcome = run_moesim(words);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
+    };
+    const auto us = [](const json& result) { return result.at("iteration_us").at("value").get<double>(); };
+    // What a host measured need not grow with the rows; a mixture lies between its parts.
+    const double skewed_us = us(told("skewed.json")), even_us = us(told("even.json"));
+    for (const char* file : {"layer.json", "microbatch.json"}) {
+      const json mixed = told(file);
+      EXPECT_LT(us(mixed), std::max(skewed_us, even_us)) << side << ' ' << file;
+      EXPECT_GT(us(mixed), std::min(skewed_us, even_us)) << side << ' ' << file;
+      EXPECT_NEAR(mixed.at("overload").at("avg").get<double>(), (1.875 + 1) / 2, 1e-6) << side << ' ' << file;
+      EXPECT_NEAR(mixed.at("overload").at("max").get<double>(), 1.875, 1e-6) << side << ' ' << file;
+    }
+  }
+}
+
+TEST(Systems, R0_7_CountsGoToTheHost) {
+  const Small small;
+  const json answer = small.one("allgather-legacy", {"--ep", "4", "--detail", "operations"});
+  EXPECT_EQ(answer.at("host_syncs").at("forward"), 4);
+  bool counts = false;
+  for (const json& op : answer.at("operations"))
+    counts |= op.at("what") == "rows per expert" && op.at("category") == "host_sync";
+  EXPECT_TRUE(counts);
+}
+
+TEST(Systems, R0_8_BiasTravelsThereAndBack) {
+  const Small small;
+  const json plain = small.one("allgather-legacy", {"--ep", "4", "--detail", "messages"});
+  const json bias = small.one("allgather-legacy:expert_bias", {"--ep", "4", "--detail", "messages"});
+  const std::vector<std::string> all = messages_of(bias);
+  EXPECT_EQ(all.size(), messages_of(plain).size() + 2);
+  EXPECT_THAT(all, Contains("forward reduce_scatter expert bias bf16 1024->256"));
+  EXPECT_THAT(all, Contains("backward all_gather expert bias gradient bf16 256->1024"));
+  const json ops = small.one("allgather-legacy:expert_bias", {"--ep", "4", "--detail", "operations"});
+  for (const char* kernel : {"unsort bias", "multiply bias", "add bias into all rows", "divide bias by tp"})
+    EXPECT_TRUE(has_operation(ops, "forward", kernel)) << kernel;
+  EXPECT_TRUE(has_operation(ops, "backward", "sum bias gradient"));
+  EXPECT_GT(bias.at("time_us").at("value").get<double>(), plain.at("time_us").at("value").get<double>());
+}
+
+TEST(Systems, R0_10_TheFuncParameterTellsWhatACallIs) {
+  const TempFolder folder;
+  const std::string bare = changed(folder, [](std::string& text) {
+    replace_all(text, "input__dtype=torch.float32,group=exp,comm_func=reduce_scatter",
+                "input__dtype=torch.float32,func_name=reduce_scatter_to_sequence_parallel_region_from_moe,"
+                "group=None,comm_func=reduce_scatter");
+    replace_all(text, "func_name=gather_rows,group=exp",
+                "func_name=gather_from_sequence_parallel_region_to_moe,group=None");
+    replace_all(text, "_reduce_scatter_along_first_dim_moe", "wrapped");
+    replace_all(text, "=_gather_along_first_dim_moe", "=wrapped");
+  });
+  EXPECT_EQ(replayed_ms(bare), replayed_ms(host("allgather", "scaling")));
+}
+
+TEST(Systems, R0_11_GathersSaveIndicesAndTheirBackwardAddsIntoZeros) {
+  const Small small;
+  const json answer = small.one("allgather-legacy", {"--ep", "4", "--detail", "operations"});
+  // Both gathers: into the rows sorted by expert and into the local ones.
+  for (const char* kernel : {"rows by expert backward", "global to local rows backward"})
+    EXPECT_TRUE(has_operation(answer, "backward", kernel)) << kernel;
+  // Zeros are rows of their own beside the gradient that comes in: the layer's memory has both.
+  const json memory = small.one("allgather-legacy", {"--ep", "4", "--detail", "memory"});
+  bool zeros = false;
+  for (const json& point : memory.at("memory").at("curve"))
+    zeros |= point.at("pass") == "backward" && point.at("what") == "gradient of local rows";
+  EXPECT_TRUE(zeros);
+}
+
+TEST(Systems, R0_12_OneBufferForAllLayers) {
+  const Small small;
+  const auto persistent = [&](const char* dispatcher) {
+    return small.one(dispatcher, {"--ep", "4"}).at("memory").at("persistent_bytes").get<double>();
+  };
+  // R x T rows of 16 bf16 elements.
+  EXPECT_EQ(persistent("allgather-legacy") - persistent("allgather-legacy:global_buffer=false"), 4 * 8 * 32);
+  EXPECT_EQ(persistent("allgather-legacy"), persistent("allgather"));
+}
+
+TEST(Systems, R0_13_TheTargetConfiguration) {
+  const Outcome outcome = run_moesim({"compare",
+                                      "--model",
+                                      "mixtral-8x7b",
+                                      "--cluster",
+                                      "dgx-h100x2",
+                                      "--scope",
+                                      "step",
+                                      "--pp",
+                                      "4",
+                                      "--tp",
+                                      "1",
+                                      "--ep",
+                                      "4",
+                                      "--topk",
+                                      "2",
+                                      "--microbatches",
+                                      "8",
+                                      "--draws",
+                                      "0",
+                                      "--dispatcher",
+                                      "allgather-legacy,alltoall",
+                                      "--format",
+                                      "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("scenarios").size(), 2);
+  for (const json& one : result.at("scenarios")) EXPECT_EQ(one.at("overload").at("stages").size(), 4);
+}
+
+TEST(Systems, R0_14_MemoryOfBothDispatchers) {
+  const Small small;
+  const json result = small.ask("allgather-legacy,alltoall", {"--ep", "4", "--routing", small.routing()});
+  for (const json& one : result.at("scenarios")) {
+    const auto saved = one.at("saved_bytes_per_rank").get<std::vector<double>>();
+    EXPECT_GT(saved.front(), saved.back()) << one.at("dispatcher");  // 30 rows against 9
+    EXPECT_GT(one.at("memory").at("transient_bytes").get<double>(), 0);
+  }
+}
+
+TEST(Systems, R0_15_TheSameRoutingEveryTime) {
+  const Small small;
+  for (const char* routing : {"zipf:1.2", "round-robin", "strong-skew"}) {
+    const std::vector<std::string> more{"--ep", "4", "--routing", routing};
+    EXPECT_EQ(small.ask("alltoall", more), small.ask("alltoall", more)) << routing;
+  }
+}
+
+TEST(Systems, R0_16_ShapesInAndOutOfPermutationAreKept) {
+  const Small small;
+  const json exchange =
+      small.one("alltoall", {"--ep", "4", "--routing", small.routing(), "--detail", "messages"});
+  for (const json& m : exchange.at("messages")) {
+    std::int64_t in = 0, out = 0;
+    for (int r = 0; r < 4; ++r) {
+      in += m.at("in_bytes").at(r).get<std::int64_t>();
+      out += m.at("out_bytes").at(r).get<std::int64_t>();
+      EXPECT_LE(m.at("tx_bytes").at(r).get<std::int64_t>(), m.at("in_bytes").at(r).get<std::int64_t>() * 3);
+    }
+    if (m.at("op") == "all_to_all_v") {
+      EXPECT_EQ(in, out) << m;
+    } else if (m.at("op") == "all_gather") {
+      EXPECT_EQ(4 * in, out) << m;
+    }
+  }
+}
+
+TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
+  const Outcome outcome = run_moesim(with(replay(host("alltoall", "scaling")), {"--format", "json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  double transferring = 0, waiting = 0;
+  for (const json& rank : result.at("ranks")) {
+    transferring += rank.at("exposed_comm_us").get<double>();
+    waiting += rank.at("straggler_wait_us").get<double>();
+  }
+  EXPECT_GT(transferring, 0);
+  EXPECT_GT(waiting, 0);
+}
+
+}  // namespace
+}  // namespace moesim::systems
