@@ -217,8 +217,8 @@ class Answering {
         if (op.kind == OpKind::kCollective)
           for (int r = 0; r < program.ranks(); ++r)
             a.tx_bytes[static_cast<std::size_t>(r)] += program.value(op.tx, r);
-    a.host_syncs_forward = Program::host_syncs(program.forward());
-    a.host_syncs_backward = Program::host_syncs(program.backward());
+    a.host_syncs_forward = program.host_syncs(program.forward());
+    a.host_syncs_backward = program.host_syncs(program.backward());
     a.overload = overload_of({program.computed_rows, program.balanced_rows});
     a.dropped_rows = program.dropped_rows;
     const auto rows = static_cast<double>(

@@ -108,8 +108,9 @@ TEST(Flex, StaticBudgetDropsWhatIsAbove) {
   const Program p = build("flex-hybridep:mode=static:rank_capacity_factor=2", example_layer(routing));
   EXPECT_EQ(p.computed_rows, (Numbers{32, 0, 0, 0}));  // T*K*2 of the 64 that arrive
   EXPECT_EQ(p.dropped_rows, 32);
-  EXPECT_EQ(Program::host_syncs(p.forward()), 0);
-  EXPECT_EQ(Program::host_syncs(build("flex-hybridep", example_layer(routing)).forward()), 1);
+  EXPECT_EQ(p.host_syncs(p.forward()), 0);
+  const Program hybrid = build("flex-hybridep", example_layer(routing));
+  EXPECT_EQ(hybrid.host_syncs(hybrid.forward()), 1);
 }
 
 TEST(Memory, FormulasOfTheSpecification) {
@@ -141,7 +142,7 @@ TEST(Memory, FormulasOfTheSpecification) {
   }
   // The forward program, with its collectives and its host sync, runs again.
   EXPECT_EQ(messages(least.backward()).size(), messages(least.forward()).size() + 3);
-  EXPECT_EQ(Program::host_syncs(least.backward()), 1);
+  EXPECT_EQ(least.host_syncs(least.backward()), 1);
 }
 
 TEST(Memory, DispatchPeakOfAlltoAll) {
