@@ -36,7 +36,6 @@ TEST(DispatcherOptions, BadOnesNameTheNearest) {
   EXPECT_THAT(error_of("alltoall:pad"), HasSubstr("pad without capacity_factor"));
   EXPECT_THAT(error_of("torchtitan-equal-split:policy=adaptve"), HasSubstr("did you mean 'adaptive'"));
   EXPECT_THAT(error_of("flex-hybridep:capacity_factor=2"), HasSubstr("mode=pad"));
-  EXPECT_THAT(error_of("kempnerforge:packed=false:experts=loop"), HasSubstr("packed=false"));
   EXPECT_THAT(error_of("alltoall:pad=1:pad=1"), HasSubstr("twice"));
   EXPECT_EQ(parse_dispatchers("all").size(), dispatcher_registry().size());
   EXPECT_EQ(parse_dispatchers("allgather, alltoall:pad_rows=16").size(), 2u);
