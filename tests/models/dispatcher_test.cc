@@ -8,6 +8,7 @@
 #include "base/json_reader.h"
 #include "models/programs/check.h"
 #include "models/step/parameter_collectives.h"
+#include "models/step/shampoo.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
@@ -226,12 +227,17 @@ TEST(ParameterCollectives, BytesOfEveryScheme) {
 }
 
 TEST(ParameterCollectives, Shampoo) {
-  EXPECT_EQ(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 1500);
-  EXPECT_EQ(shampoo_step(ShardingScheme::kHsdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 1000);
-  EXPECT_EQ(shampoo_step(ShardingScheme::kFsdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 0);
-  EXPECT_TRUE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 10, 5, 5).computes_root_inverse);
-  EXPECT_FALSE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 11, 5, 5).computes_root_inverse);
-  EXPECT_FALSE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 0, 5, 5).computes_root_inverse);
+  using enum ShardingScheme;
+  EXPECT_EQ(shampoo_gather(kDdp, "updates", 1000, 2, 4, 0).tx, 1500);
+  // Two replicas of two ranks each: a rank's shard is half of the parameters.
+  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).bytes, 1000);
+  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).tx, 500);
+  EXPECT_EQ(shampoo_gather(kFsdp, "updates", 1000, 2, 4, 0).tx, 0);
+  EXPECT_EQ(shampoo_work({5, 5, 10}).roots, 1);
+  EXPECT_EQ(shampoo_work({5, 5, 11}).roots, 0);
+  EXPECT_EQ(shampoo_work({5, 5, 4}).roots, 0);
+  EXPECT_LT(shampoo_work({5, 5, 4}).products, shampoo_work({5, 5, 6}).products);
+  EXPECT_DOUBLE_EQ(shampoo_work({5, 0, 0}).roots, 0.2);
 }
 
 }  // namespace

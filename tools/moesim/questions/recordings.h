@@ -64,4 +64,7 @@ struct JobOptions {
                              nlohmann::ordered_json& inputs) const;
 };
 
+// A model by name or file that has experts, as what a recording is of has. Throws InputError for another.
+models::Architecture mixture_named(const std::string& name_or_path);
+
 }  // namespace moesim::tools
