@@ -11,8 +11,10 @@
 #include "models/answers/fitting_change.h"
 #include "models/answers/layer_answer.h"
 #include "models/hardware/cluster.h"
+#include "models/step/order_of_waits.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
+#include "models/step/transfers.h"
 
 namespace moesim::models {
 
@@ -217,8 +219,10 @@ class Answering {
         if (op.kind == OpKind::kCollective)
           for (int r = 0; r < program.ranks(); ++r)
             a.tx_bytes[static_cast<std::size_t>(r)] += program.value(op.tx, r);
-    a.host_syncs_forward = Program::host_syncs(program.forward());
-    a.host_syncs_backward = Program::host_syncs(program.backward());
+    a.host_syncs_forward = program.host_syncs(program.forward());
+    a.host_syncs_backward = program.host_syncs(program.backward());
+    a.hang = hang_of_unit(s_, program);
+    if (!a.hang.empty()) a.warnings.push_back(a.dispatcher + ": " + a.hang);
     a.dropped_rows = program.dropped_rows;
     const auto rows = static_cast<double>(
         std::accumulate(program.balanced_rows.begin(), program.balanced_rows.end(), std::int64_t{0}));
@@ -279,6 +283,7 @@ class Answering {
     if (o_.trace) a.memory_over_time = memory_over_time(a);
     a.gpus = s_.parallel.dispatch_ranks();
     for (int r = 0; r < c_.routing.ranks(); ++r) a.tokens += static_cast<double>(c_.routing.tokens(r));
+    if (a.program().tokens_replicated) a.tokens /= static_cast<double>(s_.parallel.ep);
     a.flops = a.tokens * layer_flops(programs) -
               a.tokens * a.dropped_share * expert_flops_per_token(s_.model, s_.topk) * passes();
     finish(a);
@@ -325,8 +330,13 @@ class Answering {
     a.goodput = f.goodput;
     a.overload = forecaster.overload();
     a.overload_report = f.overload_report;
-    a.warnings = f.warnings;
+    add_new(a.warnings, f.warnings);
     finish(a);
+    if (s_.train) {
+      const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
+      a.optimizer_meshes = optimizer_meshes(s_, n);
+      a.optimizer_launches = optimizer_launches(s_, n);
+    }
     if (!o_.trace) return a;
     const LayerAnswer layer(s_, forecaster.programs(), forecaster.routing(), std::nullopt);
     LayerAnswer::Timed timed = layer.time(prices_->nominal(), false, true);
@@ -387,25 +397,34 @@ class Answering {
     const Placement::Replicas dense = placement_.dense_replicas(), experts = placement_.expert_replicas();
     traffic.dense_group = dense.all.ranks;
     traffic.expert_group = experts.all.ranks;
+    traffic.router_parameters = static_cast<std::int64_t>(stage.router);
+    traffic.router_scheme = job.router_sharding;
+    traffic.expert_scheme = job.expert_sharding;
+    traffic.root_unit = job.fsdp_unit == FsdpUnit::kRoot;
     traffic.shard_group = job.shard_group;
     traffic.microbatches = s_.parallel.microbatches;
     traffic.reshard_after_forward = job.reshard_after_forward;
     std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
-    if (job.shampoo) {
-      const std::int64_t trainers = dense.all.ranks;
-      const ParameterCollective gather =
-          shampoo_step(job.sharding, traffic.dense_parameters + traffic.expert_parameters,
-                       traffic.weight_bytes, trainers,
-                       job.shard_group > 0 ? trainers / job.shard_group : trainers, 1, 0, 1)
-              .gather;
-      if (gather.group > 1) collectives.push_back(gather);
-    }
+    if (job.shampoo)
+      for (const bool of_experts : {false, true}) {
+        const std::int64_t shard =
+            of_experts && job.shard_group > 0
+                ? expert_shard_group(traffic.dense_group, job.shard_group, traffic.expert_group)
+                : job.shard_group;
+        const ParameterCollective gather = shampoo_gather(
+            of_experts ? job.expert_sharding.value_or(job.sharding) : job.sharding,
+            of_experts ? "expert shampoo updates" : "dense shampoo updates",
+            of_experts ? traffic.expert_parameters : traffic.dense_parameters, traffic.weight_bytes,
+            of_experts ? traffic.expert_group : traffic.dense_group, shard);
+        if (gather.group > 1) collectives.push_back(gather);
+      }
     const CollectiveModel& costs = prices_->nominal().collectives();
     for (const ParameterCollective& one : collectives) {
       const Placement::Replicas& replicas = one.what.starts_with("expert") ? experts : dense;
       const bool reduce = one.kind == CommKind::kAllReduce;
       // Sharding groups are consecutive replicas; replicate groups take one of each.
-      const GroupShape shape = reduce && one.group < replicas.all.ranks
+      const bool of_replicas = reduce || one.what.ends_with("shampoo updates");
+      const GroupShape shape = of_replicas && one.group < replicas.all.ranks
                                    ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
                                    : placement_.block_of(replicas, one.group);
       const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);

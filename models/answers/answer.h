@@ -90,6 +90,10 @@ struct Answer {
     LinkLoad busiest;
   };
   Network network;
+  // Of a step on its first stage: meshes whose weights one kernel can update, and kernels that Adam launches.
+  std::int64_t optimizer_meshes = 0, optimizer_launches = 0;
+  std::string
+      hang;  // how ranks come to wait for each other (rule F of docs/spec.md 2.11); empty: they do not
   std::vector<std::string> warnings;
 
   // On request (AnswerOptions::trace). Of one MoE layer: at scope layer the answer itself, at scope step one

@@ -24,7 +24,8 @@ LayerAnswer::LayerAnswer(const Scenario& scenario, const LayerPrograms& programs
   const auto kinds = programs.kind_of_layer();
   for (std::size_t layer = 0; layer < kinds.size(); ++layer) {
     const LayerKind& kind = programs.kinds()[kinds[layer]];
-    if (kind.ffn != LayerKind::Ffn::kMoe) continue;
+    // Of a dense model, its first layer.
+    if (kind.ffn != LayerKind::Ffn::kMoe && scenario.model.experts > 0) continue;
     chunks_.push_back({layer, {kind}, false, false});
     return;
   }

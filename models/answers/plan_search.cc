@@ -61,7 +61,7 @@ std::vector<Parallel> parallel_plans(const Scenario& s) {
       for (const std::int64_t pp : divisors(gpus / (tp * cp), std::min<std::int64_t>(layers, 64))) {
         const std::int64_t dp = gpus / (tp * cp * pp);
         if (batch % dp != 0) continue;
-        for (const std::int64_t ep : divisors(s.model.experts, gpus / pp)) {
+        for (const std::int64_t ep : divisors(std::max<std::int64_t>(1, s.model.experts), gpus / pp)) {
           if ((tp * cp * dp) % ep != 0) continue;
           for (const std::int64_t etp : tp > 1 ? std::vector{std::int64_t{1}, tp} : std::vector{tp}) {
             if ((tp * cp * dp) % (etp * ep) != 0 || s.model.expert_ffn % etp != 0) continue;

@@ -37,6 +37,7 @@ enum class GemmBackend : std::uint8_t {
              // nothing
   kLoop,     // one launch per non-empty expert
   kBatched,  // one strided batch: every expert is padded to the largest
+  kBlockSparse,  // MegaBlocks: products whose one operand or result is a block-sparse matrix
 };
 
 enum class Clocks : std::uint8_t { kBurst, kSustained };

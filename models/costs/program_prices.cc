@@ -398,7 +398,7 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
   int launches = std::max(own, recipe_.kernels_per_operation);
   // Grouped linear layers of Transformer Engine launch a product for every local expert, and convert its
   // rows.
-  if (op.kind == OpKind::kGemm)
+  if (op.kind == OpKind::kGemm && op.backend != GemmBackend::kBlockSparse)
     launches =
         std::max(launches, static_cast<int>(program.expert_rows(op.table, 0).size()) * (1 + conversions));
   return launches;
@@ -479,6 +479,13 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
     if (std::adjacent_find(prices.begin(), prices.end(), std::not_equal_to<>()) == prices.end())
       prices.resize(1);
     LockstepOp out = lockstep_op(program, op);
+    if (op.partial && out.kind != LockstepOp::Kind::nothing) {
+      const std::int64_t same = prices[0];
+      if (prices.size() == 1) prices.assign(static_cast<std::size_t>(program.ranks()), same);
+      for (int r = 0; r < program.ranks(); ++r)
+        if (!program.issues(op, r)) prices[static_cast<std::size_t>(r)] = -1;
+      out.partial = true;
+    }
     out.first = static_cast<std::uint32_t>(priced.ps.size());
     out.step = prices.size() > 1 ? 1 : 0;
     priced.ps.insert(priced.ps.end(), prices.begin(), prices.end());

@@ -107,6 +107,8 @@ std::vector<DispatcherSpec> parse_dispatchers(const std::string& text) {
 }
 
 void name_dispatchers(Scenario& scenario) {
+  if (scenario.model.hidden > 0 && scenario.model.experts == 0)
+    return;  // resolve() says what is wrong with one
   if (scenario.dispatchers.size() == 1 && scenario.dispatchers.front().name == "all")
     scenario.dispatchers = every_dispatcher();
   for (const DispatcherSpec& spec : scenario.dispatchers) make_dispatcher(spec);

@@ -1,6 +1,7 @@
 // KempnerForge expert parallelism (docs/spec.md 2.11): counts per rank, rows and expert ids (as float32)
 // travel; all ranks of an EP group process the same tokens; zero contributions keep every gradient path
 // alive.
+#include <algorithm>
 #include <array>
 
 #include "models/dispatchers/parts/capacity.h"
@@ -12,7 +13,189 @@ namespace moesim::models {
 namespace {
 
 constexpr std::array<std::string_view, 3> kReplicated{"auto", "true", "false"};
-constexpr std::array<std::string_view, 3> kExperts{"grouped", "loop", "padded"};
+constexpr std::array<std::string_view, 4> kExperts{"auto", "grouped", "loop", "padded"};
+
+// Which branch of the expert computation runs. kPadded: the older grouped one, a batch of equal sizes.
+enum class Branch : std::uint8_t { kGrouped, kLoop, kPadded };
+
+bool has_grouped_product(DType type) { return type == DType::kBf16 || type == DType::kFp16; }
+
+// What the functions below write for one layer.
+struct Forge {
+  const MoeLayer& layer;
+  const LayerSizes& f;
+  ProgramBuilder& b;
+  ExpertBlock block;
+  Branch branch = Branch::kGrouped;
+  bool packed = true;
+
+  int matrices() const { return f.gated ? 3 : 2; }
+  std::int64_t expert_bytes() const { return matrices() * f.H * f.F * bytes_of(layer.weight); }
+  // Of all local experts of a rank.
+  PerRank weights() const { return b.uniform(f.E_l * expert_bytes()); }
+  PerRank received() const { return b.scaled(f.computed, f.w); }
+  // Rows of the ranks' e-th expert.
+  std::vector<std::int64_t> rows_of(int e) const {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(f.R));
+    for (int r = 0; r < f.R; ++r)
+      rows[static_cast<std::size_t>(r)] = f.experts[static_cast<std::size_t>(r) * f.E_l + e];
+    return rows;
+  }
+};
+
+bool any(const std::vector<std::int64_t>& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n > 0; });
+}
+
+// bincount reads minimum and maximum back (two hidden syncs); `list`: the counts themselves are copied, too.
+void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys, std::int64_t bins,
+           bool list) {
+  b.kernel(name, Category::permute, KernelClass::kReduce, b.scaled(keys, 16), b.uniform(16), 2);
+  b.host_sync("minimum of bincount", Category::host_sync, b.uniform(8));
+  b.host_sync("maximum of bincount", Category::host_sync, b.uniform(8));
+  b.kernel(name, Category::permute, KernelClass::kHistogram, b.scaled(keys, 8), b.uniform(bins * 8));
+  if (list) b.host_sync(name, Category::host_sync, b.uniform(bins * 8));
+}
+
+// An index by a mask over `all` rows: nonzero(), whose number of results the host reads.
+void indices_of_mask(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& all,
+                     const std::vector<std::int64_t>& chosen) {
+  b.kernel(name, Category::expert, KernelClass::kSelect, b.scaled(all, 1), b.scaled(chosen, 8));
+  b.host_sync(name, Category::host_sync, b.uniform(8));
+}
+
+// ids == e over all rows, and what the host reads of it.
+void mask_of_expert(const Forge& g, std::string_view read) {
+  g.b.kernel("mask of an expert", Category::expert, KernelClass::kSelect, g.b.scaled(g.f.computed, 8 + 1),
+             g.b.scaled(g.f.computed, 1), 2);
+  g.b.host_sync(read, Category::host_sync, g.b.uniform(8));
+}
+
+// The fallback without a grouped kernel: for each expert a mask and any(); where it has rows, a masked gather
+// and a masked write, each read back. The products of all experts stand in one operation behind the gathers.
+void loop_forward(const Forge& g) {
+  g.b.kernel("zeros for the output", Category::expert, KernelClass::kCopy, g.b.uniform(0), g.received());
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    mask_of_expert(g, "any row");
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    indices_of_mask(g.b, "masked gather", g.f.computed, rows);
+    gather_rows(g.b, "masked gather", Category::expert, rows, g.f.w);
+    g.b.on_all_ranks();
+  }
+  experts_forward(g.b, g.block);
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    indices_of_mask(g.b, "masked write", g.f.computed, rows);
+    g.b.kernel("masked write", Category::expert, KernelClass::kScatterRows, g.b.scaled(rows, g.f.w + 8),
+               g.b.scaled(rows, g.f.w));
+    g.b.on_all_ranks();
+  }
+}
+
+// The gradients of masked writes: what was overwritten gets none (not asked for by the zeros under the first
+// write), the rows are gathered; each indexes by its mask again.
+void masked_write_backward(const Forge& g, bool first_needs_none) {
+  std::vector<std::int64_t> written(static_cast<std::size_t>(g.f.R), first_needs_none ? 0 : 1);
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    std::vector<std::int64_t> cleared(rows.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      cleared[r] = written[r] > 0 ? rows[r] : 0;
+      written[r] += rows[r];
+    }
+    if (any(cleared)) {
+      g.b.only_on(cleared);
+      indices_of_mask(g.b, "clear of masked rows", g.f.computed, cleared);
+      g.b.kernel("clear of masked rows", Category::expert, KernelClass::kScatterRows,
+                 combined(g.b, g.f.computed, g.f.w, cleared, 8),
+                 combined(g.b, g.f.computed, g.f.w, cleared, g.f.w), 2);
+      g.b.on_all_ranks();
+    }
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    indices_of_mask(g.b, "masked write backward", g.f.computed, rows);
+    gather_rows(g.b, "masked write backward", Category::expert, rows, g.f.w);
+    g.b.on_all_ranks();
+  }
+}
+
+// The gradients of masked gathers: zeros for all rows with those of the mask put into them, added up.
+void masked_gather_backward(const Forge& g) {
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    indices_of_mask(g.b, "masked gather backward", g.f.computed, rows);
+    g.b.kernel("masked gather backward", Category::expert, KernelClass::kScatterAdd,
+               combined(g.b, g.f.computed, 2 * g.f.w, rows, 2 * g.f.w + 8),
+               combined(g.b, g.f.computed, 2 * g.f.w, rows, g.f.w), 3);
+    g.b.on_all_ranks();
+  }
+}
+
+// Rule Z: 0 * sum(p) of parameters without a row is added, so that their gradients, zeros, are written.
+// Packed weights need it only where no row arrived at all; a list of modules for each expert without a row.
+void zero_contribution(const Forge& g, bool backward) {
+  const LayerSizes& f = g.f;
+  std::vector<std::int64_t> empty(static_cast<std::size_t>(f.R));
+  for (int r = 0; r < f.R; ++r) {
+    const auto first = f.experts.begin() + std::ptrdiff_t{r} * f.E_l;
+    empty[static_cast<std::size_t>(r)] = std::count(first, first + f.E_l, 0);
+    if (g.packed) empty[static_cast<std::size_t>(r)] /= f.E_l;  // of all together: 1 or 0
+  }
+  const std::int64_t bytes = g.packed ? f.E_l * g.expert_bytes() : g.expert_bytes();
+  // The grouped branch adds each parameter's zero to the whole output, the loop the sum of all.
+  const bool each_added = !g.packed && g.branch != Branch::kLoop;
+  for (std::int64_t k = 0; k < *std::max_element(empty.begin(), empty.end()); ++k) {
+    std::vector<std::int64_t> with(empty.size()), added(empty.size());
+    for (std::size_t r = 0; r < empty.size(); ++r) {
+      with[r] = empty[r] > k ? 1 : 0;
+      added[r] = each_added ? g.matrices() * f.computed[r] * f.w : k == 0 ? f.computed[r] * f.w : 0;
+    }
+    g.b.only_on(with);
+    if (backward)
+      g.b.kernel("zero gradients", Category::expert, KernelClass::kCopy, g.b.uniform(0), g.b.uniform(bytes),
+                 g.matrices());
+    else
+      g.b.kernel("zero contribution", Category::expert, KernelClass::kReduce,
+                 combined(g.b, with, bytes, added, 1), g.b.per_rank(added), 3 * g.matrices());
+    g.b.on_all_ranks();
+  }
+}
+
+// Each expert's rows times average / its rows: a count without a list, then per expert a mask, its count read
+// by the host, and a masked read and write.
+void scale_gradients(const Forge& g) {
+  g.b.only_on(g.f.computed);
+  count(g.b, "rows per expert again", g.f.computed, g.f.E_l, false);
+  g.b.on_all_ranks();
+  for (int e = 0; e < g.f.E_l; ++e) {
+    const std::vector<std::int64_t> rows = g.rows_of(e);
+    g.b.only_on(g.f.computed);
+    mask_of_expert(g, "rows of an expert");
+    g.b.on_all_ranks();
+    if (!any(rows)) continue;
+    g.b.only_on(rows);
+    indices_of_mask(g.b, "masked read", g.f.computed, rows);
+    gather_rows(g.b, "masked read", Category::expert, rows, g.f.w);
+    g.b.kernel("scale an expert's rows", Category::expert, KernelClass::kElementwise, g.b.scaled(rows, g.f.w),
+               g.b.scaled(rows, g.f.w));
+    indices_of_mask(g.b, "masked write", g.f.computed, rows);
+    g.b.kernel("masked write", Category::expert, KernelClass::kScatterRows, g.b.scaled(rows, g.f.w + 8),
+               g.b.scaled(rows, g.f.w));
+    g.b.on_all_ranks();
+  }
+}
+void scale_gradients_backward(const Forge& g) {
+  masked_write_backward(g, false);
+  g.b.kernel("scale an expert's rows backward", Category::expert, KernelClass::kElementwise, g.received(),
+             g.received(), g.f.E_l);
+  masked_gather_backward(g);
+}
 
 class KempnerForge final : public Dispatcher {
  public:
@@ -22,14 +205,15 @@ class KempnerForge final : public Dispatcher {
         packed_(options.flag("packed", true)),
         gradient_scale_(options.flag("gradient_scale", false)),
         graph_edge_(options.flag("graph_edge", true)),
-        capacity_factor_(options.number("capacity_factor", 0, 0, 1e6)) {
-    if (!packed_ && experts_ == 1)
-      options.fail(
-          "found packed=false with experts=loop, expected one of them: the loop uses each weight in place");
-  }
+        capacity_factor_(options.number("capacity_factor", 0, 0, 1e6)) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.etp > 1) return "KempnerForge does not split experts over etp";
+    if ((experts_ == 1 || experts_ == 3) && !has_grouped_product(layer.activation))
+      return "grouped products take bf16 and fp16; rows of other types go through experts=loop";
+    if (gradient_scale_ && !layer.train)
+      return "gradient_scale runs where gradients are asked for: it needs training";
+    if (!graph_edge_ && layer.ep == 1) return "graph_edge is of the exchange over ep, which ep 1 has not";
     if (!graph_edge_ && layer.train) return mismatch_without_edge(layer);
     return std::nullopt;
   }
@@ -37,95 +221,26 @@ class KempnerForge final : public Dispatcher {
   Program build(const MoeLayer& layer) const override {
     // Given routing is what each rank really routes; a drawn one is shared by the group, as the data loader
     // does.
-    const bool replicate = replicated_ == 1 || (replicated_ == 0 && !layer.routing_given);
+    const bool replicate = layer.ep > 1 && (replicated_ == 1 || (replicated_ == 0 && !layer.routing_given));
     const Routing shared = replicate ? layer.routing->replicated() : Routing();
     const LayerSizes f(layer, replicate ? shared : *layer.routing);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
-    b.program().tokens_replicated = replicate && f.ep > 1;
-    const int matrix = b.matrix(GroupKind::kEp, f.splits);
-    ExpertBlock block = expert_block(layer, f, b);
-    block.split_gate = true;
-    if (experts_ == 1) block.backend = GemmBackend::kLoop;
-    if (experts_ == 2) pad_to_largest(b, f, block);
-    const std::int64_t weights = (f.gated ? 3 : 2) * std::int64_t{f.E_l} * f.H * f.F * bytes_of(layer.weight);
-    const PerRank sent = b.scaled(f.sent, f.w), received = b.scaled(f.computed, f.w);
-    const PerRank output = b.scaled(f.tokens, f.w);
-
-    b.begin(ProgramBuilder::Pass::kForward);
-    b.save("layer input", b.scaled(f.tokens, f.w));
-    b.save("ids, order, weights", b.scaled(f.sent, 3 * 8 + f.b_p));
-    sort_keys(b, "sort by rank", Category::permute, f.sent, 8, 8, 64);
-    b.allocate("sorted rows", sent);
-    gather_rows(b, "gather rows", Category::permute, f.sent, f.w);
-    if (f.ep > 1) {
-      count(b, "rows per rank", f.sent, f.ep);
-      b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, std::int64_t{f.ep} * 8);
-      b.host_sync("received rows per rank", Category::host_sync, b.uniform(std::int64_t{f.ep} * 8));
-    }
-    b.allocate("received rows", received);
-    b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
-    b.all_to_all_v("expert ids", Category::dispatch, DType::kFp32, matrix, false, 4);
-    sort_keys(b, "sort by expert", Category::permute, f.computed, 8, 8, 64);
-    b.save("expert input", received);
-    gather_rows(b, "rows by expert", Category::permute, f.computed, f.w);
-    count(b, "rows per expert", f.computed, f.E_l);
-    if (!packed_) {
-      b.save("stacked weights", b.uniform(weights));
-      b.kernel("stack weights", Category::expert, KernelClass::kCopy, b.uniform(weights), b.uniform(weights),
-               3);
-    }
-    run_experts(b, f, block);
-    sort_keys(b, "invert permutation", Category::unpermute, f.computed, 8, 8, 64);
-    gather_rows(b, "unsort rows", Category::unpermute, f.computed, f.w);
-    zero_contribution(b, layer, f);
-    if (gradient_scale_) scale_gradients(b, f);
-    if (graph_edge_)
-      b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, received, b.uniform(4), 2);
-    b.allocate("returned rows", sent);
-    b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
-    b.save("rows for the gradient of the weights", sent);
-    sort_keys(b, "invert order", Category::unpermute, f.sent, 8, 8, 64);
-    gather_rows(b, "unsort returned rows", Category::unpermute, f.sent, f.w);
-    b.kernel("multiply weights", Category::unpermute, KernelClass::kElementwise,
-             b.scaled(f.sent, f.w + f.b_p), sent);
-    b.allocate("output", output);
-    scatter_add(b, "scatter_add", Category::unpermute, f.sent, f.tokens, f.w);
-    b.free("output", output);
-    b.free("returned rows", sent);
-    b.free("received rows", received);
-    b.free("sorted rows", sent);
-    free_expert_output(b, block);
-
-    if (layer.train) {
-      b.begin(ProgramBuilder::Pass::kBackward);
-      b.allocate("gradient of returned rows", sent);
-      gather_rows(b, "scatter_add backward", Category::unpermute, f.sent, f.w);
-      b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise,
-               b.scaled(f.sent, 2 * f.w + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
-      b.allocate("incoming gradient", received);
-      b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
-      gather_rows(b, "unsort backward", Category::unpermute, f.computed, f.w);
-      experts_backward(b, block);
-      if (!packed_) {
-        const PerRank stacked = b.uniform(weights);
-        b.allocate("stacked gradients", stacked);
-        b.kernel("unstack gradients", Category::expert, KernelClass::kCopy, stacked, stacked, 3);
-        b.free("stacked gradients", stacked);
-      }
-      b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
-               b.scaled(f.computed, f.w + 8), received);
-      b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
-      b.allocate("gradient of the input", output);
-      scatter_add(b, "gather rows backward", Category::permute, f.sent, f.tokens, f.w);
-      b.free("gradient of the input", output);
-      b.free("incoming gradient", received);
-      b.free("gradient of returned rows", sent);
-    }
+    b.program().tokens_replicated = replicate;
+    Forge g{layer, f, b, expert_block(layer, f, b), branch_of(layer), packed_};
+    g.block.split_gate = true;
+    if (g.branch == Branch::kLoop) g.block.backend = GemmBackend::kLoop;
+    if (g.branch == Branch::kPadded) pad_to_largest(b, f, g.block);
+    f.ep > 1 ? build_exchange(g) : build_local(g);
     if (capacity_factor_ > 0) b.program().dropped_rows = rows_over_capacity(f);
-    return finish(b, layer, f, block.rows);
+    return finish(b, layer, f, g.block.rows);
   }
 
  private:
+  Branch branch_of(const MoeLayer& layer) const {
+    if (experts_ == 0) return has_grouped_product(layer.activation) ? Branch::kGrouped : Branch::kLoop;
+    return static_cast<Branch>(experts_ - 1);
+  }
+
   // Rule P (docs/spec.md 2.11) on two such layers without the added 0 * sum(received): ranks whose experts
   // got no row have no gradient path through the dispatch and skip its backward.
   std::optional<std::string> mismatch_without_edge(const MoeLayer& layer) const {
@@ -144,27 +259,204 @@ class KempnerForge final : public Dispatcher {
     return mismatch ? std::optional(mismatch->text) : std::nullopt;
   }
 
-  // bincount reads minimum and maximum back (two hidden syncs), then the list itself is copied.
-  static void count(ProgramBuilder& b, std::string_view name, const std::vector<std::int64_t>& keys,
-                    std::int64_t bins) {
-    b.kernel(name, Category::permute, KernelClass::kReduce, b.scaled(keys, 16), b.uniform(16), 2);
-    b.host_sync("minimum of bincount", Category::host_sync, b.uniform(8));
-    b.host_sync("maximum of bincount", Category::host_sync, b.uniform(8));
-    b.kernel(name, Category::permute, KernelClass::kHistogram, b.scaled(keys, 8), b.uniform(bins * 8));
-    b.host_sync(name, Category::host_sync, b.uniform(bins * 8));
+  // Layers split over ep: exchange, compute, exchange.
+  void build_exchange(const Forge& g) const {
+    const LayerSizes& f = g.f;
+    ProgramBuilder& b = g.b;
+    const int matrix = b.matrix(GroupKind::kEp, f.splits);
+    const PerRank sent = b.scaled(f.sent, f.w), output = b.scaled(f.tokens, f.w);
+    b.begin(ProgramBuilder::Pass::kForward);
+    b.save("layer input", output);
+    b.save("ids, order, weights", b.scaled(f.sent, 3 * 8 + f.b_p));
+    sort_keys(b, "sort by rank", Category::permute, f.sent, 8, 8, 64);
+    b.allocate("sorted rows", sent);
+    gather_rows(b, "gather rows", Category::permute, f.sent, f.w);
+    count(b, "rows per rank", f.sent, f.ep, true);
+    b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, std::int64_t{f.ep} * 8);
+    b.host_sync("received rows per rank", Category::host_sync, b.uniform(std::int64_t{f.ep} * 8));
+    b.allocate("received rows", g.received());
+    b.all_to_all_v("tokens", Category::dispatch, g.layer.activation, matrix, false, f.w);
+    b.all_to_all_v("expert ids", Category::dispatch, DType::kFp32, matrix, false, 4);
+    compute(g);
+    b.allocate("returned rows", sent);
+    b.all_to_all_v("tokens", Category::combine, g.layer.activation, matrix, true, f.w);
+    b.save("rows for the gradient of the weights", sent);
+    sort_keys(b, "invert order", Category::unpermute, f.sent, 8, 8, 64);
+    gather_rows(b, "unsort returned rows", Category::unpermute, f.sent, f.w);
+    b.kernel("multiply weights", Category::unpermute, KernelClass::kElementwise,
+             b.scaled(f.sent, f.w + f.b_p), sent);
+    b.allocate("output", output);
+    scatter_add(b, "scatter_add", Category::unpermute, f.sent, f.tokens, f.w);
+    b.free("output", output);
+    b.free("returned rows", sent);
+    b.free("received rows", g.received());
+    b.free("sorted rows", sent);
+    free_expert_output(b, g.block);
+    if (!g.layer.train) return;
+    b.begin(ProgramBuilder::Pass::kBackward);
+    b.allocate("gradient of returned rows", sent);
+    gather_rows(b, "scatter_add backward", Category::unpermute, f.sent, f.w);
+    b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise,
+             b.scaled(f.sent, 2 * f.w + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
+    b.allocate("incoming gradient", g.received());
+    b.all_to_all_v("output gradient", Category::combine, g.layer.activation, matrix, false, f.w);
+    compute_backward(g);
+    b.all_to_all_v("hidden gradient", Category::dispatch, g.layer.activation, matrix, true, f.w);
+    b.allocate("gradient of the input", output);
+    scatter_add(b, "gather rows backward", Category::permute, f.sent, f.tokens, f.w);
+    b.free("gradient of the input", output);
+    b.free("incoming gradient", g.received());
+    b.free("gradient of returned rows", sent);
   }
 
-  void run_experts(ProgramBuilder& b, const LayerSizes& f, const ExpertBlock& block) const {
-    if (experts_ == 1)  // per expert: a mask over all rows, any(), masked gather and write, each read back
-      for (int e = 0; e < f.E_l; ++e) {
-        b.kernel("mask of an expert", Category::expert, KernelClass::kSelect, b.scaled(f.computed, 8 + 3),
-                 b.scaled(f.computed, 1), 3);
-        for (const std::string_view what : {"any row", "masked gather", "masked write"})
-          b.host_sync(what, Category::host_sync, b.uniform(8));
-      }
-    experts_forward(b, block);
-    // SwiGLU keeps silu(gate) beside gate, up and their product.
-    if (f.gated) b.save("silu output", b.scaled(block.rows, f.F * f.b));
+  // What a rank does with the rows that it received.
+  void compute(const Forge& g) const {
+    const LayerSizes& f = g.f;
+    ProgramBuilder& b = g.b;
+    b.save("expert input", g.received());
+    if (g.branch == Branch::kLoop) {
+      loop_forward(g);
+    } else {
+      sort_keys(b, "sort by expert", Category::permute, f.computed, 8, 8, 64);
+      gather_rows(b, "rows by expert", Category::permute, f.computed, f.w);
+      count(b, "rows per expert", f.computed, f.E_l, true);
+      stack_weights(g);
+      experts_forward(b, g.block);
+      sort_keys(b, "invert permutation", Category::unpermute, f.computed, 8, 8, 64);
+      gather_rows(b, "unsort rows", Category::unpermute, f.computed, f.w);
+    }
+    save_silu(g);
+    zero_contribution(g, false);
+    if (gradient_scale_) scale_gradients(g);
+    if (graph_edge_)
+      b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, g.received(), b.uniform(4),
+               2);
+  }
+
+  void compute_backward(const Forge& g) const {
+    const LayerSizes& f = g.f;
+    if (gradient_scale_) scale_gradients_backward(g);
+    zero_contribution(g, true);
+    if (g.branch == Branch::kLoop) {
+      masked_write_backward(g, true);
+      experts_backward(g.b, g.block);
+      masked_gather_backward(g);
+      return;
+    }
+    gather_rows(g.b, "unsort backward", Category::unpermute, f.computed, f.w);
+    experts_backward(g.b, g.block);
+    unstack_gradients(g);
+    g.b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
+               g.b.scaled(f.computed, f.w + 8), g.received());
+  }
+
+  // A list of modules is stacked for the grouped product in every forward, its gradients are unstacked; the
+  // loop uses each weight in place.
+  void stack_weights(const Forge& g) const {
+    if (packed_) return;
+    g.b.save("stacked weights", g.weights());
+    g.b.kernel("stack weights", Category::expert, KernelClass::kCopy, g.weights(), g.weights(), g.matrices());
+  }
+  void unstack_gradients(const Forge& g) const {
+    if (packed_) return;
+    g.b.allocate("stacked gradients", g.weights());
+    g.b.kernel("unstack gradients", Category::expert, KernelClass::kCopy, g.weights(), g.weights(),
+               g.matrices());
+    g.b.free("stacked gradients", g.weights());
+  }
+  // SwiGLU keeps silu(gate) beside gate, up and their product.
+  static void save_silu(const Forge& g) {
+    if (g.f.gated) g.b.save("silu output", g.b.scaled(g.block.rows, g.f.F * g.f.b));
+  }
+
+  // ep 1: expert parallelism does nothing, and the layer computes its own tokens as a model without it does:
+  // one sort, no counts on the host (the products take their offsets on the device), no exchange, no edge.
+  void build_local(const Forge& g) const {
+    const LayerSizes& f = g.f;
+    ProgramBuilder& b = g.b;
+    const bool loop = g.branch == Branch::kLoop;
+    const PerRank rows = b.scaled(f.sent, f.w), output = b.scaled(f.tokens, f.w);
+    b.begin(ProgramBuilder::Pass::kForward);
+    b.save("layer input", output);
+    if (!loop) b.save("ids, order, weights", b.scaled(f.sent, 3 * 8 + f.b_p));
+    b.save("expert input", rows);
+    if (loop) {
+      b.allocate("output", output);
+      local_loop(g);
+    } else {
+      sort_keys(b, "sort by expert", Category::permute, f.sent, 8, 8, 64);
+      gather_rows(b, "rows by expert", Category::permute, f.sent, f.w);
+      count(b, "rows per expert", f.sent, f.E_l, false);
+      stack_weights(g);
+      experts_forward(b, g.block);
+      if (gradient_scale_)
+        b.kernel("scale by load", Category::expert, KernelClass::kElementwise, b.scaled(f.sent, f.w + 4),
+                 rows, 4);
+      b.save("rows for the gradient of the weights", rows);
+      b.kernel("multiply weights", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(f.sent, f.w + f.b_p), rows);
+      b.allocate("output", output);
+      scatter_add(b, "scatter_add", Category::unpermute, f.sent, f.tokens, f.w);
+    }
+    save_silu(g);
+    b.free("output", output);
+    free_expert_output(b, g.block);
+    if (g.layer.train) local_backward(g, rows, output);
+  }
+
+  // Per expert a mask over the ids and any(); where it has rows, four more indexings by the mask: its input,
+  // the weights, and the output read and written.
+  void local_loop(const Forge& g) const {
+    for (int e = 0; e < g.f.E_l; ++e) {
+      const std::vector<std::int64_t> rows = g.rows_of(e);
+      mask_of_expert(g, "any row");
+      if (!any(rows)) continue;
+      g.b.only_on(rows);
+      indices_of_mask(g.b, "masked gather", g.f.tokens, rows);
+      gather_rows(g.b, "masked gather", Category::expert, rows, g.f.w);
+      if (gradient_scale_)
+        g.b.kernel("scale by load", Category::expert, KernelClass::kElementwise, g.b.scaled(rows, g.f.w),
+                   g.b.scaled(rows, g.f.w), 3);
+      indices_of_mask(g.b, "weights of the mask", g.f.tokens, rows);
+      g.b.on_all_ranks();
+    }
+    experts_forward(g.b, g.block);
+    for (int e = 0; e < g.f.E_l; ++e) {
+      const std::vector<std::int64_t> rows = g.rows_of(e);
+      if (!any(rows)) continue;
+      g.b.only_on(rows);
+      indices_of_mask(g.b, "masked read", g.f.tokens, rows);
+      indices_of_mask(g.b, "masked write", g.f.tokens, rows);
+      g.b.kernel("masked sum", Category::unpermute, KernelClass::kScatterRows,
+                 g.b.scaled(rows, 3 * g.f.w + 8), g.b.scaled(rows, 2 * g.f.w), 3);
+      g.b.on_all_ranks();
+    }
+  }
+
+  void local_backward(const Forge& g, PerRank rows, PerRank output) const {
+    const LayerSizes& f = g.f;
+    ProgramBuilder& b = g.b;
+    b.begin(ProgramBuilder::Pass::kBackward);
+    b.allocate("incoming gradient", rows);
+    if (g.branch == Branch::kLoop) {
+      masked_write_backward(g, true);
+      experts_backward(b, g.block);
+      b.allocate("gradient of the input", output);
+      masked_gather_backward(g);
+    } else {
+      gather_rows(b, "scatter_add backward", Category::unpermute, f.sent, f.w);
+      b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise,
+               b.scaled(f.sent, 2 * f.w + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
+      if (gradient_scale_)
+        b.kernel("scale by load backward", Category::expert, KernelClass::kElementwise,
+                 b.scaled(f.sent, f.w + 4), rows, 3);
+      experts_backward(b, g.block);
+      unstack_gradients(g);
+      b.allocate("gradient of the input", output);
+      scatter_add(b, "rows by expert backward", Category::permute, f.sent, f.tokens, f.w);
+    }
+    b.free("gradient of the input", output);
+    b.free("incoming gradient", rows);
   }
 
   // The older grouped path: a batch of E_l times the largest count.
@@ -177,35 +469,6 @@ class KempnerForge final : public Dispatcher {
     block.rows = sums_per_rank(padded, f.E_l);
     block.table = b.table(f.E_l, padded);
     block.backend = GemmBackend::kBatched;
-  }
-
-  // Rule Z: parameters without a row are read, and their gradient is zero. Packed weights need it only when
-  // no row arrived at all.
-  void zero_contribution(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f) const {
-    const std::int64_t expert = (f.gated ? 3 : 2) * f.H * f.F * bytes_of(layer.weight);
-    std::vector<std::int64_t> unused(f.R);
-    bool any = false;
-    for (int r = 0; r < f.R; ++r) {
-      std::int64_t empty = 0;
-      for (int e = 0; e < f.E_l; ++e) empty += f.experts[std::size_t(r) * f.E_l + e] == 0;
-      if (packed_ && empty < f.E_l) empty = 0;
-      unused[r] = empty * expert;
-      any = any || empty > 0;
-    }
-    if (any)
-      b.kernel("zero contribution", Category::expert, KernelClass::kReduce, b.per_rank(unused), b.uniform(4),
-               2);
-  }
-
-  static void scale_gradients(ProgramBuilder& b, const LayerSizes& f) {
-    count(b, "rows per expert again", f.computed, f.E_l);
-    for (int e = 0; e < f.E_l; ++e) {
-      b.host_sync("rows of an expert", Category::host_sync, b.uniform(8));
-      b.kernel("scale an expert's rows", Category::unpermute, KernelClass::kSelect,
-               b.scaled(f.computed, f.w / f.E_l + 8), b.scaled(f.computed, f.w / f.E_l), 2);
-      b.host_sync("masked read", Category::host_sync, b.uniform(8));
-      b.host_sync("masked write", Category::host_sync, b.uniform(8));
-    }
   }
 
   // Excess assignments get weight 0; their rows are still sent and computed.

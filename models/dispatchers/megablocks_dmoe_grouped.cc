@@ -13,9 +13,10 @@ class MegablocksDmoeGrouped final : public Dispatcher {
   std::optional<std::string> illegal(const MoeLayer& layer) const override { return o_.illegal(layer); }
 
   Program build(const MoeLayer& layer) const override {
-    const MegablocksFigures f(layer);
+    const MegablocksFigures f(layer, o_);
     MegablocksCompute compute;
     compute.rows = f.experts;
+    compute.sync_counts = f.W == 1;  // with expert parallelism the exchange's counts are there already
     return megablocks_program(layer, o_, f, compute);
   }
 

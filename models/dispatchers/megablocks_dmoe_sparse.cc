@@ -25,10 +25,10 @@ class MegablocksDmoeSparse final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const MegablocksFigures f(layer);
+    const MegablocksFigures f(layer, o_);
     MegablocksCompute compute;
     compute.rows = round_up_each(f.experts, block_);
-    compute.sync_padded = true;
+    compute.backend = GemmBackend::kBlockSparse;
     compute.topology = true;
     compute.block = block_;
     return megablocks_program(layer, o_, f, compute);

@@ -24,22 +24,29 @@ class MegablocksMoe final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const MegablocksFigures f(layer);
+    const MegablocksFigures f(layer, o_);
     MegablocksCompute compute;
     compute.backend = GemmBackend::kBatched;
-    std::int64_t C = *std::max_element(f.experts.begin(), f.experts.end());
-    if (capacity_factor_ > 0) {
-      // In the parallel path the row count after the top-k gather and the repetition stands for the tokens,
-      // so that the capacity is K * hsd times the nominal one.
-      const std::int64_t rows = nominal_ || f.W == 1 ? f.tokens[0] : f.tokens[0] * f.K * f.hsd;
-      C = static_cast<std::int64_t>(capacity_factor_ * static_cast<double>(f.K) * static_cast<double>(rows) *
-                                    static_cast<double>(f.W) / static_cast<double>(f.E));
-    }
-    compute.sync_capacity = capacity_factor_ == 0;
+    // In the parallel path the row count after the top-k gather and the repetition stands for the tokens, so
+    // that the capacity is K * hsd times the nominal one.
+    const std::int64_t rows = nominal_ || f.W == 1 ? f.tokens[0] : f.tokens[0] * f.K * f.hsd;
+    const auto C =
+        static_cast<std::int64_t>(capacity_factor_ * (static_cast<double>(f.K) * static_cast<double>(rows) *
+                                                      static_cast<double>(f.W) / static_cast<double>(f.E)));
+    // A capacity of 0, also one that int() cut to it, stands for each rank's own largest count.
+    compute.sync_capacity = C == 0;
     compute.rows.assign(f.experts.size(), C);
-    for (int r = 0; r < f.esd; ++r)  // the other hidden slices see the same rows
+    for (int r = 0; r < f.W; ++r) {
+      const auto first = static_cast<std::size_t>(r) * f.E_pr;
+      const auto own = f.experts.begin() + static_cast<std::ptrdiff_t>(first);
+      if (C == 0)
+        std::fill_n(compute.rows.begin() + static_cast<std::ptrdiff_t>(first), f.E_pr,
+                    *std::max_element(own, own + f.E_pr));
+      if (r >= f.esd) continue;  // the other hidden slices see the same rows
       for (int e = 0; e < f.E_pr; ++e)
-        compute.dropped += std::max<std::int64_t>(0, f.experts[std::size_t(r) * f.E_pr + e] - C);
+        compute.dropped +=
+            std::max<std::int64_t>(0, own[e] - compute.rows[first + static_cast<std::size_t>(e)]);
+    }
     return megablocks_program(layer, o_, f, compute);
   }
 

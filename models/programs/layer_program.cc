@@ -98,6 +98,10 @@ class Writer {
   int gather(std::string_view name, Category category, std::int64_t columns) {
     return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
   }
+  // The tensor-parallel ranks' pieces of so many elements.
+  int gather_piece(std::string_view name, Category category, std::int64_t elements) {
+    return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, elements * b_);
+  }
   int scatter(std::string_view name, Category category, std::int64_t columns) {
     return builder_.reduce_scatter(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
   }
@@ -434,21 +438,29 @@ Program embedding_program(const LayerContext& context) {
 
 Program head_program(const LayerContext& context) {
   Writer w(context);
-  const Weight head{"output head", rank_share(context.model->vocabulary, w.tp()), w.H(), true};
-  const std::int64_t logits = w.all() * head.n;
+  const std::int64_t V = context.model->vocabulary;
+  const Weight head{"output head", std::max<std::int64_t>(1, largest_share(V, w.tp())), w.H(), true};
+  // Without loss parallelism the columns of the logits are gathered, and every rank takes the whole loss.
+  const bool gathered = !context.loss_parallel && w.tp() > 1;
+  const std::int64_t own = w.all() * head.n, logits = gathered ? w.all() * V : own;
   w.begin(Pass::kForward);
   w.rows("final norm", Category::loss, KernelClass::kReduce, w.T(), w.H(), w.H());
   w.gather("head input", Category::loss, w.H());
   w.product(Category::loss, w.all(), head, GemmPass::kForward);
+  if (gathered) w.gather_piece("logits", Category::loss, own);
   w.kernel("cross entropy", Category::loss, KernelClass::kReduce, kLossForward / 2 * logits,
            kLossForward / 2 * logits, 3);
   // One number per token each: the largest logit, the target's logit, the sum of exponentials.
-  for (const std::string_view sum : {"largest logit", "target's logit", "sum of exponentials"})
-    w.all_reduce(sum, Category::loss, DType::kFp32, w.all() * 4);
+  if (!gathered)
+    for (const std::string_view sum : {"largest logit", "target's logit", "sum of exponentials"})
+      w.all_reduce(sum, Category::loss, DType::kFp32, w.all() * 4);
   if (context.train) {
     w.begin(Pass::kBackward);
     w.kernel("cross entropy backward", Category::loss, KernelClass::kElementwise, kLossBackward / 2 * logits,
              kLossBackward / 2 * logits);
+    if (gathered)
+      w.kernel("own columns of the gradient", Category::loss, KernelClass::kCopy,
+               own * bytes_of(context.activation), own * bytes_of(context.activation));
     w.backward_of_gathered("head input", Category::loss, std::span(&head, 1), w.H());
     w.rows("final norm backward", Category::loss, KernelClass::kReduce, w.T(), 3 * w.H(), w.H(), 2);
   }

@@ -25,6 +25,7 @@ struct LayerContext {
   StepRecompute recompute;
   bool fp8_attention = false;
   bool shared_expert = true;  // false: the dispatcher's program runs it
+  bool loss_parallel = true;
   bool train = true;
 };
 

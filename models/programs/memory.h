@@ -31,5 +31,7 @@ std::vector<MemoryPoint> memory_of_layer(const Program& program, int rank, const
 // Parameters on one rank of a pipeline stage.
 struct StageParameters {
   double dense = 0, experts = 0;
+  double router = 0;                             // of `dense`
+  double dense_tensors = 0, expert_tensors = 0;  // how many weights these are
 };
 }  // namespace moesim::models

@@ -115,9 +115,13 @@ int Program::member_index(GroupKind kind, int rank) const {
   return 0;
 }
 
-int Program::host_syncs(const std::vector<Op>& pass) {
-  return static_cast<int>(
-      std::count_if(pass.begin(), pass.end(), [](const Op& op) { return op.kind == OpKind::kHostWait; }));
+int Program::host_syncs(const std::vector<Op>& pass) const {
+  int most = 0;
+  for (int r = 0; r < ranks(); ++r)
+    most = std::max(most, static_cast<int>(std::count_if(pass.begin(), pass.end(), [&](const Op& op) {
+                      return op.kind == OpKind::kHostWait && issues(op, r);
+                    })));
+  return most;
 }
 
 }  // namespace moesim::models

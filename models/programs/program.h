@@ -76,6 +76,10 @@ struct Op {
   Stream stream = Stream::kCompute;
   std::string_view name;  // what it does, "tokens"; a literal
 
+  // Ranks on which `present` is 0 do not issue it (of kernels, products, copies and waits for the host).
+  bool partial = false;
+  PerRank present;
+
   // In-order on its stream; besides, it starts after these operations of the same pass (-1: none).
   std::array<std::int32_t, 2> after{-1, -1};
 
@@ -169,8 +173,9 @@ class Program {
 
   const AttentionCore& attention(int id) const { return attentions_[static_cast<std::size_t>(id)]; }
 
-  // Blocking host synchronisations of a pass, hidden ones included.
-  static int host_syncs(const std::vector<Op>& pass);
+  bool issues(const Op& op, int rank) const { return !op.partial || value(op.present, rank) != 0; }
+  // Blocking host synchronisations of a pass, hidden ones included: the most of any rank.
+  int host_syncs(const std::vector<Op>& pass) const;
 
   // What the run reports beside times; one value per rank.
   std::vector<std::int64_t> tokens;         // T_r

@@ -99,6 +99,8 @@ int ProgramBuilder::push(Op op) {
   if (!beside_) wait_for(tail_);
   for (const std::int32_t other : joins_) wait_for(other);
   joins_.clear();
+  op.partial = partial_ && op.kind != OpKind::kCollective;
+  op.present = present_;
   ops().push_back(op);
   if (beside_) {
     beside_ = false;
@@ -347,6 +349,8 @@ int ProgramBuilder::host_wait(std::string_view name, sim::Category category, int
   op.category = category;
   op.stream = Stream::kHost;
   op.after[0] = copy;
+  op.partial = partial_;
+  op.present = present_;
   ops().push_back(op);  // the device queue goes on: what follows waits for the host, not for this in a stream
   return last();
 }

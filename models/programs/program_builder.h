@@ -2,6 +2,7 @@
 // before.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -91,6 +92,13 @@ class ProgramBuilder {
     stream_ = stream;
     stream_given_ = true;
   }
+  // Until on_all_ranks(), kernels, products, copies and waits for the host are issued only by the ranks whose
+  // entry is not 0.
+  void only_on(std::span<const std::int64_t> present) {
+    partial_ = std::find(present.begin(), present.end(), 0) != present.end();
+    if (partial_) present_ = per_rank(present);
+  }
+  void on_all_ranks() { partial_ = false; }
   // Last operation issued, -1 at the start of a pass.
   int last() const {
     return static_cast<int>(pass_ == Pass::kForward ? program_.forward_.size() : program_.backward_.size()) -
@@ -129,6 +137,8 @@ class ProgramBuilder {
   Stream stream_ = Stream::kCompute;
   bool stream_given_ = false;
   bool beside_ = false;
+  bool partial_ = false;
+  PerRank present_;
   std::vector<PerRank> saved_;
   std::vector<Margins> margins_;  // of every matrix
 };

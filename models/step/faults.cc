@@ -81,6 +81,10 @@ void apply_faults(const RankFaults& faults, const Program& program, const std::v
     result.ops[i].first = static_cast<std::uint32_t>(result.ps.size());
     result.ops[i].step = 1;
     for (std::size_t r = 0; r < R; ++r) {
+      if (!priced.runs(priced.ops[i], r)) {
+        result.ps.push_back(-1);
+        continue;
+      }
       const std::int64_t ps = priced.at(priced.ops[i], r);
       result.ps.push_back(factor[r] == 1 ? ps : std::llround(static_cast<double>(ps) * factor[r]));
     }

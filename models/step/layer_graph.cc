@@ -65,12 +65,16 @@ class Builder {
       if (whole) add_collectives(program, ops, i, label);
       for (std::size_t r = 0; r < all; ++r) {
         const int rank = static_cast<int>(r) % R_;
+        if (!pass.priced->runs(priced, static_cast<std::size_t>(rank)) && priced.kind == Kind::host) {
+          if (op.after[0] >= 0) tasks[i * all + r] = tasks[static_cast<std::size_t>(op.after[0]) * all + r];
+          continue;
+        }
         const sim::Time price = sim::Time::from_ps(pass.priced->at(priced, static_cast<std::size_t>(rank)));
         const sim::StreamId stream = streams_[r][static_cast<std::size_t>(op.stream)];
         const sim::StreamId host = streams_[r][static_cast<std::size_t>(Stream::kHost)];
         const bool waits = priced.kind == Kind::host;
         TaskId launched;
-        if (!waits)
+        if (!waits && pass.priced->runs(priced, static_cast<std::size_t>(rank)))
           launched = b_.add_host(host, sim::Time::from_ps(launch_ps_ * priced.launches), launch_label_);
         TaskId& task = tasks[i * all + r];
         if (waits) {

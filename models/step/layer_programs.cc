@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/programs/program_builder.h"
 #include "models/routing/expert_placement.h"
 
 namespace moesim::models {
@@ -17,12 +18,15 @@ JobRouting::JobRouting(const Scenario& scenario, RoutingCache* cache) : s_(scena
 }
 
 bool JobRouting::shared() const {
+  if (s_.model.experts == 0) return true;
   if (s_.routing.kind == RoutingSpec::Kind::kFile) return s_.routing.file->one_for_all();
   return s_.routing.shared || s_.routing.kind == RoutingSpec::Kind::kBalanced ||
          s_.routing.kind == RoutingSpec::Kind::kRoundRobin;
 }
 
 Routing JobRouting::of(int ordinal, int microbatch, std::vector<std::string>* warnings) const {
+  if (s_.model.experts == 0)  // of a dense model: nobody's rows
+    return Routing::from_counts(1, 1, 1, {s_.parallel.tokens_per_rank()}, {0});
   if (shared()) ordinal = microbatch = 0;
   Routing routing = drawn(ordinal, microbatch, warnings);
   routing.set_group_limit(static_cast<int>(s_.model.routing_groups),
@@ -72,13 +76,21 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
   layer.tp = static_cast<int>(s.parallel.tp);
   layer.cp = static_cast<int>(s.parallel.cp);
   layer.ranks_per_node = s.cluster->nvlink.domain;
-  layer.activation = s.activation;
+  layer.activation = layer.weight = s.activation;
   layer.router = s.router_dtype;
   layer.recompute = s.training.recompute.of_program();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
   layer.routing = &routing;
   return layer;
+}
+
+Program without_experts(const Scenario& s) {
+  ProgramBuilder b(1, 1, static_cast<int>(s.parallel.tp));
+  Program& p = b.program();
+  p.tokens = {s.parallel.tokens_per_rank()};
+  p.computed_rows = p.balanced_rows = {0};
+  return b.finish();
 }
 
 }  // namespace
@@ -93,6 +105,7 @@ DensePrograms::DensePrograms(const Scenario& s, std::int64_t tokens, std::int64_
   context_.router = s.router_dtype;
   context_.recompute = s.training.recompute;
   context_.fp8_attention = s.training.fp8_attention;
+  context_.loss_parallel = s.training.loss_parallel;
   context_.train = s.train;
 }
 
@@ -128,11 +141,7 @@ const Program& DensePrograms::head() const {
 LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher,
                              const JobRouting& routing, const Placement& placement,
                              std::shared_ptr<const DensePrograms> dense)
-    : scenario_(scenario),
-      routing_(routing),
-      text_(dispatcher.text()),
-      made_(make_dispatcher(dispatcher)),
-      dense_(std::move(dense)) {
+    : scenario_(scenario), routing_(routing), text_(dispatcher.text()), dense_(std::move(dense)) {
   int experts_before = 0;
   for (const LayerKind& kind : layer_stack(scenario.model)) {
     const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
@@ -141,6 +150,17 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
     ordinals_.push_back(experts_before);
     experts_before += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
   }
+  if (scenario.model.experts == 0) {
+    // No layer asks for a dispatcher: an empty program of the tensor-parallel group's shape stands for it.
+    Program program = without_experts(scenario);
+    shapes_ = std::make_shared<const GroupShapes>(placement, program);
+    if (!dense_)
+      dense_ = std::make_shared<const DensePrograms>(scenario, scenario.parallel.tokens_per_rank(), 0);
+    UnevenLoads loads(program, *shapes_);
+    first_ = std::make_shared<const MoeProgram>(MoeProgram{std::move(program), std::move(loads)});
+    return;
+  }
+  made_ = make_dispatcher(dispatcher);
   const Routing sample = routing.of(0, 0);
   const MoeLayer layer = moe_layer_of(scenario, sample);
   if (const auto rule = models::rule_against(*made_, layer))

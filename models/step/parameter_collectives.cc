@@ -26,12 +26,16 @@ std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_sha
 namespace {
 
 // One kind of parameters over one group.
+struct Part {
+  std::int64_t parameters, group;
+  std::string_view gradients_name, parameters_name;
+  bool experts = false;
+};
+
 void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
-              bool experts) {
-  const std::int64_t P = experts ? t.expert_parameters : t.dense_parameters;
-  const std::int64_t D = experts ? t.expert_group : t.dense_group;
-  const std::string_view gradients = experts ? "expert gradients" : "dense gradients";
-  const std::string_view parameters = experts ? "expert parameters" : "dense parameters";
+              const Part& part) {
+  const std::int64_t P = part.parameters, D = part.group;
+  const std::string_view gradients = part.gradients_name, parameters = part.parameters_name;
   switch (scheme) {
     case ShardingScheme::kDdp: {
       const std::int64_t bucket = ddp_bucket_parameters(D);
@@ -46,10 +50,10 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
     case ShardingScheme::kFsdp:
     case ShardingScheme::kHsdp: {
       const std::int64_t S = scheme == ShardingScheme::kFsdp ? D
-                             : experts ? expert_shard_group(t.dense_group, t.shard_group, D)
-                                       : std::min(D, t.shard_group);
+                             : part.experts ? expert_shard_group(t.dense_group, t.shard_group, D)
+                                            : std::min(D, t.shard_group);
       check(D % S == 0, "the shard group divides the data group");
-      const std::int64_t gathers = t.microbatches * (t.reshard_after_forward ? 2 : 1);
+      const std::int64_t gathers = t.microbatches * (t.reshard_after_forward && !t.root_unit ? 2 : 1);
       add(all, CommKind::kAllGather, parameters, S, P * t.weight_bytes * gathers, gathers);
       add(all, CommKind::kReduceScatter, gradients, S, P * t.gradient_bytes * t.microbatches, t.microbatches);
       if (scheme == ShardingScheme::kHsdp)
@@ -64,8 +68,14 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic) {
   std::vector<ParameterCollective> all;
-  add_part(all, scheme, traffic, false);
-  add_part(all, scheme, traffic, true);
+  const std::int64_t router = traffic.router_scheme ? traffic.router_parameters : 0;
+  add_part(all, scheme, traffic,
+           {traffic.dense_parameters - router, traffic.dense_group, "dense gradients", "dense parameters"});
+  if (router > 0)
+    add_part(all, *traffic.router_scheme, traffic,
+             {router, traffic.dense_group, "router gradients", "router parameters"});
+  add_part(all, traffic.expert_scheme.value_or(scheme), traffic,
+           {traffic.expert_parameters, traffic.expert_group, "expert gradients", "expert parameters", true});
   return all;
 }
 
@@ -73,19 +83,15 @@ std::int64_t ddp_bucket_parameters(std::int64_t data_parallel) {
   return std::max<std::int64_t>(40'000'000, 1'000'000 * data_parallel);
 }
 
-ShampooStep shampoo_step(ShardingScheme scheme, std::int64_t parameters, int bytes,
-                         std::int64_t trainer_group, std::int64_t replicate_group, std::int64_t step,
-                         std::int64_t start_step, std::int64_t precondition_frequency) {
-  check(precondition_frequency >= 1, "root inverses run every so many steps");
-  ShampooStep result;
-  const std::int64_t group = scheme == ShardingScheme::kDdp    ? trainer_group
-                             : scheme == ShardingScheme::kHsdp ? replicate_group
-                                                               : 1;
+ParameterCollective shampoo_gather(ShardingScheme scheme, std::string_view what, std::int64_t parameters,
+                                   int bytes, std::int64_t group, std::int64_t shard) {
+  std::int64_t replicas = 1;
+  if (scheme == ShardingScheme::kDdp) replicas = group, shard = 1;
+  if (scheme == ShardingScheme::kHsdp)
+    shard = std::min(std::max<std::int64_t>(1, shard), group), replicas = group / shard;
   std::vector<ParameterCollective> one;
-  add(one, CommKind::kAllGather, "shampoo updates", group, parameters * bytes, 1);
-  if (!one.empty()) result.gather = one.front();
-  result.computes_root_inverse = step >= start_step && (step - start_step) % precondition_frequency == 0;
-  return result;
+  add(one, CommKind::kAllGather, what, replicas, parameters / std::max<std::int64_t>(1, shard) * bytes, 1);
+  return one.empty() ? ParameterCollective() : one.front();
 }
 
 }  // namespace moesim::models

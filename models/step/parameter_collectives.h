@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace moesim::models {
 struct ParameterTraffic {
   std::int64_t dense_parameters = 0;  // held by one rank before data-parallel sharding
   std::int64_t expert_parameters = 0;
+  std::int64_t router_parameters = 0;  // of the dense ones
+  // Of modules that are wrapped apart; none: as the rest.
+  std::optional<ShardingScheme> router_scheme, expert_scheme;
   std::int64_t dense_group = 1;   // DP x CP
   std::int64_t expert_group = 1;  // EDP
   std::int64_t shard_group = 1;   // HSDP: ranks that shard; the rest replicates
@@ -21,6 +25,7 @@ struct ParameterTraffic {
   int weight_bytes = 2;
   std::int64_t microbatches = 1;
   bool reshard_after_forward = true;  // FSDP, HSDP: gather again in backward
+  bool root_unit = false;             // FSDP, HSDP: one unit, which stays gathered until its backward
   bool overlapped = true;             // DDP: gradients are bucketed, to overlap with backward
 };
 
@@ -47,15 +52,10 @@ std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
 // Parameters of a gradient bucket of Megatron's DDP: max(40e6, 1e6 * dp).
 std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);
 
-// Distributed Shampoo's one all-gather of updates per step: `parameters` elements of `bytes` each, in the
-// trainer sub-group (DDP), over the replicate group (HSDP), or none (FSDP). Root inverses run every
-// `precondition_frequency` steps from `start_step` on.
-struct ShampooStep {
-  ParameterCollective gather;  // group 1: none
-  bool computes_root_inverse = false;
-};
-ShampooStep shampoo_step(ShardingScheme scheme, std::int64_t parameters, int bytes,
-                         std::int64_t trainer_group, std::int64_t replicate_group, std::int64_t step,
-                         std::int64_t start_step, std::int64_t precondition_frequency);
+// Distributed Shampoo's all-gather of updates per step: `parameters` elements of `bytes` each that a rank
+// holds before sharding, among the ranks that hold the same shard: all of `group` (DDP), the replicas (HSDP,
+// of `shard` ranks each), nobody (FSDP).
+ParameterCollective shampoo_gather(ShardingScheme scheme, std::string_view what, std::int64_t parameters,
+                                   int bytes, std::int64_t group, std::int64_t shard);
 
 }  // namespace moesim::models

@@ -47,6 +47,18 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
         "expert communication under the other microbatch needs one more microbatch in flight without vpp > "
         "1");
   for (const std::string& warning : routing_.warnings()) warnings_.push_back(warning);
+  if (plan.shampoo && scenario_.train)
+    warnings_.push_back(
+        "shampoo: the roots of its preconditioners were not measured; they are priced at the GPU's fp32 "
+        "rate, a "
+        "lower bound");
+  if (scenario_.mesh.given && scenario_.train && plan.foreach && p.ep > 1 &&
+      (plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp))
+    warnings_.push_back(
+        "training.foreach: router and experts lie on two meshes, which one foreach kernel of PyTorch refuses "
+        "(\"DTensor does not support cross-mesh operation yet\"): a set of launches per mesh is counted, as "
+        "with "
+        "a parameter group each");
   programs_ = std::make_unique<LayerPrograms>(scenario_, dispatcher_, routing_, placement_);
   for (const std::string& warning : moe_program().warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
@@ -402,6 +414,8 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.critical_rank = timed.run.critical_rank;
   f.gpus = p.world();
   f.tokens = static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
+  // Ranks that process the same tokens train on them once.
+  if (moe_program().tokens_replicated) f.tokens /= static_cast<double>(p.ep);
   f.tokens_per_s_per_gpu = f.tokens / seconds / static_cast<double>(f.gpus);
   // Rows that were dropped are not work that was done.
   const double rows =

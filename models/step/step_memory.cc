@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "models/step/kept_activations.h"
 #include "models/step/parameter_collectives.h"
+#include "models/step/shampoo.h"
 
 namespace moesim::models {
 
@@ -24,7 +25,8 @@ constexpr double kGemmWorkspace = 32.0 * (1 << 20);
 constexpr int kGroupedStreams = 4;
 constexpr int kMostDraws = 64;
 constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;  // so that a question stays cheap
-constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;          // of kFramework
+constexpr const char* kFactors = "preconditioners and their roots fp32";
+constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;  // of kFramework
 
 using Kind = PipelineSlot::Kind;
 
@@ -206,14 +208,16 @@ class Stages {
       mtp += l.kind.mtp ? l.count : 0;
     }
     c.backward += whole;
-    const double table =
-        static_cast<double>(a_.vocabulary * a_.hidden) / static_cast<double>(p_.tp) * kBf16Bytes;
+    const double table = static_cast<double>(largest_share(a_.vocabulary, p_.tp) * a_.hidden) * kBf16Bytes;
     if (chunk.head) {
       // Fused cross entropy: logits in bf16, turned into their gradient in place, beside the product's own
       // output; those of MTP layers wait for backward too. A placeholder of the weight's gradient.
-      const double logits =
-          static_cast<double>(p_.tokens_per_rank()) * static_cast<double>(a_.vocabulary) * kBf16Bytes;
+      const double tokens = static_cast<double>(p_.tokens_per_rank() * p_.tp) * kBf16Bytes;
+      const double logits = tokens * static_cast<double>(largest_share(a_.vocabulary, p_.tp));
       c.loss = (2 + mtp) * logits + (q_.train ? table : 0);
+      // Without loss parallelism every rank holds all columns beside its own.
+      if (p_.tp > 1 && !plan_.loss_parallel)
+        c.loss += (1 + mtp) * tokens * static_cast<double>(a_.vocabulary);
       // The gathered input of the head and the gradient of it before its reduce-scatter.
       if (p_.tp > 1) c.loss += 2 * static_cast<double>(p_.tokens_per_rank() * p_.tp * a_.hidden) * kBf16Bytes;
     }
@@ -222,17 +226,37 @@ class Stages {
   }
 
   // Parameters, gradients and optimizer; bytes that only the optimizer's step holds.
-  double state(const StageParameters& n, double unit) {
-    const bool fsdp = plan_.sharding == ShardingScheme::kFsdp || plan_.sharding == ShardingScheme::kHsdp;
-    const auto dp = static_cast<double>(p_.dp * p_.cp),
-               edp = static_cast<double>(std::max<std::int64_t>(1, p_.edp()));
-    const double group = plan_.sharding == ShardingScheme::kHsdp && plan_.shard_group > 0
+  double state(const StageParameters& all, double unit) {
+    const TrainingPlan& plan = plan_;
+    const ShardingScheme router = plan.router_sharding.value_or(plan.sharding),
+                         experts = plan.expert_sharding.value_or(plan.sharding);
+    if (router == plan.sharding && experts == plan.sharding) return state_under(plan.sharding, all, unit);
+    // Modules that are wrapped apart.
+    const double share = unit / std::max(1.0, all.dense + all.experts);
+    double held = 0;
+    const auto part = [&](ShardingScheme scheme, const StageParameters& n) {
+      if (n.dense + n.experts > 0) held += state_under(scheme, n, share * (n.dense + n.experts));
+    };
+    part(plan.sharding, {all.dense - all.router, 0});
+    part(router, {all.router, 0});
+    part(experts, {0, all.experts});
+    return held;
+  }
+
+  double state_under(ShardingScheme sharding, const StageParameters& n, double unit) {
+    const bool fsdp = sharding == ShardingScheme::kFsdp || sharding == ShardingScheme::kHsdp;
+    const auto dp = static_cast<double>(p_.data_ranks()),
+               edp = static_cast<double>(std::max<std::int64_t>(1, p_.expert_data_ranks()));
+    const double group = sharding == ShardingScheme::kHsdp && plan_.shard_group > 0
                              ? static_cast<double>(plan_.shard_group)
                              : dp;
     const auto experts = static_cast<double>(expert_shard_group(
         static_cast<std::int64_t>(dp), static_cast<std::int64_t>(group), static_cast<std::int64_t>(edp)));
     const Shards whole, fully{group, experts}, zero1{dp, edp};
-    const Shards& of_optimizer = fsdp ? fully : plan_.sharding == ShardingScheme::kDdp ? whole : zero1;
+    const Shards& of_optimizer = fsdp ? fully : sharding == ShardingScheme::kDdp ? whole : zero1;
+    // Shampoo deals the blocks of a weight out to all ranks that hold it, and the moments of its grafted Adam
+    // with them.
+    const Shards& of_moments = plan_.shampoo ? zero1 : of_optimizer;
     const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over) {
       const auto text = [&](const char* part, double shards) {
         return shards > 1 ? fmt::format("{}/{} over {:.0f} ranks", part, what, shards)
@@ -249,19 +273,24 @@ class Stages {
       // In a pipeline a stage stays gathered for all microbatches (models/step/transfers.cc), and its
       // gradients leave after the last.
       const bool whole_stage = p_.pp > 1;
-      if (whole_stage || !plan_.reshard_after_forward)
-        add(MemoryKind::kParameters, "gathered stage/bf16", (n.dense + n.experts) * kBf16Bytes);
+      const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
+      if (whole_stage || root || !plan_.reshard_after_forward)
+        add(MemoryKind::kParameters, root ? "gathered model/bf16" : "gathered stage/bf16",
+            (n.dense + n.experts) * kBf16Bytes);
+      else if (plan_.fsdp_unit == FsdpUnit::kModule)  // attention and FFN of a layer are two units
+        add(MemoryKind::kParameters, "gathered units/bf16, two", unit * kBf16Bytes);
       else
         add(MemoryKind::kParameters, "gathered units/bf16, two", 2 * unit * kBf16Bytes);
       if (!q_.train) return 0;
       both(MemoryKind::kGradients, "fp32", 4, fully);
       add(MemoryKind::kGradients,
-          whole_stage ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
-          (whole_stage ? n.dense + n.experts : unit) * 4);
+          whole_stage || root ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
+          (whole_stage || root ? n.dense + n.experts : unit) * 4);
       both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(plan_.optimizer.first)),
-           bytes_of(plan_.optimizer.first), fully);
+           bytes_of(plan_.optimizer.first), plan_.shampoo ? of_moments : fully);
       both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(plan_.optimizer.second)),
-           bytes_of(plan_.optimizer.second), fully);
+           bytes_of(plan_.optimizer.second), plan_.shampoo ? of_moments : fully);
+      if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1);
       return 0;
     }
     both(MemoryKind::kParameters, "bf16", kBf16Bytes, whole);
@@ -271,9 +300,10 @@ class Stages {
     both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
          of_optimizer);
     both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(o.first)), bytes_of(o.first),
-         of_optimizer);
+         of_moments);
     both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(o.second)), bytes_of(o.second),
-         of_optimizer);
+         of_moments);
+    if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1);
     // Adam reads fp32 gradients: a copy of the rank's shard where they were reduced in bf16.
     return plan_.gradient_bytes == 2 ? 4 * (n.dense / of_optimizer.dense + n.experts / of_optimizer.experts)
                                      : 0;
@@ -408,10 +438,13 @@ std::string_view name_of(MemoryKind kind) {
 
 StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const Chunk& chunk) {
   const auto tp = static_cast<double>(p.tp);
-  const double H = static_cast<double>(a.hidden), matrices = a.gated ? 3 : 2;
+  const double H = static_cast<double>(a.hidden), matrices = a.gated ? 3 : 2,
+               norm = static_cast<double>(a.norm_parameters());
   StageParameters n;
   for (const LayerKind& kind : chunk.layers) {
-    n.dense += 2 * H;
+    n.dense += 2 * norm;
+    n.dense_tensors += (a.norm_bias ? 4 : 2) + (kind.mixer == LayerKind::Mixer::kNone ? 0 : 4) +
+                       (kind.ffn == LayerKind::Ffn::kDense ? matrices : 0);
     if (kind.mtp) n.dense += 2 * H * H;
     if (kind.mixer == LayerKind::Mixer::kMamba)
       n.dense += static_cast<double>(a.mamba.parameters(a.hidden)) / tp;
@@ -421,13 +454,18 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
     if (kind.ffn == LayerKind::Ffn::kMoe) {
       n.dense += H * static_cast<double>(a.experts) + matrices * H * static_cast<double>(a.shared_ffn) / tp +
                  2 * H * static_cast<double>(a.latent);
+      n.router += H * static_cast<double>(a.experts);
+      n.dense_tensors += 1 + (a.shared_ffn > 0 ? matrices : 0) + (a.latent > 0 ? 2 : 0);
+      n.expert_tensors += matrices;
       const double local = static_cast<double>(std::max<std::int64_t>(1, a.experts / p.ep));
       n.experts += static_cast<double>(a.parameters_per_expert()) * local / static_cast<double>(p.etp);
     }
   }
-  const double table = static_cast<double>(a.vocabulary) * H / tp;
+  // The first ranks hold a row more of a vocabulary that does not divide.
+  const double table = static_cast<double>(largest_share(a.vocabulary, p.tp)) * H;
+  n.dense_tensors += (chunk.embedding ? 1 : 0) + (chunk.head ? 2 : 0);
   if (chunk.embedding) n.dense += table;
-  if (chunk.head && !(a.tied_embeddings && chunk.embedding)) n.dense += table + H;
+  if (chunk.head) n.dense += norm + (a.tied_embeddings && chunk.embedding ? 0 : table);
   return n;
 }
 

@@ -1,13 +1,22 @@
 #include "models/step/transfers.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
+#include "models/costs/gemm.h"
+#include "models/hardware/cluster.h"
 #include "models/step/parameter_collectives.h"
+#include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
 
 namespace moesim::models {
 
 namespace {
+
+// Kernels of an unfused Adam over one list of tensors (torch.optim's foreach path: decay, two moments, their
+// corrections, root, division, update).
+constexpr std::int64_t kKernelsOfAdam = 12;
 
 // Bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments in, the last
 // three out, the bf16 weight out.
@@ -38,19 +47,49 @@ class Transfers {
   bool across() const { return dense_.all.across_domains() || experts_.all.across_domains(); }
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
-  bool sharded_passes() const {
-    return s_.parallel.pp == 1 &&
-           (plan_.sharding == ShardingScheme::kFsdp || plan_.sharding == ShardingScheme::kHsdp);
+  bool sharded_passes(ShardingScheme scheme) const {
+    return s_.parallel.pp == 1 && (scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp);
   }
 
-  Seconds of(const StageParameters& n) const {
+  // Of the modules that are sharded in every pass, or of the others.
+  Seconds of(const StageParameters& n, bool in_passes) const {
     Seconds all;
-    add(dense_, n.dense, all);
-    add(experts_, n.experts, all);
+    const auto one = [&](const Placement::Replicas& replicas, double parameters,
+                         std::optional<ShardingScheme> module) {
+      const ShardingScheme scheme = module.value_or(plan_.sharding);
+      if (sharded_passes(scheme) == in_passes) add(replicas, parameters, scheme, all);
+    };
+    const double router = plan_.router_sharding ? n.router : 0;
+    one(dense_, n.dense - router, std::nullopt);
+    one(dense_, router, plan_.router_sharding);
+    one(experts_, n.experts, plan_.expert_sharding);
     // Rings over the data-parallel ranks are as slow as their slowest link.
     all.gather *= factor_;
     all.reduce *= factor_;
     return all;
+  }
+
+  // Distributed Shampoo: the gather of updates, and the preconditioners of the blocks that are this rank's.
+  double shampoo(const StageParameters& n) const {
+    const auto side = std::min<std::int64_t>(Shampoo::kBlock, s_.model.hidden);
+    const GemmModel gemms(s_.cluster->profile);
+    const double fp32 = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kFp32)];
+    const double own = n.dense / dense_.all.ranks + n.experts / experts_.all.ranks;
+    double seconds = shampoo_seconds(own, side, shampoo_work(plan_.preconditioning), gemms, fp32);
+    const auto gather = [&](const Placement::Replicas& replicas, double parameters, ShardingScheme scheme) {
+      const ParameterCollective one =
+          shampoo_gather(scheme, "", static_cast<std::int64_t>(parameters), static_cast<int>(kBf16Bytes),
+                         replicas.all.ranks, shard_of(replicas, scheme));
+      if (one.group <= 1) return;
+      const GroupShape shape = one.group < replicas.all.ranks
+                                   ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
+                                   : replicas.all;
+      seconds += factor_ * transfer(sim::CollectiveOp::all_gather, shape,
+                                    static_cast<double>(one.bytes) / static_cast<double>(one.group), once_);
+    };
+    gather(dense_, n.dense, plan_.sharding);
+    gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
+    return seconds;
   }
 
   double transfer(sim::CollectiveOp op, const GroupShape& shape, double bytes, double times) const {
@@ -60,30 +99,33 @@ class Transfers {
   }
 
  private:
-  void add(const Placement::Replicas& replicas, double parameters, Seconds& all) const {
+  // Ranks that share a weight under a scheme; of experts as many as the sparse mesh leaves.
+  std::int64_t shard_of(const Placement::Replicas& replicas, ShardingScheme scheme) const {
+    if (scheme != ShardingScheme::kHsdp) return replicas.all.ranks;
+    const std::int64_t dense = std::min<std::int64_t>(
+        dense_.all.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.all.max_per_domain);
+    return &replicas == &dense_ ? dense : expert_shard_group(dense_.all.ranks, dense, replicas.all.ranks);
+  }
+
+  void add(const Placement::Replicas& replicas, double parameters, ShardingScheme scheme,
+           Seconds& all) const {
     if (replicas.all.ranks == 1 || parameters == 0) return;
     const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
-    if (plan_.sharding == ShardingScheme::kDdp) {
+    if (scheme == ShardingScheme::kDdp) {
       all.reduce += transfer(sim::CollectiveOp::all_reduce, replicas.all, bytes, once_);
       return;
     }
-    GroupShape shard = replicas.all;
-    std::int64_t block = replicas.all.ranks;
-    if (plan_.sharding == ShardingScheme::kHsdp) {
-      const std::int64_t dense = std::min<std::int64_t>(
-          dense_.all.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.all.max_per_domain);
-      const std::int64_t size =
-          &replicas == &dense_ ? dense : expert_shard_group(dense_.all.ranks, dense, replicas.all.ranks);
-      if (size < block) block = size, shard = placement_.block_of(replicas, size);
-    }
+    const std::int64_t block = shard_of(replicas, scheme);
+    const GroupShape shard = block < replicas.all.ranks ? placement_.block_of(replicas, block) : replicas.all;
     const auto ranks = static_cast<double>(shard.ranks);
-    const double times = sharded_passes() ? 1 : once_;
+    const double times = sharded_passes(scheme) ? 1 : once_;
     all.gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes / ranks, times);
     all.reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
     if (block < replicas.all.ranks)
-      all.reduce += transfer(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block),
-                             bytes / ranks, once_) /
-                    (sharded_passes() ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
+      all.reduce +=
+          transfer(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block), bytes / ranks,
+                   once_) /
+          (sharded_passes(scheme) ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
   }
 
   const Scenario& s_;
@@ -97,6 +139,17 @@ class Transfers {
 
 }  // namespace
 
+std::int64_t optimizer_meshes(const Scenario& s, const StageParameters& n) {
+  // Experts that other ranks hold than the dense part lie on a mesh of their own.
+  return n.experts > 0 && n.dense > 0 && s.parallel.ep > 1 ? 2 : 1;
+}
+
+std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
+  const double sets =
+      s.training.foreach ? static_cast<double>(optimizer_meshes(s, n)) : n.dense_tensors + n.expert_tensors;
+  return static_cast<std::int64_t>(sets) * kKernelsOfAdam;
+}
+
 PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& chunks,
                                  const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults,
@@ -105,7 +158,15 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   const Parallel& p = s.parallel;
   const TrainingPlan& plan = s.training;
   const Transfers transfers(s, placement, pricer, faults, report);
-  const bool sharded = transfers.sharded_passes(), across = transfers.across();
+  const bool across = transfers.across();
+  // Whether any module, and whether all of them, are gathered and reduced in every pass.
+  const ShardingScheme of_router = plan.router_sharding.value_or(plan.sharding),
+                       of_experts = plan.expert_sharding.value_or(plan.sharding);
+  bool sharded = false, all_sharded = true;
+  for (const ShardingScheme scheme : {plan.sharding, of_router, of_experts}) {
+    sharded = sharded || transfers.sharded_passes(scheme);
+    all_sharded = all_sharded && transfers.sharded_passes(scheme);
+  }
   PipelineTransfers t;
   t.gradients_overlap = plan.overlap.gradients;
   t.parameters_overlap = plan.overlap.parameters;
@@ -114,28 +175,49 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   // Inference has neither gradients nor an optimizer, and its weights stay where they are.
   for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
     const StageParameters n = chunk_parameters(s.model, p, chunks[c]);
-    const Seconds seconds = transfers.of(n);
     if (sharded) {
+      const Seconds seconds = transfers.of(n, true);
       // Gathered for every pass while the layer before computes; gradients leave while the next one does.
       // What does not hide is exposed: transfers over the network do not hide behind the pass's own.
-      t.sharded.push_back({to_ps(seconds.gather),
-                           to_ps((plan.reshard_after_forward ? seconds.gather : 0) + seconds.reduce),
-                           across ? network_of(c, true) : 0, across ? network_of(c, false) : 0});
-    } else {
+      // A root unit is there as a whole before the pass and leaves after it, so that nothing hides; it is not
+      // gathered again in backward, as FSDP leaves its root.
+      constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
+      const bool root = plan.fsdp_unit == FsdpUnit::kRoot;
+      const bool again = plan.reshard_after_forward && !root;
+      t.sharded.push_back({to_ps(seconds.gather), to_ps((again ? seconds.gather : 0) + seconds.reduce),
+                           root     ? kNoRoom
+                           : across ? network_of(c, true)
+                                    : 0,
+                           root     ? kNoRoom
+                           : across ? network_of(c, false)
+                                    : 0});
+    }
+    if (!all_sharded) {
+      const Seconds seconds = transfers.of(n, false);
       t.parameters.push_back(to_ps(seconds.gather));
       t.gradients.push_back(to_ps(seconds.reduce));
-      t.pieces.push_back(std::max(1, static_cast<int>(chunks[c].layers.size())));
+      t.pieces.push_back(
+          plan.fsdp_unit == FsdpUnit::kRoot ? 1 : std::max(1, static_cast<int>(chunks[c].layers.size())));
       t.forward_link.push_back(across ? network_of(c, true) : 0);
       t.backward_link.push_back(across ? network_of(c, false) : 0);
     }
-    const double shard = plan.sharding == ShardingScheme::kDdp
-                             ? n.dense + n.experts
-                             : n.dense / static_cast<double>(p.dp * p.cp) +
-                                   n.experts / static_cast<double>(std::max<std::int64_t>(1, p.edp()));
-    // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer.
-    const std::int64_t update =
-        to_ps((shard * (optimizer_traffic(plan.optimizer) + 4) + (n.dense + n.experts) * (sharded ? 0 : 4)) *
-              memory);
+    const auto shard_of = [](ShardingScheme scheme, double parameters, std::int64_t ranks) {
+      return scheme == ShardingScheme::kDdp
+                 ? parameters
+                 : parameters / static_cast<double>(std::max<std::int64_t>(1, ranks));
+    };
+    const double router = plan.router_sharding ? n.router : 0;
+    const double shard = shard_of(plan.sharding, n.dense - router, p.data_ranks()) +
+                         shard_of(of_router, router, p.data_ranks()) +
+                         shard_of(of_experts, n.experts, p.expert_data_ranks());
+    // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer; never faster than
+    // its kernels are launched.
+    const double moved =
+        (shard * (optimizer_traffic(plan.optimizer) + 4) + (n.dense + n.experts) * (sharded ? 0 : 4)) *
+        memory;
+    const double launching =
+        static_cast<double>(optimizer_launches(s, n)) * static_cast<double>(pricer.launch_ps()) * 1e-12;
+    const std::int64_t update = to_ps(std::max(moved, launching) + (plan.shampoo ? transfers.shampoo(n) : 0));
     const std::size_t stage = c % static_cast<std::size_t>(p.pp);
     t.optimizer[stage] += update;
     if (plan.pipeline == PipelineKind::kDualPipe)

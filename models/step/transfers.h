@@ -7,6 +7,7 @@
 
 #include "models/costs/domain_report.h"
 #include "models/costs/program_prices.h"
+#include "models/programs/memory.h"
 #include "models/step/pipeline_run.h"
 #include "models/workload/layer_stack.h"
 #include "models/workload/placement.h"
@@ -18,6 +19,11 @@ namespace moesim::models {
 struct LinkFaults {
   double network = 1, nvlink = 1;
 };
+
+// Lists of tensors that one optimizer kernel can update: those of a mesh, as torch's foreach kernels take no
+// tensors of two meshes. And kernels that an optimizer step launches for a chunk's weights.
+std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
+std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
 
 // `network_of(chunk, forward)`: how long the collectives of a chunk's pass hold the network between NVLink
 // domains. What is priced outside the measured domain is added to `report`, where given, for one microbatch.

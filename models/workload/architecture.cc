@@ -24,7 +24,7 @@ std::int64_t Mamba::parameters(std::int64_t hidden) const {
 
 bool Architecture::is_moe_layer(std::int64_t layer) const {
   if (!pattern.empty()) return pattern[static_cast<std::size_t>(layer)] == 'E';
-  return layer >= dense_layers && (layer - dense_layers) % moe_every == moe_every - 1;
+  return experts > 0 && layer >= dense_layers && (layer - dense_layers) % moe_every == moe_every - 1;
 }
 
 std::int64_t Architecture::moe_layers() const {
@@ -43,17 +43,18 @@ std::int64_t count_parameters(const Architecture& a, std::int64_t routed_experts
   const std::int64_t up = a.gated ? 3 : 2;
   const std::int64_t moe = a.moe_layers(), dense = a.layers - moe;
   const std::int64_t embeddings = (a.tied_embeddings ? 1 : 2) * a.vocabulary * a.hidden;
-  const std::int64_t every_layer = a.attention.parameters(a.hidden) + 2 * a.hidden;
+  const std::int64_t every_layer = a.attention.parameters(a.hidden) + 2 * a.norm_parameters();
   const std::int64_t router = a.hidden * a.experts + (a.router_bias ? a.experts : 0);
   const std::int64_t shared =
       up * a.hidden * a.shared_ffn + (a.shared_gate ? a.hidden : 0) + 2 * a.latent * a.hidden;
   if (!a.pattern.empty()) {
     const auto count = [&](char c) { return std::count(a.pattern.begin(), a.pattern.end(), c); };
-    return embeddings + a.hidden + a.layers * a.hidden + count('M') * a.mamba.parameters(a.hidden) +
-           count('*') * a.attention.parameters(a.hidden) + count('-') * up * a.hidden * a.dense_ffn +
+    return embeddings + a.norm_parameters() + a.layers * a.norm_parameters() +
+           count('M') * a.mamba.parameters(a.hidden) + count('*') * a.attention.parameters(a.hidden) +
+           count('-') * up * a.hidden * a.dense_ffn +
            moe * (router + shared + routed_experts * a.parameters_per_expert());
   }
-  return embeddings + a.hidden + a.layers * every_layer + dense * up * a.hidden * a.dense_ffn +
+  return embeddings + a.norm_parameters() + a.layers * every_layer + dense * up * a.hidden * a.dense_ffn +
          moe * (router + shared + routed_experts * a.parameters_per_expert());
 }
 

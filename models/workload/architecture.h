@@ -61,13 +61,14 @@ struct Architecture {
   std::int64_t layers = 0;  // dense and MoE layers together, without MTP layers
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
+  bool norm_bias = false;  // norms have a bias beside their scale (LayerNorm)
   Attention attention;
 
   std::int64_t dense_ffn = 0;     // inner size of the FFN of a dense layer; 0 where there is none
   std::int64_t dense_layers = 0;  // leading layers without experts (DeepSeek)
   std::int64_t moe_every = 1;     // after these, every so many-th layer holds experts (Llama 4 Maverick: 2)
 
-  std::int64_t experts = 0;
+  std::int64_t experts = 0;  // 0: a dense model
   std::int64_t topk = 0;
   std::int64_t expert_ffn = 0;  // F of docs/spec.md 1.1
   bool gated = true;            // SwiGLU/GeGLU: two up projections
@@ -90,6 +91,8 @@ struct Architecture {
 
   bool is_moe_layer(std::int64_t layer) const;
   std::int64_t moe_layers() const;
+
+  std::int64_t norm_parameters() const { return (norm_bias ? 2 : 1) * hidden; }
 
   // Elements of all weights, without (`total`) or with only the routed experts that a token meets (`active`).
   // MTP layers are left out, as published totals do.

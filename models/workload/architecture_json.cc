@@ -47,7 +47,7 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
   if (a.dense_layers > a.layers)
     node.fail(fmt::format("{} dense layers of {}", a.dense_layers, a.layers), "at most all layers");
   const bool dense = a.pattern.empty() ? a.moe_layers() < a.layers : a.pattern.find('-') != std::string::npos;
-  if (dense && a.experts > 0 && a.dense_ffn == 0 && a.layers > 1)
+  if (dense && a.dense_ffn == 0 && (a.layers > 1 || a.experts == 0))
     node.fail("dense layers without an inner size", "\"dense_ffn\" (or \"intermediate_size\") for them");
 }
 
@@ -110,12 +110,21 @@ Architecture parse_own(const JsonNode& node) {
     return based ? o.integer(key, present, low, kMaxSize) : o.at(key).integer(low, kMaxSize);
   };
   a.hidden = size("hidden", a.hidden, 1);
-  a.experts = size("experts", a.experts, 1);
-  a.topk = size("topk", a.topk, 1);
-  a.expert_ffn = size("expert_ffn", a.expert_ffn, 1);
+  a.experts = size("experts", a.experts, 0);
+  if (a.experts > 0) {
+    a.topk = size("topk", a.topk, 1);
+    a.expert_ffn = size("expert_ffn", a.expert_ffn, 1);
+  } else {
+    // A dense model says no more of experts; what it repeats after itself (to_json) is nothing.
+    for (const char* key : {"topk", "expert_ffn"})
+      if (const auto value = o.find(key); value && value->integer(0, kMaxSize) > 0)
+        value->fail(value->describe(), "0 in a model without experts");
+    a.topk = a.expert_ffn = 0;
+  }
   a.layers = o.integer("layers", based ? a.layers : 1, 1, 1 << 20);
   a.vocabulary = o.integer("vocabulary", a.vocabulary, 0, kMaxSize);
   a.tied_embeddings = o.boolean("tied_embeddings", a.tied_embeddings);
+  a.norm_bias = o.boolean("norm_bias", a.norm_bias);
   if (const auto attention = o.find("attention")) {
     a.attention = parse_attention(*attention, a.hidden);
   } else if (!based) {
@@ -212,11 +221,16 @@ Architecture parse_hugging_face(const JsonNode& node) {
     a.attention.heads = a.attention.kv_heads = std::max<std::int64_t>(1, a.hidden / 128);
     a.attention.head_dim = a.hidden / a.attention.heads;
   }
-  a.experts =
-      size_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"}, 0, 1);
-  a.topk = size_of(node, {"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k"}, 0, 1);
+  // A config without a number of experts is a dense model's (Llama).
+  const bool dense =
+      !first_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"});
+  if (!dense) {
+    a.experts =
+        size_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"}, 0, 1);
+    a.topk = size_of(node, {"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k"}, 0, 1);
+  }
   const std::int64_t inner = size_of(node, {"intermediate_size", "ffn_hidden_size"}, 0);
-  a.expert_ffn = size_of(node, {"moe_intermediate_size", "expert_ffn_hidden_size"}, inner, 1);
+  if (!dense) a.expert_ffn = size_of(node, {"moe_intermediate_size", "expert_ffn_hidden_size"}, inner, 1);
   // Keys of a dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4
   // _mlp.
   a.dense_ffn = size_of(node, {"intermediate_size_mlp"}, inner);

@@ -32,6 +32,7 @@ constexpr double kMaxSize = 2147483648.0;  // 2^31
 
 constexpr std::array<std::string_view, 2> kScopes{"layer", "step"};
 constexpr std::array<std::string_view, 4> kRouterTypes{"bf16", "fp16", "fp32", "fp64"};
+constexpr std::array<std::string_view, 3> kActivationTypes{"bf16", "fp16", "fp32"};
 
 constexpr std::string_view kModel = "Model", kPlan = "Plan", kRouting = "Routing", kMachine = "Machine",
                            kDispatcher = "Dispatcher", kStep = "Step", kQuestion = "Question";
@@ -117,6 +118,25 @@ Field boolean(Field f) {
   f.read = [](const Field&, Scenario& s, const JsonNode& value) { member<Path...>(s) = value.boolean(); };
   f.write = [](const Scenario& s) -> ordered_json { return member<Path...>(s); };
   f.take = take_member<Path...>;
+  return f;
+}
+
+constexpr std::array<std::string_view, 4> kSchemes{"ddp", "zero1", "fsdp", "hsdp"};
+
+// How a module that is wrapped apart is sharded; where nobody says, as the rest.
+template <std::optional<ShardingScheme> TrainingPlan::*Module>
+Field module_sharding(Field f) {
+  f.type = FieldType::kChoice;
+  f.choices = kSchemes;
+  f.fallback = "as training.sharding";
+  f.group = kPlan;
+  f.read = [](const Field&, Scenario& s, const JsonNode& v) {
+    s.training.*Module = ShardingSpec::parse(v.string()).scheme;
+  };
+  f.write = [](const Scenario& s) {
+    return s.training.*Module ? ordered_json(name_of(*(s.training.*Module))) : ordered_json();
+  };
+  f.take = take_member<&Scenario::training, Module>;
   return f;
 }
 
@@ -328,6 +348,20 @@ std::vector<Field> subject_fields() {
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.set_router_dtype(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(name_of(s.router_dtype)); },
        .take = take_member<&Scenario::router_dtype>},
+      {.path = "activation_dtype",
+       .flag = "--activation-dtype",
+       .type = FieldType::kChoice,
+       .choices = kActivationTypes,
+       .fallback = "bf16",
+       .scopes = Scopes::kLayer,
+       .group = kModel,
+       .help = "Rows and weights; other than bf16 with --framework none",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.set_activation(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             return s.activation == DType::kBf16 ? ordered_json() : ordered_json(name_of(s.activation));
+           },
+       .take = take_member<&Scenario::activation>},
   };
 }
 
@@ -560,12 +594,73 @@ std::vector<Field> layout_fields() {
              return s.training.reshard_after_forward ? ordered_json() : ordered_json(false);
            },
        .take = take_member<&Scenario::training, &T::reshard_after_forward>},
+      {.path = "training.fsdp_unit",
+       .flag = "--fsdp-unit",
+       .type = FieldType::kChoice,
+       .choices = fsdp_unit_names(),
+       .fallback = "auto",
+       .group = kPlan,
+       .help =
+           "What fsdp and hsdp gather at once: attention and FFN apart (module), a layer with all that is "
+           "in it (block), or the whole model (root); auto: a layer, its experts apart",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_fsdp_unit(v.string()); },
+       .write = [](const Scenario& s) { return ordered_json(name_of(s.training.fsdp_unit)); },
+       .take = take_member<&Scenario::training, &T::fsdp_unit>},
+      module_sharding<&T::router_sharding>(
+          {.path = "training.router_sharding",
+           .help = "Of the router, where it is wrapped apart from the rest"}),
+      module_sharding<&T::expert_sharding>(
+          {.path = "training.expert_sharding", .help = "Of the experts, where they are wrapped apart"}),
+  };
+}
+
+// The optimizer's own way, and the loss.
+std::vector<Field> optimizer_fields() {
+  using T = TrainingPlan;
+  return {
+      boolean<&Scenario::training, &T::foreach>(
+          {.path = "training.foreach",
+           .fallback = "true",
+           .scopes = Scopes::kStep,
+           .group = kStep,
+           .help = "The optimizer updates the tensors of a mesh in one kernel; false: each in its own"}),
+      boolean<&Scenario::training, &T::loss_parallel>(
+          {.path = "training.loss_parallel",
+           .fallback = "true",
+           .scopes = Scopes::kStep,
+           .group = kStep,
+           .help = "Logits stay divided over tp; false: they are gathered, and every rank takes the loss"}),
+      integer<&Scenario::training, &T::preconditioning, &Shampoo::frequency>(
+          {.path = "training.precondition_frequency",
+           .low = 1,
+           .high = kMaxSize,
+           .unit = "steps",
+           .fallback = "1",
+           .scopes = Scopes::kStep,
+           .group = kStep,
+           .help = "Of shampoo: between two computations of the preconditioners' roots"}),
+      optional_integer<&Scenario::training, &T::preconditioning, &Shampoo::start>(
+          {.path = "training.start_preconditioning_step",
+           .low = 0,
+           .high = kMaxSize,
+           .unit = "steps",
+           .fallback = "precondition_frequency",
+           .scopes = Scopes::kStep,
+           .group = kStep,
+           .help = "Of shampoo_step: first step with preconditioners; grafted Adam before it"}),
+      optional_integer<&Scenario::training, &T::preconditioning, &Shampoo::step>(
+          {.path = "training.shampoo_step",
+           .low = 0,
+           .high = kMaxSize,
+           .fallback = "the mean of a period",
+           .scopes = Scopes::kStep,
+           .group = kStep,
+           .help = "Of shampoo: the step that is asked about"}),
       {.path = "training.shampoo",
        .type = FieldType::kBoolean,
        .fallback = "false",
-       .scopes = Scopes::kLayer,
        .group = kPlan,
-       .help = "One all-gather of Distributed Shampoo's updates per step",
+       .help = "Distributed Shampoo instead of Adam",
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.shampoo = v.boolean(); },
        .write = [](const Scenario& s) { return s.training.shampoo ? ordered_json(true) : ordered_json(); },
        .take = take_member<&Scenario::training, &T::shampoo>},
@@ -660,6 +755,15 @@ std::vector<Field> fault_fields() {
 std::vector<Field> parallel_fields() {
   using P = Parallel;
   return {
+      {.path = "mesh",
+       .flag = "--mesh",
+       .type = FieldType::kObject,
+       .fallback = "none",
+       .group = kPlan,
+       .help = "A torch DeviceMesh instead of the sizes: replicate=2,shard=2,tp=2; also pp, cp, ep",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.mesh = DeviceMesh::parse(v); },
+       .write = [](const Scenario& s) { return s.mesh.to_json(); },
+       .take = take_member<&Scenario::mesh>},
       size<&P::tp>({.path = "parallel.tp",
                     .flag = "--tp",
                     .fallback = "1",
@@ -737,8 +841,9 @@ std::vector<Field> question_fields() {
 const std::vector<Field>& table() {
   static const std::vector<Field> fields = [] {
     std::vector<Field> all;
-    for (const std::vector<Field>& some : {subject_fields(), step_fields(), overlap_fields(), layout_fields(),
-                                           fault_fields(), parallel_fields(), question_fields()})
+    for (const std::vector<Field>& some :
+         {subject_fields(), step_fields(), overlap_fields(), layout_fields(), optimizer_fields(),
+          fault_fields(), parallel_fields(), question_fields()})
       all.insert(all.end(), some.begin(), some.end());
     check(all.size() <= kMostFields, "a bit for every field");
     return all;

@@ -31,6 +31,7 @@ ordered_json model_object(const Architecture& a) {
                       {"layers", a.layers},
                       {"vocabulary", a.vocabulary},
                       {"tied_embeddings", a.tied_embeddings},
+                      {"norm_bias", a.norm_bias},
                       {"attention", attention},
                       {"dense_ffn", a.dense_ffn},
                       {"dense_layers", a.dense_layers},

@@ -16,6 +16,9 @@ inline std::int64_t rank_share(std::int64_t all, std::int64_t ranks) {
   return std::max<std::int64_t>(1, all / ranks);
 }
 
+// Of the rank that holds most: torch deals out whole rows, the remainder to the first ranks.
+inline std::int64_t largest_share(std::int64_t all, std::int64_t ranks) { return (all + ranks - 1) / ranks; }
+
 // Sizes of a parallel plan. dense: world = tp*cp*dp*pp; experts: world = etp*ep*edp*pp (docs/spec.md 1.1).
 struct Parallel {
   std::int64_t tp = 1;
@@ -29,8 +32,17 @@ struct Parallel {
   std::int64_t micro_batch = 1;   // sequences
   std::int64_t seq = 4096;        // tokens of one sequence
 
+  // Ranks of a mesh's own expert-parallel axis, which lies inside dp beside the data-parallel ones: they hold
+  // the dense weights once each and are no data-parallel ranks of them (KempnerForge). 1: experts are spread
+  // over ranks that are data-parallel for the dense part.
+  std::int64_t mesh_ep = 1;
+
   std::int64_t world() const { return tp * cp * dp * pp; }
   std::int64_t edp() const { return tp * cp * dp / (etp * ep); }
+  // Ranks that share the state of a dense parameter under data parallelism.
+  std::int64_t data_ranks() const { return dp * cp / mesh_ep; }
+  // The same of an expert's.
+  std::int64_t expert_data_ranks() const { return mesh_ep > 1 ? data_ranks() : edp(); }
   std::int64_t dispatch_ranks() const { return etp * ep; }
   // Tokens on one rank at MoE entry, with sequence parallelism (rounded up where it does not divide).
   std::int64_t tokens_per_rank() const { return (micro_batch * seq + tp * cp - 1) / (tp * cp); }

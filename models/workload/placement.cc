@@ -6,7 +6,8 @@ namespace moesim::models {
 
 Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster)
     : parallel_(p), cluster_(&cluster) {
-  const bool apart = unfolded && p.etp == p.tp;
+  // The expert axis of a mesh lies outside of tp, as EP did before parallel folding.
+  const bool apart = (unfolded && p.etp == p.tp) || p.mesh_ep > 1;
   for (std::int64_t e = 0; e < p.ep; ++e)
     for (std::int64_t t = 0; t < p.etp; ++t)
       dispatch_.push_back(static_cast<std::int32_t>(t + e * (apart ? p.tp * p.cp : p.etp)));
@@ -45,10 +46,12 @@ GroupShape Placement::context_pair() const {
 }
 
 Placement::Replicas Placement::dense_replicas() const {
-  return {GroupShape::strided(*cluster_, parallel_.dp * parallel_.cp, parallel_.tp), parallel_.tp};
+  const std::int64_t stride = parallel_.tp * parallel_.mesh_ep;
+  return {GroupShape::strided(*cluster_, parallel_.data_ranks(), stride), stride};
 }
 
 Placement::Replicas Placement::expert_replicas() const {
+  if (parallel_.mesh_ep > 1) return dense_replicas();  // a mesh has one data-parallel group for all weights
   const std::int64_t stride = parallel_.etp * parallel_.ep;
   return {GroupShape::strided(*cluster_, std::max<std::int64_t>(1, parallel_.edp()), stride), stride};
 }

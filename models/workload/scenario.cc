@@ -24,6 +24,11 @@ void check_plan(const Scenario& s) {
     throw InputError(
         "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
         "framework's; expected one of them");
+  if (s.activation != DType::kBf16 && plan.framework != Framework::kNone)
+    throw InputError(
+        fmt::format("activation_dtype: found {} with framework {}, whose products were measured with bf16 "
+                    "rows; expected it with framework none",
+                    name_of(s.activation), name_of(plan.framework)));
   const auto found_with = [&](const char* path, std::string_view value, const char* expected) {
     throw InputError(fmt::format("training.{}: found {} with {}, expected it with {}", path, value,
                                  name_of(plan.sharding), expected));
@@ -33,8 +38,27 @@ void check_plan(const Scenario& s) {
     found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
   if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
     found_with("reshard_after_forward", "false", "fsdp or hsdp");
-  if (plan.shampoo && plan.sharding != kDdp && plan.sharding != kHsdp)
-    found_with("shampoo", "true", "ddp or hsdp");
+  if (plan.shampoo && plan.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
+  for (const auto& [path, module] :
+       {std::pair{"router_sharding", plan.router_sharding}, {"expert_sharding", plan.expert_sharding}})
+    if (module == kHsdp && plan.sharding != kHsdp) found_with(path, "hsdp", "hsdp:shard=N for the rest, too");
+  const auto shards = [](ShardingScheme scheme) { return scheme == kFsdp || scheme == kHsdp; };
+  if (plan.fsdp_unit != FsdpUnit::kAuto && !shards(plan.sharding) &&
+      !shards(plan.expert_sharding.value_or(plan.sharding)))
+    found_with("fsdp_unit", name_of(plan.fsdp_unit), "fsdp or hsdp");
+  if (!plan.shampoo)
+    for (const auto& [path, value] : {std::pair{"precondition_frequency", plan.preconditioning.frequency - 1},
+                                      {"start_preconditioning_step", plan.preconditioning.start},
+                                      {"shampoo_step", plan.preconditioning.step}})
+      if (value != 0)
+        throw InputError(
+            fmt::format("training.{}: found without training.shampoo, which it is of; expected both", path));
+  if (plan.preconditioning.start > 0 && plan.preconditioning.step == 0)
+    throw InputError(
+        "training.start_preconditioning_step: found without training.shampoo_step: the mean of a period lies "
+        "after the start; expected both");
+  if (!plan.foreach && !s.train)
+    throw InputError("training.foreach: found false without training, which has no optimizer; expected both");
   if (s.gave("faults.seed") && !s.gave("faults.jitter"))
     throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
 }
@@ -46,6 +70,26 @@ void check_layer_plan(const TrainingPlan& plan) {
         "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
   if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
     throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
+}
+
+// Throws InputError for what a dense model has no part for, and names the one thing that can be compared.
+void check_dense(Scenario& s) {
+  const auto fail = [&](const char* what) {
+    throw InputError(
+        fmt::format("model {}: found no experts with {}, expected a mixture of experts", s.model.name, what));
+  };
+  if (s.scope == Scenario::Scope::kLayer) fail("scope layer, which is a MoE layer's");
+  for (const auto& [path, what] :
+       {std::pair{"parallel.ep", "expert parallelism"}, {"parallel.etp", "expert parallelism"}})
+    if ((std::string_view(path) == "parallel.ep" ? s.parallel.ep : s.parallel.etp) > 1) fail(what);
+  if (s.gave("dispatcher") && !(s.dispatchers.size() == 1 && s.dispatchers.front().name == kNoDispatcher))
+    fail("a dispatcher");
+  if (s.gave("topk")) fail("topk");
+  if (s.placement.given()) fail("a placement of experts");
+  if (s.routing.kind != RoutingSpec::Kind::kBalanced) fail("a routing");
+  s.dispatchers.assign(1, DispatcherSpec());
+  s.dispatchers.front().name = kNoDispatcher;
+  s.all_dispatchers = false;
 }
 
 }  // namespace
@@ -73,6 +117,12 @@ void Scenario::set_router_dtype(const std::string& name) {
         fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
 }
 
+void Scenario::set_activation(const std::string& name) {
+  activation = dtype_named(name);
+  if (activation != DType::kBf16 && activation != DType::kFp16 && activation != DType::kFp32)
+    throw InputError(fmt::format("activation dtype: found {}, expected bf16, fp16 or fp32", in_quotes(name)));
+}
+
 bool Scenario::sharding_asked() const {
   return gave("training.sharding") || training.sharding != ShardingScheme::kZero1;
 }
@@ -86,14 +136,48 @@ Scopes scope_of(const Scenario& scenario) {
   return scenario.scope == Scenario::Scope::kStep ? Scopes::kStep : Scopes::kLayer;
 }
 
+void Scenario::take_mesh() {
+  const std::int64_t dp = mesh.replicate * mesh.shard * mesh.ep;
+  struct Size {
+    const char* path;
+    std::int64_t Parallel::*member;
+    std::int64_t value;
+  };
+  for (const auto& [path, member, value] :
+       {Size{"parallel.tp", &Parallel::tp, mesh.tp}, Size{"parallel.cp", &Parallel::cp, mesh.cp},
+        Size{"parallel.ep", &Parallel::ep, mesh.ep}, Size{"parallel.pp", &Parallel::pp, mesh.pp},
+        Size{"parallel.dp", &Parallel::dp, dp}}) {
+    if (gave(path) && parallel.*member != value)
+      throw InputError(fmt::format("{}: found {} beside a mesh that makes it {}, expected one of them", path,
+                                   parallel.*member, value));
+    parallel.*member = value;
+    give(path);
+  }
+  parallel.mesh_ep = mesh.ep;
+  // FSDP over shard, an all-reduce over replicate; a shard of one rank is NO_SHARD: plain data parallelism.
+  const ShardingScheme scheme = mesh.shard == 1       ? ShardingScheme::kDdp
+                                : mesh.replicate == 1 ? ShardingScheme::kFsdp
+                                                      : ShardingScheme::kHsdp;
+  const std::int64_t group = scheme == ShardingScheme::kHsdp ? mesh.shard : 0;
+  if (gave("training.sharding") && (training.sharding != scheme || training.shard_group != group))
+    throw InputError(fmt::format(
+        "training.sharding: found {} beside a mesh of replicate {} and shard {}, expected {}",
+        name_of(training.sharding), mesh.replicate, mesh.shard,
+        group > 0 ? fmt::format("{}:shard={}", name_of(scheme), group) : std::string(name_of(scheme))));
+  training.sharding = scheme;
+  training.shard_group = group;
+  give("training.sharding");
+  if (group > 0) give("training.shard_group");
+}
+
 void Scenario::resolve() {
+  if (mesh.given) take_mesh();
   if (const Field* unused = unused_field(*this))
     throw InputError(unused_message(*unused, unused->path, *this));
   check_plan(*this);
   if (scope == Scope::kLayer) check_layer_plan(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
-  if (model.experts == 0 || model.topk == 0)
-    throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
+  if (model.experts == 0) check_dense(*this);
   if (gave("training.overload.recorder") && training.launch != LaunchMode::kGraphs)
     throw InputError(fmt::format(
         "training.overload.recorder: found {} with launch {}, expected graphs: without them every step is "
@@ -107,7 +191,7 @@ void Scenario::resolve() {
         "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log "
         "differs");
   if (topk == 0) topk = model.topk;
-  if (topk > model.experts)
+  if (model.experts > 0 && topk > model.experts)
     throw InputError(
         fmt::format("topk: found {}, expected at most the model's {} experts", topk, model.experts));
   Parallel p = parallel;
@@ -124,7 +208,7 @@ void Scenario::resolve() {
       if (stage >= smallest) p.dp = stage / smallest * p.dp;
     }
   }
-  p.validate(model.experts);
+  p.validate(std::max<std::int64_t>(1, model.experts));
   if (cluster && p.world() > cluster->ranks())
     throw InputError(
         fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",
@@ -134,18 +218,21 @@ void Scenario::resolve() {
   parallel = p;
   faults.check_against(*cluster);
   const std::int64_t shard = training.shard_group;
-  if (shard > 0 && p.dp * p.cp % shard != 0)
+  if (shard > 0 && p.data_ranks() % shard != 0)
     throw InputError(
-        fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", shard, p.dp * p.cp));
+        fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", shard, p.data_ranks()));
   if (shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), shard) != 0)
     throw InputError(fmt::format(
         "sharding: found shard={}, expected one that divides the {} replicas of an expert", shard, p.edp()));
   if (placement.given() && placement.slots > 0 && placement.slots < model.experts)
     throw InputError(fmt::format("placement: found {} slots, expected at least the model's {} experts",
                                  placement.slots, model.experts));
-  if (model.expert_ffn % p.etp != 0)
+  if (model.experts > 0 && model.expert_ffn % p.etp != 0)
     throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
                                  p.etp, model.expert_ffn));
+  if (!training.loss_parallel && p.tp == 1)
+    throw InputError(
+        "training.loss_parallel: found false with tp 1, which divides no logits; expected tp > 1");
   resolved = true;
 }
 

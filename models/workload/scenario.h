@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "models/hardware/rental.h"
 #include "models/routing/expert_placement.h"
 #include "models/routing/routing.h"
@@ -28,10 +30,27 @@ namespace moesim::models {
 
 struct Cluster;
 
+// The name of what a dense model's step is answered under.
+inline constexpr const char* kNoDispatcher = "none";
+
+// A torch DeviceMesh as a plan: sizes of its axes, written as (pp, replicate, shard, cp, ep, tp), the last
+// fastest. Data parallelism is replicate x shard: FSDP over shard, an all-reduce over replicate.
+struct DeviceMesh {
+  std::int64_t pp = 1, replicate = 1, shard = 1, cp = 1, ep = 1, tp = 1;
+  bool given = false;
+
+  // Reads {"replicate": 2, "shard": 2, "tp": 2} or "replicate=2,shard=2,tp=2".
+  static DeviceMesh parse(const JsonNode& node);
+  nlohmann::ordered_json to_json() const;
+  RankGrid grid()
+      const;  // of the axes that are asked about: replicate, shard, tp, and the others where not 1
+};
+
 struct Scenario {
   enum class Scope : std::uint8_t { kLayer, kStep };
 
   Architecture model;
+  DeviceMesh mesh;    // where given, it says tp, cp, ep, dp, pp and the sharding
   Parallel parallel;  // where nobody gave dp, it fills the cluster
   std::vector<DispatcherSpec> dispatchers = DispatcherSpec::parse_list("allgather,alltoall");
   // Every legal one; the others are listed with the rule that excludes them. `dispatchers` is one named "all"
@@ -61,6 +80,7 @@ struct Scenario {
   void set_cluster(const std::string& name_or_path);
   void set_dispatchers(const std::string& text);   // "a,b:key=value", or "all"; names are not checked
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
+  void set_activation(const std::string& name);    // bf16, fp16, fp32
 
   // Whether somebody said the field at a path ("parallel.dp"), and to say so.
   bool gave(std::string_view path) const;
@@ -71,6 +91,9 @@ struct Scenario {
   // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster.
   // Throws InputError naming the rule, and for a given field that the scope does not use.
   void resolve();
+
+ private:
+  void take_mesh();
 };
 
 Scopes scope_of(const Scenario& scenario);

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "none", "megat
 constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
+constexpr std::array<std::string_view, 4> kFsdpUnits{"auto", "module", "block", "root"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
@@ -115,10 +116,16 @@ void TrainingPlan::set_sharding(std::string_view text) {
   shampoo = spec.shampoo;
 }
 
+void TrainingPlan::set_fsdp_unit(std::string_view name) {
+  fsdp_unit = static_cast<FsdpUnit>(choose("fsdp unit", name, kFsdpUnits));
+}
+
 void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
+std::string_view name_of(FsdpUnit unit) { return kFsdpUnits[static_cast<std::size_t>(unit)]; }
+std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
 void TrainingPlan::set_overload_report(std::string_view name) {
   overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));
 }

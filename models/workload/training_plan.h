@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,22 @@ enum class PipelineKind : std::uint8_t {
   kZeroBubble,  // ZB-H1 (arXiv 2401.10241): weight gradients fill the bubble, same memory as 1F1B
   kDualPipe,    // bidirectional (DeepSeek-V3, arXiv 2412.19437): two directions, forward and backward
                 // overlapped
+};
+
+// What FSDP gathers and reduces at once.
+enum class FsdpUnit : std::uint8_t {
+  kAuto,    // a layer, its experts apart where they have data-parallel ranks of their own
+  kModule,  // attention and FFN of a layer apart
+  kBlock,   // a layer
+  kRoot,    // the whole model: one gather before everything, one reduction after it
+};
+
+// Distributed Shampoo (arXiv 2309.06497): how often the roots of its preconditioners are computed.
+struct Shampoo {
+  static constexpr std::int64_t kBlock = 1024;  // largest side of a preconditioner (max_preconditioner_dim)
+  std::int64_t frequency = 1;                   // steps between two computations of the roots
+  std::int64_t start = 0;  // step from which on they are used; 0: the frequency, as the library takes -1
+  std::int64_t step = 0;   // which step is asked about; 0: the mean of a period after the start
 };
 
 // What runs beside something else instead of after it.
@@ -84,7 +101,13 @@ struct TrainingPlan {
   ShardingScheme sharding = ShardingScheme::kZero1;
   std::int64_t shard_group = 0;       // HSDP: ranks of a shard group; 0: those of one node
   bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
-  bool shampoo = false;               // one all-gather of Distributed Shampoo's updates per step
+  bool shampoo = false;               // Distributed Shampoo instead of Adam
+  Shampoo preconditioning;
+  FsdpUnit fsdp_unit = FsdpUnit::kAuto;
+  // Of the router's and the experts' modules where they are wrapped apart from the rest; none: as `sharding`.
+  std::optional<ShardingScheme> router_sharding, expert_sharding;
+  bool foreach = true;        // the optimizer updates many tensors in one kernel
+  bool loss_parallel = true;  // the loss is taken of logits whose columns stay on their tensor-parallel ranks
   PipelineKind pipeline = PipelineKind::k1F1B;
   StepRecompute recompute;
   StepOverlap overlap;
@@ -107,6 +130,7 @@ struct TrainingPlan {
   // "none", "sequential", "fused"; "deferred-clear", "direct-clear", "journal". Throw as these do.
   void set_overload_report(std::string_view name);
   void set_overload_recorder(std::string_view name);
+  void set_fsdp_unit(std::string_view name);
   // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
   void set_sharding(std::string_view text);
 
@@ -114,6 +138,8 @@ struct TrainingPlan {
   std::string note;                // what set_precision has to say
 };
 
+std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root"
+std::span<const std::string_view> fsdp_unit_names();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
 std::string_view name_of(LaunchMode mode);

@@ -59,7 +59,8 @@ double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
   std::int32_t last = -1;  // on the device
   for (const std::size_t i : chosen) {
     sim::LockstepOp op = priced.ops[i];
-    if (op.kind == sim::LockstepOp::Kind::nothing) continue;
+    if (op.kind == sim::LockstepOp::Kind::nothing || !priced.runs(op, static_cast<std::size_t>(rank)))
+      continue;
     // A device queue and a host: a wait of the host is for all that was launched.
     op.stream = 0;
     op.group = -1;
@@ -67,6 +68,7 @@ double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
     op.after = {ops[i].kind == OpKind::kHostWait ? last : -1, -1};
     op.first = static_cast<std::uint32_t>(alone.ps.size());
     op.step = 0;
+    op.partial = false;
     alone.ps.push_back(priced.at(priced.ops[i], static_cast<std::size_t>(rank)));
     if (sim::LockstepProgram::on_device(op.kind)) last = static_cast<std::int32_t>(alone.ops.size());
     alone.ops.push_back(op);

@@ -125,7 +125,14 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
     for (std::size_t r = 0; r < R; ++r) start[r] = std::max(start[r], ended[r]);
   }
 
-  if (op.kind == Kind::host) {
+  if (op.partial) {
+    // A rank that does not wait is not held up; for what depends on the wait, it is over with the awaited.
+    if (op.kind == Kind::host)
+      for (const std::int32_t other : op.after)
+        for (std::size_t r = 0; other >= 0 && r < R; ++r)
+          end[r] = std::max(end[r], chain.end[static_cast<std::size_t>(other) * R + r]);
+    issue_on_some(program, op, end);
+  } else if (op.kind == Kind::host) {
     for (std::size_t r = 0; r < R; ++r) {
       if (static_cast<int>(r) == (watch_ ? watch_->rank : -1))
         note(op, start[r], start[r] + ps[step * r], 0, 0, 0);
@@ -175,8 +182,34 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
   const auto at = static_cast<std::size_t>(index) * R;
   for (std::size_t r = 0; r < R; ++r) {
     trace.end[at + r] = end[r];
-    trace.begin[at + r] = op.kind == Kind::nothing ? end[r] : end[r] - ps[step * r];
+    trace.begin[at + r] = op.kind == Kind::nothing ? end[r] : end[r] - program.at(op, r);
     trace.start[at + r] = op.kind == Kind::transfer ? start[r] : trace.begin[at + r];
+  }
+}
+
+// The operation on the ranks that run it; on others it keeps its place on the stream, where it takes no time,
+// and no host launches it.
+void Lockstep::issue_on_some(const LockstepProgram& program, const LockstepOp& op, std::int64_t* end) {
+  const bool waits = op.kind == LockstepOp::Kind::host;
+  check(waits || op.kind == LockstepOp::Kind::compute || op.kind == LockstepOp::Kind::delay,
+        "all ranks come to a collective");
+  const std::int64_t launching = waits ? 0 : options_.launch_ps * op.launches;
+  for (std::size_t r = 0; r < ready_.size(); ++r) {
+    std::int64_t& free = waits ? host_[r] : streams_[op.stream * ready_.size() + r];
+    if (!program.runs(op, r)) {
+      if (!waits) end[r] = free = std::max(start_[r], free);
+      continue;
+    }
+    host_[r] += launching;
+    if (!waits) start_[r] = std::max(std::max(start_[r], host_[r]), free);
+    end[r] = start_[r] + program.at(op, r);
+    free = end[r];
+    if (static_cast<int>(r) == (watch_ ? watch_->rank : -1)) {
+      if (waits)
+        note(op, start_[r], end[r], 0, 0, 0);
+      else
+        note(op, host_[r] - launching, host_[r], start_[r], start_[r], end[r]);
+    }
   }
 }
 

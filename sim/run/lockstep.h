@@ -38,6 +38,8 @@ struct LockstepOp {
   std::int32_t launches = 1;
   std::array<std::int32_t, 2> after{-1, -1};  // earlier operations of the same program; -1: none
   std::uint32_t first = 0, step = 0;          // rank r takes ps[first + step * r] picoseconds
+  // Of compute, delay and host: ranks whose picoseconds are negative neither launch it nor wait for it.
+  bool partial = false;
 };
 
 inline constexpr std::size_t kLockstepStreams = 4;
@@ -54,7 +56,12 @@ struct LockstepProgram {
   std::vector<std::int64_t> ps;
   std::shared_ptr<const LockstepGroups> groups;  // null: no operation names one
 
-  std::int64_t at(const LockstepOp& op, std::size_t rank) const { return ps[op.first + op.step * rank]; }
+  bool runs(const LockstepOp& op, std::size_t rank) const {
+    return !op.partial || ps[op.first + op.step * rank] >= 0;
+  }
+  std::int64_t at(const LockstepOp& op, std::size_t rank) const {
+    return runs(op, rank) ? ps[op.first + op.step * rank] : 0;
+  }
   // Host time of all launches, in launches.
   std::int64_t launches() const;
   bool waits_on_host() const;  // whether an operation is of kind host
@@ -123,6 +130,7 @@ class Lockstep {
  private:
   struct Chain;
   void issue(Chain& chain, std::int32_t op);
+  void issue_on_some(const LockstepProgram& program, const LockstepOp& op, std::int64_t* end);
   void note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,
             std::int64_t begin, std::int64_t end);
 

@@ -122,7 +122,9 @@ class Rates {
   void run() {
     for (std::size_t r = 0; r < R_; ++r) {
       for (std::size_t i = 0; i < N_; ++i)
-        if (issue_.ops[i].op->kind == Kind::nothing && issue_.ops[i].waits_for == 0)
+        if ((issue_.ops[i].op->kind == Kind::nothing ||
+             (issue_.ops[i].op->kind == Kind::host && !runs(i, r))) &&
+            issue_.ops[i].waits_for == 0)
           finish(i, r, at(i, r).start);
       launch(r);
     }
@@ -175,6 +177,10 @@ class Rates {
     return issue_.ops[op].program->at(*issue_.ops[op].op, rank);
   }
 
+  bool runs(std::size_t op, std::size_t rank) const {
+    return issue_.ops[op].program->runs(*issue_.ops[op].op, rank);
+  }
+
   void count_members() {
     for (std::size_t i = 0; i < N_; ++i) {
       if (arrived_[i].empty()) continue;
@@ -192,6 +198,10 @@ class Rates {
       const LockstepOp& op = *issue_.ops[i].op;
       State& s = at(i, r);
       if (op.kind == Kind::nothing) continue;
+      if (!runs(i, r)) {
+        if (op.kind != Kind::host) resolve(i, r);
+        continue;
+      }
       if (op.kind == Kind::host) {
         if (s.pending > 0) return;
         s.begin = std::max(host_[r], s.start);
@@ -214,7 +224,8 @@ class Rates {
     State& s = at(i, r);
     if (--s.pending > 0) return;
     const Kind kind = issue_.ops[i].op->kind;
-    if (kind == Kind::nothing)
+    if (!runs(i, r)) s.begin = s.start;
+    if (kind == Kind::nothing || !runs(i, r))
       finish(i, r, s.start);
     else if (kind == Kind::host)
       waiting_hosts_.push_back(static_cast<std::uint32_t>(r));
@@ -355,7 +366,8 @@ void run_with_rates(std::span<const LockstepChain> chains, std::span<const Locks
   if (watch->rank >= 0)
     for (std::size_t i = 0; i < issue.ops.size(); ++i) {
       const LockstepOp& op = *issue.ops[i].op;
-      if (op.kind == Kind::nothing) continue;
+      if (op.kind == Kind::nothing || !issue.ops[i].program->runs(op, static_cast<std::size_t>(watch->rank)))
+        continue;
       const Rates::State& s = rates.state(i, static_cast<std::size_t>(watch->rank));
       const bool host_op = op.kind == Kind::host;
       note_spans(op, host_op ? s.begin : s.launched - options.launch_ps * op.launches,

@@ -8,6 +8,7 @@
 #include "base/json_reader.h"
 #include "models/programs/check.h"
 #include "models/step/parameter_collectives.h"
+#include "models/step/shampoo.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
@@ -36,7 +37,6 @@ TEST(DispatcherOptions, BadOnesNameTheNearest) {
   EXPECT_THAT(error_of("alltoall:pad"), HasSubstr("pad without capacity_factor"));
   EXPECT_THAT(error_of("torchtitan-equal-split:policy=adaptve"), HasSubstr("did you mean 'adaptive'"));
   EXPECT_THAT(error_of("flex-hybridep:capacity_factor=2"), HasSubstr("mode=pad"));
-  EXPECT_THAT(error_of("kempnerforge:packed=false:experts=loop"), HasSubstr("packed=false"));
   EXPECT_THAT(error_of("alltoall:pad=1:pad=1"), HasSubstr("twice"));
   EXPECT_EQ(parse_dispatchers("all").size(), dispatcher_registry().size());
   EXPECT_EQ(parse_dispatchers("allgather, alltoall:pad_rows=16").size(), 2u);
@@ -108,8 +108,9 @@ TEST(Flex, StaticBudgetDropsWhatIsAbove) {
   const Program p = build("flex-hybridep:mode=static:rank_capacity_factor=2", example_layer(routing));
   EXPECT_EQ(p.computed_rows, (Numbers{32, 0, 0, 0}));  // T*K*2 of the 64 that arrive
   EXPECT_EQ(p.dropped_rows, 32);
-  EXPECT_EQ(Program::host_syncs(p.forward()), 0);
-  EXPECT_EQ(Program::host_syncs(build("flex-hybridep", example_layer(routing)).forward()), 1);
+  EXPECT_EQ(p.host_syncs(p.forward()), 0);
+  const Program hybrid = build("flex-hybridep", example_layer(routing));
+  EXPECT_EQ(hybrid.host_syncs(hybrid.forward()), 1);
 }
 
 TEST(Memory, FormulasOfTheSpecification) {
@@ -141,7 +142,7 @@ TEST(Memory, FormulasOfTheSpecification) {
   }
   // The forward program, with its collectives and its host sync, runs again.
   EXPECT_EQ(messages(least.backward()).size(), messages(least.forward()).size() + 3);
-  EXPECT_EQ(Program::host_syncs(least.backward()), 1);
+  EXPECT_EQ(least.host_syncs(least.backward()), 1);
 }
 
 TEST(Memory, DispatchPeakOfAlltoAll) {
@@ -226,12 +227,17 @@ TEST(ParameterCollectives, BytesOfEveryScheme) {
 }
 
 TEST(ParameterCollectives, Shampoo) {
-  EXPECT_EQ(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 1500);
-  EXPECT_EQ(shampoo_step(ShardingScheme::kHsdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 1000);
-  EXPECT_EQ(shampoo_step(ShardingScheme::kFsdp, 1000, 2, 4, 2, 10, 5, 5).gather.tx, 0);
-  EXPECT_TRUE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 10, 5, 5).computes_root_inverse);
-  EXPECT_FALSE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 11, 5, 5).computes_root_inverse);
-  EXPECT_FALSE(shampoo_step(ShardingScheme::kDdp, 1000, 2, 4, 2, 0, 5, 5).computes_root_inverse);
+  using enum ShardingScheme;
+  EXPECT_EQ(shampoo_gather(kDdp, "updates", 1000, 2, 4, 0).tx, 1500);
+  // Two replicas of two ranks each: a rank's shard is half of the parameters.
+  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).bytes, 1000);
+  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).tx, 500);
+  EXPECT_EQ(shampoo_gather(kFsdp, "updates", 1000, 2, 4, 0).tx, 0);
+  EXPECT_EQ(shampoo_work({5, 5, 10}).roots, 1);
+  EXPECT_EQ(shampoo_work({5, 5, 11}).roots, 0);
+  EXPECT_EQ(shampoo_work({5, 5, 4}).roots, 0);
+  EXPECT_LT(shampoo_work({5, 5, 4}).products, shampoo_work({5, 5, 6}).products);
+  EXPECT_DOUBLE_EQ(shampoo_work({5, 0, 0}).roots, 0.2);
 }
 
 }  // namespace

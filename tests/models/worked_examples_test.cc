@@ -54,8 +54,8 @@ TEST(WorkedExample1, AlltoAll) {
   EXPECT_EQ(total_rx(p, p.backward()), (Numbers{992, 752, 656, 728}));
   EXPECT_EQ(p.computed_rows, (Numbers{30, 14, 11, 9}));
   EXPECT_EQ(p.saved_bytes, (Numbers{7544, 3896, 3212, 2756}));
-  EXPECT_EQ(Program::host_syncs(p.forward()), 1);
-  EXPECT_EQ(Program::host_syncs(p.backward()), 0);
+  EXPECT_EQ(p.host_syncs(p.forward()), 1);
+  EXPECT_EQ(p.host_syncs(p.backward()), 0);
 }
 
 TEST(WorkedExample1, AllGather) {
@@ -69,7 +69,7 @@ TEST(WorkedExample1, AllGather) {
   EXPECT_EQ(total_tx(p, p.forward()), Numbers(4, 3264));
   EXPECT_EQ(total_tx(p, p.backward()), Numbers(4, 3072));
   EXPECT_EQ(p.saved_bytes, (Numbers{7656, 3880, 3172, 2700}));
-  EXPECT_EQ(Program::host_syncs(p.forward()), 2);
+  EXPECT_EQ(p.host_syncs(p.forward()), 2);
 
   const Program half = build("allgather", example_layer(routing, 4, 1, DType::kBf16));
   EXPECT_EQ(total_tx(half, half.forward()), Numbers(4, 2112));
@@ -86,7 +86,7 @@ TEST(WorkedExample1, DropAndPad) {
   EXPECT_EQ(numbers(p, all[0].in), Numbers(4, 512));
   EXPECT_EQ(numbers(p, all[0].tx), Numbers(4, 384));
   EXPECT_EQ(p.dropped_rows, 64 - 12 - 11 - 14 - 12);
-  EXPECT_EQ(Program::host_syncs(p.forward()), 0);
+  EXPECT_EQ(p.host_syncs(p.forward()), 0);
 }
 
 TEST(WorkedExample2, EverythingToRankZero) {
@@ -154,7 +154,7 @@ TEST(WorkedExample1, AllGatherLegacy) {
                    {"probabilities", {64}, {256}, {192}, {192}},
                    {"output", {1024}, {256}, {768}, {768}}});
   EXPECT_EQ(total_tx(p, p.forward()), Numbers(4, 2112));
-  EXPECT_EQ(Program::host_syncs(p.forward()), 4);
+  EXPECT_EQ(p.host_syncs(p.forward()), 4);
 }
 
 TEST(WorkedExample1, AlltoAllLegacyIsTheRecordedSequence) {
@@ -179,7 +179,7 @@ TEST(WorkedExample1, Torchtitan) {
   EXPECT_EQ(numbers(p, all[0].in), Numbers(4, 64));
   EXPECT_EQ(numbers(p, all[0].tx), Numbers(4, 48));
   EXPECT_EQ(total_tx(p, p.forward()), (Numbers{1008, 752, 656, 720}));
-  EXPECT_EQ(Program::host_syncs(p.forward()), 1);
+  EXPECT_EQ(p.host_syncs(p.forward()), 1);
   const Program ao = build("torchtitan-torchao", example_layer(routing));
   EXPECT_EQ(ao.computed_rows, (Numbers{48, 32, 32, 32}));
   EXPECT_EQ(total_tx(ao, ao.forward()), total_tx(p, p.forward()));
@@ -227,7 +227,7 @@ TEST(WorkedExample1, KempnerForge) {
   EXPECT_EQ(total_tx(p, p.backward()), (Numbers{960, 704, 608, 672}));
   EXPECT_EQ(total_rx(p, p.backward()), (Numbers{960, 704, 608, 672}));
   EXPECT_EQ(messages(p.backward()).size(), 2u);
-  EXPECT_EQ(Program::host_syncs(p.forward()), 7);  // three explicit, four hidden in bincount
+  EXPECT_EQ(p.host_syncs(p.forward()), 7);  // three explicit, four hidden in bincount
 }
 
 TEST(WorkedExample1, Deduplicated) {
@@ -283,7 +283,7 @@ TEST(WorkedExample3, OtherDispatchers) {
   EXPECT_EQ(EqualSplit{LayerSizes(layer)}.worst(), 0);
   // K = local experts = 2: the direct input is legal.
   const Program direct = build("torchtitan-force-balance:direct=true", layer);
-  EXPECT_EQ(Program::host_syncs(direct.forward()), 0);
+  EXPECT_EQ(direct.host_syncs(direct.forward()), 0);
   ASSERT_EQ(messages(direct.forward()).size(), 2u);
   EXPECT_EQ(messages(direct.forward())[0].comm, CommKind::kAllToAll);
   EXPECT_EQ(numbers(direct, messages(direct.forward())[0].tx), Numbers(4, 384));

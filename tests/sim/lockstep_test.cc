@@ -116,6 +116,17 @@ class Written {
         all[r] = after;
         continue;
       }
+      if (!program.runs(op, r) && op.kind == Kind::host) {
+        all[r] = after;
+        continue;
+      }
+      if (!program.runs(op, r)) {
+        const TaskId place =
+            b_.add_delay(streams_[r * kLockstepStreams + op.stream], Time(), labels_.front());
+        for (const TaskId t : after) b_.add_dependency(t, place);
+        all[r] = {place};
+        continue;
+      }
       const Time time = Time::from_ps(program.at(op, r));
       const LabelId label = labels_[static_cast<std::size_t>(op.category)];
       TaskId task;
@@ -152,7 +163,8 @@ class Written {
       tasks_;  // [run][chain][program][op][rank]
 };
 
-std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial) {
+// `partial`: some operations are not of all ranks.
+std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial, bool partial) {
   auto program = std::make_unique<LockstepProgram>();
   auto groups = std::make_shared<LockstepGroups>();
   for (std::size_t size = 1; size <= ranks; size *= 2) {
@@ -183,6 +195,10 @@ std::unique_ptr<LockstepProgram> random_program(std::size_t ranks, bool serial) 
     op.step = *rc::gen::inRange<std::uint32_t>(0, 2);
     for (std::size_t r = 0; r < (op.step ? ranks : 1); ++r)
       program->ps.push_back(*rc::gen::inRange<std::int64_t>(0, 100000));
+    op.partial = partial && op.step == 1 && op.kind != Kind::transfer && op.kind != Kind::nothing &&
+                 *rc::gen::arbitrary<bool>();
+    for (std::size_t r = 0; op.partial && r < ranks; ++r)
+      if (*rc::gen::arbitrary<bool>()) program->ps[op.first + r] = -1;
     program->ops.push_back(op);
   }
   return program;
@@ -223,7 +239,7 @@ Job random_job(bool overlap) {
     run.chains.resize(static_cast<std::size_t>(*rc::gen::inRange(1, 4)));
     for (LockstepChain& chain : run.chains)
       for (int n = *rc::gen::inRange(1, 4); n > 0; --n) {
-        job.programs.push_back(random_program(job.ranks, run.chains.size() == 1 && n == 1));
+        job.programs.push_back(random_program(job.ranks, run.chains.size() == 1 && n == 1, !overlap));
         chain.push_back(job.programs.back().get());
       }
     run.order = random_order(run.chains);
@@ -251,6 +267,7 @@ void expect_equal(const Job& job) {
       for (std::int32_t op = piece.from; op < piece.to; ++op) {
         if (program.ops[static_cast<std::size_t>(op)].kind == Kind::nothing) continue;
         for (std::size_t r = 0; r < job.ranks; ++r) {
+          if (!program.runs(program.ops[static_cast<std::size_t>(op)], r)) continue;
           const TaskId task = written.task(i, piece, op, r);
           const std::size_t at = static_cast<std::size_t>(op) * job.ranks + r;
           RC_ASSERT(traces[c][p].end[at] == timeline.end(task).ps());
@@ -295,6 +312,29 @@ TEST(Lockstep, OverlapSlowsDownOnlyWhatRunsBesideSomething) {
   lockstep.run({&program});
   // The transfer takes 150; in that time 75 of the computing is done, the other 225 run alone.
   EXPECT_EQ(lockstep.end(), 150 + 225);
+}
+
+// Rank 1 neither launches the first product nor waits for it, also beside a transfer that slows computing
+// down.
+TEST(Lockstep, SomeOperationsAreNotOfAllRanks) {
+  for (const double slower : {1.0, 2.0}) {
+    LockstepProgram program;
+    program.ops = {timed(program, Kind::transfer, 1, 100), timed(program, Kind::compute, 0, 40),
+                   timed(program, Kind::host, 0, 30), timed(program, Kind::compute, 0, 10)};
+    program.ops[1].step = program.ops[2].step = 1;
+    program.ops[1].partial = program.ops[2].partial = true;
+    program.ps = {100, 40, -1, 30, -1, 10};
+    program.ops[2].first = 3;
+    program.ops[3].first = 5;
+    program.ops[2].after[0] = 1;
+    Lockstep lockstep(2, {5, {slower, 1}});
+    lockstep.run({&program});
+    // Launches of 5: rank 0 computes from 10, is read back, and launches again.
+    const auto first = static_cast<std::int64_t>(40 * slower);
+    EXPECT_EQ(lockstep.host()[0], 10 + first + 30 + 5);
+    EXPECT_EQ(lockstep.host()[1], 5 + 5);
+    EXPECT_EQ(lockstep.ready()[1], 105);
+  }
 }
 
 TEST(Lockstep, AHostOperationHoldsBackWhatIsLaunchedBehindIt) {

@@ -176,7 +176,17 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
        {{"training.overlap.expert_communication", true}, {"parallel.vpp", 2}}},
       {"training.shard_group", {{"training.sharding", "hsdp:shard=4"}}},
       {"training.reshard_after_forward", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
+      {"activation_dtype", {{"training.framework", "none"}}},
       {"training.shampoo", {{"training.sharding", "ddp"}}},
+      {"training.fsdp_unit", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
+      {"training.loss_parallel", {{"parallel.tp", 2}}},
+      {"training.precondition_frequency", {{"training.sharding", "ddp:shampoo"}}},
+      {"training.start_preconditioning_step",
+       {{"training.sharding", "ddp:shampoo"}, {"training.shampoo_step", 3}}},
+      {"training.shampoo_step",
+       {{"training.sharding", "ddp:shampoo"}, {"training.precondition_frequency", 5}}},
+      {"training.overload.recorder", {{"training.launch", "graphs"}}},
+      {"training.overload.allgather_quirk", {{"dispatcher", "allgather"}}},
       {"faults.seed", {{"faults.jitter", 0.1}}},
       {"faults.checkpoint_s", {{"faults.gpu_mtbf_hours", 1000}}},
       {"faults.restart_s", {{"faults.gpu_mtbf_hours", 1000}}},
@@ -210,8 +220,8 @@ TEST(ScenarioFields, AreRefusedBesideWhatLeavesThemNothingToSay) {
             "training.shard_group: found 4 with zero1, expected"},
            {R"({"sharding": "ddp", "reshard_after_forward": false})",
             "training.reshard_after_forward: found false with ddp, expected it with fsdp or hsdp"},
-           {R"({"sharding": "fsdp:shampoo"})",
-            "training.shampoo: found true with fsdp, expected it with ddp"},
+           {R"({"sharding": "zero1:shampoo"})",
+            "training.shampoo: found true with zero1, expected it with ddp"},
            {R"({"recompute": "mlp"})", "training.recompute: found mlp with scope layer"}}) {
     const json scenario{
         {"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"training", json::parse(text)}};
@@ -352,14 +362,14 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
                "  \"gradient_bytes\": 2}}");
   folder.write("layer.json",
                "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
-               " \"training\": {\"sharding\": \"ddp\", \"shampoo\": true}}");
+               " \"activation_dtype\": \"fp32\", \"training\": {\"framework\": \"none\"}}");
   folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
   const std::string
       step =
           "step.json:3: training.gradient_bytes: found with scope layer, which does not use it; scope "
           "step does",
       layer =
-          "layer.json:2: training.shampoo: found with scope step, which does not use it; scope layer "
+          "layer.json:2: activation_dtype: found with scope step, which does not use it; scope layer "
           "does";
   for (const Words& verb : {Words{"compare"}, {"whatif"}, {"sweep", "--grid", "topk=1,2"}}) {
     for (const auto& [file, message] : {std::pair{"step.json", step}, {"layer.json", layer}}) {
@@ -378,7 +388,7 @@ TEST(UnusedFields, AreRefusedWhereTheyStand) {
                    HasSubstr("with scope layer, which does not use it; scope step does"));
   }
   expect_refusal(
-      run_moesim({"compare", "plain.json", "--scope", "step", "--sharding", "fsdp:shampoo"}, folder.path()),
+      run_moesim({"compare", "plain.json", "--scope", "step", "--activation-dtype", "fp32"}, folder.path()),
       HasSubstr("found with scope step, which does not use it; scope layer does"));
   expect_refusal(run_moesim({"whatif", "plain.json", "--set", "gradient_bytes=2"}, folder.path()),
                  HasSubstr("training.gradient_bytes: found with scope layer"));

@@ -16,13 +16,17 @@ namespace moesim::models {
 struct MegablocksOptions {
   explicit MegablocksOptions(DispatcherOptions& options);
   bool memory_optimized = false;  // saves only the input and the first product (not gated)
+  bool remat_act_fn = true;       // of memory_optimized: the activation is computed again in backward
+  bool z_loss = false;            // router logits are kept for their own loss
+  double jitter_eps = 0;          // the router's input is multiplied by noise around 1
+  bool uniform = false;           // slot f of a rank goes to expert f mod E, whatever the router says
 
   std::optional<std::string> illegal(const MoeLayer& layer) const;
 };
 
 // Rows and shards of a group of W_e ranks: rank j hosts expert block j mod esd, hidden slice j div esd.
 struct MegablocksFigures {
-  explicit MegablocksFigures(const MoeLayer& layer);
+  MegablocksFigures(const MoeLayer& layer, const MegablocksOptions& options);
 
   int W, esd, hsd, E, E_pr, K;
   std::int64_t H, w, b, b_p, F_pr;
@@ -36,9 +40,9 @@ struct MegablocksFigures {
 struct MegablocksCompute {
   std::vector<std::int64_t> rows;  // M_e, [W][E_pr]
   GemmBackend backend = GemmBackend::kGrouped;
-  bool sync_capacity = false;  // the largest count is read back (capacity factor 0)
-  bool sync_padded = false;    // the padded total is read back
-  bool topology = false;       // block topology is built
+  bool sync_capacity = false;  // the largest count is read back (a capacity of 0)
+  bool sync_counts = false;    // without expert parallelism, products that want their counts on the host
+  bool topology = false;       // block topology is built, of bins padded to whole blocks
   std::int64_t block = 128;
   std::int64_t dropped = 0;
 };

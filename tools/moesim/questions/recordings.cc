@@ -123,8 +123,15 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
     models::parse_dispatchers(dispatcher);  // a wrong name is told before reading
   request.cluster = cluster;
   request.recorded_on = recorded_on;
-  if (!model.empty()) request.architecture = models::Architecture::load(model);
+  if (!model.empty()) request.architecture = mixture_named(model);
   return request;
+}
+
+models::Architecture mixture_named(const std::string& name_or_path) {
+  models::Architecture model = models::Architecture::load(name_or_path);
+  if (model.experts == 0)
+    throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
+  return model;
 }
 
 }  // namespace moesim::tools

@@ -63,4 +63,7 @@ struct JobOptions {
   replay::JobRequest request(const std::string& cluster, std::uint64_t seed) const;
 };
 
+// A model by name or file that has experts, as what a recording is of has. Throws InputError for another.
+models::Architecture mixture_named(const std::string& name_or_path);
+
 }  // namespace moesim::tools

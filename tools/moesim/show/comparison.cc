@@ -110,6 +110,8 @@ void add_step(ordered_json& j, const Answer& a) {
   j["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
   j["bubble_us"] = part(Category::bubble);
   j["critical_stage"] = a.critical_stage;
+  if (a.optimizer_launches > 0)
+    j["optimizer"] = {{"meshes", a.optimizer_meshes}, {"launches", a.optimizer_launches}};
   if (a.goodput.failures_per_day > 0)
     j["goodput"] = {{"share", a.goodput.share},
                     {"tokens_per_s_per_gpu", a.goodput.share * a.tokens_per_s_per_gpu()},
@@ -258,6 +260,7 @@ std::string headline(const Comparison& c) {
         fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
                     s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
+  if (s.model.experts == 0) return text + "no experts: a dense model\n\n";
   return text + fmt::format(
                     "routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n\n",
                     s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
@@ -312,6 +315,25 @@ std::string conclusion(const Comparison& c) {
   return text + c.decision.because + "\n";
 }
 
+// The mesh as torch prints it, and the groups of ranks along each of its axes.
+ordered_json mesh_json(const models::DeviceMesh& mesh) {
+  const models::RankGrid grid = mesh.grid();
+  ordered_json names = ordered_json::array(), groups = ordered_json::object(), ranks = ordered_json::array();
+  for (std::int64_t r = 0; r < grid.size(); ++r) ranks.push_back(r);
+  // Nested from the fastest axis outwards, which is the last that torch names.
+  for (const models::Axis& axis : grid.axes()) {
+    names.insert(names.begin(), axis.name);
+    groups[axis.name] = grid.groups(axis.name);
+    ordered_json rows = ordered_json::array();
+    for (std::size_t i = 0; i < ranks.size(); i += static_cast<std::size_t>(axis.size))
+      rows.push_back(ordered_json(std::vector<ordered_json>(
+          ranks.begin() + static_cast<std::ptrdiff_t>(i),
+          ranks.begin() + static_cast<std::ptrdiff_t>(i) + static_cast<std::ptrdiff_t>(axis.size))));
+    ranks = rows;
+  }
+  return {{"mesh_dim_names", names}, {"mesh", ranks.at(0)}, {"groups", groups}};
+}
+
 }  // namespace
 
 std::string cost_text(const Answer& a, const Scenario& s) {
@@ -363,6 +385,7 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
                     {"calibrated_us", a.network.calibrated_us},
                     {"groups", a.network.groups},
                     {"busiest_link", link_json(a.network.busiest)}};
+  if (!a.hang.empty()) j["hang"] = a.hang;
   if (!a.program().counters.empty()) {
     ordered_json counters = ordered_json::object();
     for (const auto& [name, count] : a.program().counters) counters[name] = count;
@@ -403,6 +426,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   }
   for (const auto& [dispatcher, rule] : c.excluded)
     result["excluded"].push_back({{"dispatcher", dispatcher}, {"rule", rule}});
+  if (s.mesh.given) result["mesh"] = mesh_json(s.mesh);
   if (!c.step_collectives.empty()) {
     result["step_collectives"] = ordered_json::array();
     for (const models::StepCollective& one : c.step_collectives)

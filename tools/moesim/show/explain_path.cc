@@ -211,6 +211,7 @@ std::string critical_path_text(const models::Answer& f) {
       step ? fmt::format("{}: what rank {} of stage {} does in one MoE layer of the step\n", f.dispatcher,
                          f.critical_rank, f.critical_stage)
            : fmt::format("{}: what rank {}, which ends last, does\n", f.dispatcher, f.critical_rank);
+  if (!f.hang.empty()) out += fmt::format("  {}\n", f.hang);
   for (Part& part : parts) {
     std::stable_sort(part.operations.begin(), part.operations.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });

@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "replay/job/synthesize.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_writer.h"
@@ -31,7 +32,7 @@ struct SynthesizeOptions {
 
 int run(const SynthesizeOptions& options, const CommonOptions& common) {
   replay::SynthesisSpec spec;
-  spec.model = models::Architecture::load(options.model);
+  spec.model = mixture_named(options.model);
   spec.cluster = models::Cluster::load(options.cluster);
   spec.routing = models::RoutingSpec::parse(options.routing);
   if (options.dp % options.ep != 0)
