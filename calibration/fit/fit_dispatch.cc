@@ -55,6 +55,13 @@ double seconds_of(const DispatchRow& row) {
   return row.tokens * copies * token / row.bandwidth;
 }
 
+bool suspect(const DispatchRow& row) { return row.note.find("suspect") != std::string::npos; }
+
+bool across_domains(const DispatchRow& row) {
+  const auto call = call_of(row);
+  return call && call->domains > 1;
+}
+
 std::string law_key(const DispatchRow& row) { return "ep/" + row.kernel + "@" + row.dtype; }
 
 ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& rows, const std::string& key) {

@@ -20,6 +20,11 @@ std::optional<models::EpKernelCall> call_of(const DispatchRow& row);
 // DeepEP: tokens x distinct destinations, own included, x bytes per token). 0 where neither can be had.
 double seconds_of(const DispatchRow& row);
 
+// Whether the data set flags the row as faulty: it stays out of fits.
+bool suspect(const DispatchRow& row);
+// Whether its ranks lie in several NVLink domains: its law belongs to the network (fit_networks.h).
+bool across_domains(const DispatchRow& row);
+
 // The name under which a profile keeps the law of a row: "ep/<kernel>" and "@<dtype>" where a kernel has
 // several.
 std::string law_key(const DispatchRow& row);

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "models/answers/layer_answer.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 
@@ -76,6 +77,8 @@ class Answering {
         placement_(s_.parallel, s_.training.unfolded, *s_.cluster) {
     c_.scenario = scenario_;
     c_.routing = routing_.of(0, 0);
+    if (const std::string note = network_note(*s_.cluster); !note.empty()) c_.warnings.push_back(note);
+    add_new(c_.warnings, placement_.notes());
     add_new(c_.warnings, routing_.warnings());
     if (o_.prices) {
       prices_ = &o_.prices->of(s_, o_.draws);
@@ -158,7 +161,7 @@ class Answering {
 
   // The rule that excludes a dispatcher, without the place where it was named.
   std::string rule_of(const DispatcherSpec& spec, const InputError& error) const {
-    if (const auto rule = rule_against(s_, spec, routing_)) return *rule;
+    if (const auto rule = rule_against(s_, spec, routing_, placement_)) return *rule;
     return error.what();
   }
 
@@ -202,11 +205,27 @@ class Answering {
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
   }
 
+  // The layer is as slow as the class of dispatch groups that takes longest.
+  const LayerPrograms& slowest(const std::vector<std::unique_ptr<LayerPrograms>>& classes,
+                               const ProgramPricer& pricer) const {
+    const LayerPrograms* found = classes.front().get();
+    std::int64_t longest = -1;
+    for (const auto& programs : classes) {
+      if (classes.size() == 1) break;
+      const std::int64_t ps =
+          LayerAnswer(s_, *programs, routing_, faults_).time(pricer, false, false).total_ps;
+      if (ps > longest) longest = ps, found = programs.get();
+    }
+    return *found;
+  }
+
   Answer layer(const DispatcherSpec& spec) {
-    const LayerPrograms programs(s_, spec, routing_, placement_, dense_);
-    dense_ = programs.dense();
-    const LayerAnswer layer(s_, programs, routing_, faults_);
+    const std::vector<std::unique_ptr<LayerPrograms>> classes =
+        programs_of_classes(s_, spec, routing_, placement_, dense_);
+    dense_ = classes.front()->dense();
     const ProgramPricer& pricer = prices_->nominal();
+    const LayerPrograms& programs = slowest(classes, pricer);
+    const LayerAnswer layer(s_, programs, routing_, faults_);
     Answer a;
     a.dispatcher = spec.text();
     describe(programs, a);
@@ -223,6 +242,8 @@ class Answering {
     DomainReport report;
     layer.report(pricer, report);
     a.outside_domain = report.share();
+    a.unmeasured = report.unmeasured();
+    a.unmeasured_kernel = report.unmeasured_kernel();
     add_new(a.warnings, report.lines());
     double contention = 1;
     if (fabric_) {
@@ -281,6 +302,8 @@ class Answering {
     a.critical_rank = f.critical_rank;
     a.exposed_comm_us = f.exposed_comm_us;
     a.outside_domain = f.outside_domain;
+    a.unmeasured = f.unmeasured;
+    a.unmeasured_kernel = f.unmeasured_kernel;
     a.tokens = f.tokens;
     a.gpus = f.gpus;
     a.flops = f.flops;
@@ -346,15 +369,15 @@ class Answering {
     ParameterTraffic traffic;
     traffic.dense_parameters = static_cast<std::int64_t>(stage.dense);
     traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
-    const Placement::Replicas dense = placement_.dense_replicas(), experts = placement_.expert_replicas();
-    traffic.dense_group = dense.all.ranks;
-    traffic.expert_group = experts.all.ranks;
+    const Placement::Replicas &dense = placement_.dense_replicas(), &experts = placement_.expert_replicas();
+    traffic.dense_group = dense.ranks;
+    traffic.expert_group = experts.ranks;
     traffic.shard_group = spec.shard;
     traffic.microbatches = s_.parallel.microbatches;
     traffic.reshard_after_forward = spec.reshard;
     std::vector<ParameterCollective> collectives = parameter_collectives(spec.scheme, traffic);
     if (spec.shampoo) {
-      const std::int64_t trainers = dense.all.ranks;
+      const std::int64_t trainers = dense.ranks;
       const ParameterCollective gather =
           shampoo_step(spec.scheme, traffic.dense_parameters + traffic.expert_parameters,
                        traffic.weight_bytes, trainers, spec.shard > 0 ? trainers / spec.shard : trainers, 1,
@@ -367,12 +390,14 @@ class Answering {
       const Placement::Replicas& replicas = one.what.starts_with("expert") ? experts : dense;
       const bool reduce = one.kind == CommKind::kAllReduce;
       // Sharding groups are consecutive replicas; replicate groups take one of each.
-      const GroupShape shape = reduce && one.group < replicas.all.ranks
-                                   ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
-                                   : placement_.block_of(replicas, one.group);
+      const Placement::Shapes shapes = reduce && one.group < replicas.ranks
+                                           ? placement_.across_blocks(replicas, replicas.ranks / one.group)
+                                           : placement_.block_of(replicas, one.group);
       const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
-      const double seconds =
-          costs.seconds(simulated(one.kind), shape, reduce ? bytes : bytes / static_cast<double>(one.group));
+      double seconds = 0;
+      for (const GroupShape& shape : shapes)
+        seconds = std::max(seconds, costs.seconds(simulated(one.kind), shape,
+                                                  reduce ? bytes : bytes / static_cast<double>(one.group)));
       all.push_back({one, seconds * static_cast<double>(one.calls) * 1e6});
     }
     return all;

@@ -52,13 +52,15 @@ struct Answer {
   std::string not_ranked;  // why it cannot win; empty: it can
 
   Estimate time_us;
-  std::vector<double> draws_us;  // under each drawn profile, the same draws for all dispatchers
-  Breakdown breakdown_us{};      // of the critical rank, adds up to time_us.value
-  double healthy_us = 0;         // without the scenario's faults
-  int critical_rank = 0;         // of the dispatch group
-  int critical_stage = 0;        // of the pipeline; 0 at scope layer
-  double exposed_comm_us = 0;    // transferring while not computing
-  double outside_domain = 0;     // share of the operations' time that the profile did not measure
+  std::vector<double> draws_us;         // under each drawn profile, the same draws for all dispatchers
+  Breakdown breakdown_us{};             // of the critical rank, adds up to time_us.value
+  double healthy_us = 0;                // without the scenario's faults
+  int critical_rank = 0;                // of the dispatch group
+  int critical_stage = 0;               // of the pipeline; 0 at scope layer
+  double exposed_comm_us = 0;           // transferring while not computing
+  double outside_domain = 0;            // share of the operations' time that the profile did not measure
+  std::vector<std::string> unmeasured;  // parts that nobody measured on this machine
+  bool unmeasured_kernel = false;       // its dispatch kernel is one of them: it cannot be sure to win
 
   double tokens = 0;      // that the time is for, all GPUs together
   std::int64_t gpus = 0;  // that work on them
@@ -115,6 +117,7 @@ struct Decision {
     kNone,      // there is no forecast
   };
   static constexpr double kSure = 0.9;
+  static constexpr double kUnmeasured = 0.5;  // the most for one whose dispatch kernel nobody measured there
 
   Verdict verdict = Verdict::kNone;
   int winner = -1;                        // the fastest of those that are ranked; -1: none

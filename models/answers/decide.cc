@@ -151,6 +151,7 @@ Decision decide(const std::vector<Answer>& answers) {
     d.speedup = ratio(w, o);
     const std::vector<double> shares = w.draws_us.empty() ? std::vector<double>{} : shares_of(answers, order);
     d.probability = shares.empty() ? exact_share(answers, order) : shares.front();
+    if (w.unmeasured_kernel) d.probability = std::min(d.probability, Decision::kUnmeasured);
     const bool close = d.probability < Decision::kSure;
     d.verdict = close ? Decision::Verdict::kTooClose : Decision::Verdict::kClear;
     if (close) {

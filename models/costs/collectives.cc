@@ -407,7 +407,7 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& lo
     return;
   }
   const GroupShape inside = GroupShape::uniform(1, shape.max_per_domain);
-  const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.max_per_domain);
+  const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.min_per_domain);
   const double inside_share = shape.max_per_domain / std::max(1.0, shape.max_per_domain - 1.0);
   for (std::size_t i = 0; i < n; ++i) {
     out[i] = seconds(CollectiveOp::all_to_all, shape, load.across[i] * bytes_per_row * crossing_share);

@@ -24,10 +24,11 @@ double octaves_outside(const DomainRange& range, double value) {
 }
 
 OutsideDomain OutsideDomain::derived(std::string price, const std::string& source) {
-  return {std::move(price),
-          source.starts_with("derived") ? "is " + source : "is derived (" + source + ")",
-          {},
-          0};
+  OutsideDomain outside;
+  outside.price = std::move(price);
+  outside.why = source.starts_with("derived") ? "is " + source : "is derived (" + source + ")";
+  outside.unmeasured = true;
+  return outside;
 }
 
 std::string OutsideDomain::text() const {
@@ -51,7 +52,11 @@ void FarthestOutside::try_range(const DomainRange* range, double value) {
 
 std::optional<OutsideDomain> FarthestOutside::of(std::string price) const {
   if (octaves_ <= 0) return std::nullopt;
-  return OutsideDomain{std::move(price), "", range_, value_};
+  OutsideDomain outside;
+  outside.price = std::move(price);
+  outside.measured = range_;
+  outside.value = value_;
+  return outside;
 }
 
 void DomainReport::add(double seconds, const std::optional<OutsideDomain>& outside) {
@@ -78,6 +83,21 @@ std::vector<std::string> DomainReport::lines() const {
   for (const Entry& entry : entries_)
     if (entry.seconds >= kLeastShare * total_) all.push_back(entry.longest.text());
   return all;
+}
+
+std::vector<std::string> DomainReport::unmeasured() const {
+  std::vector<std::string> all;
+  for (const Entry& entry : entries_)
+    if (entry.longest.unmeasured && entry.seconds >= kLeastShare * total_ &&
+        std::find(all.begin(), all.end(), entry.longest.price) == all.end())
+      all.push_back(entry.longest.price);
+  return all;
+}
+
+bool DomainReport::unmeasured_kernel() const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.longest.kernel && entry.seconds >= kLeastShare * total_;
+  });
 }
 
 }  // namespace moesim::models

@@ -18,6 +18,8 @@ struct OutsideDomain {
   std::string why;    // "was not measured"; empty where a quantity lies out of its range:
   DomainRange measured;
   double value = 0;
+  bool unmeasured = false;  // nobody measured this part on this machine: priced from others, and wide
+  bool kernel = false;      // of that: the dispatch kernel of a library
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -45,6 +47,9 @@ class DomainReport {
   std::vector<std::string> lines() const;
   // Share of the time of all operations, one after the other, that lies outside.
   double share() const { return total_ > 0 ? outside_ / total_ : 0; }
+  // Prices that nobody measured on this machine and that count, in order of appearance.
+  std::vector<std::string> unmeasured() const;
+  bool unmeasured_kernel() const;
 
  private:
   struct Entry {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "models/hardware/network.h"
 
 namespace moesim::models {
 
@@ -38,10 +39,6 @@ double clock_of(const DeviceLimits& device) {
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
-}
-
-std::string_view name_of(ExchangeLibrary library) {
-  return library == ExchangeLibrary::kDeepEp ? "DeepEP" : "HybridEP";
 }
 
 // Log standard deviations that an octave of ranks or of tokens outside of what was measured adds to a
@@ -78,12 +75,17 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::in
   add(cluster, program, ranks);
 }
 
-GroupShapes::GroupShapes(const Placement& placement, const Program& program)
+GroupShapes::GroupShapes(const Placement& placement, const Program& program,
+                         std::span<const std::int32_t> gpus)
     : context_pair_(placement.context_pair()) {
-  add(placement.cluster(), program, placement.dispatch());
-  // Tensor-parallel ranks that the dispatch group does not hold whole.
-  if (program.ranks() % program.group_size(GroupKind::kDense) != 0)
-    shapes_[static_cast<int>(GroupKind::kDense)].assign(1, placement.tensor());
+  add(placement.cluster(), program, gpus);
+  shapes_[static_cast<int>(GroupKind::kDense)] = placement.tensor();
+}
+
+bool GroupShapes::across_domains(GroupKind kind) const {
+  const auto& shapes = shapes_[static_cast<int>(kind)];
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [](const GroupShape& shape) { return shape.across_domains(); });
 }
 
 void GroupShapes::add(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks) {
@@ -121,6 +123,7 @@ UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
 ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
     : recipe_(recipe),
       profile_name_(cluster.profile.name()),
+      network_name_(cluster.network),
       collectives_(cluster),
       gemms_(cluster.profile),
       kernels_(cluster.profile),
@@ -172,14 +175,24 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
                           range_of(set, "ranks"),
                           range_of(set, "tokens"),
                           set.rows,
-                          set.beyond};
+                          set.beyond,
+                          set.derived ? set.source : ""};
   };
-  for (const Law& law : kLaws)
+  for (const Law& law : kLaws) {
+    const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
       kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, law.key));
-  for (auto& kernels : kernels_of_libraries_)
-    std::stable_sort(kernels.begin(), kernels.end(),
-                     [](const ExchangeKernel& a, const ExchangeKernel& b) { return a.rows > b.rows; });
+    if (profile.find(network))
+      network_kernels_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, network));
+  }
+  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
+    for (auto& kernels : *laws)
+      std::stable_sort(kernels.begin(), kernels.end(), [](const ExchangeKernel& a, const ExchangeKernel& b) {
+        return std::pair(a.unmeasured.empty(), a.rows) > std::pair(b.unmeasured.empty(), b.rows);
+      });
+  for (const ExchangeLibrary library : {ExchangeLibrary::kDeepEp, ExchangeLibrary::kHybridEp})
+    if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(models::name_of(library))))
+      unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
   if (!recipe_.framework) return;
   // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
   // the staging around the transfer; where the GPU was not measured, the one with the same links was.
@@ -187,6 +200,11 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
       {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
   for (const bool combine : {false, true}) {
     const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
+    if (const std::string across = key + std::string(kNetworkLaw); profile.find(across)) {
+      auto& laws = network_kernels_[slot_of(ExchangeLibrary::kHybridEp, combine)];
+      ExchangeKernel api = kernel_from(profile, across);
+      laws.insert(api.unmeasured.empty() ? laws.begin() : laws.end(), std::move(api));
+    }
     Profile holder = profile;
     if (!holder.find(key))
       for (const auto& [name, relative] : kSameLinks)
@@ -205,7 +223,8 @@ const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& pro
   if (op.library == ExchangeLibrary::kNone) return nullptr;
   const auto ranks = static_cast<double>(program.group_size(op.group));
   const ExchangeKernel* outside = nullptr;
-  for (const ExchangeKernel& kernel : kernels_of_libraries_[slot_of(op.library, op.transposed)]) {
+  const auto& laws = op.across_nodes ? network_kernels_ : kernels_of_libraries_;
+  for (const ExchangeKernel& kernel : laws[slot_of(op.library, op.transposed)]) {
     if (op.across_nodes && !kernel.network) continue;
     if (kernel.ranks.low <= ranks && ranks <= kernel.ranks.high) return &kernel;
     if (!outside) outside = &kernel;
@@ -251,7 +270,11 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
                                 asked_bytes(program, op, rank));
   };
   if (op.group == GroupKind::kDense) {
-    out.assign(1, to_ps(uniform_seconds(0, 0)));
+    double slowest = 0;
+    for (const GroupShape& shape : shapes.all(op.group))
+      slowest =
+          std::max(slowest, collectives_.seconds(simulated(op.comm), shape, asked_bytes(program, op, 0)));
+    out.assign(1, to_ps(slowest));
     return;
   }
   const int g = program.group_size(op.group);
@@ -269,6 +292,9 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
   std::size_t next = index + 1;
   for (; next < pass.size() && pass[next].fused && pass[next].matrix == op.matrix; ++next)
     row_bytes += pass[next].row_bytes;
+  // A dispatch kernel that nobody measured is an all-to-all of its rows, give or take.
+  const double give =
+      op.library == ExchangeLibrary::kNone ? 1 : unmeasured_[static_cast<std::size_t>(op.library) - 1];
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
     if (op.comm == CommKind::kAllToAllV) {
@@ -290,7 +316,7 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
     }
     for (int m = 0; m < g; ++m)
       out[static_cast<std::size_t>(program.rank_of(op.group, group, m))] =
-          to_ps(seconds[static_cast<std::size_t>(m)]);
+          to_ps(give * seconds[static_cast<std::size_t>(m)]);
   }
   // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
   if (next < pass.size() && pass[next].fused) {
@@ -488,16 +514,24 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
   }
   if (op.kind != OpKind::kCollective) return std::nullopt;
   if (op.library == ExchangeLibrary::kNone)
-    return collectives_.outside(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, rank));
+    return collectives_.outside(
+        simulated(op.comm),
+        shapes.of(op.group, op.group == GroupKind::kDense ? 0 : program.group_index(op.group, rank)),
+        asked_bytes(program, op, rank));
   const std::string price = fmt::format("{}: {} {} kernel", profile_name_, name_of(op.library),
                                         op.transposed ? "combine" : "dispatch");
   const ExchangeKernel* kernel = kernel_of(program, pass, index);
-  if (!kernel)
-    return OutsideDomain{price,
-                         fmt::format("was not measured {}, priced as an all-to-all of its rows",
-                                     op.across_nodes ? "across nodes" : "inside a node"),
-                         {},
-                         0};
+  const std::string where = op.across_nodes
+                                ? (network_name_.empty() ? "across nodes" : "on network " + network_name_)
+                                : "inside a node";
+  if (!kernel || !kernel->unmeasured.empty()) {
+    OutsideDomain guess;
+    guess.price = price;
+    guess.why = fmt::format("was not measured {}, priced {}", where,
+                            kernel ? "as " + kernel->unmeasured : "as an all-to-all of its rows");
+    guess.unmeasured = guess.kernel = true;
+    return guess;
+  }
   FarthestOutside farthest;
   farthest.try_range(&kernel->ranks, program.group_size(op.group));
   farthest.try_range(&kernel->tokens, static_cast<double>(program.tokens[static_cast<std::size_t>(rank)]));

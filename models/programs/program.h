@@ -62,6 +62,7 @@ std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp", "dense_tp"
 
 // Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
 enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kHybridEp };
+std::string_view name_of(ExchangeLibrary library);  // "DeepEP", "HybridEP", ""
 
 // One number per rank, or the same for all: value of rank r = values[first + step * r].
 struct PerRank {

@@ -61,7 +61,7 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
 
 namespace {
 
-MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
+MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement::DispatchClass& where) {
   const StepRecompute& again = s.training.recompute;
   MoeLayer layer;
   layer.hidden = s.model.expert_width();
@@ -72,7 +72,10 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
   layer.etp = static_cast<int>(s.parallel.etp);
   layer.tp = static_cast<int>(s.parallel.tp);
   layer.cp = static_cast<int>(s.parallel.cp);
-  layer.ranks_per_node = s.cluster->nvlink.domain;
+  const int block = where.block();
+  layer.straddles = block == 0;
+  // A group inside one domain may have any size up to the domain's.
+  layer.ranks_per_node = where.shape.across_domains() ? block : s.cluster->nvlink.domain;
   layer.activation = s.activation;
   layer.router = s.router_dtype;
   layer.recompute = again.moe          ? Recompute::kFull
@@ -130,9 +133,12 @@ const Program& DensePrograms::head() const {
 
 LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher,
                              const JobRouting& routing, const Placement& placement,
+                             const Placement::DispatchClass& where,
                              std::shared_ptr<const DensePrograms> dense)
     : scenario_(scenario),
       routing_(routing),
+      placement_(placement),
+      where_(where),
       text_(dispatcher.text()),
       made_(make_dispatcher(dispatcher)),
       dense_(std::move(dense)) {
@@ -145,11 +151,11 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
     experts_before += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
   }
   const Routing sample = routing.of(0, 0);
-  const MoeLayer layer = moe_layer_of(scenario, sample);
+  const MoeLayer layer = moe_layer_of(scenario, sample, where);
   if (const auto rule = models::rule_against(*made_, layer))
     throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher.origin, text_, *rule));
   Program program = made_->build(layer);
-  shapes_ = std::make_shared<const GroupShapes>(placement, program);
+  shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
   shared_expert_ = !program.runs_shared_expert;
   experts_ = sample.experts();
   if (!dense_)
@@ -160,15 +166,31 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
 
 MoeProgram LayerPrograms::moe(int ordinal, int microbatch) const {
   const Routing routing = routing_.of(ordinal, microbatch);
-  Program program = made_->build(moe_layer_of(scenario_, routing));
+  Program program = made_->build(moe_layer_of(scenario_, routing, where_));
   UnevenLoads loads(program, *shapes_);
   return {std::move(program), std::move(loads)};
 }
 
+std::vector<std::unique_ptr<LayerPrograms>> programs_of_classes(const Scenario& scenario,
+                                                                const DispatcherSpec& dispatcher,
+                                                                const JobRouting& routing,
+                                                                const Placement& placement,
+                                                                std::shared_ptr<const DensePrograms> dense) {
+  std::vector<std::unique_ptr<LayerPrograms>> all;
+  for (const Placement::DispatchClass& where : placement.dispatch_classes()) {
+    all.push_back(std::make_unique<LayerPrograms>(scenario, dispatcher, routing, placement, where, dense));
+    dense = all.front()->dense();
+  }
+  return all;
+}
+
 std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
-                                        const JobRouting& routing) {
+                                        const JobRouting& routing, const Placement& placement) {
   const Routing sample = routing.of(0, 0);
-  return rule_against(*make_dispatcher(dispatcher), moe_layer_of(scenario, sample));
+  const std::unique_ptr<Dispatcher> made = make_dispatcher(dispatcher);
+  for (const Placement::DispatchClass& where : placement.dispatch_classes())
+    if (auto rule = rule_against(*made, moe_layer_of(scenario, sample, where))) return rule;
+  return std::nullopt;
 }
 
 }  // namespace moesim::models

@@ -44,6 +44,8 @@ struct StepForecast {
   double healthy_us = 0;       // the step without the scenario's faults
   Goodput goodput;             // where the scenario says how often a GPU fails
   double outside_domain = 0;   // share of the operations' time that the profile did not measure
+  std::vector<std::string> unmeasured;  // parts that nobody measured on this machine
+  bool unmeasured_kernel = false;       // its dispatch kernel is one of them
   int critical_stage = 0, critical_rank = 0;
   double flops = 0;          // of the rows that were computed, all GPUs together
   double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes
@@ -83,6 +85,8 @@ class StepForecaster {
   struct Timed;
   class Draws;
 
+  // Of several classes of dispatch groups, the one whose layers take longest.
+  void choose_programs();
   std::string recompute_that_fits() const;
   StepPasses::Options passes_options(bool faults) const;
   // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.

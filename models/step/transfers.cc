@@ -32,7 +32,7 @@ class Transfers {
     factor_ = across() ? faults.network : faults.nvlink;
   }
 
-  bool across() const { return dense_.all.across_domains() || experts_.all.across_domains(); }
+  bool across() const { return dense_.across_domains() || experts_.across_domains(); }
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
   bool sharded_passes() const {
@@ -50,32 +50,37 @@ class Transfers {
     return all;
   }
 
-  double transfer(sim::CollectiveOp op, const GroupShape& shape, double bytes, double times) const {
-    const double seconds = model_.seconds(op, shape, bytes);
-    if (report_) report_->add(seconds * times, model_.outside(op, shape, bytes));
-    return seconds;
+  // Of the slowest class of groups.
+  double transfer(sim::CollectiveOp op, const Placement::Shapes& shapes, double bytes, double times) const {
+    double slowest = -1;
+    const GroupShape* shape = nullptr;
+    for (const GroupShape& each : shapes)
+      if (const double seconds = model_.seconds(op, each, bytes); seconds > slowest)
+        slowest = seconds, shape = &each;
+    if (report_) report_->add(slowest * times, model_.outside(op, *shape, bytes));
+    return slowest;
   }
 
  private:
   void add(const Placement::Replicas& replicas, double parameters, Seconds& all) const {
-    if (replicas.all.ranks == 1 || parameters == 0) return;
+    if (replicas.ranks == 1 || parameters == 0) return;
     const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
     if (plan_.sharding == ShardingScheme::kDdp) {
       all.reduce += transfer(sim::CollectiveOp::all_reduce, replicas.all, bytes, once_);
       return;
     }
-    GroupShape shard = replicas.all;
-    std::int64_t block = replicas.all.ranks;
+    Placement::Shapes shard = replicas.all;
+    std::int64_t block = replicas.ranks;
     if (plan_.sharding == ShardingScheme::kHsdp) {
       const std::int64_t size = std::min<std::int64_t>(
-          block, plan_.shard_group > 0 ? plan_.shard_group : replicas.all.max_per_domain);
+          block, plan_.shard_group > 0 ? plan_.shard_group : replicas.all.front().max_per_domain);
       if (size < block) block = size, shard = placement_.block_of(replicas, size);
     }
-    const auto ranks = static_cast<double>(shard.ranks);
+    const auto ranks = static_cast<double>(block);
     const double times = sharded_passes() ? 1 : once_;
     all.gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes / ranks, times);
     all.reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
-    if (block < replicas.all.ranks)
+    if (block < replicas.ranks)
       all.reduce += transfer(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block),
                              bytes / ranks, once_) /
                     (sharded_passes() ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
@@ -87,7 +92,7 @@ class Transfers {
   const CollectiveModel& model_;
   DomainReport* report_;
   double once_, factor_ = 1;
-  Placement::Replicas dense_, experts_;
+  const Placement::Replicas &dense_, &experts_;
 };
 
 }  // namespace
@@ -136,13 +141,23 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       t.optimizer[static_cast<std::size_t>(p.pp) - 1 - stage] += update;
   }
   if (p.pp > 1) {
-    const GroupShape pair = placement.pipeline_neighbours();
     const double bytes = static_cast<double>(p.tokens_per_rank() * s.model.hidden) * kBf16Bytes;
-    const double sends =
-        2.0 * static_cast<double>(chunks.size() - 1);  // of a microbatch: activations, gradients
-    const double seconds = transfers.transfer(sim::CollectiveOp::send_recv, pair, bytes, sends) *
-                           (pair.across_domains() ? faults.network : faults.nvlink);
-    t.send.assign(chunks.size() - 1, to_ps(seconds));
+    const auto send = [&](std::int64_t from, std::int64_t to) {
+      const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
+      const bool network = std::any_of(pairs.begin(), pairs.end(),
+                                       [](const GroupShape& pair) { return pair.across_domains(); });
+      // Of a microbatch: activations, gradients.
+      return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
+             (network ? faults.network : faults.nvlink);
+    };
+    for (std::size_t c = 0; c + 1 < chunks.size(); ++c) {
+      const std::int64_t from = static_cast<std::int64_t>(c) % p.pp, to = (from + 1) % p.pp;
+      double seconds = send(from, to);
+      // The other direction's microbatches go between the mirrored stages.
+      if (plan.pipeline == PipelineKind::kDualPipe)
+        seconds = std::max(seconds, send(p.pp - 1 - from, p.pp - 1 - to));
+      t.send.push_back(to_ps(seconds));
+    }
   }
   return t;
 }

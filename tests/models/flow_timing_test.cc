@@ -7,14 +7,14 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/answers/answer.h"
+#include "models/answers/layer_answer.h"
 #include "models/costs/cluster_costs.h"
 #include "models/costs/program_prices.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/routing/routing.h"
 #include "models/step/layer_graph.h"
-#include "models/answers/answer.h"
-#include "models/answers/layer_answer.h"
 #include "sim/run/simulator.h"
 
 namespace moesim::models {
@@ -131,6 +131,14 @@ TEST(ClusterFabric, RefusesWhatDoesNotFit) {
             std::string::npos);
 }
 
+std::vector<std::vector<std::int32_t>> consecutive(int groups, int ranks) {
+  std::vector<std::vector<std::int32_t>> all(static_cast<std::size_t>(groups));
+  std::int32_t next = 0;
+  for (auto& gpus : all)
+    for (int r = 0; r < ranks; ++r) gpus.push_back(next++);
+  return all;
+}
+
 // The graph of a layer under calibrated prices against the recursion of time_layer().
 TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
   const Cluster cluster = Cluster::load("dgx-h100x2");
@@ -149,8 +157,7 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         layer.ep = ep;
         layer.ranks_per_node = 8;
         layer.routing = &routing;
-        const auto dispatcher =
-            make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
+        const auto dispatcher = make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
         if (rule_against(*dispatcher, layer)) continue;
         const Program program = dispatcher->build(layer);
         const auto own_kernels = [](const std::vector<Op>& pass) {
@@ -162,17 +169,19 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         const auto forward = prices.price(program, program.forward(), shapes, loads);
         const auto backward = prices.price(program, program.backward(), shapes, loads);
         const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
-                                                 {&program, &program.backward(), &backward}};
+                                               {&program, &program.backward(), &backward}};
         sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
         for (const PricedPass& pass : segments) clocks.run({pass.priced});
         const auto recursion = static_cast<double>(clocks.end());
-        const double one =
-            static_cast<double>(sim::run(layer_graph(segments, prices.launch_ps()), costs).iteration().ps());
+        const double one = static_cast<double>(
+            sim::run(layer_graph(segments, prices.launch_ps(), consecutive(1, ep)), costs).iteration().ps());
         EXPECT_NEAR(one / recursion, 1.0, 1e-6) << entry.name << " ep " << ep;
         if (ep == 4) {
           // Groups on the same node shape do the same.
           const double four = static_cast<double>(
-              sim::run(layer_graph(segments, prices.launch_ps(), 4), costs).iteration().ps());
+              sim::run(layer_graph(segments, prices.launch_ps(), consecutive(4, ep)), costs)
+                  .iteration()
+                  .ps());
           EXPECT_EQ(four, one) << entry.name;
         }
         ++compared;
@@ -197,8 +206,8 @@ TEST(LayerFlow, AgreesWithCalibratedTimesWhereGroupsAreAlone) {
   options.flow = true;
   for (const std::int64_t ep : {4, 8}) {
     const Comparison c =
-        answer(scenario_on(Cluster::load("dgx-h100x2"), "allgather,alltoall,alltoall-legacy,torchtitan-alltoall", ep,
-                           "uniform"),
+        answer(scenario_on(Cluster::load("dgx-h100x2"),
+                           "allgather,alltoall,alltoall-legacy,torchtitan-alltoall", ep, "uniform"),
                options);
     for (const Answer& a : c.answers) {
       EXPECT_NEAR(a.time_us.value / a.network.calibrated_us, 1.0, 0.01) << a.dispatcher << " ep " << ep;

@@ -6,6 +6,11 @@ namespace moesim::models {
 
 std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) {
   const int R = layer.ranks(), per_node = layer.ranks_per_node;
+  if (layer.straddles)
+    return fmt::format(
+        "a dispatch group of {} ranks straddles nodes unevenly: its rows are handed on inside a node by the "
+        "GPU with the same local index",
+        R);
   if (R <= per_node) return std::nullopt;
   if (R % per_node != 0 || per_node % layer.etp != 0)
     return fmt::format(

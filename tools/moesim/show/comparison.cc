@@ -334,6 +334,7 @@ ordered_json figures_json(const Answer& a) {
                  {"tflops_per_gpu", a.tflops_per_gpu()},
                  {"mfu", a.mfu},
                  {"outside_domain", a.outside_domain},
+                 {"unmeasured", a.unmeasured},
                  {"dropped_rows", a.dropped_rows},
                  {"peak_memory_bytes",
                   {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
