@@ -137,6 +137,7 @@ class Answering {
  private:
   static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {
     s.resolve();
+    if (s.all_dispatchers) name_dispatchers(s);
     if (s.routing.kind == RoutingSpec::Kind::kFile) take_tokens_of_file(s, warnings);
     if (s.dispatchers.empty())
       throw InputError("scenario: found no dispatcher, expected \"dispatcher\" or --dispatcher");
@@ -151,12 +152,13 @@ class Answering {
   static void take_tokens_of_file(Scenario& s, std::vector<std::string>& warnings) {
     Parallel& p = s.parallel;
     const std::int64_t tokens = JobRouting(s).of(0, 0).max_tokens();
-    if (tokens == p.tokens_per_rank()) return;
-    if (s.seq_given)
+    const std::int64_t seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
+    if (seq == p.seq) return;
+    if (s.gave("parallel.seq"))
       warnings.push_back(fmt::format(
           "{}: {} tokens per rank, where micro_batch x seq / (tp x cp) is {}: the file's are taken",
           s.routing.path, tokens, p.tokens_per_rank()));
-    p.seq = std::max<std::int64_t>(1, tokens * p.tp * p.cp / p.micro_batch);
+    p.seq = seq;
   }
 
   // The rule that excludes a dispatcher, without the place where it was named.
@@ -359,8 +361,8 @@ class Answering {
 
   std::vector<StepCollective> step_collectives() const {
     std::vector<StepCollective> all;
-    const ShardingSpec& spec = s_.sharding;
-    if (spec.text.empty() || !s_.train) return all;
+    const TrainingPlan& job = s_.training;
+    if (!s_.sharding_asked() || !s_.train) return all;
     Architecture held = s_.model;
     held.experts = c_.routing.experts();
     const std::vector<double> even(layer_stack(held).size(), 1.0);
@@ -372,16 +374,16 @@ class Answering {
     const Placement::Replicas &dense = placement_.dense_replicas(), &experts = placement_.expert_replicas();
     traffic.dense_group = dense.ranks;
     traffic.expert_group = experts.ranks;
-    traffic.shard_group = spec.shard;
+    traffic.shard_group = job.shard_group;
     traffic.microbatches = s_.parallel.microbatches;
-    traffic.reshard_after_forward = spec.reshard;
-    std::vector<ParameterCollective> collectives = parameter_collectives(spec.scheme, traffic);
-    if (spec.shampoo) {
+    traffic.reshard_after_forward = job.reshard_after_forward;
+    std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
+    if (job.shampoo) {
       const std::int64_t trainers = dense.ranks;
       const ParameterCollective gather =
-          shampoo_step(spec.scheme, traffic.dense_parameters + traffic.expert_parameters,
-                       traffic.weight_bytes, trainers, spec.shard > 0 ? trainers / spec.shard : trainers, 1,
-                       0, 1)
+          shampoo_step(job.sharding, traffic.dense_parameters + traffic.expert_parameters,
+                       traffic.weight_bytes, trainers,
+                       job.shard_group > 0 ? trainers / job.shard_group : trainers, 1, 0, 1)
               .gather;
       if (gather.group > 1) collectives.push_back(gather);
     }

@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
 
@@ -89,10 +90,9 @@ class Search {
   Scenario scenario_of(const Candidate& c) const {
     Scenario s = s_;
     s.parallel = c.parallel;
-    s.dp_given = true;
+    s.give("parallel.dp");
     if (!c.dispatcher.empty()) s.set_dispatchers(c.dispatcher);
-    if (o_.recompute)
-      s.training.recompute = StepRecompute::parse(c.recompute), s.recompute = Recompute::kNone;
+    if (o_.recompute) s.training.recompute = StepRecompute::parse(c.recompute);
     s.resolve();
     return s;
   }
@@ -149,6 +149,7 @@ class Search {
 PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
   Scenario scenario = given;
   scenario.resolve();
+  name_dispatchers(scenario);
   const std::vector<Parallel> plans =
       o.parallel ? parallel_plans(scenario) : std::vector<Parallel>{scenario.parallel};
   std::vector<std::string> dispatchers{""};

@@ -48,8 +48,7 @@ void ClusterCosts::price_collective(const sim::CollectiveShape& shape, std::span
       break;
     }
     case sim::Traffic::Kind::matrix: {
-      collectives_.all_to_all_v(group, shape.traffic.rows, static_cast<double>(shape.traffic.bytes),
-                                shape.traffic.transposed, seconds);
+      collectives_.all_to_all_v(group, shape.traffic.rows, static_cast<double>(shape.traffic.bytes), seconds);
       break;
     }
   }

@@ -311,24 +311,29 @@ namespace {
 // or domains for the network.
 template <class Traffic>
 void finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) {
-  std::vector<double> sorted(n), prefix(n + 1);
+  struct Message {
+    double bytes;
+    std::uint32_t peer;
+  };
+  std::vector<Message> messages(n);
   std::fill(out.begin(), out.end(), 0.0);
   for (int receiving = 0; receiving < 2; ++receiving) {
     for (std::size_t link = 0; link < n; ++link) {
-      const auto share = [&](std::size_t peer) {
-        return peer == link ? 0.0 : receiving ? traffic(peer, link) : traffic(link, peer);
-      };
-      for (std::size_t peer = 0; peer < n; ++peer) sorted[peer] = share(peer);
-      std::sort(sorted.begin(), sorted.end());
-      for (std::size_t k = 0; k < n; ++k) prefix[k + 1] = prefix[k] + sorted[k];
-      out[link] = std::max(out[link], prefix[n]);
+      std::size_t count = 0;
       for (std::size_t peer = 0; peer < n; ++peer) {
-        const double bytes = share(peer);
-        if (bytes <= 0) continue;
-        const auto above =
-            static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), bytes) - sorted.begin());
-        out[peer] = std::max(out[peer], prefix[above] + static_cast<double>(n - above) * bytes);
+        if (peer == link) continue;
+        const double bytes = receiving ? traffic(peer, link) : traffic(link, peer);
+        if (bytes > 0) messages[count++] = {bytes, static_cast<std::uint32_t>(peer)};
       }
+      const auto end = messages.begin() + static_cast<std::ptrdiff_t>(count);
+      std::sort(messages.begin(), end, [](const Message& a, const Message& b) { return a.bytes < b.bytes; });
+      double before = 0;  // of the smaller messages
+      for (std::size_t k = 0; k < count; ++k) {
+        const Message& m = messages[k];
+        out[m.peer] = std::max(out[m.peer], before + static_cast<double>(count - k) * m.bytes);
+        before += m.bytes;
+      }
+      out[link] = std::max(out[link], before);
     }
   }
 }
@@ -382,13 +387,10 @@ UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   return load;
 }
 
-UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows,
-                                    bool transposed) {
+UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows) {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
-  return load_from(shape, [&](std::size_t i, std::size_t j) {
-    return static_cast<double>(transposed ? rows[j * n + i] : rows[i * n + j]);
-  });
+  return load_from(shape, [&](std::size_t i, std::size_t j) { return static_cast<double>(rows[i * n + j]); });
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
@@ -426,8 +428,8 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const doub
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows,
-                                   double bytes_per_row, bool transposed, std::span<double> out) const {
-  all_to_all_v(shape, load_of(shape, rows, transposed), bytes_per_row, out);
+                                   double bytes_per_row, std::span<double> out) const {
+  all_to_all_v(shape, load_of(shape, rows), bytes_per_row, out);
 }
 
 double CollectiveModel::all_gather_v(const GroupShape& shape, std::span<const double> pieces) const {

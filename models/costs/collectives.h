@@ -62,12 +62,13 @@ class CollectiveModel {
   // docs/spec.md 1.3: a member is bound by the larger of what it sends and what it receives; across
   // domains also by its domain's ports.
   void all_to_all_v(const GroupShape& shape, std::span<const double> bytes, std::span<double> out) const;
-  // The same from row counts (rows x `bytes_per_row`), `transposed` for the way back.
+  // The same from row counts (rows x `bytes_per_row`). The way back, of the transposed matrix, takes as long:
+  // what a member sends there it receives here.
   void all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows, double bytes_per_row,
-                    bool transposed, std::span<double> out) const;
+                    std::span<double> out) const;
   // The two halves of it, for callers who price the same rows many times: the load of a row matrix (it scales
   // with the bytes of a row), and the times from it.
-  static UnevenLoad load_of(const GroupShape& shape, std::span<const std::uint32_t> rows, bool transposed);
+  static UnevenLoad load_of(const GroupShape& shape, std::span<const std::uint32_t> rows);
   void all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
                     std::span<double> out) const;
   // Uneven pieces: grouped broadcasts / reduces, as PyTorch lowers them (docs/spec.md 1.3).

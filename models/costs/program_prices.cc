@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -108,15 +109,15 @@ void GroupShapes::add(const Cluster& cluster, const Program& program, std::span<
 }
 
 UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
-    : loads_(program.matrices().size() * 2) {
+    : loads_(program.matrices().size()) {
   for (const auto* pass : {&program.forward(), &program.backward()})
     for (const Op& op : *pass) {
       if (op.kind != OpKind::kCollective || op.matrix < 0) continue;
-      auto& loads = loads_[static_cast<std::size_t>(op.matrix) * 2 + (op.transposed ? 1 : 0)];
+      auto& loads = loads_[static_cast<std::size_t>(op.matrix)];
       if (!loads.empty()) continue;
       for (int group = 0; group < program.group_count(op.group); ++group)
-        loads.push_back(CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group),
-                                                 op.transposed));
+        loads.push_back(
+            CollectiveModel::load_of(shapes.of(op.group, group), program.matrix(op.matrix, group)));
     }
 }
 
@@ -298,8 +299,7 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
     if (op.comm == CommKind::kAllToAllV) {
-      collectives_.all_to_all_v(shape, loads.of(op.matrix, op.transposed, group),
-                                static_cast<double>(row_bytes), seconds);
+      collectives_.all_to_all_v(shape, loads.of(op.matrix, group), static_cast<double>(row_bytes), seconds);
     } else {
       double time = 0;
       if (op.comm == CommKind::kAllGatherV || op.comm == CommKind::kReduceScatterV) {
@@ -485,6 +485,8 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
       case OpKind::kFree:
         break;
     }
+    if (std::adjacent_find(prices.begin(), prices.end(), std::not_equal_to<>()) == prices.end())
+      prices.resize(1);
     LockstepOp out = lockstep_op(program, op);
     out.first = static_cast<std::uint32_t>(priced.ps.size());
     out.step = prices.size() > 1 ? 1 : 0;

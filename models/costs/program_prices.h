@@ -57,13 +57,12 @@ class GroupShapes {
 class UnevenLoads {
  public:
   UnevenLoads(const Program& program, const GroupShapes& shapes);
-  const UnevenLoad& of(int matrix, bool transposed, int group) const {
-    return loads_[static_cast<std::size_t>(matrix) * 2 + (transposed ? 1 : 0)]
-                 [static_cast<std::size_t>(group)];
+  const UnevenLoad& of(int matrix, int group) const {
+    return loads_[static_cast<std::size_t>(matrix)][static_cast<std::size_t>(group)];
   }
 
  private:
-  std::vector<std::vector<UnevenLoad>> loads_;  // [matrix * 2 + transposed][group]; empty where not used
+  std::vector<std::vector<UnevenLoad>> loads_;  // [matrix][group]; empty where not used
 };
 
 class ProgramPricer {

@@ -5,10 +5,24 @@
 #include <algorithm>
 
 #include "base/input_error.h"
-#include "base/json_reader.h"
 #include "base/text.h"
+#include "models/workload/scenario.h"
 
 namespace moesim::models {
+
+namespace {
+
+std::vector<DispatcherSpec> every_dispatcher() {
+  std::vector<DispatcherSpec> specs;
+  for (const DispatcherEntry& entry : dispatcher_registry()) {
+    DispatcherSpec spec;
+    spec.name = std::string(entry.name);
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+}  // namespace
 
 DispatcherOptions::DispatcherOptions(std::string dispatcher,
                                      std::map<std::string, std::string, std::less<>> values,
@@ -85,80 +99,17 @@ std::optional<std::string> rule_against(const Dispatcher& dispatcher, const MoeL
   return dispatcher.illegal(layer);
 }
 
-std::string DispatcherSpec::text() const {
-  std::string text = name;
-  for (const auto& [key, value] : options) text += ":" + key + "=" + value;
-  return text;
-}
-
-DispatcherSpec DispatcherSpec::parse(const std::string& text) {
-  DispatcherSpec spec;
-  const std::vector<std::string_view> parts = split(text, ':');
-  spec.name = std::string(trim(parts.front()));
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::string_view part = trim(parts[i]);
-    const std::size_t equals = part.find('=');
-    const std::string key(part.substr(0, equals));
-    if (key.empty())
-      throw InputError(fmt::format("--dispatcher: found {}, expected name:key=value", in_quotes(text)));
-    // A key alone switches something on.
-    const std::string value =
-        equals == std::string_view::npos ? "true" : std::string(part.substr(equals + 1));
-    if (!spec.options.emplace(key, value).second)
-      throw InputError(
-          fmt::format("--dispatcher: found option {} twice in {}", in_quotes(key), in_quotes(text)));
-  }
-  return spec;
-}
-
-DispatcherSpec DispatcherSpec::parse(const JsonNode& node) {
-  DispatcherSpec spec;
-  if (node.is_string()) {
-    try {
-      spec = parse(node.string());
-    } catch (const InputError& error) {
-      node.fail(error.what());
-    }
-    spec.origin = node.place().str();
-    return spec;
-  }
-  if (!node.is_object()) node.fail(node.describe(), "a dispatcher's name or an object with \"name\"");
-  spec.origin = node.place().str();
-  for (const std::string& key : node.keys()) {
-    const JsonNode value = *node.find(key);
-    if (key == "name") {
-      spec.name = value.string();
-    } else if (value.is_string()) {
-      spec.options[key] = value.string();
-    } else if (value.is_boolean()) {
-      spec.options[key] = value.boolean() ? "true" : "false";
-    } else if (value.is_integer()) {
-      spec.options[key] = std::to_string(value.integer());
-    } else if (value.is_number()) {
-      spec.options[key] = fmt::format("{}", value.number());
-    } else {
-      value.fail(value.describe(), "a string, number or boolean");
-    }
-  }
-  if (spec.name.empty()) node.fail("no \"name\"", "the name of a dispatcher");
-  return spec;
-}
-
 std::vector<DispatcherSpec> parse_dispatchers(const std::string& text) {
-  std::vector<DispatcherSpec> specs;
-  if (trim(text) == "all") {
-    for (const DispatcherEntry& entry : dispatcher_registry()) {
-      DispatcherSpec spec;
-      spec.name = std::string(entry.name);
-      specs.push_back(spec);
-    }
-    return specs;
-  }
-  for (const std::string_view part : split(text, ',')) {
-    specs.push_back(DispatcherSpec::parse(std::string(trim(part))));
-    make_dispatcher(specs.back());  // so that a mistake is found before anything runs
-  }
+  if (trim(text) == "all") return every_dispatcher();
+  std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(text);
+  for (const DispatcherSpec& spec : specs) make_dispatcher(spec);  // finds a mistake before anything runs
   return specs;
+}
+
+void name_dispatchers(Scenario& scenario) {
+  if (scenario.dispatchers.size() == 1 && scenario.dispatchers.front().name == "all")
+    scenario.dispatchers = every_dispatcher();
+  for (const DispatcherSpec& spec : scenario.dispatchers) make_dispatcher(spec);
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec) {

@@ -15,16 +15,12 @@
 #include "models/hardware/dtype.h"
 #include "models/programs/program.h"
 #include "models/routing/routing.h"
-
-namespace moesim {
-class JsonNode;
-}
+#include "models/workload/dispatcher_spec.h"
+#include "models/workload/recompute.h"
 
 namespace moesim::models {
 
-// What is recomputed in backward: nothing, the expert activation, or the whole MoE layer with its
-// collectives.
-enum class Recompute : std::uint8_t { kNone, kActivation, kFull };
+struct Scenario;
 
 // One MoE layer on one dispatch group: everything a dispatcher may look at.
 struct MoeLayer {
@@ -104,19 +100,12 @@ std::unique_ptr<Dispatcher> make_dispatcher_of(DispatcherOptions& options) {
 // All dispatchers, in the order of `moesim list`.
 std::span<const DispatcherEntry> dispatcher_registry();
 
-// A dispatcher as chosen by a user.
-struct DispatcherSpec {
-  std::string name;
-  std::map<std::string, std::string, std::less<>> options;
-  std::string origin = "--dispatcher";
-
-  std::string text() const;                              // "name:key=value:..."
-  static DispatcherSpec parse(const std::string& text);  // throws InputError
-  static DispatcherSpec parse(const JsonNode& node);     // "name" or {"name": ..., option: value, ...}
-};
-
 // "a,b:k=v", or "all". Throws InputError for an unknown name or option, with the nearest one.
 std::vector<DispatcherSpec> parse_dispatchers(const std::string& text);
 std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec);
+
+// Puts the names of all dispatchers where a scenario asks for all. Throws InputError for an unknown name or
+// option, with the nearest one.
+void name_dispatchers(Scenario& scenario);
 
 }  // namespace moesim::models

@@ -137,11 +137,12 @@ double quantity(const JsonNode& node, double (*parse)(std::string_view), double 
   return node.number(low, high);
 }
 
-// Of what was measured, where somebody asks for other latencies.
-std::optional<double> latency_factor(JsonObject& object) {
+// Makes latencies a multiple of what was measured, where somebody asks for it.
+void read_latency_factor(JsonObject& object, const char* path, Cluster& cluster) {
   const auto factor = object.find("latency_factor");
-  if (!factor) return std::nullopt;
-  return factor->number(1e-6, 1e6);
+  if (!factor) return;
+  const HardwareNumber& number = *find_hardware_number(path);
+  number.scale(cluster, factor->number(1e-6, 1e6) / number.value(cluster));
 }
 
 void read_nic(const JsonNode& node, Cluster& cluster) {
@@ -150,7 +151,7 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
   const auto per_node = object.find("ports_per_node");
   const auto per_gpu = object.find("ports_per_gpu");
   if (per_node && per_gpu) per_gpu->fail("both ports_per_node and ports_per_gpu", "one of them");
-  if (per_node) nic.ports_per_node = static_cast<int>(per_node->integer(1, 1024));
+  if (per_node) nic.ports_per_node = static_cast<int>(per_node->integer(1, 1 << 16));
   if (per_gpu) nic.ports_per_node = cluster.gpus_per_node * static_cast<int>(per_gpu->integer(1, 64));
   if (const auto v = object.find("bandwidth")) {
     const double bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
@@ -158,6 +159,7 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
     if (nic.bandwidth > 0) find_hardware_number("nic.bandwidth")->scale(cluster, bandwidth / nic.bandwidth);
     nic.bandwidth = bandwidth;
   }
+  read_latency_factor(object, "nic.latency_factor", cluster);
   if (const auto v = object.find("latency")) nic.latency = quantity(*v, parse_seconds, 0, 10);
   if (const auto v = object.find("per_connection_cap"))
     nic.per_connection_cap = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
@@ -169,39 +171,42 @@ void read_nic(const JsonNode& node, Cluster& cluster) {
       list->fail(std::to_string(nic.gpu_bandwidth.size()) + " numbers",
                  "one for each of the " + std::to_string(cluster.gpus_per_node) + " GPUs of a node");
   }
-  const std::optional<double> latency = latency_factor(object);
   object.finish();
-  if (latency) find_hardware_number("nic.latency_factor")->scale(cluster, *latency);
 }
 
 void read_nvlink(const JsonNode& node, Cluster& cluster) {
   JsonObject object(node);
   if (const auto v = object.find("bandwidth"))
     cluster.nvlink.bandwidth = quantity(*v, parse_bandwidth, 1e3, kMostBandwidth);
+  read_latency_factor(object, "nvlink.latency_factor", cluster);
   if (const auto v = object.find("latency")) cluster.nvlink.latency = quantity(*v, parse_seconds, 0, 10);
   cluster.nvlink.domain = static_cast<int>(object.integer("domain", cluster.nvlink.domain, 1, 1 << 20));
-  const std::optional<double> latency = latency_factor(object);
   object.finish();
-  if (latency) find_hardware_number("nvlink.latency_factor")->scale(cluster, *latency);
 }
 
 // Another GPU of the same kind: its limits, which the profile's laws are shares of.
 void read_gpu(const JsonNode& node, Cluster& cluster) {
   JsonObject object(node);
-  const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high) {
+  DeviceLimits& device = cluster.profile.device();
+  LaunchCosts& launch = cluster.profile.launch();
+  // `exact` is the number itself: it becomes what was asked for to the last bit, what goes with it by ratio.
+  const auto change = [&](const char* key, double (*parse)(std::string_view), double low, double high,
+                          double& exact) {
     const auto value = object.find(key);
     if (!value) return;
     const HardwareNumber& number = *find_hardware_number(std::string("gpu.") + key);
     const double present = number.value(cluster);
     if (present <= 0) value->fail("profile " + cluster.profile.name() + " has no " + key + " to change");
-    number.scale(cluster, quantity(*value, parse, low, high) / present);
+    const double asked = quantity(*value, parse, low, high);
+    number.scale(cluster, asked / present);
+    exact = asked;
   };
-  change("flops", parse_flops, 1e9, 1e18);
-  change("hbm_bandwidth", parse_bandwidth, 1e6, kMostBandwidth);
-  change("kernel_launch", parse_seconds, 1e-12, 1);
-  change("host_sync", parse_seconds, 1e-12, 1);
+  change("flops", parse_flops, 1e9, 1e18, device.peak_flops[static_cast<std::size_t>(DType::kBf16)]);
+  change("hbm_bandwidth", parse_bandwidth, 1e6, kMostBandwidth, device.hbm_bandwidth);
+  change("kernel_launch", parse_seconds, 1e-12, 1, launch.kernel);
+  change("host_sync", parse_seconds, 1e-12, 1, launch.host_sync);
   if (const auto memory = object.find("memory"))
-    cluster.profile.device().memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
+    device.memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
   object.finish();
 }
 
@@ -217,6 +222,7 @@ void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_
       cluster.nic.bandwidth = network.line_rate;
       cluster.nic.gpu_bandwidth.clear();
       use_network(cluster, network);
+      cluster.network = given->string();  // as given, so that a path is found again
     } catch (const InputError& error) {
       if (error.place().file.empty()) given->fail(error.what());
       throw;
@@ -233,7 +239,55 @@ std::string fabric_path(const std::string& name, const std::string& cluster_file
   return is_file(beside) ? beside.string() : name;
 }
 
+nlohmann::ordered_json whole_object(const Cluster& c) {
+  using nlohmann::ordered_json;
+  const DeviceLimits& device = c.profile.device();
+  // What the profile does not have stays away, and so does what is left to it.
+  const auto put = [](ordered_json& object, const char* key, double value, double usual = 0) {
+    if (value > 0 && value != usual) object[key] = value;
+  };
+  ordered_json nic{{"ports_per_node", c.nic.ports_per_node}};
+  put(nic, "bandwidth", c.nic.bandwidth);
+  put(nic, "latency", c.nic.latency);
+  put(nic, "latency_factor", c.nic.latency_factor, 1);
+  put(nic, "per_connection_cap", c.nic.per_connection_cap);
+  if (!c.nic.gpu_bandwidth.empty()) nic["gpu_bandwidth"] = c.nic.gpu_bandwidth;
+  ordered_json nvlink{{"domain", c.nvlink.domain}};
+  put(nvlink, "bandwidth", c.nvlink.bandwidth);
+  put(nvlink, "latency", c.nvlink.latency);
+  put(nvlink, "latency_factor", c.nvlink.latency_factor, 1);
+  ordered_json gpu = ordered_json::object();
+  put(gpu, "flops", device.peak_flops[static_cast<std::size_t>(DType::kBf16)]);
+  put(gpu, "hbm_bandwidth", device.hbm_bandwidth);
+  put(gpu, "kernel_launch", c.profile.launch().kernel);
+  put(gpu, "host_sync", c.profile.launch().host_sync);
+  put(gpu, "memory", device.memory_bytes);
+  ordered_json object{{"name", c.name},   {"profile", c.profile.source()},
+                      {"nodes", c.nodes}, {"gpus_per_node", c.gpus_per_node},
+                      {"nic", nic},       {"nvlink", nvlink},
+                      {"gpu", gpu}};
+  if (c.fabric.starts_with('{'))
+    object["fabric"] = ordered_json::parse(c.fabric);
+  else if (!c.fabric.empty())
+    object["fabric"] = c.fabric;
+  if (!c.network.empty()) object["network"] = c.network;
+  return object;
+}
+
 }  // namespace
+
+nlohmann::ordered_json Cluster::to_json() const {
+  nlohmann::ordered_json object = whole_object(*this);
+  const auto same_name = [&]() -> std::optional<Cluster> {
+    try {
+      return built_in(name);
+    } catch (const InputError&) {  // a number of nodes that none has
+      return std::nullopt;
+    }
+  }();
+  if (same_name && whole_object(*same_name) == object) return name;
+  return object;
+}
 
 std::string usual_network(const Profile& profile) {
   for (const NodeType& type : kNodeTypes)
@@ -274,6 +328,7 @@ Cluster Cluster::load(const JsonNode& node) {
       throw;
     }
     cluster.nvlink.bandwidth = 0;  // of the new GPU
+    cluster.nic.latency_factor = cluster.nvlink.latency_factor = 1;
   } else if (!base) {
     node.fail("a cluster without 'profile'", "a profile or a 'base' cluster");
   }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "models/hardware/profile.h"
 
 namespace moesim {
@@ -17,9 +19,10 @@ namespace moesim::models {
 
 // Network ports of a node. Bandwidths are bytes per second and direction.
 struct Nic {
-  int ports_per_node = 0;  // 8 on most 8-GPU nodes; fewer when GPUs share one
-  double bandwidth = 0;    // of one port
-  double latency = 0;      // seconds, one way between two nodes; 0 = the profile's
+  int ports_per_node = 0;     // 8 on most 8-GPU nodes; fewer when GPUs share one
+  double bandwidth = 0;       // of one port
+  double latency = 0;         // seconds, one way between two nodes; 0 = the profile's
+  double latency_factor = 1;  // that the profile's latencies were multiplied by
   double per_connection_cap =
       0;  // what one pair of ranks reaches; 0 = the port's bandwidth x the profile's share
   // Point-to-point bandwidth of each local GPU where ports are uneven (a GPU without a port of its own, no
@@ -30,8 +33,9 @@ struct Nic {
 // The scale-up domain (NVLink, xGMI). Bandwidth is bytes per second, GPU and direction.
 struct Nvlink {
   double bandwidth = 0;
-  double latency = 0;  // seconds of one hop; 0 = the profile's
-  int domain = 8;      // GPUs that reach each other without the network: 8 on a DGX, 72 on a GB200 NVL72
+  double latency = 0;         // seconds of one hop; 0 = the profile's
+  double latency_factor = 1;  // that the profile's latencies were multiplied by
+  int domain = 8;  // GPUs that reach each other without the network: 8 on a DGX, 72 on a GB200 NVL72
 };
 
 struct Cluster {
@@ -69,6 +73,9 @@ struct Cluster {
   // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"};
   // what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
   static Cluster load(const JsonNode& node);
+  // Returns what load() reads back to an equal cluster: the name of a built-in one that it equals, or an
+  // object with every number that can be set.
+  nlohmann::ordered_json to_json() const;
   // Patterns of the built-in names, "dgx-h100xN", and what each is.
   struct Pattern {
     std::string name;

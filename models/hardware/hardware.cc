@@ -25,8 +25,6 @@ void scale_latencies(Cluster& cluster, std::string_view scope, double factor) {
   for (auto& [key, set] : changed) cluster.profile.set(key, std::move(set));
 }
 
-double one(const Cluster&) { return 1; }
-
 constexpr std::size_t kBf16 = static_cast<std::size_t>(DType::kBf16);
 
 constexpr std::array kNumbers{
@@ -37,16 +35,20 @@ constexpr std::array kNumbers{
                      c.nic.per_connection_cap *= factor;
                      for (double& gpu : c.nic.gpu_bandwidth) gpu *= factor;
                    }},
-    HardwareNumber{"nic.latency_factor", "network latency", HardwareUnit::kFactor, one,
+    HardwareNumber{"nic.latency_factor", "network latency", HardwareUnit::kFactor,
+                   [](const Cluster& c) { return c.nic.latency_factor; },
                    [](Cluster& c, double factor) {
+                     c.nic.latency_factor *= factor;
                      c.nic.latency *= factor;
                      scale_latencies(c, "/network", factor);
                    }},
     HardwareNumber{"nvlink.bandwidth", "NVLink (xGMI)", HardwareUnit::kBandwidth,
                    [](const Cluster& c) { return c.nvlink.bandwidth; },
                    [](Cluster& c, double factor) { c.nvlink.bandwidth *= factor; }},
-    HardwareNumber{"nvlink.latency_factor", "NVLink latency", HardwareUnit::kFactor, one,
+    HardwareNumber{"nvlink.latency_factor", "NVLink latency", HardwareUnit::kFactor,
+                   [](const Cluster& c) { return c.nvlink.latency_factor; },
                    [](Cluster& c, double factor) {
+                     c.nvlink.latency_factor *= factor;
                      c.nvlink.latency *= factor;
                      scale_latencies(c, "/scaleup", factor);
                    }},

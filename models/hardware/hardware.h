@@ -20,7 +20,7 @@ struct HardwareNumber {
   std::string_view path;  // as in a cluster file: "nic.bandwidth", "gpu.flops"
   std::string_view what;  // for people
   HardwareUnit unit;
-  double (*value)(const Cluster& cluster);  // SI units; of kFactor: 1
+  double (*value)(const Cluster& cluster);  // SI units; of kFactor: of what was measured
   // Multiplies it by factor > 0, with everything that was measured on it.
   void (*scale)(Cluster& cluster, double factor);
 };

@@ -85,18 +85,6 @@ bool is_network_law(const std::string& key) {
   return key.ends_with(kNetworkLaw) || key.find("/network@") != std::string::npos;
 }
 
-Profile without_networks(const Profile& profile) {
-  Profile rest;
-  rest.describe(profile.name(), profile.gpu(), profile.provenance(), profile.gaps());
-  rest.device() = profile.device();
-  rest.launch() = profile.launch();
-  rest.overlap() = profile.overlap();
-  for (const auto& [key, set] : profile.sets())
-    if (!is_network_law(key)) rest.set(key, set);
-  for (const auto& [name, constant] : profile.constants()) rest.set_constant(name, constant);
-  return rest;
-}
-
 }  // namespace
 
 ParameterSet with_links(ParameterSet set, const Profile& profile, const std::string& key) {
@@ -159,9 +147,10 @@ bool has_network_laws(const Profile& profile) {
 
 void use_network(Cluster& cluster, const NetworkProfile& network) {
   Profile& profile = cluster.profile;
-  if (std::any_of(profile.sets().begin(), profile.sets().end(),
-                  [](const auto& entry) { return is_network_law(entry.first); }))
-    profile = without_networks(profile);
+  std::vector<std::string> old;
+  for (const auto& [key, set] : profile.sets())
+    if (is_network_law(key)) old.push_back(key);
+  for (const std::string& key : old) profile.erase(key);
   const auto take = [&](const std::string& key, const ParameterSet& law) {
     profile.set(key, key.starts_with("ep/") ? with_links(law, profile, key) : law);
   };

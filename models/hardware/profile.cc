@@ -148,7 +148,11 @@ Profile Profile::load(const std::string& name_or_path) {
                    [&] { parsed[i].profile = parse(built_in[i].json, "built-in profile " + name_or_path); });
     return parsed[i].profile;
   }
-  if (path_exists(name_or_path)) return from_node(JsonNode::read(name_or_path));
+  if (path_exists(name_or_path)) {
+    Profile read = from_node(JsonNode::read(name_or_path));
+    read.source_ = name_or_path;
+    return read;
+  }
   throw InputError("found the profile " + in_quotes(name_or_path) + ", expected a file or one of " +
                    join(names(), ", ") + did_you_mean(name_or_path, names()));
 }

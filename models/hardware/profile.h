@@ -100,6 +100,8 @@ class Profile {
   static const std::vector<std::string>& names();  // of the built-in profiles, sorted
 
   const std::string& name() const { return name_; }
+  // What load() finds it by: a built-in name, or the path it was read from.
+  const std::string& source() const { return source_.empty() ? name_ : source_; }
   const std::string& gpu() const { return gpu_; }  // as published tables call it: "H100-SXM5-80GB"
   const std::string& provenance() const { return provenance_; }
   const std::vector<std::string>& gaps() const { return gaps_; }  // what is missing or derived, for people
@@ -118,6 +120,7 @@ class Profile {
   const ParameterSet& at(std::string_view key) const;    // throws InputError naming the profile and the gap
   const std::map<std::string, ParameterSet, std::less<>>& sets() const { return sets_; }
   void set(const std::string& key, ParameterSet parameters);
+  void erase(const std::string& key) { sets_.erase(key); }
 
   // Training-side constants by name, e.g. "gradient_prescale".
   const Constant* find_constant(std::string_view name) const;  // nullptr when absent
@@ -129,6 +132,7 @@ class Profile {
   // For calibration, which makes profiles: what stands beside the fitted numbers.
   void describe(std::string name, std::string gpu, std::string provenance, std::vector<std::string> gaps) {
     name_ = std::move(name);
+    source_.clear();
     gpu_ = std::move(gpu);
     provenance_ = std::move(provenance);
     gaps_ = std::move(gaps);
@@ -146,7 +150,7 @@ class Profile {
  private:
   static Profile from_node(const JsonNode& node);
 
-  std::string name_, gpu_, provenance_;
+  std::string name_, source_, gpu_, provenance_;
   std::vector<std::string> gaps_;
   DeviceLimits device_;
   LaunchCosts launch_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -39,6 +41,15 @@ PriceTable PriceTable::parse(const JsonNode& node) {
   }
   table.currency = object.string("currency", table.currency);
   object.finish();
+  return table;
+}
+
+nlohmann::ordered_json PriceTable::to_json() const {
+  nlohmann::ordered_json table;
+  if (!given()) return table;
+  table[per_node ? "node_hour" : "gpu_hour"] =
+      by_profile.empty() ? nlohmann::ordered_json(price) : nlohmann::ordered_json(by_profile);
+  table["currency"] = currency;
   return table;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace moesim {
 class JsonNode;
 }
@@ -23,6 +25,8 @@ struct PriceTable {
   bool given() const { return price > 0 || !by_profile.empty(); }
   // Throws InputError for unknown keys, both or none of the two prices, and prices that are not positive.
   static PriceTable parse(const JsonNode& node);
+  // Returns the object that parse() reads back; null where nothing is given.
+  nlohmann::ordered_json to_json() const;
 
   // An hour of `gpus` GPUs of a profile on nodes of `gpus_per_node`. Throws InputError for a profile without
   // a price.

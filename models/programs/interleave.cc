@@ -53,8 +53,14 @@ class Order {
     whole(chain, programs);
     whole(chain, layer.last);
   }
-  void both(const LayerPlaces& f, const LayerPlaces& b, std::int32_t later_after,
-            std::int32_t later_experts) {
+  // The weight gradients of a layer up to its experts'.
+  void later(const LayerPlaces* w) {
+    if (!w) return;
+    whole(kLater, w->first);
+    whole(kLater, w->after);
+    whole(kLater, w->moe);
+  }
+  void both(const LayerPlaces& f, const LayerPlaces& b, const LayerPlaces* w) {
     const Cuts fc = cuts_of(*f.moe_pass), bc = cuts_of(*b.moe_pass);
     whole(kBackward, b.first);
     whole(kBackward, b.after);
@@ -65,8 +71,7 @@ class Order {
     part(kBackward, b.moe, bc.dispatched, bc.combined);  // the gradients go back while the experts compute
     part(kForward, f.moe, fc.dispatched,
          fc.combined);  // the outputs travel while attention's backward computes
-    whole(kLater, later_after);
-    whole(kLater, later_experts);
+    later(w);
     part(kBackward, b.moe, bc.combined, bc.end);
     whole(kBackward, b.before);
     whole(kBackward, b.last);
@@ -96,10 +101,10 @@ std::vector<sim::LockstepPiece> interleaved(const PassPlaces& forward, const Pas
     const LayerPlaces* b = i < backward.layers.size() ? &backward.layers[i] : nullptr;
     const LayerPlaces* w = i < later.layers.size() ? &later.layers[i] : nullptr;
     if (f && b && f->moe >= 0 && b->moe >= 0) {
-      order.both(*f, *b, w ? w->after : -1, w ? w->moe : -1);
+      order.both(*f, *b, w);
     } else {
       if (b) order.alone(kBackward, *b);
-      if (w) order.whole(kLater, w->first), order.whole(kLater, w->after), order.whole(kLater, w->moe);
+      order.later(w);
       if (f) order.alone(kForward, *f);
     }
     if (w) order.whole(kLater, w->before);

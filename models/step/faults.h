@@ -1,5 +1,5 @@
-// Faults of the simulated machine: slow GPUs, degraded or failed links and ports, jitter, and what failures
-// and restarts leave of the time.
+// What faults of the simulated machine (models/workload/faults.h) cost: how much longer things take on which
+// rank, and what failures and restarts leave of the time.
 #pragma once
 
 #include <cstdint>
@@ -8,45 +8,11 @@
 
 #include "models/costs/program_prices.h"
 #include "models/programs/program.h"
-
-namespace moesim {
-class JsonNode;
-}
+#include "models/workload/faults.h"
 
 namespace moesim::models {
 
 struct Cluster;
-
-struct Faults {
-  struct SlowGpu {
-    std::int64_t gpu = 0;
-    double factor = 1;  // times as long as a usual GPU computes, at least 1
-  };
-  struct Port {
-    std::int64_t gpu = 0;
-    double share = 1;  // of the usual bandwidth that is left
-  };
-  std::vector<SlowGpu> slow_gpus;
-  std::vector<Port> nvlinks;  // share above 0
-  std::vector<Port> nics;     // 0: failed, its traffic goes over the next port of the node
-  double jitter = 0;          // standard deviation of every kernel's time on every GPU, relative
-  std::uint64_t seed = 1;     // of the jitter
-  double gpu_mtbf_hours = 0;  // mean time between failures of one GPU with its share of the machine; 0: never
-  double checkpoint_s = 0;    // time that training stands still for a checkpoint
-  double restart_s = 0;       // from a failure until training goes on
-  double interval_s = 0;      // of work between checkpoints; 0: the best one
-
-  bool slow() const { return !slow_gpus.empty() || !nvlinks.empty() || !nics.empty() || jitter > 0; }
-  bool any() const { return slow() || gpu_mtbf_hours > 0; }
-
-  // The object {"slow_gpus": [{"gpu", "factor"}], "nvlinks": [{"gpu", "bandwidth"}], "nics": [{"gpu",
-  // "bandwidth"}], "jitter", "seed", "gpu_mtbf_hours", "checkpoint_s", "restart_s", "checkpoint_interval_s"};
-  // bandwidths are shares.
-  static Faults parse(const JsonNode& node);
-  // Throws InputError for a GPU that the cluster does not have, and for a failed port without another one in
-  // its node.
-  void check_against(const Cluster& cluster) const;
-};
 
 // How much longer things take on each of some ranks.
 struct RankFaults {

@@ -62,7 +62,6 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
 namespace {
 
 MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement::DispatchClass& where) {
-  const StepRecompute& again = s.training.recompute;
   MoeLayer layer;
   layer.hidden = s.model.expert_width();
   layer.expert_ffn = s.model.expert_ffn;
@@ -78,9 +77,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.ranks_per_node = where.shape.across_domains() ? block : s.cluster->nvlink.domain;
   layer.activation = s.activation;
   layer.router = s.router_dtype;
-  layer.recompute = again.moe          ? Recompute::kFull
-                    : again.activation ? Recompute::kActivation
-                                       : Recompute::kNone;
+  layer.recompute = s.training.recompute.of_program();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
   layer.routing = &routing;

@@ -1,59 +1,10 @@
 #include "models/step/parameter_collectives.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <charconv>
 
 #include "base/check.h"
-#include "base/input_error.h"
-#include "base/text.h"
 
 namespace moesim::models {
-
-ShardingSpec ShardingSpec::parse(const std::string& text) {
-  ShardingSpec spec;
-  spec.text = text;
-  const std::vector<std::string_view> parts = split(text, ':');
-  const std::string name(trim(parts.front()));
-  static const std::vector<std::string> kNames{"ddp", "zero1", "fsdp", "hsdp"};
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end())
-    throw InputError(fmt::format("sharding: found {}, expected ddp, zero1, fsdp or hsdp{}", in_quotes(name),
-                                 did_you_mean(name, kNames)));
-  spec.scheme = static_cast<ShardingScheme>(found - kNames.begin());
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::string part(trim(parts[i]));
-    const std::size_t equals = part.find('=');
-    const std::string key = part.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "true" : part.substr(equals + 1);
-    const auto flag = [&] {
-      if (value != "true" && value != "false")
-        throw InputError(
-            fmt::format("sharding: {}: found {}, expected true or false", key, in_quotes(value)));
-      return value == "true";
-    };
-    if (key == "shard") {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), spec.shard);
-      if (error != std::errc() || end != value.data() + value.size() || spec.shard < 1)
-        throw InputError(fmt::format("sharding: shard: found {}, expected a number of ranks of at least 1",
-                                     in_quotes(value)));
-    } else if (key == "reshard") {
-      spec.reshard = flag();
-    } else if (key == "shampoo") {
-      spec.shampoo = flag();
-    } else {
-      static const std::vector<std::string> kKeys{"shard", "reshard", "shampoo"};
-      throw InputError(fmt::format("sharding: found option {}, expected shard, reshard or shampoo{}",
-                                   in_quotes(key), did_you_mean(key, kKeys)));
-    }
-  }
-  if ((spec.scheme == ShardingScheme::kHsdp) != (spec.shard > 0))
-    throw InputError(spec.shard > 0
-                         ? fmt::format("sharding: found shard with {}, expected it with hsdp", name)
-                         : std::string("sharding: found hsdp, expected hsdp:shard=N, the ranks that shard"));
-  return spec;
-}
 
 namespace {
 

@@ -3,20 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/programs/program.h"
+#include "models/workload/sharding.h"
 
 namespace moesim::models {
-
-enum class ShardingScheme : std::uint8_t {
-  kDdp,    // all-reduce of gradients
-  kZero1,  // distributed optimizer: reduce-scatter of gradients, all-gather of parameters
-  kFsdp,   // ZeRO-3: all-gather per unit in forward (and backward), reduce-scatter of gradients
-  kHsdp,   // FSDP inside a shard group, all-reduce over the replicate group
-};
 
 struct ParameterTraffic {
   std::int64_t dense_parameters = 0;  // held by one rank before data-parallel sharding
@@ -43,19 +36,6 @@ struct ParameterCollective {
 // All of them for one step; groups of one have none. Wire bytes are rounded down to whole bytes of the total.
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic);
-
-// How a user names it: "ddp", "zero1", "fsdp", "hsdp:shard=8", with ":reshard=false" (FSDP keeps what it
-// gathered until backward) and ":shampoo" (one all-gather of updates per step).
-struct ShardingSpec {
-  ShardingScheme scheme = ShardingScheme::kZero1;
-  std::int64_t shard = 0;  // HSDP: ranks that shard; 0: not given
-  bool reshard = true;
-  bool shampoo = false;
-  std::string text;  // empty: nobody asked
-
-  // Throws InputError for an unknown scheme or option, with the nearest name, and for hsdp without shard.
-  static ShardingSpec parse(const std::string& text);
-};
 
 // Parameters of a gradient bucket of Megatron's DDP: max(40e6, 1e6 * dp).
 std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);

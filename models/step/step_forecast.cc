@@ -52,6 +52,13 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   for (const std::string& warning : moe_program().warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
   plan_ = std::make_unique<JobPlan>(scenario_, moe_program().overlaps_batches);
+  const auto overlapped = [](const std::vector<PipelineSlot>& stage) {
+    return std::any_of(stage.begin(), stage.end(),
+                       [](const PipelineSlot& slot) { return slot.kind == PipelineSlot::Kind::kOverlapped; });
+  };
+  if (plan.overlap.delayed_wgrad && std::none_of(plan_->schedule.begin(), plan_->schedule.end(), overlapped))
+    warnings_.push_back(
+        "training.overlap.delayed_wgrad: no pass runs beside another, so no weight gradient is delayed");
   stage_faults_ = faults_of_stages(scenario_, warnings_);
 }
 

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 
@@ -18,39 +16,36 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
-// A path written in a scenario file: beside the file if it is there, else as it stands.
-std::string beside(const JsonNode& node, const std::string& path) {
-  const std::filesystem::path from_file = std::filesystem::path(node.place().file).parent_path() / path;
-  return std::filesystem::path(path).is_relative() && path_exists(from_file) ? from_file.string() : path;
+// Throws InputError for what says nothing beside the rest of the plan.
+void check_plan(const Scenario& s) {
+  const TrainingPlan& plan = s.training;
+  if (plan.framework == Framework::kNone &&
+      (plan.gemm != DType::kBf16 || plan.fused_kernels || plan.launch != LaunchMode::kEager))
+    throw InputError(
+        "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
+        "framework's; expected one of them");
+  const auto found_with = [&](const char* path, std::string_view value, const char* expected) {
+    throw InputError(fmt::format("training.{}: found {} with {}, expected it with {}", path, value,
+                                 name_of(plan.sharding), expected));
+  };
+  using enum ShardingScheme;
+  if (plan.shard_group > 0 && plan.sharding != kHsdp)
+    found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
+  if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
+    found_with("reshard_after_forward", "false", "fsdp or hsdp");
+  if (plan.shampoo && plan.sharding != kDdp && plan.sharding != kHsdp)
+    found_with("shampoo", "true", "ddp or hsdp");
+  if (s.gave("faults.seed") && !s.gave("faults.jitter"))
+    throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
 }
 
-void parse_parallel(const JsonNode& node, Scenario& scenario) {
-  JsonObject o(node);
-  Parallel& p = scenario.parallel;
-  scenario.dp_given = scenario.dp_given || o.find("dp").has_value();
-  scenario.seq_given = scenario.seq_given || o.find("seq").has_value();
-  const std::array<std::pair<const char*, std::int64_t*>, 10> sizes{{{"tp", &p.tp},
-                                                                     {"cp", &p.cp},
-                                                                     {"ep", &p.ep},
-                                                                     {"etp", &p.etp},
-                                                                     {"dp", &p.dp},
-                                                                     {"pp", &p.pp},
-                                                                     {"vpp", &p.vpp},
-                                                                     {"microbatches", &p.microbatches},
-                                                                     {"micro_batch", &p.micro_batch},
-                                                                     {"seq", &p.seq}}};
-  for (const auto& [key, value] : sizes) *value = o.integer(key, *value, 1, kMaxSize);
-  o.finish();
-}
-
-template <class Function>
-void at_place(const JsonNode& node, Function&& function) {
-  try {
-    function();
-  } catch (const InputError& error) {
-    if (!error.place().file.empty()) throw;
-    throw InputError(node.place(), error.what());
-  }
+// Throws InputError for what one layer has no part for.
+void check_layer_plan(const TrainingPlan& plan) {
+  if (plan.recompute.dense)
+    throw InputError(
+        "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
+  if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
+    throw InputError("training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
 }
 
 }  // namespace
@@ -69,7 +64,7 @@ void Scenario::set_cluster(const std::string& name_or_path) {
 }
 
 void Scenario::set_dispatchers(const std::string& text) {
-  dispatchers = parse_dispatchers(text);
+  dispatchers = DispatcherSpec::parse_list(text);
   all_dispatchers = trim(text) == "all";
 }
 
@@ -81,86 +76,24 @@ void Scenario::set_router_dtype(const std::string& name) {
         fmt::format("router dtype: found {}, expected bf16, fp16, fp32 or fp64", in_quotes(name)));
 }
 
-void Scenario::set_recompute(const std::string& name) {
-  static const std::vector<std::string> kNames{"none", "activation", "full"};
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end())
-    throw InputError(fmt::format("recompute: found {}, expected none, activation or full{}", in_quotes(name),
-                                 did_you_mean(name, kNames)));
-  recompute = static_cast<Recompute>(found - kNames.begin());
+bool Scenario::sharding_asked() const {
+  return gave("training.sharding") || training.sharding != ShardingScheme::kZero1;
 }
 
-Scenario Scenario::parse(const JsonNode& node) {
-  Scenario s;
-  JsonObject o(node);
-  if (const auto model = o.find("model")) {
-    if (model->is_string()) {
-      const auto names = Architecture::names();
-      const std::string name = model->string();
-      const bool builtin = std::find(names.begin(), names.end(), name) != names.end();
-      at_place(*model, [&] { s.set_model(builtin ? name : beside(*model, name)); });
-    } else {
-      s.model = Architecture::parse(*model);
-    }
-  }
-  if (const auto parallel = o.find("parallel")) parse_parallel(*parallel, s);
-  if (const auto dispatcher = o.find("dispatcher")) {
-    if (dispatcher->is_string()) {
-      at_place(*dispatcher, [&] { s.set_dispatchers(dispatcher->string()); });
-    } else {
-      const std::vector<JsonNode> items =
-          dispatcher->is_array() ? dispatcher->items() : std::vector<JsonNode>{*dispatcher};
-      for (const JsonNode& item : items) {
-        s.dispatchers.push_back(DispatcherSpec::parse(item));
-        make_dispatcher(s.dispatchers.back());
-      }
-    }
-  }
-  if (const auto routing = o.find("routing")) {
-    s.routing = RoutingSpec::parse(*routing);
-    if (s.routing.kind == RoutingSpec::Kind::kFile) s.routing.path = beside(*routing, s.routing.path);
-  }
-  if (const auto placement = o.find("placement")) s.placement = PlacementSpec::parse(*placement);
-  if (const auto sharding = o.find("sharding"))
-    at_place(*sharding, [&] { s.sharding = ShardingSpec::parse(sharding->string()); });
-  if (const auto cluster = o.find("cluster")) {
-    if (cluster->is_string() && is_file(beside(*cluster, cluster->string()))) {
-      at_place(*cluster, [&] { s.set_cluster(beside(*cluster, cluster->string())); });
-    } else {
-      at_place(*cluster, [&] { s.cluster = std::make_shared<const Cluster>(Cluster::load(*cluster)); });
-    }
-  }
-  const std::string scope = o.string("scope", "layer");
-  if (scope != "layer" && scope != "step") o.at("scope").fail(in_quotes(scope), "\"layer\" or \"step\"");
-  s.scope = scope == "step" ? Scope::kStep : Scope::kLayer;
-  s.train = o.boolean("train", true);
-  s.topk = o.integer("topk", 0, 1, kMaxSize);
-  s.seed = static_cast<std::uint64_t>(o.integer("seed", 1, 0));
-  if (const auto dtype = o.find("router_dtype"))
-    at_place(*dtype, [&] { s.set_router_dtype(dtype->string()); });
-  if (const auto recompute = o.find("recompute"))
-    at_place(*recompute, [&] { s.set_recompute(recompute->string()); });
-  if (const auto prices = o.find("prices")) s.prices = PriceTable::parse(*prices);
-  if (const auto faults = o.find("faults")) s.faults = Faults::parse(*faults);
-  if (const auto training = o.find("training")) s.training = TrainingPlan::parse(*training);
-  o.finish();
-  return s;
+std::string beside(const std::string& file, const std::string& path) {
+  const std::filesystem::path from_file = std::filesystem::path(file).parent_path() / path;
+  return std::filesystem::path(path).is_relative() && path_exists(from_file) ? from_file.string() : path;
+}
+
+Scopes scope_of(const Scenario& scenario) {
+  return scenario.scope == Scenario::Scope::kStep ? Scopes::kStep : Scopes::kLayer;
 }
 
 void Scenario::resolve() {
-  // What layer-wide keys say about the plan.
-  if (!sharding.text.empty()) {
-    training.sharding = sharding.scheme;
-    training.shard_group = sharding.shard;
-    training.reshard_after_forward = sharding.reshard;
-  }
-  if (recompute == Recompute::kActivation) training.recompute.activation = true;
-  if (recompute == Recompute::kFull) training.recompute.full = true;
-  if (training.framework == Framework::kNone &&
-      (training.gemm != DType::kBf16 || training.fused_kernels || training.launch != LaunchMode::kEager))
-    throw InputError(
-        "training.framework: found none with a precision, fused kernels or a launch mode, which are a framework's; "
-        "expected one of them");
+  if (const Field* unused = unused_field(*this))
+    throw InputError(unused_message(*unused, unused->path, *this));
+  check_plan(*this);
+  if (scope == Scope::kLayer) check_layer_plan(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0 || model.topk == 0)
     throw InputError(fmt::format("model {}: found no experts, expected a mixture of experts", model.name));
@@ -169,7 +102,7 @@ void Scenario::resolve() {
     throw InputError(
         fmt::format("topk: found {}, expected at most the model's {} experts", topk, model.experts));
   Parallel p = parallel;
-  if (!dp_given) {
+  if (!gave("parallel.dp")) {
     p.dp = 1;
     // Enough data-parallel ranks that the expert grid fits a pipeline stage.
     const std::int64_t dense = p.tp * p.cp, group = p.etp * p.ep;
@@ -191,19 +124,20 @@ void Scenario::resolve() {
     cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
   parallel = p;
   faults.check_against(*cluster);
-  if (sharding.shard > 0 && (p.dp * p.cp % sharding.shard != 0))
-    throw InputError(fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}",
-                                 sharding.shard, p.dp * p.cp));
-  if (sharding.shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), sharding.shard) != 0)
+  const std::int64_t shard = training.shard_group;
+  if (shard > 0 && p.dp * p.cp % shard != 0)
     throw InputError(
-        fmt::format("sharding: found shard={}, expected one that divides the {} replicas of an expert",
-                    sharding.shard, p.edp()));
+        fmt::format("sharding: found shard={}, expected a divisor of dp x cp = {}", shard, p.dp * p.cp));
+  if (shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), shard) != 0)
+    throw InputError(fmt::format(
+        "sharding: found shard={}, expected one that divides the {} replicas of an expert", shard, p.edp()));
   if (placement.given() && placement.slots > 0 && placement.slots < model.experts)
     throw InputError(fmt::format("placement: found {} slots, expected at least the model's {} experts",
                                  placement.slots, model.experts));
   if (model.expert_ffn % p.etp != 0)
     throw InputError(fmt::format("parallel.etp: found {}, expected a divisor of the experts' inner size {}",
                                  p.etp, model.expert_ffn));
+  resolved = true;
 }
 
 }  // namespace moesim::models

@@ -1,20 +1,22 @@
 // A scenario: the model, the parallel plan, the dispatchers to compare, the routing, the cluster, the
-// question.
+// question. Which fields it has, how they are read and written, is one table: models/workload/fields.h.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/rental.h"
 #include "models/routing/expert_placement.h"
 #include "models/routing/routing.h"
-#include "models/step/faults.h"
-#include "models/step/parameter_collectives.h"
 #include "models/workload/architecture.h"
+#include "models/workload/dispatcher_spec.h"
+#include "models/workload/faults.h"
+#include "models/workload/fields.h"
 #include "models/workload/parallel.h"
 #include "models/workload/training_plan.h"
 
@@ -30,41 +32,51 @@ struct Scenario {
   enum class Scope : std::uint8_t { kLayer, kStep };
 
   Architecture model;
-  Parallel parallel;
-  bool dp_given = false;   // otherwise dp fills the cluster
-  bool seq_given = false;  // otherwise a routing file says how many tokens a rank has
-  std::vector<DispatcherSpec> dispatchers;
-  bool all_dispatchers = false;  // every legal one; the others are listed with the rule that excludes them
+  Parallel parallel;  // where nobody gave dp, it fills the cluster
+  std::vector<DispatcherSpec> dispatchers = DispatcherSpec::parse_list("allgather,alltoall");
+  // Every legal one; the others are listed with the rule that excludes them. `dispatchers` is one named "all"
+  // until name_dispatchers() (models/dispatchers/dispatcher.h) puts their names there.
+  bool all_dispatchers = false;
   RoutingSpec routing;
   PlacementSpec placement;                 // of the experts on the expert-parallel ranks
-  ShardingSpec sharding;                   // of parameters over data parallelism; ZeRO-1 where nobody asked
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
   Scope scope = Scope::kLayer;
   bool train = true;
   DType activation = DType::kBf16;
   DType router_dtype = DType::kFp32;
-  Recompute recompute = Recompute::kNone;
   std::uint64_t seed = 1;
-  PriceTable prices;                         // where given: what time costs
-  TrainingPlan training;                     // of scope step
-  Faults faults;                             // of the machine
-  std::int64_t topk = 0;                     // 0: the model's, or the routing file's
+  PriceTable prices;      // where given: what time costs
+  TrainingPlan training;  // what is computed again and how parameters are sharded; the rest is of scope step
+  Faults faults;          // of the machine
+  std::int64_t topk = 0;  // 0: the model's, or the routing file's
   std::vector<std::filesystem::path> files;  // that were read: model, cluster, routing
+  std::bitset<kMostFields> given;            // by somebody: bit index_of(field)
+  bool resolved = false;                     // what follows from other values stands there
 
-  // Reads the object of a scenario file (docs/interface: "Files"). Relative paths inside are taken from the
-  // folder of the file, or from the current one where nothing stands there. Throws InputError for unknown
-  // keys, wrong types and impossible sizes, with file:line. Checks between values are resolve()'s.
+  // Reads the object of a scenario file (docs/scenario.md). Relative paths inside are taken from the folder
+  // of the file, or from the current one where nothing stands there. Throws InputError for unknown keys,
+  // wrong types and impossible sizes, with file:line. Checks between values are resolve()'s.
   static Scenario parse(const JsonNode& node);
 
   void set_model(const std::string& name_or_path);
   void set_cluster(const std::string& name_or_path);
-  void set_dispatchers(const std::string& text);
+  void set_dispatchers(const std::string& text);   // "a,b:key=value", or "all"; names are not checked
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
-  void set_recompute(const std::string& name);     // none, activation, full
+
+  // Whether somebody said the field at a path ("parallel.dp"), and to say so.
+  bool gave(std::string_view path) const;
+  void give(std::string_view path);
+  // Whether somebody said how parameters are sharded.
+  bool sharding_asked() const;
 
   // Fills what follows from other values (topk, dp, cluster) and checks the plan against model and cluster.
-  // Throws InputError naming the rule.
+  // Throws InputError naming the rule, and for a given field that the scope does not use.
   void resolve();
 };
+
+Scopes scope_of(const Scenario& scenario);
+
+// Returns the place of a path that stands in a file: beside the file if it is there, else as it stands.
+std::string beside(const std::string& file, const std::string& path);
 
 }  // namespace moesim::models

@@ -4,36 +4,23 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "base/input_error.h"
-#include "base/json_reader.h"
 #include "base/text.h"
 
 namespace moesim::models {
 
 namespace {
 
-struct RecomputeName {
-  std::string_view name;
-  bool StepRecompute::*flag;
-};
-constexpr std::array<RecomputeName, 8> kRecompute{{{"full", &StepRecompute::full},
-                                                   {"core_attn", &StepRecompute::attention},
-                                                   {"mla_up_proj", &StepRecompute::latent},
-                                                   {"layernorm", &StepRecompute::norms},
-                                                   {"moe_act", &StepRecompute::activation},
-                                                   {"moe", &StepRecompute::moe},
-                                                   {"mlp", &StepRecompute::dense},
-                                                   {"shared_experts", &StepRecompute::shared}}};
-
-constexpr std::array<std::string_view, 3> kPipelines{"1f1b", "zero-bubble", "dualpipe"};
-constexpr std::array<std::string_view, 4> kShardings{"ddp", "distributed-optimizer", "fsdp", "hsdp"};
+constexpr std::array<std::string_view, 2> kFrameworks{"megatron", "none"};
+constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
+// As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
+constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 
-template <std::size_t N>
-std::size_t choose(std::string_view what, std::string_view name,
-                   const std::array<std::string_view, N>& names) {
+std::size_t choose(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   const std::vector<std::string> known(names.begin(), names.end());
@@ -41,55 +28,37 @@ std::size_t choose(std::string_view what, std::string_view name,
                                did_you_mean(name, known)));
 }
 
-template <class Function>
-void at_place(const JsonNode& node, Function&& function) {
-  try {
-    function(node.string());
-  } catch (const InputError& error) {
-    if (!error.place().file.empty()) throw;
-    throw InputError(node.place(), error.what());
-  }
-}
-
 }  // namespace
 
-std::string StepRecompute::text() const {
-  std::string all;
-  for (const RecomputeName& r : kRecompute)
-    if (this->*r.flag) all += (all.empty() ? "" : "+") + std::string(r.name);
-  return all.empty() ? "none" : all;
-}
-
-StepRecompute StepRecompute::parse(std::string_view text) {
-  StepRecompute result;
-  std::size_t from = 0;
-  while (from < text.size()) {
-    const std::size_t end = std::min(text.find_first_of("+, \t", from), text.size());
-    std::string_view name = text.substr(from, end - from);
-    from = end + 1;
-    if (name.empty() || name == "none") continue;
-    if (name == "selective") name = "core_attn";
-    if (name == "activation" || name == "act") name = "moe_act";
-    if (name == "norm") name = "layernorm";
+StepOverlap StepOverlap::parse(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, bool StepOverlap::*>, 4> kParts{
+      {{"expert-communication", &StepOverlap::expert_communication},
+       {"delayed-wgrad", &StepOverlap::delayed_wgrad},
+       {"gradients", &StepOverlap::gradients},
+       {"parameters", &StepOverlap::parameters}}};
+  StepOverlap chosen;
+  chosen.gradients = chosen.parameters = false;
+  for (const std::string_view name : split(text, '+')) {
+    if (name == "none") continue;
     const auto found =
-        std::find_if(kRecompute.begin(), kRecompute.end(), [&](const auto& r) { return r.name == name; });
-    if (found == kRecompute.end()) {
-      std::vector<std::string> known{"none", "selective"};
-      for (const RecomputeName& r : kRecompute) known.emplace_back(r.name);
-      throw InputError(fmt::format("recompute: found {}, expected {}{}", in_quotes(name), join(known, ", "),
+        std::find_if(kParts.begin(), kParts.end(), [&](const auto& part) { return part.first == name; });
+    if (found == kParts.end()) {
+      std::vector<std::string> known{"none"};
+      for (const auto& [part, flag] : kParts) known.emplace_back(part);
+      throw InputError(fmt::format("overlap: found {}, expected {}{}", in_quotes(name), join(known, ", "),
                                    did_you_mean(name, known)));
     }
-    result.*found->flag = true;
+    chosen.*found->second = true;
   }
-  return result;
+  return chosen;
+}
+
+void TrainingPlan::set_framework(std::string_view name) {
+  framework = static_cast<Framework>(choose("framework", name, kFrameworks));
 }
 
 void TrainingPlan::set_precision(std::string_view name) {
-  static const std::vector<std::string> kNames{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end())
-    throw InputError(fmt::format("precision: found {}, expected one of {}{}", in_quotes(name),
-                                 join(kNames, ", "), did_you_mean(name, kNames)));
+  choose("precision", name, kPrecisions);
   precision = name;
   note.clear();
   if (name == "nvfp4") {
@@ -101,51 +70,29 @@ void TrainingPlan::set_precision(std::string_view name) {
 }
 
 void TrainingPlan::set_pipeline(std::string_view name) {
-  if (name == "interleaved") name = "1f1b";
-  pipeline = static_cast<PipelineKind>(choose("schedule", name, kPipelines));
+  const std::size_t word = choose("schedule", name, kPipelines);
+  pipeline = name == "interleaved" ? PipelineKind::k1F1B : static_cast<PipelineKind>(word);
 }
 
-void TrainingPlan::set_sharding(std::string_view name) {
-  if (name == "zero1") name = "distributed-optimizer";
-  sharding = static_cast<ShardingScheme>(choose("sharding", name, kShardings));
+void TrainingPlan::set_sharding(std::string_view text) {
+  const ShardingSpec spec = ShardingSpec::parse(std::string(text));
+  sharding = spec.scheme;
+  shard_group = spec.shard;
+  reshard_after_forward = spec.reshard;
+  shampoo = spec.shampoo;
 }
 
 void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
-TrainingPlan TrainingPlan::parse(const JsonNode& node) {
-  TrainingPlan plan;
-  JsonObject o(node);
-  const auto text = [&](const char* key, auto&& set) {
-    if (const auto value = o.find(key)) at_place(*value, set);
-  };
-  text("precision", [&](const std::string& s) { plan.set_precision(s); });
-  text("schedule", [&](const std::string& s) { plan.set_pipeline(s); });
-  text("sharding", [&](const std::string& s) { plan.set_sharding(s); });
-  text("launch", [&](const std::string& s) { plan.set_launch(s); });
-  text("recompute", [&](const std::string& s) { plan.recompute = StepRecompute::parse(s); });
-  plan.shard_group = o.integer("shard_group", 0, 0, std::int64_t{1} << 31);
-  plan.reshard_after_forward = o.boolean("reshard_after_forward", plan.reshard_after_forward);
-  plan.gradient_bytes = static_cast<int>(o.integer("gradient_bytes", plan.gradient_bytes, 2, 4));
-  plan.fp8_attention = o.boolean("fp8_attention", plan.fp8_attention);
-  plan.fused_kernels = o.boolean("fused_kernels", plan.fused_kernels);
-  plan.unfolded = !o.boolean("folding", true);
-  if (const auto overlap = o.find("overlap")) {
-    JsonObject v(*overlap);
-    plan.overlap.expert_communication = v.boolean("expert_communication", plan.overlap.expert_communication);
-    plan.overlap.shared_expert = v.boolean("shared_expert", plan.overlap.shared_expert);
-    plan.overlap.gradients = v.boolean("gradients", plan.overlap.gradients);
-    plan.overlap.parameters = v.boolean("parameters", plan.overlap.parameters);
-    plan.overlap.delayed_wgrad = v.boolean("delayed_wgrad", plan.overlap.delayed_wgrad);
-    v.finish();
-  }
-  o.finish();
-  return plan;
-}
-
+std::string_view name_of(Framework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
 std::string_view name_of(PipelineKind kind) { return kPipelines[static_cast<std::size_t>(kind)]; }
-std::string_view name_of(ShardingScheme scheme) { return kShardings[static_cast<std::size_t>(scheme)]; }
 std::string_view name_of(LaunchMode mode) { return kLaunches[static_cast<std::size_t>(mode)]; }
+
+std::span<const std::string_view> framework_names() { return kFrameworks; }
+std::span<const std::string_view> precision_names() { return kPrecisions; }
+std::span<const std::string_view> pipeline_names() { return kPipelines; }
+std::span<const std::string_view> launch_names() { return kLaunches; }
 
 }  // namespace moesim::models

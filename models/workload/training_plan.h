@@ -3,15 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "models/hardware/dtype.h"
-#include "models/step/parameter_collectives.h"
-
-namespace moesim {
-class JsonNode;
-}
+#include "models/workload/recompute.h"
+#include "models/workload/sharding.h"
 
 namespace moesim::models {
 
@@ -22,35 +20,17 @@ enum class PipelineKind : std::uint8_t {
                 // overlapped
 };
 
-// What is computed again in backward instead of being kept. Names as Megatron's --recompute-modules.
-struct StepRecompute {
-  bool full = false;        // every layer
-  bool attention = false;   // "core_attn": the attention core
-  bool latent = false;      // "mla_up_proj": MLA's up projections
-  bool norms = false;       // "layernorm"
-  bool activation = false;  // "moe_act": the experts' activation
-  bool moe = false;         // "moe": the whole MoE layer with its collectives
-  bool dense = false;       // "mlp": the FFN of dense layers
-  bool shared = false;      // "shared_experts"
-
-  bool any() const { return full || attention || latent || norms || activation || moe || dense || shared; }
-  friend bool operator==(const StepRecompute&, const StepRecompute&) = default;
-  // "none", or the names joined with "+".
-  std::string text() const;
-  // Inverse of text(); separators "+", "," or blanks; "selective" is "core_attn", "activation" is "moe_act".
-  // Throws InputError with the nearest name.
-  static StepRecompute parse(std::string_view text);
-};
-
 // What runs beside something else instead of after it.
 struct StepOverlap {
-  bool expert_communication =
-      false;                   // dispatch and combine under the other microbatch (or DualPipe's other half)
-  bool shared_expert = false;  // under dispatch and combine (dispatchers that know how)
+  // Dispatch and combine under the other microbatch (or DualPipe's other half).
+  bool expert_communication = false;
   bool gradients = true;       // reduce-scatter under the backward of the last microbatch
   bool parameters = true;      // all-gather under the forward of the first microbatch
   bool delayed_wgrad = false;  // weight gradients fill what expert communication leaves idle
   friend bool operator==(const StepOverlap&, const StepOverlap&) = default;
+  // Reads "expert-communication", "gradients", "parameters", "delayed-wgrad" joined with
+  // "+", or "none". Throws InputError with the nearest name.
+  static StepOverlap parse(std::string_view text);
 };
 
 // Who launches kernels: the host one by one, or CUDA graphs.
@@ -71,8 +51,9 @@ struct TrainingPlan {
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
   bool fp8_attention = false;
   ShardingScheme sharding = ShardingScheme::kZero1;
-  std::int64_t shard_group = 0;  // HSDP: ranks of a shard group; 0: those of one node
-  bool reshard_after_forward = true;
+  std::int64_t shard_group = 0;       // HSDP: ranks of a shard group; 0: those of one node
+  bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
+  bool shampoo = false;               // one all-gather of Distributed Shampoo's updates per step
   PipelineKind pipeline = PipelineKind::k1F1B;
   StepRecompute recompute;
   StepOverlap overlap;
@@ -81,28 +62,31 @@ struct TrainingPlan {
   int gradient_bytes = 4;      // of an element in the reduction
   int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
   bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
-  double capacity_factor = 0;  // > 0: experts drop what exceeds this multiple of the balanced load
 
+  // "megatron", "none". Throws InputError with the nearest name.
+  void set_framework(std::string_view name);
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
   // taken, and `note` says so. Throws InputError for anything else.
   void set_precision(std::string_view name);
-  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "ddp", "distributed-optimizer" (also "zero1"), "fsdp",
-  // "hsdp"; "eager", "partial-graphs", "graphs". Throw InputError with the nearest name.
+  // "1f1b", "interleaved", "zero-bubble", "dualpipe"; "eager", "partial-graphs", "graphs". Throw InputError
+  // with the nearest name.
   void set_pipeline(std::string_view name);
-  void set_sharding(std::string_view name);
   void set_launch(std::string_view name);
-
-  // The object "training" of a scenario: {"precision", "schedule", "sharding", "shard_group", "recompute",
-  // "overlap": {"expert_communication", "shared_expert", "gradients", "parameters", "delayed_wgrad"},
-  // "launch", "fused_kernels", "gradient_bytes", "fp8_attention", "folding"}.
-  static TrainingPlan parse(const JsonNode& node);
+  // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
+  void set_sharding(std::string_view text);
 
   std::string precision = "bf16";  // as asked for
   std::string note;                // what set_precision has to say
 };
 
+std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
-std::string_view name_of(ShardingScheme scheme);
 std::string_view name_of(LaunchMode mode);
+
+// What set_framework(), set_precision(), set_pipeline() and set_launch() take.
+std::span<const std::string_view> framework_names();
+std::span<const std::string_view> precision_names();
+std::span<const std::string_view> pipeline_names();
+std::span<const std::string_view> launch_names();
 
 }  // namespace moesim::models

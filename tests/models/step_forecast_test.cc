@@ -117,6 +117,12 @@ TEST(StepForecast, ScheduleAndOverlapSaveWhatTheyPromise) {
   EXPECT_LT(forecast(one).exposed_comm_us, apart.exposed_comm_us);
   one.training.overlap.delayed_wgrad = true;
   EXPECT_LE(forecast(one).exposed_comm_us, apart.exposed_comm_us);
+  // A multi-token-prediction layer has weight gradients of a head, too.
+  Scenario two_heads = small("deepseek-v3", "dgx-h100x4");
+  two_heads.model.layers = 8;
+  two_heads.parallel.ep = 16;
+  two_heads.training.overlap = one.training.overlap;
+  EXPECT_GT(seconds(two_heads), 0);
   Scenario late = small();
   late.training.overlap.gradients = late.training.overlap.parameters = false;
   EXPECT_GT(seconds(late), apart.time_us.value * 1e-6);

@@ -59,6 +59,7 @@ if PUBLISHED.is_dir():
 # Scenario files that moesim refuses for their form, and their schema has to.
 BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5}}, {"parallel": {"epp": 2}},
                  {"scope": "laier"}, {"train": "yes"}, {"model": {"hidden": 4}}, {"cluster": {"nodes": 2}},
+                 {"faults": {"slow_gpus": [{"gpu": 1, "factor": 0.5}]}}, {"placement": [-1]}, {"routing": {"name": 3}},
                  {"prices": {"gpu_hour": -1}}, {"prices": {"gpu_hour": 1, "node_hour": 2}}, {"prices": {}},
                  {"cluster": {"base": "dgx-h100x2", "nic": {"ports": 2}}}, {"training": {"gradient_bytes": 8}}]
 GOOD_SCENARIOS = [
@@ -66,7 +67,10 @@ GOOD_SCENARIOS = [
     {"dispatcher": [{"name": "alltoall"}, "allgather"]}, {"routing": {"name": "zipf", "exponent": 1.2}},
     {"cluster": {"profile": "h100-sxm", "nodes": 2, "nic": {"bandwidth": "100GBps", "latency": 2e-6}}},
     {"prices": {"gpu_hour": {"h100-sxm": 2.5}, "currency": "EUR"}},
-    {"training": {"precision": "bf16", "overlap": {"gradients": True}}},
+    {"training": {"precision": "bf16", "overlap": {"gradients": True}}, "scope": "step"},
+    {"training": {"overlap": "gradients+parameters", "schedule": "interleaved"}, "scope": "step"},
+    {"recompute": "full", "sharding": "hsdp:shard=8", "placement": [0, 1], "seed": "18446744073709551615"},
+    {"faults": "slow.json", "routing": {"path": "routing.json"}},
     {"faults": {"slow_gpus": [{"gpu": 3, "factor": 1.5}], "nics": [{"gpu": 0, "bandwidth": 0}], "jitter": 0.1}}]
 
 
@@ -107,6 +111,10 @@ def check_results(folder):
                 continue
             result = json.loads(done.stdout)
             has_to_match(name, result, what)
+            if "scenario" in result["inputs"]:
+                has_to_match("scenario", result["inputs"]["scenario"], "inputs.scenario of " + what)
+            elif name in ("compare", "whatif"):
+                fail("no inputs.scenario in the result of " + what)
             for key in result:
                 without, other = copy.deepcopy(result), copy.deepcopy(result)
                 del without[key]
@@ -125,7 +133,9 @@ def check_sweeps(folder):
         run(folder, ["sweep", SCENARIO, "--grid", "ep=8,7", "--out", "rows.jsonl", "--overwrite", "--quiet", *extra])
         for line in (folder / "rows.jsonl").read_text().splitlines():
             has_to_match("sweep-row", json.loads(line), "a row of a sweep")
-        has_to_match("sweep", json.loads((folder / "rows.jsonl.json").read_text()), "the record of a sweep")
+        record = json.loads((folder / "rows.jsonl.json").read_text())
+        has_to_match("sweep", record, "the record of a sweep")
+        has_to_match("scenario", record["inputs"]["scenario"], "inputs.scenario of the record of a sweep")
     if not errors(validator("sweep-row"), {"scenario": 1, "dispatcher": "allgather"}):
         fail("sweep-row.schema.json takes a row without a time and without an error")
     again = run(folder, ["rerun", "rows.jsonl.json", "--format", "json"])

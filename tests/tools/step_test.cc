@@ -177,26 +177,27 @@ TEST(CompareStep, SaysWhatDoesNotFitAndWhatWouldHelp) {
 
 TEST(CompareFaults, LayerAndStepSayWhatTheyCost) {
   for (const char* scope : {"layer", "step"}) {
-    const Words words{
-        "compare",
-        "--scope",
-        scope,
-        "--model",
-        "mixtral-8x7b",
-        "--cluster",
-        "dgx-h100x2",
-        "--ep",
-        "8",
-        "--dispatcher",
-        "alltoall",
-        "--faults",
-        R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}], "gpu_mtbf_hours": 50000, "checkpoint_s": 30})"};
+    const bool step = std::string(scope) == "step";
+    const std::string failures = step ? R"(, "gpu_mtbf_hours": 50000, "checkpoint_s": 30)" : "";
+    const Words words{"compare",
+                      "--scope",
+                      scope,
+                      "--model",
+                      "mixtral-8x7b",
+                      "--cluster",
+                      "dgx-h100x2",
+                      "--ep",
+                      "8",
+                      "--dispatcher",
+                      "alltoall",
+                      "--faults",
+                      R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}])" + failures + "}"};
     const json s = parsed(words)["scenarios"][0];
     EXPECT_GT(s["time_us"]["value"], s["healthy_time_us"]) << scope;
     EXPECT_LT(s["time_us"]["value"].get<double>(), 1.3 * s["healthy_time_us"].get<double>()) << scope;
     const Outcome text = run_moesim(with(words, {"--quiet"}));
     EXPECT_THAT(text.out, HasSubstr("on a healthy machine (+")) << scope;
-    if (std::string(scope) == "step") {
+    if (step) {
       EXPECT_LT(s["goodput"]["share"], 1.0);
       EXPECT_THAT(text.out, HasSubstr("of the time is work that counts"));
     }

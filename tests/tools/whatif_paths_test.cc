@@ -98,17 +98,6 @@ TEST(ScenarioDocument, WhatHasANameBecomesAnObject) {
   EXPECT_EQ(s.routing.kind, models::RoutingSpec::Kind::kGini);
 }
 
-TEST(ScenarioDocument, EveryBuiltInModelReadsBackFromItsObject) {
-  for (const std::string& name : models::Architecture::names()) {
-    const models::Architecture a = models::Architecture::load(name);
-    const models::Architecture b =
-        models::Architecture::parse(JsonNode::from_json(architecture_json(a), "test"));
-    EXPECT_EQ(architecture_json(a), architecture_json(b)) << name;
-    EXPECT_EQ(a.parameters(), b.parameters()) << name;
-    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << name;
-  }
-}
-
 TEST(Hardware, AFasterPartIsNeverSlower) {
   const models::Scenario scenario = document().scenario();
   const double before = evaluate(scenario, {0, false}).answers[1].time_us.value;

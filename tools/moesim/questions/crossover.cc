@@ -293,7 +293,7 @@ std::string sentence(const Crossover& c, const SweepRange& range) {
 int run_crossover(const ScenarioDocument& base, const std::string& text, const std::string& between,
                   int draws, const CommonOptions& common) {
   const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
-  if (range.path.kind == PathKind::kText || range.path.kind == PathKind::kFlag)
+  if (!models::is_number(range.path.type))
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
   const CrossoverResult r = find_crossovers(base, range, between, draws);
   if (wants_result(common)) {

@@ -10,12 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "replay/recording/denoise.h"
-#include "replay/recording/effects.h"
-#include "replay/run/forecast.h"
-#include "replay/run/iteration.h"
-#include "replay/run/model_pricing.h"
-#include "replay/run/recorded.h"
+#include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "traces/cmd_reader.h"
 #include "traces/recording_facts.h"
@@ -48,20 +43,7 @@ std::vector<std::string> Recordings::warnings() const {
 std::optional<std::string> replay_refusal(const traces::Recording& recording) {
   try {
     const replay::RecordedJob job = replay::interpret(recording);
-    const replay::JobRequest request;
-    const models::Cluster cluster = replay::cluster_of(request, job.topology);
-    const replay::Effects effects(cluster.profile);
-    if (job.realistic) {
-      const auto prepared = replay::prepare_recorded(job, recording.named, cluster, request);
-      replay::RecordedPricing pricing(
-          [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
-      replay::simulate(job.topology, prepared.plans, pricing);
-    } else {
-      const replay::CleanJob cleaned = replay::denoise(std::span(&job, 1));
-      replay::ForecastOptions options;
-      options.microbatches = replay::default_microbatches(job.topology, recording.named);
-      replay::forecast(cleaned, recording.named, cluster, effects, options);
-    }
+    replay::forecast_recording(std::span(&job, 1), recording.named, {});
   } catch (const InputError& error) {
     return error.what();
   }
@@ -147,14 +129,6 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
   request.recorded_on = recorded_on;
   if (!model.empty()) request.architecture = models::Architecture::load(model);
   return request;
-}
-
-int microbatches_of(const replay::RecordedJob& job) {
-  int count = 0;
-  for (const auto& rank : job.ranks)
-    for (const auto& step : rank.steps)
-      if (step.kind == replay::StepKind::forward) count = std::max(count, step.microbatch + 1);
-  return count;
 }
 
 }  // namespace moesim::tools

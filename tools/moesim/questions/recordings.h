@@ -64,7 +64,4 @@ struct JobOptions {
                              nlohmann::ordered_json& inputs) const;
 };
 
-// Microbatches per rank that a realistic recording shows.
-int microbatches_of(const replay::RecordedJob& job);
-
 }  // namespace moesim::tools

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
-#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_json.h"
 
 namespace moesim::tools {
 
@@ -26,65 +29,22 @@ void set_nested(json& object, std::string_view path, const json& value) {
   *at = value;
 }
 
-// A path in a scenario file: beside the file if it is there, else as it stands.
-std::string beside(const std::string& origin, const std::string& path) {
-  const std::filesystem::path from_file = std::filesystem::path(origin).parent_path() / path;
-  return std::filesystem::path(path).is_relative() && is_file(from_file) ? from_file.string() : path;
+// What stands at a path; nullptr: nothing.
+const json* at_path(const json& document, std::string_view path) {
+  const json* at = &document;
+  for (const std::string_view part : split(path, '.')) {
+    if (!at->is_object() || !at->contains(std::string(part))) return nullptr;
+    at = &at->at(std::string(part));
+  }
+  return at;
 }
 
 }  // namespace
 
-json architecture_json(const models::Architecture& a) {
-  using models::Attention;
-  const Attention& t = a.attention;
-  json attention{
-      {"heads", t.heads}, {"qkv_bias", t.qkv_bias}, {"output_bias", t.output_bias},  {"qk_norm", t.qk_norm},
-      {"sinks", t.sinks}, {"window", t.window},     {"window_every", t.window_every}};
-  if (t.kind == Attention::Kind::kLatent) {
-    attention["kind"] = "latent";
-    attention["q_rank"] = t.q_rank;
-    attention["kv_rank"] = t.kv_rank;
-    attention["nope_dim"] = t.nope_dim;
-    attention["rope_dim"] = t.rope_dim;
-    attention["value_dim"] = t.value_dim;
-  } else {
-    attention["kv_heads"] = t.kv_heads;
-    attention["head_dim"] = t.head_dim;
-  }
-  json object{{"name", a.name},
-              {"hidden", a.hidden},
-              {"layers", a.layers},
-              {"vocabulary", a.vocabulary},
-              {"tied_embeddings", a.tied_embeddings},
-              {"attention", attention},
-              {"dense_ffn", a.dense_ffn},
-              {"dense_layers", a.dense_layers},
-              {"moe_every", a.moe_every},
-              {"experts", a.experts},
-              {"topk", a.topk},
-              {"expert_ffn", a.expert_ffn},
-              {"gated", a.gated},
-              {"expert_bias", a.expert_bias},
-              {"router_bias", a.router_bias},
-              {"shared_ffn", a.shared_ffn},
-              {"shared_gate", a.shared_gate},
-              {"routing_groups", a.routing_groups},
-              {"routing_topk_groups", a.routing_topk_groups},
-              {"mtp_layers", a.mtp_layers},
-              {"latent", a.latent},
-              {"pattern", a.pattern}};
-  if (a.mamba.heads > 0)
-    object["mamba"] = {{"heads", a.mamba.heads},
-                       {"head_dim", a.mamba.head_dim},
-                       {"state", a.mamba.state},
-                       {"groups", a.mamba.groups},
-                       {"conv", a.mamba.conv}};
-  return object;
-}
-
 ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common) {
   const JsonNode node = JsonNode::read(file);
-  models::Scenario::parse(node);  // says what is wrong with its line
+  models::Scenario checked = models::Scenario::parse(node);  // says what is wrong with its line
+  models::name_dispatchers(checked);
   ScenarioDocument made = from_json(node.to_json(), file.string());
   if (common.seed_given) made.set(find_path("seed"), common.seed);
   return made;
@@ -94,28 +54,52 @@ ScenarioDocument ScenarioDocument::from_json(json document, std::string origin) 
   ScenarioDocument made;
   made.document_ = std::move(document);
   made.origin_ = std::move(origin);
+  // Every field by its own path, so that a change finds it.
+  for (const models::Field& field : models::scenario_fields()) {
+    const std::string older(field.also);
+    if (older.empty() || !made.document_.contains(older) || at_path(made.document_, field.path)) continue;
+    const json value = made.document_.at(older);
+    made.document_.erase(older);
+    set_nested(made.document_, field.path, value);
+  }
   return made;
 }
 
 models::Scenario ScenarioDocument::scenario() const {
   models::Scenario s = models::Scenario::parse(JsonNode::from_json(document_, origin_));
-  if (s.dispatchers.empty()) s.set_dispatchers("allgather,alltoall");
+  models::name_dispatchers(s);
   s.files.insert(s.files.begin(), origin_);
   return s;
 }
 
 models::Scenario ScenarioDocument::part(const std::string& key) const {
   const json only = document_.contains(key) ? json{{key, document_.at(key)}} : json::object();
-  return models::Scenario::parse(JsonNode::from_json(only, origin_));
+  models::Scenario s = models::Scenario::parse(JsonNode::from_json(only, origin_));
+  models::name_dispatchers(s);
+  return s;
+}
+
+// Puts the object that a short form stands for in its place: "overlap": "gradients", "faults": "slow.json".
+void ScenarioDocument::spell_out(std::string_view prefix) {
+  const json* short_form = at_path(document_, prefix);
+  if (!short_form || !short_form->is_string()) return;
+  const models::Scenario s = part(std::string(prefix.substr(0, prefix.find('.'))));
+  const std::string below = std::string(prefix) + ".";
+  set_nested(document_, prefix, json::object());
+  for (const models::Field& field : models::scenario_fields())
+    if (field.path.starts_with(below))
+      if (const auto value = field.write(s); !value.is_null()) set_nested(document_, field.path, value);
 }
 
 void ScenarioDocument::set(const ScenarioPath& path, const json& value) {
   const std::string_view text = path.path;
-  const std::size_t dot = text.find('.');
-  if (dot == std::string_view::npos) {
-    document_[path.path] = value;
+  if (path.field) {
+    for (std::size_t dot = text.find('.'); dot != std::string_view::npos; dot = text.find('.', dot + 1))
+      spell_out(text.substr(0, dot));
+    set_nested(document_, text, value);
     return;
   }
+  const std::size_t dot = text.find('.');
   const std::string_view top = text.substr(0, dot), rest = text.substr(dot + 1);
   if (top == "model")
     set_model(rest, value);
@@ -125,10 +109,8 @@ void ScenarioDocument::set(const ScenarioPath& path, const json& value) {
     set_routing(rest, value);
   else if (top == "dispatcher")
     set_dispatcher(rest, value);
-  else if (top == "prices")
-    document_["prices"] = {{std::string(rest), value}};
   else
-    set_nested(document_, text, value);
+    set_price(rest, value);
 }
 
 void ScenarioDocument::set_model(std::string_view key, const json& value) {
@@ -136,7 +118,7 @@ void ScenarioDocument::set_model(std::string_view key, const json& value) {
   if (s.model.hidden == 0)
     throw InputError(fmt::format("model.{}: found a scenario without a model, expected one to change", key));
   // Everything by its own name: a Hugging Face config calls it otherwise.
-  document_["model"] = architecture_json(s.model);
+  document_["model"] = models::model_object(s.model);
   set_nested(document_["model"], key, value);
 }
 
@@ -147,7 +129,7 @@ void ScenarioDocument::set_cluster(std::string_view key, const json& value) {
     document_["cluster"] = s.cluster->name;
   }
   json& cluster = document_["cluster"];
-  if (cluster.is_string()) cluster = json{{"base", beside(origin_, cluster.get<std::string>())}};
+  if (cluster.is_string()) cluster = json{{"base", models::beside(origin_, cluster.get<std::string>())}};
   if (key == "nic.ports_per_gpu" && cluster.contains("nic")) cluster["nic"].erase("ports_per_node");
   if (key == "nic.ports_per_node" && cluster.contains("nic")) cluster["nic"].erase("ports_per_gpu");
   set_nested(cluster, key, value);
@@ -168,6 +150,27 @@ void ScenarioDocument::set_dispatcher(std::string_view key, const json& value) {
     list.push_back(std::move(one));
   }
   document_["dispatcher"] = std::move(list);
+}
+
+// A price replaces the other kind; the currency stays.
+void ScenarioDocument::set_price(std::string_view key, const json& value) {
+  json prices{{std::string(key), value}};
+  if (const json* currency = at_path(document_, "prices.currency")) prices["currency"] = *currency;
+  document_["prices"] = std::move(prices);
+}
+
+void refuse_unused(const models::Scenario& scenario, const std::filesystem::path& file) {
+  const models::Field* field = models::unused_field(scenario);
+  if (!field) return;
+  // By the path that the file calls it.
+  const JsonNode root = JsonNode::read(file);
+  for (const std::string_view path : {field->path, field->also}) {
+    std::optional<JsonNode> at = root;
+    for (const std::string_view name : split(path, '.'))
+      at = at && at->is_object() ? at->find(name) : std::nullopt;
+    if (at && !path.empty()) throw InputError(at->place(), models::unused_message(*field, path, scenario));
+  }
+  throw InputError(models::unused_message(*field, field->path, scenario));
 }
 
 }  // namespace moesim::tools

@@ -20,12 +20,11 @@ class ScenarioDocument {
   static ScenarioDocument read(const std::filesystem::path& file, const CommonOptions& common);
   static ScenarioDocument from_json(nlohmann::json document, std::string origin);
 
-  // Sets one value. What a file gives by name (a model, a cluster, a routing) becomes an object first, so
-  // that the rest of it stays. Throws InputError where there is nothing to set it in.
+  // Sets one value. What a file gives by name (a model, a cluster, a routing) or in a short form becomes an
+  // object first, so that the rest of it stays. Throws InputError where there is nothing to set it in.
   void set(const ScenarioPath& path, const nlohmann::json& value);
 
-  // The scenario, not resolved; dispatchers that nobody named are allgather and alltoall. Messages name the
-  // file and the path.
+  // The scenario, not resolved, its dispatchers named. Messages name the file and the path.
   models::Scenario scenario() const;
   // Only what stands under one key of the file; the rest is as in an empty file.
   models::Scenario part(const std::string& key) const;
@@ -34,16 +33,19 @@ class ScenarioDocument {
   const std::string& origin() const { return origin_; }
 
  private:
+  void spell_out(std::string_view prefix);
   void set_model(std::string_view key, const nlohmann::json& value);
   void set_cluster(std::string_view key, const nlohmann::json& value);
   void set_routing(std::string_view key, const nlohmann::json& value);
   void set_dispatcher(std::string_view key, const nlohmann::json& value);
+  void set_price(std::string_view key, const nlohmann::json& value);
 
   nlohmann::json document_ = nlohmann::json::object();
   std::string origin_;
 };
 
-// An architecture as the object of a scenario file that reads back to it.
-nlohmann::json architecture_json(const models::Architecture& model);
+// Throws InputError for a field of `scenario` that was given and that its scope does not use, at its line in
+// the file where it stands in it.
+void refuse_unused(const models::Scenario& scenario, const std::filesystem::path& file);
 
 }  // namespace moesim::tools

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/input_error.h"
-#include "base/json_reader.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/cluster.h"
@@ -19,192 +18,92 @@ namespace moesim::tools {
 
 namespace {
 
+using models::Field;
+using models::FieldType;
 using models::Scenario;
-using Kind = PathKind;
 
-template <std::int64_t models::Parallel::*Field>
-double parallel(const Scenario& s) {
-  return static_cast<double>(s.parallel.*Field);
-}
-
-template <std::int64_t models::Architecture::*Field>
+template <std::int64_t models::Architecture::*Size>
 double model(const Scenario& s) {
-  return static_cast<double>(s.model.*Field);
+  return static_cast<double>(s.model.*Size);
 }
 
 double routing_parameter(const Scenario& s) { return s.routing.parameter; }
 
-std::vector<ScenarioPath> make_paths() {
-  using P = models::Parallel;
+// Parts of the fields that are objects.
+std::vector<ScenarioPath> make_parts() {
   using A = models::Architecture;
-  std::vector<ScenarioPath> paths{
-      {"model", Kind::kText, "name, file or JSON object"},
-      {"model.hidden", Kind::kCount, "", model<&A::hidden>},
-      {"model.layers", Kind::kCount, "", model<&A::layers>},
-      {"model.vocabulary", Kind::kCount, "", model<&A::vocabulary>},
-      {"model.experts", Kind::kCount, "", model<&A::experts>},
-      {"model.topk", Kind::kCount, "experts per token as the model was trained", model<&A::topk>},
-      {"model.expert_ffn", Kind::kCount, "inner size of an expert", model<&A::expert_ffn>},
-      {"model.dense_ffn", Kind::kCount, "", model<&A::dense_ffn>},
-      {"model.dense_layers", Kind::kCount, "", model<&A::dense_layers>},
-      {"model.moe_every", Kind::kCount, "", model<&A::moe_every>},
-      {"model.shared_ffn", Kind::kCount, "", model<&A::shared_ffn>},
-      {"model.routing_groups", Kind::kCount, "", model<&A::routing_groups>},
-      {"model.routing_topk_groups", Kind::kCount, "", model<&A::routing_topk_groups>},
-      {"model.mtp_layers", Kind::kCount, "", model<&A::mtp_layers>},
-      {"model.latent", Kind::kCount, "", model<&A::latent>},
-      {"model.gated", Kind::kFlag, ""},
-      {"model.tied_embeddings", Kind::kFlag, ""},
-      {"parallel.tp", Kind::kCount, "", parallel<&P::tp>},
-      {"parallel.cp", Kind::kCount, "", parallel<&P::cp>},
-      {"parallel.ep", Kind::kCount, "", parallel<&P::ep>},
-      {"parallel.etp", Kind::kCount, "", parallel<&P::etp>},
-      {"parallel.dp", Kind::kCount, "", parallel<&P::dp>},
-      {"parallel.pp", Kind::kCount, "", parallel<&P::pp>},
-      {"parallel.vpp", Kind::kCount, "", parallel<&P::vpp>},
-      {"parallel.microbatches", Kind::kCount, "", parallel<&P::microbatches>},
-      {"parallel.micro_batch", Kind::kCount, "sequences", parallel<&P::micro_batch>},
-      {"parallel.seq", Kind::kCount, "tokens of a sequence", parallel<&P::seq>},
-      {"topk", Kind::kCount, "experts per token", [](const Scenario& s) { return double(s.topk); }},
-      {"seed", Kind::kCount, "", [](const Scenario& s) { return double(s.seed); }},
-      {"train", Kind::kFlag, "false: forward only"},
-      {"scope", Kind::kText, "layer or step"},
-      {"dispatcher", Kind::kText, "names, or all"},
-      {"routing", Kind::kText, "balanced, zipf:1.2, ... or a dispatching file"},
-      {"routing.zipf", Kind::kNumber, "exponent", routing_parameter},
-      {"routing.gini", Kind::kNumber, "target Gini coefficient of the load", routing_parameter},
-      {"routing.dirichlet", Kind::kNumber, "alpha", routing_parameter},
-      {"routing.lognormal", Kind::kNumber, "sigma", routing_parameter},
-      {"routing.hot", Kind::kNumber, "share of the rows that an eighth of the experts gets",
+  std::vector<ScenarioPath> parts{
+      {"model.hidden", FieldType::kInteger, "", model<&A::hidden>},
+      {"model.layers", FieldType::kInteger, "", model<&A::layers>},
+      {"model.vocabulary", FieldType::kInteger, "", model<&A::vocabulary>},
+      {"model.experts", FieldType::kInteger, "", model<&A::experts>},
+      {"model.topk", FieldType::kInteger, "experts per token as the model was trained", model<&A::topk>},
+      {"model.expert_ffn", FieldType::kInteger, "inner size of an expert", model<&A::expert_ffn>},
+      {"model.dense_ffn", FieldType::kInteger, "", model<&A::dense_ffn>},
+      {"model.dense_layers", FieldType::kInteger, "", model<&A::dense_layers>},
+      {"model.moe_every", FieldType::kInteger, "", model<&A::moe_every>},
+      {"model.shared_ffn", FieldType::kInteger, "", model<&A::shared_ffn>},
+      {"model.routing_groups", FieldType::kInteger, "", model<&A::routing_groups>},
+      {"model.routing_topk_groups", FieldType::kInteger, "", model<&A::routing_topk_groups>},
+      {"model.mtp_layers", FieldType::kInteger, "", model<&A::mtp_layers>},
+      {"model.latent", FieldType::kInteger, "", model<&A::latent>},
+      {"model.gated", FieldType::kBoolean, ""},
+      {"model.tied_embeddings", FieldType::kBoolean, ""},
+      {"routing.zipf", FieldType::kNumber, "exponent", routing_parameter},
+      {"routing.gini", FieldType::kNumber, "target Gini coefficient of the load", routing_parameter},
+      {"routing.dirichlet", FieldType::kNumber, "alpha", routing_parameter},
+      {"routing.lognormal", FieldType::kNumber, "sigma", routing_parameter},
+      {"routing.hot", FieldType::kNumber, "share of the rows that an eighth of the experts gets",
        routing_parameter},
-      {"placement", Kind::kText, ""},
-      {"sharding", Kind::kText, ""},
-      {"router_dtype", Kind::kText, ""},
-      {"recompute", Kind::kText, ""},
-      {"training.precision", Kind::kText, "of scope step"},
-      {"training.schedule", Kind::kText, ""},
-      {"training.sharding", Kind::kText, ""},
-      {"training.shard_group", Kind::kCount, ""},
-      {"training.launch", Kind::kText, ""},
-      {"training.recompute", Kind::kText, ""},
-      {"training.gradient_bytes", Kind::kCount, ""},
-      {"training.reshard_after_forward", Kind::kFlag, ""},
-      {"training.fp8_attention", Kind::kFlag, ""},
-      {"training.fused_kernels", Kind::kFlag, ""},
-      {"training.folding", Kind::kFlag, ""},
-      {"training.overlap.expert_communication", Kind::kFlag, ""},
-      {"training.overlap.shared_expert", Kind::kFlag, ""},
-      {"training.overlap.gradients", Kind::kFlag, ""},
-      {"training.overlap.parameters", Kind::kFlag, ""},
-      {"training.overlap.delayed_wgrad", Kind::kFlag, ""},
-      {"faults", Kind::kText, "JSON object: slow_gpus, nvlinks, nics, jitter, ..."},
-      {"faults.jitter", Kind::kNumber, "relative deviation of kernel times",
-       [](const Scenario& s) { return s.faults.jitter; }},
-      {"faults.seed", Kind::kCount, "of the jitter"},
-      {"faults.gpu_mtbf_hours", Kind::kNumber, "mean time between failures of a GPU",
-       [](const Scenario& s) { return s.faults.gpu_mtbf_hours; }},
-      {"faults.checkpoint_s", Kind::kNumber, "standing still for a checkpoint",
-       [](const Scenario& s) { return s.faults.checkpoint_s; }},
-      {"faults.restart_s", Kind::kNumber, "", [](const Scenario& s) { return s.faults.restart_s; }},
-      {"faults.checkpoint_interval_s", Kind::kNumber, "work between checkpoints [the best]",
-       [](const Scenario& s) { return s.faults.interval_s; }},
-      {"cluster", Kind::kText, "name, file or JSON object"},
-      {"cluster.profile", Kind::kText, "the GPU's profile"},
-      {"cluster.nodes", Kind::kCount, "", [](const Scenario& s) { return double(s.cluster->nodes); }},
-      {"cluster.gpus_per_node", Kind::kCount, "",
+      {"cluster.profile", FieldType::kText, "the GPU's profile"},
+      {"cluster.nodes", FieldType::kInteger, "", [](const Scenario& s) { return double(s.cluster->nodes); }},
+      {"cluster.gpus_per_node", FieldType::kInteger, "",
        [](const Scenario& s) { return double(s.cluster->gpus_per_node); }},
-      {"cluster.fabric", Kind::kText, ""},
-      {"cluster.nic.per_connection_cap", Kind::kBandwidth, "",
+      {"cluster.fabric", FieldType::kText, ""},
+      {"cluster.nic.per_connection_cap", FieldType::kBandwidth, "",
        [](const Scenario& s) { return s.cluster->nic.per_connection_cap; }},
-      {"cluster.nic.latency", Kind::kSeconds, "one way between nodes, where above the profile's",
+      {"cluster.nic.latency", FieldType::kSeconds, "one way between nodes, where above the profile's",
        [](const Scenario& s) { return s.cluster->nic.latency; }},
-      {"cluster.nic.ports_per_node", Kind::kCount, "",
+      {"cluster.nic.ports_per_node", FieldType::kInteger, "",
        [](const Scenario& s) { return double(s.cluster->nic.ports_per_node); }},
-      {"cluster.nic.ports_per_gpu", Kind::kCount, ""},
-      {"cluster.nvlink.domain", Kind::kCount, "GPUs that reach each other without the network",
+      {"cluster.nic.ports_per_gpu", FieldType::kInteger, ""},
+      {"cluster.nvlink.domain", FieldType::kInteger, "GPUs that reach each other without the network",
        [](const Scenario& s) { return double(s.cluster->nvlink.domain); }},
-      {"cluster.nvlink.latency", Kind::kSeconds, "",
+      {"cluster.nvlink.latency", FieldType::kSeconds, "",
        [](const Scenario& s) { return s.cluster->nvlink.latency; }},
-      {"cluster.gpu.memory", Kind::kBytes, "",
+      {"cluster.gpu.memory", FieldType::kBytes, "",
        [](const Scenario& s) { return s.cluster->profile.device().memory_bytes; }},
-      {"prices.gpu_hour", Kind::kNumber, "", [](const Scenario& s) { return s.prices.price; }},
-      {"prices.node_hour", Kind::kNumber, "", [](const Scenario& s) { return s.prices.price; }},
+      {"prices.gpu_hour", FieldType::kNumber, "", [](const Scenario& s) { return s.prices.price; }},
+      {"prices.node_hour", FieldType::kNumber, "", [](const Scenario& s) { return s.prices.price; }},
   };
-  constexpr std::array<Kind, 4> kKinds{Kind::kBandwidth, Kind::kSeconds, Kind::kFlops, Kind::kNumber};
+  constexpr std::array<FieldType, 4> kTypes{FieldType::kBandwidth, FieldType::kSeconds, FieldType::kFlops,
+                                            FieldType::kNumber};
   for (const models::HardwareNumber& number : models::hardware_numbers())
-    paths.push_back({"cluster." + std::string(number.path), kKinds[static_cast<std::size_t>(number.unit)],
+    parts.push_back({"cluster." + std::string(number.path), kTypes[static_cast<std::size_t>(number.unit)],
                      std::string(number.what),
                      [&number](const Scenario& s) { return number.value(*s.cluster); }});
+  return parts;
+}
+
+std::vector<ScenarioPath> make_paths() {
+  const std::vector<ScenarioPath> parts = make_parts();
+  std::vector<ScenarioPath> paths;
+  for (const Field& field : models::scenario_fields()) {
+    ScenarioPath& path = paths.emplace_back();
+    path.path = field.path;
+    path.type = field.type;
+    path.about = field.help;
+    path.field = &field;
+    if (models::is_number(field.type))
+      path.number = [&field](const Scenario& s) {
+        const nlohmann::ordered_json value = field.write(s);
+        return value.is_number() ? value.get<double>() : 0;
+      };
+    const std::string below = path.path + ".";
+    for (const ScenarioPath& part : parts)
+      if (part.path.starts_with(below)) paths.push_back(part);
+  }
   return paths;
-}
-
-bool is_number(Kind kind) { return kind != Kind::kFlag && kind != Kind::kText; }
-
-const char* expected_of(Kind kind) {
-  switch (kind) {
-    case Kind::kCount:
-      return "a whole number";
-    case Kind::kNumber:
-      return "a number";
-    case Kind::kFlag:
-      return "true or false";
-    case Kind::kBandwidth:
-      return "a bandwidth such as 100GBps or 400Gbps";
-    case Kind::kSeconds:
-      return "a time such as 2us";
-    case Kind::kBytes:
-      return "a size such as 80GB";
-    case Kind::kFlops:
-      return "a rate such as 989TFLOPS";
-    case Kind::kText:
-      break;
-  }
-  return "a value";
-}
-
-[[noreturn]] void refuse(const ScenarioPath& path, std::string_view found) {
-  throw InputError(
-      fmt::format("{}: found {}, expected {}", path.path, in_quotes(found), expected_of(path.kind)));
-}
-
-// Without a unit a number is SI, as tables of results have it; one that no machine has was meant with a unit.
-bool forgot_unit(const ScenarioPath& path, std::string_view text) {
-  const auto plain = parse_number(text);
-  if (!plain || *plain == 0) return false;
-  switch (path.kind) {
-    case Kind::kBandwidth:
-    case Kind::kBytes:
-      return *plain < 1e6;
-    case Kind::kFlops:
-      return *plain < 1e9;
-    case Kind::kSeconds:
-      return *plain > 0.01;
-    default:
-      return false;
-  }
-}
-
-double number_of(const ScenarioPath& path, std::string_view text) {
-  if (forgot_unit(path, text)) refuse(path, text);
-  try {
-    switch (path.kind) {
-      case Kind::kBandwidth:
-        return parse_bandwidth(text);
-      case Kind::kSeconds:
-        return parse_seconds(text);
-      case Kind::kBytes:
-        return parse_bytes(text);
-      case Kind::kFlops:
-        return parse_flops(text);
-      default:
-        break;
-    }
-  } catch (const InputError&) {
-    refuse(path, text);
-  }
-  const auto number = parse_number(trim(text));
-  if (!number) refuse(path, text);
-  return *number;
 }
 
 }  // namespace
@@ -219,7 +118,8 @@ ScenarioPath find_path(std::string_view text) {
   const std::string suffix = "." + std::string(text);
   const ScenarioPath* found = nullptr;
   for (const ScenarioPath& path : scenario_paths()) {
-    if (path.path == text) return path;
+    if (path.path == text || (path.field && !path.field->also.empty() && path.field->also == text))
+      return path;
     known.push_back(path.path);
     if (path.path.ends_with(suffix)) found = &path, ending.push_back(path.path);
   }
@@ -227,7 +127,8 @@ ScenarioPath find_path(std::string_view text) {
   if (ending.size() > 1)
     throw InputError(
         fmt::format("path {}: found several, expected one of {}", in_quotes(text), join(ending, ", ")));
-  if (text.starts_with("dispatcher.") && text.size() > 11) return {std::string(text), Kind::kText, "", {}};
+  if (text.starts_with("dispatcher.") && text.size() > 11)
+    return {std::string(text), FieldType::kText, "", {}};
   // The end that is nearest, where the whole path is not.
   std::optional<std::string> near = closest(text, known);
   if (!near || near->find('.') == std::string::npos) {
@@ -241,33 +142,23 @@ ScenarioPath find_path(std::string_view text) {
                                near ? "; did you mean '" + *near + "'?" : "; see `moesim whatif --paths`"));
 }
 
+namespace {
+
+PathValue number_value(nlohmann::json json) {
+  const auto number = json.get<double>();
+  std::string text = json.is_number_integer() ? json.dump() : fmt::format("{}", number);
+  return {std::move(json), std::move(text), number};
+}
+
+}  // namespace
+
 PathValue value_of(const ScenarioPath& path, double number) {
-  PathValue value;
-  if (path.kind == Kind::kCount) {
-    if (!(std::abs(number) < 0x1p62) || number != std::floor(number)) refuse(path, fmt::format("{}", number));
-    value.json = static_cast<std::int64_t>(number);
-    value.text = fmt::format("{}", static_cast<std::int64_t>(number));
-  } else {
-    value.json = number;
-    value.text = fmt::format("{}", number);
-  }
-  value.number = number;
-  return value;
+  return number_value(models::json_of_number(path.path, path.type, number));
 }
 
 PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline) {
   text = trim(text);
-  if (text.empty()) refuse(path, text);
-  if (text.front() == '{' || text.front() == '[') {
-    const JsonNode node = JsonNode::parse(text, path.path);
-    return {node.to_json(), std::string(text), 0};
-  }
-  if (path.kind == Kind::kFlag) {
-    if (text != "true" && text != "false") refuse(path, text);
-    return {text == "true", std::string(text), 0};
-  }
-  if (!is_number(path.kind)) return {std::string(text), std::string(text), 0};
-  if (text.front() == 'x') {
+  if (models::is_number(path.type) && text.starts_with('x')) {
     const auto factor = parse_number(text.substr(1));
     if (!factor || *factor <= 0)
       throw InputError(
@@ -281,7 +172,9 @@ PathValue parse_value(const ScenarioPath& path, std::string_view text, const Sce
                                    in_quotes(text), present));
     return value_of(path, present * *factor);
   }
-  return value_of(path, number_of(path, text));
+  nlohmann::json json = models::json_of_text(path.path, path.type, text);
+  if (json.is_number()) return number_value(std::move(json));
+  return {std::move(json), std::string(text), 0};
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& text, std::string_view option) {
@@ -292,14 +185,14 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, st
 }
 
 std::string shown(const ScenarioPath& path, double number) {
-  switch (path.kind) {
-    case Kind::kBandwidth:
+  switch (path.type) {
+    case FieldType::kBandwidth:
       return format_bandwidth(number);
-    case Kind::kSeconds:
+    case FieldType::kSeconds:
       return format_us(number * 1e6);
-    case Kind::kBytes:
+    case FieldType::kBytes:
       return format_bytes(number);
-    case Kind::kFlops:
+    case FieldType::kFlops:
       return fmt::format("{:.0f} TFLOP/s", number * 1e-12);
     default:
       return fmt::format("{:.6g}", number);

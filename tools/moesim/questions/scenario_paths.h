@@ -1,48 +1,45 @@
 // The values of a scenario by their path: what can be changed, in which unit, how a user writes it.
 //
-// A path is the way to the value in a scenario file, "parallel.ep" or "cluster.nic.bandwidth"; its end is
-// enough where only one path ends so ("ep", "nic.bandwidth").
+// A path is a field of the scenario ("parallel.ep", models/workload/fields.h) or a part of one that is an
+// object ("cluster.nic.bandwidth"); its end is enough where only one path ends so ("ep", "nic.bandwidth").
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
-namespace moesim::models {
-struct Scenario;
-}
+#include "models/workload/fields.h"
 
 namespace moesim::tools {
 
-enum class PathKind : std::uint8_t { kCount, kNumber, kBandwidth, kSeconds, kBytes, kFlops, kFlag, kText };
-
 struct ScenarioPath {
   std::string path;
-  PathKind kind = PathKind::kText;
+  models::FieldType type = models::FieldType::kText;
   std::string about;  // for people; "" where the name says it
-  // The value of a resolved scenario in SI units; empty where it is no number.
+  // Returns the value of a resolved scenario in SI units; empty where it is no number.
   std::function<double(const models::Scenario&)> number = {};
+  const models::Field* field = nullptr;  // that it is; null: a part of one
 };
 
-// All that have a name of their own. Beside them "dispatcher.OPTION" sets an option of every dispatcher.
+// All fields, each with its parts behind it. Beside them "dispatcher.OPTION" sets an option of every
+// dispatcher.
 std::span<const ScenarioPath> scenario_paths();
 
-// Throws InputError naming the closest path for one that is unknown, and all candidates for an ambiguous end.
+// Takes a path, its end, or an older path of a field. Throws InputError naming the closest path for one that
+// is unknown, and all candidates for an ambiguous end.
 ScenarioPath find_path(std::string_view text);
 
 // A value as a user wrote it: what goes into the scenario file, and how results show it (SI units).
 struct PathValue {
   nlohmann::json json;
   std::string text;
-  double number = 0;  // of kinds that are numbers
+  double number = 0;  // of types that are numbers
 };
 
-// Reads a value of the path's kind: "100GBps", "2us", "64", "true", a name. "x2" or "x0.5" is a multiple of
+// Reads a value of the path's type: "100GBps", "2us", "64", "true", a name. "x2" or "x0.5" is a multiple of
 // what `baseline` (resolved) has. Text that starts with { or [ is JSON. Throws InputError that names the
 // path, what was found and which unit is expected.
 PathValue parse_value(const ScenarioPath& path, std::string_view text,

@@ -75,7 +75,7 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
 }
 
 ordered_json plan_json(const RankedPlan& plan) {
-  ordered_json j = scenario_json(*plan.scenario);
+  ordered_json j = models::to_json(*plan.scenario);
   j["dispatcher"] = plan.scenario->dispatchers.front().text();
   j["forecast"] = answer_json(plan.answer, *plan.scenario);
   return j;
@@ -147,6 +147,7 @@ int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const Com
   for (const RankedPlan& plan : r.best) add_new(warnings, plan.answer.warnings);
   if (wants_result(common)) {
     ordered_json inputs = describe_inputs(common);
+    inputs["scenario"] = models::to_json(scenario);
     for (const std::filesystem::path& file : scenario.files) add_input_file(inputs, file);
     ordered_json result = envelope("whatif", inputs, warnings);
     result["best"] = ordered_json::array();

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "models/answers/portions.h"
 #include "tools/moesim/questions/whatif_report.h"
+#include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
@@ -36,6 +37,18 @@ struct Change {
   }
 };
 
+// A value for people: what has a name by its name, a list of texts joined.
+template <class Json>
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.template get<std::string>();
+  if (value.is_object() && value.contains("name")) return text_of(value.at("name"));
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (value.is_array() && std::all_of(value.begin(), value.end(), is_text))
+    return join(value.template get<std::vector<std::string>>(), ",");
+  return value.dump();
+}
+
 // What a document holds at a path as text; "" for nothing.
 std::string text_at(const nlohmann::json& document, const std::string& path) {
   const nlohmann::json* at = &document;
@@ -43,7 +56,7 @@ std::string text_at(const nlohmann::json& document, const std::string& path) {
     if (!at->is_object() || !at->contains(std::string(part))) return "";
     at = &at->at(std::string(part));
   }
-  return at->is_string() ? at->get<std::string>() : at->dump();
+  return text_of(*at);
 }
 
 Change understand(const std::string& text, const ScenarioDocument& base, const models::Scenario& resolved) {
@@ -58,6 +71,8 @@ Change understand(const std::string& text, const ScenarioDocument& base, const m
     change.from = "(" + resolved.routing.text + ")";
   else if (change.path.number)
     change.from = shown(change.path, change.path.number(resolved));
+  else if (const models::Field* field = change.path.field)
+    change.from = text_of(field->write(resolved));
   else
     change.from = text_at(base.document(), change.path.path);
   return change;
@@ -237,16 +252,11 @@ Table parts_table(const Evaluation& before, const Evaluation& after) {
   return table;
 }
 
-std::string cost_text(const Evaluation& before, const Evaluation& after) {
+std::string costs_text(const Evaluation& before, const Evaluation& after) {
   const Answer &b = *before.winner(), &a = *after.winner();
   if (b.cost <= 0 && a.cost <= 0) return "";
-  const auto money = [](const Evaluation& e, const Answer& x) {
-    const char* unit = e.scenario->scope == models::Scenario::Scope::kStep ? "step" : "layer of a microbatch";
-    return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", x.cost,
-                       e.scenario->prices.currency, unit, x.cost_per_million_tokens(), x.gpus);
-  };
-  return fmt::format("cost: {}; before {}\n", a.cost > 0 ? money(after, a) : "no price",
-                     b.cost > 0 ? money(before, b) : "no price");
+  return fmt::format("cost: {}; before {}\n", a.cost > 0 ? cost_text(a, *after.scenario) : "no price",
+                     b.cost > 0 ? cost_text(b, *before.scenario) : "no price");
 }
 
 }  // namespace
@@ -302,7 +312,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   for (const Change& change : changes) print(change.text() + "\n");
   print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
   print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
-  print(cost_text(before, after));
+  print(costs_text(before, after));
   print(because(before, after) + "\n");
   return 0;
 }

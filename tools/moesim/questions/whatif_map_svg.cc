@@ -221,8 +221,7 @@ class Picture {
 }  // namespace
 
 std::string label_of(const ScenarioPath& path, const PathValue& value) {
-  return path.kind == PathKind::kText || path.kind == PathKind::kFlag ? value.text
-                                                                      : shown(path, value.number);
+  return !models::is_number(path.type) ? value.text : shown(path, value.number);
 }
 
 std::string title_of(const ScenarioDocument& base) {

@@ -36,7 +36,7 @@ ordered_json evaluation_json(const Evaluation& e) {
 ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common,
                            const std::vector<ScenarioDocument>& changed) {
   ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = base.document();
+  inputs["scenario"] = models::to_json(base.scenario());
   const auto add = [&](const ScenarioDocument& document) {
     const models::Scenario s = document.scenario();
     for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);

@@ -92,48 +92,6 @@ void add_step(ordered_json& j, const Answer& a) {
                           {"end_us", static_cast<double>(slot.to) * 1e-6}});
 }
 
-ordered_json layer_scenario_json(const Scenario& s) {
-  ordered_json dispatchers = ordered_json::array();
-  for (const models::DispatcherSpec& d : s.dispatchers) dispatchers.push_back(d.text());
-  return {{"model", s.model.name},
-          {"parallel", parallel_json(s.parallel)},
-          {"topk", s.topk},
-          {"dispatcher", dispatchers},
-          {"routing", s.routing.text},
-          {"placement", s.placement.given() ? s.placement.text : "in order"},
-          {"sharding", s.sharding.text.empty() ? "zero1" : s.sharding.text},
-          {"router_dtype", models::name_of(s.router_dtype)},
-          {"cluster", s.cluster->name},
-          {"profile", s.cluster->profile.name()},
-          {"scope", "layer"},
-          {"train", s.train}};
-}
-
-ordered_json step_scenario_json(const Scenario& s) {
-  const models::TrainingPlan& t = s.training;
-  return {{"model", s.model.name},
-          {"parallel", parallel_json(s.parallel)},
-          {"training",
-           {{"precision", t.precision},
-            {"schedule", name_of(t.pipeline)},
-            {"sharding", name_of(t.sharding)},
-            {"recompute", t.recompute.text()},
-            {"launch", name_of(t.launch)},
-            {"fused_kernels", t.fused_kernels},
-            {"overlap",
-             {{"expert_communication", t.overlap.expert_communication},
-              {"shared_expert", t.overlap.shared_expert},
-              {"gradients", t.overlap.gradients},
-              {"parameters", t.overlap.parameters},
-              {"delayed_wgrad", t.overlap.delayed_wgrad}}}}},
-          {"topk", s.topk},
-          {"routing", s.routing.text},
-          {"router_dtype", models::name_of(s.router_dtype)},
-          {"cluster", s.cluster->name},
-          {"profile", s.cluster->profile.name()},
-          {"scope", "step"}};
-}
-
 // The columns of the times, and in which unit.
 struct Columns {
   const char* time;
@@ -300,6 +258,7 @@ std::string conclusion(const Comparison& c) {
         "counts: {:.0f} tokens/s/GPU\n",
         w->goodput.failures_per_day, w->gpus, w->goodput.interval_s, w->goodput.share * 100,
         w->goodput.share * w->tokens_per_s_per_gpu());
+  if (w->cost > 0) text += fmt::format("cost: {}\n", cost_text(*w, *c.scenario));
   if (!w->memory.fits)
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
                         format_bytes(w->memory.missing_bytes),
@@ -318,8 +277,9 @@ std::string conclusion(const Comparison& c) {
 
 }  // namespace
 
-ordered_json scenario_json(const Scenario& s) {
-  return of_step(s) ? step_scenario_json(s) : layer_scenario_json(s);
+std::string cost_text(const Answer& a, const Scenario& s) {
+  return fmt::format("{:.4g} {} per {}, {:.4g} per million tokens on {} GPUs", a.cost, s.prices.currency,
+                     of_step(s) ? "step" : "layer of a microbatch", a.cost_per_million_tokens(), a.gpus);
 }
 
 ordered_json figures_json(const Answer& a) {
@@ -389,7 +349,7 @@ ordered_json decision_json(const Comparison& c) {
 ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
   const Scenario& s = *c.scenario;
   ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = scenario_json(s);
+  inputs["scenario"] = models::to_json(s);
   for (const std::filesystem::path& file : s.files) add_input_file(inputs, file);
   if (s.routing.kind == models::RoutingSpec::Kind::kFile) add_input_file(inputs, s.routing.path);
   ordered_json result = envelope("compare", inputs, c.warnings);

@@ -21,8 +21,8 @@ Detail parse_detail(const std::string& name);  // "messages", ...; anything else
 nlohmann::ordered_json figures_json(const models::Answer& answer);
 nlohmann::ordered_json answer_json(const models::Answer& answer, const models::Scenario& scenario,
                                    Detail detail = Detail::kNone);
-// What it takes to run the scenario again.
-nlohmann::ordered_json scenario_json(const models::Scenario& scenario);
+// "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
+std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
 nlohmann::ordered_json decision_json(const models::Comparison& comparison);
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
                                        const CommonOptions& common);

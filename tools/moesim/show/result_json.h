@@ -8,15 +8,12 @@
 namespace moesim::models {
 struct Estimate;
 struct LinkLoad;
-struct Parallel;
 }  // namespace moesim::models
 
 namespace moesim::tools {
 
 // {"value", "low", "high"}.
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
-// Every size of the plan by its name in a scenario file.
-nlohmann::ordered_json parallel_json(const models::Parallel& parallel);
 
 // A link and what it carried, under timing `flow`.
 nlohmann::ordered_json link_json(const models::LinkLoad& link);

@@ -57,7 +57,7 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
   r.path = path;
   text = trim(text);
   const std::size_t dots = text.find("..");
-  if (dots == std::string_view::npos || path.kind == PathKind::kText || path.kind == PathKind::kFlag) {
+  if (dots == std::string_view::npos || !models::is_number(path.type)) {
     for (const std::string_view item : list_items(text)) {
       if (trim(item).empty())
         throw InputError(fmt::format("{}: found an empty value in {}, expected values such as 8,16,32",
@@ -89,7 +89,7 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
   if (r.logarithmic && r.low <= 0)
     throw InputError(fmt::format("{}: found a range from {} with steps that multiply, expected one above 0",
                                  path.path, low));
-  if (logarithm || (step.empty() && path.kind != PathKind::kCount)) return r;
+  if (logarithm || (step.empty() && path.type != models::FieldType::kInteger)) return r;
   r.stepped = true;
   if (multiplied) {
     const auto factor = parse_number(std::string_view(step).substr(1));
@@ -102,7 +102,7 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
           fmt::format("{}: found about {:.3g} values, expected at most {}", path.path, count, kMostValues));
     double previous = 0;
     for (double value = r.low; value <= r.high * (1 + 1e-12); value *= *factor) {
-      const double one = path.kind == PathKind::kCount ? std::round(value) : value;
+      const double one = path.type == models::FieldType::kInteger ? std::round(value) : value;
       if (one != previous) r.values.push_back(value_of(path, one));
       previous = one;
     }
@@ -136,8 +136,9 @@ PathValue SweepRange::at(double share) const {
   double value = logarithmic ? low * std::pow(high / low, share) : low + (high - low) * share;
   value = std::clamp(value, low, high);
   // As many digits as a user can want: results stay readable and the same everywhere.
-  return value_of(
-      path, path.kind == PathKind::kCount ? std::round(value) : *parse_number(fmt::format("{:.9g}", value)));
+  return value_of(path, path.type == models::FieldType::kInteger
+                            ? std::round(value)
+                            : *parse_number(fmt::format("{:.9g}", value)));
 }
 
 std::vector<PathValue> SweepRange::spread(std::size_t count) const {

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
 #include "base/input_error.h"
 
 namespace moesim::tools {
@@ -17,49 +16,8 @@ using models::Scenario;
 
 constexpr std::size_t kMostRead = 1024;  // parts kept of one key: a profile is about 100 KB
 
-// Copies what stands under one key of a scenario file.
-void take(Scenario& to, const Scenario& from, const std::string& key) {
-  if (key == "model") {
-    to.model = from.model;
-  } else if (key == "parallel") {
-    to.parallel = from.parallel;
-    to.dp_given = from.dp_given;
-    to.seq_given = from.seq_given;
-  } else if (key == "dispatcher") {
-    to.dispatchers = from.dispatchers;
-    to.all_dispatchers = from.all_dispatchers;
-  } else if (key == "routing") {
-    to.routing = from.routing;
-  } else if (key == "placement") {
-    to.placement = from.placement;
-  } else if (key == "sharding") {
-    to.sharding = from.sharding;
-  } else if (key == "cluster") {
-    to.cluster = from.cluster;
-  } else if (key == "scope") {
-    to.scope = from.scope;
-  } else if (key == "train") {
-    to.train = from.train;
-  } else if (key == "topk") {
-    to.topk = from.topk;
-  } else if (key == "seed") {
-    to.seed = from.seed;
-  } else if (key == "router_dtype") {
-    to.router_dtype = from.router_dtype;
-  } else if (key == "recompute") {
-    to.recompute = from.recompute;
-  } else if (key == "training") {
-    to.training = from.training;
-  } else if (key == "prices") {
-    to.prices = from.prices;
-  } else if (key == "faults") {
-    to.faults = from.faults;
-  } else {
-    check(false, "every key of a scenario file can be swept");
-  }
-}
-
-std::string key_of(const ScenarioPath& path) { return path.path.substr(0, path.path.find('.')); }
+std::string_view top_of(std::string_view path) { return path.substr(0, path.find('.')); }
+std::string key_of(const ScenarioPath& path) { return std::string(top_of(path.path)); }
 
 // The order of set_all(): by (is it the cluster, length).
 std::vector<std::size_t> order_of(const std::vector<ScenarioPath>& paths) {
@@ -97,7 +55,15 @@ ScenarioMaker::ScenarioMaker(ScenarioDocument base, std::vector<ScenarioPath> pa
     const std::string key = key_of(paths_[i]);
     if (key == "cluster" && !cluster && paths_[i].path != key) whole_ = true;
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.key == key; });
-    if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{key, {}, {}});
+    if (group == groups_.end()) {
+      group = groups_.insert(groups_.end(), Group{});
+      group->key = key;
+      for (const models::Field& field : models::scenario_fields()) {
+        if (top_of(field.path) != key) continue;
+        group->fields.push_back(&field);
+        group->given.set(models::index_of(field));
+      }
+    }
     group->paths.push_back(i);
   }
   for (const Group& group : groups_)
@@ -125,7 +91,11 @@ Scenario ScenarioMaker::make(const std::vector<PathValue>& values) {
     return s;
   }
   Scenario s = scenario_;
-  for (Group& group : groups_) take(s, part(group, values), group.key);
+  for (Group& group : groups_) {
+    const Scenario& read = part(group, values);
+    for (const models::Field* field : group.fields) field->take(s, read);
+    s.given = (s.given & ~group.given) | (read.given & group.given);
+  }
   return s;
 }
 

@@ -2,6 +2,7 @@
 // (a cluster, a model, ...) of them once. One per thread.
 #pragma once
 
+#include <bitset>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -24,6 +25,8 @@ class ScenarioMaker {
   struct Group {
     std::string key;
     std::vector<std::size_t> paths;
+    std::vector<const models::Field*> fields;  // all of the key
+    std::bitset<models::kMostFields> given;    // their bits
     std::unordered_map<std::string, std::shared_ptr<const models::Scenario>> read;
   };
   const models::Scenario& part(Group& group, const std::vector<PathValue>& values);

@@ -49,8 +49,7 @@ struct CallKey {
 
 // The nccl-tests size of the equal collective that takes as long. `received`: the rows that each member's
 // experts get, where the call exchanges rows; empty where the recording does not say.
-double equivalent_bytes(const std::vector<const Call*>& calls, const std::vector<std::int64_t>& received,
-                        bool back_from_experts) {
+double equivalent_bytes(const std::vector<const Call*>& calls, const std::vector<std::int64_t>& received) {
   const Call& first = *calls.front();
   const auto n = static_cast<int>(calls.size());
   if (first.op == sim::CollectiveOp::all_gather) return static_cast<double>(first.input_bytes()) * n;
@@ -59,8 +58,8 @@ double equivalent_bytes(const std::vector<const Call*>& calls, const std::vector
   const std::int64_t total = std::accumulate(received.begin(), received.end(), std::int64_t{0});
   std::vector<std::int64_t> sent(received.size(), total / n);
   for (std::int64_t r = 0; r < total % n; ++r) ++sent[static_cast<std::size_t>(r)];
-  const auto load = models::CollectiveModel::load_of(
-      models::GroupShape::uniform(1, n), replay::recover_split_matrix(sent, received), back_from_experts);
+  const auto load = models::CollectiveModel::load_of(models::GroupShape::uniform(1, n),
+                                                     replay::recover_split_matrix(sent, received));
   const double busiest = *std::max_element(load.within.begin(), load.within.end());
   return busiest * n / (n - 1.0) * row_bytes;
 }
@@ -118,7 +117,7 @@ class GroupReader {
           }
         }
         const bool back = replay::in_experts(*steps.front()[s], calls_of(*steps.front()[s])[c]);
-        const double bytes = equivalent_bytes(calls, received_rows(steps, s, c, back), back);
+        const double bytes = equivalent_bytes(calls, received_rows(steps, s, c, back));
         if (shortest <= 0 || bytes <= 0) continue;
         samples[{steps.front()[s]->kind, calls.front()->op, calls.front()->source, exposed, nodes_, per_node_,
                  ranks_.front()->rank, bytes}]

@@ -2,20 +2,17 @@
 // why.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
-#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "base/json_reader.h"
-#include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
@@ -28,126 +25,20 @@ namespace moesim::tools {
 
 namespace {
 
-struct StepOptions {
-  std::string precision, schedule, launch, overlap;
-
-  void declare(CLI::App& app);
-  // Changes the scenario's training plan. Throws InputError with the nearest name.
-  void apply(models::Scenario& scenario) const;
-};
-
-void StepOptions::declare(CLI::App& app) {
-  app.add_option("--precision", precision, "Scope step: bf16, fp8, fp8_block, mxfp8 or nvfp4 [bf16]");
-  app.add_option("--schedule", schedule,
-                 "Scope step: 1f1b (interleaved with --vpp), zero-bubble or dualpipe [1f1b]");
-  app.add_option("--launch", launch, "Scope step: eager, partial-graphs or graphs (CUDA graphs) [eager]");
-  app.add_option(
-      "--overlap", overlap,
-      "Scope step: none, or expert-communication, shared-expert, delayed-wgrad, gradients, parameters, "
-      "joined with + [gradients+parameters]");
-}
-
-void StepOptions::apply(models::Scenario& s) const {
-  if (!precision.empty()) s.training.set_precision(precision);
-  if (!schedule.empty()) s.training.set_pipeline(schedule);
-  if (!launch.empty()) s.training.set_launch(launch);
-  if (overlap.empty()) return;
-  models::StepOverlap chosen;
-  chosen.gradients = chosen.parameters = false;
-  static const std::vector<std::pair<std::string, bool models::StepOverlap::*>> kNames{
-      {"expert-communication", &models::StepOverlap::expert_communication},
-      {"shared-expert", &models::StepOverlap::shared_expert},
-      {"delayed-wgrad", &models::StepOverlap::delayed_wgrad},
-      {"gradients", &models::StepOverlap::gradients},
-      {"parameters", &models::StepOverlap::parameters}};
-  std::size_t from = 0;
-  while (from <= overlap.size()) {
-    const std::size_t end = std::min(overlap.find('+', from), overlap.size());
-    const std::string name = overlap.substr(from, end - from);
-    from = end + 1;
-    if (name == "none") continue;
-    const auto found =
-        std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == name; });
-    if (found == kNames.end()) {
-      std::vector<std::string> known{"none"};
-      for (const auto& [n, flag] : kNames) known.push_back(n);
-      throw InputError(fmt::format("--overlap: found {}, expected {}{}", in_quotes(name), join(known, ", "),
-                                   did_you_mean(name, known)));
-    }
-    chosen.*found->second = true;
-  }
-  s.training.overlap = chosen;
-}
-
 struct CompareOptions {
-  std::string scenario, model, cluster, dispatcher, routing, router_dtype, recompute, scope, detail,
-      placement, sharding, faults, timeline, report, timing = "calibrated";
+  ScenarioOptions scenario;
+  std::string detail, timeline, report, timing = "calibrated";
   TimelineOptions shown;
-  StepOptions step;
-  std::optional<std::int64_t> tp, cp, ep, etp, dp, pp, vpp, microbatches, micro_batch, seq, topk;
-  bool inference = false, explain = false;
+  bool explain = false;
   int draws = 48;
 };
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
-
-void set(std::int64_t& value, const std::optional<std::int64_t>& given, const char* name) {
-  if (!given) return;
-  if (*given < 1 || *given > kMaxSize)
-    throw InputError(fmt::format("--{}: found {}, expected 1 to 2^31", name, *given));
-  value = *given;
-}
-
-models::Scenario scenario_of(const CompareOptions& o, const CommonOptions& common) {
-  models::Scenario s;
-  if (!o.scenario.empty()) {
-    s = models::Scenario::parse(JsonNode::read(o.scenario));
-    s.files.insert(s.files.begin(), o.scenario);
-  }
-  if (!o.model.empty()) s.set_model(o.model);
-  if (!o.cluster.empty()) s.set_cluster(o.cluster);
-  if (!o.dispatcher.empty()) s.set_dispatchers(o.dispatcher);
-  if (s.dispatchers.empty()) s.set_dispatchers("allgather,alltoall");
-  if (!o.routing.empty()) s.routing = models::RoutingSpec::parse(o.routing);
-  if (!o.placement.empty()) s.placement = models::PlacementSpec::parse(o.placement);
-  if (!o.sharding.empty()) s.sharding = models::ShardingSpec::parse(o.sharding);
-  if (!o.faults.empty())
-    s.faults = models::Faults::parse(o.faults.find('{') == std::string::npos
-                                         ? JsonNode::read(o.faults)
-                                         : JsonNode::parse(o.faults, "--faults"));
-  if (!o.router_dtype.empty()) s.set_router_dtype(o.router_dtype);
-  if (!o.scope.empty())
-    s.scope = o.scope == "step" ? models::Scenario::Scope::kStep : models::Scenario::Scope::kLayer;
-  if (!o.recompute.empty()) {
-    if (s.scope == models::Scenario::Scope::kStep)
-      s.training.recompute = models::StepRecompute::parse(o.recompute);
-    else
-      s.set_recompute(o.recompute);
-  }
-  o.step.apply(s);
-  models::Parallel& p = s.parallel;
-  set(p.tp, o.tp, "tp");
-  set(p.cp, o.cp, "cp");
-  set(p.ep, o.ep, "ep");
-  set(p.etp, o.etp, "etp");
-  set(p.dp, o.dp, "dp");
-  set(p.pp, o.pp, "pp");
-  set(p.vpp, o.vpp, "vpp");
-  set(p.microbatches, o.microbatches, "microbatches");
-  set(p.micro_batch, o.micro_batch, "micro-batch");
-  set(p.seq, o.seq, "seq");
-  set(s.topk, o.topk, "topk");
-  s.dp_given = s.dp_given || o.dp.has_value();
-  s.seq_given = s.seq_given || o.seq.has_value();
-  if (o.inference) s.train = false;
-  if (common.seed_given) s.seed = common.seed;
-  return s;
-}
-
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
-  models::Scenario scenario = scenario_of(o, common);
+  models::Scenario scenario = o.scenario.scenario(common);
   const bool flow = o.timing == "flow";
   check_report(o.report);
+  if (o.explain && common.format != Format::kTable)
+    throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
   const Detail detail = parse_detail(o.detail);
   if (flow && (!o.timeline.empty() || detail == Detail::kOperations || detail == Detail::kRanks))
     throw InputError(
@@ -190,52 +81,27 @@ Verb compare_verb() {
       "  moesim compare scenario.json --dispatcher all --detail messages --format json",
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<CompareOptions>();
-        app.add_option("scenario", o->scenario, "Scenario file; the options below change it");
-        app.add_option("--scenario", o->scenario, "The same");
-        app.add_option("--model", o->model, "Model: a name of `moesim list models`, or a JSON file");
-        app.add_option("--cluster", o->cluster, "Cluster: a name of `moesim list clusters`, or a JSON file");
-        app.add_option("--dispatcher", o->dispatcher, "name[:key=value...],... or all [allgather,alltoall]");
-        app.add_option("--routing", o->routing, "balanced, zipf:1.2, gini:0.3, ... or a dispatching file");
-        app.add_option("--router-dtype", o->router_dtype, "bf16, fp32 or fp64 [fp32]");
-        app.add_option(
-            "--recompute", o->recompute,
-            "none, activation or full; scope step: also core_attn, mla_up_proj, layernorm, moe, mlp, joined "
-            "with + [none]");
-        o->step.declare(app);
-        app.add_option("--scope", o->scope, "layer or step [layer]")->check(CLI::IsMember({"layer", "step"}));
+        o->scenario.declare(app);
+        constexpr const char* kGroup = "Question";
         app.add_option(
                "--detail", o->detail,
                "messages, operations (of the rank that ends last), ranks or memory, beside the summary")
-            ->check(CLI::IsMember({"messages", "operations", "ranks", "memory"}));
+            ->check(CLI::IsMember({"messages", "operations", "ranks", "memory"}))
+            ->group(kGroup);
         app.add_option(
                "--timing", o->timing,
                "calibrated, or flow: on the cluster's fabric with all dispatch groups at once [calibrated]")
-            ->check(CLI::IsMember({"calibrated", "flow"}));
-        app.add_option("--timeline", o->timeline, "Write what every rank does when, as Chrome trace events");
+            ->check(CLI::IsMember({"calibrated", "flow"}))
+            ->group(kGroup);
+        app.add_option("--timeline", o->timeline, "Write what every rank does when, as Chrome trace events")
+            ->group(kGroup);
         o->shown.declare(app);
         declare_report(app, o->report);
-        app.add_option("--placement", o->placement,
-                       "balanced[:slots=N]: experts dealt out by load, replicated to N slots [in order]");
-        app.add_option("--sharding", o->sharding,
-                       "ddp, zero1, fsdp or hsdp:shard=N[:shampoo]: collectives per step, memory [zero1]");
-        app.add_option("--faults", o->faults,
-                       "JSON object or file: {\"slow_gpus\": [{\"gpu\": 3, \"factor\": 1.2}], \"nics\": ..., "
-                       "\"jitter\": 0.05, \"gpu_mtbf_hours\": 50000, ...} [a healthy machine]");
         app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
-            ->check(CLI::Range(0, 100000));
-        app.add_option("--tp", o->tp, "Tensor-parallel size of the dense part");
-        app.add_option("--cp", o->cp, "Context-parallel size");
-        app.add_option("--ep", o->ep, "Expert-parallel size");
-        app.add_option("--etp", o->etp, "Tensor-parallel size of the experts [1]");
-        app.add_option("--dp", o->dp, "Data-parallel size [fills the cluster]");
-        app.add_option("--pp", o->pp, "Pipeline stages");
-        app.add_option("--vpp", o->vpp, "Virtual pipeline stages per rank");
-        app.add_option("--microbatches", o->microbatches, "Microbatches per step");
-        app.add_option("--micro-batch", o->micro_batch, "Sequences per microbatch");
-        app.add_option("--seq", o->seq, "Tokens per sequence [4096]");
-        app.add_option("--topk", o->topk, "Experts per token [the model's]");
-        app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher");
-        app.add_flag("--inference", o->inference, "Forward only [forward and backward]");
+            ->check(CLI::Range(0, 100000))
+            ->group(kGroup);
+        app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher")
+            ->group(kGroup);
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       }};
 }

@@ -14,14 +14,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "models/hardware/cluster.h"
 #include "models/hardware/cluster_fabric.h"
-#include "replay/run/attribution.h"
-#include "replay/run/forecast.h"
-#include "replay/run/measured.h"
-#include "replay/run/model_pricing.h"
-#include "replay/run/recorded.h"
-#include "replay/run/uncertainty.h"
+#include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/bars.h"
@@ -50,72 +44,7 @@ struct ReplayOptions {
   bool explain = false;
 };
 
-// Of timing `flow`.
-struct NetworkUse {
-  double calibrated_us = 0;  // the iteration if nothing contended
-  models::LinkLoad busiest;
-};
-
-struct ReplayAnswer {
-  replay::Iteration iteration;
-  std::optional<NetworkUse> network;
-  std::vector<replay::RankPlan> plans;
-  replay::Attribution attribution;
-  replay::RunSummary summary;
-  models::Estimate estimate;          // of the iteration, us
-  std::optional<double> measured_us;  // the recording's own iteration, of realistic ones
-  int microbatches = 0;
-  std::string changes;  // what differs from the recording; empty: nothing
-  std::string because;  // of another dispatcher
-  std::vector<std::string> warnings;
-};
-
-ReplayAnswer replay_recorded(const replay::RecordedJob& job, const traces::NamedTopology& named,
-                             const models::Cluster& cluster, const replay::JobRequest& request) {
-  ReplayAnswer out;
-  const auto prepared = replay::prepare_recorded(job, named, cluster, request);
-  const replay::Effects effects(cluster.profile);
-  replay::RecordedPricing pricing(
-      [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
-  out.iteration = replay::simulate(job.topology, prepared.plans, pricing);
-  out.plans = prepared.plans;
-  out.changes = prepared.changes;
-  out.warnings = prepared.warnings;
-  if (prepared.changes.empty()) out.measured_us = replay::summarize(job, cluster.gpus_per_node).iteration_us;
-  out.microbatches = microbatches_of(job);
-  return out;
-}
-
-ReplayAnswer replay_scaling(const replay::PreparedJob& job, const replay::JobRequest& request,
-                            const replay::Effects& effects, const ReplayOptions& options,
-                            const sim::Fabric* fabric = nullptr) {
-  ReplayAnswer out;
-  replay::ForecastOptions forecast_options;
-  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
-  forecast_options.microbatches = options.microbatches;
-  forecast_options.seed = options.seed;
-  if (options.microbatches == 0) {
-    forecast_options.microbatches = replay::default_microbatches(job.clean.topology, job.named);
-    out.warnings.push_back(fmt::format(
-        "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
-        "batch of 64; set --microbatches",
-        forecast_options.microbatches));
-  }
-  auto made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
-  if (fabric) {
-    const double calibrated_us = made.iteration.us();
-    forecast_options.fabric = fabric;
-    made = replay::forecast(job.clean, job.named, job.cluster, effects, forecast_options);
-    out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, *fabric)};
-  }
-  out.iteration = std::move(made.iteration);
-  out.plans = std::move(made.plans);
-  out.microbatches = forecast_options.microbatches;
-  out.changes = job.changes;
-  out.warnings.insert(out.warnings.end(), job.warnings.begin(), job.warnings.end());
-  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
-  return out;
-}
+using replay::RecordingForecast;
 
 // How much of the iteration each cause accounts for, and who made others wait most.
 constexpr std::size_t kMostShown = 3;
@@ -138,7 +67,7 @@ nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) 
   return out;
 }
 
-std::string attribution_text(const ReplayAnswer& answer) {
+std::string attribution_text(const RecordingForecast& answer) {
   Table table({{"of the iteration", Table::Align::kLeft}, {"ms"}, {"share"}});
   for (const auto& share : answer.attribution.shares) {
     std::string what(name(share.cause));
@@ -178,17 +107,20 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
   return path;
 }
 
-nlohmann::ordered_json result_json(const ReplayAnswer& answer, const nlohmann::ordered_json& inputs) {
+// One sentence on why another dispatcher takes longer or shorter; empty where none was asked for.
+std::string because(const RecordingForecast& answer);
+
+nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs) {
   std::vector<std::string> warnings = answer.warnings;
   warnings.emplace_back(
       "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
   auto result = envelope("replay", inputs, warnings);
-  result["iteration_us"] = estimate_json(answer.estimate);
+  result["iteration_us"] = estimate_json(answer.iteration_us);
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
   if (!answer.changes.empty()) result["changes"] = answer.changes;
-  if (!answer.because.empty()) result["because"] = answer.because;
+  if (answer.as_recorded) result["because"] = because(answer);
   result["ranks"] = nlohmann::ordered_json::array();
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
@@ -226,8 +158,9 @@ double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Ca
   return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
 }
 
-// One sentence on why another dispatcher takes longer or shorter: what differs most, mean over ranks.
-std::string because(const replay::Iteration& now, const replay::Iteration& recorded) {
+// What differs most, mean over ranks.
+std::string because(const RecordingForecast& answer) {
+  const replay::Iteration &now = answer.iteration, &recorded = *answer.as_recorded;
   using enum sim::Category;
   struct Part {
     const char* name;
@@ -268,7 +201,7 @@ std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> rank
   return {chosen.begin(), chosen.end()};
 }
 
-std::string ranks_text(const ReplayAnswer& answer) {
+std::string ranks_text(const RecordingForecast& answer) {
   const auto ranks = answer.iteration.timeline.ranks();
   Table table({{"rank"},
                {"computing ms"},
@@ -299,7 +232,7 @@ std::string ranks_text(const ReplayAnswer& answer) {
   return text;
 }
 
-Table rank_table(const ReplayAnswer& answer) {
+Table rank_table(const RecordingForecast& answer) {
   Table table(
       {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
   const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
@@ -311,7 +244,7 @@ Table rank_table(const ReplayAnswer& answer) {
   return table;
 }
 
-Table operation_table(const ReplayAnswer& answer) {
+Table operation_table(const RecordingForecast& answer) {
   Table table({{"operation", Table::Align::kLeft}, {"count"}, {"mean ms"}});
   for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
     const auto& mean = answer.summary.steps[k];
@@ -322,22 +255,7 @@ Table operation_table(const ReplayAnswer& answer) {
   return table;
 }
 
-// What the iteration gains by each constant, in microseconds: how much shorter it is without it (without
-// contention).
-std::vector<double> effect_gains_us(const replay::PreparedJob& job, const replay::JobRequest& request,
-                                    const replay::Effects& effects, ReplayOptions options,
-                                    const ReplayAnswer& answer) {
-  options.microbatches = answer.microbatches;
-  const double with = answer.network ? answer.network->calibrated_us : answer.summary.iteration_us;
-  std::vector<double> gains;
-  for (std::size_t k = 0; k < replay::kEffects; ++k)
-    gains.push_back(with -
-                    replay_scaling(job, request, effects.without(static_cast<replay::EffectKind>(k)), options)
-                        .iteration.us());
-  return gains;
-}
-
-Table effect_table(const replay::Effects& effects, const std::vector<double>& gains_us) {
+Table effect_table(const RecordingForecast& answer) {
   Table table({{"effect", Table::Align::kLeft},
                {"value"},
                {"+-"},
@@ -345,148 +263,58 @@ Table effect_table(const replay::Effects& effects, const std::vector<double>& ga
                {"changes the iteration by"},
                {"source", Table::Align::kLeft}});
   for (std::size_t k = 0; k < replay::kEffects; ++k) {
-    const auto& effect = effects.list()[k];
+    const auto& effect = answer.effects->list()[k];
     table.row({std::string(effect.name), fmt::format("{:g}", effect.value), fmt::format("{:g}", effect.sigma),
-               std::string(effect.unit), fmt::format("{:+.2f} ms", gains_us[k] / 1e3), effect.source});
+               std::string(effect.unit), fmt::format("{:+.2f} ms", answer.effect_gains_us[k] / 1e3),
+               effect.source});
   }
   return table;
 }
 
-void add_effects(nlohmann::ordered_json& result, const replay::Effects& effects,
-                 const std::vector<double>& gains_us) {
+void add_effects(nlohmann::ordered_json& result, const RecordingForecast& answer) {
   result["effects"] = nlohmann::ordered_json::array();
   for (std::size_t k = 0; k < replay::kEffects; ++k) {
-    const auto& effect = effects.list()[k];
+    const auto& effect = answer.effects->list()[k];
     nlohmann::ordered_json one{{"name", effect.name}, {"value", effect.value},   {"sigma", effect.sigma},
                                {"unit", effect.unit}, {"source", effect.source}, {"what", effect.what}};
-    if (!gains_us.empty()) one["changes_iteration_by_us"] = gains_us[k];
+    if (!answer.effect_gains_us.empty()) one["changes_iteration_by_us"] = answer.effect_gains_us[k];
     result["effects"].push_back(std::move(one));
   }
 }
 
-int run(const ReplayOptions& options, const CommonOptions& common) {
-  check_report(options.report);
-  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
-  nlohmann::ordered_json inputs = describe_inputs(common);
-  Recordings recordings;
-  for (const std::string& folder : options.folders) recordings.add(folder, inputs);
-  const replay::RecordedJob& job = recordings.jobs().front();
-  const traces::NamedTopology& named = recordings.recording(0).named;
+RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings,
+                      nlohmann::ordered_json& inputs) {
   if (options.job.routing == kMeasuredRouting)
     throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
-  const replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
-  ReplayAnswer answer;
-  models::Cluster cluster;
-  replay::CleanJob cleaned;
-  std::optional<replay::PreparedJob> scaling;
-  std::optional<replay::Effects> effects;
-  std::optional<sim::Fabric> fabric;
-  const bool flow = options.timing == "flow";
-  if (flow && job.realistic)
-    throw InputError(
-        "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the times "
-        "that its transfers had");
-  if (flow && request.changes_dispatcher())
-    throw InputError(
-        "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
-        "others, for a layer)");
-  if (job.realistic) {
-    if (options.folders.size() > 1)
-      throw InputError(
-          "found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
-    if (options.microbatches > 0)
-      throw InputError(
-          "found --microbatches with a realistic recording, expected a scaling recording: a run is "
-          "replayed with the microbatches it had");
-    cluster = replay::cluster_of(request, job.topology);
-    answer = replay_recorded(job, named, cluster, request);
-  } else {
-    cleaned = replay::denoise(recordings.jobs());
-    scaling = replay::prepare(cleaned, named, request);
-    cluster = scaling->cluster;
-    effects.emplace(cluster.profile);
-    if (flow) fabric = models::cluster_fabric(cluster);
-    answer = replay_scaling(*scaling, request, *effects, options, fabric ? &*fabric : nullptr);
-  }
-  inputs["cluster"] = cluster.name;
-  if (!flow && models::has_own_fabric(cluster))
+  replay::RecordingQuestion question;
+  question.job = options.job.request(options.cluster, options.seed, inputs);
+  question.microbatches = options.microbatches;
+  question.seed = options.seed;
+  question.draws = options.draws;
+  question.flow = options.timing == "flow";
+  question.attribution = true;
+  question.effect_gains = options.explain;
+  RecordingForecast answer =
+      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, question);
+  inputs["cluster"] = answer.cluster.name;
+  if (!question.flow && models::has_own_fabric(answer.cluster))
     answer.warnings.emplace_back(
         "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
         "does");
-  if (request.changes_dispatcher()) {
-    replay::JobRequest same = request;
-    same.dispatcher.clear();
-    ReplayOptions silent = options;
-    silent.microbatches = answer.microbatches;
-    const ReplayAnswer recorded =
-        scaling ? replay_scaling(replay::prepare(cleaned, named, same), same, *effects, silent)
-                : replay_recorded(job, named, cluster, same);
-    answer.because = because(answer.iteration, recorded.iteration);
-  }
-  answer.summary = replay::summarize(answer.iteration);
-  const std::int64_t layers = scaling ? scaling->named.layers.value_or(0) : named.layers.value_or(0);
-  const replay::Effects used(cluster.profile);
-  answer.attribution = replay::attribute(
-      answer.iteration, answer.plans, static_cast<int>(layers / answer.iteration.topology.pp),
-      [&]() -> std::unique_ptr<replay::Pricing> {
-        if (scaling) return std::make_unique<replay::ModelPricing>(cluster, scaling->clean, used);
-        return std::make_unique<replay::RecordedPricing>(
-            [&used](const replay::Instance& instance) { return replay::added_call_us(used, instance); });
-      });
-  std::vector<double> drawn;
-  if (scaling) {
-    replay::ForecastOptions same;
-    same.architecture = request.architecture ? &*request.architecture : nullptr;
-    same.microbatches = answer.microbatches;
-    same.seed = options.seed;
-    for (const auto& one : replay::draw_forecasts(scaling->clean, scaling->named, cluster, *effects, same,
-                                                  options.draws, replay::drawn_jobs(cleaned, named, request)))
-      drawn.push_back(one.iteration_us);
-  }
-  // What contention adds is taken to be the same share under every drawn profile.
-  if (answer.network)
-    for (double& us : drawn) us *= answer.summary.iteration_us / answer.network->calibrated_us;
-  answer.estimate = replay::interval(answer.summary.iteration_us, drawn);
-  std::vector<double> gains_us;
-  if (options.explain && scaling) gains_us = effect_gains_us(*scaling, request, *effects, options, answer);
   const auto read_warnings = recordings.warnings();
   answer.warnings.insert(answer.warnings.begin(), read_warnings.begin(), read_warnings.end());
-  const std::string note = device_note(recordings.recording(0), cluster);
-  if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
+  return answer;
+}
 
-  if (!options.timeline.empty())
-    write_file(options.timeline,
-               timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
-  if (!options.report.empty()) {
-    ReportExtras extras;
-    TimelineBounds fewer = bounds;
-    fewer.most_slices = kReportSlices;
-    extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
-    extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
-    extras.gpus_per_node = cluster.gpus_per_node;
-    auto result = result_json(answer, inputs);
-    if (scaling) add_effects(result, *effects, gains_us);
-    write_report(options.report, "replay", result, extras);
-  }
-  if (common.format == Format::kJson) {
-    auto result = result_json(answer, inputs);
-    if (options.explain && scaling) add_effects(result, *effects, gains_us);
-    print_json(result);
-    return 0;
-  }
-  for (const std::string& warning : answer.warnings)
-    if (warning != note || common.format == Format::kCsv) warn(common, warning);  // else it is the first line
-  if (common.format == Format::kCsv) {
-    print(rank_table(answer).csv());
-    return 0;
-  }
-  std::string text =
-      fmt::format("{}{} recording of {}, {} microbatches, on {}{}\niteration {}",
-                  note.empty() ? "" : "warning: " + note + "\n", job.realistic ? "realistic" : "scaling",
-                  job.topology.str(), answer.microbatches, cluster.name,
-                  answer.changes.empty() ? "" : ", with " + answer.changes,
-                  fmt::format("{:.2f} ms (90 % interval {:.2f} .. {:.2f})", answer.estimate.value / 1e3,
-                              answer.estimate.low / 1e3, answer.estimate.high / 1e3));
+// What is said above the tables; `note` is the warning that comes first.
+std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
+                     const std::string& note) {
+  std::string text = fmt::format(
+      "{}{} recording of {}, {} microbatches, on {}{}\niteration {:.2f} ms (90 % interval {:.2f} .. {:.2f})",
+      note.empty() ? "" : "warning: " + note + "\n", answer.realistic ? "realistic" : "scaling",
+      recorded.str(), answer.microbatches, answer.cluster.name,
+      answer.changes.empty() ? "" : ", with " + answer.changes, answer.iteration_us.value / 1e3,
+      answer.iteration_us.low / 1e3, answer.iteration_us.high / 1e3);
   if (answer.measured_us)
     text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
                         percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
@@ -497,11 +325,55 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
                           100 * busiest.utilisation);
   }
-  if (!answer.because.empty()) text += "\n" + answer.because;
-  print(text + "\n\n" + ranks_text(answer) + "\n" + operation_table(answer).text() + "\n" +
-        attribution_text(answer));
+  if (answer.as_recorded) text += "\n" + because(answer);
+  return text + "\n";
+}
+
+void write_files(const ReplayOptions& options, const RecordingForecast& answer, const TimelineBounds& bounds,
+                 const nlohmann::ordered_json& inputs) {
+  if (!options.timeline.empty())
+    write_file(options.timeline,
+               timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
+  if (options.report.empty()) return;
+  ReportExtras extras;
+  TimelineBounds fewer = bounds;
+  fewer.most_slices = kReportSlices;
+  extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
+  extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
+  extras.gpus_per_node = answer.cluster.gpus_per_node;
+  auto result = result_json(answer, inputs);
+  if (answer.effects) add_effects(result, answer);
+  write_report(options.report, "replay", result, extras);
+}
+
+int run(const ReplayOptions& options, const CommonOptions& common) {
+  check_report(options.report);
+  if (options.explain && common.format == Format::kCsv)
+    throw InputError("replay: found --explain with --format csv, expected table or json");
+  const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
+  nlohmann::ordered_json inputs = describe_inputs(common);
+  Recordings recordings;
+  for (const std::string& folder : options.folders) recordings.add(folder, inputs);
+  RecordingForecast answer = ask(options, recordings, inputs);
+  const std::string note = device_note(recordings.recording(0), answer.cluster);
+  if (!note.empty()) answer.warnings.insert(answer.warnings.begin(), note);
+  write_files(options, answer, bounds, inputs);
+  if (common.format == Format::kJson) {
+    auto result = result_json(answer, inputs);
+    if (options.explain && answer.effects) add_effects(result, answer);
+    print_json(result);
+    return 0;
+  }
+  for (const std::string& warning : answer.warnings)
+    if (warning != note || common.format == Format::kCsv) warn(common, warning);  // else it is the first line
+  if (common.format == Format::kCsv) {
+    print(rank_table(answer).csv());
+    return 0;
+  }
+  print(headline(answer, recordings.jobs().front().topology, note) + "\n" + ranks_text(answer) + "\n" +
+        operation_table(answer).text() + "\n" + attribution_text(answer));
   if (options.explain) print("\n" + critical_path_text(answer.iteration));
-  if (!gains_us.empty()) print("\n" + effect_table(*effects, gains_us).text());
+  if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());
   return 0;
 }
 

@@ -45,7 +45,7 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
                           RowFormat format) {
   nlohmann::ordered_json d;
   d["version"] = version();
-  d["scenario"] = base.document();
+  d["scenario"] = models::to_json(base.scenario());
   d["grid"] = o.plan.grids;
   d["list"] = o.plan.lists;
   d["range"] = o.plan.ranges;
@@ -75,6 +75,7 @@ void write_record(const std::string& out, const std::string& definition, std::ui
   nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
   nlohmann::ordered_json inputs = describe_inputs(common);
   inputs["files"] = defined["files"];
+  inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
   record["rows"] = {{"file", fs::path(out).filename().string()},
                     {"sha256", sha256_hex_of_file(out)},
@@ -107,6 +108,10 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   o.plan.seed = common.seed;
   SweepJob job{ScenarioDocument::read(o.scenario, common), nullptr, nullptr, {}, false, 0, 1};
   const SweepPlan plan(o.plan);
+  // Where the scope is swept over, each row says what it has no use for.
+  if (std::none_of(plan.paths().begin(), plan.paths().end(),
+                   [](const ScenarioPath& path) { return path.path == "scope"; }))
+    refuse_unused(job.base.scenario(), o.scenario);
   RowColumns columns;
   columns.format = format_of(o, common);
   columns.paths = plan.paths();

@@ -156,7 +156,7 @@ class Reader {
     if (gpus % model_ranks != 0)
       throw Skip{fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, model_ranks)};
     p.dp = gpus / model_ranks;
-    s.dp_given = s.seq_given = true;
+    s.give("parallel.dp"), s.give("parallel.seq");
     if ((p.tp * p.cp * p.dp) % (p.etp * p.ep) != 0)
       throw Skip{fmt::format("etp x ep = {} does not divide the {} GPUs of a pipeline stage", p.etp * p.ep,
                              p.tp * p.cp * p.dp)};

@@ -17,11 +17,9 @@
 #include "base/input_error.h"
 #include "base/units.h"
 #include "models/hardware/cluster.h"
-#include "replay/run/forecast.h"
+#include "replay/recording/denoise.h"
+#include "replay/run/forecast_recording.h"
 #include "replay/run/measured.h"
-#include "replay/run/model_pricing.h"
-#include "replay/run/recorded.h"
-#include "replay/run/uncertainty.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"
@@ -95,52 +93,31 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   if (!truth.realistic)
     throw InputError(SourcePlace{measured_folder}, "a scaling recording",
                      "a realistic one to measure against");
-  replay::JobRequest request = options.job.request(options.cluster, options.seed, inputs);
-  Case out;
-  out.warnings = recorded.warnings();
-  const replay::RunSummary truth_summary = replay::summarize(truth, cluster.gpus_per_node);
+  const replay::RecordedJob& from = recorded.jobs().front();
   const traces::NamedTopology& named = recorded.recording(0).named;
-  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, request.change);
+  replay::RecordingQuestion question;
+  question.job = options.job.request(options.cluster, options.seed, inputs);
+  if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
   if (options.job.routing == kMeasuredRouting) {
     const replay::CleanJob shown = replay::denoise(measured.jobs());
-    request.change.received.emplace();
+    question.job.change.received.emplace();
     for (int e = 0; e < truth.topology.expert; ++e)
-      request.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+      question.job.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
   }
-  const auto require_same = [&](const replay::Topology& topology) {
-    if (topology.str() != truth.topology.str())
-      throw InputError(SourcePlace{forecast.front()}, "a recording of " + topology.str(),
-                       truth.topology.str() + " as in " + measured_folder + " (--rescale makes it so)");
-  };
-  if (recorded.jobs().front().realistic) {
-    const replay::RecordedJob& job = recorded.jobs().front();
-    require_same(job.topology);
-    const auto prepared = replay::prepare_recorded(job, named, cluster, request);
-    const replay::Effects effects(cluster.profile);
-    replay::RecordedPricing pricing(
-        [&](const replay::Instance& instance) { return replay::added_call_us(effects, instance); });
-    const auto iteration = replay::simulate(job.topology, prepared.plans, pricing);
-    out.validation = replay::validate(replay::summarize(iteration), truth_summary);
-    out.views = views_of(iteration, truth, cluster, options);
-    out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
-    return out;
-  }
-  const replay::CleanJob cleaned = replay::denoise(recorded.jobs());
-  const replay::PreparedJob prepared = replay::prepare(cleaned, named, request);
-  require_same(prepared.clean.topology);
-  out.warnings.insert(out.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
-  const replay::Effects effects(cluster.profile);
-  replay::ForecastOptions forecast_options;
-  forecast_options.microbatches = options.microbatches > 0 ? options.microbatches : microbatches_of(truth);
-  forecast_options.seed = options.seed;
-  forecast_options.architecture = request.architecture ? &*request.architecture : nullptr;
-  auto made = replay::forecast(prepared.clean, prepared.named, cluster, effects, forecast_options);
-  const auto drawn =
-      replay::draw_forecasts(prepared.clean, prepared.named, cluster, effects, forecast_options,
-                             options.draws, replay::drawn_jobs(cleaned, named, request));
-  out.validation = replay::validate(replay::summarize(made.iteration), truth_summary, drawn);
-  out.views = views_of(made.iteration, truth, cluster, options);
-  out.warnings.insert(out.warnings.end(), made.warnings.begin(), made.warnings.end());
+  question.microbatches = options.microbatches;
+  if (!from.realistic && options.microbatches == 0) question.microbatches = replay::microbatches_of(truth);
+  question.seed = options.seed;
+  question.draws = options.draws;
+  const replay::RecordingForecast answer = replay::forecast_recording(recorded.jobs(), named, question);
+  if (answer.iteration.topology.str() != truth.topology.str())
+    throw InputError(SourcePlace{forecast.front()}, "a recording of " + answer.iteration.topology.str(),
+                     truth.topology.str() + " as in " + measured_folder + " (--rescale makes it so)");
+  Case out;
+  out.validation =
+      replay::validate(answer.summary, replay::summarize(truth, cluster.gpus_per_node), answer.drawn);
+  out.views = views_of(answer.iteration, truth, cluster, options);
+  out.warnings = recorded.warnings();
+  out.warnings.insert(out.warnings.end(), answer.warnings.begin(), answer.warnings.end());
   return out;
 }
 

@@ -60,7 +60,7 @@ models::Scenario chunk_scenario() {
   s.parallel.ep = 64;
   s.parallel.dp = 64;
   s.parallel.seq = 4096;
-  s.dp_given = s.seq_given = true;
+  s.give("parallel.dp"), s.give("parallel.seq");
   s.training.set_precision("fp8_block");
   s.training.recompute = models::StepRecompute::parse("layernorm+mla_up_proj+moe_act");
   s.training.fused_kernels = true;

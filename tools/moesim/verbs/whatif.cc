@@ -31,14 +31,38 @@ struct WhatIfOptions {
   std::string report;
 };
 
+std::string type_of(const ScenarioPath& path) {
+  static constexpr const char* kTypes[] = {"whole number",
+                                           "number",
+                                           "bandwidth (100GBps, 400Gbps)",
+                                           "time (2us)",
+                                           "size (80GB)",
+                                           "FLOP/s (989TFLOPS)",
+                                           "true or false",
+                                           "",
+                                           "text",
+                                           "text or JSON"};
+  if (path.type == models::FieldType::kChoice) return fmt::format("{}", fmt::join(path.field->choices, ", "));
+  std::string text = kTypes[static_cast<std::size_t>(path.type)];
+  if (path.field && !path.field->unit.empty() && models::is_number(path.type))
+    text += fmt::format(" ({})", path.field->unit);
+  return text;
+}
+
 void print_paths(const CommonOptions& common) {
-  static constexpr const char* kUnits[] = {"whole number",  "number",      "bandwidth (100GBps, 400Gbps)",
-                                           "time (2us)",    "size (80GB)", "FLOP/s (989TFLOPS)",
-                                           "true or false", "text"};
-  Table table({{"path", Table::Align::kLeft}, {"value", Table::Align::kLeft}, {"what", Table::Align::kLeft}});
-  for (const ScenarioPath& path : scenario_paths())
-    table.row({path.path, kUnits[static_cast<std::size_t>(path.kind)], path.about});
-  table.row({"dispatcher.OPTION", "text", "an option of every dispatcher of the scenario"});
+  static constexpr const char* kScopes[] = {"", "layer", "step", "both"};
+  Table table({{"path", Table::Align::kLeft},
+               {"value", Table::Align::kLeft},
+               {"default", Table::Align::kLeft},
+               {"scope", Table::Align::kLeft},
+               {"what", Table::Align::kLeft}});
+  const char* scope = kScopes[3];  // of a part: its field's, which stands before it
+  for (const ScenarioPath& path : scenario_paths()) {
+    if (path.field) scope = kScopes[static_cast<std::size_t>(path.field->scopes)];
+    table.row(
+        {path.path, type_of(path), std::string(path.field ? path.field->fallback : ""), scope, path.about});
+  }
+  table.row({"dispatcher.OPTION", "text", "", kScopes[3], "an option of every dispatcher of the scenario"});
   print(common.format == Format::kCsv ? table.csv() : table.text());
 }
 
@@ -49,9 +73,15 @@ ScenarioDocument asked_about(const std::string& scenario, std::vector<std::strin
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
   });
-  const std::vector<std::string> scopes(sets.begin(), others);
+  ScenarioDocument base = ScenarioDocument::read(scenario, common);
+  if (others - sets.begin() > 1) throw InputError("--set: found scope twice, expected each path once");
+  for (auto text = sets.begin(); text != others; ++text) {
+    const ScenarioPath scope = find_path("scope");
+    base.set(scope, parse_value(scope, split_assignment(*text, "--set").second).json);
+  }
   sets.erase(sets.begin(), others);
-  return with_changes(ScenarioDocument::read(scenario, common), scopes);
+  refuse_unused(base.scenario(), scenario);
+  return base;
 }
 
 int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {

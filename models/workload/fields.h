@@ -1,0 +1,93 @@
+// The fields of a scenario: one table that its JSON, its command line, `--set`, the axes of a sweep, the JSON
+// schema and the help come out of. A new field is one line of the table (fields.cc) and a member of Scenario.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace moesim {
+class JsonNode;
+}
+
+namespace moesim::models {
+
+struct Scenario;
+
+enum class FieldType : std::uint8_t {
+  kInteger,
+  kNumber,
+  kBandwidth,  // bytes per second
+  kSeconds,
+  kBytes,
+  kFlops,  // per second
+  kBoolean,
+  kChoice,  // one of the field's choices
+  kText,
+  kObject,  // a JSON object or list; a text where the field has a short form
+};
+
+// Whether a value of the type is a number in SI units.
+bool is_number(FieldType type);
+
+// The scopes in which a field says something.
+enum class Scopes : std::uint8_t { kLayer = 1, kStep = 2, kBoth = 3 };
+
+struct Field {
+  std::string_view path = {};  // in a scenario file, "parallel.ep"
+  std::string_view also = {};  // an older path that files may still use; empty: none
+  // Of the command line, "--ep"; empty: none. That of a boolean takes no value: it says what is not the
+  // default.
+  std::string_view flag = {};
+  FieldType type = FieldType::kText;
+  double low = 0, high = 0;  // bounds of integers and numbers
+  std::span<const std::string_view> choices = {};
+  std::string_view unit = {};      // what a number counts, for people: "tokens"
+  std::string_view fallback = {};  // the value where nobody says one, as text
+  Scopes scopes = Scopes::kBoth;
+  std::string_view group = {};  // of --help: "Plan"
+  std::string_view help = {};   // one line
+
+  // Reads a JSON value into the scenario. Throws InputError for a value of another kind or out of range.
+  void (*read)(const Field& field, Scenario& scenario, const JsonNode& value) = nullptr;
+  // Returns the value as JSON that read() takes; null: the scenario has none, or other fields write it.
+  nlohmann::ordered_json (*write)(const Scenario& scenario) = nullptr;
+  // Copies the value from another scenario.
+  void (*take)(Scenario& to, const Scenario& from) = nullptr;
+
+  bool used_in(Scopes scope) const {
+    return (static_cast<unsigned>(scopes) & static_cast<unsigned>(scope)) != 0;
+  }
+};
+
+inline constexpr std::size_t kMostFields = 128;
+
+// Returns all fields, in the order in which a scenario is read and written.
+std::span<const Field> scenario_fields();
+// Returns the field at a path, or nullptr.
+const Field* find_field(std::string_view path);
+std::size_t index_of(const Field& field);
+
+// Reads one field and notes that it was given. Messages name the place of `value` where it has one.
+void set_field(const Field& field, Scenario& scenario, const JsonNode& value);
+// The same from a text of the command line: "8", "true", "zipf:1.2", or JSON where it begins with { or [.
+void set_field(const Field& field, Scenario& scenario, std::string_view text);
+
+// Return a text and a number in SI units as the JSON of a type, "100GBps" as 1e11. Throw InputError that
+// names the path, what was found and which unit is expected.
+nlohmann::json json_of_text(std::string_view path, FieldType type, std::string_view text);
+nlohmann::json json_of_number(std::string_view path, FieldType type, double number);
+
+// Returns the first field that was given and that the scenario's scope does not use, or nullptr.
+const Field* unused_field(const Scenario& scenario);
+// Returns what is wrong with it: "training.precision: found with scope layer, ...". `named`: as it was given.
+std::string unused_message(const Field& field, std::string_view named, const Scenario& scenario);
+
+// Returns the complete scenario, whatever its scope uses: Scenario::parse() reads it back to one that gives
+// the same answers. What was filled in by Scenario::resolve() stands there as if it had been given.
+nlohmann::ordered_json to_json(const Scenario& scenario);
+
+}  // namespace moesim::models

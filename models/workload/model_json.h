@@ -1,0 +1,15 @@
+// A model as the object of a scenario file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace moesim::models {
+
+struct Architecture;
+
+// Returns the object that Architecture::parse() reads back to an equal model.
+nlohmann::ordered_json model_object(const Architecture& model);
+// The same, or the name of a built-in model that it equals.
+nlohmann::ordered_json to_json(const Architecture& model);
+
+}  // namespace moesim::models

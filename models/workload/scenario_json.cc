@@ -1,0 +1,137 @@
+// Scenarios as JSON, read and written by the table of fields.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/workload/fields.h"
+#include "models/workload/scenario.h"
+
+namespace moesim::models {
+
+namespace {
+
+// A key of a scenario file: a field, an object of keys, or both (an object, or a short form of it).
+struct Key {
+  std::string name;
+  const Field* field = nullptr;
+  std::vector<Key> keys;
+};
+
+Key& below(Key& parent, std::string_view name) {
+  for (Key& key : parent.keys)
+    if (key.name == name) return key;
+  return parent.keys.emplace_back(Key{std::string(name), nullptr, {}});
+}
+
+const Key& root() {
+  static const Key root = [] {
+    Key top;
+    // Older paths first: what newer ones say in detail is not overwritten by them.
+    for (const Field& field : scenario_fields())
+      if (!field.also.empty()) below(top, field.also).field = &field;
+    for (const Field& field : scenario_fields()) {
+      Key* at = &top;
+      for (const std::string_view name : split(field.path, '.')) at = &below(*at, name);
+      at->field = &field;
+    }
+    return top;
+  }();
+  return root;
+}
+
+const Key& key_of(const Field& field) {
+  const Key* at = &root();
+  for (const std::string_view name : split(field.path, '.'))
+    at = &*std::find_if(at->keys.begin(), at->keys.end(), [&](const Key& key) { return key.name == name; });
+  return *at;
+}
+
+void read_one(const Field& field, Scenario& scenario, const JsonNode& value) {
+  try {
+    field.read(field, scenario, value);
+  } catch (const InputError& error) {
+    if (!error.place().file.empty() || value.place().file.empty()) throw;
+    throw InputError(value.place(), error.what());
+  }
+  scenario.given.set(index_of(field));
+}
+
+void read_keys(const Key& parent, Scenario& scenario, const JsonNode& node) {
+  JsonObject object(node);
+  for (const Key& key : parent.keys) {
+    const auto value = object.find(key.name);
+    if (!value) continue;
+    if (!key.keys.empty() && (value->is_object() || !key.field)) {
+      read_keys(key, scenario, *value);
+      continue;
+    }
+    if (!key.field->also.empty() && scenario.given.test(index_of(*key.field)))
+      value->fail(fmt::format("both {} and {}", key.field->also, key.field->path), "one of them");
+    read_one(*key.field, scenario, *value);
+  }
+  object.finish();
+}
+
+// Takes away what was said below a key, which a new value stands in the place of.
+void forget(const Key& parent, Scenario& scenario) {
+  static const Scenario kNothingSaid;
+  for (const Key& key : parent.keys) {
+    if (key.field) {
+      key.field->take(scenario, kNothingSaid);
+      scenario.given.reset(index_of(*key.field));
+    }
+    forget(key, scenario);
+  }
+}
+
+}  // namespace
+
+void set_field(const Field& field, Scenario& scenario, const JsonNode& value) {
+  const Key& key = key_of(field);
+  forget(key, scenario);
+  if (!key.keys.empty() && value.is_object())
+    read_keys(key, scenario, value);
+  else
+    read_one(field, scenario, value);
+}
+
+void set_field(const Field& field, Scenario& scenario, std::string_view text) {
+  const std::string named(field.flag.empty() ? field.path : field.flag);
+  const nlohmann::json value = json_of_text(named, field.type, text);
+  // Texts are read by functions that say themselves what they are about.
+  set_field(field, scenario, JsonNode::from_json(value, value.is_string() ? "" : named));
+}
+
+Scenario Scenario::parse(const JsonNode& node) {
+  Scenario scenario;
+  read_keys(root(), scenario, node);
+  return scenario;
+}
+
+Faults Faults::parse(const JsonNode& node) {
+  Scenario scenario;
+  set_field(*find_field("faults"), scenario, node);
+  return scenario.faults;
+}
+
+nlohmann::ordered_json to_json(const Scenario& scenario) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const Field& field : scenario_fields()) {
+    if (!field.used_in(scope_of(scenario))) continue;
+    nlohmann::ordered_json value = field.write(scenario);
+    if (value.is_null()) continue;
+    nlohmann::ordered_json* at = &all;
+    for (const std::string_view name : split(field.path, '.')) at = &(*at)[std::string(name)];
+    *at = std::move(value);
+  }
+  return all;
+}
+
+}  // namespace moesim::models

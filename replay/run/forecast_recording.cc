@@ -1,0 +1,189 @@
+#include "replay/run/forecast_recording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/input_error.h"
+#include "replay/recording/denoise.h"
+#include "replay/run/forecast.h"
+#include "replay/run/model_pricing.h"
+#include "replay/run/recorded.h"
+#include "replay/run/uncertainty.h"
+
+namespace moesim::replay {
+
+namespace {
+
+void check(std::span<const RecordedJob> jobs, const RecordingQuestion& q) {
+  if (jobs.front().realistic) {
+    if (q.flow)
+      throw InputError(
+          "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the "
+          "times that its transfers had");
+    if (jobs.size() > 1)
+      throw InputError(
+          "found several realistic recordings, expected one (scaling passes are pooled, runs are not)");
+    if (q.microbatches > 0)
+      throw InputError(
+          "found --microbatches with a realistic recording, expected a scaling recording: a run is replayed "
+          "with the microbatches it had");
+  }
+  if (q.flow && q.job.changes_dispatcher())
+    throw InputError(
+        "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
+        "others, for a layer)");
+}
+
+void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// A realistic recording: as it ran, with the dispatcher or the routing replaced.
+class RealisticForecast {
+ public:
+  RealisticForecast(const RecordedJob& job, const traces::NamedTopology& named, const RecordingQuestion& q)
+      : job_(job), named_(named), q_(q) {}
+
+  RecordingForecast run() {
+    RecordingForecast out;
+    out.realistic = true;
+    out.cluster = cluster_of(q_.job, job_.topology);
+    const Effects effects(out.cluster.profile);
+    PreparedPlans prepared = prepare_recorded(job_, named_, out.cluster, q_.job);
+    out.iteration = simulated(prepared.plans, effects);
+    out.changes = std::move(prepared.changes);
+    out.warnings = std::move(prepared.warnings);
+    if (out.changes.empty()) out.measured_us = summarize(job_, out.cluster.gpus_per_node).iteration_us;
+    out.microbatches = microbatches_of(job_);
+    if (q_.job.changes_dispatcher()) {
+      JobRequest same = q_.job;
+      same.dispatcher.clear();
+      out.as_recorded = simulated(prepare_recorded(job_, named_, out.cluster, same).plans, effects);
+    }
+    if (q_.attribution) {
+      const int layers = static_cast<int>(named_.layers.value_or(0) / out.iteration.topology.pp);
+      out.attribution = attribute(out.iteration, prepared.plans, layers,
+                                  [&] { return std::make_unique<RecordedPricing>(added(effects)); });
+    }
+    out.summary = summarize(out.iteration);
+    out.iteration_us = interval(out.summary.iteration_us, {});
+    return out;
+  }
+
+ private:
+  // The effects must outlive it.
+  static std::function<double(const Instance&)> added(const Effects& effects) {
+    return [&effects](const Instance& instance) { return added_call_us(effects, instance); };
+  }
+
+  Iteration simulated(const std::vector<RankPlan>& plans, const Effects& effects) const {
+    RecordedPricing pricing(added(effects));
+    return simulate(job_.topology, plans, pricing);
+  }
+
+  const RecordedJob& job_;
+  const traces::NamedTopology& named_;
+  const RecordingQuestion& q_;
+};
+
+// Passes of a scaling recording: the cleaned microbatch, repeated for the whole job.
+class ScalingModeForecast {
+ public:
+  ScalingModeForecast(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
+                      const RecordingQuestion& q)
+      : named_(named), q_(q), recorded_(denoise(jobs)), prepared_(prepare(recorded_, named, q.job)) {}
+
+  RecordingForecast run() {
+    RecordingForecast out;
+    out.cluster = prepared_.cluster;
+    out.changes = prepared_.changes;
+    out.effects.emplace(out.cluster.profile);
+    out.microbatches = q_.microbatches;
+    if (out.microbatches == 0) {
+      out.microbatches = default_microbatches(prepared_.clean.topology, prepared_.named);
+      out.warnings.push_back(fmt::format(
+          "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
+          "batch of 64; set --microbatches",
+          out.microbatches));
+    }
+    options_.architecture = q_.job.architecture ? &*q_.job.architecture : nullptr;
+    options_.microbatches = out.microbatches;
+    options_.seed = q_.seed;
+    ScalingForecast made = told(prepared_, *out.effects, options_);
+    const double calibrated_us = made.iteration.us();
+    if (q_.flow) {
+      const sim::Fabric fabric = models::cluster_fabric(out.cluster);
+      ForecastOptions sharing = options_;
+      sharing.fabric = &fabric;
+      made = told(prepared_, *out.effects, sharing);
+      out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, fabric)};
+    }
+    out.iteration = std::move(made.iteration);
+    append(out.warnings, prepared_.warnings);
+    append(out.warnings, made.warnings);
+    if (q_.job.changes_dispatcher()) {
+      JobRequest same = q_.job;
+      same.dispatcher.clear();
+      out.as_recorded = told(prepare(recorded_, named_, same), *out.effects, options_).iteration;
+    }
+    if (q_.attribution) {
+      const int layers = static_cast<int>(prepared_.named.layers.value_or(0) / out.iteration.topology.pp);
+      out.attribution = attribute(out.iteration, made.plans, layers, [&] {
+        return std::make_unique<ModelPricing>(out.cluster, prepared_.clean, *out.effects);
+      });
+    }
+    out.summary = summarize(out.iteration);
+    draw(out, calibrated_us);
+    if (q_.effect_gains)
+      for (std::size_t k = 0; k < kEffects; ++k)
+        out.effect_gains_us.push_back(
+            calibrated_us -
+            told(prepared_, out.effects->without(static_cast<EffectKind>(k)), options_).iteration.us());
+    return out;
+  }
+
+ private:
+  static ScalingForecast told(const PreparedJob& job, const Effects& effects,
+                              const ForecastOptions& options) {
+    return forecast(job.clean, job.named, job.cluster, effects, options);
+  }
+
+  void draw(RecordingForecast& out, double calibrated_us) const {
+    out.drawn = draw_forecasts(prepared_.clean, prepared_.named, out.cluster, *out.effects, options_,
+                               q_.draws, drawn_jobs(recorded_, named_, q_.job));
+    std::vector<double> drawn_us;
+    // What contention adds is taken to be the same share under every drawn profile.
+    for (const RunSummary& one : out.drawn)
+      drawn_us.push_back(one.iteration_us * (out.network ? out.summary.iteration_us / calibrated_us : 1));
+    out.iteration_us = interval(out.summary.iteration_us, drawn_us);
+  }
+
+  const traces::NamedTopology& named_;
+  const RecordingQuestion& q_;
+  CleanJob recorded_;
+  PreparedJob prepared_;
+  ForecastOptions options_;
+};
+
+}  // namespace
+
+RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
+                                     const RecordingQuestion& question) {
+  check(jobs, question);
+  if (jobs.front().realistic) return RealisticForecast(jobs.front(), named, question).run();
+  return ScalingModeForecast(jobs, named, question).run();
+}
+
+int microbatches_of(const RecordedJob& job) {
+  int count = 0;
+  for (const auto& rank : job.ranks)
+    for (const auto& step : rank.steps)
+      if (step.kind == StepKind::forward) count = std::max(count, step.microbatch + 1);
+  return count;
+}
+
+}  // namespace moesim::replay

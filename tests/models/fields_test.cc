@@ -1,0 +1,273 @@
+// The table of a scenario's fields: what is read is what is written, nothing that was given is ignored, and
+// no field is left out of anything that comes out of the table.
+#include "models/workload/fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <set>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/model_json.h"
+#include "models/workload/scenario.h"
+#include "tests/models/field_samples.h"
+
+namespace moesim::models {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using testing::FieldSample;
+using ::testing::HasSubstr;
+using testing::samples_of;
+
+Scenario scenario_of(const json& value) { return Scenario::parse(JsonNode::from_json(value, "s.json")); }
+Scenario scenario_in(const std::string& text) { return Scenario::parse(JsonNode::parse(text, "s.json")); }
+
+void put(json& object, std::string_view path, const json& value) {
+  json* at = &object;
+  std::size_t from = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', from)) {
+    at = &(*at)[std::string(path.substr(from, dot - from))];
+    from = dot + 1;
+  }
+  (*at)[std::string(path.substr(from))] = value;
+}
+
+template <class Function>
+std::string message_of(Function&& function) {
+  try {
+    function();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A file in which the field says something: with the scope that uses it, and what it goes with.
+json file_for(const Field& field) {
+  json file{{"scope", field.used_in(Scopes::kLayer) ? "layer" : "step"}};
+  if (field.path == "faults.seed") put(file, "faults.jitter", 0.1);
+  if (field.path == "scope") file.erase("scope");
+  return file;
+}
+
+TEST(Fields, HaveDistinctPathsFlagsAndAHelp) {
+  std::set<std::string_view> paths, flags;
+  for (const Field& field : scenario_fields()) {
+    EXPECT_TRUE(paths.insert(field.path).second) << field.path;
+    EXPECT_TRUE(field.also.empty() || paths.insert(field.also).second) << field.also;
+    EXPECT_TRUE(field.flag.empty() || flags.insert(field.flag).second) << field.flag;
+    EXPECT_FALSE(field.help.empty()) << field.path;
+    EXPECT_FALSE(field.group.empty()) << field.path;
+    EXPECT_EQ(find_field(field.path), &field);
+    EXPECT_TRUE(field.read && field.write && field.take) << field.path;
+    EXPECT_EQ(is_number(field.type), field.low < field.high && field.type != FieldType::kObject)
+        << field.path;
+    EXPECT_EQ(field.type == FieldType::kChoice, !field.choices.empty()) << field.path;
+  }
+  EXPECT_EQ(find_field("parallel"), nullptr);
+}
+
+TEST(Fields, TheDefaultIsWhatAnEmptyScenarioHas) {
+  int checked = 0;
+  for (const Field& field : scenario_fields()) {
+    const ordered_json written = field.write(Scenario());
+    if (field.fallback.empty() || written.is_null()) continue;
+    Scenario s;
+    set_field(field, s, field.fallback);
+    EXPECT_EQ(field.write(s), written) << field.path;
+    ++checked;
+  }
+  EXPECT_GT(checked, 25);
+}
+
+TEST(Fields, TextAndJsonSetTheSame) {
+  for (const Field& field : scenario_fields()) {
+    for (const FieldSample& sample : samples_of(field)) {
+      SCOPED_TRACE(std::string(field.path) + " = " + sample.text);
+      json file = file_for(field);
+      Scenario by_text = scenario_of(file);
+      set_field(field, by_text, sample.text);
+      put(file, field.path, sample.json);
+      const Scenario by_file = scenario_of(file);
+      EXPECT_EQ(to_json(by_text), to_json(by_file));
+      EXPECT_EQ(by_text.given, by_file.given);
+    }
+  }
+}
+
+// Every field that says something stands in what is written (null is only what others write), and copying it
+// alone makes the copy equal.
+TEST(Fields, AreWrittenAndCopied) {
+  for (const Field& field : scenario_fields()) {
+    std::set<std::string> written;
+    for (const FieldSample& sample : samples_of(field)) {
+      SCOPED_TRACE(std::string(field.path) + " = " + sample.text);
+      json file = file_for(field);
+      const Scenario before = scenario_of(file);
+      put(file, field.path, sample.json);
+      const Scenario s = scenario_of(file);
+      written.insert(to_json(s).dump());
+      Scenario copy = before;
+      field.take(copy, s);
+      copy.given = s.given;
+      const json training = to_json(s)["training"];
+      if (field.path == "training.sharding" &&
+          (training.contains("shard_group") || training.contains("reshard_after_forward")))
+        continue;  // with its options
+      EXPECT_EQ(to_json(copy), to_json(s));
+    }
+    const std::size_t other_words = field.path == "training.schedule" ? 1 : 0;  // interleaved
+    EXPECT_EQ(written.size(), samples_of(field).size() - other_words)
+        << field.path << " is written alike for several samples";
+  }
+}
+
+TEST(Fields, AnOlderPathStillReads) {
+  EXPECT_EQ(to_json(scenario_in(R"({"recompute": "full"})")),
+            to_json(scenario_in(R"({"training": {"recompute": "full"}})")));
+  EXPECT_EQ(to_json(scenario_in(R"({"sharding": "hsdp:shard=4"})")),
+            to_json(scenario_in(R"({"training": {"sharding": "hsdp", "shard_group": 4}})")));
+  EXPECT_THAT(
+      message_of([] { scenario_in("{\"recompute\": \"full\",\n \"training\": {\"recompute\": \"none\"}}"); }),
+      AllOf(HasSubstr("s.json:2"), HasSubstr("both recompute and training.recompute")));
+  EXPECT_EQ(
+      scenario_in(R"({"training": {"shard_group": 2}, "sharding": "hsdp:shard=4"})").training.shard_group, 2);
+}
+
+TEST(Fields, UnknownKeysNameTheNearestAndTheLine) {
+  EXPECT_THAT(message_of([] { scenario_in("{\"parallel\": {\n\"epp\": 8}}"); }),
+              AllOf(HasSubstr("s.json:2: unknown key 'parallel.epp'"), HasSubstr("did you mean 'ep'")));
+  EXPECT_THAT(message_of([] { scenario_in(R"({"training": {"overlap": {"gradient": true}}})"); }),
+              AllOf(HasSubstr("training.overlap.gradient"), HasSubstr("did you mean 'gradients'")));
+  EXPECT_THAT(message_of([] { scenario_in(R"({"faults": {"slow_gpu": []}})"); }), HasSubstr("slow_gpus"));
+  EXPECT_THAT(message_of([] { scenario_in("{\n\"training\": {\"schedule\": \"zerobubble\"}}"); }),
+              AllOf(HasSubstr("s.json:2"), HasSubstr("did you mean 'zero-bubble'")));
+  EXPECT_THAT(message_of([] { scenario_in(R"({"parallel": 8})"); }), HasSubstr("expected an object"));
+}
+
+TEST(Fields, NumbersKeepToTheirBounds) {
+  int checked = 0;
+  for (const Field& field : scenario_fields()) {
+    if (!is_number(field.type) || field.path == "seed") continue;
+    for (const double value : {field.low - 1, field.high + 1}) {
+      if (field.high > 0x1p60 && value > 0) continue;
+      json file = file_for(field);
+      put(file, field.path, value);
+      EXPECT_THAT(message_of([&] { scenario_of(file); }), HasSubstr("expected"))
+          << field.path << " " << value;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 30);
+}
+
+TEST(Fields, WhatTheScopeDoesNotUseIsRefused) {
+  int refused = 0;
+  for (const Field& field : scenario_fields())
+    for (const char* scope : {"layer", "step"}) {
+      const bool used = field.used_in(std::string(scope) == "step" ? Scopes::kStep : Scopes::kLayer);
+      if (field.path == "scope") continue;
+      const FieldSample sample = samples_of(field).front();
+      json file{{"scope", scope}};
+      put(file, field.path, sample.json);
+      Scenario s = scenario_of(file);
+      const std::string message = message_of([&] { s.resolve(); });
+      const std::string refusal = std::string(": found with scope ") + scope +
+                                  ", which does not use it; scope " +
+                                  (std::string(scope) == "step" ? "layer" : "step") + " does";
+      if (used) {
+        EXPECT_THAT(message, ::testing::Not(HasSubstr("does not use it"))) << field.path;
+      } else {
+        EXPECT_EQ(message, std::string(field.path) + refusal);
+      }
+      refused += used ? 0 : 1;
+    }
+  EXPECT_GT(refused, 10);
+  // What comes along inside of a text counts as given.
+  Scenario s = scenario_in(R"({"scope": "step", "training": {"sharding": "fsdp:shampoo"}})");
+  EXPECT_THAT(message_of([&] { s.resolve(); }), HasSubstr("training.shampoo: found with scope step"));
+  // What nobody said does not.
+  Scenario quiet = scenario_in(R"({"model": "mixtral-8x7b", "scope": "step", "parallel": {"ep": 8}})");
+  EXPECT_NO_THROW(quiet.resolve());
+}
+
+TEST(Fields, SeedsOfAnySizeAreKept) {
+  Scenario s;
+  s.seed = 18446744073709551615ull;
+  EXPECT_EQ(scenario_of(json(to_json(s))).seed, s.seed);
+  EXPECT_EQ(scenario_in(R"({"seed": 9223372036854775807})").seed, 9223372036854775807ull);
+  EXPECT_THAT(message_of([] { scenario_in(R"({"seed": "soon"})"); }), HasSubstr("expected a whole number"));
+  EXPECT_THAT(message_of([] { scenario_in(R"({"seed": -1})"); }), HasSubstr("-1"));
+}
+
+TEST(ModelJson, EveryBuiltInModelIsANameAndReadsBackFromItsObject) {
+  for (const std::string& name : Architecture::names()) {
+    const Architecture a = Architecture::load(name);
+    EXPECT_EQ(to_json(a), ordered_json(name));
+    const Architecture b = Architecture::parse(JsonNode::from_json(json(model_object(a)), "test"));
+    EXPECT_EQ(model_object(a), model_object(b)) << name;
+    EXPECT_EQ(a.parameters(), b.parameters()) << name;
+    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << name;
+    Architecture changed = a;
+    ++changed.shared_ffn;
+    EXPECT_TRUE(to_json(changed).is_object()) << name;
+  }
+}
+
+TEST(ClusterJson, IsANameOnlyWhereNothingWasChanged) {
+  for (const Cluster::Pattern& pattern : Cluster::patterns()) {
+    const std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "2";
+    EXPECT_EQ(Cluster::load(name).to_json(), ordered_json(name));
+    const json other{{"base", name}, {"gpu", {{"memory", 50e9}}}};
+    EXPECT_TRUE(Cluster::load(JsonNode::from_json(other, "c.json")).to_json().is_object()) << name;
+  }
+}
+
+ordered_json again(const Scenario& s) { return to_json(scenario_of(json(to_json(s)))); }
+
+// Some of the fields, each with one of its samples.
+RC_GTEST_PROP(Fields, WhatIsWrittenReadsBackToTheSame, ()) {
+  json file = json::object();
+  const bool step = *rc::gen::arbitrary<bool>();
+  file["scope"] = step ? "step" : "layer";
+  for (const Field& field : scenario_fields()) {
+    if (field.path == "scope" || !field.used_in(step ? Scopes::kStep : Scopes::kLayer)) continue;
+    if (field.path == "faults" || field.path == "training.overlap") continue;  // either they or what is below
+    if (*rc::gen::inRange(0, 3) > 0) continue;
+    const std::vector<FieldSample> samples = samples_of(field);
+    put(file, field.path, samples[*rc::gen::inRange<std::size_t>(0, samples.size())].json);
+  }
+  Scenario s = scenario_of(file);
+  RC_LOG() << file.dump();
+  const ordered_json written = to_json(s);
+  const bool same = again(s) == written;  // RapidCheck cannot show JSON
+  RC_ASSERT(same);
+  // Whatever reads to_json() of a resolved scenario resolves to the same.
+  try {
+    s.resolve();
+  } catch (const InputError&) {
+    RC_TAG("not resolvable");
+    return;
+  }
+  RC_TAG("resolved");
+  Scenario back = scenario_of(json(to_json(s)));
+  const bool complete = to_json(back) == to_json(s);
+  RC_ASSERT(complete);
+  back.resolve();
+  const bool settled = to_json(back) == to_json(s);
+  RC_ASSERT(settled);
+  RC_ASSERT(back.parallel.dp == s.parallel.dp);
+}
+
+}  // namespace
+}  // namespace moesim::models

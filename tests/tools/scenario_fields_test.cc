@@ -1,0 +1,399 @@
+// A scenario on its ways in and out of the tool: flags, files and --set say the same; what a result holds as
+// its inputs gives that result again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/answers/answer.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/workload/fields.h"
+#include "process.h"
+#include "refusal.h"
+#include "tests/models/field_samples.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/show/comparison.h"
+
+namespace moesim::tools {
+namespace {
+
+using models::Field;
+using models::FieldType;
+using models::testing::FieldSample;
+using models::testing::samples_of;
+using nlohmann::json;
+using ::testing::AllOf;
+using testing::expect_refusal;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+const char* scope_of(const Field& field) { return field.used_in(models::Scopes::kLayer) ? "layer" : "step"; }
+
+models::Scenario by_flags(const Words& words) {
+  CLI::App app;
+  ScenarioOptions options;
+  options.declare(app);
+  Words reversed(words.rbegin(), words.rend());
+  app.parse(reversed);
+  return options.scenario({});
+}
+
+TEST(ScenarioFields, FlagsFilesAndSetsSayTheSame) {
+  int flags = 0;
+  for (const Field& field : models::scenario_fields()) {
+    if (field.path == "scope") continue;  // of the base
+    for (const FieldSample& sample : samples_of(field)) {
+      SCOPED_TRACE(std::string(field.path) + " = " + sample.text);
+      json base{{"scope", scope_of(field)}};
+      if (field.path == "faults.seed") base["faults"] = {{"jitter", 0.1}};
+      ScenarioDocument set = ScenarioDocument::from_json(base, "s.json");
+      const ScenarioPath path = find_path(field.path);
+      set.set(path, parse_value(path, sample.text).json);
+      json* at = &base;
+      for (std::size_t from = 0, dot = 0; dot != std::string_view::npos; from = dot + 1) {
+        dot = field.path.find('.', from);
+        at = &(*at)[std::string(field.path.substr(from, dot - from))];
+      }
+      *at = sample.json;
+      const json by_file = models::to_json(ScenarioDocument::from_json(base, "s.json").scenario());
+      EXPECT_EQ(json(models::to_json(set.scenario())), by_file);
+      if (field.flag.empty() || field.path == "seed") continue;
+      Words words{"--scope", scope_of(field), std::string(field.flag)};
+      if (field.type == FieldType::kBoolean) {
+        if (sample.text == field.fallback) continue;
+      } else {
+        words.push_back(sample.text);
+      }
+      EXPECT_EQ(json(models::to_json(by_flags(words))), by_file);
+      ++flags;
+    }
+  }
+  EXPECT_GT(flags, 50);
+}
+
+TEST(ScenarioFields, SeveralFlagsStandBesideEachOther) {
+  const json s =
+      models::to_json(by_flags({"--scope", "step", "--model", "qwen3-30b-a3b", "--ep", "8", "--overlap",
+                                "gradients", "--sharding", "hsdp:shard=4", "--precision", "fp8_block"}));
+  EXPECT_EQ(s["training"]["overlap"]["parameters"], false);
+  EXPECT_EQ(s["training"]["shard_group"], 4);
+  EXPECT_EQ(s["parallel"]["ep"], 8);
+}
+
+TEST(ScenarioFields, AFlagStandsInThePlaceOfAllThatAFileSays) {
+  TempFolder folder;
+  folder.write("s.json", R"({"scope": "step", "faults": {"jitter": 0.1, "gpu_mtbf_hours": 100},
+    "training": {"sharding": "hsdp:shard=4", "overlap": {"delayed_wgrad": true}}})");
+  const json s =
+      models::to_json(by_flags({folder / "s.json", "--faults", R"({"nics": [{"gpu": 1, "bandwidth": 0.5}]})",
+                                "--sharding", "ddp", "--overlap", "none"}));
+  EXPECT_EQ(s["faults"], json::parse(R"({"nics": [{"gpu": 1, "bandwidth": 0.5}]})"));
+  EXPECT_EQ(s["training"]["sharding"], "ddp");
+  EXPECT_FALSE(s["training"].contains("shard_group"));
+  EXPECT_EQ(s["training"]["overlap"]["delayed_wgrad"], false);
+}
+
+TEST(ScenarioDocument, APartOfAShortFormLeavesTheRest) {
+  TempFolder folder;
+  folder.write("slow.json", R"({"slow_gpus": [{"gpu": 3, "factor": 1.5}], "jitter": 0.1})");
+  ScenarioDocument d = ScenarioDocument::from_json(
+      json::parse(R"({"scope": "step", "training": {"overlap": "delayed-wgrad+gradients"},
+                      "recompute": "full", "prices": {"gpu_hour": 2, "currency": "EUR"}})"),
+      folder / "s.json");
+  d.set(find_path("faults"), "slow.json");
+  d.set(find_path("faults.jitter"), 0.2);
+  d.set(find_path("training.overlap.parameters"), true);
+  d.set(find_path("recompute"), "none");
+  d.set(find_path("node_hour"), 20);
+  const models::Scenario s = d.scenario();
+  EXPECT_EQ(s.faults.jitter, 0.2);
+  ASSERT_EQ(s.faults.slow_gpus.size(), 1u);
+  EXPECT_TRUE(s.training.overlap.delayed_wgrad && s.training.overlap.gradients &&
+              s.training.overlap.parameters);
+  EXPECT_FALSE(s.training.recompute.any());
+  EXPECT_TRUE(s.prices.per_node);
+  EXPECT_EQ(s.prices.currency, "EUR");
+}
+
+// What a scenario is answered with, without what says the scenario again.
+json answer_of(const json& scenario) {
+  models::AnswerOptions options;
+  options.draws = 2;
+  const models::Scenario s = models::Scenario::parse(JsonNode::from_json(scenario, "s.json"));
+  json answer = comparison_json(models::answer(s, options), Detail::kNone, {});
+  answer.erase("inputs");
+  answer.erase("warnings");
+  return answer;
+}
+
+void put(json& object, std::string_view path, const json& value) {
+  const std::size_t dot = path.find('.');
+  json& at = object[std::string(path.substr(0, dot))];
+  if (dot == std::string_view::npos)
+    at = value;
+  else
+    put(at, path.substr(dot + 1), value);
+}
+
+// Whether one of the field's samples changes the answer; a sample that does not go with the rest is left out.
+bool changes_the_answer(const Field& field, const json& base) {
+  const json before = answer_of(base);
+  for (const FieldSample& sample : samples_of(field)) {
+    json changed = base;
+    put(changed, field.path, sample.json);
+    try {
+      if (answer_of(changed) != before) return true;
+    } catch (const InputError&) {
+    }
+  }
+  return false;
+}
+
+TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
+  const json base = json::parse(R"({"model": {"base": "deepseek-v3", "layers": 8}, "cluster": "dgx-h100x4",
+    "parallel": {"ep": 16, "pp": 2, "microbatches": 8}, "dispatcher": "alltoall", "routing": "zipf:1.1"})");
+  // What a field says something about.
+  const std::map<std::string_view, std::vector<std::pair<std::string_view, json>>> beside{
+      {"parallel.dp", {{"parallel.ep", 2}}},
+      {"parallel.etp", {{"parallel.ep", 8}}},
+      {"faults.nvlinks", {{"parallel.ep", 8}}},
+      {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},
+      {"training.fp8_attention", {{"training.precision", "fp8"}}},
+      {"training.overlap.delayed_wgrad",
+       {{"training.overlap.expert_communication", true}, {"parallel.vpp", 2}}},
+      {"training.shard_group", {{"training.sharding", "hsdp:shard=4"}}},
+      {"training.reshard_after_forward", {{"training.sharding", "fsdp"}, {"parallel.pp", 1}}},
+      {"training.shampoo", {{"training.sharding", "ddp"}}},
+      {"faults.seed", {{"faults.jitter", 0.1}}},
+      {"faults.checkpoint_s", {{"faults.gpu_mtbf_hours", 1000}}},
+      {"faults.restart_s", {{"faults.gpu_mtbf_hours", 1000}}},
+      {"faults.checkpoint_interval_s", {{"faults.gpu_mtbf_hours", 1000}}}};
+  for (const Field& field : models::scenario_fields())
+    for (const char* scope : {"layer", "step"}) {
+      if (!field.used_in(std::string(scope) == "step" ? models::Scopes::kStep : models::Scopes::kLayer))
+        continue;
+      json scenario = base;
+      if (field.path != "scope") scenario["scope"] = scope;
+      if (const auto more = beside.find(field.path); more != beside.end())
+        for (const auto& [path, value] : more->second) put(scenario, path, value);
+      EXPECT_TRUE(changes_the_answer(field, scenario)) << field.path << " at scope " << scope;
+    }
+}
+
+std::string refusal_of(const json& scenario) {
+  try {
+    answer_of(scenario);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ScenarioFields, AreRefusedBesideWhatLeavesThemNothingToSay) {
+  for (const auto& [text, message] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"framework": "none", "precision": "fp8"})",
+            "training.framework: found none with a precision"},
+           {R"({"sharding": "zero1", "shard_group": 4})",
+            "training.shard_group: found 4 with zero1, expected"},
+           {R"({"sharding": "ddp", "reshard_after_forward": false})",
+            "training.reshard_after_forward: found false with ddp, expected it with fsdp or hsdp"},
+           {R"({"sharding": "fsdp:shampoo"})",
+            "training.shampoo: found true with fsdp, expected it with ddp"},
+           {R"({"recompute": "mlp"})", "training.recompute: found mlp with scope layer"}}) {
+    const json scenario{
+        {"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"training", json::parse(text)}};
+    EXPECT_THAT(refusal_of(scenario), HasSubstr(message));
+  }
+  EXPECT_THAT(refusal_of({{"model", "mixtral-8x7b"}, {"parallel", {{"ep", 8}}}, {"faults", {{"seed", 3}}}}),
+              HasSubstr("faults.seed: found without faults.jitter"));
+}
+
+Outcome compare(const TempFolder& folder, Words words) {
+  words.insert(words.begin(), "compare");
+  words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "6"});
+  return run_moesim(words, folder.path());
+}
+
+// Scenarios with every kind of change that a result has to carry.
+std::vector<Words> questions() {
+  const char* const cluster =
+      R"({"base": "dgx-h200x4", "nic": {"bandwidth": "37GBps", "latency_factor": 1.3, "latency": "5us"},
+          "gpu": {"flops": "1.1PFLOPS", "hbm_bandwidth": "3.3TBps", "kernel_launch": "3.3us", "host_sync": "9us"}})";
+  const char* const model = R"({"base": "mixtral-8x7b", "layers": 8, "shared_ffn": 1024})";
+  return {
+      {"--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8", "--routing", "zipf:1.2", "--seed",
+       "5"},
+      {"--model", model, "--cluster", cluster, "--ep", "16", "--pp", "2", "--dispatcher", "all", "--topk",
+       "1", "--sharding", "hsdp:shard=4:shampoo", "--recompute", "activation", "--placement",
+       "balanced:slots=16"},
+      {"--model", "own.json", "--cluster", "own_cluster.json", "--ep", "4", "--routing", "dispatching.json",
+       "--dispatcher", "alltoall:capacity_factor=2:pad,allgather", "--inference", "--router-dtype", "bf16"},
+      {"--model", "qwen3-30b-a3b", "--cluster", "echo-h800x2", "--ep", "8", "--faults",
+       R"({"slow_gpus": [{"gpu": 3, "factor": 1.3}], "jitter": 0.05, "seed": 9})"},
+      {"--scope", "step", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep", "8",
+       "--microbatches", "8"},
+      {"--scope", "step", "--model", "own.json", "--cluster", "own_cluster.json", "--ep", "4", "--routing",
+       "dispatching.json", "--placement", "balanced", "--inference", "--framework", "none"},
+      {"--model", "deepseek-v3", "--cluster", "dgx-h100x8", "--ep", "64", "--precision", "fp8_block",
+       "--launch", "graphs", "--routing", "zipf:1.1:shared", "--recompute", "core_attn+moe_act"},
+      {"--scope", "step", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2", "--ep", "8", "--routing",
+       "zipf:1.1:shared", "--dispatcher", "all"},
+      {"--scope",
+       "step",
+       "--model",
+       model,
+       "--cluster",
+       cluster,
+       "--ep",
+       "4",
+       "--pp",
+       "2",
+       "--vpp",
+       "2",
+       "--microbatches",
+       "8",
+       "--precision",
+       "fp8_block",
+       "--sharding",
+       "hsdp:shard=8",
+       "--recompute",
+       "layernorm+moe_act",
+       "--launch",
+       "partial-graphs",
+       "--overlap",
+       "expert-communication+gradients",
+       "--routing",
+       "gini:0.3",
+       "--dispatcher",
+       "flex-deepep,alltoall:pad_rows=16",
+       "--faults",
+       R"({"nics": [{"gpu": 1, "bandwidth": 0.5}], "gpu_mtbf_hours": 50000, "checkpoint_s": 30})"},
+  };
+}
+
+TEST(InputsScenario, GivesTheSameNumbersAgain) {
+  TempFolder folder;
+  folder.write("own.json", R"({"hidden_size": 1024, "num_local_experts": 8, "num_experts_per_tok": 2,
+    "intermediate_size": 2048, "num_attention_heads": 8, "num_hidden_layers": 4, "model_type": "mixtral"})");
+  folder.write("own_cluster.json", R"({"profile": "b200-sxm", "nodes": 1, "nic": {"ports_per_gpu": 2},
+    "nvlink": {"bandwidth": "777GBps", "latency_factor": 0.7}})");
+  json dispatching{{"ep", 4}, {"experts", 8}};
+  for (int rank = 0; rank < 4; ++rank)
+    dispatching["per_rank_results"][std::to_string(rank)]["num_local_tokens_per_expert"] = {
+        100 + rank, 100, 100, 100, 100, 100, 100, 100 - rank};
+  folder.write("dispatching.json", dispatching.dump());
+  for (const Words& words : questions()) {
+    SCOPED_TRACE(::testing::PrintToString(words));
+    const Outcome first = compare(folder, words);
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    json result = json::parse(first.out);
+    folder.write("again.json", result["inputs"]["scenario"].dump());
+    const Outcome second = compare(folder, {"again.json"});
+    ASSERT_EQ(second.exit_code, 0) << second.err;
+    json again = json::parse(second.out);
+    EXPECT_EQ(again["inputs"]["scenario"], result["inputs"]["scenario"]);
+    for (json* r : {&result, &again}) r->erase("inputs");
+    EXPECT_EQ(again, result);
+  }
+}
+
+TEST(InputsScenario, OfWhatIfAndSweepIsTheBaseline) {
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "recompute": "full",
+    "cluster": {"base": "dgx-h100x2", "nic": {"bandwidth": "25GBps"}}, "prices": {"gpu_hour": 2}})");
+  const auto ask = [&](const std::string& file, const Words& question) {
+    Words words{"whatif", file, "--format", "json", "--quiet", "--draws", "4"};
+    words.insert(words.end(), question.begin(), question.end());
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  for (const Words& question : {Words{"--set", "ep=4"},
+                                {"--sensitivity"},
+                                {"--crossover", "topk=1..4"},
+                                {"--best", "dispatcher", "--set", "scope=step"}}) {
+    SCOPED_TRACE(question.front());
+    json result = ask("s.json", question);
+    EXPECT_FALSE(result["inputs"]["scenario"]["parallel"].contains("dp")) << "nobody gave it";
+    folder.write("again.json", result["inputs"]["scenario"].dump());
+    json again = ask("again.json", question);
+    EXPECT_EQ(again["inputs"]["scenario"], result["inputs"]["scenario"]);
+    for (json* r : {&result, &again}) r->erase("inputs");
+    EXPECT_EQ(again, result);
+  }
+  const auto sweep = [&](const std::string& file, const std::string& out) {
+    EXPECT_EQ(
+        run_moesim({"sweep", file, "--grid", "ep=4,8", "--out", out, "--quiet"}, folder.path()).exit_code, 0);
+    return testing::read_text(folder.path() / out);
+  };
+  const std::string rows = sweep("s.json", "rows.csv");
+  const json record = json::parse(testing::read_text(folder.path() / "rows.csv.json"));
+  folder.write("again.json", record["inputs"]["scenario"].dump());
+  EXPECT_EQ(sweep("again.json", "again.csv"), rows);
+}
+
+TEST(UnusedFields, AreRefusedWhereTheyStand) {
+  TempFolder folder;
+  folder.write("step.json",
+               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8},\n \"training\": {\n"
+               "  \"gradient_bytes\": 2}}");
+  folder.write("layer.json",
+               "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}, \"scope\": \"step\",\n"
+               " \"training\": {\"sharding\": \"ddp\", \"shampoo\": true}}");
+  folder.write("plain.json", "{\"model\": \"mixtral-8x7b\", \"parallel\": {\"ep\": 8}}");
+  const std::string
+      step =
+          "step.json:3: training.gradient_bytes: found with scope layer, which does not use it; scope "
+          "step does",
+      layer =
+          "layer.json:2: training.shampoo: found with scope step, which does not use it; scope layer "
+          "does";
+  for (const Words& verb : {Words{"compare"}, {"whatif"}, {"sweep", "--grid", "topk=1,2"}}) {
+    for (const auto& [file, message] : {std::pair{"step.json", step}, {"layer.json", layer}}) {
+      Words words = verb;
+      words.insert(words.begin() + 1, file);
+      if (verb.front() == "whatif") words.insert(words.end(), {"--set", "topk=1"});
+      expect_refusal(run_moesim(words, folder.path()), HasSubstr(message));
+    }
+  }
+  EXPECT_EQ(run_moesim({"compare", "step.json", "--scope", "step", "--quiet"}, folder.path()).exit_code, 0);
+  EXPECT_EQ(run_moesim({"compare", "layer.json", "--scope", "layer", "--quiet"}, folder.path()).exit_code, 0);
+  for (const Words& flags : {Words{"--overlap", "none"}, {"--faults", "{\"gpu_mtbf_hours\": 100}"}}) {
+    Words words{"compare", "plain.json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    expect_refusal(run_moesim(words, folder.path()),
+                   HasSubstr("with scope layer, which does not use it; scope step does"));
+  }
+  expect_refusal(
+      run_moesim({"compare", "plain.json", "--scope", "step", "--sharding", "fsdp:shampoo"}, folder.path()),
+      HasSubstr("found with scope step, which does not use it; scope layer does"));
+  expect_refusal(run_moesim({"whatif", "plain.json", "--set", "gradient_bytes=2"}, folder.path()),
+                 HasSubstr("training.gradient_bytes: found with scope layer"));
+  expect_refusal(run_moesim({"compare", "plain.json", "--overlap", "none"}, folder.path()),
+                 HasSubstr("--overlap: found with scope layer"));
+}
+
+TEST(CompareHelp, GroupsItsOptionsByWhatTheySay) {
+  const Outcome help = run_moesim({"compare", "--help"});
+  for (const Field& field : models::scenario_fields()) {
+    if (field.flag.empty()) continue;
+    EXPECT_THAT(help.out, HasSubstr(std::string(field.flag))) << field.path;
+    EXPECT_THAT(help.out, HasSubstr("\n" + std::string(field.group) + ":\n")) << field.path;
+  }
+}
+
+}  // namespace
+}  // namespace moesim::tools
