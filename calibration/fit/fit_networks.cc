@@ -142,17 +142,25 @@ class Fitter {
   }
 
  private:
+  static bool known(const Machine& machine) {
+    const auto all = networks();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const NetworkFacts& facts) { return facts.name == machine.network; });
+  }
+
   void take(const CollectiveRow& row) {
     const Device* device = device_of_gpu(row.origin.gpu);
     const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
-    if (!device || !machine || integer_reduction(row) || inside_domain(row, profile_of_(*device))) return;
+    if (!device || !machine || !known(*machine) || integer_reduction(row) ||
+        inside_domain(row, profile_of_(*device)))
+      return;
     collectives_[row.op][std::string(machine->network)].push_back(row);
   }
 
   void take(const DispatchRow& row) {
     const Device* device = device_of_gpu(row.origin.gpu);
     const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
-    if (!device || !machine || !across_domains(row)) return;
+    if (!device || !machine || !known(*machine) || !across_domains(row)) return;
     if (suspect(row)) {
       ++suspect_[std::string(machine->network)];
       return;

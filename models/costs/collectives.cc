@@ -175,11 +175,14 @@ struct CollectiveModel::Resolved {
       if (op == CollectiveOp::broadcast) size *= shape.ranks / (shape.ranks - 1.0);
     }
     double seconds = law->curve.seconds(shape, size);
-    // The part inside the domains goes on at the same time and can be the slower one.
-    if (shape.max_per_domain > 1 && op != CollectiveOp::send_recv)
-      seconds = std::max(
-          seconds, inside(op == CollectiveOp::barrier ? CollectiveOp::all_reduce : op, shape.max_per_domain,
-                          op == CollectiveOp::all_to_all ? size * shape.max_per_domain / shape.ranks : size));
+    if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
+    // The part inside the domains goes on at the same time and can be the slower one. The links between two
+    // members of a ring carry what passes all around it, wherever the others stand: no less than if all of
+    // them stood in one domain.
+    if (op == CollectiveOp::all_to_all)
+      return std::max(seconds, inside(op, shape.max_per_domain, size * shape.max_per_domain / shape.ranks));
+    seconds = std::max(
+        seconds, inside(op == CollectiveOp::barrier ? CollectiveOp::all_reduce : op, shape.ranks, size));
     return seconds;
   }
 
