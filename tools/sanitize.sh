@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Usage: tools/sanitize.sh [address] [thread]
-# What CI runs under sanitizers: the tests of all C++ under address and undefined behaviour (clang where there is one,
-# else the asan preset), and under thread the simulator's tests and the verbs that have threads. Without a name: both.
+# Usage: tools/sanitize.sh [address] [thread] [verbs]
+# Under address and undefined behaviour (clang where there is one, else the asan preset) the tests of all C++; under
+# thread the simulator's tests; verbs: under thread, the verbs that have threads, which needs all of moesim built once
+# more. Without a name what CI runs: address and thread.
 # The whole suite under one of them: cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +10,7 @@ source tools/arguments.sh
 source tools/clang_build.sh
 help_if_asked "$@"
 for name in "$@"; do
-  [[ $name == address || $name == thread ]] || refuse_argument "$name"
+  [[ $name == address || $name == thread || $name == verbs ]] || refuse_argument "$name"
 done
 
 source tools/compiler_cache.sh
@@ -32,8 +33,13 @@ run_address() {
 
 run_thread() {
   cmake --preset tsan >build/tsan.configure.log 2>&1
-  cmake --build build/tsan --target sim_tests moesim
+  cmake --build build/tsan --target sim_tests
   build/tsan/tests/sim/sim_tests --gtest_brief=1
+}
+
+run_verbs() {
+  cmake --preset tsan >build/tsan.configure.log 2>&1
+  cmake --build build/tsan --target moesim
   local moesim="build/tsan/moesim" questions=(
     "sweep docs/examples/scenario.json --grid topk=1..4 --grid routing.gini=0..0.6:0.2"
     "whatif docs/examples/scenario.json --map topk=1..4 parallel.ep=4,8,16"

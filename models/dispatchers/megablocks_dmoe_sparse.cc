@@ -16,7 +16,7 @@ class MegablocksDmoeSparse final : public Dispatcher {
   bool splits_experts() const override { return true; }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
-    if (const auto rule = o_.illegal(layer)) return rule;
+    if (auto rule = o_.illegal(layer)) return rule;
     const std::int64_t F_pr = layer.expert_ffn / std::max(1, layer.ep / layer.experts());
     if (F_pr % block_ != 0)
       return fmt::format("the experts' inner size on a rank must be a multiple of the block of {}, here {}",

@@ -23,7 +23,7 @@ class FlexDeepEp final : public Dispatcher {
     if (shared_overlap_ && layer.shared_ffn == 0)
       return "shared_overlap needs a shared expert, this model has none";
     if (batch_overlap_)
-      if (const auto rule = rule_against_batch_overlap(layer, shared_overlap_)) return rule;
+      if (auto rule = rule_against_batch_overlap(layer, shared_overlap_)) return rule;
     return DeduplicatedExchange::illegal(layer);
   }
 

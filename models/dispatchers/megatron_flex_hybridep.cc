@@ -36,7 +36,7 @@ class FlexHybridEp final : public Dispatcher {
     if (mode_ == kDropAndPad && !layer.routing->equal_tokens())
       return "mode=pad needs the same number of tokens on every rank: all must agree on the capacity";
     if (batch_overlap_)
-      if (const auto rule = rule_against_batch_overlap(layer, false)) return rule;
+      if (auto rule = rule_against_batch_overlap(layer, false)) return rule;
     return DeduplicatedExchange::illegal(layer);
   }
 

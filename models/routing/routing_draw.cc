@@ -82,6 +82,7 @@ std::string out_of_range(const Named& named, std::string_view value) {
 std::span<const std::string> RoutingSpec::names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
+    all.reserve(std::size(kNamed));
     for (const Named& n : kNamed) all.emplace_back(n.name);
     return all;
   }();
@@ -255,7 +256,7 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
   std::int64_t given = 0, over = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
     running += wish[e] * scale;
-    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
+    const std::int64_t upto = e + 1 == wish.size() ? total : std::llround(running);
     n[e] = upto - given;
     given = upto;
     if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;

@@ -10,7 +10,6 @@ namespace moesim::models {
 
 namespace {
 
-using sim::CollectiveOp;
 using sim::TaskId;
 
 sim::StreamKind kind_of(Stream stream) {

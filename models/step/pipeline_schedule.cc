@@ -42,6 +42,7 @@ std::vector<PipelineSlot> one_f_one_b(const PipelineShape& s, int stage) {
   // With fewer microbatches than stages a backward may need forwards of the chunks that come last.
   if (s.virtual_stages > 1 && s.microbatches < s.stages) warm_up = total;
   std::vector<PipelineSlot> slots;
+  slots.reserve(static_cast<std::size_t>(2 * total));
   for (int i = 0; i < warm_up; ++i)
     slots.push_back({Kind::kForward, forward[i].microbatch, forward[i].chunk});
   for (int i = 0; i < total; ++i) {
@@ -62,6 +63,7 @@ std::vector<PipelineSlot> one_f_one_b(const PipelineShape& s, int stage) {
 std::vector<PipelineSlot> zero_bubble(const PipelineShape& s, int stage) {
   const int warm_up = std::min(s.stages - stage - 1, s.microbatches);
   std::vector<PipelineSlot> slots;
+  slots.reserve(static_cast<std::size_t>(3 * s.microbatches));
   int weights = 0;
   for (int i = 0; i < warm_up; ++i) slots.push_back({Kind::kForward, i, stage});
   for (int i = 0; i < s.microbatches; ++i) {

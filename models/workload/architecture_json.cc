@@ -153,12 +153,12 @@ Architecture parse_own(const JsonNode& node) {
 // The first of several spellings that is present and not null.
 std::optional<JsonNode> first_of(const JsonNode& node, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
-    if (const auto value = node.find(key); value && !value->is_null()) return value;
+    if (auto value = node.find(key); value && !value->is_null()) return value;
   // DBRX nests them.
   for (const char* part : {"ffn_config", "attn_config"})
     if (const auto nested = node.find(part); nested && nested->is_object())
       for (const char* key : keys)
-        if (const auto value = nested->find(key); value && !value->is_null()) return value;
+        if (auto value = nested->find(key); value && !value->is_null()) return value;
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@ namespace moesim::models {
 
 std::string DispatcherSpec::text() const {
   std::string text = name;
-  for (const auto& [key, value] : options) text += ":" + key + "=" + value;
+  for (const auto& [key, value] : options) text.append(":").append(key).append("=").append(value);
   return text;
 }
 

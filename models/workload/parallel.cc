@@ -159,10 +159,11 @@ RankGrid grid_in_order(std::string_view order,
                                    in_quotes(order), in_quotes(name)));
     axes.push_back({std::string(name), size->second});
   }
-  for (const auto& [name, size] : sizes)
-    if (size > 1 && std::none_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == name; }))
+  for (const auto& axis : sizes)
+    if (axis.second > 1 &&
+        std::none_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == axis.first; }))
       throw InputError(fmt::format("rank order {}: found no {}, expected every axis whose size is not 1",
-                                   in_quotes(order), name));
+                                   in_quotes(order), axis.first));
   return RankGrid::fastest_first(std::move(axes));
 }
 
