@@ -162,6 +162,7 @@ class Predictor {
     if (!call) return "a dispatch row without tokens, hidden size, top-k or EP size";
     if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
     out.measured = seconds_of(row);
+    if (suspect(row)) return "a dispatch row that its data set flags as suspect";
     if (across_domains(row)) return dispatch_across(row, *call, out);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);

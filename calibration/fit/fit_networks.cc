@@ -172,6 +172,15 @@ class Fitter {
         {device, *call, seconds, port_of(*machine), std::string(machine->network), row.origin.source});
   }
 
+  static std::string machine_named(const CollectiveRow& row) {
+    return std::string(machine_of(row.origin.source, row.origin.gpu)->name);
+  }
+
+  // The weight of a row where everyone who measured counts the same.
+  static double each(const std::map<std::string, double>& rows_of, const std::string& one, std::size_t all) {
+    return std::sqrt(static_cast<double>(all) / (static_cast<double>(rows_of.size()) * rows_of.at(one)));
+  }
+
   void tell(const std::string& network, const std::string& key) const {
     if (options_.progress) options_.progress(network + ": " + key);
   }
@@ -183,6 +192,8 @@ class Fitter {
 
   std::vector<NetworkRow> rows_of(const std::vector<CollectiveRow>& rows, double weight) {
     std::vector<NetworkRow> result;
+    std::map<std::string, double> machines;
+    for (const CollectiveRow& row : rows) ++machines[machine_named(row)];
     for (const CollectiveRow& row : rows) {
       const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
       auto& cluster = clusters_[std::string(machine->network)];
@@ -193,7 +204,7 @@ class Fitter {
         cluster->nic.ports_per_node = machine->ports_per_node;
         cluster->nic.bandwidth = machine->port_bandwidth;
       }
-      result.push_back({cluster.get(), &row, weight});
+      result.push_back({cluster.get(), &row, weight * each(machines, machine_named(row), rows.size())});
     }
     return result;
   }
@@ -285,6 +296,8 @@ class Fitter {
     parameters.push_back({"network_share", 0.8, 1e-2, 3.0, 0.4});
     if (sms.size() > 1) parameters.push_back({"sm_half", 5, 1e-2, 200, 1.0});
     std::map<const Device*, Profile> profiles;
+    std::map<std::string, double> authors;
+    for (const KernelCall& one : calls) ++authors[one.source];
     for (const KernelCall& one : calls)
       if (!profiles.contains(one.device)) profiles.emplace(one.device, profile_of_(*one.device));
     fit_with_priors(set, parameters, [&](const ParameterSet& trial) {
@@ -301,7 +314,8 @@ class Fitter {
                   .emplace(std::pair(one.device, one.port), models::EpKernelModel(profile, network, one.port))
                   .first;
         }
-        residuals.push_back(std::log(at->second.seconds(one.call) / one.seconds));
+        residuals.push_back(each(authors, one.source, calls.size()) *
+                            std::log(at->second.seconds(one.call) / one.seconds));
       }
       return residuals;
     });

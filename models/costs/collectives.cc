@@ -176,13 +176,15 @@ struct CollectiveModel::Resolved {
     }
     double seconds = law->curve.seconds(shape, size);
     if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
+    if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
     // The part inside the domains goes on at the same time and can be the slower one. The links between two
     // members of a ring carry what passes all around it, wherever the others stand: no less than if all of
     // them stood in one domain.
     if (op == CollectiveOp::all_to_all)
       return std::max(seconds, inside(op, shape.max_per_domain, size * shape.max_per_domain / shape.ranks));
-    seconds = std::max(
-        seconds, inside(op == CollectiveOp::barrier ? CollectiveOp::all_reduce : op, shape.ranks, size));
+    const bool reduce = op == CollectiveOp::all_reduce || op == CollectiveOp::barrier;
+    seconds = std::max(seconds, inside(reduce ? CollectiveOp::all_reduce : op,
+                                       reduce ? shape.max_per_domain : shape.ranks, size));
     return seconds;
   }
 

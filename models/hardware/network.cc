@@ -23,6 +23,7 @@ constexpr std::string_view kSchema = "moesim.network/1";
 constexpr std::string_view kScaleupShare = "scaleup_share";
 // What a dispatch kernel reaches of NVLink where nobody measured it alone on the GPU: the middle of the
 // measured kernels (docs/network.md).
+constexpr double kUsualSms = 24;  // of DeepEP's tables
 constexpr double kUsualScaleupShare = 0.65, kUsualSigma = 0.15;
 
 using Json = nlohmann::ordered_json;
@@ -90,7 +91,11 @@ bool is_network_law(const std::string& key) {
 ParameterSet with_links(ParameterSet set, const Profile& profile, const std::string& key) {
   const ParameterSet* inside = profile.find(key.substr(0, key.size() - kNetworkLaw.size()));
   const double own = inside ? inside->get(kScaleupShare, 0) : 0;
-  add(set, kScaleupShare, own > 0 ? own : kUsualScaleupShare, own > 0 ? inside->residual : kUsualSigma);
+  // The law of a network has its own dependence on SMs: with as many as libraries use, both agree.
+  const double slower = 1 + set.get("sm_half", 0) / kUsualSms,
+               slower_inside = 1 + (inside ? inside->get("sm_half", 0) : 0) / kUsualSms;
+  add(set, kScaleupShare, (own > 0 ? own : kUsualScaleupShare) * slower / slower_inside,
+      own > 0 ? inside->residual : kUsualSigma);
   return set;
 }
 
