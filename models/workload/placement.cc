@@ -20,7 +20,8 @@ bool price_alike(const GroupShape& a, const GroupShape& b) {
 
 Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster)
     : parallel_(p), cluster_(&cluster), period_(std::lcm(cluster.nvlink.domain, cluster.gpus_per_node)) {
-  const bool apart = unfolded && p.etp == p.tp;
+  // EP wider than data parallelism takes context-parallel ranks in: its groups are consecutive then.
+  const bool apart = unfolded && p.etp == p.tp && p.dp % p.ep == 0;
   for (std::int64_t e = 0; e < p.ep; ++e)
     for (std::int64_t t = 0; t < p.etp; ++t)
       dispatch_.push_back(static_cast<std::int32_t>(t + e * (apart ? p.tp * p.cp : p.etp)));
