@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: tools/sanitize.sh [address] [thread] [verbs]
-# Under address and undefined behaviour (clang where there is one, else the asan preset) the tests of all C++; under
-# thread the simulator's tests; verbs: under thread, the verbs that have threads, which needs all of moesim built once
-# more. Without a name what CI runs: address and thread.
+# Under address and undefined behaviour (clang where there is one, else the asan preset) the tests of all libraries and
+# every reader on its seeds; under thread the simulator's tests. verbs: the command line under both, which needs all of
+# moesim built twice more. Without a name what CI runs: address and thread.
 # The whole suite under one of them: cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,19 +16,30 @@ done
 source tools/compiler_cache.sh
 mkdir -p build
 
-run_address() {
-  local folder=build/asan
+# A third of the random cases. Left out: what compiles other projects, and tests that take minutes here for asking what
+# others ask of smaller inputs.
+too_long='bench_builds|schemas|SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
+too_long+='|Answer.BetterHardware|Answer.Seeds|OneAnswer'
+
+test_address() {
+  RC_PARAMS="max_success=33" ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" --timeout 900 -R "$1" -E "$too_long"
+}
+
+configure_address() {
+  folder=build/asan
   if clang=$(find_clang); then
     configure_clang_build "$clang"
     folder=build/fuzz
   else
     cmake --preset asan >build/asan.configure.log 2>&1
   fi
-  cmake --build $folder
-  # Left out: what starts no moesim, compiles other projects or runs the verbs of other tests once more, and three
-  # tests that take minutes here for asking what others ask of smaller inputs. A third of the random cases.
-  RC_PARAMS="max_success=33" ctest --test-dir $folder --output-on-failure -j "$(nproc)" --timeout 900 \
-    -E '^(report|capture|install|arrows|docs)\.|bench_builds|schemas|SweepMpi|WhatIfBest.CountsEvery|WhatIf.TheScopeIs|StayBelowTwentyMegabytes'
+}
+
+run_address() {
+  configure_address
+  local libraries=(base sim traces models calibration replay)
+  cmake --build "$folder" --target "${libraries[@]/%/_tests}"
+  test_address "^($(IFS='|'; echo "${libraries[*]}"))\."
 }
 
 run_thread() {
@@ -38,6 +49,9 @@ run_thread() {
 }
 
 run_verbs() {
+  configure_address
+  cmake --build "$folder" --target tools_tests
+  test_address '^tools\.'
   cmake --preset tsan >build/tsan.configure.log 2>&1
   cmake --build build/tsan --target moesim
   local moesim="build/tsan/moesim" questions=(

@@ -17,6 +17,7 @@
 #include "models/routing/overload.h"
 #include "models/routing/routing_cache.h"
 #include "models/step/faults.h"
+#include "models/step/jitter.h"
 #include "models/step/layer_programs.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/pipeline_schedule.h"
@@ -52,15 +53,16 @@ struct Answer {
   std::string not_ranked;  // why it cannot win; empty: it can
 
   Estimate time_us;
-  std::vector<double> draws_us;         // under each drawn profile, the same draws for all dispatchers
-  Breakdown breakdown_us{};             // of the critical rank, adds up to time_us.value
-  double healthy_us = 0;                // without the scenario's faults
-  int critical_rank = 0;                // of the dispatch group
-  int critical_stage = 0;               // of the pipeline; 0 at scope layer
-  double exposed_comm_us = 0;           // transferring while not computing
-  double outside_domain = 0;            // share of the operations' time that the profile did not measure
-  std::vector<std::string> unmeasured;  // parts that nobody measured on this machine
-  bool unmeasured_kernel = false;       // its dispatch kernel is one of them: it cannot be sure to win
+  std::vector<double> draws_us;  // under each drawn profile, the same draws for all dispatchers
+  Breakdown breakdown_us{};      // of the critical rank, adds up to time_us.value
+  double healthy_us = 0;         // without the scenario's faults
+  int critical_rank = 0;         // of the dispatch group
+  int critical_stage = 0;        // of the pipeline; 0 at scope layer
+  double exposed_comm_us = 0;    // transferring while not computing
+  double outside_domain = 0;     // share of the operations' time that the profile did not measure
+  // Parts that no profile measured on this machine. Their doubt is in `draws_us`.
+  std::vector<std::string> unmeasured;
+  StepQuantiles step_time;  // of a step: how it varies from one to the next
 
   double tokens = 0;      // that the time is for, all GPUs together
   std::int64_t gpus = 0;  // that work on them
@@ -126,6 +128,8 @@ struct Decision {
   double probability = 1;                 // share of the draws under which the winner is the fastest
   std::vector<int> among;                 // those that it is too close between, the winner first
   std::string because;                    // one sentence
+  std::string
+      measure_next;  // the command whose measurement would settle what is too close; empty: none would
 };
 std::string_view name_of(Decision::Verdict verdict);  // "clear", "too_close", "only_one", "none_fits", "none"
 
@@ -149,6 +153,9 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
+  // Where nothing fits, and on request: options with which the winner's dispatcher fits, those with the
+  // shortest step; empty: none was found.
+  std::string change_that_fits;
   std::vector<std::string> warnings;
 
   const Answer* winner() const {
@@ -189,6 +196,7 @@ struct AnswerOptions {
   bool breakdown = true;
   bool flow = false;                 // on the cluster's fabric, all dispatch groups at once
   bool trace = false;                // when operations and slots ran, and memory over time
+  bool suggest = false;              // where nothing fits, search for the cheapest change that makes it fit
   bool each = false;                 // an illegal dispatcher beside others is an answer with its error
   PriceCache* prices = nullptr;      // null: made for this answer
   RoutingCache* routings = nullptr;  // null: drawn for this answer

@@ -48,6 +48,42 @@ double exact_share(const std::vector<Answer>& answers, const std::vector<std::si
          }));
 }
 
+constexpr double kUnmeasuredKernel = 0.5;
+
+bool has(const std::vector<std::string>& parts, const std::string& part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+// The part that nobody measured and that one of two answers has and the other has not; empty: none. Of
+// several, a dispatch kernel, the winner's first.
+std::string deciding_part(const Answer& w, const Answer& o) {
+  std::string found;
+  const auto look = [&](const Answer& one, const Answer& other) {
+    for (const std::string& part : one.unmeasured) {
+      if (has(other.unmeasured, part)) continue;
+      const bool kernel = part.find(" kernel ") != std::string::npos;
+      if (found.empty() || (kernel && found.find(" kernel ") == std::string::npos)) found = part;
+    }
+  };
+  look(w, o);
+  look(o, w);
+  return found;
+}
+
+// The command that measures a part of DomainReport; empty where no program of ours can.
+std::string measurement_of(const std::string& part) {
+  if (part.empty()) return "";
+  for (const char* collective : {"all_to_all", "all_gather", "reduce_scatter", "all_reduce", "send_recv"})
+    if (part.find(collective) != std::string::npos)
+      return fmt::format("moesim calibrate measure --bench cuda --filter {} --out raw", collective);
+  // A library's kernels are measured by its own tests; their table comes in as rows.
+  if (part.find(" kernel ") != std::string::npos)
+    return "moesim calibrate import csv ep_kernels.csv --out ep_kernels.json";
+  if (part.find("gemm") != std::string::npos || part.find("GEMM") != std::string::npos)
+    return "moesim calibrate measure --bench cuda --filter gemm --out raw";
+  return "";
+}
+
 std::string busiest_bytes(const Answer& a) {
   return format_bytes(static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end())));
 }
@@ -151,7 +187,10 @@ Decision decide(const std::vector<Answer>& answers) {
     d.speedup = ratio(w, o);
     const std::vector<double> shares = w.draws_us.empty() ? std::vector<double>{} : shares_of(answers, order);
     d.probability = shares.empty() ? exact_share(answers, order) : shares.front();
-    if (w.unmeasured_kernel) d.probability = std::min(d.probability, Decision::kUnmeasured);
+    const std::string unmeasured = deciding_part(w, o);
+    // A dispatch kernel that was never measured on this network does not win on its own word.
+    if (unmeasured.find(" kernel ") != std::string::npos && has(w.unmeasured, unmeasured))
+      d.probability = std::min(d.probability, kUnmeasuredKernel);
     const bool close = d.probability < Decision::kSure;
     d.verdict = close ? Decision::Verdict::kTooClose : Decision::Verdict::kClear;
     if (close) {
@@ -174,6 +213,8 @@ Decision decide(const std::vector<Answer>& answers) {
       names.pop_back();
       d.because = fmt::format("Too close to call between {} and {} (probability {:.2f}): {}.",
                               join(names, ", "), last, d.probability, reason(w, o));
+      if (!unmeasured.empty()) d.because += fmt::format(" What decides: {}.", unmeasured);
+      d.measure_next = measurement_of(unmeasured);
     } else {
       d.because = reason(w, o) + ".";
     }

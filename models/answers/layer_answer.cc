@@ -49,7 +49,7 @@ std::vector<PipelineSlot> LayerAnswer::slots() const {
 
 LayerAnswer::Timed LayerAnswer::time(const ProgramPricer& pricer, bool book, bool trace, bool faults) const {
   StepPasses passes(programs_, routing_, pricer, options(faults));
-  const sim::LockstepOptions lockstep{pricer.launch_ps(), pricer.overlap()};
+  const sim::LockstepOptions lockstep{pricer.launch_ps(), pricer.overlap(programs_.first()->program)};
   Timed timed;
   sim::Lockstep clocks(passes.ranks(), lockstep);
   std::vector<std::vector<sim::LockstepTrace>> traces;

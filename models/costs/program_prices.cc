@@ -25,9 +25,10 @@ constexpr double kEagerCall = 11e-6;
 // TFLOP/s on 108 SMs at 1.41 GHz).
 constexpr double kScanFlopsPerClock = 243;
 
-// SMs that communication kernels hold: DeepEP's default in Megatron is 20 (also in the DeepSeek-V3 chunk's
-// grids); HybridEP's 4 to 32; NCCL uses up to 32 channels of one SM each, 16 on NVLink.
-constexpr int kCommunicationSms = 20;
+// SMs that NCCL's kernels hold: a channel each, 16 in the recipes that say so (Megatron-Bridge). The kernels
+// of libraries hold what their programs ask for, DeepEP 20 unless told otherwise (also in the DeepSeek-V3
+// chunk's grids).
+constexpr int kNcclSms = 16;
 
 // Boost clock that the data sheet's peak implies: matrix units do a power of two of FLOPs per clock and SM.
 double clock_of(const DeviceLimits& device) {
@@ -138,13 +139,22 @@ ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
   host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
   if (recipe.framework) power_ = power_slowdown(profile) * recipe.products.slowest;
   overlap_ = {profile.overlap().compute_under_communication, profile.overlap().communication_under_compute};
-  if (recipe.framework && profile.device().sms > kCommunicationSms) {
-    const double sms = profile.device().sms;
-    overlap_.compute = std::max(overlap_.compute, sms / (sms - kCommunicationSms));
-  }
+  all_sms_ = profile.device().sms;
   memory_seconds_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency);
   scan_rate_ =
       profile.device().sms * clock_of(profile.device()) * kScanFlopsPerClock / recipe.products.slowest;
+}
+
+sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
+  sim::Overlap slower = overlap_;
+  if (!recipe_.framework || all_sms_ == 0) return slower;
+  int held = 0;
+  for (const auto* pass : {&dispatcher.forward(), &dispatcher.backward()})
+    for (const Op& op : *pass)
+      if (op.kind == OpKind::kCollective) held = std::max(held, op.sms > 0 ? op.sms : kNcclSms);
+  // A kernel that holds all SMs leaves computing none: it waits.
+  slower.compute = std::max(slower.compute, static_cast<double>(all_sms_) / std::max(1, all_sms_ - held));
+  return slower;
 }
 
 void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
@@ -231,6 +241,10 @@ const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& pro
     if (!outside) outside = &kernel;
   }
   return outside;
+}
+
+double ProgramPricer::isolated_seconds(const Op& op) const {
+  return op.library == ExchangeLibrary::kDeepEp && op.across_nodes ? recipe_.isolated_call : 0;
 }
 
 // The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
@@ -399,6 +413,9 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
                        op.kind == OpKind::kAttention || op.kind == OpKind::kScan;
   const int own = counted ? op.launches : 1;
   if (!recipe_.framework) return own;
+  // The host's part of a call that comes alone, in launches.
+  if (const double alone = isolated_seconds(op); alone > 0 && launch_ps_ > 0)
+    return std::max(own, recipe_.kernels_per_operation) + static_cast<int>(to_ps(alone) / launch_ps_);
   const int conversions = products_->conversions();
   if (!program.compulsory_bytes) {
     const bool converts = op.kind == OpKind::kGemm && !op.plain && op.pass != GemmPass::kWgrad;

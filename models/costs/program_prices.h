@@ -77,8 +77,8 @@ class ProgramPricer {
 
   std::int64_t launch_ps() const { return launch_ps_; }  // host time of one launch, as the recipe has it
   // How much longer computing and transferring take while the other runs on the same GPU: what the profile
-  // measured, and the share of the SMs that communication kernels hold.
-  sim::Overlap overlap() const { return overlap_; }
+  // measured, and the share of the SMs that the dispatcher's communication kernels hold.
+  sim::Overlap overlap(const Program& dispatcher) const;
   const CollectiveModel& collectives() const { return collectives_; }
   double memory_seconds_per_byte() const { return memory_seconds_; }  // of a kernel that only moves bytes
   const Recipe& recipe() const { return recipe_; }
@@ -116,6 +116,7 @@ class ProgramPricer {
   void price_kernel(const Program& program, const Op& op, Prices& out) const;
   double attention_seconds(const Program& program, const Op& op, const GroupShapes& shapes) const;
   double ring_bytes(const AttentionCore& core, GemmPass pass) const;
+  double isolated_seconds(const Op& op) const;  // of the host: Recipe::isolated_call, where the operation is such a call
   // How the host comes to an operation: kernels that it launches.
   int launches_of(const Program& program, const Op& op) const;
   sim::LockstepOp lockstep_op(const Program& program, const Op& op) const;
@@ -132,7 +133,8 @@ class ProgramPricer {
   AttentionModel attention_;
   std::optional<TrainingProducts> products_;  // of a framework
   std::int64_t launch_ps_ = 0, bare_launch_ps_ = 0, host_sync_ps_ = 0, copy_ps_ = 0;
-  sim::Overlap overlap_;
+  sim::Overlap overlap_;  // of the profile
+  int all_sms_ = 0;
   double power_ = 1;  // power_slowdown() of the slowest GPU
   double memory_seconds_ = 0;
   double scan_rate_ = 0;  // FLOP/s of state-space scans

@@ -7,19 +7,28 @@
 #include "models/costs/training_products.h"
 #include "models/workload/training_plan.h"
 
+namespace moesim {
+class Random;
+}
+
 namespace moesim::models {
 
 struct Recipe {
   bool framework = false;  // false: the bare kernels, each launched once
   ProductRecipe products;  // of a framework
   int kernels_per_operation = 1;
-  double launch = 1;   // host time of a launch against the profile's bare one
-  double traffic = 1;  // bytes of a dispatcher's kernels against the compulsory ones of its program
+  double launch = 1;       // host time of a launch against the profile's bare one
+  double stock_share = 0;  // probability that nobody tuned the host's side of a run, where that is left open
+  double isolated_call = 0;  // seconds that a call of DeepEP across nodes holds the host, which its benchmark does not see
+  double traffic = 1;        // bytes of a dispatcher's kernels against the compulsory ones of its program
   // Launched by CUDA graphs: no host in the way. Of what no dispatcher changes, and of the dispatcher's
   // program.
   bool dense_graphs = false, dispatcher_graphs = false;
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
+
+  // The same framework on another host: what draws of a forecast are made from.
+  Recipe drawn(Random& random) const;
 
   // The kernels alone, as a micro-benchmark runs them.
   static Recipe bare() { return {}; }

@@ -7,6 +7,7 @@
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
+#include "models/workload/placement.h"
 
 namespace moesim::models {
 
@@ -42,6 +43,14 @@ std::vector<Chunk> chunks_of(const Scenario& s) {
   return cut_into_chunks(s.model, s.parallel, flops.layers, 0, flops.head);
 }
 
+// The plan with the ranks that shard under HSDP: those of one node where nobody says.
+TrainingPlan with_shard_group(const Scenario& s) {
+  TrainingPlan plan = s.training;
+  if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
+    plan.shard_group = Placement(s.parallel, plan.unfolded, *s.cluster).dense_replicas().all.max_per_domain;
+  return plan;
+}
+
 }  // namespace
 
 JobPlan::JobPlan(const Scenario& s, bool overlaps_batches) : shape(shape_of(s)), chunks(chunks_of(s)) {
@@ -58,9 +67,16 @@ StepMemory memory_of(const Scenario& s, const JobPlan& plan, const LayerPrograms
                      const JobRouting& routing) {
   Architecture held = s.model;
   held.experts = programs.experts();
-  return step_memory({&held, s.parallel, &s.training, &programs.first()->program, !routing.shared(),
-                      &plan.chunks, activations_in_flight(plan.schedule),
-                      s.cluster->profile.device().memory_bytes, s.train});
+  const TrainingPlan training = with_shard_group(s);
+  return step_memory({&held, s.parallel, &training, &programs.first()->program, !routing.shared(),
+                      &plan.chunks, &plan.schedule, s.cluster->profile.device().memory_bytes, s.train,
+                      s.seed});
+}
+
+StepMemory memory_of(const Scenario& s, const JobPlan& plan) {
+  const TrainingPlan training = with_shard_group(s);
+  return step_memory({&s.model, s.parallel, &training, nullptr, false, &plan.chunks, &plan.schedule,
+                      s.cluster->profile.device().memory_bytes, s.train, s.seed});
 }
 
 }  // namespace moesim::models

@@ -25,5 +25,7 @@ struct JobPlan {
 // What every stage of the job holds under a dispatcher, and whether it fits.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
                      const JobRouting& routing);
+// The same of a model without experts.
+StepMemory memory_of(const Scenario& scenario, const JobPlan& plan);
 
 }  // namespace moesim::models

@@ -138,7 +138,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
       },
       report);
   timed.run = run_pipeline(plan_->shape, plan_->schedule, timed.transfers, passes.ranks(),
-                           {pricer.launch_ps(), pricer.overlap()}, passes, book);
+                           {pricer.launch_ps(), pricer.overlap(moe_program())}, passes, book);
   return timed;
 }
 
@@ -373,7 +373,8 @@ LayerWork StepForecaster::layer_work(const LayerKind& kind, bool beside) const {
   work.conversions = sum(1).products - work.products;
   if (!beside) return work;
   const sim::Overlap slower =
-      ProgramPricer(*scenario_.cluster, Recipe::of(scenario_.training, scenario_.parallel.world())).overlap();
+      ProgramPricer(*scenario_.cluster, Recipe::of(scenario_.training, scenario_.parallel.world()))
+          .overlap(moe_program());
   for (double LayerWork::*part :
        {&LayerWork::products, &LayerWork::conversions, &LayerWork::attention, &LayerWork::kernels})
     work.*part *= slower.compute;
@@ -439,11 +440,11 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.warnings.insert(f.warnings.end(), outside.begin(), outside.end());
   f.outside_domain = report.share();
   f.unmeasured = report.unmeasured();
-  f.unmeasured_kernel = report.unmeasured_kernel();
   if (slots) f.run = timed.run, f.schedule = plan_->schedule;
   if (drawn.empty()) return f;
   Draws draws(*this, timed, nominal, drawn.size());
   for (std::size_t d = 0; d < drawn.size(); ++d) f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6);
+  doubt_unmeasured(f.unmeasured, f.time_us.value, f.draws_us);
   const Estimate measured = Estimate::from_samples(f.time_us.value, f.draws_us);
   // The two sources of doubt are independent.
   const auto widened = [&](double bound, double sign) {

@@ -44,8 +44,7 @@ struct StepForecast {
   double healthy_us = 0;       // the step without the scenario's faults
   Goodput goodput;             // where the scenario says how often a GPU fails
   double outside_domain = 0;   // share of the operations' time that the profile did not measure
-  std::vector<std::string> unmeasured;  // parts that nobody measured on this machine
-  bool unmeasured_kernel = false;       // its dispatch kernel is one of them
+  std::vector<DomainReport::Unmeasured> unmeasured;
   int critical_stage = 0, critical_rank = 0;
   double flops = 0;          // of the rows that were computed, all GPUs together
   double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes
@@ -71,6 +70,8 @@ class StepForecaster {
                         bool slots = false) const;
   // What every stage holds, and whether it fits, without pricing anything.
   StepMemory memory() const;
+  // The recomputation that costs least among those with which it fits; empty where none helps.
+  std::string recompute_that_fits() const;
   // What one layer of the kind makes the device do, on the rank with the longest operations; `beside`: as
   // slow as computing and expert communication are while the other runs.
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
@@ -87,7 +88,6 @@ class StepForecaster {
 
   // Of several classes of dispatch groups, the one whose layers take longest.
   void choose_programs();
-  std::string recompute_that_fits() const;
   StepPasses::Options passes_options(bool faults) const;
   // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.
   Timed time(const ProgramPricer& pricer, bool book, bool faults, DomainReport* report) const;

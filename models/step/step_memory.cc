@@ -1,87 +1,382 @@
 #include "models/step/step_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "models/step/kept_activations.h"
 
 namespace moesim::models {
 
 namespace {
 
-// Held by the CUDA context, NCCL's buffers, cuBLAS workspaces and the allocator's fragmentation: 4 GB plus 5
-// % of what is used (Megatron-LM's --log-memory-to-tensorboard reports of reserved against allocated lie
-// there).
-constexpr double kFramework = 4e9;
-constexpr double kFragmentation = 1.05;
+// Transformer Engine's workspace of cuBLAS on Hopper and later; grouped products have one for each of four
+// streams besides (transformer_engine/pytorch/module/base.py).
+constexpr double kGemmWorkspace = 32.0 * (1 << 20);
+constexpr int kGroupedStreams = 4;
+constexpr int kMostDraws = 64;
+constexpr std::int64_t kMostDrawnLoads = std::int64_t{1} << 16;  // so that a question stays cheap
+constexpr double kOutsideLow = 0.5, kOutsideHigh = 1.5;          // of kFramework
 
-// What one rank keeps of a layer until backward, without what the dispatcher's program keeps.
-double activations_of(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
-                      const LayerKind& kind) {
-  const double T = static_cast<double>(p.tokens_per_rank()), all = T * static_cast<double>(p.tp);
-  const double h = static_cast<double>(a.hidden), tp = static_cast<double>(p.tp);
-  const StepRecompute& again = plan.recompute;
-  if (again.full) return T * h * kBf16Bytes;
-  // Converted copies that products keep are one byte instead of two.
-  const double kept = plan.gemm == DType::kBf16 ? kBf16Bytes : 1;
-  double bytes = 0;
-  if (kind.mixer == LayerKind::Mixer::kMamba) {
-    const double inner = static_cast<double>(a.mamba.inner()) / tp;
-    const double columns = static_cast<double>(a.mamba.input_columns()) / tp;
-    bytes +=
-        T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept) + all * (columns + 2 * inner) * kBf16Bytes;
-  } else if (kind.mixer != LayerKind::Mixer::kNone) {
-    const Attention& t = a.attention;
-    const double heads = static_cast<double>(t.heads) / tp;
-    const double score = heads * static_cast<double>(t.score_dim()),
-                 value = heads * static_cast<double>(t.output_dim());
-    bytes += T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept);  // residual stream and the norm's output
-    double qkv = 0;
-    if (t.kind == Attention::Kind::kLatent) {
-      bytes += all * static_cast<double>(t.q_rank + t.kv_rank) * (kBf16Bytes + kept);
-      qkv = again.latent ? 0 : 2 * score + value;
-    } else {
-      const double kv = static_cast<double>(t.kv_heads) / std::min(tp, static_cast<double>(t.kv_heads));
-      qkv = score + 2 * kv * static_cast<double>(t.head_dim);
-    }
-    bytes += all * qkv * kBf16Bytes;
-    bytes += all * (again.attention ? 0 : value * kBf16Bytes + heads * 4);  // output and log-sums
-  }
-  const double ffn_inputs = T * h * (again.norms ? kBf16Bytes : kBf16Bytes + kept);
-  const double up = a.gated ? 3 : 2;
-  if (kind.ffn == LayerKind::Ffn::kDense)
-    bytes += ffn_inputs + all * (again.dense ? 0 : up * static_cast<double>(a.dense_ffn) / tp) * kBf16Bytes;
-  if (kind.ffn == LayerKind::Ffn::kMoe) {
-    bytes += ffn_inputs + T * static_cast<double>(a.experts) * 4;
-    if (a.shared_ffn > 0 && !again.shared && !again.moe)
-      bytes += all * up * static_cast<double>(a.shared_ffn) / tp * kBf16Bytes;
-  }
-  return bytes;
-}
+using Kind = PipelineSlot::Kind;
 
-// What the dispatcher's programs of several MoE layers keep on the busiest rank: layers that route
-// independently of each other do not all overload the same one, so that what it has above the mean grows with
-// the root of their number.
+// What one pass of a chunk keeps, and what it needs while it runs.
+struct Passing {
+  double kept = 0;        // of the part that no dispatcher changes
+  double moe_layers = 0;  // that each keep a dispatcher's rows
+  double layer = 0;       // the heaviest layer, the dispatcher's mean part included
+  double forward = 0;     // transients
+  double backward = 0;
+  double loss = 0;       // of the head: logits and their gradient, weight gradient
+  double embedding = 0;  // the dense gradient of the table
+};
+
+// When a stage holds most.
+struct Peak {
+  double bytes = -1;
+  std::string_view moment;
+  double transient = 0;
+  double extra = 0;         // of activations: a layer of a pass that runs beside another
+  std::vector<int> passes;  // held, by chunk
+};
+
+// Draws of what the dispatcher's program keeps over several layers on the fullest rank: every layer overloads
+// ranks as the program does, but other ones.
 class KeptRows {
  public:
-  KeptRows(const Program* program, const TrainingPlan& plan, bool independent) : independent_(independent) {
-    if (!program || program->saved_bytes.empty() || plan.recompute.full) return;
-    // Rows and activations are kept as the products read them.
-    const double kept = plan.gemm == DType::kBf16 ? 1.0 : 0.75;
-    const auto& saved = program->saved_bytes;
-    mean_ = kept * static_cast<double>(std::accumulate(saved.begin(), saved.end(), std::int64_t{0})) /
-            static_cast<double>(saved.size());
-    above_ = kept * static_cast<double>(*std::max_element(saved.begin(), saved.end())) - mean_;
+  KeptRows(const MemoryQuestion& q) : q_(q) {
+    if (!q.program || q.program->saved_bytes.empty()) return;
+    const std::size_t ranks = q.program->saved_bytes.size();
+    for (std::size_t r = 0; r < ranks; ++r)
+      loads_.push_back(kept_bytes(*q.program, static_cast<int>(r), *q.model, q.parallel, *q.plan));
+    mean_ = std::accumulate(loads_.begin(), loads_.end(), 0.0) / static_cast<double>(ranks);
+    most_ = *std::max_element(loads_.begin(), loads_.end());
   }
-  double bytes(double layers) const {
-    return layers * mean_ + (independent_ ? std::sqrt(layers) : layers) * above_;
+  double mean() const { return mean_; }
+
+  // Of layers that are each held so many times. Sorted; one where nothing is drawn.
+  std::vector<double> draws(const std::vector<double>& layers) const {
+    const double all = std::accumulate(layers.begin(), layers.end(), 0.0);
+    if (loads_.empty() || all <= 0) return {0};
+    const bool even = most_ <= mean_ * (1 + 1e-12);
+    if (even || !q_.independent_layers || layers.size() == 1) return {all * most_};
+    const auto work = static_cast<std::int64_t>(layers.size() * loads_.size());
+    const auto count =
+        std::clamp<std::int64_t>(kMostDrawnLoads / std::max<std::int64_t>(1, work), 8, kMostDraws);
+    std::vector<double> peaks;
+    std::vector<double> permuted = loads_, sum(loads_.size());
+    for (std::int64_t d = 0; d < count; ++d) {
+      Random random = Random::for_item(q_.seed ^ kStream, static_cast<std::uint64_t>(d));
+      std::fill(sum.begin(), sum.end(), 0);
+      for (const double times : layers) {
+        for (std::size_t i = permuted.size(); i > 1; --i)
+          std::swap(permuted[i - 1], permuted[random.below(i)]);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += times * permuted[i];
+      }
+      peaks.push_back(*std::max_element(sum.begin(), sum.end()));
+    }
+    std::sort(peaks.begin(), peaks.end());
+    return peaks;
   }
 
  private:
-  bool independent_;
-  double mean_ = 0, above_ = 0;
+  static constexpr std::uint64_t kStream = 0x6d656d6f7279;  // keeps these draws apart from others
+  const MemoryQuestion& q_;
+  std::vector<double> loads_;
+  double mean_ = 0, most_ = 0;
+};
+
+double transient_of(const Program* program, bool forward) {
+  if (!program) return 0;
+  const auto& peaks = forward ? program->peak_forward_bytes : program->peak_backward_bytes;
+  double most = 0;
+  for (std::size_t r = 0; r < peaks.size(); ++r)
+    most = std::max(most, static_cast<double>(peaks[r] - program->saved_bytes[r]));
+  return most;
+}
+
+// How the ranks of a group share the state of a parameter.
+struct Shards {
+  double dense = 1, experts = 1;
+};
+
+class Stages {
+ public:
+  explicit Stages(const MemoryQuestion& q) : q_(q), a_(*q.model), p_(q.parallel), plan_(*q.plan), rows_(q) {
+    for (const Chunk& chunk : *q.chunks) passing_.push_back(passing_of(chunk));
+  }
+
+  StageMemory stage(std::size_t s) {
+    StageMemory m;
+    causes_ = &m.causes;
+    std::vector<LayerKind> kinds;
+    StageParameters n;
+    double unit = 0;
+    for (const std::size_t c : chunks_of(s)) {
+      const Chunk& chunk = (*q_.chunks)[c];
+      const StageParameters part = chunk_parameters(a_, p_, chunk);
+      n.dense += part.dense;
+      n.experts += part.experts;
+      unit = std::max(
+          unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
+      kinds.insert(kinds.end(), chunk.layers.begin(), chunk.layers.end());
+    }
+    const double optimizer_step = state(n, unit);
+    persistent(kinds);
+    const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
+    m.moment = peak.moment;
+    activations(peak, m);
+    for (const MemoryCause& c : m.causes) add_to(m.bytes, c);
+    return m;
+  }
+
+ private:
+  static void add_to(RankMemory& m, const MemoryCause& c) {
+    constexpr std::array<double RankMemory::*, 6> kParts{&RankMemory::parameters, &RankMemory::gradients,
+                                                         &RankMemory::optimizer,  &RankMemory::activations,
+                                                         &RankMemory::transient,  &RankMemory::persistent};
+    m.*kParts[static_cast<std::size_t>(c.kind)] += c.bytes;
+  }
+  void add(MemoryKind kind, std::string what, double bytes) {
+    if (bytes > 0) causes_->push_back({kind, std::move(what), bytes});
+  }
+
+  std::vector<std::size_t> chunks_of(std::size_t s) const {
+    std::vector<std::size_t> all;
+    for (std::int64_t v = 0; v < p_.vpp; ++v) all.push_back(static_cast<std::size_t>(v * p_.pp) + s);
+    if (plan_.pipeline == PipelineKind::kDualPipe) all.push_back(static_cast<std::size_t>(p_.pp - 1) - s);
+    return all;
+  }
+
+  Passing passing_of(const Chunk& chunk) const {
+    Passing c;
+    double whole = 0;  // a layer that is computed again as a whole
+    double mtp = 0;
+    TrainingPlan everything = plan_;
+    everything.recompute.full = false;
+    for (const LayerKind& kind : chunk.layers) {
+      const bool moe = kind.ffn == LayerKind::Ffn::kMoe;
+      const double kept = bytes_of(kept_by_layer(a_, p_, plan_, kind));
+      c.kept += kept;
+      c.moe_layers += moe ? 1 : 0;
+      c.layer = std::max(c.layer, kept + (moe ? rows_.mean() : 0));
+      const double program = moe ? transient_of(q_.program, false) : 0;
+      c.backward = std::max({c.backward, backward_transient(a_, p_, plan_, kind), program});
+      c.forward = std::max(c.forward, moe ? transient_of(q_.program, true) : 0);
+      if (plan_.recompute.full) {
+        const auto most = moe && q_.program && !q_.program->saved_bytes.empty()
+                              ? static_cast<double>(*std::max_element(q_.program->saved_bytes.begin(),
+                                                                      q_.program->saved_bytes.end()))
+                              : 0;
+        whole = std::max(whole, bytes_of(kept_by_layer(a_, p_, everything, kind)) + most);
+      }
+      mtp += kind.mtp ? 1 : 0;
+    }
+    c.backward += whole;
+    const double table =
+        static_cast<double>(a_.vocabulary * a_.hidden) / static_cast<double>(p_.tp) * kBf16Bytes;
+    if (chunk.head) {
+      // Fused cross entropy: logits in bf16, turned into their gradient in place, beside the product's own
+      // output; those of MTP layers wait for backward too. A placeholder of the weight's gradient.
+      const double logits =
+          static_cast<double>(p_.tokens_per_rank()) * static_cast<double>(a_.vocabulary) * kBf16Bytes;
+      c.loss = (2 + mtp) * logits + (q_.train ? table : 0);
+      // The gathered input of the head and the gradient of it before its reduce-scatter.
+      if (p_.tp > 1) c.loss += 2 * static_cast<double>(p_.tokens_per_rank() * p_.tp * a_.hidden) * kBf16Bytes;
+    }
+    if (chunk.embedding && q_.train) c.embedding = table;
+    return c;
+  }
+
+  // Parameters, gradients and optimizer; bytes that only the optimizer's step holds.
+  double state(const StageParameters& n, double unit) {
+    const bool fsdp = plan_.sharding == ShardingScheme::kFsdp || plan_.sharding == ShardingScheme::kHsdp;
+    const auto dp = static_cast<double>(p_.dp * p_.cp),
+               edp = static_cast<double>(std::max<std::int64_t>(1, p_.edp()));
+    const double group = plan_.sharding == ShardingScheme::kHsdp && plan_.shard_group > 0
+                             ? static_cast<double>(plan_.shard_group)
+                             : dp;
+    const Shards whole, fully{group, std::min(group, edp)}, zero1{dp, edp};
+    const Shards& of_optimizer = fsdp ? fully : plan_.sharding == ShardingScheme::kDdp ? whole : zero1;
+    const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over) {
+      const auto text = [&](const char* part, double shards) {
+        return shards > 1 ? fmt::format("{}/{} over {:.0f} ranks", part, what, shards)
+                          : fmt::format("{}/{}", part, what);
+      };
+      add(kind, text("dense part", over.dense), n.dense / over.dense * bytes);
+      add(kind, text("experts", over.experts), n.experts / over.experts * bytes);
+    };
+    if (fsdp) {
+      // FSDP2 with mixed precision shards the master weights themselves, gathers bf16 copies of the unit at
+      // work and of the next, and reduces gradients in fp32.
+      both(MemoryKind::kParameters, std::string(name_of(plan_.optimizer.master)),
+           bytes_of(plan_.optimizer.master), fully);
+      // In a pipeline a stage stays gathered for all microbatches (models/step/transfers.cc), and its
+      // gradients leave after the last.
+      const bool whole_stage = p_.pp > 1;
+      if (whole_stage || !plan_.reshard_after_forward)
+        add(MemoryKind::kParameters, "gathered stage/bf16", (n.dense + n.experts) * kBf16Bytes);
+      else
+        add(MemoryKind::kParameters, "gathered units/bf16, two", 2 * unit * kBf16Bytes);
+      if (!q_.train) return 0;
+      both(MemoryKind::kGradients, "fp32", 4, fully);
+      add(MemoryKind::kGradients,
+          whole_stage ? "stage before its reduction/fp32" : "unit before its reduction/fp32",
+          (whole_stage ? n.dense + n.experts : unit) * 4);
+      both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(plan_.optimizer.first)),
+           bytes_of(plan_.optimizer.first), fully);
+      both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(plan_.optimizer.second)),
+           bytes_of(plan_.optimizer.second), fully);
+      return 0;
+    }
+    both(MemoryKind::kParameters, "bf16", kBf16Bytes, whole);
+    if (!q_.train) return 0;
+    both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes, whole);
+    const OptimizerTypes& o = plan_.optimizer;
+    both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
+         of_optimizer);
+    both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(o.first)), bytes_of(o.first),
+         of_optimizer);
+    both(MemoryKind::kOptimizer, fmt::format("second moment {}", name_of(o.second)), bytes_of(o.second),
+         of_optimizer);
+    // Adam reads fp32 gradients: a copy of the rank's shard where they were reduced in bf16.
+    return plan_.gradient_bytes == 2 ? 4 * (n.dense / of_optimizer.dense + n.experts / of_optimizer.experts)
+                                     : 0;
+  }
+
+  void persistent(const std::vector<LayerKind>& kinds) {
+    if (q_.program)
+      add(MemoryKind::kPersistent, "dispatch buffers", static_cast<double>(q_.program->persistent_bytes));
+    if (plan_.framework != Framework::kMegatron) return;
+    const bool grouped = q_.program && p_.edp() > 0;
+    add(MemoryKind::kPersistent, "GEMM workspaces", (grouped ? 1 + kGroupedStreams : 1) * kGemmWorkspace);
+    if (q_.train && (plan_.sharding == ShardingScheme::kDdp || plan_.sharding == ShardingScheme::kZero1))
+      add(MemoryKind::kPersistent, "placeholders of weight gradients",
+          distinct_weights(a_, p_, kinds) * kBf16Bytes);
+  }
+
+  double mean_of(std::size_t c) const { return passing_[c].kept + passing_[c].moe_layers * rows_.mean(); }
+
+  Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) const {
+    Peak peak;
+    std::vector<int> held(passing_.size(), 0);
+    double level = 0;
+    const auto consider = [&](std::string_view moment, double transient, double extra) {
+      const double bytes = level + extra + transient;
+      if (bytes <= peak.bytes) return;
+      peak = {bytes, moment, transient, extra, held};
+    };
+    const auto keep = [&](std::int32_t chunk, int count) {
+      const auto c = static_cast<std::size_t>(chunk);
+      held[c] += count;
+      level += count * mean_of(c);
+    };
+    for (const PipelineSlot& slot : slots) {
+      const auto f = static_cast<std::size_t>(slot.chunk), b = static_cast<std::size_t>(slot.back_chunk);
+      if (slot.kind == Kind::kForward) {
+        if (q_.train) keep(slot.chunk, 1);
+        consider("forward", passing_[f].forward, 0);
+        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, 0);
+      } else if (slot.kind == Kind::kOverlapped) {
+        // Layer by layer the forward pass keeps what the backward pass has just freed.
+        consider("forward and backward", std::max(passing_[f].forward, passing_[b].backward),
+                 passing_[f].layer);
+        keep(slot.back_chunk, -1);
+        keep(slot.chunk, 1);
+        consider("forward", passing_[f].forward, 0);
+        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, 0);
+      } else {
+        if (slot.kind != Kind::kWeightGradient) consider("backward", passing_[f].backward, 0);
+        if (slot.kind == Kind::kInputGradient) continue;
+        keep(slot.chunk, -1);
+        if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0);
+      }
+    }
+    if (optimizer_step > peak.bytes)
+      peak = {optimizer_step, "optimizer step", optimizer_step, 0, std::vector<int>(passing_.size(), 0)};
+    return peak;
+  }
+
+  void activations(const Peak& peak, StageMemory& m) {
+    std::vector<double> layers;  // each layer with experts, how many times it is held
+    std::vector<std::pair<std::string, double>> kept;
+    const auto sum = [&](const std::vector<KeptTensor>& tensors, double times, double scale) {
+      for (const KeptTensor& t : tensors) {
+        const auto at =
+            std::find_if(kept.begin(), kept.end(), [&](const auto& k) { return k.first == t.name; });
+        if (at == kept.end())
+          kept.emplace_back(t.name, times * scale * t.bytes);
+        else
+          at->second += times * scale * t.bytes;
+      }
+    };
+    double own = 0;
+    for (std::size_t c = 0; c < passing_.size(); ++c) {
+      if (peak.passes[c] == 0) continue;
+      m.in_flight += peak.passes[c];
+      for (const LayerKind& kind : (*q_.chunks)[c].layers) {
+        sum(kept_by_layer(a_, p_, plan_, kind), peak.passes[c], 1);
+        if (kind.ffn == LayerKind::Ffn::kMoe) layers.push_back(peak.passes[c]);
+      }
+      own += peak.passes[c] * passing_[c].kept;
+    }
+    const std::vector<double> draws = rows_.draws(layers);
+    const double rows = draws[draws.size() / 2];
+    if (rows > 0) {
+      const auto& saved = q_.program->saved_bytes;
+      const auto fullest = static_cast<int>(std::max_element(saved.begin(), saved.end()) - saved.begin());
+      const std::vector<KeptTensor> tensors = kept_by_program(*q_.program, fullest, a_, p_, plan_);
+      const double each = bytes_of(tensors);
+      if (each > 0) sum(tensors, 1, rows / each);
+    }
+    for (auto& [name, bytes] : kept) add(MemoryKind::kActivations, name, bytes);
+    add(MemoryKind::kActivations, "layer that runs beside a backward pass", peak.extra);
+    add(MemoryKind::kTransient, std::string(peak.moment), peak.transient);
+    double others = 0;
+    for (const MemoryCause& c : *causes_) others += c.bytes;
+    others -= rows;
+    m.low_bytes = others + draws[static_cast<std::size_t>(0.05 * static_cast<double>(draws.size()))];
+    m.high_bytes =
+        others +
+        draws[std::min(draws.size() - 1, static_cast<std::size_t>(0.95 * static_cast<double>(draws.size())))];
+    // Draws of routing with stratified draws of what the allocator and the libraries add.
+    int fitting = 0;
+    for (int d = 0; d < kMostDraws; ++d) {
+      Random random = Random::for_item(q_.seed ^ 0x66697473, static_cast<std::uint64_t>(d));
+      const double of_allocator = (static_cast<double>(d) + 0.5) / kMostDraws;
+      const double reserved = of_allocator < 0.5
+                                  ? kReservedLow + 2 * of_allocator * (kReserved - kReservedLow)
+                                  : kReserved + (2 * of_allocator - 1) * (kReservedHigh - kReserved);
+      const double outside = kFramework * (kOutsideLow + random.uniform() * (kOutsideHigh - kOutsideLow));
+      const double allocated = others + draws[random.below(draws.size())];
+      fitting += allocated * reserved + outside <= q_.gpu_bytes;
+    }
+    m.fits_probability = static_cast<double>(fitting) / kMostDraws;
+  }
+
+  const MemoryQuestion& q_;
+  const Architecture& a_;
+  const Parallel& p_;
+  const TrainingPlan& plan_;
+  KeptRows rows_;
+  std::vector<Passing> passing_;
+  std::vector<MemoryCause>* causes_ = nullptr;
 };
 
 }  // namespace
+
+std::string_view name_of(MemoryKind kind) {
+  constexpr std::array<std::string_view, 6> kNames{"parameters",  "gradients", "optimizer",
+                                                   "activations", "transient", "persistent"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
 
 StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const Chunk& chunk) {
   const auto tp = static_cast<double>(p.tp);
@@ -109,87 +404,26 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
 }
 
 StepMemory step_memory(const MemoryQuestion& q) {
-  const Architecture& a = *q.model;
-  const Parallel& p = q.parallel;
-  const TrainingPlan& plan = *q.plan;
-  const Program* const program = q.program;
-  const std::vector<Chunk>& chunks = *q.chunks;
   StepMemory result;
-  const KeptRows rows(program, plan, q.independent_layers);
-  result.limit_bytes = (q.gpu_bytes - kFramework) / kFragmentation;
-  if (program && !program->saved_bytes.empty())
-    result.rank =
-        static_cast<int>(std::max_element(program->saved_bytes.begin(), program->saved_bytes.end()) -
-                         program->saved_bytes.begin());
-  const bool dual = plan.pipeline == PipelineKind::kDualPipe;
-  const auto dp = static_cast<double>(p.dp * p.cp),
-             edp = static_cast<double>(std::max<std::int64_t>(1, p.edp()));
-  const bool fsdp = plan.sharding == ShardingScheme::kFsdp || plan.sharding == ShardingScheme::kHsdp;
-  const double group = plan.sharding == ShardingScheme::kHsdp && plan.shard_group > 0
-                           ? static_cast<double>(plan.shard_group)
-                           : dp;
-  for (std::int64_t stage = 0; stage < p.pp; ++stage) {
-    RankMemory m;
-    StageParameters n;
-    double heaviest = 0, unit = 0;
-    double all_chunks = 0, moe_layers = 0;
-    const auto add = [&](const Chunk& chunk) {
-      const StageParameters part = chunk_parameters(a, p, chunk);
-      n.dense += part.dense;
-      n.experts += part.experts;
-      double bytes = 0;
-      double with_experts = 0;
-      for (const LayerKind& kind : chunk.layers) {
-        bytes += activations_of(a, p, plan, kind);
-        with_experts += kind.ffn == LayerKind::Ffn::kMoe ? 1 : 0;
-      }
-      heaviest = std::max(heaviest, bytes + rows.bytes(with_experts));
-      all_chunks += bytes;
-      moe_layers += with_experts;
-      unit = std::max(
-          unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
-      if (chunk.head)  // logits in bf16, their gradient in place, and fp32 row sums
-        m.transient =
-            std::max(m.transient, static_cast<double>(p.tokens_per_rank()) *
-                                      static_cast<double>(a.vocabulary) * (kBf16Bytes + kBf16Bytes));
-    };
-    for (std::int64_t v = 0; v < p.vpp; ++v) add(chunks[static_cast<std::size_t>(v * p.pp + stage)]);
-    if (dual) add(chunks[static_cast<std::size_t>(p.pp - 1 - stage)]);
-    const double held = n.dense + n.experts;
-    const double shards = fsdp ? 1 : 0;
-    const double sharded =
-        n.dense / (shards > 0 ? group : 1) + n.experts / (shards > 0 ? std::min(group, edp) : 1);
-    // FSDP holds its shard and the unit at work (twice, for the prefetch).
-    m.parameters = fsdp ? sharded * kBf16Bytes + 2 * unit * kBf16Bytes : held * kBf16Bytes;
-    m.gradients = fsdp ? sharded * 4 + unit * 4 : held * 4;
-    const bool spread = plan.sharding != ShardingScheme::kDdp;
-    m.optimizer =
-        (spread ? n.dense / dp + n.experts / edp : held) * static_cast<double>(plan.optimizer_bytes);
-    // Chunks in flight: the mean chunk of the stage, at least its heaviest once.
-    const double count = static_cast<double>(q.in_flight[static_cast<std::size_t>(stage)]);
-    const double mean = (all_chunks + rows.bytes(moe_layers)) / static_cast<double>(dual ? 2 : p.vpp);
-    m.activations = std::max(heaviest, mean * count);
-    if (!q.train) m.gradients = m.optimizer = m.activations = 0;
-    if (program)
-      for (int r = 0; r < program->ranks(); ++r) {
-        const auto i = static_cast<std::size_t>(r);
-        const double peak = static_cast<double>(
-            std::max(program->peak_forward_bytes[i],
-                     program->peak_backward_bytes.empty() ? 0 : program->peak_backward_bytes[i]) -
-            program->saved_bytes[i]);
-        m.transient = std::max(m.transient, peak);
-      }
-    if (plan.recompute.full && program)  // one layer's activations while it is computed again
-      m.transient +=
-          static_cast<double>(*std::max_element(program->saved_bytes.begin(), program->saved_bytes.end()));
-    m.persistent = program ? static_cast<double>(program->persistent_bytes) : 0;
-    if (m.total() > result.limit_bytes && result.fits)
-      result.fits = false, result.first_stage = static_cast<int>(stage);
-    if (m.total() > result.max_bytes) {
-      result.max_bytes = m.total();
-      result.worst = m;
-      result.stage = static_cast<int>(stage);
+  result.limit_bytes = (q.gpu_bytes - kFramework) / kReserved;
+  if (q.program && !q.program->saved_bytes.empty()) {
+    const auto& saved = q.program->saved_bytes;
+    result.rank = static_cast<int>(std::max_element(saved.begin(), saved.end()) - saved.begin());
+  }
+  Stages stages(q);
+  for (std::size_t s = 0; s < static_cast<std::size_t>(q.parallel.pp); ++s) {
+    StageMemory m = stages.stage(s);
+    const double bytes = m.bytes.total();
+    if (bytes > result.limit_bytes && result.fits)
+      result.fits = false, result.first_stage = static_cast<int>(s);
+    // All stages run under the same allocator and libraries, so that the fullest decides.
+    result.fits_probability = std::min(result.fits_probability, m.fits_probability);
+    if (bytes > result.max_bytes) {
+      result.max_bytes = bytes;
+      result.worst = m.bytes;
+      result.stage = static_cast<int>(s);
     }
+    result.stages.push_back(std::move(m));
   }
   result.missing_bytes = std::max(0.0, result.max_bytes - result.limit_bytes);
   return result;

@@ -303,7 +303,7 @@ PipelinePasses::Host StepPasses::host(int stage, const PipelineSlot& slot) {
 
 StepPasses::Times StepPasses::twice(const Built& forward, const Built& backward) const {
   const auto run = [&](const Built& built) {
-    sim::Lockstep clocks(ranks_, {pricer_.launch_ps(), pricer_.overlap()});
+    sim::Lockstep clocks(ranks_, {pricer_.launch_ps(), pricer_.overlap(programs_.first()->program)});
     clocks.run(built.chain);
     clocks.run(built.chain);
     return clocks.end();

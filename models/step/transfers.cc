@@ -10,7 +10,9 @@ namespace {
 
 // Bytes that Adam moves per element of its shard: fp32 gradient, master weight and two moments in, the last
 // three out, the bf16 weight out.
-constexpr double kOptimizerTraffic = 4 + 3 * 4 + 3 * 4 + 2;
+double optimizer_traffic(const OptimizerTypes& types) {
+  return 4 + 2 * static_cast<double>(types.bytes()) + kBf16Bytes;
+}
 
 // Seconds that the weights of a chunk take to be gathered and its gradients to be reduced, once.
 struct Seconds {
@@ -134,7 +136,8 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                                    n.experts / static_cast<double>(std::max<std::int64_t>(1, p.edp()));
     // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer.
     const std::int64_t update =
-        to_ps((shard * (kOptimizerTraffic + 4) + (n.dense + n.experts) * (sharded ? 0 : 4)) * memory);
+        to_ps((shard * (optimizer_traffic(plan.optimizer) + 4) + (n.dense + n.experts) * (sharded ? 0 : 4)) *
+              memory);
     const std::size_t stage = c % static_cast<std::size_t>(p.pp);
     t.optimizer[stage] += update;
     if (plan.pipeline == PipelineKind::kDualPipe)

@@ -65,6 +65,14 @@ std::vector<Architecture> make_all() {
     all.push_back(a);
   }
   {
+    Architecture a = sized("moonlight-16b-a3b", 2048, 27, 163840, latent(16, 0, 512), 64, 6,
+                           1408);  // moonshotai/Moonlight-16B-A3B
+    a.dense_layers = 1;
+    a.dense_ffn = 11264;
+    a.shared_ffn = 2 * 1408;
+    all.push_back(a);
+  }
+  {
     Architecture a = sized("deepseek-v3", 7168, 61, 129280, latent(128, 1536, 512), 256, 8,
                            2048);  // deepseek-ai/DeepSeek-V3
     a.dense_layers = 3;

@@ -49,8 +49,10 @@ std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& pa
                     "layers of {}",
                     chunks, parallel.pp, parallel.vpp, layers, model.name));
   std::vector<std::size_t> begin(chunks + 1);
-  if (layers % chunks == 0 && model.mtp_layers == 0) {
-    for (std::size_t c = 0; c <= chunks; ++c) begin[c] = c * (layers / chunks);
+  const auto own = static_cast<std::size_t>(model.layers);  // without MTP layers
+  if (own % chunks == 0 && (model.mtp_layers == 0 || !model.pattern.empty())) {
+    for (std::size_t c = 0; c < chunks; ++c) begin[c] = c * (own / chunks);
+    begin[chunks] = layers;
   } else {
     // The smallest bound under which a greedy cut needs at most `chunks` pieces, found by bisection; every
     // chunk keeps at least one layer.

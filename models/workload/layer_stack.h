@@ -35,11 +35,11 @@ struct Chunk {
 };
 
 // The stack cut into pp * vpp chunks, chunk c on stage c mod pp. Where layers divide evenly and there are no
-// MTP layers, evenly (Megatron's default); otherwise so that the heaviest chunk is as light as possible (what
-// a
-// --pipeline-model-parallel-layout is written for), with `weight` the relative cost of each layer of the
-// stack, `embedding` and `head` that of the ends. A layout is written once, not for every machine, so weights
-// should not depend on one. Throws InputError for more chunks than layers.
+// MTP layers, evenly (Megatron's default, and its only way for hybrid models, whose MTP layers stand last);
+// otherwise so that the heaviest chunk is as light as possible (what a --pipeline-model-parallel-layout is
+// written for), with `weight` the relative cost of each layer of the stack, `embedding` and `head` that of
+// the ends. A layout is written once, not for every machine, so weights should not depend on one. Throws
+// InputError for more chunks than layers.
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head);
 

@@ -14,7 +14,8 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kFrameworks{"megatron", "none"};
+constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "none", "megatron-recipe",
+                                                      "megatron-stock"};
 constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
@@ -55,6 +56,36 @@ StepOverlap StepOverlap::parse(std::string_view text) {
 
 void TrainingPlan::set_framework(std::string_view name) {
   framework = static_cast<Framework>(choose("framework", name, kFrameworks));
+}
+
+std::string OptimizerTypes::text() const {
+  return fmt::format("{},{},{}", name_of(master), name_of(first), name_of(second));
+}
+
+OptimizerTypes OptimizerTypes::parse(std::string_view text) {
+  OptimizerTypes types;
+  const auto fail = [&] {
+    return InputError(
+        fmt::format("optimizer dtypes: found {}, expected three of fp32, bf16, fp16, fp8: master weights, "
+                    "first and second "
+                    "moment, such as fp32,bf16,bf16",
+                    in_quotes(text)));
+  };
+  std::string_view rest = text;
+  for (DType* type : {&types.master, &types.first, &types.second}) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    try {
+      *type = dtype_named(trim(rest.substr(0, end)));
+    } catch (const InputError&) {
+      throw fail();
+    }
+    if (*type != DType::kFp32 && *type != DType::kBf16 && *type != DType::kFp16 && *type != DType::kFp8)
+      throw fail();
+    if (end == rest.size() && type != &types.second) throw fail();
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (!rest.empty()) throw fail();
+  return types;
 }
 
 void TrainingPlan::set_precision(std::string_view name) {

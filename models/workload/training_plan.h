@@ -42,8 +42,24 @@ enum class LaunchMode : std::uint8_t {
 
 // Whose training loop launches the kernels.
 enum class Framework : std::uint8_t {
-  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations
+  kMegatron,  // Megatron-Core and its like: eager launches of many small kernels around the operations. Tuned
+              // or not is left open
   kNone,      // the kernels alone, as a micro-benchmark runs them
+  kMegatronRecipe,  // Megatron tuned for this job on this machine: a published performance recipe
+  kMegatronStock,   // Megatron as its library sets it up: nobody has tuned the host's side
+};
+
+// What Adam keeps of an element. Published recipes of large models have moments in bf16 (Megatron-Core's
+// precision-aware optimizer; DeepSeek-V3, arXiv 2412.19437, 3.3.3).
+struct OptimizerTypes {
+  DType master = DType::kFp32;                        // weights
+  DType first = DType::kFp32, second = DType::kFp32;  // moments
+  int bytes() const { return bytes_of(master) + bytes_of(first) + bytes_of(second); }
+  friend bool operator==(const OptimizerTypes&, const OptimizerTypes&) = default;
+  // "fp32,bf16,bf16": master weights, first and second moment. Throws InputError for anything but three of
+  // fp32, bf16, fp16 and fp8.
+  std::string text() const;
+  static OptimizerTypes parse(std::string_view text);
 };
 
 struct TrainingPlan {
@@ -59,11 +75,11 @@ struct TrainingPlan {
   StepOverlap overlap;
   LaunchMode launch = LaunchMode::kEager;
   bool fused_kernels = false;  // activation, conversion and permutation inside the products' kernels
-  int gradient_bytes = 4;      // of an element in the reduction
-  int optimizer_bytes = 12;    // state of an element: fp32 master weight and two moments
-  bool unfolded = false;       // experts are placed as before parallel folding: EP inside DP, ETP = TP
+  int gradient_bytes = 4;      // of an element, as it is accumulated and reduced: 4 or 2
+  OptimizerTypes optimizer;
+  bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
 
-  // "megatron", "none". Throws InputError with the nearest name.
+  // "megatron", "none", "megatron-recipe", "megatron-stock". Throws InputError with the nearest name.
   void set_framework(std::string_view name);
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
   // taken, and `note` says so. Throws InputError for anything else.

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/json_reader.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
 
 namespace {
 
@@ -14,7 +14,8 @@ namespace {
 bool is_small(const moesim::models::Scenario& s) {
   const auto& p = s.parallel;
   return s.scope == moesim::models::Scenario::Scope::kLayer && p.ep * p.tp * p.etp <= 64 && p.seq <= 8192 &&
-         p.micro_batch <= 8 && s.model.experts <= 512 && s.dispatchers.size() <= 3 && !s.all_dispatchers;
+         p.micro_batch <= 8 && s.model.experts <= 512 && s.dispatchers.size() <= 3 && !s.all_dispatchers &&
+         s.routing.kind != moesim::models::RoutingSpec::Kind::kFile;  // read by replay
 }
 
 }  // namespace
@@ -27,8 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     models::Scenario resolved = scenario;
     resolved.resolve();
     if (!is_small(resolved)) return;
-    const tools::Evaluation evaluation = tools::evaluate(scenario, {.draws = 0});
-    for (const tools::Answer& answer : evaluation.answers)
+    const models::Comparison compared = models::answer(scenario, {.draws = 0, .each = true});
+    for (const models::Answer& answer : compared.answers)
       if (answer.ok())
         check(std::isfinite(answer.time_us.value) && answer.time_us.value > 0 &&
                   std::isfinite(answer.memory.max_bytes) && answer.memory.max_bytes >= 0,

@@ -33,6 +33,33 @@ TEST(DomainReport, OneLineForEachPriceWithTheLongestValue) {
   EXPECT_DOUBLE_EQ(report.share(), 0.9);
 }
 
+TEST(DomainReport, UnmeasuredPartsAreThoseWithoutAMeasurementOfTheirOwn) {
+  DomainReport report;
+  report.add(5, std::nullopt);
+  report.add(2, ranks("a gather", 16));
+  report.add(2, OutsideDomain{"a kernel", "was not measured", {}, 0});
+  report.add(1, OutsideDomain::derived("a product", "derived from h100-sxm: somebody"));
+  const auto parts = report.unmeasured();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].part, "a kernel was not measured");
+  EXPECT_DOUBLE_EQ(parts[0].share, 0.2);
+  EXPECT_FALSE(parts[0].derived);
+  EXPECT_TRUE(parts[1].derived);
+
+  // The same part is off by the same factor under a draw, whoever holds it; what is derived is left alone.
+  std::vector<double> a(400, 10.0), b(400, 30.0);
+  doubt_unmeasured(parts, 10, a);
+  doubt_unmeasured(parts, 30, b);
+  double squares = 0;
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    EXPECT_NEAR(b[d], 3 * a[d], 1e-9);
+    const double factor = (a[d] - 8) / 2;
+    ASSERT_GT(factor, 0);
+    squares += std::log(factor) * std::log(factor);
+  }
+  EXPECT_NEAR(std::sqrt(squares / 400), 0.365, 0.04);
+}
+
 TEST(DomainReport, PartsBelowOnePercentDoNotWarn) {
   DomainReport report;
   report.add(99.5, std::nullopt);

@@ -48,6 +48,7 @@ inline std::vector<FieldSample> samples_of(const Field& field) {
       {"placement", {same("balanced"), same("balanced:slots=72"), object("[0, 1, 1, 2]")}},
       {"training.recompute", {same("none"), same("moe_act"), same("moe_act+moe"), same("full")}},
       {"training.overlap", {same("none"), same("delayed-wgrad+expert-communication"), same("gradients")}},
+      {"training.optimizer_dtypes", {same("fp32,fp32,fp32"), same("fp32,bf16,bf16"), same("bf16,fp8,fp16")}},
       {"training.sharding",
        {same("ddp"), same("zero1"), same("fsdp"), same("hsdp:shard=8"), same("fsdp:reshard=false")}},
       {"faults",

@@ -1,12 +1,13 @@
 // Memory of a rank: parameters against the model's own count, and every part of the plan by hand.
-#include "models/step/step_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "base/input_error.h"
+#include "models/step/kept_activations.h"
+#include "models/step/step_memory.h"
 #include "models/workload/architecture.h"
 #include "tests/models/layers.h"
 
@@ -58,7 +59,7 @@ struct Job {
   Routing routing = example_1();
   Program program = build("alltoall", example_layer(routing));
   double gpu_bytes = 1e15;
-  bool train = true, independent = true;
+  bool train = true, independent = true, overlapped = false;
 
   Job() {
     parallel.pp = 4;
@@ -68,14 +69,22 @@ struct Job {
   }
   StepMemory memory() const {
     const std::vector<Chunk> chunks = chunks_of(model, parallel);
+    PipelineShape shape;
+    shape.stages = static_cast<int>(parallel.pp);
+    shape.virtual_stages = static_cast<int>(parallel.vpp);
+    shape.microbatches = static_cast<int>(parallel.microbatches);
+    shape.kind = plan.pipeline;
+    shape.overlapped = overlapped;
+    const auto schedule = pipeline_schedule(shape);
     return step_memory(
-        {&model, parallel, &plan, &program, independent, &chunks, {4, 3, 2, 1}, gpu_bytes, train});
+        {&model, parallel, &plan, &program, independent, &chunks, &schedule, gpu_bytes, train, 1});
   }
 };
 
 TEST(StepMemory, EveryPartOfThePlan) {
   Job job;
-  const StageParameters n = chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
+  const StageParameters n =
+      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
   const StepMemory zero1 = job.memory();
   ASSERT_EQ(zero1.stage, 0);  // keeps the most microbatches
   EXPECT_DOUBLE_EQ(zero1.worst.parameters, 2 * (n.dense + n.experts));
@@ -83,14 +92,39 @@ TEST(StepMemory, EveryPartOfThePlan) {
   EXPECT_DOUBLE_EQ(zero1.worst.optimizer, 12 * (n.dense / 8 + n.experts / 2));  // DP 8, EDP 2
   EXPECT_DOUBLE_EQ(zero1.max_bytes, zero1.worst.total());
   EXPECT_TRUE(zero1.fits);
+  EXPECT_EQ(zero1.fits_probability, 1);
   job.plan.sharding = ShardingScheme::kDdp;
   EXPECT_DOUBLE_EQ(job.memory().worst.optimizer, 12 * (n.dense + n.experts));
 
-  // What does not fit is missing.
+  // Moments in bf16, gradients reduced in bf16.
   job.plan = {};
+  job.plan.optimizer = OptimizerTypes::parse("fp32,bf16,bf16");
+  job.plan.gradient_bytes = 2;
+  const RankMemory narrow = job.memory().worst;
+  EXPECT_DOUBLE_EQ(narrow.gradients, 2 * (n.dense + n.experts));
+  EXPECT_DOUBLE_EQ(narrow.optimizer, 8 * (n.dense / 8 + n.experts / 2));
+
+  // FSDP2 shards fp32 weights, gradients and moments: 16 bytes of an element, and what is gathered.
+  job.parallel.pp = 1;
+  job.parallel.dp = 32;
+  job.plan = {};
+  job.plan.set_sharding("fsdp");
+  const StepMemory sharded = job.memory();
+  const StageParameters all =
+      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
+  double state = 0;
+  for (const MemoryCause& c : sharded.stages.front().causes)
+    if (c.what.starts_with("dense part/") ||
+        (c.what.starts_with("experts/") && c.kind != MemoryKind::kActivations))
+      state += c.bytes;
+  EXPECT_NEAR(state, 16 * (all.dense / 32 + all.experts / 8), 1);
+
+  // What does not fit is missing.
+  job = Job();
   job.gpu_bytes = 20e9;
   const StepMemory tight = job.memory();
   EXPECT_FALSE(tight.fits);
+  EXPECT_EQ(tight.fits_probability, 0);
   EXPECT_DOUBLE_EQ(tight.missing_bytes, tight.max_bytes - tight.limit_bytes);
   EXPECT_EQ(tight.first_stage, 0);
 
@@ -100,19 +134,151 @@ TEST(StepMemory, EveryPartOfThePlan) {
   EXPECT_EQ(serving.gradients + serving.optimizer + serving.activations, 0);
 }
 
-// Layers that route alike overload the same rank; layers that route independently share the burden: of eight
-// layers, what the busiest rank has above the mean grows with the root of eight.
+// A layer of Mixtral on one GPU, from the shapes that Megatron-Core saves.
+TEST(StepMemory, ActivationsOfALayerByHand) {
+  const Architecture model = Architecture::load("mixtral-8x7b");
+  Parallel p;
+  p.seq = 1024;
+  TrainingPlan plan;
+  const double T = 1024, H = 4096, heads = 32, kv = 8, d = 128;
+  const auto kept = [&] { return bytes_of(kept_by_layer(model, p, plan, LayerKind{})); };
+  LayerKind dense{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
+  const auto attention = [&] { return bytes_of(kept_by_layer(model, p, plan, dense)); };
+  // Both sides of the norm; queries, keys, values; the projection's input; a log-sum per head.
+  EXPECT_DOUBLE_EQ(attention(), T * (4 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d + 4 * heads));
+  // Recomputing the core frees the log-sums only: its output stays as the projection's input.
+  plan.recompute = StepRecompute::parse("core_attn");
+  EXPECT_DOUBLE_EQ(attention(), T * (4 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d));
+  plan.recompute = StepRecompute::parse("layernorm");
+  EXPECT_DOUBLE_EQ(attention(), T * (2 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d + 4 * heads));
+  // Products in fp8 keep their inputs in a byte; attention keeps its own output besides.
+  plan.recompute = {};
+  plan.set_precision("fp8");
+  EXPECT_DOUBLE_EQ(attention(), T * (3 * H + 2 * (heads + 2 * kv) * d + 3 * heads * d + 4 * heads));
+  plan = {};
+  plan.recompute = StepRecompute::parse("full");
+  EXPECT_DOUBLE_EQ(kept(), T * H * 2);
+  // Tensor and context parallelism share everything.
+  plan = {};
+  const double alone = attention();
+  p.tp = 2;
+  EXPECT_DOUBLE_EQ(attention(), alone / 2);
+  p.cp = 2;
+  EXPECT_DOUBLE_EQ(attention(), alone / 4);
+}
+
+// What the dispatcher's program keeps has the names and the sum of its own operations.
+TEST(StepMemory, ProgramsKeepWhatTheySave) {
+  Job job;
+  for (const char* dispatcher : {"alltoall", "allgather", "flex-deepep", "flex-hybridep"}) {
+    SCOPED_TRACE(dispatcher);
+    job.program = build(dispatcher, example_layer(job.routing));
+    for (int r = 0; r < job.program.ranks(); ++r) {
+      const auto kept = kept_by_program(job.program, r, job.model, job.parallel, job.plan);
+      EXPECT_GT(kept.size(), 2u);
+      EXPECT_NEAR(bytes_of(kept), static_cast<double>(job.program.saved_bytes[static_cast<std::size_t>(r)]),
+                  1e-6);
+      for (const char* precision : {"bf16", "mxfp8"})
+        for (const char* recompute : {"none", "layernorm", "full"}) {
+          TrainingPlan plan;
+          plan.set_precision(precision);
+          plan.recompute = StepRecompute::parse(recompute);
+          EXPECT_NEAR(bytes_of(kept_by_program(job.program, r, job.model, job.parallel, plan)),
+                      kept_bytes(job.program, r, job.model, job.parallel, plan), 1e-6);
+        }
+    }
+  }
+}
+
+TEST(StepMemory, CausesAddUpToTheirKind) {
+  for (const char* recompute : {"none", "moe_act", "full"})
+    for (const char* sharding : {"ddp", "zero1", "fsdp"})
+      for (const PipelineKind pipeline :
+           {PipelineKind::k1F1B, PipelineKind::kZeroBubble, PipelineKind::kDualPipe}) {
+        Job job;
+        job.plan.recompute = StepRecompute::parse(recompute);
+        job.plan.set_sharding(sharding);
+        job.plan.pipeline = pipeline;
+        const StepMemory memory = job.memory();
+        ASSERT_EQ(memory.stages.size(), 4u);
+        for (const StageMemory& stage : memory.stages) {
+          double sum = 0, activations = 0;
+          for (const MemoryCause& c : stage.causes) {
+            EXPECT_GT(c.bytes, 0) << c.what;
+            sum += c.bytes;
+            activations += c.kind == MemoryKind::kActivations ? c.bytes : 0;
+          }
+          EXPECT_NEAR(sum / stage.bytes.total(), 1, 1e-12);
+          EXPECT_NEAR(activations, stage.bytes.activations, 1e-6 * activations);
+          EXPECT_LE(stage.bytes.total(), memory.max_bytes);
+          EXPECT_LE(stage.low_bytes, stage.bytes.total() * (1 + 1e-12));
+          EXPECT_GE(stage.high_bytes, stage.bytes.total() * (1 - 1e-12));
+        }
+      }
+}
+
+// Forward of one microbatch beside the backward of another, layer by layer: one microbatch and a layer are
+// alive, not two microbatches.
+TEST(StepMemory, OverlappedBatchesHoldOneAndALayer) {
+  Job job;
+  job.parallel.pp = 1;
+  job.model.layers = 8;
+  job.model.vocabulary = 8;  // the peak is not in the loss
+  const RankMemory apart = job.memory().worst;
+  job.overlapped = true;
+  const RankMemory together = job.memory().worst;
+  EXPECT_GT(together.activations, apart.activations);
+  EXPECT_LT(together.activations, apart.activations * (1 + 1.5 / 8));
+}
+
+// Layers that route alike overload the same rank; layers that route independently share the burden.
 TEST(StepMemory, TheBusiestRankIsAnotherOneInEveryLayer) {
   Job job;
-  const double apart = job.memory().worst.activations;
+  const StepMemory apart = job.memory();
   job.independent = false;
-  const double alike = job.memory().worst.activations;
-  const auto& saved = job.program.saved_bytes;
-  const double mean = static_cast<double>(std::accumulate(saved.begin(), saved.end(), std::int64_t{0})) /
-                      static_cast<double>(saved.size());
-  const double above = static_cast<double>(*std::max_element(saved.begin(), saved.end())) - mean;
-  ASSERT_GT(above, 0);
-  EXPECT_NEAR(alike - apart, 4 * (8 - std::sqrt(8.0)) * above, 1e-3 * above);  // four microbatches in flight
+  const StepMemory alike = job.memory();
+  std::vector<double> loads;
+  for (int r = 0; r < job.program.ranks(); ++r)
+    loads.push_back(bytes_of(kept_by_program(job.program, r, job.model, job.parallel, job.plan)));
+  const double most = *std::max_element(loads.begin(), loads.end());
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+  ASSERT_GT(most, mean);
+  // Stage 0 holds four microbatches of eight layers.
+  const double others = alike.worst.activations - 32 * most;
+  EXPECT_GT(apart.worst.activations, others + 32 * mean);
+  EXPECT_LT(apart.worst.activations, alike.worst.activations);
+  const StageMemory& stage = apart.stages.front();
+  EXPECT_LT(stage.low_bytes, stage.high_bytes);
+  EXPECT_LE(stage.high_bytes - stage.low_bytes, 32 * (most - mean));
+  EXPECT_DOUBLE_EQ(alike.stages.front().low_bytes, alike.stages.front().high_bytes);
+}
+
+// The probability falls with the memory of the GPU, from certain to impossible, and is between where the
+// allocator decides.
+TEST(StepMemory, ProbabilityOfFitting) {
+  Job job;
+  const double need = job.memory().max_bytes;
+  double before = 1;
+  int between = 0;
+  for (const double share : {1.5, 1.25, 1.2, 1.16, 1.12, 1.1, 1.08, 1.05, 1.02, 1.0}) {
+    job.gpu_bytes = need * share;
+    const StepMemory memory = job.memory();
+    EXPECT_LE(memory.fits_probability, before);
+    before = memory.fits_probability;
+    between += before > 0 && before < 1;
+    EXPECT_EQ(memory.fits, memory.max_bytes <= memory.limit_bytes);
+  }
+  EXPECT_EQ(before, 0);
+  EXPECT_GT(between, 1);
+}
+
+TEST(OptimizerTypes, RoundTripAndOneLineForMistakes) {
+  for (const char* text : {"fp32,fp32,fp32", "fp32,bf16,bf16", "bf16,fp8,fp16"})
+    EXPECT_EQ(OptimizerTypes::parse(text).text(), text);
+  EXPECT_EQ(OptimizerTypes::parse("fp32,bf16,fp8").bytes(), 7);
+  for (const char* text :
+       {"", "fp32", "fp32,bf16", "fp32,bf16,bf16,bf16", "fp32,int8,bf16", "fp64,bf16,bf16"})
+    EXPECT_THROW(OptimizerTypes::parse(text), InputError) << text;
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ const published = join(resolve(options.out), "steps.csv");
 writeFileSync(published,
   "gpu,gpus,model,framework,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,step_time_s,tokens_per_s_per_gpu,source\n" +
   [2, 4, 9].map((seconds, i) => `H100-SXM5-80GB,${8 << i},Mixtral 8x7B,Megatron-Core,bf16,${64 << i},1,4096,1,1,1,1,8,1,${seconds},,made up`).join("\n") + "\n");
+const decided = join(resolve(options.out), "decisions.csv");
+const arm = (seconds, backend, id) =>
+  `H100-SXM5-80GB,8,8,olmoe,Megatron-Core,BF16,64,1,4096,1,1,1,8,1,${seconds},here,${backend},none,${id}\n`;
+writeFileSync(decided,
+  "gpu,gpus,gpus_per_node,model,framework,precision,gbs,mbs,seq_len,tp,pp,cp,ep,etp,step_time_s,source,backend,recompute,decision_id\n" +
+  arm(6, "nccl", "a") + arm(7, "deepep", "a") + arm(6, "nccl", "b") + arm(5, "deepep", "b"));
 const reports = {
   compare: make("compare", compare),
   compareStep: make("compare-step", ["compare", "--scope", "step", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8",
@@ -50,6 +56,7 @@ const reports = {
   whatifBest: make("whatif-best", ["whatif", scenario, "--best", "parallel,dispatcher", "--most", "60"]),
   sweep: make("sweep", ["sweep", scenario, "--grid", "parallel.ep=1,2,4,8", "--grid", "topk=1,2,4", "--grid", "routing.gini=0,0.3,0.6",
     "--breakdown", ...small, "--out", join(resolve(options.out), "sweep.csv"), "--overwrite"]),
+  decisions: make("validate-decisions", ["validate", "--decisions", decided, "--draws", "4"]),
   training: make("validate-training", ["validate", "--training", published, "--draws", "2"]),
   replay: make("replay", ["replay", join(sample, "scaling"), "--cluster", "echo-h800x2", "--microbatches", "4"]),
   validate: make("validate", ["validate", "--forecast", join(sample, "scaling"), "--measured", join(sample, "realistic")]),
@@ -354,6 +361,17 @@ await test("validate --training: as many points and rows as steps", async () => 
   assert.ok(rows.length > 0);
   assert.equal(await page.locator("section").first().locator("tbody tr").count(), rows.length);
   assert.ok((await page.locator("#answer").textContent()).includes(`${(100 * error).toFixed(1)} %`));
+  await context.close();
+});
+
+await test("validate --decisions: every decision with its verdict", async () => {
+  const { page, context } = await open(reports.decisions);
+  const { decisions, probability_bins: bins } = reports.decisions.result;
+  assert.equal(decisions.length, 2);
+  const tables = page.locator("section tbody");
+  assert.equal(await tables.nth(0).locator("tr").count(), decisions.length);
+  assert.equal(await tables.nth(1).locator("tr").count(), bins.length);
+  for (const one of decisions) assert.ok((await tables.nth(0).textContent()).includes(one.verdict));
   await context.close();
 });
 

@@ -53,8 +53,14 @@ RESULTS = {
 PUBLISHED = SOURCE.parent / "shared/data/published"
 if PUBLISHED.is_dir():
     RESULTS["validate-training"] = [["validate", "--training", str(PUBLISHED / "moe_training_e2e.csv")]]
+    RESULTS["validate-memory"] = [["validate", "--memory", str(SOURCE.parent / "shared/data/memory/simumax.csv")],
+                                  ["validate", "--memory", str(PUBLISHED / "moe_training_e2e.csv"), "--detail", "causes"]]
     RESULTS["calibrate-check"] = [["calibrate", "check", "h100-sxm", "--against",
                                    str(PUBLISHED / "collectives_intranode.csv"), "--groups"]]
+
+DECISIONS = SOURCE.parent / "shared/data/decisions"
+if DECISIONS.is_dir():
+    RESULTS["validate-decisions"] = [["validate", "--decisions", str(DECISIONS / "moe_layer_decisions.csv"), "--draws", "4"]]
 
 # Scenario files that moesim refuses for their form, and their schema has to.
 BAD_SCENARIOS = [{"modl": "x"}, {"parallel": {"ep": 0}}, {"parallel": {"ep": 1.5}}, {"parallel": {"epp": 2}},

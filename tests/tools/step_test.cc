@@ -289,6 +289,23 @@ TEST(WhatIfBest, SaysWhichDispatcherItUses) {
                              HasSubstr("\nAdd dispatcher to --best")));
 }
 
+// A scenario without a scope is asked about its step; one of a layer has no plans to compare.
+TEST(WhatIfBest, ComparesSteps) {
+  TempFolder folder;
+  json scenario = json::parse(kPlan);
+  folder.write("step.json", scenario.dump());
+  scenario.erase("scope");
+  folder.write("open.json", scenario.dump());
+  scenario["scope"] = "layer";
+  folder.write("layer.json", scenario.dump());
+  const auto best = [&](const char* file) {
+    return run_moesim({"whatif", file, "--best", "dispatcher", "--draws", "0", "--quiet"}, folder.path());
+  };
+  EXPECT_EQ(best("open.json").out, best("step.json").out);
+  EXPECT_EQ(best("layer.json").exit_code, 2);
+  EXPECT_EQ(best("layer.json").error_lines(), 1u);
+}
+
 TEST(WhatIfBest, RefusesWhatItDoesNotKnow) {
   TempFolder folder;
   folder.write("s.json", kPlan);

@@ -108,7 +108,8 @@ Table plan_table(const PlanSearchResult& r) {
                {"TFLOP/s/GPU"},
                {"bubble"},
                {"memory [GB]"},
-               {"fits", Table::Align::kLeft}});
+               {"fits", Table::Align::kLeft},
+               {"P(fits)"}});
   for (const RankedPlan& plan : r.best) {
     const models::Parallel& p = plan.scenario->parallel;
     const models::Answer& f = plan.answer;
@@ -122,14 +123,20 @@ Table plan_table(const PlanSearchResult& r) {
                fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
                                            f.time_us.value * 100),
                fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
-               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes)});
+               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes),
+               fmt::format("{:.2f}", f.memory.fits_probability)});
   }
   return table;
 }
 
-}  // namespace
-
-namespace {
+// A plan is of a training step, which is asked about where nobody gave a scope.
+models::Scenario of_step(models::Scenario scenario) {
+  if (scenario.scope != models::Scenario::Scope::kStep && scenario.gave("scope"))
+    throw InputError("--best: found scope layer, expected step: plans are compared by their training step");
+  scenario.scope = models::Scenario::Scope::kStep;
+  scenario.give("scope");
+  return scenario;
+}
 
 models::Scenario opened(models::Scenario scenario) {
   replay::open_routing(scenario.routing);
@@ -138,8 +145,9 @@ models::Scenario opened(models::Scenario scenario) {
 
 }  // namespace
 
-int whatif_best(const models::Scenario& scenario, const WhatifBest& o, const CommonOptions& common) {
+int whatif_best(const models::Scenario& asked, const WhatifBest& o, const CommonOptions& common) {
   const models::PlanSearchOptions options = options_of(o, common);
+  const models::Scenario scenario = of_step(asked);
   const auto start = std::chrono::steady_clock::now();
   const PlanSearchResult r = models::search_plans(opened(scenario), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -363,6 +363,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
         j["throughput_ratio"] = estimate_json(throughput_ratio(b, a));
         if (a.cost > 0) j["cost_per_million_tokens"] = a.cost_per_million_tokens();
         j["fits"] = a.memory.fits;
+        j["fits_probability"] = a.memory.fits_probability;
         j["because"] = because(before, row.after);
       }
       result["ranking"].push_back(std::move(j));

@@ -61,6 +61,19 @@ ordered_json memory_json(const Answer& a) {
                  {"limit_bytes", a.memory.limit_bytes}};
   if (!a.memory.fits)
     j["first_not_fitting"] = {{"stage", a.memory.first_stage}, {"missing_bytes", a.memory.missing_bytes}};
+  j["stages"] = ordered_json::array();
+  for (const models::StageMemory& s : a.memory.stages) {
+    ordered_json causes = ordered_json::array();
+    for (const models::MemoryCause& c : s.causes)
+      causes.push_back({{"kind", models::name_of(c.kind)}, {"what", c.what}, {"bytes", c.bytes}});
+    j["stages"].push_back({{"total_bytes", s.bytes.total()},
+                           {"low_bytes", s.low_bytes},
+                           {"high_bytes", s.high_bytes},
+                           {"fits_probability", s.fits_probability},
+                           {"moment", s.moment},
+                           {"in_flight", s.in_flight},
+                           {"causes", causes}});
+  }
   j["curve"] = ordered_json::array();
   for (const auto& [time_us, point] : a.memory_over_time)
     j["curve"].push_back({{"time_us", time_us},
@@ -73,6 +86,7 @@ ordered_json memory_json(const Answer& a) {
 // What only one of the scopes has.
 void add_step(ordered_json& j, const Answer& a) {
   const auto part = [&](Category c) { return a.breakdown_us[static_cast<std::size_t>(c)]; };
+  j["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
   j["bubble_us"] = part(Category::bubble);
   j["critical_stage"] = a.critical_stage;
   if (a.goodput.failures_per_day > 0)
@@ -133,7 +147,8 @@ Table summary_table(const Comparison& c, bool people) {
   if (step)
     for (const char* name : {"tokens/s/GPU", "TFLOP/s/GPU", "MFU"}) heads.push_back({name});
   for (const Portion& part : columns.parts) heads.push_back({part.name});
-  for (const char* name : {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits"})
+  for (const char* name :
+       {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits", "P(fits)"})
     heads.push_back({name});
   Table table(heads);
   for (std::size_t i = 0; i < c.answers.size(); ++i) {
@@ -157,6 +172,7 @@ Table summary_table(const Comparison& c, bool people) {
     row.push_back(a.dropped_rows > 0 ? fmt::format("{:.1f} %", 100 * a.dropped_share) : "0");
     row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
     row.push_back(a.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(a.memory.missing_bytes)));
+    row.push_back(fmt::format("{:.2f}", a.memory.fits_probability));
     table.row(row);
     if (best) table.mark_best();
   }
@@ -298,7 +314,8 @@ ordered_json figures_json(const Answer& a) {
                  {"dropped_rows", a.dropped_rows},
                  {"peak_memory_bytes",
                   {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},
-                 {"fits", a.memory.fits}};
+                 {"fits", a.memory.fits},
+                 {"fits_probability", a.memory.fits_probability}};
   if (!a.memory.fits) j["missing_bytes"] = a.memory.missing_bytes;
   if (a.cost > 0) {
     j["cost"] = a.cost;
@@ -343,6 +360,7 @@ ordered_json decision_json(const Comparison& c) {
                  {"verdict", name_of(d.verdict)},
                  {"among", ordered_json::array()}};
   for (const int i : d.among) j["among"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
+  j["measure_next"] = d.measure_next.empty() ? ordered_json() : ordered_json(d.measure_next);
   return j;
 }
 
@@ -379,6 +397,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   }
   result["winner"] = decision_json(c);
   result["because"] = c.decision.because;
+  if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
   return result;
 }
 
@@ -387,6 +406,7 @@ void print_comparison(const Comparison& c, Detail detail) {
   print(summary_table(c, true).text());
   print("\n" + time_bars(c));
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
+  if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
   print("\n" + conclusion(c));
 }

@@ -205,7 +205,61 @@ Table memory_table(const Comparison& c) {
   return table;
 }
 
+// Of causes "dense part/bf16" the branches under "dense part", largest first.
+std::string branches(const models::StageMemory& stage, models::MemoryKind kind) {
+  std::vector<std::pair<std::string, double>> trunks;
+  const auto trunk_of = [](const std::string& what) { return what.substr(0, what.find('/')); };
+  for (const models::MemoryCause& c : stage.causes) {
+    if (c.kind != kind) continue;
+    const auto at = std::find_if(trunks.begin(), trunks.end(),
+                                 [&](const auto& t) { return t.first == trunk_of(c.what); });
+    if (at == trunks.end())
+      trunks.emplace_back(trunk_of(c.what), c.bytes);
+    else
+      at->second += c.bytes;
+  }
+  std::stable_sort(trunks.begin(), trunks.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [trunk, bytes] : trunks) {
+    text += fmt::format("    {:<52}{:>10.3f}\n", trunk, bytes * 1e-9);
+    for (const models::MemoryCause& c : stage.causes)
+      if (c.kind == kind && trunk_of(c.what) == trunk && c.what.size() > trunk.size())
+        text += fmt::format("      {:<50}{:>10.3f}\n", c.what.substr(trunk.size() + 1), c.bytes * 1e-9);
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string memory_tree(const Comparison& c) {
+  using models::MemoryKind;
+  std::string text;
+  for (const Answer& a : forecasts(c)) {
+    for (std::size_t s = 0; s < a.memory.stages.size(); ++s) {
+      const models::StageMemory& stage = a.memory.stages[s];
+      text += fmt::format(
+          "{}, stage {}: {:.2f} GB in {} ({:.2f} to {:.2f} over draws of routing), passes held: {}, "
+          "fits with probability {:.2f}\n",
+          a.dispatcher, s, stage.bytes.total() * 1e-9, stage.moment, stage.low_bytes * 1e-9,
+          stage.high_bytes * 1e-9, stage.in_flight, stage.fits_probability);
+      if (static_cast<int>(s) != a.memory.stage) continue;
+      const auto part = [&](MemoryKind kind, double bytes) {
+        if (bytes > 0)
+          text += fmt::format("  {:<54}{:>10.3f} GB\n", models::name_of(kind), bytes * 1e-9) +
+                  branches(stage, kind);
+      };
+      part(MemoryKind::kParameters, stage.bytes.parameters);
+      part(MemoryKind::kGradients, stage.bytes.gradients);
+      part(MemoryKind::kOptimizer, stage.bytes.optimizer);
+      part(MemoryKind::kActivations, stage.bytes.activations);
+      part(MemoryKind::kTransient, stage.bytes.transient);
+      part(MemoryKind::kPersistent, stage.bytes.persistent);
+    }
+    text += '\n';
+  }
+  return text;
+}
 
 Detail parse_detail(const std::string& name) {
   if (name == "messages") return Detail::kMessages;

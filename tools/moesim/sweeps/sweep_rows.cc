@@ -30,7 +30,7 @@ void quote_csv(std::string& out, std::string_view cell) {
 }
 
 constexpr const char* kDispatcher = "dispatcher";
-constexpr std::size_t kMeasured = 10;  // columns of a forecast behind its time, without the optional ones
+constexpr std::size_t kMeasured = 11;  // columns of a forecast behind its time, without the optional ones
 
 }  // namespace
 
@@ -110,7 +110,7 @@ SweepRows::SweepRows(RowColumns columns) : columns_(std::move(columns)) {
       names_.push_back("breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))));
   names_.insert(names_.end(), {"tokens_per_s_per_gpu", "mfu", "tx_bytes_per_rank.mean",
                                "tx_bytes_per_rank.max", "overload.avg", "overload.max", "overload.max_cum",
-                               "peak_memory_bytes.max", "fits", "outside_domain"});
+                               "peak_memory_bytes.max", "fits", "fits_probability", "outside_domain"});
   if (columns_.cost) names_.insert(names_.end(), {"cost", "cost_per_million_tokens"});
   names_.emplace_back("error");
 }
@@ -168,6 +168,7 @@ void SweepRows::append(std::string& out, std::uint64_t index, const std::vector<
     row.plain("{:.6f}", a.overload.max_cum);
     row.plain("{:.0f}", a.memory.max_bytes);
     row.plain("{}", a.memory.fits);
+    row.plain("{:.4f}", a.memory.fits_probability);
     row.plain("{:.4f}", a.outside_domain);
     if (columns_.cost) {
       row.plain("{:.9g}", a.cost);

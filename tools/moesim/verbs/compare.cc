@@ -46,6 +46,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
         "calibrated times");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   models::AnswerOptions options;
+  options.suggest = true;
   options.draws = o.draws;
   options.flow = flow;
   options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||

@@ -9,6 +9,7 @@ namespace moesim::tools {
 namespace {
 
 using models::LaunchMode;
+using models::OptimizerTypes;
 using models::StepRecompute;
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -69,6 +70,12 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
                          std::string_view model, std::string_view gpu, std::string_view precision,
                          std::int64_t pp) {
   TrainingRecipe r;
+  // "library recipe", functional runs of model cards, development containers: nobody tuned the host's side.
+  if (has(framework, "library recipe") || has(framework, "model card") || has(framework, "eager"))
+    r.plan.framework = models::Framework::kMegatronStock;
+  else if (has(framework, "Megatron-Bridge") || has(framework, "Bridge 20") ||
+           framework.starts_with("MCore") || has(framework, "MegaScale") || has(framework, "moe_recipes"))
+    r.plan.framework = models::Framework::kMegatronRecipe;
   const bool cloud = has(framework, "DGX Cloud");
   if (has(framework, "Megatron-Bridge") || cloud) {
     r.dispatcher = "flex-hybridep";
@@ -89,6 +96,12 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
       r.recompute_known = true;
       break;
     }
+    // Every preset of a mixture of experts reduces gradients in bf16 (grad_reduce_in_fp32 = False), those of
+    // DeepSeek-V3, Kimi K2 and Moonlight keep both moments in bf16 (src/megatron/bridge/recipes:
+    // use_precision_aware_optimizer, exp_avg_dtype, exp_avg_sq_dtype).
+    r.plan.gradient_bytes = 2;
+    for (const std::string_view name : {"deepseek-v3", "kimi-k2", "moonlight"})
+      if (model.starts_with(name)) r.plan.optimizer = OptimizerTypes::parse("fp32,bf16,bf16");
     // The preset of this release with pp 8 instead of 16 overlaps and uses DeepEP.
     if (model == "deepseek-v3" && gpu.starts_with("B200") && pp == 8) {
       r.dispatcher = "flex-deepep";
@@ -111,6 +124,7 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
     r.plan.overlap.expert_communication = true;
     r.plan.recompute = StepRecompute::parse("layernorm+moe_act");
     r.cp_fills_node = true;
+    r.overlaps_inside = true;
     r.recompute_known = true;
     r.source = "arXiv 2505.11432";
     return r;

@@ -17,6 +17,9 @@ struct TrainingRecipe {
   // A layer per virtual stage where the row does not say: arXiv 2504.14960's steps of 256 and 1,024 sequences
   // on the same mapping differ by more than a pipeline without interleaving allows (3.75x, at most 3.46x).
   bool most_interleaved = false;
+  // Communication is hidden under other operations of the same microbatch. The time of that is taken for the
+  // overlap of two; a second one is not held.
+  bool overlaps_inside = false;
   bool recompute_known = false;  // otherwise none where the plan fits the memory without
   std::string source;            // where this was read; empty: nothing is known, Megatron's defaults
 };

@@ -14,8 +14,11 @@
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
+#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/verbs/training_models.h"
 #include "tools/moesim/verbs/training_recipes.h"
 
 namespace moesim::tools {
@@ -23,87 +26,11 @@ namespace moesim::tools {
 namespace {
 
 using calibration::CsvTable;
-using models::Architecture;
 
 // Why a row cannot be forecast.
 struct Skip {
   std::string reason;
 };
-
-std::string plain(std::string_view text) {
-  std::string letters;
-  for (const char c : text)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return letters;
-}
-
-// Names of published tables against built-in models; the first one that the letters of a name start with.
-struct Alias {
-  std::string_view letters, model;
-};
-constexpr std::array<Alias, 24> kAliases{{{"mixtral8x7b", "mixtral-8x7b"},
-                                          {"mixtral8x22b", "mixtral-8x22b"},
-                                          {"llama38x70b", "llama3-8x70b"},
-                                          {"qwen257b", "qwen2-57b-a14b"},
-                                          {"qwen330b", "qwen3-30b-a3b"},
-                                          {"qwen3235b", "qwen3-235b-a22b"},
-                                          {"deepseekv316b", "deepseek-v2-lite"},  // torchtitan's test sizes
-                                          {"deepseekv3236b", "deepseek-v2"},
-                                          {"deepseekv3671b", "deepseek-v3"},
-                                          {"deepseekv2lite", "deepseek-v2-lite"},
-                                          {"deepseekv2", "deepseek-v2"},
-                                          {"deepseekv3", "deepseek-v3"},
-                                          {"deepseekmoe16b", "deepseek-moe-16b"},
-                                          {"kimik2", "kimi-k2"},
-                                          {"gptoss120b", "gpt-oss-120b"},
-                                          {"gptoss20b", "gpt-oss-20b"},
-                                          {"nemotron3nano", "nemotron-3-nano"},
-                                          {"nemotron3super", "nemotron-3-super"},
-                                          {"hunyuanlarge", "hunyuan-large"},
-                                          {"phi35moe", "phi-3.5-moe"},
-                                          {"llama4scout", "llama4-scout"},
-                                          {"llama4maverick", "llama4-maverick"},
-                                          {"dbrx", "dbrx"},
-                                          {"olmoe", "olmoe"}}};
-
-Architecture architecture_of(const std::string& name, const std::string& source) {
-  const std::string letters = plain(name);
-  Architecture a;
-  if (letters.starts_with("internal352b")) {  // arXiv 2505.11432, table 2
-    a = Architecture::load("mixtral-8x7b");
-    a.name = "internal-352b";
-    a.layers = 60, a.experts = 32, a.topk = 3, a.expert_ffn = 14336, a.vocabulary = 65536;
-    // One shared expert: with it the sizes give 352 B parameters (341 B without) and the 282 GFLOP a token of
-    // the published MFU (219 without).
-    a.shared_ffn = 14336;
-    return a;
-  }
-  for (const Alias& alias : kAliases)
-    if (letters.starts_with(alias.letters)) {
-      a = Architecture::load(std::string(alias.model));
-      break;
-    }
-  if (a.name.empty()) {
-    const auto names = Architecture::names();
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(name))};
-    a = Architecture::load(name);
-  }
-  if (letters.find("g8t8") != std::string::npos) {  // arXiv 2504.14960: every expert cut into eight
-    a.name += "-g8t8";
-    a.experts = 64, a.topk = 8, a.expert_ffn = 2048;
-  }
-  if (letters.find("proxy") != std::string::npos)
-    throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
-  if (source.find("2505.11432") !=
-      std::string::npos) {  // table 2 there: no shared experts, every layer the same
-    a.vocabulary = 65536;
-    a.shared_ffn = 0;
-    a.dense_layers = 0;
-  }
-  return a;
-}
 
 // NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
 // deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
@@ -111,23 +38,40 @@ Architecture architecture_of(const std::string& name, const std::string& source)
 // all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port.
 constexpr double kPerlmutterPort = 1.4e9;  // bytes/s of a GPU
 
+constexpr std::string_view kLayerTime = "forward_backward_ms";
+
+// Of "12 (by the launcher example)"; 0 where there is none.
+std::int64_t leading_integer(const std::string& text) {
+  const std::size_t end = text.find(' ');
+  return parse_int(std::string_view(text).substr(0, end)).value_or(0);
+}
+
 class Reader {
  public:
-  explicit Reader(const CsvTable& table) : t_(table) {}
+  Reader(const CsvTable& table, RowsWith with) : t_(table), with_(with) {}
 
   TrainingRow read(std::size_t r) {
     row_ = r;
+    padded_ = false;
     TrainingRow row;
     row.line = t_.place(r).line;
     row.source = text("source");
     row.framework = text("framework");
     row.gpu = text("gpu");
     row.model = text("model");
+    row.decision_id = text("decision_id");
+    row.grade = text("grade");
+    row.backend = text("backend");
+    if (t_.has(kLayerTime)) return read_layer(std::move(row));
     models::Scenario& s = row.scenario;
-    s.model = architecture_of(row.model, row.source);
-    const calibration::Device* device = calibration::device_of_gpu(row.gpu);
-    if (!device && row.gpu.starts_with("A100")) device = calibration::find_device("a100-sxm");
-    if (!device) throw Skip{fmt::format("no profile of GPU {}", in_quotes(row.gpu))};
+    const auto dense = with_ == RowsWith::kPlan ? dense_model(row.model) : std::nullopt;
+    const auto model = dense ? dense : training_model(row.model, row.source, row.assumptions);
+    if (!model) throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(row.model))};
+    if (row.model.find("proxy") != std::string::npos)
+      throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
+    s.model = *model;
+    if (with_ == RowsWith::kPlan) measure_memory(row);
+    const calibration::Device* device = device_of(row.gpu);
     const std::int64_t gpus = size("gpus", 0);
     if (gpus == 0) throw Skip{"the number of GPUs is not stated"};
     const std::int64_t per_node = size("gpus_per_node", device->limits.gpus_per_node);
@@ -145,6 +89,14 @@ class Reader {
     s.training = recipe.plan;
     set_precision(s, precision);
     row.recompute_known = recipe.recompute_known;
+    if (with_ == RowsWith::kPlan) {
+      state_memory(row);
+      if (recipe.overlaps_inside) {
+        s.training.overlap.expert_communication = false;
+        row.assumptions.push_back("overlap inside a microbatch: no second one is held");
+      }
+    }
+    read_run(row);
     if (recipe.cp_fills_node && !stated("cp")) {
       p.cp = std::max<std::int64_t>(1, per_node / p.tp);
       row.assumptions.push_back(fmt::format("attention split over {} GPUs along the sequence", p.cp));
@@ -188,16 +140,150 @@ class Reader {
       cluster.nic.ports_per_node = static_cast<int>(per_node);
       cluster.nic.bandwidth = kPerlmutterPort;
     }
+    set_network(row, cluster);
     s.cluster = std::make_shared<const models::Cluster>(std::move(cluster));
-    s.set_dispatchers(p.dispatch_ranks() == 1 && recipe.dispatcher.starts_with("flex") ? "alltoall"
-                                                                                       : recipe.dispatcher);
     s.scope = models::Scenario::Scope::kStep;
+    if (s.model.experts == 0) {
+      p.validate(1);
+      return row;
+    }
+    // Tables of peaks state the dispatcher of each job; others have their recipe's.
+    const bool alltoall = with_ == RowsWith::kPlan && text("dispatcher") == "alltoall";
+    if (padded_)
+      s.set_dispatchers("alltoall:capacity_factor=1:pad=true");
+    else
+      set_dispatcher(row, alltoall ? "alltoall" : recipe.dispatcher);
     s.resolve();
-    measure(row, gpus, batch);
+    if (with_ == RowsWith::kTime) measure(row, gpus, batch);
     return row;
   }
 
  private:
+  static const calibration::Device* device_of(const std::string& gpu) {
+    const calibration::Device* device = calibration::device_of_gpu(gpu);
+    if (!device && gpu.starts_with("A100")) device = calibration::find_device("a100-sxm");
+    if (!device) throw Skip{fmt::format("no profile of GPU {}", in_quotes(gpu))};
+    return device;
+  }
+
+  // One layer with experts alone, forward and backward.
+  TrainingRow read_layer(TrainingRow row) const {
+    const calibration::Device* device = device_of(row.gpu);
+    row.model = text("case");
+    row.framework = "Megatron-Core";
+    models::Scenario& s = row.scenario;
+    models::Architecture& a = s.model;
+    a.name = row.model;
+    a.hidden = size("hidden", 0);
+    a.experts = size("experts", 0);
+    a.topk = size("topk", 0);
+    a.expert_ffn = size("moe_inter", 0);
+    a.layers = 1;
+    a.pattern = "E";  // no attention
+    a.vocabulary = 1024;
+    a.attention.heads = a.attention.kv_heads = 16;
+    a.attention.head_dim = 128;
+    models::Parallel& p = s.parallel;
+    p.ep = size("ep", 1);
+    p.dp = size("gpus", 1);
+    p.seq = size("tokens_per_rank", 0);
+    if (a.hidden * a.experts * a.topk * a.expert_ffn * p.seq == 0)
+      throw Skip{"the sizes of the layer are not stated"};
+    s.give("parallel.dp"), s.give("parallel.seq");
+    set_precision(s, text("precision"));
+    s.training.framework = models::Framework::kMegatronStock;  // eager, one layer, nothing tuned
+    row.recompute_known = true;
+    s.cluster = std::make_shared<const models::Cluster>(calibration::cluster_of(
+        models::Profile::load(std::string(device->profile)), calibration::machine_of(row.source, row.gpu),
+        static_cast<int>((p.dp + device->limits.gpus_per_node - 1) / device->limits.gpus_per_node),
+        device->limits.gpus_per_node));
+    set_dispatcher(row, "alltoall");
+    s.scope = models::Scenario::Scope::kLayer;
+    s.resolve();
+    row.measured_s = number(kLayerTime) * 1e-3;
+    row.measured_from = "layer time";
+    if (row.measured_s == 0) throw Skip{"no time is stated"};
+    return row;
+  }
+
+  // What a table says of the run itself; what it leaves open stays as the framework's presets have it.
+  void read_run(TrainingRow& row) const {
+    models::TrainingPlan& plan = row.scenario.training;
+    // Functional runs of a model card: natural routing, checks on; its performance runs are graded A.
+    if (row.grade == "A" && plan.framework == models::Framework::kMegatronStock)
+      plan.framework = models::Framework::kMegatronRecipe;
+    const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
+    if (const std::string recompute = text("recompute"); !unstated(recompute)) {
+      // "none (stated)": said, and doubted by whoever collected the rows.
+      const std::string plain = recompute.substr(0, recompute.find(" ("));
+      if (plain != recompute)
+        row.assumptions.push_back("recompute " + plain + ", of which the table is not sure");
+      try {
+        plan.recompute = models::StepRecompute::parse(plain);
+      } catch (const InputError&) {
+        throw Skip{fmt::format("recompute {} is not known here", in_quotes(plain))};
+      }
+      row.recompute_known = true;
+    }
+    if (const std::string overlap = text("overlap"); !unstated(overlap)) {
+      plan.overlap.expert_communication = overlap.starts_with("expert-communication");
+      plan.overlap.delayed_wgrad = overlap.find("delay_wgrad") != std::string::npos;
+      if (overlap == "compiler")
+        row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
+    }
+    if (const std::string graphs = text("cuda_graphs"); !unstated(graphs))
+      plan.launch = graphs == "none"             ? models::LaunchMode::kEager
+                    : graphs == "full_iteration" ? models::LaunchMode::kGraphs
+                                                 : models::LaunchMode::kPartialGraphs;
+    if (stated("fsdp")) plan.set_sharding("fsdp");
+    const std::string routing = text("routing");
+    if (routing.starts_with("natural"))
+      row.assumptions.push_back("balanced routing, where the run's was natural");
+  }
+
+  // The line rate that the table states; the laws are those of the GPU's usual network.
+  void set_network(TrainingRow& row, models::Cluster& cluster) const {
+    const double rate = number("nic_GBps_per_gpu");
+    if (rate == 0) return;
+    cluster.nic.ports_per_node = cluster.gpus_per_node;
+    cluster.nic.bandwidth = rate * 1e9;
+    row.assumptions.push_back(
+        fmt::format("network {}: {:.0f} GB/s a GPU, otherwise as the networks of {} were",
+                    in_quotes(text("network")), rate, cluster.profile.name()));
+  }
+
+  // By the library that the row names, otherwise `usual`.
+  void set_dispatcher(TrainingRow& row, const std::string& usual) const {
+    models::Scenario& s = row.scenario;
+    std::string name = usual;
+    const std::string& library = row.backend;
+    const auto is = [&](std::string_view start) { return library.starts_with(start); };
+    if (is("deepep"))
+      name = "flex-deepep";
+    else if (is("hybridep"))
+      name = "flex-hybridep";
+    else if (is("nccl-ep"))
+      name = "nccl-ep";
+    else if (library == "allgather")
+      name = "allgather";
+    else if (library == "nccl" || library == "nccl-ragged")
+      name = row.framework.starts_with("torchtitan") ? "torchtitan-alltoall" : "alltoall";
+    else if (is("nccl"))
+      throw Skip{fmt::format("backend {} is no dispatcher here", in_quotes(library))};
+    if (s.parallel.dispatch_ranks() == 1 && name.starts_with("flex")) name = "alltoall";
+    if (stated("comm_sms") && name.starts_with("flex")) name += ":sms=" + text("comm_sms");
+    const std::size_t plus = library.find('+');
+    try {
+      s.set_dispatchers(plus == std::string::npos ? name : name + ":transport=" + library.substr(plus + 1));
+      models::make_dispatcher(s.dispatchers.front());  // throws where it has no such option
+      return;
+    } catch (const InputError& error) {
+      if (plus == std::string::npos) throw Skip{error.what()};
+    }
+    s.set_dispatchers(name);
+    row.assumptions.push_back("transport " + library.substr(plus + 1) + " is not told from others");
+  }
+
   std::string text(std::string_view column) const {
     return t_.has(column) ? std::string(trim(t_.text(row_, column))) : std::string();
   }
@@ -229,6 +315,54 @@ class Reader {
     }
   }
 
+  // Columns of tables of measured peaks (../shared/data/memory): what was held, and of which cut of the
+  // model.
+  void measure_memory(TrainingRow& row) {
+    MeasuredMemory& m = row.memory;
+    m.id = text("id");
+    const auto gib = [&](std::string_view column) { return number(column) * 1024 * 1024 * 1024; };
+    m.peak = gib("peak_allocated_GiB");
+    m.reserved = gib("peak_reserved_GiB");
+    m.first_stage = gib("peak_allocated_first_stage_GiB");
+    m.last_stage = gib("peak_allocated_last_stage_GiB");
+    const std::string status = text("status");
+    m.ran = status.empty() || status.starts_with("fits");
+    const std::string note = text("note");
+    if (note.starts_with("LoRA")) throw Skip{"LoRA: which weights were trained is not stated"};
+    if (note.find("fine-tuning") != std::string::npos)
+      throw Skip{"fine-tuning: how long its sequences are is not stated, only how long they may be"};
+    if (note.find("memory taken from the same topology") != std::string::npos)
+      throw Skip{"its memory is that of another row: the peak does not depend on the number of microbatches"};
+    models::Architecture& a = row.scenario.model;
+    const std::string layers = text("layers");
+    if (layers.empty()) return;
+    const std::int64_t count = leading_integer(layers);
+    if (count < 1 || count > a.layers) throw Skip{fmt::format("{} layers: more than the model's", layers)};
+    if (a.pattern.empty()) a.layers = count;
+    a.dense_layers = std::min(a.dense_layers, count);
+    if (const std::string dense = text("dense_layers"); !dense.empty() && a.experts > 0)
+      a.dense_layers = leading_integer(dense);
+    if (count < models::Architecture(a).layers) a.mtp_layers = 0;
+  }
+
+  // What such a table says about the plan.
+  void state_memory(TrainingRow& row) {
+    models::TrainingPlan& plan = row.scenario.training;
+    const std::string again = text("recompute"), optimizer = text("optimizer"), routing = text("routing");
+    if (again == "not stated") {
+      row.recompute_known = false;
+    } else if (!again.empty()) {
+      plan.recompute = models::StepRecompute::parse(again);
+      row.recompute_known = true;
+    }
+    if (optimizer.find("fp32 gradients") != std::string::npos) plan.gradient_bytes = 4;
+    if (optimizer.find("FSDP") != std::string::npos) plan.set_sharding("fsdp");
+    if (text("note").find("expert communication overlapped") != std::string::npos)
+      plan.overlap.expert_communication = true;
+    padded_ = routing.starts_with("capacity factor 1, padded");
+    if (routing.starts_with("natural")) throw Skip{"routing as it came: how imbalanced it was is not stated"};
+  }
+
   void measure(TrainingRow& row, std::int64_t gpus, std::int64_t batch) const {
     const double tokens = static_cast<double>(batch * row.scenario.parallel.seq);
     const double flops =
@@ -254,15 +388,18 @@ class Reader {
   }
 
   const CsvTable& t_;
+  RowsWith with_;
   std::size_t row_ = 0;
+  bool padded_ = false;  // experts take as many rows as with balanced routing
 };
 
 }  // namespace
 
-TrainingTable read_training_table(const std::string& path) {
+TrainingTable read_training_table(const std::string& path, RowsWith with) {
   const CsvTable table = CsvTable::parse(read_file(path), path);
+  const bool layers = table.has(kLayerTime);
   for (const char* column : {"gpu", "gpus", "model", "precision", "gbs"})
-    if (!table.has(column))
+    if (!layers && !table.has(column))
       throw InputError(
           SourcePlace{path, 1, 0},
           fmt::format("found no column {}, expected the columns of published training steps (gpu, gpus, "
@@ -270,13 +407,14 @@ TrainingTable read_training_table(const std::string& path) {
                       "step_time_s or tokens_per_s_per_gpu, source)",
                       in_quotes(column)));
   TrainingTable result;
-  Reader reader(table);
+  Reader reader(table, with);
   for (std::size_t r = 0; r < table.rows(); ++r) {
     const auto skip = [&](const std::string& reason) {
       const auto get = [&](const char* column) {
         return table.has(column) ? table.text(r, column) : std::string();
       };
-      result.skipped.push_back({table.place(r).line, get("source"), get("gpu"), get("model"), reason});
+      result.skipped.push_back({table.place(r).line, get("source"), get("gpu"), get("model"), reason,
+                                get("decision_id"), get("backend")});
     };
     try {
       result.rows.push_back(reader.read(r));
@@ -289,6 +427,28 @@ TrainingTable read_training_table(const std::string& path) {
     }
   }
   return result;
+}
+
+std::string plan_text(const models::Scenario& s) {
+  const models::Parallel& p = s.parallel;
+  std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
+  if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
+  text += fmt::format(" EP{}", p.ep);
+  if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
+  text +=
+      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
+  return text;
+}
+
+models::Answer forecast_of(TrainingRow& row, int draws) {
+  models::AnswerOptions options;
+  options.draws = draws;
+  models::Answer forecast = ask(row.scenario, options).answers.front();
+  const std::string more = forecast.memory.recompute_that_fits;
+  if (forecast.memory.fits || row.recompute_known || more.empty()) return forecast;
+  row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
+  row.scenario.training.recompute = models::StepRecompute::parse(more);
+  return ask(row.scenario, options).answers.front();
 }
 
 }  // namespace moesim::tools

@@ -1,27 +1,42 @@
-// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv) becomes a
-// model, a plan, a cluster and a measured step time, or a reason why it cannot.
+// Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv, and where it
+// has them those of decisions/training_decisions.csv) becomes a model, a plan, a cluster and a measured step
+// time, or a reason why it cannot. So does a row of one layer's time (column forward_backward_ms).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::tools {
 
+// What a job's ranks held, bytes; 0 where it was not measured.
+struct MeasuredMemory {
+  std::string id;
+  double peak = 0;                         // torch's max_memory_allocated, the largest of the ranks
+  double reserved = 0;                     // its max_memory_reserved
+  double first_stage = 0, last_stage = 0;  // of a pipeline
+  bool ran = true;                         // false: out of memory
+};
+
 struct TrainingRow {
   long line = 0;
   std::string source, framework, gpu, model;  // as the table has them
+  std::string decision_id, backend, grade;    // empty where it has none
   models::Scenario scenario;                  // resolved; one dispatcher
   double measured_s = 0;                      // of a step
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
+  MeasuredMemory memory;
   bool recompute_known = false;  // by the row or its framework's presets; otherwise what the memory asks for
 };
 
 struct SkippedRow {
   long line = 0;
   std::string source, gpu, model, reason;
+  std::string decision_id, backend;  // empty where it has none
 };
 
 struct TrainingTable {
@@ -29,7 +44,20 @@ struct TrainingTable {
   std::vector<SkippedRow> skipped;
 };
 
+// What a row must state besides its plan.
+enum class RowsWith : std::uint8_t {
+  kTime,  // a step time or a rate; models without experts are skipped
+  kPlan,  // nothing: its memory is asked for
+};
+
 // Throws InputError for a table without the columns that every row needs, and for numbers that are none.
-TrainingTable read_training_table(const std::string& path);
+TrainingTable read_training_table(const std::string& path, RowsWith with = RowsWith::kTime);
+
+// "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
+std::string plan_text(const models::Scenario& scenario);
+
+// The forecast of a row. The step was run, so it fitted: with the cheapest recomputation that makes it fit,
+// where nothing is stated; then the row's scenario and assumptions say so.
+models::Answer forecast_of(TrainingRow& row, int draws);
 
 }  // namespace moesim::tools

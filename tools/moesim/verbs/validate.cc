@@ -26,6 +26,8 @@
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/verbs/validate_decisions.h"
+#include "tools/moesim/verbs/validate_memory.h"
 #include "tools/moesim/verbs/validate_training.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -41,7 +43,7 @@ struct ValidateOptions {
   JobOptions job;
   std::string max_error;
   std::string only;
-  std::string training, detail;
+  std::string training, memory, decisions, detail;
   std::string timeline, report;
   TimelineOptions shown;
   std::uint64_t seed = 1;
@@ -318,6 +320,20 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   return 1;
 }
 
+int run_memory(const ValidateOptions& options, const CommonOptions& common) {
+  check_report(options.report);
+  if (!options.training.empty()) throw InputError("found --memory and --training, expected one of them");
+  if (!options.timeline.empty())
+    throw InputError("found --timeline beside --memory, expected --forecast and --measured");
+  if (options.detail == "breakdown")
+    throw InputError("found --detail breakdown beside --memory, expected causes");
+  CommonOptions with_report = common;
+  with_report.report = options.report;
+  return validate_memory(
+      {options.memory, options.max_error.empty() ? 0 : parse_fraction(options.max_error), options.detail},
+      with_report);
+}
+
 }  // namespace
 
 Verb validate_verb() {
@@ -349,25 +365,50 @@ Verb validate_verb() {
         declare_report(app, options->report);
         app.add_option("--microbatches", options->microbatches, "per rank; default: as measured")
             ->check(CLI::Range(1, 1 << 20).description(""));
-        app.add_option("--draws", options->draws,
-                       "forecasts drawn for the 90 % intervals; 0: run-to-run noise only")
-            ->check(CLI::Range(0, 10000).description(""))
-            ->capture_default_str();
+        const CLI::Option* draws =
+            app.add_option(
+                   "--draws", options->draws,
+                   "forecasts drawn for the 90 % intervals; 0: run-to-run noise only; of --decisions 48")
+                ->check(CLI::Range(0, 10000).description(""))
+                ->capture_default_str();
         app.add_option("--training", options->training,
                        "table of published training steps, each forecast without a recording")
             ->type_name("CSV");
-        app.add_option("--detail", options->detail,
-                       "with --training: breakdown, the parts of every step (JSON)")
-            ->check(CLI::IsMember({"breakdown"}));
+        app.add_option("--decisions", options->decisions,
+                       "table of published steps under several dispatchers: which one wins, and how sure")
+            ->type_name("CSV")
+            ->excludes("--training");
+        app.add_option(
+               "--memory", options->memory,
+               "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
+            ->type_name("CSV");
+        app.add_option(
+               "--detail", options->detail,
+               "with --training: breakdown, the parts of every step (JSON); with --memory: causes, what "
+               "the fullest stage holds (JSON)")
+            ->check(CLI::IsMember({"breakdown", "causes"}));
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
-        return [options](const CommonOptions& common) {
+        return [options, draws](const CommonOptions& common) {
           options->seed = common.seed;
-          if (!options->training.empty()) {
+          if (!options->memory.empty()) return run_memory(*options, common);
+          if (options->detail == "causes")
+            throw InputError("found --detail causes without --memory, expected a table of jobs that ran");
+          if (!options->training.empty() || !options->decisions.empty()) {
+            const bool training = !options->training.empty();
             check_report(options->report);
             if (!options->timeline.empty())
-              throw InputError("found --timeline beside --training, expected --forecast and --measured");
+              throw InputError(fmt::format("found --timeline beside {}, expected --forecast and --measured",
+                                           training ? "--training" : "--decisions"));
             CommonOptions with_report = common;
             with_report.report = options->report;
+            if (!training) {
+              if (!options->detail.empty())
+                throw InputError("found --detail beside --decisions, expected --training");
+              return validate_decisions(
+                  {options->decisions, draws->count() > 0 ? options->draws : DecisionValidation{}.draws,
+                   options->max_error.empty() ? 0 : parse_fraction(options->max_error)},
+                  with_report);
+            }
             return validate_training(
                 {options->training, options->draws,
                  options->max_error.empty() ? 0 : parse_fraction(options->max_error), options->detail},

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -17,9 +16,9 @@
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/training_rows.h"
 #include "tools/moesim/verbs/validate_chunk.h"
 
@@ -39,56 +38,10 @@ struct Compared {
   }
 };
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-// Ranks with ties at their mean.
-std::vector<double> ranks_of(const std::vector<double>& values) {
-  std::vector<std::size_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
-  std::vector<double> ranks(values.size());
-  for (std::size_t i = 0; i < order.size();) {
-    std::size_t end = i;
-    while (end < order.size() && values[order[end]] == values[order[i]]) ++end;
-    for (std::size_t j = i; j < end; ++j) ranks[order[j]] = static_cast<double>(i + end - 1) / 2;
-    i = end;
-  }
-  return ranks;
-}
-
-// Spearman's rank correlation; 0 for fewer than two different values.
-double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
-  const std::vector<double> x = ranks_of(a), y = ranks_of(b);
-  const double mean = (static_cast<double>(x.size()) - 1) / 2;
-  double xy = 0, xx = 0, yy = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    xy += (x[i] - mean) * (y[i] - mean);
-    xx += (x[i] - mean) * (x[i] - mean);
-    yy += (y[i] - mean) * (y[i] - mean);
-  }
-  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
-}
-
 // "arXiv 2504.14960", "NVIDIA-NeMo/Megatron-Bridge", ...: the source without table, file or remark.
 std::string publication(const std::string& source) {
   if (source.starts_with("arXiv ")) return source.substr(0, source.find_first_of(" (,", 6));
   return source.substr(0, source.find_first_of(" ("));
-}
-
-std::string plan_text(const models::Scenario& s) {
-  const models::Parallel& p = s.parallel;
-  std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
-  if (p.vpp > 1) text += fmt::format(" VPP{}", p.vpp);
-  text += fmt::format(" EP{}", p.ep);
-  if (p.etp > 1) text += fmt::format(" ETP{}", p.etp);
-  text +=
-      fmt::format(" DP{} mb{}x{} seq{} {}", p.dp, p.microbatches, p.micro_batch, p.seq, s.training.precision);
-  return text;
 }
 
 struct Group {
@@ -112,12 +65,6 @@ std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   return result;
 }
 
-models::Answer forecast_of(const TrainingRow& row, int draws) {
-  models::AnswerOptions options;
-  options.draws = draws;
-  return ask(row.scenario, options).answers.front();
-}
-
 ordered_json breakdown_json(const models::Answer& f) {
   ordered_json parts = ordered_json::object();
   for (std::size_t i = 0; i < sim::kCategories; ++i)
@@ -136,17 +83,10 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
   for (TrainingRow& row : table.rows) {
     try {
       models::Answer forecast = forecast_of(row, options.draws);
-      // The step was run, so it fitted: with the cheapest recomputation that makes it fit, where nothing is
-      // stated.
-      if (!forecast.memory.fits && !row.recompute_known && !forecast.memory.recompute_that_fits.empty()) {
-        const std::string& more = forecast.memory.recompute_that_fits;
-        row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
-        row.scenario.training.recompute = models::StepRecompute::parse(more);
-        forecast = forecast_of(row, options.draws);
-      }
       all.push_back({std::move(row), std::move(forecast)});
     } catch (const InputError& error) {
-      table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what()});
+      table.skipped.push_back(
+          {row.line, row.source, row.gpu, row.model, error.what(), row.decision_id, row.backend});
     }
   }
   if (all.empty())

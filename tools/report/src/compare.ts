@@ -17,6 +17,7 @@ interface Scenario {
   tx_bytes_per_rank?: { min: number; mean: number; max: number };
   peak_memory_bytes?: { max: number; rank: number };
   fits?: boolean;
+  fits_probability?: number;
   missing_bytes?: number;
   memory?: Record<string, any>;
   tokens_per_s_per_gpu?: number;
@@ -200,6 +201,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
     ] : []),
     { title: "memory", numeric: true, text: (s) => (s.peak_memory_bytes ? bytes(s.peak_memory_bytes.max) : "-"), value: (s) => s.peak_memory_bytes?.max ?? 0 },
     { title: "fits", text: (s) => (s.fits === false ? `no, ${bytes(s.missing_bytes ?? 0)} missing` : "yes") },
+    { title: "P(fits)", numeric: true, text: (s) => s.fits_probability?.toFixed(2) ?? "-", value: (s) => s.fits_probability ?? 1 },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 
   const excluded = (result.excluded ?? []) as { dispatcher: string; rule: string }[];

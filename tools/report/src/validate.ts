@@ -200,7 +200,76 @@ function training(data: ReportData): HTMLElement[] {
   ];
 }
 
+interface Estimate {
+  value: number;
+  low: number;
+  high: number;
+}
+
+interface Decision {
+  id: string;
+  gpu: string;
+  model: string;
+  measured_winner: string;
+  measured_margin: number;
+  forecast_winner: string;
+  probability: number;
+  verdict: string;
+  regret: number;
+  measured_ratio: number;
+  forecast_ratio: Estimate;
+  because: string;
+}
+
+// Published runs of one job under several dispatchers: was the winner the one that was measured?
+function decisions(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const all = result.decisions as Decision[];
+  const count = (verdict: string) => all.filter((one) => one.verdict === verdict).length;
+  const bins = result.probability_bins as { said: number; right: number; count: number }[];
+  const skipped = result.skipped as { line: number; id: string; backend: string; reason: string }[];
+  const say = (one: Decision) => `${one.id}\nmeasured ${one.measured_winner} by ${percent(one.measured_margin)}\n` +
+    `forecast ${one.forecast_winner}, probability ${one.probability.toFixed(2)}: ${one.verdict}`;
+  return [
+    header("Measured decisions", `${all.length} decisions between dispatchers, each forecast without a recording.`, data.verb),
+    answer(`Of ${all.length} decisions ${count("right")} are right, ${count("wrong")} wrong and ${count("abstained")} too close to call.`,
+      `Following the answers loses ${percent(result.mean_regret)} in the mean and ${percent(result.worst_regret)} at worst.`),
+    ...(warnings(result) ? [warnings(result)!] : []),
+    section("Margins", "How much slower is the second fastest, as measured and as forecast?",
+      h("p", { class: "key" }, "Line: 90 % interval. Round: the measured ratio lies inside it; diamond: outside."),
+      ratioDots("Forecast against measured ratio of the two fastest", all.map((one) => ({
+        label: one.id, forecast: one.forecast_ratio.value, low: one.forecast_ratio.low, high: one.forecast_ratio.high,
+        measured: one.measured_ratio, note: say(one) }))),
+      table(all, [
+        { title: "decision", text: (d) => d.id },
+        { title: "GPU", text: (d) => d.gpu },
+        { title: "model", text: (d) => d.model },
+        { title: "measured winner", text: (d) => d.measured_winner },
+        { title: "by", numeric: true, text: (d) => percent(d.measured_margin), value: (d) => d.measured_margin },
+        { title: "forecast winner", text: (d) => d.forecast_winner },
+        { title: "probability", numeric: true, text: (d) => d.probability.toFixed(2), value: (d) => d.probability },
+        { title: "verdict", text: (d) => d.verdict },
+        { title: "regret", numeric: true, text: (d) => percent(d.regret), value: (d) => d.regret },
+        { title: "because", text: (d) => d.because },
+      ], { caption: "Every decision", filter: true })),
+    section("Probabilities", "Is a winner as often right as its probability says?",
+      table(bins, [
+        { title: "said", numeric: true, text: (b) => b.said.toFixed(2), value: (b) => b.said },
+        { title: "right", numeric: true, text: (b) => b.right.toFixed(2), value: (b) => b.right },
+        { title: "decisions", numeric: true, text: (b) => `${b.count}`, value: (b) => b.count },
+      ], { caption: "By the winner's probability" })),
+    ...(skipped.length > 0
+      ? [section("Left out", "Which rows of the table were not forecast, and why?",
+          table(skipped, [
+            { title: "line", numeric: true, text: (s) => `${s.line}`, value: (s) => s.line }, { title: "decision", text: (s) => s.id },
+            { title: "backend", text: (s) => s.backend }, { title: "reason", text: (s) => s.reason },
+          ], { caption: "Rows left out" }))] : []),
+    reproduce(data),
+  ];
+}
+
 export function validatePage(data: ReportData): HTMLElement[] {
+  if (data.result.decisions) return decisions(data);
   if (data.result.rows) return training(data);
   return data.result.recordings ? many(data) : single(data);
 }

@@ -362,8 +362,7 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
 
 interface Plan {
   parallel: Record<string, number>;
-  scope: string;
-  training?: { recompute: string };
+  training: { recompute: string };
   dispatcher: string;
   forecast: { time_us: Estimate; tokens_per_s_per_gpu: number; mfu: number; breakdown_us: Record<string, number>; peak_memory_bytes: { max: number }; fits: boolean; gpus: number; tokens: number };
 }
@@ -380,29 +379,28 @@ function bestPage(data: ReportData): HTMLElement[] {
   const categories = data.categories.filter((c) => plans.some((plan) => (plan.forecast.breakdown_us[c] ?? 0) > 0));
   const first = plans[0]!;
   const count = result.plans as Record<string, number>;
-  const whole = first.scope === "step" ? "step" : "layer";
   return [
-    header(`The best plans for ${first.forecast.gpus} GPUs`, `${whole === "step" ? "A training step" : "One MoE layer"}, ${number(first.forecast.tokens)} tokens.`, data.verb),
-    answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a ${whole} (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
+    header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
+    answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.`,
       `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
       `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
     ...notes(result),
     section("Plans", "How far apart are they? Whiskers are 90 % intervals; grey bars do not fit the memory.",
-      intervalBars(`Time of a ${whole} under each plan`, plans.map((plan, i) => ({
-        label: labels[i]!, ...plan.forecast.time_us, best: i === 0, faded: !plan.forecast.fits, note: `${labels[i]}\n${time(plan.forecast.time_us.value, unit)}` })), unit, `time of a ${whole}`),
+      intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
+        label: labels[i]!, ...plan.forecast.time_us, best: i === 0, faded: !plan.forecast.fits, note: `${labels[i]}\n${time(plan.forecast.time_us.value, unit)}` })), unit, "time of a step"),
       table(plans, [
         { title: "plan", text: (p) => name(p) },
-        { title: `${whole} [${unit.name}]`, numeric: true, text: (p) => (p.forecast.time_us.value * unit.factor).toFixed(2), value: (p) => p.forecast.time_us.value },
+        { title: `step [${unit.name}]`, numeric: true, text: (p) => (p.forecast.time_us.value * unit.factor).toFixed(2), value: (p) => p.forecast.time_us.value },
         { title: "tokens/s/GPU", numeric: true, text: (p) => number(Math.round(p.forecast.tokens_per_s_per_gpu)), value: (p) => p.forecast.tokens_per_s_per_gpu },
         { title: "MFU", numeric: true, text: (p) => percent(p.forecast.mfu), value: (p) => p.forecast.mfu },
         { title: "microbatches", numeric: true, text: (p) => `${p.parallel["microbatches"]} x ${p.parallel["micro_batch"]}`, value: (p) => p.parallel["microbatches"]! },
-        { title: "recompute", text: (p) => p.training?.recompute ?? "none" },
+        { title: "recompute", text: (p) => p.training.recompute },
         { title: "memory", numeric: true, text: (p) => `${(p.forecast.peak_memory_bytes.max * 1e-9).toFixed(1)} GB`, value: (p) => p.forecast.peak_memory_bytes.max },
         { title: "fits", text: (p) => (p.forecast.fits ? "yes" : "no") },
       ], { caption: "Plans, the fastest first", best: (p) => p === first })),
     section("Where the time goes", "What do the plans trade against each other? The parts add up to its time.",
-      stackedBars(`Parts of a ${whole} under each plan`,
+      stackedBars("Parts of a step under each plan",
         plans.flatMap((plan, i) => categories.map((c) => ({ label: labels[i]!, part: c, value: plan.forecast.breakdown_us[c] ?? 0,
           note: `${labels[i]}\n${words(c)} ${time(plan.forecast.breakdown_us[c] ?? 0, unit)}` }))),
         labels, categories, categoryColor, { unit, axis: "time of the stage that ends last", totals: true })),

@@ -1,0 +1,12 @@
+// Figures that say how far forecasts are from measurements.
+#pragma once
+
+#include <vector>
+
+namespace moesim::tools {
+
+double median(std::vector<double> values);  // 0 where there are none
+// Spearman's rank correlation, ties at their mean rank; 0 for fewer than two different values.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace moesim::tools

@@ -1,0 +1,335 @@
+#include "tools/moesim/verbs/validate_decisions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "calibration/rows/csv_table.h"
+#include "models/answers/answer.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
+#include "tools/moesim/verbs/error_figures.h"
+#include "tools/moesim/verbs/training_rows.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// One dispatcher of a decision.
+struct Arm {
+  TrainingRow row;
+  std::string name;  // of the dispatcher, with the library where another arm has the same
+  double error = 0;
+  bool inside = false;
+};
+
+struct Case {
+  std::string id;
+  std::vector<Arm> arms;
+  std::vector<models::Answer> forecasts;  // of the arms, in their order
+  models::Decision decision;
+  std::vector<std::string> left_out;  // arms that cannot be forecast, with the reason
+  std::size_t measured_winner = 0, measured_second = 0;
+
+  const Arm& measured() const { return arms[measured_winner]; }
+  const Arm& forecast() const { return arms[static_cast<std::size_t>(decision.winner)]; }
+  double margin() const { return arms[measured_second].row.measured_s / measured().row.measured_s - 1; }
+  // Time lost by running what the forecast takes for the fastest.
+  double regret() const { return forecast().row.measured_s / measured().row.measured_s - 1; }
+  bool answered() const { return decision.verdict == models::Decision::Verdict::kClear; }
+  bool right() const { return static_cast<std::size_t>(decision.winner) == measured_winner; }
+  std::string_view verdict() const { return !answered() ? "abstained" : right() ? "right" : "wrong"; }
+  // Of the two arms that were measured as the fastest, the second to the first.
+  double measured_ratio() const { return 1 + margin(); }
+  models::Estimate forecast_ratio() const {
+    return models::ratio(forecasts[measured_winner], forecasts[measured_second]);
+  }
+  bool ratio_inside() const {
+    const models::Estimate r = forecast_ratio();
+    return r.low <= measured_ratio() && measured_ratio() <= r.high;
+  }
+};
+
+void name_arms(std::vector<Arm>& arms) {
+  const auto plain = [](const Arm& arm) { return arm.row.scenario.dispatchers.front().text(); };
+  for (Arm& arm : arms) {
+    arm.name = plain(arm);
+    const auto same =
+        std::count_if(arms.begin(), arms.end(), [&](const Arm& other) { return plain(other) == arm.name; });
+    if (same > 1) arm.name += " (" + arm.row.backend + ")";
+  }
+}
+
+void judge(Case& one) {
+  name_arms(one.arms);
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < one.arms.size(); ++i) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return one.arms[a].row.measured_s < one.arms[b].row.measured_s;
+  });
+  one.measured_winner = order[0], one.measured_second = order[1];
+  for (std::size_t i = 0; i < one.arms.size(); ++i) {
+    models::Answer& a = one.forecasts[i];
+    Arm& arm = one.arms[i];
+    a.dispatcher = arm.name;
+    a.memory.fits = true;  // it was run
+    const double measured_us = arm.row.measured_s * 1e6;
+    arm.error = a.time_us.value / measured_us - 1;
+    arm.inside = a.time_us.low <= measured_us && measured_us <= a.time_us.high;
+  }
+  one.decision = models::decide(one.forecasts);
+}
+
+// Decisions in the order of the table; those without two arms that can be forecast join the skipped rows.
+std::vector<Case> decisions_of(TrainingTable& table, int draws) {
+  std::vector<Case> cases;
+  const auto of = [&](const std::string& id) -> Case& {
+    const auto at = std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.id == id; });
+    if (at != cases.end()) return *at;
+    return cases.emplace_back(Case{id, {}, {}, {}, {}});
+  };
+  for (TrainingRow& row : table.rows) {
+    if (row.decision_id.empty()) continue;
+    try {
+      models::Answer forecast = forecast_of(row, draws);
+      Case& one = of(row.decision_id);
+      one.forecasts.push_back(std::move(forecast));
+      one.arms.push_back({std::move(row), "", 0, false});
+    } catch (const InputError& error) {
+      table.skipped.push_back(
+          {row.line, row.source, row.gpu, row.model, error.what(), row.decision_id, row.backend});
+    }
+  }
+  std::erase_if(table.skipped, [](const SkippedRow& row) { return row.decision_id.empty(); });
+  for (const SkippedRow& row : table.skipped)
+    for (Case& one : cases)
+      if (one.id == row.decision_id) one.left_out.push_back(row.backend + ": " + row.reason);
+  for (const Case& one : cases)
+    if (one.arms.size() < 2)
+      for (const Arm& arm : one.arms)
+        table.skipped.push_back({arm.row.line, arm.row.source, arm.row.gpu, arm.row.model,
+                                 "the only arm of its decision that can be forecast", one.id,
+                                 arm.row.backend});
+  std::erase_if(cases, [](const Case& one) { return one.arms.size() < 2; });
+  std::sort(table.skipped.begin(), table.skipped.end(),
+            [](const SkippedRow& a, const SkippedRow& b) { return a.line < b.line; });
+  for (Case& one : cases) judge(one);
+  return cases;
+}
+
+// How often the forecast's winner was the measured one, by the probability that it had.
+struct Bin {
+  double from = 0, to = 0, said = 0;
+  int right = 0, count = 0;
+};
+
+struct Totals {
+  int answered = 0, right = 0, ratios_inside = 0, steps_inside = 0;
+  double mean_regret = 0, worst_regret = 0;  // of those answered
+  double mean_regret_of_all = 0;             // the forecast followed even where it is too close to call
+  double step_error = 0, rank_correlation = 0;
+  std::size_t steps = 0;
+  std::array<Bin, 5> bins{{{0, 0.5}, {0.5, 0.7}, {0.7, 0.9}, {0.9, 0.98}, {0.98, 1.01}}};
+};
+
+Totals totals_of(const std::vector<Case>& cases) {
+  Totals t;
+  std::vector<double> errors, measured, forecast;
+  for (const Case& one : cases) {
+    t.answered += one.answered();
+    t.right += one.answered() && one.right();
+    t.ratios_inside += one.ratio_inside();
+    t.mean_regret_of_all += one.regret() / static_cast<double>(cases.size());
+    if (one.answered()) {
+      t.mean_regret += one.regret();
+      t.worst_regret = std::max(t.worst_regret, one.regret());
+    }
+    for (Bin& bin : t.bins)
+      if (bin.from <= one.decision.probability && one.decision.probability < bin.to) {
+        ++bin.count;
+        bin.said += one.decision.probability;
+        bin.right += one.right();
+      }
+    for (std::size_t i = 0; i < one.arms.size(); ++i) {
+      errors.push_back(std::abs(one.arms[i].error));
+      t.steps_inside += one.arms[i].inside;
+      if (i == 0) continue;
+      measured.push_back(one.arms[i].row.measured_s / one.arms[0].row.measured_s);
+      forecast.push_back(one.forecasts[i].time_us.value / one.forecasts[0].time_us.value);
+    }
+  }
+  t.steps = errors.size();
+  if (t.answered > 0) t.mean_regret /= t.answered;
+  t.step_error = median(std::move(errors));
+  t.rank_correlation = rank_correlation(measured, forecast);
+  for (Bin& bin : t.bins)
+    if (bin.count > 0) bin.said /= bin.count;
+  return t;
+}
+
+ordered_json estimate_json(const models::Estimate& e) {
+  return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
+}
+
+ordered_json case_json(const Case& one) {
+  ordered_json arms = ordered_json::array();
+  for (std::size_t i = 0; i < one.arms.size(); ++i) {
+    const Arm& arm = one.arms[i];
+    const models::Estimate& us = one.forecasts[i].time_us;
+    arms.push_back({{"line", arm.row.line},
+                    {"dispatcher", arm.name},
+                    {"backend", arm.row.backend},
+                    {"measured_us", arm.row.measured_s * 1e6},
+                    {"forecast_us", estimate_json(us)},
+                    {"error", arm.error},
+                    {"inside", arm.inside},
+                    {"assumptions", arm.row.assumptions}});
+  }
+  const TrainingRow& row = one.arms.front().row;
+  ordered_json result{{"id", one.id},
+                      {"gpu", row.gpu},
+                      {"model", row.model},
+                      {"grade", row.grade},
+                      {"measured_winner", one.measured().name},
+                      {"measured_margin", one.margin()},
+                      {"forecast_winner", one.forecast().name},
+                      {"probability", one.decision.probability},
+                      {"verdict", one.verdict()},
+                      {"regret", one.regret()},
+                      {"measured_ratio", one.measured_ratio()},
+                      {"forecast_ratio", estimate_json(one.forecast_ratio())},
+                      {"ratio_inside", one.ratio_inside()},
+                      {"because", one.decision.because},
+                      {"arms", std::move(arms)},
+                      {"left_out", one.left_out}};
+  return result;
+}
+
+ordered_json result_of(const DecisionValidation& options, const CommonOptions& common,
+                       const std::vector<Case>& cases, const Totals& t,
+                       const std::vector<SkippedRow>& skipped) {
+  ordered_json inputs = describe_inputs(common);
+  add_input_file(inputs, options.table);
+  ordered_json result = envelope("validate", inputs, {});
+  const auto share = [](int part, std::size_t of) {
+    return of > 0 ? ordered_json(part / static_cast<double>(of)) : ordered_json(nullptr);
+  };
+  result["decisions"] = ordered_json::array();
+  for (const Case& one : cases) result["decisions"].push_back(case_json(one));
+  result["right_share"] = share(t.right, static_cast<std::size_t>(t.answered));
+  result["abstained_share"] = share(static_cast<int>(cases.size()) - t.answered, cases.size());
+  result["mean_regret"] = t.mean_regret;
+  result["worst_regret"] = t.worst_regret;
+  result["mean_regret_of_all"] = t.mean_regret_of_all;
+  result["median_abs_error"] = t.step_error;
+  result["coverage"] = share(t.steps_inside, t.steps);
+  result["ratio_coverage"] = share(t.ratios_inside, cases.size());
+  result["rank_correlation"] = t.rank_correlation;
+  result["probability_bins"] = ordered_json::array();
+  for (const Bin& bin : t.bins)
+    if (bin.count > 0)
+      result["probability_bins"].push_back(
+          {{"said", bin.said}, {"right", bin.right / static_cast<double>(bin.count)}, {"count", bin.count}});
+  result["skipped"] = ordered_json::array();
+  for (const SkippedRow& s : skipped)
+    result["skipped"].push_back({{"line", s.line},
+                                 {"id", s.decision_id},
+                                 {"backend", s.backend},
+                                 {"model", s.model},
+                                 {"reason", s.reason}});
+  return result;
+}
+
+Table decision_table(const std::vector<Case>& cases) {
+  using Align = Table::Align;
+  Table table({{"decision", Align::kLeft},
+               {"measured winner", Align::kLeft},
+               {"margin"},
+               {"forecast winner", Align::kLeft},
+               {"P"},
+               {"verdict", Align::kLeft},
+               {"regret"},
+               {"ratio"},
+               {"forecast"},
+               {"low"},
+               {"high"}});
+  for (const Case& one : cases) {
+    const models::Estimate r = one.forecast_ratio();
+    table.row({one.id, one.measured().name, percent(one.margin()).substr(1), one.forecast().name,
+               fmt::format("{:.2f}", one.decision.probability), std::string(one.verdict()),
+               percent(one.regret()).substr(1), fmt::format("{:.3f}", one.measured_ratio()),
+               fmt::format("{:.3f}", r.value), fmt::format("{:.3f}", r.low), fmt::format("{:.3f}", r.high)});
+  }
+  return table;
+}
+
+std::string summary_of(const std::vector<Case>& cases, const Totals& t,
+                       const std::vector<SkippedRow>& skipped) {
+  std::string text = "\n";
+  for (const Bin& bin : t.bins)
+    if (bin.count > 0)
+      text += fmt::format("said {:.2f} in {}: right in {}\n", bin.said, bin.count, bin.right);
+  for (const Case& one : cases)
+    for (const std::string& arm : one.left_out) text += fmt::format("{}: without {}\n", one.id, arm);
+  std::vector<std::string> lost;
+  for (const SkippedRow& row : skipped)
+    if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) { return c.id == row.decision_id; }) &&
+        std::find(lost.begin(), lost.end(), row.decision_id) == lost.end()) {
+      lost.push_back(row.decision_id);
+      text += fmt::format("skipped {}: {}\n", row.decision_id, row.reason);
+    }
+  const auto n = cases.size();
+  text += fmt::format(
+      "\n{} decisions: answered {}, of which right {}; abstained in {}\n"
+      "regret of those answered: mean {}, worst {}; following the faster forecast everywhere: mean {}\n"
+      "ratio of the two fastest inside the 90 % interval in {} of {}; rank correlation of the ratios {:.2f}\n"
+      "{} steps, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
+      n, t.answered, t.right, n - static_cast<std::size_t>(t.answered), percent(t.mean_regret).substr(1),
+      percent(t.worst_regret).substr(1), percent(t.mean_regret_of_all).substr(1), t.ratios_inside, n,
+      t.rank_correlation, t.steps, percent(t.step_error).substr(1), t.steps_inside, t.steps);
+  return text;
+}
+
+}  // namespace
+
+int validate_decisions(const DecisionValidation& options, const CommonOptions& common) {
+  const calibration::CsvTable given = calibration::CsvTable::parse(read_file(options.table), options.table);
+  if (!given.has("decision_id"))
+    throw InputError(SourcePlace{options.table, 1, 0},
+                     "found no column 'decision_id', expected one: rows that have the same are one decision");
+  TrainingTable table = read_training_table(options.table);
+  const std::vector<Case> cases = decisions_of(table, options.draws);
+  if (cases.empty())
+    throw InputError(fmt::format(
+        "{}: found no decision of which two rows can be forecast ({} skipped{}), expected at least one",
+        options.table, table.skipped.size(),
+        table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
+  const Totals totals = totals_of(cases);
+  const bool printed =
+      wants_result(common) && publish(result_of(options, common, cases, totals, table.skipped), common);
+  if (!printed) {
+    const Table shown = decision_table(cases);
+    if (common.format == Format::kCsv)
+      print(shown.csv());
+    else
+      print(shown.text() + summary_of(cases, totals, table.skipped));
+  }
+  if (options.max_error <= 0 || totals.mean_regret <= options.max_error) return 0;
+  warn(common, fmt::format("check failed: the mean regret is {}, more than --max-error {}",
+                           percent(totals.mean_regret).substr(1), percent(options.max_error).substr(1)));
+  return 1;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,20 @@
+// `moesim validate --decisions TABLE`: measured decisions between dispatchers against forecast ones.
+#pragma once
+
+#include <string>
+
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+struct DecisionValidation {
+  std::string table;
+  int draws = 48;
+  double max_error = 0;  // of the mean regret; 0: none
+};
+
+// Rows of the table that have the same decision_id are one decision. Prints the result; the exit code.
+// Throws InputError for a table without decisions, and where none of them can be forecast.
+int validate_decisions(const DecisionValidation& options, const CommonOptions& common);
+
+}  // namespace moesim::tools
