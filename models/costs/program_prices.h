@@ -116,7 +116,8 @@ class ProgramPricer {
   void price_kernel(const Program& program, const Op& op, Prices& out) const;
   double attention_seconds(const Program& program, const Op& op, const GroupShapes& shapes) const;
   double ring_bytes(const AttentionCore& core, GemmPass pass) const;
-  double isolated_seconds(const Op& op) const;  // of the host: Recipe::isolated_call, where the operation is such a call
+  double isolated_seconds(
+      const Op& op) const;  // of the host: Recipe::isolated_call, where the operation is such a call
   // How the host comes to an operation: kernels that it launches.
   int launches_of(const Program& program, const Op& op) const;
   sim::LockstepOp lockstep_op(const Program& program, const Op& op) const;

@@ -24,9 +24,9 @@ constexpr double kStock = 2.1;
 // Log standard deviations of both over hosts and versions.
 constexpr double kTunedSigma = 0.15, kStockSigma = 0.2;
 // DeepEP's benchmark calls its kernels in a row; in a step each call comes alone, and the host sets it up and
-// spins for the counts of peers that come late. Steps of four and six such calls a layer with little to send (512
-// tokens) took 0.4 to 0.8 ms a call longer than the difference of their operations (awslabs, EFA, 2 and 4
-// nodes).
+// spins for the counts of peers that come late. Steps of four and six such calls a layer with little to send
+// (512 tokens) took 0.4 to 0.8 ms a call longer than the difference of their operations (awslabs, EFA, 2 and
+// 4 nodes).
 constexpr double kIsolatedCall = 0.5e-3, kIsolatedSigma = 0.5;
 
 }  // namespace

@@ -82,8 +82,7 @@ void apply_faults(const RankFaults& faults, const Program& program, const std::v
     result.ops[i].step = 1;
     for (std::size_t r = 0; r < R; ++r) {
       const std::int64_t ps = priced.at(priced.ops[i], r);
-      result.ps.push_back(
-          factor[r] == 1 ? ps : std::llround(static_cast<double>(ps) * factor[r]));
+      result.ps.push_back(factor[r] == 1 ? ps : std::llround(static_cast<double>(ps) * factor[r]));
     }
   }
   priced = std::move(result);

@@ -14,7 +14,6 @@ using sim::Activity;
 using sim::Category;
 using sim::Time;
 
-
 // When the ranks of a stage have ended a pass; empty: not yet.
 using Ends = std::vector<std::int64_t>;
 

@@ -317,7 +317,6 @@ class Stages {
           at->second += times * scale * t.bytes;
       }
     };
-    double own = 0;
     for (std::size_t c = 0; c < passing_.size(); ++c) {
       if (peak.passes[c] == 0) continue;
       m.in_flight += peak.passes[c];
@@ -325,7 +324,6 @@ class Stages {
         sum(kept_by_layer(a_, p_, plan_, kind), peak.passes[c], 1);
         if (kind.ffn == LayerKind::Ffn::kMoe) layers.push_back(peak.passes[c]);
       }
-      own += peak.passes[c] * passing_[c].kept;
     }
     const std::vector<double> draws = rows_.draws(layers);
     const double rows = draws[draws.size() / 2];

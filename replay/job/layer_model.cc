@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ranges>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -122,8 +121,9 @@ struct LayerModel::State {
         dense_prices{costs.price(dense, dense.forward(), shapes, dense_loads),
                      costs.price(dense, dense.backward(), shapes, dense_loads)} {
     const models::Architecture& a = job.architecture;
-    const double parameters = static_cast<double>(a.experts / job.topology.expert) * (a.gated ? 3 : 2) *
-                              static_cast<double>(a.hidden * a.expert_ffn);
+    const std::int64_t local_experts = a.experts / job.topology.expert;
+    const double parameters =
+        static_cast<double>(local_experts * (a.gated ? 3 : 2)) * static_cast<double>(a.hidden * a.expert_ffn);
     accumulation_us =
         kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
                                        kAccumulationWritten * parameters);
@@ -290,13 +290,12 @@ models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cl
     const models::Program program = program_of(job, spec, cluster.gpus_per_node);
     const Cut made = cut(program.forward());
     if (made.calls.empty() || forward.calls.size() % made.calls.size() != 0) continue;
-    const bool fits =
-        std::ranges::all_of(std::views::iota(std::size_t{0}, forward.calls.size()), [&](std::size_t c) {
-          const Op& op = program.forward()[made.calls[c % made.calls.size()]];
-          const GroupKind group =
-              op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
-          return forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group;
-        });
+    bool fits = true;
+    for (std::size_t c = 0; c < forward.calls.size(); ++c) {
+      const Op& op = program.forward()[made.calls[c % made.calls.size()]];
+      const GroupKind group = op.group == models::GroupKind::kTpEp ? GroupKind::tp_expert : GroupKind::expert;
+      fits = fits && forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group;
+    }
     if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
       return spec;
   }

@@ -87,7 +87,6 @@ class Timeline {
 
  private:
   friend class TimelineRecorder;
-  friend class StreamingRun;
 
   Time iteration_;
   RankId critical_rank_;

@@ -52,8 +52,15 @@ GOALS = {
     "w1n-island/256": ">= 30 x",
     "w1n/1024": "<= 2 s",
     "w1n-island/1024": "<= 2 s",
-    "step/2048": "<= 3 s",
-    "step/16384": "<= 60 s, 8 GB",
+    "step/2048": "<= 1 s",
+    "step/16384": "<= 5 s",
+    "step/131072": "<= 30 s, 4 GB",
+    "step-balanced/2048": "<= 0.1 s",
+    "step-balanced/16384": "<= 0.1 s",
+    "step-balanced/131072": "<= 0.1 s",
+    "forecasts/layer": ">= 20000 scenarios/s",
+    "forecasts/step": ">= 500 scenarios/s",
+    "forecasts/step-skewed": ">= 100 scenarios/s",
     "cli/compare": "<= 0.05 s",
     "cli/replay": "<= 0.05 s",
     "read/cmd": ">= 200 MB/s",
@@ -86,7 +93,7 @@ def run_benchmark(binary, name, repeat):
         seconds.append(entry["cpu_time"] * unit)
         peaks.append(entry.get("peak_bytes", 0))
     result = {"name": name, "seconds": statistics.median(seconds), "peak_bytes": int(max(peaks))}
-    for key in ("simulated_us", "tasks", "bytes_per_second"):
+    for key in ("simulated_us", "scenarios_per_second", "bytes_per_second"):
         if key in entry:
             result[key] = entry[key]
     return result
@@ -129,7 +136,9 @@ def render(results, note):
         reference = r.get("reference_seconds")
         speed = ", %.0f MB/s" % (r["bytes_per_second"] / 1e6) if "bytes_per_second" in r else ""
         if "scenarios_per_second" in r:
-            speed = ", %.0f scenarios/s, efficiency %.1f %%" % (r["scenarios_per_second"], 100 * r["efficiency"])
+            speed = ", %.0f scenarios/s" % r["scenarios_per_second"]
+            if "efficiency" in r:
+                speed += ", efficiency %.1f %%" % (100 * r["efficiency"])
         cells = [r["name"], "%.4g s%s" % (r["seconds"], speed)]
         cells.append("%.0f MB" % (r["peak_bytes"] / 1e6) if r.get("peak_bytes") else "")
         cells.append("%.3f ms" % (r["simulated_us"] / 1e3) if "simulated_us" in r else "")
@@ -173,7 +182,7 @@ def main():
         for name in benchmark_names(str(binary)):
             if not name.startswith(arguments.only):
                 continue
-            slow = name.startswith("curve-") or name == "step/16384"
+            slow = name.startswith("step/")
             result = run_benchmark(str(binary), name, 1 if slow else arguments.repeat)
             if use_reference and name in REFERENCES:
                 seconds, _, simulated = run_reference(str(reference), REFERENCES[name])

@@ -2,13 +2,12 @@
 // at a time
 // (--benchmark_filter=^name$) to get the peak of that workload alone, as tools/bench.sh does.
 #include <benchmark/benchmark.h>
-#include <sys/resource.h>
 
 #include <functional>
 #include <string>
 
 #include "sim/run/simulator.h"
-#include "tests/bench/training_step.h"
+#include "tests/bench/report.h"
 #include "tests/bench/workloads.h"
 
 namespace moesim::bench {
@@ -16,13 +15,6 @@ namespace {
 
 using sim::Algorithm;
 using sim::Timing;
-
-void report(benchmark::State& state, double simulated_us) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  state.counters["peak_bytes"] = static_cast<double>(usage.ru_maxrss) * 1024.0;
-  state.counters["simulated_us"] = simulated_us;
-}
 
 // Graph, prices and timeline are part of what is timed; the fabric is not.
 void time_run(benchmark::State& state, const std::function<sim::TaskGraph()>& make_graph, Algorithm algorithm,
@@ -61,20 +53,6 @@ void add_flows(const std::string& name, MakeGraph graph, Algorithm algorithm, Ma
     })->Unit(benchmark::kMillisecond);
 }
 
-void add_step(const std::string& name, const StepShape& shape) {
-  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    double simulated = 0;
-    std::uint64_t tasks = 0;
-    for (auto _ : state) {
-      const StepResult result = run_training_step(shape);
-      simulated = result.timeline.iteration().us();
-      tasks = result.tasks;
-    }
-    state.counters["tasks"] = static_cast<double>(tasks);
-    report(state, simulated);
-  })->Unit(benchmark::kMillisecond);
-}
-
 void add_all() {
   add_messages("w1", all_to_all_equal, Algorithm::pairwise, {64, 256, 1024, 4096});
   add_messages("w1s", all_to_all_unequal, Algorithm::pairwise, {256, 1024});
@@ -90,15 +68,6 @@ void add_all() {
   add_flows("w1n-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {1024});
   add_flows("w1n-unequal", all_to_all_unequal, Algorithm::direct, flat, kWindow, {64});
   add_flows("w1n-unequal-island", all_to_all_unequal, Algorithm::direct, island, kWindow, {64});
-  add_step("step/2048", {});
-  add_step("step/16384", {.ranks = 16384});
-  // Cost curves: the same work per rank from 256 ranks on (EP16), and over microbatches.
-  for (const std::uint32_t ranks : {256u, 1024u, 4096u, 16384u, 65536u})
-    add_step("curve-ranks/" + std::to_string(ranks),
-             {.ranks = ranks, .expert_parallel = 16, .microbatches = 32});
-  for (const std::uint32_t microbatches : {16u, 32u, 64u, 128u, 256u})
-    add_step("curve-microbatches/" + std::to_string(microbatches),
-             {.ranks = 1024, .expert_parallel = 16, .microbatches = microbatches});
 }
 
 }  // namespace
@@ -106,8 +75,5 @@ void add_all() {
 
 int main(int argc, char** argv) {
   moesim::bench::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return moesim::bench::run_registered(argc, argv);
 }

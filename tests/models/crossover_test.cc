@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/json_reader.h"
+#include "models/answers/answer.h"
 #include "models/costs/collectives.h"
 #include "models/hardware/cluster.h"
-#include "models/answers/answer.h"
 
 namespace moesim::models {
 namespace {
@@ -110,8 +110,7 @@ Architecture wide_mixtral() {
 // The published crossover says B_ring / B_a2a = 8 / 6.5. Where both exchanges were measured by one tool on
 // one machine (H100, the same chip with faster links) the forecast agrees.
 TEST(Crossover, MegaScaleMoeWhereBothLawsWereMeasured) {
-  const Crossover found =
-      find_crossover({"dgx-h100x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
+  const Crossover found = find_crossover({"dgx-h100x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
   EXPECT_GT(found.topk, 5);
   EXPECT_LT(found.topk, 8);
 }
@@ -119,8 +118,7 @@ TEST(Crossover, MegaScaleMoeWhereBothLawsWereMeasured) {
 // On H800 itself: the links' share from the Echo recordings and one reduce-scatter, the rest of both laws
 // from H100. docs/dispatchers.md says why it lies at the upper end.
 TEST(Crossover, MegaScaleMoeOnEightH800) {
-  const Crossover found =
-      find_crossover({"dgx-h800x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
+  const Crossover found = find_crossover({"dgx-h800x1", 8, 4096, DType::kBf16, "balanced"}, wide_mixtral());
   EXPECT_GT(found.topk, 5);
   EXPECT_LT(found.topk, 8);
 }

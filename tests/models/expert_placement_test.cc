@@ -63,7 +63,8 @@ RC_GTEST_PROP(ExpertPlacement, EveryRowFindsASlotOfItsExpert, ()) {
   const RandomLayer random = random_layer(false);
   const int experts = random.routing.experts(), ranks = random.routing.ranks();
   const int extra = *rc::gen::inRange(0, 4) * ranks;
-  const ExpertPlacement placement = balanced_placement(random.routing.expert_totals(), ranks, experts + extra);
+  const ExpertPlacement placement =
+      balanced_placement(random.routing.expert_totals(), ranks, experts + extra);
   const Routing dealt = placed(random.routing, placement);
   for (int r = 0; r < ranks; ++r)
     for (int e = 0; e < experts; ++e) {

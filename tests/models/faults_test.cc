@@ -12,9 +12,9 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/random.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_faults.h"
-#include "models/answers/answer.h"
 #include "models/step/step_forecast.h"
 
 namespace moesim::models {

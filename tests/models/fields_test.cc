@@ -17,11 +17,13 @@
 #include "models/hardware/cluster.h"
 #include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
+#include "tests/message_of.h"
 #include "tests/models/field_samples.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using nlohmann::json;
 using nlohmann::ordered_json;
 using ::testing::AllOf;
@@ -40,16 +42,6 @@ void put(json& object, std::string_view path, const json& value) {
     from = dot + 1;
   }
   (*at)[std::string(path.substr(from))] = value;
-}
-
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    function();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // A file in which the field says something: with the scope that uses it, and what it goes with.

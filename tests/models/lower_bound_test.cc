@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "models/answers/answer.h"
 #include "models/costs/gemm.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
-#include "models/answers/answer.h"
 
 namespace moesim::models {
 namespace {
@@ -53,8 +53,8 @@ RC_GTEST_PROP(LowerBound, ExpertsAndLinks, ()) {
   s.set_cluster(cluster);
   s.parallel.ep = ep;
   s.parallel.seq = *rc::gen::inRange(1, 4096);
-  s.routing = RoutingSpec::parse(
-      *rc::gen::elementOf(std::vector<std::string>{"balanced", "zipf:1.2", "uniform"}));
+  s.routing =
+      RoutingSpec::parse(*rc::gen::elementOf(std::vector<std::string>{"balanced", "zipf:1.2", "uniform"}));
   s.seed = *rc::gen::inRange(1, 1000);
   const auto registry = dispatcher_registry();
   s.set_dispatchers(std::string(registry[*rc::gen::inRange<std::size_t>(0, registry.size())].name));

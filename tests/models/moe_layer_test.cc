@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "models/workload/scenario.h"
 #include "models/answers/answer.h"
+#include "models/workload/scenario.h"
 
 namespace moesim::models {
 namespace {
@@ -45,7 +45,8 @@ Halves forecast(std::int64_t tokens, std::int64_t hidden, std::int64_t inner, st
   s.set_dispatchers("allgather-torch");
   const Comparison c = answer(s, {.draws = 0, .breakdown = false, .trace = true});
   const Answer& f = c.answers.front();
-  const auto part = std::find_if(f.layer.begin(), f.layer.end(), [](const PassTrace& p) { return p.dispatcher; });
+  const auto part =
+      std::find_if(f.layer.begin(), f.layer.end(), [](const PassTrace& p) { return p.dispatcher; });
   const sim::LockstepTrace& trace = part->trace;
   const auto ms = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-9; };
   Halves halves;

@@ -1,5 +1,7 @@
 // Pipeline schedules: every pass once, published bubbles, and the recursion against the simulator on the same
 // passes.
+#include "models/step/pipeline_run.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,6 @@
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "models/step/pipeline_run.h"
 #include "sim/graph/costs.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/simulator.h"
@@ -79,7 +80,8 @@ class BlockPasses : public PipelinePasses {
   sim::LockstepProgram program_;
 };
 
-PipelineRun run(const PipelineShape& shape, const PipelineTimes& times, bool tells = false, std::size_t ranks = 1) {
+PipelineRun run(const PipelineShape& shape, const PipelineTimes& times, bool tells = false,
+                std::size_t ranks = 1) {
   BlockPasses passes(times, tells);
   return run_pipeline(shape, pipeline_schedule(shape), times.transfers, ranks, {}, passes, true);
 }

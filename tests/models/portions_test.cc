@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/json_reader.h"
-#include "models/workload/scenario.h"
 #include "models/answers/answer.h"
+#include "models/workload/scenario.h"
 
 namespace moesim::models {
 namespace {
@@ -51,7 +51,7 @@ TEST(Portions, AComparisonDoesNotNameWhatOnlyTheRankMoved) {
     "model": {"base": "mixtral-8x7b", "layers": 8}, "cluster": "echo-h800x2", "seed": 4, "routing": "zipf:1.2",
     "parallel": {"pp": 2, "ep": 4, "dp": 8, "seq": 1024, "microbatches": 8}, "dispatcher": "alltoall,flex-deepep"
   })",
-                                                                      "test"));
+                                                      "test"));
   const Comparison c = answer(std::move(scenario), {.draws = 0});
   ASSERT_NE(c.answers[0].critical_rank, c.answers[1].critical_rank);
   EXPECT_THAT(c.decision.because, HasSubstr("flex-deepep wins over alltoall"));

@@ -94,7 +94,7 @@ TEST(MakeRouting, HotExpertsGetTheirShare) {
   };
   EXPECT_NEAR(hottest("hot:0.5", 2), 0.5, 0.01);
   EXPECT_NEAR(hottest("hot:0", 2), 1.0 / 7, 0.01);  // the other fourteen share alike
-  EXPECT_NEAR(hottest("hot:0.5", 8), 0.25, 0.01);  // every token to both: 2 of 8
+  EXPECT_NEAR(hottest("hot:0.5", 8), 0.25, 0.01);   // every token to both: 2 of 8
 }
 
 // Popularity falls with the place to the given power: expert k of four gets 1 / k of 25 / 12 parts.

@@ -1,5 +1,4 @@
 // A whole training step from a model card: what must hold whatever the prices are, and published FLOPs.
-#include "models/answers/answer.h"
 #include "models/step/step_forecast.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
 

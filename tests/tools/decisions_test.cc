@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::parsed;
 using testing::run_moesim;
 using testing::TempFolder;
 
@@ -29,14 +30,6 @@ std::string row(const std::string& seconds, const std::string& backend, const st
                 const std::string& model = "olmoe") {
   return "H100-SXM5-80GB,8,8," + model + ",Megatron-Core,,BF16,64,1,4096,1,1,1,8,1," + seconds + ",here," +
          backend + ",none,none,none,," + id + "\n";
-}
-
-json parsed(const std::vector<std::string>& words, const fs::path& folder = {}) {
-  std::vector<std::string> all = words;
-  all.insert(all.end(), {"--format", "json", "--quiet"});
-  const Outcome outcome = run_moesim(all, folder);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
 }
 
 TEST(ValidateDecisions, RowsOfOneIdAreOneDecisionAndRegretIsOfTheMeasuredTimes) {

@@ -22,20 +22,11 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::parsed;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-json parsed(const Words& words, const fs::path& folder = {}) {
-  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), folder);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return json::parse(outcome.out, nullptr, false);
-}
 
 const Words kTight{"compare",    "--scope", "step", "--model",      "qwen3-30b-a3b", "--cluster",
                    "dgx-h100x1", "--ep",    "8",    "--dispatcher", "alltoall"};
@@ -110,10 +101,10 @@ TEST(ValidateMemory, RefusesWhatItCannotUse) {
            {{"--memory", "other.csv"}, "other.csv:1: found no column 'gpu'"},
            {{"--memory", "number.csv"}, "number.csv:2"},
            {{"--memory", "none.csv"}, "none.csv"},
-           {{"--memory", "number.csv", "--training", "other.csv"}, "found --memory and --training"},
+           {{"--memory", "number.csv", "--training", "other.csv"}, "found --memory beside --training"},
            {{"--memory", "number.csv", "--detail", "breakdown"}, "expected causes"},
            {{"--memory", "number.csv", "--timeline", "t.json"}, "found --timeline beside --memory"},
-           {{"--training", "other.csv", "--detail", "causes"}, "--detail causes without --memory"}}) {
+           {{"--training", "other.csv", "--detail", "causes"}, "found --detail causes beside --training"}}) {
     const Outcome outcome = run_moesim(with({"validate"}, words), folder.path());
     EXPECT_EQ(outcome.exit_code, 2) << expected;
     EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;

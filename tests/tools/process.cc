@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+
+#include <nlohmann/json.hpp>
 
 namespace moesim::tools::testing {
 
@@ -123,6 +126,17 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
   }
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
+}
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+nlohmann::json parsed(const std::vector<std::string>& words, const fs::path& directory) {
+  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), directory);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
 fs::path sample_folder() {

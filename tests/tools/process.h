@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace moesim::tools::testing {
 
 struct Outcome {
@@ -23,6 +25,11 @@ inline constexpr int kTerminalColumns = 80;
 // as a hang.
 Outcome run_moesim(const std::vector<std::string>& arguments, const std::filesystem::path& directory = {},
                    Output output = Output::kCaptured);
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more);
+
+// The JSON result of `moesim words...`, which has to succeed without a warning; discarded where it fails.
+nlohmann::json parsed(const std::vector<std::string>& words, const std::filesystem::path& directory = {});
 
 // The synthetic job that ships with the sources: pp2, ep4, dp8, 16 ranks.
 std::filesystem::path sample_folder();

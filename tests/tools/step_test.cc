@@ -23,24 +23,15 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
+using testing::parsed;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 using Words = std::vector<std::string>;
 
 const Words kCompare{
     "compare", "--scope", "step",           "--model", "qwen3-30b-a3b", "--cluster",         "dgx-h100x2",
     "--ep",    "8",       "--microbatches", "8",       "--dispatcher",  "alltoall,allgather"};
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-json parsed(const Words& words, const fs::path& folder = {}) {
-  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}), folder);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return json::parse(outcome.out, nullptr, false);
-}
 
 TEST(CompareStep, AnswersWithTheFieldsOfTheContract) {
   const json r = parsed(kCompare);
@@ -354,6 +345,22 @@ TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
   EXPECT_THAT(reasons, AllOf(HasSubstr("Some 7B"), HasSubstr("number of GPUs is not stated"),
                              HasSubstr("precision is not stated"), HasSubstr("63 is no multiple"),
                              HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
+}
+
+TEST(ValidateTraining, RefusesWhatItDoesNotLookAt) {
+  TempFolder folder;
+  folder.write("t.csv", std::string(kTableHeader));
+  for (const Words& more : {Words{"--only", "x"},
+                            {"--cluster", "dgx-h100x1"},
+                            {"--microbatches", "2"},
+                            {"--routing", "balanced"},
+                            {"--memory", "t.csv"},
+                            {"--rescale"}}) {
+    const Outcome outcome = run_moesim(with({"validate", "--training", "t.csv"}, more), folder.path());
+    EXPECT_EQ(outcome.exit_code, 2) << more[0];
+    EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(more[0] + " beside --training"));
+  }
 }
 
 TEST(ValidateTraining, RefusesTablesOfSomethingElse) {

@@ -11,6 +11,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
 #include "process.h"
+#include "tests/message_of.h"
 #include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/questions/scenario_paths.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
@@ -21,6 +22,7 @@
 namespace moesim::tools {
 namespace {
 
+using moesim::testing::message_of;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using Texts = std::vector<std::string>;
@@ -29,16 +31,6 @@ ScenarioDocument document() {
   return ScenarioDocument::from_json(json::parse(R"({"model": "mixtral-8x7b", "parallel": {"ep": 8},
       "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x4"})"),
                                      "test.json");
-}
-
-template <class Function>
-std::string message_of(Function&& function) {
-  try {
-    function();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 Texts texts(const SweepRange& range) {

@@ -28,7 +28,8 @@ std::string help_of(const Field& field) {
   std::string help(field.help);
   if (field.scopes != models::Scopes::kBoth)
     help.insert(0, field.scopes == models::Scopes::kStep ? "Scope step: " : "Scope layer: ");
-  if (!field.fallback.empty() && field.type != FieldType::kBoolean) help += fmt::format(" [{}]", field.fallback);
+  if (!field.fallback.empty() && field.type != FieldType::kBoolean)
+    help += fmt::format(" [{}]", field.fallback);
   return help;
 }
 

@@ -266,6 +266,7 @@ ScenarioDocument with_changes(const ScenarioDocument& base, const std::vector<st
   models::Scenario resolved = base.scenario();
   resolved.resolve();
   std::vector<Change> changes;
+  changes.reserve(sets.size());
   for (const std::string& text : sets) changes.push_back(understand(text, base, resolved));
   return changed(base, changes);
 }
@@ -274,6 +275,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
                 const CommonOptions& common) {
   const Evaluation before = evaluate(base.scenario(), {draws, true});
   std::vector<Change> changes;
+  changes.reserve(sets.size());
   for (const std::string& text : sets) changes.push_back(understand(text, base, *before.scenario));
   const ScenarioDocument document = changed(base, changes);
   const Evaluation after = evaluate(document.scenario(), {draws, true});

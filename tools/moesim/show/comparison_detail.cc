@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
+#include <functional>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -19,8 +20,11 @@ using models::Answer;
 using models::Comparison;
 using nlohmann::ordered_json;
 
-auto forecasts(const Comparison& c) {
-  return std::views::filter(c.answers, [](const Answer& a) { return a.ok(); });
+std::vector<std::reference_wrapper<const Answer>> forecasts(const Comparison& c) {
+  std::vector<std::reference_wrapper<const Answer>> all;
+  for (const Answer& a : c.answers)
+    if (a.ok()) all.emplace_back(a);
+  return all;
 }
 
 ordered_json per_rank_json(const models::Program& program, models::PerRank value) {

@@ -120,7 +120,7 @@ void join_short_slices(TimelineView& view, std::size_t most) {
   }
   view.left_out.push_back(fmt::format("{} of {} slices, shorter than {:.3g} us, were joined with neighbours",
                                       before - view.slice_count(), before,
-                                      static_cast<double>(shortest / 2) * 1e-6));
+                                      static_cast<double>(shortest) / 2 * 1e-6));
 }
 
 }  // namespace moesim::tools

@@ -66,7 +66,7 @@ struct TimelineView {
     double bytes = 0, utilisation = 0;
   };
 
-  std::string title;  // "forecast", "measured", a dispatcher
+  std::string title;        // "forecast", "measured", a dispatcher
   std::string of = "rank";  // what has the tracks: a rank, or the stage of a pipeline
   int ranks = 0;            // of the job; stages of a pipeline
   std::int64_t end_ps = 0;

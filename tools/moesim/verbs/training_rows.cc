@@ -6,8 +6,11 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
+
+#include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
@@ -235,7 +238,7 @@ class Reader {
       plan.launch = graphs == "none"             ? models::LaunchMode::kEager
                     : graphs == "full_iteration" ? models::LaunchMode::kGraphs
                                                  : models::LaunchMode::kPartialGraphs;
-    if (stated("fsdp")) plan.set_sharding("fsdp");
+    if (leading_integer(text("fsdp")) > 1) plan.set_sharding("fsdp");
     const std::string routing = text("routing");
     if (routing.starts_with("natural"))
       row.assumptions.push_back("balanced routing, where the run's was natural");
@@ -427,6 +430,22 @@ TrainingTable read_training_table(const std::string& path, RowsWith with) {
     }
   }
   return result;
+}
+
+nlohmann::ordered_json skipped_json(const TrainingTable& table) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const SkippedRow& s : table.skipped)
+    all.push_back(
+        {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
+  return all;
+}
+
+std::string skipped_text(const TrainingTable& table) {
+  std::map<std::string, int> reasons;
+  for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
+  std::string text;
+  for (const auto& [reason, count] : reasons) text += fmt::format("skipped {}: {}\n", count, reason);
+  return text;
 }
 
 std::string plan_text(const models::Scenario& s) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 
@@ -52,6 +54,10 @@ enum class RowsWith : std::uint8_t {
 
 // Throws InputError for a table without the columns that every row needs, and for numbers that are none.
 TrainingTable read_training_table(const std::string& path, RowsWith with = RowsWith::kTime);
+
+// The rows that were left out, as results hold them; and for people, a line per reason.
+nlohmann::ordered_json skipped_json(const TrainingTable& table);
+std::string skipped_text(const TrainingTable& table);
 
 // "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
 std::string plan_text(const models::Scenario& scenario);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -320,18 +321,42 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   return 1;
 }
 
-int run_memory(const ValidateOptions& options, const CommonOptions& common) {
-  check_report(options.report);
-  if (!options.training.empty()) throw InputError("found --memory and --training, expected one of them");
-  if (!options.timeline.empty())
-    throw InputError("found --timeline beside --memory, expected --forecast and --measured");
-  if (options.detail == "breakdown")
-    throw InputError("found --detail breakdown beside --memory, expected causes");
-  CommonOptions with_report = common;
-  with_report.report = options.report;
-  return validate_memory(
-      {options.memory, options.max_error.empty() ? 0 : parse_fraction(options.max_error), options.detail},
-      with_report);
+// The option of a table that is given, and what may stand beside it; nullptr where recordings are compared.
+struct TableQuestion {
+  const char* option;
+  std::set<std::string> beside;
+};
+const TableQuestion* table_question(const CLI::App& app) {
+  static const std::array<TableQuestion, 3> kAll{
+      {{"--training", {"--draws", "--detail"}}, {"--decisions", {"--draws"}}, {"--memory", {"--detail"}}}};
+  const auto at = std::find_if(kAll.begin(), kAll.end(),
+                               [&](const TableQuestion& one) { return app.count(one.option) > 0; });
+  return at == kAll.end() ? nullptr : &*at;
+}
+
+// Refuses what has no effect on the question.
+void check_beside(const CLI::App& app, const TableQuestion& question) {
+  const std::set<std::string> always{"--format", "--quiet", "--seed", "--threads", "--report", "--max-error"};
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() > 0 && name != question.option && !always.contains(name) &&
+        !question.beside.contains(name))
+      throw InputError(fmt::format("found {} beside {}, which does not look at it", name, question.option));
+  }
+}
+
+int run_table(const ValidateOptions& o, const std::string& question, std::optional<int> draws,
+              CommonOptions common) {
+  check_report(o.report);
+  common.report = o.report;
+  const double limit = o.max_error.empty() ? 0 : parse_fraction(o.max_error);
+  const std::string detail = question == "--memory" ? "causes" : "breakdown";
+  if (!o.detail.empty() && o.detail != detail)
+    throw InputError(fmt::format("found --detail {} beside {}, expected {}", o.detail, question, detail));
+  if (question == "--memory") return validate_memory({o.memory, limit, o.detail}, common);
+  if (question == "--decisions")
+    return validate_decisions({o.decisions, draws.value_or(DecisionValidation{}.draws), limit}, common);
+  return validate_training({o.training, o.draws, limit, o.detail}, common);
 }
 
 }  // namespace
@@ -376,8 +401,7 @@ Verb validate_verb() {
             ->type_name("CSV");
         app.add_option("--decisions", options->decisions,
                        "table of published steps under several dispatchers: which one wins, and how sure")
-            ->type_name("CSV")
-            ->excludes("--training");
+            ->type_name("CSV");
         app.add_option(
                "--memory", options->memory,
                "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
@@ -388,32 +412,17 @@ Verb validate_verb() {
                "the fullest stage holds (JSON)")
             ->check(CLI::IsMember({"breakdown", "causes"}));
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
-        return [options, draws](const CommonOptions& common) {
+        return [options, draws, verb = &app](const CommonOptions& common) {
           options->seed = common.seed;
-          if (!options->memory.empty()) return run_memory(*options, common);
-          if (options->detail == "causes")
-            throw InputError("found --detail causes without --memory, expected a table of jobs that ran");
-          if (!options->training.empty() || !options->decisions.empty()) {
-            const bool training = !options->training.empty();
-            check_report(options->report);
-            if (!options->timeline.empty())
-              throw InputError(fmt::format("found --timeline beside {}, expected --forecast and --measured",
-                                           training ? "--training" : "--decisions"));
-            CommonOptions with_report = common;
-            with_report.report = options->report;
-            if (!training) {
-              if (!options->detail.empty())
-                throw InputError("found --detail beside --decisions, expected --training");
-              return validate_decisions(
-                  {options->decisions, draws->count() > 0 ? options->draws : DecisionValidation{}.draws,
-                   options->max_error.empty() ? 0 : parse_fraction(options->max_error)},
-                  with_report);
-            }
-            return validate_training(
-                {options->training, options->draws,
-                 options->max_error.empty() ? 0 : parse_fraction(options->max_error), options->detail},
-                with_report);
+          if (const TableQuestion* question = table_question(*verb)) {
+            check_beside(*verb, *question);
+            return run_table(*options, question->option,
+                             draws->count() > 0 ? std::optional(options->draws) : std::nullopt, common);
           }
+          if (!options->detail.empty() || (!options->only.empty() && options->all.empty()))
+            throw InputError(fmt::format("found {} without {}",
+                                         options->detail.empty() ? "--only" : "--detail",
+                                         options->detail.empty() ? "--all" : "--training or --memory"));
           return run(*options, common);
         };
       }};

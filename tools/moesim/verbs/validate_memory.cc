@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -151,10 +150,7 @@ void print_table(const std::vector<Compared>& all, const TrainingTable& table, c
     return;
   }
   print(rows.text());
-  std::map<std::string, int> reasons;
-  for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
-  if (!reasons.empty()) print("\n");
-  for (const auto& [reason, count] : reasons) print(fmt::format("skipped {}: {}\n", count, reason));
+  if (!table.skipped.empty()) print("\n" + skipped_text(table));
   print("\n");
   if (!summary.errors.empty())
     print(fmt::format("{} measured peaks: median absolute error {}, worst {}\n", summary.errors.size(),
@@ -194,10 +190,7 @@ int validate_memory(const MemoryValidation& options, const CommonOptions& common
     result["worst_abs_error"] = or_null(any, summary.worst);
     result["ran"] = summary.ran;
     result["ran_but_called_unfit"] = summary.unfit;
-    result["skipped"] = ordered_json::array();
-    for (const SkippedRow& s : table.skipped)
-      result["skipped"].push_back(
-          {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
+    result["skipped"] = skipped_json(table);
     printed = publish(result, common);
   }
   if (!printed) print_table(all, table, summary, common);

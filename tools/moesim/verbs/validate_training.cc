@@ -147,10 +147,7 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
                                   {"inside", g.inside}});
     result["rank_correlation"] = ordered_json::object();
     for (const auto& [source, value] : correlation) result["rank_correlation"][source] = value;
-    result["skipped"] = ordered_json::array();
-    for (const SkippedRow& s : table.skipped)
-      result["skipped"].push_back(
-          {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
+    result["skipped"] = skipped_json(table);
     printed = publish(result, common);
   }
   if (!printed) {
@@ -189,9 +186,7 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
       print("\n" + summary.text() + "\n");
       for (const auto& [source, value] : correlation)
         print(fmt::format("order of the plans of {}: rank correlation {:.3f}\n", source, value));
-      std::map<std::string, int> reasons;
-      for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
-      for (const auto& [reason, count] : reasons) print(fmt::format("skipped {}: {}\n", count, reason));
+      print(skipped_text(table));
       print(
           fmt::format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
                       all.size(), percent(middle).substr(1), inside, all.size()));
