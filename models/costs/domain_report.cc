@@ -28,7 +28,7 @@ OutsideDomain OutsideDomain::derived(std::string price, const std::string& sourc
   OutsideDomain outside;
   outside.price = std::move(price);
   outside.why = source.starts_with("derived") ? "is " + source : "is derived (" + source + ")";
-  outside.unmeasured = true;
+  outside.drawn = true;
   return outside;
 }
 
@@ -89,9 +89,8 @@ std::vector<std::string> DomainReport::lines() const {
 std::vector<DomainReport::Unmeasured> DomainReport::unmeasured() const {
   std::vector<Unmeasured> all;
   for (const Entry& entry : entries_)
-    if ((entry.longest.unmeasured || !entry.longest.why.empty()) && entry.seconds >= kLeastShare * total_)
-      all.push_back(
-          {entry.longest.text(), entry.seconds / total_, entry.longest.why.starts_with("is derived")});
+    if (!entry.longest.why.empty() && entry.seconds >= kLeastShare * total_)
+      all.push_back({entry.longest.text(), entry.seconds / total_, entry.longest.drawn});
   return all;
 }
 
@@ -99,7 +98,7 @@ void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us
                       std::vector<double>& draws_us) {
   constexpr double kSigma = 0.365;  // log 1.44
   for (const DomainReport::Unmeasured& one : parts) {
-    if (one.derived) continue;
+    if (one.drawn) continue;
     // The seed is the part's name (FNV-1a).
     std::uint64_t seed = 0xcbf29ce484222325;
     for (const char c : one.part) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;

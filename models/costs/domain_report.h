@@ -19,8 +19,7 @@ struct OutsideDomain {
   std::string why;    // "was not measured"; empty where a quantity lies out of its range:
   DomainRange measured;
   double value = 0;
-  bool unmeasured = false;  // nobody measured this part on this machine: priced from others, and wide
-  bool kernel = false;      // of that: the dispatch kernel of a library
+  bool drawn = false;  // the draws of the price hold the doubt: a law of another machine
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -51,14 +50,11 @@ class DomainReport {
   struct Unmeasured {
     std::string part;
     double share = 0;
-    bool derived = false;  // from another machine's measurement, whose draws hold the doubt
+    bool drawn = false;  // the draws of the price hold the doubt
   };
   std::vector<Unmeasured> unmeasured() const;
   // Share of the time of all operations, one after the other, that lies outside.
   double share() const { return total_ > 0 ? outside_ / total_ : 0; }
-  // Prices that nobody measured on this machine and that count, in order of appearance.
-  std::vector<std::string> unmeasured() const;
-  bool unmeasured_kernel() const;
 
  private:
   struct Entry {

@@ -548,7 +548,7 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
     guess.price = price;
     guess.why = fmt::format("was not measured {}, priced {}", where,
                             kernel ? "as " + kernel->unmeasured : "as an all-to-all of its rows");
-    guess.unmeasured = guess.kernel = true;
+    guess.drawn = true;  // by the law, or by unmeasured_
     return guess;
   }
   FarthestOutside farthest;

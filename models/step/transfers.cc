@@ -74,8 +74,8 @@ class Transfers {
     Placement::Shapes shard = replicas.all;
     std::int64_t block = replicas.ranks;
     if (plan_.sharding == ShardingScheme::kHsdp) {
-      const std::int64_t size = std::min<std::int64_t>(
-          block, plan_.shard_group > 0 ? plan_.shard_group : replicas.all.front().max_per_domain);
+      const std::int64_t size =
+          std::min<std::int64_t>(block, plan_.shard_group > 0 ? plan_.shard_group : replicas.per_domain());
       if (size < block) block = size, shard = placement_.block_of(replicas, size);
     }
     const auto ranks = static_cast<double>(block);

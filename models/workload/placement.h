@@ -57,6 +57,8 @@ class Placement {
     std::vector<std::vector<std::int32_t>> groups;  // GPUs of one group of each kind
 
     bool across_domains() const;
+    // How many share an NVLink domain in the fullest one: HSDP's shard group where nobody says.
+    int per_domain() const { return all.front().max_per_domain; }
   };
   const Replicas& dense_replicas() const;
   const Replicas& expert_replicas() const;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/input_error.h"
@@ -77,6 +78,12 @@ TEST(NetworkProfile, WhatNobodyMeasuredIsDerivedAndWide) {
   EXPECT_GT(law.residual, 2 * measured.profile.at("collective/all_to_all/network").residual);
 }
 
+bool guesses_kernel(const Answer& a) {
+  return std::any_of(a.unmeasured.begin(), a.unmeasured.end(), [](const std::string& part) {
+    return part.find(" kernel was not measured on network ") != std::string::npos;
+  });
+}
+
 // A dispatch kernel without rows on a network is marked, and never more than a coin's toss.
 TEST(NetworkProfile, AKernelThatNobodyMeasuredThereCannotWinForSure) {
   for (const char* name : {"aws-p6-b200x4", "gcp-a3-megax4"}) {
@@ -86,13 +93,12 @@ TEST(NetworkProfile, AKernelThatNobodyMeasuredThereCannotWinForSure) {
     s.set_dispatchers("alltoall,flex-deepep,flex-hybridep");
     s.parallel.ep = 32;
     const Comparison c = answer(s);
-    EXPECT_TRUE(c.answers[0].unmeasured_kernel == false) << name;
+    EXPECT_FALSE(guesses_kernel(c.answers[0])) << name;
     for (const std::size_t i : {1u, 2u}) {
       ASSERT_TRUE(c.answers[i].ok()) << c.answers[i].error;
-      EXPECT_TRUE(c.answers[i].unmeasured_kernel) << name << " " << c.answers[i].dispatcher;
-      EXPECT_FALSE(c.answers[i].unmeasured.empty());
+      EXPECT_TRUE(guesses_kernel(c.answers[i])) << name << " " << c.answers[i].dispatcher;
     }
-    if (c.answers[static_cast<std::size_t>(c.decision.winner)].unmeasured_kernel) {
+    if (guesses_kernel(c.answers[static_cast<std::size_t>(c.decision.winner)])) {
       EXPECT_LE(c.decision.probability, 0.5) << name;
     }
   }
