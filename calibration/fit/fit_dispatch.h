@@ -22,6 +22,11 @@ double seconds_of(const DispatchRow& row);
 
 // Whether the data set flags the row as faulty: it stays out of fits.
 bool suspect(const DispatchRow& row);
+// What rows across domains alone tell of a kernel's stage inside a domain: several numbers of domains tell
+// the two stages apart, as the network binds more with each. A derived law; none where rows do not.
+std::optional<models::ParameterSet> inside_stage(const models::Profile& base,
+                                                 const std::vector<DispatchRow>& rows,
+                                                 const std::string& key);
 // Whether its ranks lie in several NVLink domains: its law belongs to the network (fit_networks.h).
 bool across_domains(const DispatchRow& row);
 

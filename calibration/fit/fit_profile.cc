@@ -137,6 +137,12 @@ class Fitter {
       gaps.emplace_back(
           "memory-bound kernels: shares of the measured HBM bandwidth as models/costs/kernels.cc states "
           "them");
+    std::vector<std::string> across;
+    for (const auto& [key, set] : profile_.sets())
+      if (set.derived && key.starts_with("ep/")) across.push_back(key);
+    if (!across.empty())
+      gaps.push_back("dispatch kernels inside a domain known from rows across nodes only: " +
+                     join(across, ", "));
     return gaps;
   }
 
@@ -284,8 +290,13 @@ class Fitter {
 
   void dispatches() {
     std::map<std::string, std::vector<DispatchRow>> groups;
+    std::map<std::string, std::vector<DispatchRow>> across;
     for (const DispatchRow& row : rows_of(all_.dispatches, device_))
-      if (!suspect(row) && !across_domains(row)) groups[law_key(row)].push_back(row);
+      if (!suspect(row)) (across_domains(row) ? across : groups)[law_key(row)].push_back(row);
+    for (const auto& [key, rows] : across) {
+      if (groups.contains(key)) continue;
+      if (auto set = inside_stage(profile_, rows, key)) profile_.set(key, *std::move(set));
+    }
     for (const auto& [key, rows] : groups) {
       ParameterSet set = fit_dispatch(profile_, rows, key);
       if (set.rows == 0) continue;

@@ -118,6 +118,9 @@ constexpr Machine kMachines[] = {
     {"aws-p5", "aws-samples", "H100", 8, 32, 12.5 * kGB, "efa-p5"},
     {"aws-p5", "KeitaW", "H100", 8, 32, 12.5 * kGB, "efa-p5"},
     {"aws-p4d", "aws-samples", "A100", 8, 4, 12.5 * kGB, "efa-p4d"},
+    {"aws-p5", "", "(p5.48xlarge)", 8, 32, 12.5 * kGB, "efa-p5"},
+    // Slingshot 11 with A100, as Polaris is, with twice its ports.
+    {"perlmutter", "ccl-bench", "Perlmutter", 4, 4, 25 * kGB, "slingshot-polaris"},
     {"polaris", "results_polaris", "A100", 4, 2, 25 * kGB, "slingshot-polaris"},
     {"sophia", "results_sophia", "A100", 8, 8, 25 * kGB, "infiniband-hdr"},
     {"alps", "alps", "GH200", 4, 4, 25 * kGB, "slingshot-alps"},

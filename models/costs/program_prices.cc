@@ -178,10 +178,10 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
        {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
-  const auto kernel_from = [&](const Profile& holder, const std::string& key) {
-    const ParameterSet& set = *holder.find(key);
+  const auto kernel_from = [&](const std::string& key) {
+    const ParameterSet& set = *profile.find(key);
     return ExchangeKernel{key,
-                          EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
+                          EpKernelModel(profile, key, port, cluster.nvlink.bandwidth),
                           set.get("network_share", 0) > 0 && port > 0,
                           range_of(set, "ranks"),
                           range_of(set, "tokens"),
@@ -192,9 +192,9 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   for (const Law& law : kLaws) {
     const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
-      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, law.key));
+      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));
     if (profile.find(network))
-      network_kernels_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, network));
+      network_kernels_[slot_of(law.library, law.combine)].push_back(kernel_from(network));
   }
   for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
     for (auto& kernels : *laws)
@@ -206,24 +206,17 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
       unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
   if (!recipe_.framework) return;
   // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
-  // the staging around the transfer; where the GPU was not measured, the one with the same links was.
-  static constexpr std::array<std::pair<std::string_view, const char*>, 2> kSameLinks{
-      {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
+  // the staging around the transfer.
   for (const bool combine : {false, true}) {
     const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
     if (const std::string across = key + std::string(kNetworkLaw); profile.find(across)) {
       auto& laws = network_kernels_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-      ExchangeKernel api = kernel_from(profile, across);
+      ExchangeKernel api = kernel_from(across);
       laws.insert(api.unmeasured.empty() ? laws.begin() : laws.end(), std::move(api));
     }
-    Profile holder = profile;
-    if (!holder.find(key))
-      for (const auto& [name, relative] : kSameLinks)
-        if (name == profile.name())
-          if (const Profile other = Profile::load(relative); other.find(key)) holder.set(key, other.at(key));
-    if (!holder.find(key)) continue;
+    if (!profile.find(key)) continue;
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-    kernels.insert(kernels.begin(), kernel_from(holder, key));
+    kernels.insert(kernels.begin(), kernel_from(key));
   }
 }
 

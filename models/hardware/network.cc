@@ -1,5 +1,7 @@
 #include "models/hardware/network.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -82,6 +84,36 @@ void add(ParameterSet& set, std::string_view name, double value, double sigma) {
   set.values.push_back(value);
 }
 
+// What of HybridEP's kernels inside a domain was measured on another GPU only.
+struct Relative {
+  std::string_view gpu;
+  const char* relative;
+  bool same_links;
+};
+constexpr Relative kRelatives[] = {{"gb300", "gb200", true},
+                                   {"b300-sxm", "b200-sxm", true},
+                                   {"h200-sxm", "h100-sxm", false},
+                                   {"h800-sxm", "h100-sxm", false}};
+
+// On other links a kernel reaches the same share, give or take.
+void borrow_kernels(Profile& profile) {
+  for (const Relative& one : kRelatives) {
+    if (one.gpu != profile.name()) continue;
+    const Profile other = Profile::load(one.relative);
+    for (const auto& [key, set] : other.sets()) {
+      if (!key.starts_with("ep/hybridep_") || key.ends_with(kNetworkLaw) || profile.find(key)) continue;
+      ParameterSet copy = set;
+      if (!one.same_links) {
+        copy.derived = true;
+        copy.rows = 0;
+        copy.residual = std::hypot(copy.residual, kUsualSigma);
+        copy.source = fmt::format("derived from {}: {}", one.relative, set.source);
+      }
+      profile.set(key, std::move(copy));
+    }
+  }
+}
+
 bool is_network_law(const std::string& key) {
   return key.ends_with(kNetworkLaw) || key.find("/network@") != std::string::npos;
 }
@@ -156,6 +188,7 @@ void use_network(Cluster& cluster, const NetworkProfile& network) {
   for (const auto& [key, set] : profile.sets())
     if (is_network_law(key)) old.push_back(key);
   for (const std::string& key : old) profile.erase(key);
+  borrow_kernels(profile);
   const auto take = [&](const std::string& key, const ParameterSet& law) {
     profile.set(key, key.starts_with("ep/") ? with_links(law, profile, key) : law);
   };

@@ -49,7 +49,8 @@ struct NetworkProfile {
 
 // Gives the cluster the network's laws in place of those that its profile has. What the network did not
 // measure is taken from all measured networks together (kLineRate), as derived: its residual is their
-// scatter. Leaves ports and rates of the cluster as they are.
+// scatter. What nobody measured of HybridEP inside a domain of this GPU comes from a relative. Leaves ports
+// and rates of the cluster as they are.
 void use_network(Cluster& cluster, const NetworkProfile& network);
 // The law of a dispatch kernel on a network, completed with what it reaches of the GPU's own links: by the
 // profile's law of the same kernel inside a node, or the middle of the measured kernels.
