@@ -10,7 +10,13 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t next();
+  // In the header: a routing draws one for every rank and expert.
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
   double uniform();                          // [0, 1)
   std::uint64_t below(std::uint64_t bound);  // [0, bound), unbiased; bound > 0
   double normal();                           // mean 0, standard deviation 1

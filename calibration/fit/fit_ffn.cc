@@ -25,14 +25,14 @@ constexpr FittedParameter kParameters[] = {
     {"remote_share", 0.1, 1e-3, 1},
 };
 
-struct Prepared {
+struct FfnSample {
   FfnShape shape;
   std::vector<std::vector<std::int64_t>> rows;
   double seconds;
 };
 
-std::vector<Prepared> prepare(const std::vector<FfnRow>& rows) {
-  std::vector<Prepared> result;
+std::vector<FfnSample> ffn_samples(const std::vector<FfnRow>& rows) {
+  std::vector<FfnSample> result;
   result.reserve(rows.size());
   for (const FfnRow& row : rows) {
     auto draws = expert_rows(row);
@@ -41,12 +41,12 @@ std::vector<Prepared> prepare(const std::vector<FfnRow>& rows) {
   return result;
 }
 
-std::vector<double> residuals(const Profile& profile, const std::vector<Prepared>& rows,
+std::vector<double> residuals(const Profile& profile, const std::vector<FfnSample>& rows,
                               const std::string& key, models::DType dtype) {
   const ExpertFfnModel model(profile, key, dtype);
   std::vector<double> result;
   result.reserve(rows.size());
-  for (const Prepared& row : rows) {
+  for (const FfnSample& row : rows) {
     double mean = 0;
     for (const auto& draw : row.rows) mean += model.seconds(row.shape, draw);
     result.push_back(std::log(mean / static_cast<double>(row.rows.size()) / row.seconds));
@@ -59,7 +59,7 @@ Profile with(Profile profile, const std::string& key, const ParameterSet& set) {
   return profile;
 }
 
-FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const std::string& key,
+FitResult fit_values(Profile profile, const std::vector<FfnSample>& rows, const std::string& key,
                      models::DType dtype, ParameterSet& set) {
   FitOptions options;
   options.iterations = 40;
@@ -87,18 +87,18 @@ FitResult fit_values(Profile profile, const std::vector<Prepared>& rows, const s
 std::vector<double> ffn_residuals(const Profile& profile, const std::vector<FfnRow>& rows,
                                   const std::string& key) {
   if (rows.empty()) return {};
-  return residuals(profile, prepare(rows), key, models::dtype_named(rows.front().dtype));
+  return residuals(profile, ffn_samples(rows), key, models::dtype_named(rows.front().dtype));
 }
 
 ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, const std::string& key,
                      bool leave_out) {
   const models::DType dtype = models::dtype_named(rows.front().dtype);
-  const std::vector<Prepared> prepared = prepare(rows);
+  const std::vector<FfnSample> samples = ffn_samples(rows);
   ParameterSet set;
   set.law = "expert-ffn";
   for (const FittedParameter& parameter : kParameters) set.names.emplace_back(parameter.name);
-  const FitResult fit = fit_values(profile, prepared, key, dtype, set);
-  set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), prepared, key, dtype)));
+  const FitResult fit = fit_values(profile, samples, key, dtype, set);
+  set.residual = std::min(fit.rms, covering_sigma(residuals(with(profile, key, set), samples, key, dtype)));
   set.rows = static_cast<int>(rows.size());
   set.source = rows.front().origin.source;
 
@@ -108,9 +108,9 @@ ParameterSet fit_ffn(const Profile& profile, const std::vector<FfnRow>& rows, co
   if (leave_out && shapes.size() > 1) {
     std::vector<double> left_out;
     for (const auto& out : shapes) {
-      std::vector<Prepared> rest, held;
+      std::vector<FfnSample> rest, held;
       for (std::size_t i = 0; i < rows.size(); ++i)
-        (shape(rows[i]) == out ? held : rest).push_back(prepared[i]);
+        (shape(rows[i]) == out ? held : rest).push_back(samples[i]);
       ParameterSet trial = set;
       fit_values(profile, rest, key, dtype, trial);
       const auto errors = residuals(with(profile, key, trial), held, key, dtype);

@@ -15,7 +15,7 @@ class ToyBroadcast final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);  // row counts of the routing, sizes of the layer
+    const LayerSizes f(layer);  // row counts of the routing, sizes of the layer
     const std::int64_t row = fp8_ ? f.H : f.w;
     ProgramBuilder b(layer.ep, layer.etp);
     const ExpertBlock experts = expert_block(layer, f, b);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/answers/portions.h"
+#include "models/answers/breakdown_parts.h"
 #include "models/costs/program_prices.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"

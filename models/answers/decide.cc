@@ -88,7 +88,7 @@ std::string busiest_bytes(const Answer& a) {
 
 // Where the winner saves its time.
 std::string reason(const Answer& w, const Answer& o) {
-  static const std::vector<Portion> kPortions{
+  static const std::vector<BreakdownPart> kParts{
       {"dispatch and combine", {Category::dispatch, Category::combine}},
       {"permutation", {Category::permute, Category::unpermute}},
       {"the experts", {Category::expert}},
@@ -96,14 +96,14 @@ std::string reason(const Answer& w, const Answer& o) {
       {"host synchronisation and launches", {Category::host_sync}},
       {"the bubble", {Category::bubble}}};
   const bool same_rank = w.critical_rank == o.critical_rank && w.critical_stage == o.critical_stage;
-  const std::vector<Portion> portions =
-      same_rank ? kPortions : comparable(kPortions, o.breakdown_us, w.breakdown_us);
-  const Portion *most_saved = nullptr, *most_lost = nullptr;
+  const std::vector<BreakdownPart> parts =
+      same_rank ? kParts : comparable_parts(kParts, o.breakdown_us, w.breakdown_us);
+  const BreakdownPart *most_saved = nullptr, *most_lost = nullptr;
   double saved = 0, lost = 0;
-  for (const Portion& portion : portions) {
-    const double difference = portion.us(o.breakdown_us) - portion.us(w.breakdown_us);
-    if (difference > saved) saved = difference, most_saved = &portion;
-    if (-difference > lost) lost = -difference, most_lost = &portion;
+  for (const BreakdownPart& part : parts) {
+    const double difference = part.us(o.breakdown_us) - part.us(w.breakdown_us);
+    if (difference > saved) saved = difference, most_saved = &part;
+    if (-difference > lost) lost = -difference, most_lost = &part;
   }
   const double total = o.time_us.value - w.time_us.value;
   if (!most_saved || total <= 0)

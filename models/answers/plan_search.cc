@@ -84,71 +84,6 @@ std::vector<Parallel> parallel_plans(const Scenario& s) {
   return all;
 }
 
-// One option that lowers memory; false: it does not apply to the scenario.
-struct Relief {
-  std::string options;
-  std::function<bool(Scenario&)> apply;
-};
-
-std::vector<Relief> reliefs_of(const Scenario& given) {
-  std::vector<Relief> all;
-  const auto add = [&](std::string options, std::function<bool(Scenario&)> apply) {
-    all.push_back({std::move(options), std::move(apply)});
-  };
-  for (const char* name : {"layernorm", "moe_act", "layernorm+moe_act", "mla_up_proj",
-                           "layernorm+moe_act+mla_up_proj", "layernorm+moe_act+moe", "full"})
-    add(fmt::format("--recompute {}", name), [name](Scenario& s) {
-      const StepRecompute again = StepRecompute::parse(name);
-      if (again == s.training.recompute) return false;
-      if (again.latent && s.model.attention.kind != Attention::Kind::kLatent) return false;
-      s.training.recompute = again;
-      return true;
-    });
-  add("--optimizer-dtypes fp32,bf16,bf16", [](Scenario& s) {
-    const OptimizerTypes types = OptimizerTypes::parse("fp32,bf16,bf16");
-    if (types.bytes() >= s.training.optimizer.bytes()) return false;
-    s.training.optimizer = types;
-    return true;
-  });
-  if (given.scope == Scenario::Scope::kStep)
-    add("--gradient-bytes 2", [](Scenario& s) {
-      if (s.training.gradient_bytes == 2) return false;
-      s.training.gradient_bytes = 2;
-      return true;
-    });
-  for (const char* name : {"zero1", "fsdp"})
-    add(fmt::format("--sharding {}", name), [name](Scenario& s) {
-      const ShardingScheme was = s.training.sharding;
-      s.training.set_sharding(name);
-      return was == ShardingScheme::kDdp ||
-             (was == ShardingScheme::kZero1 && s.training.sharding == ShardingScheme::kFsdp);
-    });
-  for (const std::int64_t times : {2, 4, 8}) {
-    const std::int64_t ep = given.parallel.ep * times;
-    if (ep <= given.model.experts)
-      add(fmt::format("--ep {}", ep), [ep](Scenario& s) {
-        s.parallel.ep = ep;
-        return true;
-      });
-  }
-  for (std::int64_t micro = given.parallel.micro_batch / 2; micro >= 1; micro /= 2)
-    if (given.parallel.micro_batch % micro == 0)
-      add(fmt::format("--micro-batch {} --microbatches {}", micro,
-                      given.parallel.microbatches * (given.parallel.micro_batch / micro)),
-          [micro](Scenario& s) {
-            s.parallel.microbatches *= s.parallel.micro_batch / micro;
-            s.parallel.micro_batch = micro;
-            return true;
-          });
-  for (const char* name : {"fp8", "mxfp8"})
-    add(fmt::format("--precision {}", name), [name](Scenario& s) {
-      if (s.training.gemm != DType::kBf16) return false;
-      s.training.set_precision(name);
-      return s.cluster->profile.device().peak_flops[static_cast<std::size_t>(s.training.gemm)] > 0;
-    });
-  return all;
-}
-
 class Search {
  public:
   Search(const Scenario& scenario, const PlanSearchOptions& options) : s_(scenario), o_(options) {}
@@ -210,154 +145,171 @@ class Search {
   const PlanSearchOptions& o_;
 };
 
-}  // namespace
+// What was tried, in the order in which it was.
+class Trials {
+ public:
+  explicit Trials(const Search& search) : search_(search) {}
 
-FittingChange cheapest_fitting_change(const Scenario& scenario, const DispatcherSpec& dispatcher) {
-  const std::vector<Relief> reliefs = reliefs_of(scenario);
-  FittingChange best;
-  const auto attempt = [&](const Relief& first, const Relief* second) {
-    try {
-      Scenario s = scenario;
-      s.give("parallel.dp");
-      s.routing.shared = true;  // ranks changes well enough
-      if (!first.apply(s) || (second && !second->apply(s))) return;
-      s.resolve();
-      ++best.tried;
-      const StepForecaster forecaster(s, dispatcher);
-      if (!forecaster.memory().fits) return;
-      ++best.fitting;
-      const double seconds = forecaster.seconds(*s.cluster);
-      if (!best.options.empty() && seconds >= best.seconds) return;
-      best.options = second ? first.options + " " + second->options : first.options;
-      best.seconds = seconds;
-    } catch (const InputError&) {  // the plan or the dispatcher forbids it
-    }
-  };
-  for (const Relief& relief : reliefs) attempt(relief, nullptr);
-  if (best.fitting > 0) return best;
-  const auto word = [](const Relief& r) { return r.options.substr(0, r.options.find(' ')); };
-  for (std::size_t i = 0; i < reliefs.size(); ++i)
-    for (std::size_t j = i + 1; j < reliefs.size(); ++j)
-      if (word(reliefs[i]) != word(reliefs[j])) attempt(reliefs[i], &reliefs[j]);
-  return best;
+  void run(std::vector<Candidate> more, std::int64_t total) {
+    std::vector<Outcome> found =
+        search_.attempt_all(more, static_cast<std::int64_t>(candidates_.size()), total);
+    candidates_.insert(candidates_.end(), more.begin(), more.end());
+    outcomes_.insert(outcomes_.end(), found.begin(), found.end());
+  }
+
+  std::size_t size() const { return candidates_.size(); }
+  const Candidate& candidate(std::size_t i) const { return candidates_[i]; }
+  const std::vector<Outcome>& outcomes() const { return outcomes_; }
+
+  // The forecast ones, fastest first.
+  std::vector<std::size_t> fastest() const {
+    std::vector<std::pair<double, std::size_t>> order;
+    for (std::size_t i = 0; i < outcomes_.size(); ++i)
+      if (outcomes_[i].fate == Fate::kForecast) order.emplace_back(outcomes_[i].seconds, i);
+    std::sort(order.begin(), order.end());
+    std::vector<std::size_t> all;
+    for (const auto& [seconds, i] : order) all.push_back(i);
+    return all;
+  }
+
+ private:
+  const Search& search_;
+  std::vector<Candidate> candidates_;
+  std::vector<Outcome> outcomes_;
+};
+
+struct Axes {
+  std::vector<Parallel> plans;
+  std::vector<std::string> dispatchers, recomputes;
+
+  Axes(const Scenario& s, const PlanSearchOptions& o)
+      : plans(o.parallel ? parallel_plans(s) : std::vector<Parallel>{s.parallel}),
+        dispatchers{""},
+        recomputes{s.training.recompute.text()} {
+    if (o.dispatcher) dispatchers = {"alltoall", "allgather", "flex-deepep", "flex-hybridep"};
+    if (o.recompute) recomputes = {"none", "layernorm+moe_act", "core_attn+layernorm+moe", "full"};
+  }
+
+  std::size_t size() const { return plans.size() * dispatchers.size() * recomputes.size(); }
+};
+
+std::string space_of(const Axes& axes, const Scenario& s, const PlanSearchOptions& o) {
+  std::string text;
+  if (o.parallel)
+    text =
+        "TP powers of two up to 8 inside a node, CP powers of two up to seq / 8192, PP divisors up to 64, "
+        "VPP 1, 2, 4, 8, EP divisors of the experts, ETP 1 or TP, microbatches of 1, 2, 4, 8 sequences, DP "
+        "what is left; ";
+  text += o.dispatcher ? "dispatchers " + join(axes.dispatchers, ", ")
+                       : fmt::format("dispatcher {}, {}", s.dispatchers.front().text(),
+                                     s.dispatchers.size() > 1 ? "the scenario's first" : "as given");
+  return text + "; recomputation " + join(axes.recomputes, ", ") +
+         "; schedule, sharding, precision and overlap as given";
 }
 
-PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
-  Scenario scenario = given;
-  scenario.resolve();
-  name_dispatchers(scenario);
-  const std::vector<Parallel> plans =
-      o.parallel ? parallel_plans(scenario) : std::vector<Parallel>{scenario.parallel};
-  std::vector<std::string> dispatchers{""};
-  if (o.dispatcher) dispatchers = {"alltoall", "allgather", "flex-deepep", "flex-hybridep"};
-  std::vector<std::string> recomputes{scenario.training.recompute.text()};
-  if (o.recompute) recomputes = {"none", "layernorm+moe_act", "core_attn+layernorm+moe", "full"};
+std::string try_every_combination(Trials& trials, const Axes& axes) {
+  std::vector<Candidate> all;
+  for (const Parallel& p : axes.plans)
+    for (const std::string& d : axes.dispatchers)
+      for (const std::string& r : axes.recomputes) all.push_back({p, d, r});
+  trials.run(std::move(all), static_cast<std::int64_t>(axes.size()));
+  return "exhaustive: every combination was tried";
+}
 
-  PlanSearchResult result;
-  if (o.parallel)
-    result.space =
-        "TP powers of two up to 8 inside a node, CP powers of two up to seq / 8192, PP divisors up to 64, "
-        "VPP 1, 2, 4, "
-        "8, EP divisors of the experts, ETP 1 or TP, microbatches of 1, 2, 4, 8 sequences, DP what is left; ";
-  if (o.dispatcher)
-    result.space += "dispatchers " + join(dispatchers, ", ");
-  else
-    result.space += fmt::format("dispatcher {}, {}", scenario.dispatchers.front().text(),
-                                scenario.dispatchers.size() > 1 ? "the scenario's first" : "as given");
-  result.space += "; recomputation " + (o.recompute ? join(recomputes, ", ") : recomputes.front());
-  result.space += "; schedule, sharding, precision and overlap as given";
-  result.candidates = static_cast<std::int64_t>(plans.size() * dispatchers.size() * recomputes.size());
-  const Search search(scenario, o);
-  std::vector<Candidate> candidates;
-  std::vector<Outcome> outcomes;
-  const auto run = [&](std::vector<Candidate> more, std::int64_t total) {
-    std::vector<Outcome> found =
-        search.attempt_all(more, static_cast<std::int64_t>(candidates.size()), total);
-    candidates.insert(candidates.end(), more.begin(), more.end());
-    outcomes.insert(outcomes.end(), found.begin(), found.end());
-  };
-  if (result.candidates <= o.most) {
-    std::vector<Candidate> all;
-    for (const Parallel& p : plans)
-      for (const std::string& d : dispatchers)
-        for (const std::string& r : recomputes) all.push_back({p, d, r});
-    run(std::move(all), result.candidates);
-    result.method = "exhaustive: every combination was tried";
-  } else {
-    // First every parallel plan with one dispatcher and the recomputation that needs least memory and least
-    // time; then every dispatcher and recomputation for the plans nearest to the best.
-    const std::size_t bound = std::min<std::size_t>(plans.size(), static_cast<std::size_t>(o.most / 2));
-    std::vector<Candidate> first;
-    const std::size_t step = std::max<std::size_t>(1, (plans.size() + bound - 1) / bound);
-    for (std::size_t i = 0; i < plans.size(); i += step) {
-      first.push_back({plans[i], dispatchers.front(), recomputes.front()});
-      if (recomputes.size() > 1) first.push_back({plans[i], dispatchers.front(), recomputes.back()});
-    }
-    run(std::move(first), o.most);
-    std::vector<std::pair<double, std::size_t>> order;
-    for (std::size_t i = 0; i < outcomes.size(); ++i)
-      if (outcomes[i].fate == Fate::kForecast) order.emplace_back(outcomes[i].seconds, i);
-    std::sort(order.begin(), order.end());
-    std::vector<Candidate> second;
-    std::vector<Parallel> refined;
-    const auto room =
-        static_cast<std::size_t>(o.most) - std::min(static_cast<std::size_t>(o.most), candidates.size());
-    for (const auto& [seconds, i] : order) {
-      const Parallel& p = candidates[i].parallel;
-      const auto same = [&](const Parallel& q) {
-        return q.tp == p.tp && q.cp == p.cp && q.pp == p.pp && q.ep == p.ep && q.etp == p.etp &&
-               q.vpp == p.vpp && q.micro_batch == p.micro_batch;
-      };
-      if (std::any_of(refined.begin(), refined.end(), same)) continue;
-      if (second.size() + dispatchers.size() * recomputes.size() > room) break;
-      refined.push_back(p);
-      for (std::size_t d = 0; d < dispatchers.size(); ++d)
-        for (std::size_t r = 0; r < recomputes.size(); ++r)
-          if (d > 0 || (r > 0 && r + 1 < recomputes.size()))
-            second.push_back({p, dispatchers[d], recomputes[r]});
-    }
-    run(std::move(second), o.most);
-    result.method = fmt::format(
-        "not exhaustive: {} of {} parallel plans were tried with {} and the least and the most "
-        "recomputation, the {} "
-        "fastest of them with every dispatcher and recomputation",
-        (plans.size() + step - 1) / step, plans.size(),
-        dispatchers.front().empty() ? "the dispatcher" : dispatchers.front(), refined.size());
+bool same_shape(const Parallel& q, const Parallel& p) {
+  return q.tp == p.tp && q.cp == p.cp && q.pp == p.pp && q.ep == p.ep && q.etp == p.etp && q.vpp == p.vpp &&
+         q.micro_batch == p.micro_batch;
+}
+
+// First every parallel plan with one dispatcher and the recomputation that needs least memory and least time;
+// then every dispatcher and recomputation for the plans nearest to the best.
+std::string try_in_two_rounds(Trials& trials, const Axes& axes, std::int64_t most) {
+  const auto& [plans, dispatchers, recomputes] = axes;
+  const std::size_t bound = std::min<std::size_t>(plans.size(), static_cast<std::size_t>(most / 2));
+  std::vector<Candidate> first;
+  const std::size_t step = std::max<std::size_t>(1, (plans.size() + bound - 1) / bound);
+  for (std::size_t i = 0; i < plans.size(); i += step) {
+    first.push_back({plans[i], dispatchers.front(), recomputes.front()});
+    if (recomputes.size() > 1) first.push_back({plans[i], dispatchers.front(), recomputes.back()});
   }
-  std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < outcomes.size(); ++i) switch (outcomes[i].fate) {
+  trials.run(std::move(first), most);
+  std::vector<Candidate> second;
+  std::vector<Parallel> refined;
+  const auto room = static_cast<std::size_t>(most) - std::min(static_cast<std::size_t>(most), trials.size());
+  for (const std::size_t i : trials.fastest()) {
+    const Parallel& p = trials.candidate(i).parallel;
+    if (std::any_of(refined.begin(), refined.end(), [&](const Parallel& q) { return same_shape(q, p); }))
+      continue;
+    if (second.size() + dispatchers.size() * recomputes.size() > room) break;
+    refined.push_back(p);
+    for (std::size_t d = 0; d < dispatchers.size(); ++d)
+      for (std::size_t r = 0; r < recomputes.size(); ++r)
+        if (d > 0 || (r > 0 && r + 1 < recomputes.size()))
+          second.push_back({p, dispatchers[d], recomputes[r]});
+  }
+  trials.run(std::move(second), most);
+  return fmt::format(
+      "not exhaustive: {} of {} parallel plans were tried with {} and the least and the most recomputation, "
+      "the {} fastest of them with every dispatcher and recomputation",
+      (plans.size() + step - 1) / step, plans.size(),
+      dispatchers.front().empty() ? "the dispatcher" : dispatchers.front(), refined.size());
+}
+
+void count_outcomes(const std::vector<Outcome>& outcomes, PlanSearchResult& result) {
+  for (const Outcome& outcome : outcomes) switch (outcome.fate) {
       case Fate::kForecast:
         ++result.forecast;
-        order.emplace_back(outcomes[i].seconds, i);
         break;
       case Fate::kTooLarge:
         ++result.does_not_fit;
         break;
       default:
         ++result.illegal;
-        ++result.rules[outcomes[i].rule];
+        ++result.rules[outcome.rule];
     }
   result.skipped = result.candidates - static_cast<std::int64_t>(outcomes.size());
-  const auto none_left = [&] {
-    return InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
-                                  o.under_memory ? " that fits the memory" : "", result.candidates,
-                                  result.rules.empty() ? "" : "; " + result.rules.begin()->first));
-  };
-  if (order.empty()) throw none_left();
-  std::sort(order.begin(), order.end());
-  const std::size_t answered = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
+}
+
+// The fastest `top`, answered with a routing of their own for every layer: more are asked than are kept,
+// because the order may change then.
+std::vector<RankedPlan> answer_best(const Search& search, const Trials& trials, const PlanSearchOptions& o) {
+  const std::vector<std::size_t> order = trials.fastest();
+  const std::size_t asked = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
+  std::vector<RankedPlan> best;
   for (std::size_t k = 0; k < order.size(); ++k) {
-    if (k >= answered && static_cast<int>(result.best.size()) >= o.top) break;
+    if (k >= asked && static_cast<int>(best.size()) >= o.top) break;
     AnswerOptions options;
     options.draws = o.draws;
-    Comparison c = answer(search.scenario_of(candidates[order[k].second]), options);
-    result.best.push_back({c.scenario, std::move(c.answers.front())});
+    Comparison c = answer(search.scenario_of(trials.candidate(order[k])), options);
+    best.push_back({c.scenario, std::move(c.answers.front())});
   }
-  std::stable_sort(result.best.begin(), result.best.end(), [](const RankedPlan& a, const RankedPlan& b) {
+  std::stable_sort(best.begin(), best.end(), [](const RankedPlan& a, const RankedPlan& b) {
     return a.answer.time_us.value < b.answer.time_us.value;
   });
-  if (static_cast<int>(result.best.size()) > o.top) result.best.resize(static_cast<std::size_t>(o.top));
-  if (result.best.empty()) throw none_left();
+  if (static_cast<int>(best.size()) > o.top) best.resize(static_cast<std::size_t>(o.top));
+  return best;
+}
+
+}  // namespace
+
+PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o) {
+  Scenario scenario = given;
+  scenario.resolve();
+  name_dispatchers(scenario);
+  const Axes axes(scenario, o);
+  PlanSearchResult result;
+  result.space = space_of(axes, scenario, o);
+  result.candidates = static_cast<std::int64_t>(axes.size());
+  const Search search(scenario, o);
+  Trials trials(search);
+  result.method = result.candidates <= o.most ? try_every_combination(trials, axes)
+                                              : try_in_two_rounds(trials, axes, o.most);
+  count_outcomes(trials.outcomes(), result);
+  result.best = answer_best(search, trials, o);
+  if (result.best.empty())
+    throw InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
+                                 o.under_memory ? " that fits the memory" : "", result.candidates,
+                                 result.rules.empty() ? "" : "; " + result.rules.begin()->first));
   return result;
 }
 

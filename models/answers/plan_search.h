@@ -46,16 +46,4 @@ struct PlanSearchResult {
 // Throws InputError for a scenario that has no legal plan.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
 
-// A change of a plan that does not fit, with which it does.
-struct FittingChange {
-  std::string options;  // as on a command line: "--recompute moe_act"; empty: none was found
-  double seconds = 0;   // of the step then
-  int tried = 0, fitting = 0;
-};
-
-// Returns the change with the shortest step among recomputation, optimizer and gradient types, sharding, more
-// expert parallelism, smaller microbatches and fp8, each alone; where none is enough, two of them together.
-// `scenario` is resolved.
-FittingChange cheapest_fitting_change(const Scenario& scenario, const DispatcherSpec& dispatcher);
-
 }  // namespace moesim::models

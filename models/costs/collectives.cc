@@ -312,35 +312,52 @@ namespace {
 //
 // A link shared by messages of sizes s_k finishes the one of size s after sum_k min(s_k, s) bytes when all
 // move at equal rates (NCCL posts all sends and receives of a member at once). A member waits for its own
-// links and for each of its messages at the far end. `traffic(i, j)`: bytes from i to j. Links are members,
-// or domains for the network.
+// links and for each of its messages at the far end. `traffic(i, j)`: bytes from i to j, none to oneself.
+// Links are members, or domains for the network.
+//
+// No message ends after its link has moved everything, so the links go by their totals: what a fuller link
+// made all members wait for, an emptier one cannot change.
+// Returns what each member sends, then what it receives.
 template <class Traffic>
-void finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) {
+std::vector<double> finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) {
+  std::vector<double> totals(2 * n, 0.0);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j) {
+      const double bytes = i == j ? 0 : traffic(i, j);
+      totals[i] += bytes;
+      totals[n + j] += bytes;
+    }
+  std::vector<std::uint32_t> fullest_first(2 * n);
+  std::iota(fullest_first.begin(), fullest_first.end(), 0u);
+  std::sort(fullest_first.begin(), fullest_first.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return totals[a] != totals[b] ? totals[a] > totals[b] : a < b;
+  });
+  for (std::size_t i = 0; i < n; ++i) out[i] = std::max(totals[i], totals[n + i]);
   struct Message {
     double bytes;
     std::uint32_t peer;
   };
   std::vector<Message> messages(n);
-  std::fill(out.begin(), out.end(), 0.0);
-  for (int receiving = 0; receiving < 2; ++receiving) {
-    for (std::size_t link = 0; link < n; ++link) {
-      std::size_t count = 0;
-      for (std::size_t peer = 0; peer < n; ++peer) {
-        if (peer == link) continue;
-        const double bytes = receiving ? traffic(peer, link) : traffic(link, peer);
-        if (bytes > 0) messages[count++] = {bytes, static_cast<std::uint32_t>(peer)};
-      }
-      const auto end = messages.begin() + static_cast<std::ptrdiff_t>(count);
-      std::sort(messages.begin(), end, [](const Message& a, const Message& b) { return a.bytes < b.bytes; });
-      double before = 0;  // of the smaller messages
-      for (std::size_t k = 0; k < count; ++k) {
-        const Message& m = messages[k];
-        out[m.peer] = std::max(out[m.peer], before + static_cast<double>(count - k) * m.bytes);
-        before += m.bytes;
-      }
-      out[link] = std::max(out[link], before);
+  for (const std::uint32_t end : fullest_first) {
+    if (totals[end] <= *std::min_element(out.begin(), out.end())) break;
+    const bool receiving = end >= n;
+    const std::size_t link = receiving ? end - n : end;
+    std::size_t count = 0;
+    for (std::size_t peer = 0; peer < n; ++peer) {
+      if (peer == link) continue;
+      const double bytes = receiving ? traffic(peer, link) : traffic(link, peer);
+      if (bytes > 0) messages[count++] = {bytes, static_cast<std::uint32_t>(peer)};
+    }
+    std::sort(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count),
+              [](const Message& a, const Message& b) { return a.bytes < b.bytes; });
+    double before = 0;  // of the smaller messages
+    for (std::size_t k = 0; k < count; ++k) {
+      const Message& m = messages[k];
+      out[m.peer] = std::max(out[m.peer], before + static_cast<double>(count - k) * m.bytes);
+      before += m.bytes;
     }
   }
+  return totals;
 }
 
 }  // namespace
@@ -361,7 +378,7 @@ UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   // Network and scale-up parts run side by side; each member waits for the slower. An equal exchange whose
   // crossing bytes are those of the busiest member stands for the network part.
   load.across.resize(n);
-  finish_bytes(
+  const std::vector<double> crossing = finish_bytes(
       n,
       [&](std::size_t i, std::size_t j) {
         return shape.domain_of[i] == shape.domain_of[j] ? 0.0 : traffic(i, j);
@@ -371,12 +388,10 @@ UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
   std::vector<double> sends(static_cast<std::size_t>(shape.domains), 0.0), receives(sends);
   std::vector<int> members(sends.size(), 0);
   for (std::size_t i = 0; i < n; ++i) {
-    ++members[static_cast<std::size_t>(shape.domain_of[i])];
-    for (std::size_t j = 0; j < n; ++j)
-      if (shape.domain_of[i] != shape.domain_of[j]) {
-        sends[static_cast<std::size_t>(shape.domain_of[i])] += traffic(i, j);
-        receives[static_cast<std::size_t>(shape.domain_of[j])] += traffic(i, j);
-      }
+    const auto domain = static_cast<std::size_t>(shape.domain_of[i]);
+    ++members[domain];
+    sends[domain] += crossing[i];
+    receives[domain] += crossing[n + i];
   }
   for (std::size_t i = 0; i < n; ++i) {
     const auto domain = static_cast<std::size_t>(shape.domain_of[i]);

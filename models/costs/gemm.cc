@@ -31,7 +31,8 @@ constexpr int kSplits[] = {1, 2, 4, 8};
 // Rows come in multiples of this; a product with others ends in a partly filled row of tiles.
 constexpr std::int64_t kRowGranule = 64;
 constexpr std::int64_t kFewRows = 256;  // up to here a cluster of two tiles holds all rows and shares B
-constexpr double kDepth = 64;           // K is processed in steps of this many elements
+constexpr double kRounding = 1e-12;
+constexpr double kDepth = 64;  // K is processed in steps of this many elements
 
 std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
@@ -146,6 +147,8 @@ struct GemmModel::Resolved {
       const double area = kTiles[t].area();
       const double speed = r.speed[t];
       const double count = blocks(kTiles[t]);
+      // No split is faster than full waves of whole tiles.
+      if (count / sms * 2 * area * k / speed > best * (1 + kRounding)) continue;
       for (const int split : kSplits) {
         const double depth = std::ceil(k / split / kDepth) * kDepth;
         const double filled = count * split / sms;

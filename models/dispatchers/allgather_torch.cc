@@ -19,7 +19,7 @@ class AllGatherTorch final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     const std::int64_t T = f.T(), all = f.R * T;
     const std::vector<std::int64_t>& rows = f.computed;
     const std::vector<std::int64_t> choices(rows.size(), all * f.K), tokens(rows.size(), all);
@@ -81,7 +81,7 @@ class AllGatherTorch final : public Dispatcher {
  private:
   // One product and one multiplication with a scale per expert, one after the other; `read_scales`: the host
   // reads two factors back before each (torch's .item()), and nothing is launched meanwhile.
-  void per_expert(ProgramBuilder& b, const Figures& f, const ExpertBlock& block, std::string_view name,
+  void per_expert(ProgramBuilder& b, const LayerSizes& f, const ExpertBlock& block, std::string_view name,
                   std::int64_t n, std::int64_t k, bool read_scales) const {
     for (int e = 0; e < f.E_l; ++e) {
       std::vector<std::int64_t> rows(static_cast<std::size_t>(f.R));

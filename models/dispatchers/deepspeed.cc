@@ -27,7 +27,7 @@ class DeepSpeed final : public Dispatcher {
 
   Program build(const MoeLayer& layer) const override {
     const FixedCapacity fixed(layer, rows_per_expert(layer));
-    const Figures& f = fixed.figures;
+    const LayerSizes& f = fixed.sizes;
     const std::int64_t T = f.T(), mask = T * fixed.rows;  // elements of [T, E, C]
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     ExpertBlock block = expert_block(layer, f, b);

@@ -39,7 +39,7 @@ class KempnerForge final : public Dispatcher {
     // does.
     const bool replicate = replicated_ == 1 || (replicated_ == 0 && !layer.routing_given);
     const Routing shared = replicate ? layer.routing->replicated() : Routing();
-    const Figures f(layer, replicate ? shared : *layer.routing);
+    const LayerSizes f(layer, replicate ? shared : *layer.routing);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     b.program().tokens_replicated = replicate && f.ep > 1;
     const int matrix = b.matrix(GroupKind::kEp, f.splits);
@@ -154,7 +154,7 @@ class KempnerForge final : public Dispatcher {
     b.host_sync(name, Category::host_sync, b.uniform(bins * 8));
   }
 
-  void run_experts(ProgramBuilder& b, const Figures& f, const ExpertBlock& block) const {
+  void run_experts(ProgramBuilder& b, const LayerSizes& f, const ExpertBlock& block) const {
     if (experts_ == 1)  // per expert: a mask over all rows, any(), masked gather and write, each read back
       for (int e = 0; e < f.E_l; ++e) {
         b.kernel("mask of an expert", Category::expert, KernelClass::kSelect, b.scaled(f.computed, 8 + 3),
@@ -168,7 +168,7 @@ class KempnerForge final : public Dispatcher {
   }
 
   // The older grouped path: a batch of E_l times the largest count.
-  static void pad_to_largest(ProgramBuilder& b, const Figures& f, ExpertBlock& block) {
+  static void pad_to_largest(ProgramBuilder& b, const LayerSizes& f, ExpertBlock& block) {
     std::vector<std::int64_t> padded(f.experts.size());
     for (int r = 0; r < f.R; ++r) {
       const auto first = f.experts.begin() + std::ptrdiff_t(r) * f.E_l;
@@ -181,7 +181,7 @@ class KempnerForge final : public Dispatcher {
 
   // Rule Z: parameters without a row are read, and their gradient is zero. Packed weights need it only when
   // no row arrived at all.
-  void zero_contribution(ProgramBuilder& b, const MoeLayer& layer, const Figures& f) const {
+  void zero_contribution(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f) const {
     const std::int64_t expert = (f.gated ? 3 : 2) * f.H * f.F * bytes_of(layer.weight);
     std::vector<std::int64_t> unused(f.R);
     bool any = false;
@@ -197,7 +197,7 @@ class KempnerForge final : public Dispatcher {
                2);
   }
 
-  static void scale_gradients(ProgramBuilder& b, const Figures& f) {
+  static void scale_gradients(ProgramBuilder& b, const LayerSizes& f) {
     count(b, "rows per expert again", f.computed, f.E_l);
     for (int e = 0; e < f.E_l; ++e) {
       b.host_sync("rows of an expert", Category::host_sync, b.uniform(8));
@@ -209,7 +209,7 @@ class KempnerForge final : public Dispatcher {
   }
 
   // Excess assignments get weight 0; their rows are still sent and computed.
-  std::int64_t rows_over_capacity(const Figures& f) const {
+  std::int64_t rows_over_capacity(const LayerSizes& f) const {
     std::int64_t over = 0;
     for (int r = 0; r < f.R; ++r) {
       const std::int64_t C = std::max<std::int64_t>(1, capacity(f.tokens[r], f.K, f.E, capacity_factor_));

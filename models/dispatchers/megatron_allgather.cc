@@ -18,7 +18,7 @@ class AllGather final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     const std::int64_t T = f.T(), RT = f.R * T;
     const std::vector<std::int64_t> gathered(f.R, RT), mask(f.R, RT * f.E_l);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
@@ -72,7 +72,7 @@ class AllGather final : public Dispatcher {
   }
 
  private:
-  void unpermute(ProgramBuilder& b, const Figures& f, const std::vector<std::int64_t>& gathered,
+  void unpermute(ProgramBuilder& b, const LayerSizes& f, const std::vector<std::int64_t>& gathered,
                  const std::vector<std::int64_t>& mask) const {
     if (permute_fusion_) {
       b.kernel("unpermute", Category::unpermute, KernelClass::kGatherRows,
@@ -82,7 +82,7 @@ class AllGather final : public Dispatcher {
     }
   }
 
-  void backward(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const ExpertBlock& block,
+  void backward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f, const ExpertBlock& block,
                 const std::vector<std::int64_t>& gathered) const {
     const std::int64_t T = f.T(), RT = f.R * T;
     const PerRank all_cast = b.uniform(RT * f.H * f.b_p);

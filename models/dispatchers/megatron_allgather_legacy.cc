@@ -19,7 +19,7 @@ class AllGatherLegacy final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     const std::int64_t T = f.T(), RT = f.R * T;
     const std::vector<std::int64_t> gathered(f.R, RT);
     const bool weighted = f.K > 1;  // with K = 1 the probability multiplies after the reduce-scatter
@@ -82,12 +82,12 @@ class AllGatherLegacy final : public Dispatcher {
   }
 
   // Gathers element by element with expanded indices (8 bytes per element), or row by row.
-  void rows_kernel(ProgramBuilder& b, std::string_view name, const Figures& f, KernelClass kernel) const {
+  void rows_kernel(ProgramBuilder& b, std::string_view name, const LayerSizes& f, KernelClass kernel) const {
     const std::int64_t index = row_kernels_ ? 8 : 8 * f.H;
     b.kernel(name, Category::permute, kernel, b.scaled(f.computed, f.w + index), b.scaled(f.computed, f.w));
   }
 
-  void backward(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const ExpertBlock& block,
+  void backward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f, const ExpertBlock& block,
                 const std::vector<std::int64_t>& gathered) const {
     const std::int64_t T = f.T(), RT = f.R * T;
     const PerRank all_rows = b.uniform(RT * f.w), rows = b.scaled(f.computed, f.w);

@@ -63,7 +63,7 @@ class AllToAll final : public Dispatcher {
   };
 
   Program build_dropless(const MoeLayer& layer, const Routing& routing, bool dynamic) const {
-    Figures f(layer, routing);
+    LayerSizes f(layer, routing);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const Exchange exchange{false, b.matrix(GroupKind::kEp, f.splits), 0};
     ExpertBlock block = expert_block(layer, f, b);
@@ -75,7 +75,7 @@ class AllToAll final : public Dispatcher {
   }
 
   Program build_padded(const MoeLayer& layer) const {
-    Figures f(layer);
+    LayerSizes f(layer);
     const std::int64_t C = capacity(f.T(), f.K, f.E, capacity_factor_);
     f.sent.assign(f.R, f.E * C);
     f.arrived = f.sent;
@@ -88,8 +88,9 @@ class AllToAll final : public Dispatcher {
         total_dropped(*layer.routing, layer.routing->limited_to(std::vector<std::int64_t>(f.R, C))));
   }
 
-  Program build_program(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const Exchange& exchange,
-                        ExpertBlock block, bool dynamic, std::int64_t dropped) const {
+  Program build_program(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
+                        const Exchange& exchange, ExpertBlock block, bool dynamic,
+                        std::int64_t dropped) const {
     block.probability = true;
     b.program().dropped_rows = dropped;
     b.program().overlaps_batches = batch_overlap_;
@@ -98,7 +99,7 @@ class AllToAll final : public Dispatcher {
     return finish(b, layer, f, block.rows);
   }
 
-  void forward(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const Exchange& exchange,
+  void forward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f, const Exchange& exchange,
                const ExpertBlock& block, bool dynamic) const {
     const bool counts = !exchange.equal;
     const PerRank permuted = b.scaled(f.sent, f.w), arrived = b.scaled(f.arrived, f.w),
@@ -174,7 +175,7 @@ class AllToAll final : public Dispatcher {
     free_expert_output(b, block);
   }
 
-  void backward(ProgramBuilder& b, const MoeLayer& layer, const Figures& f, const Exchange& exchange,
+  void backward(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f, const Exchange& exchange,
                 const ExpertBlock& block) const {
     const bool gathers = f.etp > 1, sorts = f.E_l > 1;
     const PerRank permuted = b.scaled(f.sent, f.w), computed = b.scaled(f.computed, f.w);
@@ -228,13 +229,13 @@ class AllToAll final : public Dispatcher {
   }
 
   // Source-major to expert-major or back: every row is read and written once; pad rows are written only.
-  static void chunk_sort(ProgramBuilder& b, std::string_view name, Category category, const Figures& f,
+  static void chunk_sort(ProgramBuilder& b, std::string_view name, Category category, const LayerSizes& f,
                          const std::vector<std::int64_t>& padded) {
     b.kernel(name, category, KernelClass::kGatherRows, b.scaled(f.computed, f.w + 8), b.scaled(padded, f.w));
   }
 
   static void gather_over_tp(ProgramBuilder& b, std::string_view name, Category category, DType dtype,
-                             const Figures& f, const Exchange& exchange, std::int64_t row_bytes) {
+                             const LayerSizes& f, const Exchange& exchange, std::int64_t row_bytes) {
     if (exchange.equal) {
       b.all_gather(GroupKind::kTp, name, category, dtype, exchange.rows * row_bytes);
     } else {
@@ -242,7 +243,7 @@ class AllToAll final : public Dispatcher {
     }
   }
 
-  static void scatter_over_tp(ProgramBuilder& b, std::string_view name, DType dtype, const Figures& f,
+  static void scatter_over_tp(ProgramBuilder& b, std::string_view name, DType dtype, const LayerSizes& f,
                               const Exchange& exchange, std::int64_t row_bytes) {
     if (exchange.equal) {
       b.reduce_scatter(GroupKind::kTp, name, Category::dispatch, dtype, exchange.rows * row_bytes);
@@ -253,7 +254,7 @@ class AllToAll final : public Dispatcher {
 
   // Sums the partial products of the ETP group, in the router's dtype.
   static void reduce_over_tp(ProgramBuilder& b, std::string_view name, Category category,
-                             const MoeLayer& layer, const Figures& f, const Exchange& exchange) {
+                             const MoeLayer& layer, const LayerSizes& f, const Exchange& exchange) {
     const PerRank wide = b.scaled(f.computed, f.H * f.b_p);
     const bool cast = f.b_p != f.b;
     if (cast)

@@ -21,7 +21,7 @@ class AllToAllLegacy final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     const bool columns = f.etp > 1;
     const std::int64_t part = f.w / f.etp;  // bytes of a row on the wire
     // Every rank of a TP group holds the tokens of all of them, and the same rows.

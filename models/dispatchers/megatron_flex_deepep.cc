@@ -30,7 +30,7 @@ class FlexDeepEp final : public Dispatcher {
   Program build(const MoeLayer& given) const override {
     MoeLayer layer = given;
     layer.router = DType::kFp32;  // probabilities are forced to fp32
-    const Figures f(layer);
+    const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kDeepEp, sms_);
     const std::vector<std::int64_t>& U = exchange.received();

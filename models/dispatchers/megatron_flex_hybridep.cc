@@ -48,7 +48,7 @@ class FlexHybridEp final : public Dispatcher {
       capped = layer.routing->limited_to(capacities(*layer.routing, capacity_factor_));
       layer.routing = &capped;
     }
-    const Figures f(layer);
+    const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kHybridEp, sms_);
     const std::vector<std::int64_t>& U = exchange.received();
@@ -119,7 +119,7 @@ class FlexHybridEp final : public Dispatcher {
 
  private:
   // Rows above the budget are dropped, the last experts first: they come last in the buffer.
-  static void drop_above(ProgramBuilder& b, const Figures& f, std::vector<std::int64_t>& per_expert,
+  static void drop_above(ProgramBuilder& b, const LayerSizes& f, std::vector<std::int64_t>& per_expert,
                          std::int64_t budget) {
     for (int r = 0; r < f.R; ++r) {
       std::int64_t left = budget;
@@ -139,7 +139,7 @@ class FlexHybridEp final : public Dispatcher {
   }
 
   // The permutation is fused into the exchange: only rows beyond the first copy of a token are written again.
-  static void copy_locally(ProgramBuilder& b, std::string_view name, Category category, const Figures& f,
+  static void copy_locally(ProgramBuilder& b, std::string_view name, Category category, const LayerSizes& f,
                            const std::vector<std::int64_t>& unique, const ExpertBlock& block) {
     std::vector<std::int64_t> more(f.R);
     for (int r = 0; r < f.R; ++r) more[r] = std::max<std::int64_t>(0, block.rows[r] - unique[r]);

@@ -32,7 +32,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     const EqualSplit split(f);
     const bool pads = policy_ == kForce || (policy_ == kAdaptive && split.worst() <= threshold_);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);

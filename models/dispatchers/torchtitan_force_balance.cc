@@ -39,7 +39,7 @@ class TorchtitanForceBalance final : public Dispatcher {
     spec.kind = RoutingSpec::Kind::kRoundRobin;
     const Routing balanced =
         make_routing(spec, layer.ranks(), layer.routing->tokens(0), layer.experts(), layer.topk(), 0);
-    const Figures f(layer, balanced);
+    const LayerSizes f(layer, balanced);
     const bool equal =
         std::all_of(f.splits.begin(), f.splits.end(), [&](std::int64_t s) { return s == f.splits[0]; });
     const bool uniform =

@@ -17,7 +17,7 @@ class Local final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     TorchtitanSteps steps(b, layer, f, o_);
     b.begin(ProgramBuilder::Pass::kForward);

@@ -20,7 +20,7 @@ class TorchtitanTorchAo final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
-    const Figures f(layer);
+    const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const int matrix = b.matrix(GroupKind::kEp, f.splits);
     TorchtitanSteps steps(b, layer, f, o_);

@@ -34,7 +34,7 @@ class Tutel final : public Dispatcher {
 
   Program build(const MoeLayer& layer) const override {
     const FixedCapacity fixed(layer, rows_per_expert(layer));
-    const Figures& f = fixed.figures;
+    const LayerSizes& f = fixed.sizes;
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     const Exchange exchange = stages(b, layer, fixed);
     ExpertBlock block = expert_block(layer, f, b);
@@ -101,7 +101,7 @@ class Tutel final : public Dispatcher {
   }
 
   Exchange stages(ProgramBuilder& b, const MoeLayer& layer, const FixedCapacity& fixed) const {
-    const Figures& f = fixed.figures;
+    const LayerSizes& f = fixed.sizes;
     Exchange exchange{fixed.rows / degree_, f.w, -1, -1, degree_, b.uniform(fixed.rows / degree_ * f.w)};
     if (!two_stages_) return exchange;
     const auto R = static_cast<std::size_t>(f.R), per_node = static_cast<std::size_t>(layer.ranks_per_node);

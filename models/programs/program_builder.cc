@@ -40,8 +40,34 @@ int ProgramBuilder::matrix(GroupKind group, const std::vector<std::int64_t>& row
                        " rows between two ranks, expected less than 2^32");
     m.rows[i] = static_cast<std::uint32_t>(rows[i]);
   }
+  margins_.push_back(margins_of(m));
   program_.matrices_.push_back(std::move(m));
   return static_cast<int>(program_.matrices_.size()) - 1;
+}
+
+ProgramBuilder::Margins ProgramBuilder::margins_of(const SplitMatrix& m) const {
+  const auto n = static_cast<std::size_t>(ranks());
+  Margins all{std::vector<std::int64_t>(n), std::vector<std::int64_t>(n), std::vector<std::int64_t>(n)};
+  const int g = program_.group_size(m.group);
+  const std::uint32_t* row = m.rows.data();
+  std::vector<std::int64_t> received(static_cast<std::size_t>(g));
+  for (int group = 0; group < program_.group_count(m.group); ++group) {
+    std::fill(received.begin(), received.end(), 0);
+    for (int s = 0; s < g; ++s, row += g) {
+      const auto sender = static_cast<std::size_t>(program_.rank_of(m.group, group, s));
+      std::int64_t sent = 0;
+      for (int d = 0; d < g; ++d) {
+        sent += row[d];
+        received[static_cast<std::size_t>(d)] += row[d];
+      }
+      all.sent[sender] = sent;
+      all.own[sender] = row[s];
+    }
+    for (int d = 0; d < g; ++d)
+      all.received[static_cast<std::size_t>(program_.rank_of(m.group, group, d))] =
+          received[static_cast<std::size_t>(d)];
+  }
+  return all;
 }
 
 int ProgramBuilder::table(int experts, std::vector<std::int64_t> rows) {
@@ -178,28 +204,16 @@ int ProgramBuilder::all_to_all(GroupKind group, std::string_view name, sim::Cate
 int ProgramBuilder::all_to_all_v(std::string_view name, sim::Category category, DType dtype, int matrix_id,
                                  bool transposed, std::int64_t row_bytes) {
   const SplitMatrix& m = program_.matrices_[matrix_id];
-  const int g = program_.group_size(m.group);
-  if (g == 1) return -1;
+  if (program_.group_size(m.group) == 1) return -1;
   const auto n = static_cast<std::size_t>(ranks());
-  std::vector<std::int64_t> sent(n), received(n), own(n);
-  for (int group = 0; group < program_.group_count(m.group); ++group) {
-    const std::uint32_t* rows = m.rows.data() + std::size_t(group) * g * g;
-    for (int s = 0; s < g; ++s) {
-      const int sender = program_.rank_of(m.group, group, s);
-      for (int d = 0; d < g; ++d) {
-        const std::int64_t r = rows[s * g + d];
-        sent[sender] += r;
-        received[program_.rank_of(m.group, group, d)] += r;
-        if (s == d) own[sender] = r;
-      }
-    }
-  }
+  const Margins& margins = margins_[static_cast<std::size_t>(matrix_id)];
+  std::vector<std::int64_t> sent = margins.sent, received = margins.received;
   if (transposed) sent.swap(received);
   const PerRank in = scaled(sent, row_bytes);
   const PerRank out = scaled(received, row_bytes);
   for (std::size_t r = 0; r < n; ++r) {
-    sent[r] -= own[r];
-    received[r] -= own[r];
+    sent[r] -= margins.own[r];
+    received[r] -= margins.own[r];
   }
   const int id = collective(CommKind::kAllToAllV, m.group, name, category, dtype, in, out,
                             scaled(sent, row_bytes), scaled(received, row_bytes));

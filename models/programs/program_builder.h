@@ -112,6 +112,12 @@ class ProgramBuilder {
   int push(Op op);
 
  private:
+  // Rows of a matrix by rank; `own` stay where they are.
+  struct Margins {
+    std::vector<std::int64_t> sent, received, own;
+  };
+  Margins margins_of(const SplitMatrix& matrix) const;
+
   int collective(CommKind kind, GroupKind group, std::string_view name, sim::Category category, DType dtype,
                  PerRank in, PerRank out, PerRank tx, PerRank rx);
 
@@ -124,6 +130,7 @@ class ProgramBuilder {
   bool stream_given_ = false;
   bool beside_ = false;
   std::vector<PerRank> saved_;
+  std::vector<Margins> margins_;  // of every matrix
 };
 
 }  // namespace moesim::models

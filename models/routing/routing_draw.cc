@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -237,12 +236,20 @@ std::vector<double> popularity(const RoutingSpec& spec, int experts, int topk,
   return p;
 }
 
+// std::popcount is a call of a library where the processor's own instruction may not be used.
+int bits_set(std::uint64_t x) {
+  x -= (x >> 1) & 0x5555555555555555ULL;
+  x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
+  x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+  return static_cast<int>((x * 0x0101010101010101ULL) >> 56);
+}
+
 // A normal number from one draw of 64 bits: how many of 48 are set, spread evenly between the whole numbers.
 // Rows are rounded anyway.
 double coarse_normal(Random& random) {
   const std::uint64_t bits = random.next();
-  const double set = std::popcount(bits >> 16) - 24;
-  static const double kWidth = 1 / std::sqrt(12 + 1.0 / 12);
+  const double set = bits_set(bits >> 16) - 24;
+  constexpr double kWidth = 0.28767798089123053;  // 1 / sqrt(12 + 1/12)
   return (set + static_cast<double>(bits & 0xffff) * 0x1.0p-16 - 0.5) * kWidth;
 }
 
@@ -256,7 +263,7 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
   std::int64_t given = 0, over = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
     running += wish[e] * scale;
-    const std::int64_t upto = e + 1 == wish.size() ? total : std::llround(running);
+    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
     n[e] = upto - given;
     given = upto;
     if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;

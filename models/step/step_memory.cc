@@ -102,6 +102,14 @@ double transient_of(const Program* program, bool forward) {
   return most;
 }
 
+// Layers of one kind: what each keeps of the part that no dispatcher changes.
+struct AlikeLayers {
+  LayerKind kind;
+  double count = 0;
+  std::vector<KeptTensor> tensors;
+  double kept = 0;  // their sum
+};
+
 // How the ranks of a group share the state of a parameter.
 struct Shards {
   double dense = 1, experts = 1;
@@ -110,7 +118,10 @@ struct Shards {
 class Stages {
  public:
   explicit Stages(const MemoryQuestion& q) : q_(q), a_(*q.model), p_(q.parallel), plan_(*q.plan), rows_(q) {
-    for (const Chunk& chunk : *q.chunks) passing_.push_back(passing_of(chunk));
+    for (const Chunk& chunk : *q.chunks) {
+      layers_.push_back(alike(chunk));
+      passing_.push_back(passing_of(chunk, layers_.back()));
+    }
   }
 
   StageMemory stage(std::size_t s) {
@@ -126,7 +137,7 @@ class Stages {
       n.experts += part.experts;
       unit = std::max(
           unit, (part.dense + part.experts) / std::max<double>(1, static_cast<double>(chunk.layers.size())));
-      kinds.insert(kinds.end(), chunk.layers.begin(), chunk.layers.end());
+      for (const AlikeLayers& l : layers_[c]) kinds.push_back(l.kind);
     }
     const double optimizer_step = state(n, unit);
     persistent(kinds);
@@ -155,29 +166,43 @@ class Stages {
     return all;
   }
 
-  Passing passing_of(const Chunk& chunk) const {
+  std::vector<AlikeLayers> alike(const Chunk& chunk) const {
+    std::vector<AlikeLayers> all;
+    for (const LayerKind& kind : chunk.layers) {
+      const auto at =
+          std::find_if(all.begin(), all.end(), [&](const AlikeLayers& l) { return l.kind == kind; });
+      if (at != all.end()) {
+        ++at->count;
+        continue;
+      }
+      all.push_back({kind, 1, kept_by_layer(a_, p_, plan_, kind), 0});
+      all.back().kept = bytes_of(all.back().tensors);
+    }
+    return all;
+  }
+
+  Passing passing_of(const Chunk& chunk, const std::vector<AlikeLayers>& layers) const {
     Passing c;
     double whole = 0;  // a layer that is computed again as a whole
     double mtp = 0;
     TrainingPlan everything = plan_;
     everything.recompute.full = false;
-    for (const LayerKind& kind : chunk.layers) {
-      const bool moe = kind.ffn == LayerKind::Ffn::kMoe;
-      const double kept = bytes_of(kept_by_layer(a_, p_, plan_, kind));
-      c.kept += kept;
-      c.moe_layers += moe ? 1 : 0;
-      c.layer = std::max(c.layer, kept + (moe ? rows_.mean() : 0));
+    for (const AlikeLayers& l : layers) {
+      const bool moe = l.kind.ffn == LayerKind::Ffn::kMoe;
+      c.kept += l.count * l.kept;
+      c.moe_layers += moe ? l.count : 0;
+      c.layer = std::max(c.layer, l.kept + (moe ? rows_.mean() : 0));
       const double program = moe ? transient_of(q_.program, false) : 0;
-      c.backward = std::max({c.backward, backward_transient(a_, p_, plan_, kind), program});
+      c.backward = std::max({c.backward, backward_transient(a_, p_, plan_, l.kind), program});
       c.forward = std::max(c.forward, moe ? transient_of(q_.program, true) : 0);
       if (plan_.recompute.full) {
         const auto most = moe && q_.program && !q_.program->saved_bytes.empty()
                               ? static_cast<double>(*std::max_element(q_.program->saved_bytes.begin(),
                                                                       q_.program->saved_bytes.end()))
                               : 0;
-        whole = std::max(whole, bytes_of(kept_by_layer(a_, p_, everything, kind)) + most);
+        whole = std::max(whole, bytes_of(kept_by_layer(a_, p_, everything, l.kind)) + most);
       }
-      mtp += kind.mtp ? 1 : 0;
+      mtp += l.kind.mtp ? l.count : 0;
     }
     c.backward += whole;
     const double table =
@@ -320,9 +345,10 @@ class Stages {
     for (std::size_t c = 0; c < passing_.size(); ++c) {
       if (peak.passes[c] == 0) continue;
       m.in_flight += peak.passes[c];
-      for (const LayerKind& kind : (*q_.chunks)[c].layers) {
-        sum(kept_by_layer(a_, p_, plan_, kind), peak.passes[c], 1);
-        if (kind.ffn == LayerKind::Ffn::kMoe) layers.push_back(peak.passes[c]);
+      for (const AlikeLayers& l : layers_[c]) {
+        sum(l.tensors, peak.passes[c], l.count);
+        if (l.kind.ffn == LayerKind::Ffn::kMoe)
+          layers.insert(layers.end(), static_cast<std::size_t>(l.count), peak.passes[c]);
       }
     }
     const std::vector<double> draws = rows_.draws(layers);
@@ -364,6 +390,7 @@ class Stages {
   const Parallel& p_;
   const TrainingPlan& plan_;
   KeptRows rows_;
+  std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
 };

@@ -40,12 +40,14 @@ Architecture sized(std::string name, std::int64_t hidden, std::int64_t layers, s
   return a;
 }
 
-std::vector<Architecture> make_all() {
-  std::vector<Architecture> all;
+void add_mistral(std::vector<Architecture>& all) {
   all.push_back(sized("mixtral-8x7b", 4096, 32, 32000, grouped(32, 8, 128), 8, 2,
                       14336));  // mistralai/Mixtral-8x7B-v0.1
   all.push_back(sized("mixtral-8x22b", 6144, 56, 32768, grouped(48, 8, 128), 8, 2,
                       16384));  // mistralai/Mixtral-8x22B-v0.1
+}
+
+void add_deepseek_and_moonshot(std::vector<Architecture>& all) {
   {
     Architecture a = sized("deepseek-v2", 5120, 60, 102400, latent(128, 1536, 512), 160, 6,
                            1536);  // deepseek-ai/DeepSeek-V2
@@ -93,6 +95,9 @@ std::vector<Architecture> make_all() {
     a.router_bias = true;
     all.push_back(a);
   }
+}
+
+void add_qwen(std::vector<Architecture>& all) {
   {
     Architecture a =
         sized("qwen2-57b-a14b", 3584, 28, 151936, grouped(28, 4, 128), 64, 8, 2560);  // Qwen/Qwen2-57B-A14B
@@ -113,6 +118,9 @@ std::vector<Architecture> make_all() {
     a.attention.qk_norm = true;
     all.push_back(a);
   }
+}
+
+void add_gpt_oss(std::vector<Architecture>& all) {
   for (const bool large : {true, false}) {  // openai/gpt-oss-120b, openai/gpt-oss-20b
     Architecture a = sized(large ? "gpt-oss-120b" : "gpt-oss-20b", 2880, large ? 36 : 24, 201088,
                            grouped(64, 8, 64), large ? 128 : 32, 4, 2880);
@@ -122,6 +130,9 @@ std::vector<Architecture> make_all() {
     a.expert_bias = a.router_bias = true;
     all.push_back(a);
   }
+}
+
+void add_llama4(std::vector<Architecture>& all) {
   {
     Architecture a = sized("llama4-maverick", 5120, 48, 202048, grouped(40, 8, 128), 128, 1,
                            8192);  // meta-llama/Llama-4-Maverick-17B-128E
@@ -140,13 +151,9 @@ std::vector<Architecture> make_all() {
     a.attention.window_every = 4;
     all.push_back(a);
   }
-  all.push_back(sized("dbrx", 6144, 40, 100352, grouped(48, 8, 128), 16, 4, 10752));  // databricks/dbrx-base
-  {
-    Architecture a =
-        sized("olmoe", 2048, 16, 50304, grouped(16, 16, 128), 64, 8, 1024);  // allenai/OLMoE-1B-7B-0924
-    a.attention.qk_norm = true;
-    all.push_back(a);
-  }
+}
+
+void add_nemotron(std::vector<Architecture>& all) {
   // The layer patterns and sizes of Megatron-Bridge's providers (src/megatron/bridge/models/nemotronh), as in
   // the published config.json of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B and -Super-120B-A12B.
   {
@@ -165,6 +172,16 @@ std::vector<Architecture> make_all() {
     a.gated = false;
     a.router_bias = true;
     a.mtp_layers = 2;
+    all.push_back(a);
+  }
+}
+
+void add_others(std::vector<Architecture>& all) {
+  all.push_back(sized("dbrx", 6144, 40, 100352, grouped(48, 8, 128), 16, 4, 10752));  // databricks/dbrx-base
+  {
+    Architecture a =
+        sized("olmoe", 2048, 16, 50304, grouped(16, 16, 128), 64, 8, 1024);  // allenai/OLMoE-1B-7B-0924
+    a.attention.qk_norm = true;
     all.push_back(a);
   }
   // Llama 3 70B with every FFN copied to eight experts (arXiv 2410.07524, 2504.14960).
@@ -188,6 +205,13 @@ std::vector<Architecture> make_all() {
     a.shared_ffn = 2 * 1408;
     all.push_back(a);
   }
+}
+
+std::vector<Architecture> make_all() {
+  std::vector<Architecture> all;
+  for (const auto add :
+       {add_mistral, add_deepseek_and_moonshot, add_qwen, add_gpt_oss, add_llama4, add_nemotron, add_others})
+    add(all);
   return all;
 }
 

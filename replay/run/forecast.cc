@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "replay/recording/schedule.h"
 #include "replay/run/model_pricing.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 
 namespace moesim::replay {
 

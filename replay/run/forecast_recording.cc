@@ -11,7 +11,7 @@
 #include "replay/recording/denoise.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 #include "replay/run/uncertainty.h"
 
 namespace moesim::replay {
@@ -53,7 +53,7 @@ class RealisticForecast {
     out.realistic = true;
     out.cluster = cluster_of(q_.job, job_.topology);
     const Effects effects(out.cluster.profile);
-    PreparedPlans prepared = prepare_recorded(job_, named_, out.cluster, q_.job);
+    RequestedPlans prepared = requested_plans(job_, named_, out.cluster, q_.job);
     out.iteration = simulated(prepared.plans, effects);
     out.changes = std::move(prepared.changes);
     out.warnings = std::move(prepared.warnings);
@@ -62,7 +62,7 @@ class RealisticForecast {
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
-      out.as_recorded = simulated(prepare_recorded(job_, named_, out.cluster, same).plans, effects);
+      out.as_recorded = simulated(requested_plans(job_, named_, out.cluster, same).plans, effects);
     }
     if (q_.attribution) {
       const int layers = static_cast<int>(named_.layers.value_or(0) / out.iteration.topology.pp);
@@ -95,16 +95,16 @@ class ScalingModeForecast {
  public:
   ScalingModeForecast(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
                       const RecordingQuestion& q)
-      : named_(named), q_(q), recorded_(denoise(jobs)), prepared_(prepare(recorded_, named, q.job)) {}
+      : named_(named), q_(q), recorded_(denoise(jobs)), requested_(requested_job(recorded_, named, q.job)) {}
 
   RecordingForecast run() {
     RecordingForecast out;
-    out.cluster = prepared_.cluster;
-    out.changes = prepared_.changes;
+    out.cluster = requested_.cluster;
+    out.changes = requested_.changes;
     out.effects.emplace(out.cluster.profile);
     out.microbatches = q_.microbatches;
     if (out.microbatches == 0) {
-      out.microbatches = default_microbatches(prepared_.clean.topology, prepared_.named);
+      out.microbatches = default_microbatches(requested_.clean.topology, requested_.named);
       out.warnings.push_back(fmt::format(
           "a scaling recording does not say how many microbatches a step has: {} per rank, for a global "
           "batch of 64; set --microbatches",
@@ -113,27 +113,27 @@ class ScalingModeForecast {
     options_.architecture = q_.job.architecture ? &*q_.job.architecture : nullptr;
     options_.microbatches = out.microbatches;
     options_.seed = q_.seed;
-    ScalingForecast made = told(prepared_, *out.effects, options_);
+    ScalingForecast made = told(requested_, *out.effects, options_);
     const double calibrated_us = made.iteration.us();
     if (q_.flow) {
       const sim::Fabric fabric = models::cluster_fabric(out.cluster);
       ForecastOptions sharing = options_;
       sharing.fabric = &fabric;
-      made = told(prepared_, *out.effects, sharing);
+      made = told(requested_, *out.effects, sharing);
       out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, fabric)};
     }
     out.iteration = std::move(made.iteration);
-    append(out.warnings, prepared_.warnings);
+    append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
-      out.as_recorded = told(prepare(recorded_, named_, same), *out.effects, options_).iteration;
+      out.as_recorded = told(requested_job(recorded_, named_, same), *out.effects, options_).iteration;
     }
     if (q_.attribution) {
-      const int layers = static_cast<int>(prepared_.named.layers.value_or(0) / out.iteration.topology.pp);
+      const int layers = static_cast<int>(requested_.named.layers.value_or(0) / out.iteration.topology.pp);
       out.attribution = attribute(out.iteration, made.plans, layers, [&] {
-        return std::make_unique<ModelPricing>(out.cluster, prepared_.clean, *out.effects);
+        return std::make_unique<ModelPricing>(out.cluster, requested_.clean, *out.effects);
       });
     }
     out.summary = summarize(out.iteration);
@@ -142,18 +142,18 @@ class ScalingModeForecast {
       for (std::size_t k = 0; k < kEffects; ++k)
         out.effect_gains_us.push_back(
             calibrated_us -
-            told(prepared_, out.effects->without(static_cast<EffectKind>(k)), options_).iteration.us());
+            told(requested_, out.effects->without(static_cast<EffectKind>(k)), options_).iteration.us());
     return out;
   }
 
  private:
-  static ScalingForecast told(const PreparedJob& job, const Effects& effects,
+  static ScalingForecast told(const RequestedJob& job, const Effects& effects,
                               const ForecastOptions& options) {
     return forecast(job.clean, job.named, job.cluster, effects, options);
   }
 
   void draw(RecordingForecast& out, double calibrated_us) const {
-    out.drawn = draw_forecasts(prepared_.clean, prepared_.named, out.cluster, *out.effects, options_,
+    out.drawn = draw_forecasts(requested_.clean, requested_.named, out.cluster, *out.effects, options_,
                                q_.draws, drawn_jobs(recorded_, named_, q_.job));
     std::vector<double> drawn_us;
     // What contention adds is taken to be the same share under every drawn profile.
@@ -165,7 +165,7 @@ class ScalingModeForecast {
   const traces::NamedTopology& named_;
   const RecordingQuestion& q_;
   CleanJob recorded_;
-  PreparedJob prepared_;
+  RequestedJob requested_;
   ForecastOptions options_;
 };
 

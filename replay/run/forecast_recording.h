@@ -15,8 +15,8 @@
 #include "replay/recording/steps.h"
 #include "replay/run/attribution.h"
 #include "replay/run/iteration.h"
-#include "replay/run/measured.h"
-#include "replay/run/prepare.h"
+#include "replay/run/requested_job.h"
+#include "replay/run/run_summary.h"
 #include "traces/recording.h"
 
 namespace moesim::replay {

@@ -9,7 +9,7 @@
 #include "models/hardware/estimate.h"
 #include "models/hardware/profile.h"
 #include "replay/run/forecast.h"
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 
 namespace moesim::replay {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 
 namespace moesim::replay {
 

@@ -2,7 +2,7 @@
 // line, or brought to steps, made noise-free and simulated as recorded.
 #include "replay/recording/steps.h"
 #include "replay/run/iteration.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 #include "tests/fuzz/one_line.h"
 #include "traces/cmd_reader.h"
 

@@ -217,7 +217,7 @@ RC_GTEST_PROP(Identities, ExpectedCopiesFollowTheBinomials, ()) {
 // Identities 9 and 10.
 RC_GTEST_PROP(Identities, EqualSplitBounds, ()) {
   const RandomLayer random = random_layer(false);
-  const Figures f(random.layer);
+  const LayerSizes f(random.layer);
   const EqualSplit split(f);
   for (int r = 0; r < f.R; ++r) {
     RC_ASSERT(f.ep * split.m >= std::max(f.sent[r], f.computed[r]));

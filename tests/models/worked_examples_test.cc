@@ -205,7 +205,7 @@ TEST(WorkedExample1, EqualSplit) {
 TEST(WorkedExample1, EqualSplitOverheads) {
   const Routing routing = example_1();
   const MoeLayer layer = example_layer(routing);
-  const EqualSplit split{Figures(layer)};
+  const EqualSplit split{LayerSizes(layer)};
   EXPECT_EQ(split.m, 8);
   const std::vector<double> expected{0.391, 1.133, 1.370, 1.560};
   for (int r = 0; r < 4; ++r) EXPECT_NEAR(split.overheads[r], expected[r], 5e-4);
@@ -261,7 +261,7 @@ TEST(WorkedExample2, OtherDispatchers) {
   const MoeLayer layer = example_layer(routing);
   const Program equal = build("torchtitan-equal-split", layer);
   EXPECT_EQ(numbers(equal, messages(equal.forward())[2].tx), Numbers(4, 1536));
-  const EqualSplit split{Figures(layer)};
+  const EqualSplit split{LayerSizes(layer)};
   EXPECT_NEAR(split.overheads[0], 0.6, 1e-12);
   EXPECT_NEAR(split.overheads[1], 7, 1e-12);
   const Program kempner = build("kempnerforge:replicated=false", layer);
@@ -280,7 +280,7 @@ TEST(WorkedExample3, OtherDispatchers) {
   const MoeLayer layer = example_layer(routing);
   const Program equal = build("torchtitan-equal-split", layer);
   EXPECT_EQ(numbers(equal, messages(equal.forward())[2].tx), Numbers(4, 384));
-  EXPECT_EQ(EqualSplit{Figures(layer)}.worst(), 0);
+  EXPECT_EQ(EqualSplit{LayerSizes(layer)}.worst(), 0);
   // K = local experts = 2: the direct input is legal.
   const Program direct = build("torchtitan-force-balance:direct=true", layer);
   EXPECT_EQ(Program::host_syncs(direct.forward()), 0);

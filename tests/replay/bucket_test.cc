@@ -8,8 +8,8 @@
 
 #include "base/input_error.h"
 #include "recording_builder.h"
-#include "replay/run/measured.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
+#include "replay/run/run_summary.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

@@ -16,7 +16,7 @@
 #include "echo_data.h"
 #include "models/hardware/cluster.h"
 #include "recording_builder.h"
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 #include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 

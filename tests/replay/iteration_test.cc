@@ -10,7 +10,7 @@
 #include "base/input_error.h"
 #include "recording_builder.h"
 #include "replay/recording/schedule.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 
 namespace moesim::replay {
 namespace {

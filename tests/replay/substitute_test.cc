@@ -14,9 +14,9 @@
 #include "models/hardware/cluster.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/forecast.h"
-#include "replay/run/measured.h"
-#include "replay/run/prepare.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
+#include "replay/run/requested_job.h"
+#include "replay/run/run_summary.h"
 #include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 
@@ -40,7 +40,7 @@ SynthesisSpec deep_job() {
 
 double forecast_us(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request,
                    int microbatches = 8) {
-  const PreparedJob job = prepare(recorded, named, request);
+  const RequestedJob job = requested_job(recorded, named, request);
   ForecastOptions options;
   options.microbatches = microbatches;
   options.architecture = request.architecture ? &*request.architecture : nullptr;
@@ -62,7 +62,7 @@ class Substitute : public ::testing::Test {
   }
   std::string refusal(const JobRequest& request) const {
     try {
-      prepare(clean_, made_.scaling.named, request);
+      requested_job(clean_, made_.scaling.named, request);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -93,7 +93,7 @@ TEST_F(Substitute, EveryLegalDispatcherGivesAnIteration) {
 TEST_F(Substitute, ExpertsKeepTheirTimeAndCallsTakeTheProgramsPlace) {
   JobRequest request = request_;
   request.dispatcher = "allgather-legacy";
-  const PreparedJob after = prepare(clean_, made_.scaling.named, request);
+  const RequestedJob after = requested_job(clean_, made_.scaling.named, request);
   for (const auto& [key, place] : after.clean.places) {
     const auto experts = [](const CleanPlace& of) {
       double us = 0;
@@ -208,7 +208,7 @@ TEST_P(SubstituteEcho, TheRecordedDispatcherInPlaceOfItselfChangesTheIterationBy
   const models::Cluster cluster = models::Cluster::load("echo-h800x2");
   const auto iteration = [&](const JobRequest& wanted) {
     RecordedPricing pricing;
-    return simulate(run.topology, prepare_recorded(run, real.named, cluster, wanted).plans, pricing).us();
+    return simulate(run.topology, requested_plans(run, real.named, cluster, wanted).plans, pricing).us();
   };
   const double same = iteration(request);
   EXPECT_NEAR(same / iteration({}), 1, 0.01);
@@ -257,7 +257,7 @@ TEST(SubstituteReal, SizesOfARunAreRefused) {
   const RecordedJob run = interpret(made.realistic);
   JobRequest request;
   request.change.seq = 2048;
-  EXPECT_THROW(prepare_recorded(run, made.realistic.named, models::Cluster::load("echo-h800x2"), request),
+  EXPECT_THROW(requested_plans(run, made.realistic.named, models::Cluster::load("echo-h800x2"), request),
                InputError);
 }
 

@@ -10,8 +10,8 @@
 
 #include "base/input_error.h"
 #include "replay/run/forecast.h"
-#include "replay/run/measured.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
+#include "replay/run/run_summary.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
 

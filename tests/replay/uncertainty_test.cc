@@ -9,7 +9,7 @@
 
 #include "echo_data.h"
 #include "recording_builder.h"
-#include "replay/run/prepare.h"
+#include "replay/run/requested_job.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
@@ -79,7 +79,7 @@ TEST(Uncertainty, AJobThatRestsOnTheModelsIsLessCertain) {
   const RecordedJob recorded = interpret(source);
   const CleanJob clean = denoise(std::span(&recorded, 1));
   const auto width = [&](const JobRequest& request) {
-    const PreparedJob job = prepare(clean, source.named, request);
+    const RequestedJob job = requested_job(clean, source.named, request);
     ForecastOptions options;
     options.microbatches = 8;
     const Effects effects(job.cluster.profile);

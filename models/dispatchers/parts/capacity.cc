@@ -22,6 +22,7 @@ std::vector<std::int64_t> capacities(const Routing& routing, double factor) {
 }
 
 std::int64_t total_dropped(const Routing& before, const Routing& after) {
+  if (&before == &after) return 0;
   std::int64_t dropped = 0;
   for (int r = 0; r < before.ranks(); ++r)
     for (int e = 0; e < before.experts(); ++e)

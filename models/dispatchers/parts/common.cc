@@ -7,7 +7,7 @@
 
 namespace moesim::models {
 
-Figures::Figures(const MoeLayer& layer, const Routing& n)
+LayerSizes::LayerSizes(const MoeLayer& layer, const Routing& n)
     : R(layer.ranks()),
       ep(layer.ep),
       etp(layer.etp),
@@ -77,7 +77,7 @@ PerRank combined(ProgramBuilder& builder, const std::vector<std::int64_t>& x, st
   return builder.per_rank(sum);
 }
 
-ExpertBlock expert_block(const MoeLayer& layer, const Figures& f, ProgramBuilder& builder) {
+ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& f, ProgramBuilder& builder) {
   ExpertBlock block;
   block.table = builder.table(f.E_l, f.experts);
   block.rows = f.computed;
@@ -173,7 +173,7 @@ void sort_keys(ProgramBuilder& b, std::string_view name, Category category,
   b.kernel(name, category, KernelClass::kSort, bytes, bytes, passes);
 }
 
-Program finish(ProgramBuilder& b, const MoeLayer& layer, const Figures& f,
+Program finish(ProgramBuilder& b, const MoeLayer& layer, const LayerSizes& f,
                const std::vector<std::int64_t>& computed_rows) {
   if (layer.train && layer.recompute == Recompute::kFull) b.recompute_all(b.scaled(f.tokens, f.w));
   Program& p = b.program();

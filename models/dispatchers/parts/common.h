@@ -15,9 +15,9 @@ namespace moesim::models {
 using sim::Category;
 
 // Sizes of docs/spec.md 1.1 and row counts of 1.2, for every rank of the dispatch group.
-struct Figures {
-  explicit Figures(const MoeLayer& layer) : Figures(layer, *layer.routing) {}
-  Figures(const MoeLayer& layer, const Routing& routing);
+struct LayerSizes {
+  explicit LayerSizes(const MoeLayer& layer) : LayerSizes(layer, *layer.routing) {}
+  LayerSizes(const MoeLayer& layer, const Routing& routing);
 
   int R, ep, etp, E, E_l, K;
   std::int64_t H, w, b, b_p, F, F_up;  // F is F', F_up includes the gate
@@ -57,7 +57,7 @@ struct ExpertBlock {
   std::int64_t F_up() const { return (gated ? 2 : 1) * F; }
 };
 
-ExpertBlock expert_block(const MoeLayer& layer, const Figures& figures, ProgramBuilder& builder);
+ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& sizes, ProgramBuilder& builder);
 
 // fc1, activation (x probability), fc2. Saves the activations of the experts; the input rows are the
 // caller's. The output (rows x H) is allocated and stays for the caller to free with free_expert_output().
@@ -92,7 +92,7 @@ std::int64_t round_up(std::int64_t a, std::int64_t multiple);
 
 // The reporting figures that every program fills the same way, the full recompute where asked for, and
 // finish().
-Program finish(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+Program finish(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                const std::vector<std::int64_t>& computed_rows);
 
 }  // namespace moesim::models

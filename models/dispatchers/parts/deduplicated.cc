@@ -20,8 +20,8 @@ std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) 
   return std::nullopt;
 }
 
-DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& f,
-                                           ExchangeLibrary library, int sms)
+DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer,
+                                           const LayerSizes& f, ExchangeLibrary library, int sms)
     : b_(builder), library_(library), sms_(sms), received_(f.R) {
   const auto R = static_cast<std::size_t>(f.R);
   const std::vector<std::int64_t> D = f.routing->dedup_matrix(f.ep);

@@ -12,7 +12,7 @@ namespace moesim::models {
 
 class DeduplicatedExchange {
  public:
-  DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+  DeduplicatedExchange(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                        ExchangeLibrary library, int sms);
 
   // The rule that a group breaks, if any: it must lie inside one node or fill whole nodes.

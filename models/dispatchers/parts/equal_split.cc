@@ -5,7 +5,7 @@
 
 namespace moesim::models {
 
-EqualSplit::EqualSplit(const Figures& f) {
+EqualSplit::EqualSplit(const LayerSizes& f) {
   m = f.splits.empty() ? 0 : *std::max_element(f.splits.begin(), f.splits.end());
   for (int r = 0; r < f.R; ++r) {
     const std::int64_t real = f.sent[r] + f.arrived[r];
@@ -17,7 +17,7 @@ EqualSplit::EqualSplit(const Figures& f) {
 double EqualSplit::worst() const { return *std::max_element(overheads.begin(), overheads.end()); }
 
 void EqualSplit::exchange(ProgramBuilder& b, std::string_view name, Category category, DType dtype,
-                          const Figures& f, bool there) const {
+                          const LayerSizes& f, bool there) const {
   const std::vector<std::int64_t>&from = there ? f.sent : f.arrived, &to = there ? f.arrived : f.sent;
   const PerRank padded = b.uniform(f.ep * m * f.w);
   b.allocate("padded rows", padded);

@@ -9,7 +9,7 @@
 namespace moesim::models {
 
 struct EqualSplit {
-  explicit EqualSplit(const Figures& figures);
+  explicit EqualSplit(const LayerSizes& sizes);
 
   std::int64_t m = 0;             // the largest entry of the split matrix, over the whole group
   std::vector<double> overheads;  // per rank; infinite where a rank neither sends nor receives rows
@@ -18,7 +18,7 @@ struct EqualSplit {
   // Chunks padded at their end to m rows, exchanged, compacted. `there`: from the sender's rows to the
   // receiver's.
   void exchange(ProgramBuilder& builder, std::string_view name, Category category, DType dtype,
-                const Figures& figures, bool there) const;
+                const LayerSizes& sizes, bool there) const;
 };
 
 }  // namespace moesim::models

@@ -7,8 +7,8 @@
 namespace moesim::models {
 
 FixedCapacity::FixedCapacity(const MoeLayer& layer, std::int64_t rows_per_expert)
-    : figures(layer), C(rows_per_expert), rows(figures.E * C) {
-  Figures& f = figures;
+    : sizes(layer), C(rows_per_expert), rows(sizes.E * C) {
+  LayerSizes& f = sizes;
   f.sent.assign(f.sent.size(), rows);
   f.arrived = f.sent;
   f.computed = f.sent;

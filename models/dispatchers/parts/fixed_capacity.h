@@ -20,7 +20,7 @@ struct FixedCapacity {
   // The most rows that any rank sends to any expert: the capacity that drops nothing.
   static std::int64_t largest_count(const Routing& routing);
 
-  Figures figures;  // sent, arrived, computed and experts at their padded sizes
+  LayerSizes sizes;  // sent, arrived, computed and experts at their padded sizes
   std::int64_t C = 0;
   std::int64_t rows = 0;  // E * C: of the send and of the receive buffer
   std::int64_t dropped = 0;

@@ -44,6 +44,6 @@ struct MegablocksCompute {
 };
 
 Program megablocks_program(const MoeLayer& layer, const MegablocksOptions& options,
-                           const MegablocksFigures& figures, const MegablocksCompute& compute);
+                           const MegablocksFigures& sizes, const MegablocksCompute& compute);
 
 }  // namespace moesim::models

@@ -4,14 +4,14 @@
 
 namespace moesim::models {
 
-SharedExpert::SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+SharedExpert::SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                            bool overlapped)
-    : b_(builder), f_(figures), active_(overlapped && layer.shared_ffn > 0), dtype_(layer.activation) {
+    : b_(builder), f_(sizes), active_(overlapped && layer.shared_ffn > 0), dtype_(layer.activation) {
   if (!active_) return;
   builder.program().runs_shared_expert = true;
   tp_ = layer.tp;
   F_ = std::max<std::int64_t>(1, layer.shared_ffn / layer.tp);
-  rows_ = figures.tokens;
+  rows_ = sizes.tokens;
   for (std::int64_t& r : rows_) r *= tp_;
   table_ = builder.table(1, rows_);
 }

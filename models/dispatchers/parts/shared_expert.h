@@ -10,7 +10,7 @@ namespace moesim::models {
 // layer).
 class SharedExpert {
  public:
-  SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures, bool overlapped);
+  SharedExpert(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes, bool overlapped);
 
   // Forward, in launch order.
   void gather();  // the tokens of the tensor-parallel group
@@ -28,7 +28,7 @@ class SharedExpert {
   void activation(std::string_view name, std::int64_t read_columns, std::int64_t written_columns);
 
   ProgramBuilder& b_;
-  const Figures& f_;
+  const LayerSizes& f_;
   bool active_;
   DType dtype_;
   std::int64_t F_ = 0, tp_ = 1;

@@ -28,9 +28,9 @@ std::optional<std::string> TorchtitanOptions::illegal(const MoeLayer& layer) con
   return std::nullopt;
 }
 
-TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                                  const TorchtitanOptions& options)
-    : b_(builder), layer_(layer), f_(figures), o_(options), block_(expert_block(layer, figures, builder)) {
+    : b_(builder), layer_(layer), f_(sizes), o_(options), block_(expert_block(layer, sizes, builder)) {
   block_.split_gate = true;
   if (o_.experts == TorchtitanOptions::Experts::kLoop) block_.backend = GemmBackend::kLoop;
   if (o_.experts == TorchtitanOptions::Experts::kBatched) {
@@ -178,7 +178,7 @@ void TorchtitanSteps::input_gradient() {
   b_.free("gradient of returned rows", sent_);
 }
 
-void exchange_counts(ProgramBuilder& b, const Figures& f) {
+void exchange_counts(ProgramBuilder& b, const LayerSizes& f) {
   b.all_to_all(GroupKind::kEp, "counts", Category::dispatch, DType::kInt64, f.E * 8);
   if (f.ep > 1)
     b.host_sync("input and output splits", Category::host_sync, b.uniform(2 * std::int64_t{f.ep} * 8));

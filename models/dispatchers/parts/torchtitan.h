@@ -30,10 +30,10 @@ struct TorchtitanOptions {
 // Writes the common steps of one program.
 class TorchtitanSteps {
  public:
-  TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer, const Figures& figures,
+  TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer, const LayerSizes& sizes,
                   const TorchtitanOptions& options);
 
-  // `rows` of the experts where they differ from the figures (padding), and whether all counts are equal.
+  // `rows` of the experts where they differ from the sizes (padding), and whether all counts are equal.
   void set_expert_rows(std::vector<std::int64_t> per_expert);
   const std::vector<std::int64_t>& computed_rows() const { return block_.rows; }
 
@@ -62,13 +62,13 @@ class TorchtitanSteps {
 
   ProgramBuilder& b_;
   const MoeLayer& layer_;
-  const Figures& f_;
+  const LayerSizes& f_;
   const TorchtitanOptions& o_;
   ExpertBlock block_;
   PerRank sent_, computed_;
 };
 
 // Counts exchange and the read of both split lists (steps 1, 4, 5 of 2.6).
-void exchange_counts(ProgramBuilder& builder, const Figures& figures);
+void exchange_counts(ProgramBuilder& builder, const LayerSizes& sizes);
 
 }  // namespace moesim::models

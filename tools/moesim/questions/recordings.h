@@ -12,7 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "replay/recording/steps.h"
-#include "replay/run/prepare.h"
+#include "replay/run/requested_job.h"
 #include "traces/recording.h"
 
 namespace CLI {

@@ -11,7 +11,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "models/answers/portions.h"
+#include "models/answers/breakdown_parts.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
@@ -108,11 +108,11 @@ struct Moved {
 };
 
 std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
-                               const std::vector<models::Portion>& portions) {
+                               const std::vector<models::BreakdownPart>& all_parts) {
   std::vector<Moved> parts;
-  for (const models::Portion& portion : portions) {
-    const double was = portion.us(before.breakdown_us), is = portion.us(after.breakdown_us);
-    if (was > 0 || is > 0) parts.push_back({portion.name, was, is});
+  for (const models::BreakdownPart& part : all_parts) {
+    const double was = part.us(before.breakdown_us), is = part.us(after.breakdown_us);
+    if (was > 0 || is > 0) parts.push_back({part.name, was, is});
   }
   std::stable_sort(parts.begin(), parts.end(), [](const Moved& a, const Moved& b) {
     return std::abs(a.difference()) > std::abs(b.difference());
@@ -121,8 +121,8 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after,
 }
 
 // Every category by itself.
-std::vector<models::Portion> all_categories() {
-  std::vector<models::Portion> all;
+std::vector<models::BreakdownPart> all_categories() {
+  std::vector<models::BreakdownPart> all;
   for (std::size_t c = 0; c < sim::kCategories; ++c) {
     const auto category = static_cast<sim::Category>(c);
     all.push_back({std::string(sim::name(category)), {category}});
@@ -137,7 +137,7 @@ std::vector<Moved> moved_parts(const Answer& before, const Answer& after) {
 // The parts that say why: where another rank is the last after the change, its computing and waiting as one.
 std::vector<Moved> reasons(const Answer& before, const Answer& after) {
   return moved_parts(before, after,
-                     models::comparable(all_categories(), before.breakdown_us, after.breakdown_us));
+                     models::comparable_parts(all_categories(), before.breakdown_us, after.breakdown_us));
 }
 
 // A ratio of throughputs, after over before.

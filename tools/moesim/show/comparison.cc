@@ -21,8 +21,8 @@ namespace moesim::tools {
 namespace {
 
 using models::Answer;
+using models::BreakdownPart;
 using models::Comparison;
-using models::Portion;
 using models::Scenario;
 using nlohmann::ordered_json;
 using sim::Category;
@@ -110,7 +110,7 @@ void add_step(ordered_json& j, const Answer& a) {
 struct Columns {
   const char* time;
   double per_us;
-  std::vector<Portion> parts;
+  std::vector<BreakdownPart> parts;
 };
 
 const Columns& columns_of(const Scenario& s) {
@@ -146,7 +146,7 @@ Table summary_table(const Comparison& c, bool people) {
   std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft}, {columns.time}, {"low"}, {"high"}};
   if (step)
     for (const char* name : {"tokens/s/GPU", "TFLOP/s/GPU", "MFU"}) heads.push_back({name});
-  for (const Portion& part : columns.parts) heads.push_back({part.name});
+  for (const BreakdownPart& part : columns.parts) heads.push_back({part.name});
   for (const char* name :
        {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits", "P(fits)"})
     heads.push_back({name});
@@ -163,7 +163,7 @@ Table summary_table(const Comparison& c, bool people) {
       row.push_back(fmt::format("{:.1f}", a.tflops_per_gpu()));
       row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
     }
-    for (const Portion& part : columns.parts) row.push_back(time(part.us(a.breakdown_us)));
+    for (const BreakdownPart& part : columns.parts) row.push_back(time(part.us(a.breakdown_us)));
     const Spread tx = spread_of(a.tx_bytes);
     row.push_back(fmt::format("{:.3f}", tx.mean * 1e-6));
     row.push_back(fmt::format("{:.3f}", static_cast<double>(tx.max) * 1e-6));

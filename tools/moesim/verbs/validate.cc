@@ -20,7 +20,7 @@
 #include "models/hardware/cluster.h"
 #include "replay/recording/denoise.h"
 #include "replay/run/forecast_recording.h"
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/output.h"

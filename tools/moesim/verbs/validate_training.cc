@@ -73,6 +73,120 @@ ordered_json breakdown_json(const models::Answer& f) {
   return parts;
 }
 
+using GroupKey = std::pair<std::string, std::string>;  // publication, GPU
+
+struct Summary {
+  std::map<GroupKey, Group> groups;
+  std::map<std::string, double> correlations;
+  double median_error = 0;
+  int inside = 0;
+};
+
+Summary summary_of(const std::vector<Compared>& all) {
+  Summary out;
+  std::vector<double> errors;
+  for (const Compared& c : all) {
+    Group& g = out.groups[{publication(c.row.source), c.row.gpu}];
+    g.errors.push_back(std::abs(c.error()));
+    g.signed_errors.push_back(c.error());
+    g.inside += c.inside();
+    out.inside += c.inside();
+    errors.push_back(std::abs(c.error()));
+  }
+  out.median_error = median(errors);
+  out.correlations = correlations(all);
+  return out;
+}
+
+ordered_json row_json(const Compared& c) {
+  return {{"line", c.row.line},
+          {"source", c.row.source},
+          {"framework", c.row.framework},
+          {"gpu", c.row.gpu},
+          {"gpus", c.forecast.gpus},
+          {"model", c.row.model},
+          {"plan", plan_text(c.row.scenario)},
+          {"dispatcher", c.forecast.dispatcher},
+          {"forecast_us", c.forecast.time_us.value},
+          {"low_us", c.forecast.time_us.low},
+          {"high_us", c.forecast.time_us.high},
+          {"measured_us", c.row.measured_s * 1e6},
+          {"measured_from", c.row.measured_from},
+          {"error", c.error()},
+          {"peak_memory_bytes", c.forecast.memory.max_bytes},
+          {"fits", c.forecast.memory.fits},
+          {"recompute", c.row.scenario.training.recompute.text()},
+          {"assumptions", c.row.assumptions}};
+}
+
+ordered_json result_of(const TrainingValidation& options, const CommonOptions& common,
+                       const std::vector<Compared>& all, const TrainingTable& table, const Summary& summary) {
+  ordered_json inputs = describe_inputs(common);
+  add_input_file(inputs, options.table);
+  ordered_json result = envelope("validate", inputs, {});
+  result["rows"] = ordered_json::array();
+  for (const Compared& c : all) {
+    ordered_json row = row_json(c);
+    if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast);
+    result["rows"].push_back(std::move(row));
+  }
+  result["median_abs_error"] = summary.median_error;
+  result["interval_coverage"] = static_cast<double>(summary.inside) / static_cast<double>(all.size());
+  result["groups"] = ordered_json::array();
+  for (const auto& [key, g] : summary.groups)
+    result["groups"].push_back({{"source", key.first},
+                                {"gpu", key.second},
+                                {"rows", g.errors.size()},
+                                {"median_abs_error", median(g.errors)},
+                                {"bias", median(g.signed_errors)},
+                                {"inside", g.inside}});
+  result["rank_correlation"] = ordered_json::object();
+  for (const auto& [source, value] : summary.correlations) result["rank_correlation"][source] = value;
+  result["skipped"] = skipped_json(table);
+  return result;
+}
+
+Table table_of(const std::vector<Compared>& all) {
+  Table rows({{"line"},
+              {"model", Table::Align::kLeft},
+              {"gpu", Table::Align::kLeft},
+              {"GPUs"},
+              {"framework", Table::Align::kLeft},
+              {"plan", Table::Align::kLeft},
+              {"measured [s]"},
+              {"forecast [s]"},
+              {"low"},
+              {"high"},
+              {"error"}});
+  for (const Compared& c : all)
+    rows.row({fmt::format("{}", c.row.line), c.row.scenario.model.name,
+              c.row.gpu.substr(0, c.row.gpu.find('-')), fmt::format("{}", c.forecast.gpus),
+              c.row.framework.substr(0, 24), plan_text(c.row.scenario),
+              fmt::format("{:.3f}", c.row.measured_s), fmt::format("{:.3f}", c.forecast.time_us.value * 1e-6),
+              fmt::format("{:.3f}", c.forecast.time_us.low * 1e-6),
+              fmt::format("{:.3f}", c.forecast.time_us.high * 1e-6), percent(c.error())});
+  return rows;
+}
+
+void print_summary(const std::vector<Compared>& all, const TrainingTable& table, const Summary& summary) {
+  Table groups({{"source", Table::Align::kLeft},
+                {"gpu", Table::Align::kLeft},
+                {"rows"},
+                {"median |error|"},
+                {"bias"},
+                {"in interval"}});
+  for (const auto& [key, g] : summary.groups)
+    groups.row({key.first, key.second.substr(0, 24), fmt::format("{}", g.errors.size()),
+                percent(median(g.errors)).substr(1), percent(median(g.signed_errors)),
+                fmt::format("{}", g.inside)});
+  print("\n" + groups.text() + "\n");
+  for (const auto& [source, value] : summary.correlations)
+    print(fmt::format("order of the plans of {}: rank correlation {:.3f}\n", source, value));
+  print(skipped_text(table));
+  print(fmt::format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
+                    all.size(), percent(summary.median_error).substr(1), summary.inside, all.size()));
+}
+
 }  // namespace
 
 int validate_training(const TrainingValidation& options, const CommonOptions& common) {
@@ -93,106 +207,15 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
     throw InputError(fmt::format(
         "{}: found no row that can be forecast ({} skipped{}), expected at least one", options.table,
         table.skipped.size(), table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
-  std::map<std::pair<std::string, std::string>, Group> groups;
-  std::vector<double> errors;
-  int inside = 0;
-  for (const Compared& c : all) {
-    Group& g = groups[{publication(c.row.source), c.row.gpu}];
-    g.errors.push_back(std::abs(c.error()));
-    g.signed_errors.push_back(c.error());
-    g.inside += c.inside();
-    inside += c.inside();
-    errors.push_back(std::abs(c.error()));
-  }
-  const double middle = median(errors);
-  const auto correlation = correlations(all);
-
-  bool printed = false;
-  if (wants_result(common)) {
-    ordered_json inputs = describe_inputs(common);
-    add_input_file(inputs, options.table);
-    ordered_json result = envelope("validate", inputs, {});
-    result["rows"] = ordered_json::array();
-    for (const Compared& c : all) {
-      ordered_json row{{"line", c.row.line},
-                       {"source", c.row.source},
-                       {"framework", c.row.framework},
-                       {"gpu", c.row.gpu},
-                       {"gpus", c.forecast.gpus},
-                       {"model", c.row.model},
-                       {"plan", plan_text(c.row.scenario)},
-                       {"dispatcher", c.forecast.dispatcher},
-                       {"forecast_us", c.forecast.time_us.value},
-                       {"low_us", c.forecast.time_us.low},
-                       {"high_us", c.forecast.time_us.high},
-                       {"measured_us", c.row.measured_s * 1e6},
-                       {"measured_from", c.row.measured_from},
-                       {"error", c.error()},
-                       {"peak_memory_bytes", c.forecast.memory.max_bytes},
-                       {"fits", c.forecast.memory.fits},
-                       {"recompute", c.row.scenario.training.recompute.text()},
-                       {"assumptions", c.row.assumptions}};
-      if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast);
-      result["rows"].push_back(std::move(row));
-    }
-    result["median_abs_error"] = middle;
-    result["interval_coverage"] = static_cast<double>(inside) / static_cast<double>(all.size());
-    result["groups"] = ordered_json::array();
-    for (const auto& [key, g] : groups)
-      result["groups"].push_back({{"source", key.first},
-                                  {"gpu", key.second},
-                                  {"rows", g.errors.size()},
-                                  {"median_abs_error", median(g.errors)},
-                                  {"bias", median(g.signed_errors)},
-                                  {"inside", g.inside}});
-    result["rank_correlation"] = ordered_json::object();
-    for (const auto& [source, value] : correlation) result["rank_correlation"][source] = value;
-    result["skipped"] = skipped_json(table);
-    printed = publish(result, common);
-  }
+  const Summary summary = summary_of(all);
+  const bool printed =
+      wants_result(common) && publish(result_of(options, common, all, table, summary), common);
   if (!printed) {
-    Table rows({{"line"},
-                {"model", Table::Align::kLeft},
-                {"gpu", Table::Align::kLeft},
-                {"GPUs"},
-                {"framework", Table::Align::kLeft},
-                {"plan", Table::Align::kLeft},
-                {"measured [s]"},
-                {"forecast [s]"},
-                {"low"},
-                {"high"},
-                {"error"}});
-    for (const Compared& c : all)
-      rows.row(
-          {fmt::format("{}", c.row.line), c.row.scenario.model.name, c.row.gpu.substr(0, c.row.gpu.find('-')),
-           fmt::format("{}", c.forecast.gpus), c.row.framework.substr(0, 24), plan_text(c.row.scenario),
-           fmt::format("{:.3f}", c.row.measured_s), fmt::format("{:.3f}", c.forecast.time_us.value * 1e-6),
-           fmt::format("{:.3f}", c.forecast.time_us.low * 1e-6),
-           fmt::format("{:.3f}", c.forecast.time_us.high * 1e-6), percent(c.error())});
-    if (common.format == Format::kCsv) {
-      print(rows.csv());
-    } else {
-      print(rows.text());
-      Table summary({{"source", Table::Align::kLeft},
-                     {"gpu", Table::Align::kLeft},
-                     {"rows"},
-                     {"median |error|"},
-                     {"bias"},
-                     {"in interval"}});
-      for (const auto& [key, g] : groups)
-        summary.row({key.first, key.second.substr(0, 24), fmt::format("{}", g.errors.size()),
-                     percent(median(g.errors)).substr(1), percent(median(g.signed_errors)),
-                     fmt::format("{}", g.inside)});
-      print("\n" + summary.text() + "\n");
-      for (const auto& [source, value] : correlation)
-        print(fmt::format("order of the plans of {}: rank correlation {:.3f}\n", source, value));
-      print(skipped_text(table));
-      print(
-          fmt::format("\n{} rows, median absolute error {}; measured inside the 90 % interval in {} of {}\n",
-                      all.size(), percent(middle).substr(1), inside, all.size()));
-    }
+    const Table rows = table_of(all);
+    print(common.format == Format::kCsv ? rows.csv() : rows.text());
+    if (common.format != Format::kCsv) print_summary(all, table, summary);
   }
-  return options.max_error > 0 && middle > options.max_error ? 1 : 0;
+  return options.max_error > 0 && summary.median_error > options.max_error ? 1 : 0;
 }
 
 }  // namespace moesim::tools

@@ -1,6 +1,6 @@
 // Summaries of recorded runs against the table of the data set's description (iteration and means per
 // operation).
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "echo_data.h"
 #include "recording_builder.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {

@@ -1,4 +1,4 @@
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "replay/run/measured.h"
+#include "replay/run/run_summary.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // Two breakdowns side by side: what another rank that ends last moves between computing and waiting.
-#include "models/answers/portions.h"
+#include "models/answers/breakdown_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,26 +23,26 @@ Breakdown breakdown(double expert, double wait, double dispatch) {
   return b;
 }
 
-std::vector<std::string> names(const std::vector<Portion>& portions) {
+std::vector<std::string> names(const std::vector<BreakdownPart>& parts) {
   std::vector<std::string> all;
-  for (const Portion& portion : portions) all.push_back(portion.name);
+  for (const BreakdownPart& part : parts) all.push_back(part.name);
   return all;
 }
 
-const std::vector<Portion> kPortions{{"dispatch", {Category::dispatch}},
-                                     {"experts", {Category::expert}},
-                                     {"waiting", {Category::straggler_wait}}};
+const std::vector<BreakdownPart> kParts{{"dispatch", {Category::dispatch}},
+                                        {"experts", {Category::expert}},
+                                        {"waiting", {Category::straggler_wait}}};
 
 TEST(Portions, ComputingAndWaitingThatTradePlacesAreOne) {
   const Breakdown waits = breakdown(10, 50, 8), computes = breakdown(58, 0, 6);
-  const std::vector<Portion> one = comparable(kPortions, waits, computes);
+  const std::vector<BreakdownPart> one = comparable_parts(kParts, waits, computes);
   ASSERT_EQ(names(one), (std::vector<std::string>{"dispatch", "computing and waiting for it"}));
   EXPECT_DOUBLE_EQ(one[1].us(waits), 60);
   EXPECT_DOUBLE_EQ(one[1].us(computes), 58);
-  EXPECT_EQ(names(comparable(kPortions, computes, waits)), names(one));
+  EXPECT_EQ(names(comparable_parts(kParts, computes, waits)), names(one));
   // More of both is no trade, and neither is more of one.
-  EXPECT_EQ(names(comparable(kPortions, waits, breakdown(12, 60, 6))), names(kPortions));
-  EXPECT_EQ(names(comparable(kPortions, waits, breakdown(10, 60, 6))), names(kPortions));
+  EXPECT_EQ(names(comparable_parts(kParts, waits, breakdown(12, 60, 6))), names(kParts));
+  EXPECT_EQ(names(comparable_parts(kParts, waits, breakdown(10, 60, 6))), names(kParts));
 }
 
 // With this seed, the last of the flex-deepep ranks is the busiest, and the last of alltoall's waits for it.

@@ -1,4 +1,4 @@
-#include "replay/run/prepare.h"
+#include "replay/run/requested_job.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "replay/job/layer_model.h"
 #include "replay/job/rescale.h"
 #include "replay/job/substitute.h"
-#include "replay/run/recorded.h"
+#include "replay/run/recorded_run.h"
 
 namespace moesim::replay {
 
@@ -71,8 +71,9 @@ models::Cluster cluster_of(const JobRequest& request, const Topology& topology) 
   return request.nodes ? with_nodes(cluster, *request.nodes) : cluster;
 }
 
-PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request) {
-  PreparedJob out;
+RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
+                           const JobRequest& request) {
+  RequestedJob out;
   out.named = named;
   if (!request.changes_job()) {
     out.clean = recorded;
@@ -125,14 +126,14 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
             JobRequest drawn = request;
             drawn.drawn_profile = profile;
             drawn.change.split_seed = seed;
-            return prepare(recorded, named, drawn).clean;
+            return requested_job(recorded, named, drawn).clean;
           },
           other_experts ? kOtherSizes : 0};
 }
 
-PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopology& named,
+RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
                                const models::Cluster& cluster, const JobRequest& request) {
-  PreparedPlans out;
+  RequestedPlans out;
   out.plans = recorded_plans(job, cluster.gpus_per_node);
   if (!request.changes_job()) return out;
   if (request.change.resizes() || request.nodes || !request.recorded_on.empty())

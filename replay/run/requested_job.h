@@ -33,7 +33,7 @@ struct JobRequest {
   }
 };
 
-struct PreparedJob {
+struct RequestedJob {
   CleanJob clean;
   traces::NamedTopology named;
   models::Cluster cluster;
@@ -42,7 +42,8 @@ struct PreparedJob {
 };
 
 // Of a cleaned scaling recording. Throws InputError with the reason for what cannot be derived.
-PreparedJob prepare(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
+RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
+                           const JobRequest& request);
 
 // The same job under a drawn profile, and with rows drawn apart where the recording does not say how they
 // split; empty where the request changes nothing. `recorded` and `named` must outlive it.
@@ -52,12 +53,12 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
 models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
 
 // Of a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
-struct PreparedPlans {
+struct RequestedPlans {
   std::vector<RankPlan> plans;
   std::vector<std::string> warnings;
   std::string changes;
 };
-PreparedPlans prepare_recorded(const RecordedJob& job, const traces::NamedTopology& named,
+RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
                                const models::Cluster& cluster, const JobRequest& request);
 
 }  // namespace moesim::replay
