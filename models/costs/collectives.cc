@@ -176,7 +176,6 @@ struct CollectiveModel::Resolved {
     }
     double seconds = law->curve.seconds(shape, size);
     if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
-    if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
     // The part inside the domains goes on at the same time and can be the slower one. The links between two
     // members of a ring carry what passes all around it, wherever the others stand: no less than if all of
     // them stood in one domain.

@@ -38,7 +38,8 @@ struct Skip {
 // NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
 // deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
 // parameters gathered twice and gradients reduced once over pairs of GPUs of two nodes are 8.4 GB (its
-// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port.
+// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port: with the laws of
+// slingshot-polaris, the line rate at which they take that long.
 constexpr double kPerlmutterPort = 1.3e9;  // bytes/s of a GPU
 
 constexpr std::string_view kLayerTime = "forward_backward_ms";
