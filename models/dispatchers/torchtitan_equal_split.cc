@@ -19,7 +19,11 @@ class TorchtitanEqualSplit final : public Dispatcher {
       : o_(options),
         policy_(options.choice("policy", kForce, kPolicies)),
         threshold_(options.number("threshold", 0.10, 0, 1e6)),
-        direct_(options.flag("direct", false)) {}
+        direct_(options.flag("direct", false)),
+        padding_(padding_option(options)) {
+    if (policy_ == kOff && options.given("pad_with"))
+      options.fail("found pad_with with policy=off, expected policy=force or adaptive: nothing is padded");
+  }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.etp > 1) return "torchtitan does not split experts over etp";
@@ -28,7 +32,8 @@ class TorchtitanEqualSplit final : public Dispatcher {
       return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts",
                          layer.topk(), layer.local_experts());
     if (direct_) return "direct needs forced balance, use torchtitan-force-balance:direct=true";
-    return o_.illegal(layer);
+    if (o_.contiguous) return "contiguous has no effect here: the permutation writes its rows anew";
+    return o_.illegal(layer, LayerSizes(layer));
   }
 
   Program build(const MoeLayer& layer) const override {
@@ -40,7 +45,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
     TorchtitanSteps steps(b, layer, f, o_);
     const auto exchange = [&](std::string_view name, Category category, bool there) {
       if (pads) {
-        split.exchange(b, name, category, layer.activation, f, there);
+        split.exchange(b, name, category, layer.activation, f, there, padding_);
       } else {
         b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
       }
@@ -48,8 +53,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
     const PerRank received = b.scaled(f.computed, f.w);
     b.begin(ProgramBuilder::Pass::kForward);
     steps.save_input();
-    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 8),
-             b.uniform(f.E * 8));
+    steps.count_rows();
     steps.sort_and_gather();
     steps.score(true);
     exchange_counts(b, f);
@@ -98,6 +102,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
   std::size_t policy_;
   double threshold_;
   bool direct_;
+  Padding padding_;
 };
 
 }  // namespace

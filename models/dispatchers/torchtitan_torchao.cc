@@ -16,7 +16,8 @@ class TorchtitanTorchAo final : public Dispatcher {
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.etp > 1) return "torchtitan does not split experts over etp";
-    return o_.illegal(layer);
+    if (o_.contiguous) return "contiguous has no effect here: the permutation writes its rows anew";
+    return o_.illegal(layer, LayerSizes(layer));
   }
 
   Program build(const MoeLayer& layer) const override {
@@ -31,8 +32,7 @@ class TorchtitanTorchAo final : public Dispatcher {
     const PerRank received = b.scaled(f.computed, f.w);
     b.begin(ProgramBuilder::Pass::kForward);
     steps.save_input();
-    b.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b.scaled(f.sent, 8),
-             b.uniform(f.E * 8));
+    steps.count_rows();
     steps.sort_and_gather();
     steps.score(true);
     if (f.ep > 1) exchange_counts(b, f);

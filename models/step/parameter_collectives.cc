@@ -15,6 +15,16 @@ void add(std::vector<ParameterCollective>& all, CommKind kind, std::string_view 
   all.push_back({kind, what, group, bytes, (kind == CommKind::kAllReduce ? 2 : 1) * once, calls});
 }
 
+}  // namespace
+
+std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_shard,
+                                std::int64_t expert_group) {
+  const std::int64_t replicas = std::max<std::int64_t>(1, dense_group / dense_shard);
+  return std::max<std::int64_t>(1, expert_group / replicas);
+}
+
+namespace {
+
 // One kind of parameters over one group.
 void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
               bool experts) {
@@ -35,7 +45,9 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
       break;
     case ShardingScheme::kFsdp:
     case ShardingScheme::kHsdp: {
-      const std::int64_t S = scheme == ShardingScheme::kFsdp ? D : std::min(D, t.shard_group);
+      const std::int64_t S = scheme == ShardingScheme::kFsdp ? D
+                             : experts ? expert_shard_group(t.dense_group, t.shard_group, D)
+                                       : std::min(D, t.shard_group);
       check(D % S == 0, "the shard group divides the data group");
       const std::int64_t gathers = t.microbatches * (t.reshard_after_forward ? 2 : 1);
       add(all, CommKind::kAllGather, parameters, S, P * t.weight_bytes * gathers, gathers);

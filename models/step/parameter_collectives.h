@@ -33,6 +33,13 @@ struct ParameterCollective {
   std::int64_t calls = 1;  // per step
 };
 
+// HSDP: how many of a rank's expert replicas shard, where `dense_shard` of `dense_group` ranks shard the
+// rest. The dense mesh is (replicate, shard), the sparse one (replicate, shard x CP x TP / (EP x ETP), EP,
+// ETP), so that as many ranks replicate experts as replicate the rest (docs/spec.md 5.2); at least one
+// shards.
+std::int64_t expert_shard_group(std::int64_t dense_group, std::int64_t dense_shard,
+                                std::int64_t expert_group);
+
 // All of them for one step; groups of one have none. Wire bytes are rounded down to whole bytes of the total.
 std::vector<ParameterCollective> parameter_collectives(ShardingScheme scheme,
                                                        const ParameterTraffic& traffic);

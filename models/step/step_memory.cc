@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "models/step/kept_activations.h"
+#include "models/step/parameter_collectives.h"
 
 namespace moesim::models {
 
@@ -228,7 +229,9 @@ class Stages {
     const double group = plan_.sharding == ShardingScheme::kHsdp && plan_.shard_group > 0
                              ? static_cast<double>(plan_.shard_group)
                              : dp;
-    const Shards whole, fully{group, std::min(group, edp)}, zero1{dp, edp};
+    const auto experts = static_cast<double>(expert_shard_group(
+        static_cast<std::int64_t>(dp), static_cast<std::int64_t>(group), static_cast<std::int64_t>(edp)));
+    const Shards whole, fully{group, experts}, zero1{dp, edp};
     const Shards& of_optimizer = fsdp ? fully : plan_.sharding == ShardingScheme::kDdp ? whole : zero1;
     const auto both = [&](MemoryKind kind, const std::string& what, double bytes, const Shards& over) {
       const auto text = [&](const char* part, double shards) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/step/parameter_collectives.h"
 #include "models/step/step_memory.h"
 
 namespace moesim::models {
@@ -74,8 +75,10 @@ class Transfers {
     Placement::Shapes shard = replicas.all;
     std::int64_t block = replicas.ranks;
     if (plan_.sharding == ShardingScheme::kHsdp) {
+      const std::int64_t dense = std::min<std::int64_t>(
+          dense_.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.per_domain());
       const std::int64_t size =
-          std::min<std::int64_t>(block, plan_.shard_group > 0 ? plan_.shard_group : replicas.per_domain());
+          &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
       if (size < block) block = size, shard = placement_.block_of(replicas, size);
     }
     const auto ranks = static_cast<double>(block);

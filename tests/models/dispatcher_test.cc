@@ -213,9 +213,11 @@ TEST(ParameterCollectives, BytesOfEveryScheme) {
   EXPECT_EQ(fsdp[1].tx, 2 * 3000);
   t.shard_group = 2;
   const auto hsdp = parameter_collectives(ShardingScheme::kHsdp, t);
-  ASSERT_EQ(hsdp.size(), 5u);  // the experts' group of two is all shard: no replicas
+  ASSERT_EQ(hsdp.size(), 4u);  // two ranks replicate: of the experts' group of two none is left to shard
   EXPECT_EQ(hsdp[2].kind, CommKind::kAllReduce);
   EXPECT_EQ(hsdp[2].bytes, 500 * 4);
+  EXPECT_EQ(hsdp[3].kind, CommKind::kAllReduce);
+  EXPECT_EQ(hsdp[3].bytes, 600 * 4);
   t.expert_group = 1;
   EXPECT_EQ(parameter_collectives(ShardingScheme::kDdp, t).size(),
             1u);  // no collective for experts at EDP = 1

@@ -8,6 +8,10 @@
 
 namespace moesim::models {
 
+// How a chunk gets its zero rows: F.pad, or a concatenation with rows of zeros.
+enum class Padding : std::uint8_t { kPad, kConcatenate };
+Padding padding_option(DispatcherOptions& options);  // pad_with
+
 struct EqualSplit {
   explicit EqualSplit(const LayerSizes& sizes);
 
@@ -18,7 +22,7 @@ struct EqualSplit {
   // Chunks padded at their end to m rows, exchanged, compacted. `there`: from the sender's rows to the
   // receiver's.
   void exchange(ProgramBuilder& builder, std::string_view name, Category category, DType dtype,
-                const LayerSizes& sizes, bool there) const;
+                const LayerSizes& sizes, bool there, Padding padding) const;
 };
 
 }  // namespace moesim::models

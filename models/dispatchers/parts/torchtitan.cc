@@ -1,29 +1,58 @@
 #include "models/dispatchers/parts/torchtitan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace moesim::models {
 
 TorchtitanOptions::TorchtitanOptions(DispatcherOptions& options) {
-  static constexpr std::array<std::string_view, 3> kExperts{"grouped", "loop", "batched"};
+  static constexpr std::array<std::string_view, 4> kExperts{"grouped", "loop", "batched", "fork"};
+  static constexpr std::array<std::string_view, 3> kInPlace{"false", "true", "auto"};
+  static constexpr std::array<std::string_view, 2> kCounts{"histogram", "router"};
   experts = static_cast<Experts>(options.choice("experts", 0, kExperts));
   score_before = options.flag("score_before_experts", false);
   score_fp32 = options.flag("score_fp32", true);
   old_scatter = options.flag("old_scatter_add", false);
-  in_place = options.flag("scatter_add_in_place", false);
+  in_place = static_cast<InPlace>(options.choice("scatter_add_in_place", 0, kInPlace));
+  alias = options.flag("shared_output_is_input", false);
   fused_activation = options.flag("fused_activation", false);
+  counted = options.choice("counts", 0, kCounts) == 1;
+  const bool may_batch = experts == Experts::kBatched || experts == Experts::kFork;
+  for (const std::string_view key : {"weights_cached", "contiguous"})
+    if (options.given(key) && !may_batch)
+      options.fail(fmt::format("found {} without experts=batched or experts=fork, which it belongs to", key));
   weights_cached = options.flag("weights_cached", true);
+  contiguous = options.flag("contiguous", false);
+  if (alias && in_place == InPlace::kNever)
+    options.fail("found shared_output_is_input without scatter_add_in_place, whose guard it is");
 }
 
-std::optional<std::string> TorchtitanOptions::illegal(const MoeLayer& layer) const {
-  if (in_place && layer.train)
+bool uniform_on(const LayerSizes& f, int rank) {
+  const auto first = f.experts.begin() + std::ptrdiff_t{rank} * f.E_l;
+  return std::all_of(first, first + f.E_l, [&](std::int64_t n) { return n == *first; });
+}
+
+bool uniform_on_every_rank(const LayerSizes& f) {
+  for (int r = 0; r < f.R; ++r)
+    if (!uniform_on(f, r)) return false;
+  return true;
+}
+
+std::optional<std::string> TorchtitanOptions::illegal(const MoeLayer& layer, const LayerSizes& f) const {
+  if (in_place == InPlace::kAlways && layer.train)
     return "scatter_add_in_place needs a pass without gradients: autograd forbids writing over the target";
+  if (alias && layer.shared_ffn == 0)
+    return "shared_output_is_input needs shared experts: their output is the target of scatter_add";
+  if (alias && in_place == InPlace::kAlways)
+    return "scatter_add_in_place would write over the layer's input, which shared_experts(x) returns";
+  if (counted && layer.tp > 1)
+    return "counts=router has no effect behind a sequence-parallel split: every rank counts its share again";
   if (experts == Experts::kBatched) {
     if (layer.train)
       return "experts=batched needs a pass without gradients: the cached weight layouts have none";
-    const std::vector<std::int64_t> N = layer.routing->expert_totals();
-    if (std::any_of(N.begin(), N.end(), [&](std::int64_t n) { return n != N.front(); }))
-      return "experts=batched needs the same number of rows for every expert";
+    if (!uniform_on_every_rank(f))
+      return "experts=batched needs the same number of rows for every local expert of a rank";
   }
   return std::nullopt;
 }
@@ -32,13 +61,17 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
                                  const TorchtitanOptions& options)
     : b_(builder), layer_(layer), f_(sizes), o_(options), block_(expert_block(layer, sizes, builder)) {
   block_.split_gate = true;
-  if (o_.experts == TorchtitanOptions::Experts::kLoop) block_.backend = GemmBackend::kLoop;
-  if (o_.experts == TorchtitanOptions::Experts::kBatched) {
+  batched_ = o_.experts == TorchtitanOptions::Experts::kBatched ||
+             (o_.experts == TorchtitanOptions::Experts::kFork && !layer.train && uniform_on_every_rank(f_));
+  if (!batched_ && o_.experts != TorchtitanOptions::Experts::kGrouped) block_.backend = GemmBackend::kLoop;
+  if (batched_) {
     block_.backend = GemmBackend::kBatched;
     block_.split_gate = false;  // w13 = concat(w1, w3)
   }
   sent_ = b_.scaled(f_.sent, f_.w);
   computed_ = b_.scaled(f_.computed, f_.w);
+  targets_ = f_.tokens;
+  for (std::int64_t& t : targets_) t *= layer.tp;
   auto& counters = b_.program().counters;
   const auto count = [&](const char* name) { counters.emplace_back(name, 1); };
   if (o_.score_before) {
@@ -46,12 +79,13 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
   } else {
     count(o_.score_fp32 ? "score_after_experts" : "score_after_experts_bf16");
   }
-  if (o_.experts == TorchtitanOptions::Experts::kBatched) {
+  if (batched_) {
     count("batched_no_grad_experts");
     count(o_.weights_cached ? "cached_w13_hit" : "cached_w13_miss");
     count(o_.weights_cached ? "cached_w2_t_hit" : "cached_w2_t_miss");
   }
-  count(o_.in_place ? "scatter_add_inplace_no_grad" : "scatter_add_out_of_place_autograd_or_alias");
+  count(o_.scatters_in_place(layer) ? "scatter_add_inplace_no_grad"
+                                    : "scatter_add_out_of_place_autograd_or_alias");
 }
 
 void TorchtitanSteps::set_expert_rows(std::vector<std::int64_t> per_expert) {
@@ -63,6 +97,12 @@ void TorchtitanSteps::set_expert_rows(std::vector<std::int64_t> per_expert) {
 void TorchtitanSteps::save_input() {
   b_.save("layer input", b_.scaled(f_.tokens, f_.w));
   b_.save("sort indices and scores", b_.scaled(f_.sent, 8 + 8 + f_.b_p));
+}
+
+void TorchtitanSteps::count_rows() {
+  if (o_.counted) return;
+  b_.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b_.scaled(f_.sent, 8),
+            b_.uniform(f_.E * 8));
 }
 
 void TorchtitanSteps::sort_and_gather(bool indices_cached) {
@@ -87,6 +127,14 @@ void TorchtitanSteps::score(bool before) {
   b_.save("rows for the gradient of the scores", b_.scaled(f_.sent, f_.H * (o_.score_fp32 ? 4 : f_.b)));
 }
 
+std::vector<std::int64_t> TorchtitanSteps::of_ranks(bool uniform,
+                                                    const std::vector<std::int64_t>& rows) const {
+  std::vector<std::int64_t> all = rows;
+  for (int r = 0; r < f_.R; ++r)
+    if (uniform_on(f_, r) != uniform) all[static_cast<std::size_t>(r)] = 0;
+  return all;
+}
+
 void TorchtitanSteps::index_and_gather() {
   const PerRank indices = b_.scaled(block_.rows, 8);
   b_.save("permutation indices", indices);
@@ -95,21 +143,35 @@ void TorchtitanSteps::index_and_gather() {
   b_.save("expert input", computed_);
   b_.kernel("gather expert-major", Category::permute, KernelClass::kGatherRows,
             b_.scaled(f_.computed, f_.w + 8), computed_);
+  permuted_ = true;
 }
 
-void TorchtitanSteps::transpose_copy() {
+// A rank whose local experts all have as many rows copies a transposed view; the others index.
+void TorchtitanSteps::view_or_gather() {
+  if (!uniform_on_every_rank(f_)) {
+    const std::vector<std::int64_t> indexed = of_ranks(false, f_.computed);
+    b_.save("permutation indices", b_.scaled(indexed, 8));
+    b_.kernel("permutation indices", Category::permute, KernelClass::kElementwise, b_.scaled(indexed, 24),
+              b_.scaled(indexed, 24), 8);
+  }
   b_.save("expert input", computed_);
-  b_.kernel("transpose copy", Category::permute, KernelClass::kCopy, computed_, computed_);
+  view_or_index(Category::permute, KernelClass::kGatherRows, "gather expert-major", "transpose copy");
+  permuted_ = viewed_ = true;
 }
 
 void TorchtitanSteps::run_experts() {
-  if (o_.experts == TorchtitanOptions::Experts::kLoop)
+  // A loop slices by counts that the host has to know.
+  if ((block_.backend == GemmBackend::kLoop || batched_) && !counts_on_host_)
     b_.host_sync("rows per expert", Category::host_sync, b_.uniform(f_.E_l * 8));
-  if (o_.experts == TorchtitanOptions::Experts::kBatched && !o_.weights_cached) {
+  if (batched_) {
+    // The layouts stay until the optimizer's step changes the version of the weights.
     const std::int64_t weights = 3 * std::int64_t{f_.E_l} * f_.H * f_.F * bytes_of(layer_.weight);
-    b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights),
-              b_.uniform(weights), 2);
+    if (!o_.weights_cached)
+      b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights),
+                b_.uniform(weights), 2);
     b_.program().persistent_bytes += weights;
+    if (o_.contiguous && !permuted_)
+      b_.kernel("contiguous rows", Category::expert, KernelClass::kCopy, computed_, computed_);
   }
   experts_forward(b_, block_);
   // silu and the product are two kernels in eager mode, with their own result.
@@ -119,6 +181,22 @@ void TorchtitanSteps::run_experts() {
 void TorchtitanSteps::inverse_permute() {
   b_.kernel("inverse permutation", Category::unpermute, KernelClass::kScatterRows,
             b_.scaled(f_.computed, f_.w + 8), b_.scaled(f_.computed, f_.w));
+}
+
+void TorchtitanSteps::view_or_index(Category category, KernelClass indexing, std::string_view by_index,
+                                    std::string_view as_view) {
+  const auto on_ranks = [&](bool uniform, std::string_view name, KernelClass kernel,
+                            std::int64_t index_bytes) {
+    const std::vector<std::int64_t> rows = of_ranks(uniform, f_.computed);
+    if (std::any_of(rows.begin(), rows.end(), [](std::int64_t n) { return n > 0; }))
+      b_.kernel(name, category, kernel, b_.scaled(rows, f_.w + index_bytes), b_.scaled(rows, f_.w));
+  };
+  on_ranks(false, by_index, indexing, 8);
+  on_ranks(true, as_view, KernelClass::kCopy, 0);
+}
+
+void TorchtitanSteps::inverse_view_or_scatter() {
+  view_or_index(Category::unpermute, KernelClass::kScatterRows, "inverse permutation", "transpose copy back");
 }
 
 void TorchtitanSteps::deterministic_scatter(std::string_view name, Category category) {
@@ -132,15 +210,24 @@ void TorchtitanSteps::deterministic_scatter(std::string_view name, Category cate
     sort_keys(b_, "sort token ids", category, f_.sent, 8, 8, 64);
   }
   // Out of place copies the target first; in place writes over it.
+  const bool in_place = o_.scatters_in_place(layer_);
   b_.kernel(name, category, KernelClass::kScatterAddDeterministic,
-            combined(b_, f_.sent, f_.w + 16, f_.tokens, o_.in_place ? f_.w : 2 * f_.w),
-            b_.scaled(f_.tokens, (o_.in_place ? 1 : 2) * f_.w), o_.in_place ? 1 : 2);
+            combined(b_, f_.sent, f_.w + 16, targets_, in_place ? f_.w : 2 * f_.w),
+            b_.scaled(targets_, (in_place ? 1 : 2) * f_.w), in_place ? 1 : 2);
 }
 
 void TorchtitanSteps::scatter_add_back() {
-  const PerRank output = b_.scaled(f_.tokens, f_.w);
+  const PerRank output = b_.scaled(targets_, f_.w);
+  // Behind a sequence-parallel split rows go to their places among the tokens of all ranks of the group:
+  // batch * L * sp + rank * L + place mod L.
+  if (layer_.tp > 1)
+    b_.kernel("positions before the split", Category::unpermute, KernelClass::kElementwise,
+              b_.scaled(f_.sent, 4 * 8), b_.scaled(f_.sent, 4 * 8), 4);
   b_.allocate("output", output);
+  const bool copies = !o_.scatters_in_place(layer_);
+  if (copies) b_.allocate("copy of the output", output);
   deterministic_scatter("scatter_add", Category::unpermute);
+  if (copies) b_.free("copy of the output", output);
   b_.free("output", output);
   b_.free("sorted rows", sent_);
 }
@@ -156,12 +243,18 @@ void TorchtitanSteps::gather_gradient() {
 
 void TorchtitanSteps::inverse_permute_backward() {
   b_.allocate("incoming gradient", computed_);
+  if (viewed_)
+    return view_or_index(Category::unpermute, KernelClass::kGatherRows, "inverse permutation backward",
+                         "transpose copy back, backward");
   gather_rows(b_, "inverse permutation backward", Category::unpermute, f_.computed, f_.w);
 }
 
 void TorchtitanSteps::experts_backward_pass() { experts_backward(b_, block_); }
 
 void TorchtitanSteps::index_backward() {
+  if (viewed_)
+    return view_or_index(Category::permute, KernelClass::kScatterRows, "gather expert-major backward",
+                         "transpose copy backward");
   b_.kernel("gather expert-major backward", Category::permute, KernelClass::kScatterRows,
             b_.scaled(f_.computed, f_.w + 8), b_.scaled(f_.computed, f_.w));
 }
@@ -176,6 +269,64 @@ void TorchtitanSteps::input_gradient() {
   b_.free("gradient of the input", input);
   b_.free("incoming gradient", computed_);
   b_.free("gradient of returned rows", sent_);
+}
+
+Program torchtitan_local_program(const MoeLayer& layer, const TorchtitanOptions& o) {
+  const LayerSizes f(layer);
+  ProgramBuilder b(layer.ep, layer.etp, layer.tp);
+  TorchtitanSteps steps(b, layer, f, o);
+  b.begin(ProgramBuilder::Pass::kForward);
+  steps.save_input();
+  steps.count_rows();
+  steps.sort_and_gather();
+  steps.score(true);
+  b.save("expert input", b.scaled(f.computed, f.w));
+  steps.run_experts();
+  steps.score(false);
+  steps.scatter_add_back();
+  steps.free_experts();
+  if (layer.train) {
+    b.begin(ProgramBuilder::Pass::kBackward);
+    steps.gather_gradient();
+    b.allocate("incoming gradient", steps.computed_bytes());
+    steps.experts_backward_pass();
+    steps.input_gradient();
+  }
+  return finish(b, layer, f, steps.computed_rows());
+}
+
+Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& f, const TorchtitanOptions& o) {
+  ProgramBuilder b(layer.ep, layer.etp, layer.tp);
+  const int matrix = b.matrix(GroupKind::kEp, f.splits);
+  TorchtitanSteps steps(b, layer, f, o);
+  const PerRank received = b.scaled(f.computed, f.w);
+  b.begin(ProgramBuilder::Pass::kForward);
+  steps.save_input();
+  steps.count_rows();
+  steps.sort_and_gather();
+  steps.score(true);
+  exchange_counts(b, f);
+  b.allocate("received rows", received);
+  b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
+  steps.index_and_gather();
+  b.free("received rows", received);
+  steps.run_experts();
+  steps.inverse_permute();
+  b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
+  steps.score(false);
+  steps.scatter_add_back();
+  steps.free_experts();
+  if (layer.train) {
+    b.begin(ProgramBuilder::Pass::kBackward);
+    steps.gather_gradient();
+    b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
+    steps.inverse_permute_backward();
+    steps.experts_backward_pass();
+    steps.index_backward();
+    b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
+    steps.input_gradient();
+  }
+  return finish(b, layer, f, steps.computed_rows());
 }
 
 void exchange_counts(ProgramBuilder& b, const LayerSizes& f) {

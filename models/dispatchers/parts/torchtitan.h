@@ -14,18 +14,32 @@ namespace moesim::models {
 struct TorchtitanOptions {
   explicit TorchtitanOptions(DispatcherOptions& options);
 
-  enum class Experts : std::uint8_t { kGrouped, kLoop, kBatched };
+  // kFork: batched where no gradient is needed and every local expert of a rank has as many rows, else a
+  // loop.
+  enum class Experts : std::uint8_t { kGrouped, kLoop, kBatched, kFork };
+  enum class InPlace : std::uint8_t { kNever, kAlways, kAuto };
   Experts experts = Experts::kGrouped;
-  bool score_before = false;      // multiply by the score before the experts
-  bool score_fp32 = true;         // in fp32, else in the row's dtype (the fork)
-  bool old_scatter = false;       // deterministic scatter_add that sorts every element (old torch versions)
-  bool in_place = false;          // scatter_add in place: without gradients and aliasing only
-  bool fused_activation = false;  // silu x mul in one kernel
-  bool weights_cached = false;    // batched: w13 and w2_t are in the cache
+  bool score_before = false;  // multiply by the score before the experts
+  bool score_fp32 = true;     // in fp32, else in the row's dtype (the fork)
+  bool old_scatter = false;   // deterministic scatter_add that sorts every element (old torch versions)
+  InPlace in_place = InPlace::kNever;  // scatter_add in place: without gradients and aliasing only
+  bool alias = false;                  // shared_experts(x) returns x itself: the target is the layer's input
+  bool contiguous = false;             // batched: rows that no permutation wrote are copied first
+  bool counted = false;                // the router hands its counts on: no histogram in the dispatcher
+  bool fused_activation = false;       // silu x mul in one kernel
+  bool weights_cached = false;         // batched: w13 and w2_t are in the cache
 
-  // What forbids them on this layer, if anything.
-  std::optional<std::string> illegal(const MoeLayer& layer) const;
+  // What forbids them on this layer with these rows (the asked routing's, or a forced one's), if anything.
+  std::optional<std::string> illegal(const MoeLayer& layer, const LayerSizes& sizes) const;
+
+  bool scatters_in_place(const MoeLayer& layer) const {
+    return in_place == InPlace::kAlways || (in_place == InPlace::kAuto && !layer.train && !alias);
+  }
 };
+
+// Whether every local expert of this rank has the same number of rows.
+bool uniform_on(const LayerSizes& sizes, int rank);
+bool uniform_on_every_rank(const LayerSizes& sizes);
 
 // Writes the common steps of one program.
 class TorchtitanSteps {
@@ -37,13 +51,19 @@ class TorchtitanSteps {
   void set_expert_rows(std::vector<std::int64_t> per_expert);
   const std::vector<std::int64_t>& computed_rows() const { return block_.rows; }
 
+  // `on_host`: the host knows the rows of every local expert without asking the device.
+  void set_counts_on_host() { counts_on_host_ = true; }
+
   void save_input();  // and what routing keeps for backward
+  void count_rows();  // the histogram, where the router's counts do not serve
   void sort_and_gather(bool indices_cached = false);
   void score(bool before);  // does something where the option says so
-  void index_and_gather();  // rank-major -> expert-major
-  void transpose_copy();    // the same where all counts are equal: a view
+  // Rank-major to expert-major and back: by index, or as a view on ranks where all counts are equal.
+  void index_and_gather();
+  void view_or_gather();
   void run_experts();
   void inverse_permute();
+  void inverse_view_or_scatter();
   void free_experts() { free_expert_output(b_, block_); }
   void scatter_add_back();
 
@@ -59,6 +79,10 @@ class TorchtitanSteps {
 
  private:
   void deterministic_scatter(std::string_view name, Category category);
+  // `rows` of the ranks whose local experts are uniform (or not), 0 on the others.
+  std::vector<std::int64_t> of_ranks(bool uniform, const std::vector<std::int64_t>& rows) const;
+  void view_or_index(Category category, KernelClass indexing, std::string_view by_index,
+                     std::string_view as_view);
 
   ProgramBuilder& b_;
   const MoeLayer& layer_;
@@ -66,7 +90,14 @@ class TorchtitanSteps {
   const TorchtitanOptions& o_;
   ExpertBlock block_;
   PerRank sent_, computed_;
+  std::vector<std::int64_t> targets_;  // rows of the scatter's target: before the sequence-parallel split
+  bool batched_ = false, permuted_ = false, viewed_ = false, counts_on_host_ = false;
 };
+
+// The programs of docs/spec.md 2.5 and 2.6, which the fork's fast paths fall back to.
+Program torchtitan_local_program(const MoeLayer& layer, const TorchtitanOptions& options);
+Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& sizes,
+                                  const TorchtitanOptions& options);
 
 // Counts exchange and the read of both split lists (steps 1, 4, 5 of 2.6).
 void exchange_counts(ProgramBuilder& builder, const LayerSizes& sizes);
