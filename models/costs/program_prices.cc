@@ -220,16 +220,14 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   }
 }
 
-const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program,
-                                                              const std::vector<Op>& pass,
-                                                              std::size_t index) const {
-  const Op& op = pass[index];
+const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program, const Op& op,
+                                                              bool across_nodes) const {
   if (op.library == ExchangeLibrary::kNone) return nullptr;
   const auto ranks = static_cast<double>(program.group_size(op.group));
   const ExchangeKernel* outside = nullptr;
-  const auto& laws = op.across_nodes ? network_kernels_ : kernels_of_libraries_;
+  const auto& laws = across_nodes ? network_kernels_ : kernels_of_libraries_;
   for (const ExchangeKernel& kernel : laws[slot_of(op.library, op.transposed)]) {
-    if (op.across_nodes && !kernel.network) continue;
+    if (across_nodes && !kernel.network) continue;
     if (kernel.ranks.low <= ranks && ranks <= kernel.ranks.high) return &kernel;
     if (!outside) outside = &kernel;
   }
@@ -242,19 +240,25 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
 
 // The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
 // weights) is in the measured times of the rows already.
+//
+// The links of a domain that is larger than a node are at least as fast as the network that they replace, so
+// the kernel takes no longer than it would over smaller domains and the network between them, by the law that
+// was measured there.
 void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                    const ExchangeKernel& kernel, Prices& out) const {
   const Op& op = pass[index];
   const int g = program.group_size(op.group);
-  const double ranks_outside = octaves_outside(kernel.ranks, g);
+  const auto& smaller = program.smaller_domains();
+  const ExchangeKernel* over_network = smaller.empty() ? nullptr : kernel_of(program, op, true);
   out.resize(static_cast<std::size_t>(program.ranks()));
   for (int r = 0; r < program.ranks(); ++r) {
     const auto tokens = static_cast<double>(program.tokens[static_cast<std::size_t>(r)]);
-    const double off =
-        kernel.beyond == 0
-            ? 1
-            : std::exp(kernel.beyond * (kPerRankOctave * ranks_outside +
-                                        kPerTokenOctave * octaves_outside(kernel.tokens, tokens)));
+    const auto seconds = [&](const ExchangeKernel& by, double nvlink, double network) {
+      const double octaves = kPerRankOctave * octaves_outside(by.ranks, g) +
+                             kPerTokenOctave * octaves_outside(by.tokens, tokens);
+      const double off = by.beyond == 0 ? 1 : std::exp(by.beyond * octaves);
+      return off * by.model.seconds(tokens, g, nvlink, network, op.sms);
+    };
     double nvlink = 0, network = 0;
     for (std::size_t i = index; i < pass.size() && (i == index || pass[i].fused); ++i) {
       if (pass[i].name != op.name) continue;
@@ -262,14 +266,22 @@ void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>
           static_cast<double>(std::max(program.value(pass[i].tx, r), program.value(pass[i].rx, r)));
       (pass[i].across_nodes ? network : nvlink) += bytes;
     }
-    out[static_cast<std::size_t>(r)] = to_ps(off * kernel.model.seconds(tokens, g, nvlink, network, op.sms));
+    double shortest = seconds(kernel, nvlink, network);
+    if (over_network)
+      for (const StagedRows& rows : smaller) {
+        const auto of = [&](const std::vector<std::int64_t>& all) {
+          return static_cast<double>(all[static_cast<std::size_t>(r)] * op.row_bytes);
+        };
+        shortest = std::min(shortest, seconds(*over_network, of(rows.nvlink), of(rows.network)));
+      }
+    out[static_cast<std::size_t>(r)] = to_ps(shortest);
   }
 }
 
 void ProgramPricer::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                      const GroupShapes& shapes, const UnevenLoads& loads, Prices& out) const {
   const Op& op = pass[index];
-  if (const ExchangeKernel* kernel = kernel_of(program, pass, index)) {
+  if (const ExchangeKernel* kernel = kernel_of(program, op)) {
     price_exchange(program, pass, index, *kernel, out);
     return;
   }
@@ -532,7 +544,7 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
         asked_bytes(program, op, rank));
   const std::string price = fmt::format("{}: {} {} kernel", profile_name_, name_of(op.library),
                                         op.transposed ? "combine" : "dispatch");
-  const ExchangeKernel* kernel = kernel_of(program, pass, index);
+  const ExchangeKernel* kernel = kernel_of(program, op);
   const std::string where = op.across_nodes
                                 ? (network_name_.empty() ? "across nodes" : "on network " + network_name_)
                                 : "inside a node";

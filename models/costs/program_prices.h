@@ -101,8 +101,10 @@ class ProgramPricer {
 
   void add_exchange_kernels(const Cluster& cluster);
   // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
-  const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,
-                                  std::size_t index) const;
+  const ExchangeKernel* kernel_of(const Program& program, const Op& op) const {
+    return kernel_of(program, op, op.across_nodes);
+  }
+  const ExchangeKernel* kernel_of(const Program& program, const Op& op, bool across_nodes) const;
   std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                        int rank, const GroupShapes& shapes) const;
 

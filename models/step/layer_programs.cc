@@ -75,6 +75,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.straddles = block == 0;
   // A group inside one domain may have any size up to the domain's.
   layer.ranks_per_node = where.shape.across_domains() ? block : s.cluster->nvlink.domain;
+  layer.ranks_per_host = where.block_in_node();
   layer.activation = s.activation;
   layer.router = s.router_dtype;
   layer.recompute = s.training.recompute.of_program();

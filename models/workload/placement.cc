@@ -55,6 +55,11 @@ int Placement::DispatchClass::block() const {
   return shape.max_per_domain;
 }
 
+int Placement::DispatchClass::block_in_node() const {
+  const int size = shape.max_per_node;
+  return block() > size && shape.nodes * size == shape.ranks && block() % size == 0 ? size : 0;
+}
+
 void Placement::find_classes() {
   std::map<std::int64_t, std::size_t> known;  // by place
   for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)

@@ -40,6 +40,8 @@ class Placement {
 
     // Members in a row that share a domain, where the group is made of equal such blocks; 0: it is not.
     int block() const;
+    // The same that share a node, where a domain joins several; 0: none does, or not in equal blocks.
+    int block_in_node() const;
   };
   // Of all stages; the first one holds dispatch().
   const std::vector<DispatchClass>& dispatch_classes() const { return classes_; }
