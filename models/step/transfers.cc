@@ -56,7 +56,7 @@ class Transfers {
   // Of the slowest class of groups.
   double transfer(sim::CollectiveOp op, const Placement::Shapes& shapes, double bytes, double times) const {
     double slowest = -1;
-    const GroupShape* shape = nullptr;
+    const GroupShape* shape = &shapes.front();
     for (const GroupShape& each : shapes)
       if (const double seconds = model_.seconds(op, each, bytes); seconds > slowest)
         slowest = seconds, shape = &each;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 namespace moesim::models {
 
@@ -120,7 +121,7 @@ bool Placement::Replicas::across_domains() const {
 
 const Placement::Replicas& Placement::dense_replicas() const {
   if (dense_) return *dense_;
-  Replicas& r = dense_.emplace();
+  Replicas r;
   r.ranks = parallel_.dp * parallel_.cp;
   std::set<std::int64_t> places;
   for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
@@ -132,12 +133,13 @@ const Placement::Replicas& Placement::dense_replicas() const {
         r.groups.back().push_back(static_cast<std::int32_t>(begin + i * parallel_.tp));
     }
   r.all = classes_of(r.groups);
-  return r;
+  dense_ = std::move(r);
+  return *dense_;
 }
 
 const Placement::Replicas& Placement::expert_replicas() const {
   if (experts_) return *experts_;
-  Replicas& r = experts_.emplace();
+  Replicas r;
   std::set<std::int64_t> places;
   for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) {
     const std::vector<std::vector<std::int32_t>> dispatch = dispatch_groups(stage);
@@ -149,7 +151,8 @@ const Placement::Replicas& Placement::expert_replicas() const {
     }
   }
   r.all = classes_of(r.groups);
-  return r;
+  experts_ = std::move(r);
+  return *experts_;
 }
 
 Placement::Shapes Placement::block_of(const Replicas& replicas, std::int64_t size) const {
