@@ -1,14 +1,16 @@
-# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -P EmbedProfiles.cmake
+# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -P EmbedProfiles.cmake
 # Writes the profiles as raw string literals, which GCC and Clang take at any length.
 set(arrays "")
-set(table "")
-string(REPLACE "," ";" files "${FILES}")
-foreach(path ${files})
-  get_filename_component(name ${path} NAME_WE)
-  file(READ ${path} text)
-  string(MAKE_C_IDENTIFIER "${name}" identifier)
-  string(APPEND arrays "constexpr std::string_view k_${identifier} =\n    R\"json(${text})json\";\n")
-  string(APPEND table "    {\"${name}\", k_${identifier}},\n")
+foreach(kind FILES NETWORKS)
+  set(${kind}_table "")
+  string(REPLACE "," ";" files "${${kind}}")
+  foreach(path ${files})
+    get_filename_component(name ${path} NAME_WE)
+    file(READ ${path} text)
+    string(MAKE_C_IDENTIFIER "${kind}_${name}" identifier)
+    string(APPEND arrays "constexpr std::string_view k_${identifier} =\n    R\"json(${text})json\";\n")
+    string(APPEND ${kind}_table "    {\"${name}\", k_${identifier}},\n")
+  endforeach()
 endforeach()
 file(WRITE ${OUTPUT}.new "// Made by cmake/EmbedProfiles.cmake.
 #include \"models/hardware/embedded_profiles.h\"
@@ -19,10 +21,13 @@ namespace moesim::models {
 namespace {
 ${arrays}
 constexpr EmbeddedProfile kProfiles[] = {
-${table}};
+${FILES_table}};
+constexpr EmbeddedProfile kNetworks[] = {
+${NETWORKS_table}};
 }  // namespace
 
 std::span<const EmbeddedProfile> embedded_profiles() { return kProfiles; }
+std::span<const EmbeddedProfile> embedded_networks() { return kNetworks; }
 
 }  // namespace moesim::models
 ")

@@ -16,6 +16,7 @@
 #include "models/costs/expert_ffn.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernels.h"
+#include "models/hardware/network.h"
 
 namespace moesim::calibration {
 namespace {
@@ -64,12 +65,14 @@ class Predictor {
     out.law = key;
     auto& model = collectives_[key + "|" + (network && machine ? std::string(machine->name) : "")];
     if (!model) {
-      if (!has_collectives(network)) return "the profile has no " + out.scope + " collective laws";
+      if (!network && !has_collectives(network))
+        return "the profile has no " + out.scope + " collective laws";
       Profile variant = profile_;
       if (const ParameterSet* set = profile_.find(key)) variant.set(plain, *set);
       // Large enough for any group; node boundaries are given by the row's shape.
       model = std::make_unique<models::CollectiveModel>(
-          cluster_of(variant, network ? machine : nullptr, network ? 1 << 12 : 1, row.gpus_per_node));
+          cluster_of(variant, network ? machine : nullptr, network ? 1 << 12 : 1,
+                     network && machine ? machine->gpus_per_node : row.gpus_per_node));
     }
     const models::GroupShape shape = network ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
                                              : models::GroupShape::uniform(1, row.ranks());
@@ -159,6 +162,8 @@ class Predictor {
     if (!call) return "a dispatch row without tokens, hidden size, top-k or EP size";
     if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
     out.measured = seconds_of(row);
+    if (suspect(row)) return "a dispatch row that its data set flags as suspect";
+    if (across_domains(row)) return dispatch_across(row, *call, out);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);
     double sigma = set ? law_sigma(*set) : 0;
@@ -177,6 +182,20 @@ class Predictor {
     if (!model)
       model = std::make_unique<models::EpKernelModel>(profile_, out.law, profile_.device().nic_bandwidth);
     out.forecast = Estimate::log_normal(model->seconds(*call), sigma);
+    return "";
+  }
+
+  // A kernel between nodes: the law of its network.
+  std::string dispatch_across(const DispatchRow& row, const models::EpKernelCall& call, CheckedRow& out) {
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    if (!machine) return "the network of a dispatch row across nodes is not known";
+    const models::Cluster cluster = cluster_of(profile_, machine, row.nodes, machine->gpus_per_node);
+    out.law = law_key(row) + std::string(models::kNetworkLaw);
+    const ParameterSet* set = cluster.profile.find(out.law);
+    if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") between nodes";
+    const double port = machine->port_bandwidth * machine->ports_per_node / machine->gpus_per_node;
+    const models::EpKernelModel model(cluster.profile, out.law, port);
+    out.forecast = Estimate::log_normal(model.seconds(call), law_sigma(*set));
     return "";
   }
 

@@ -289,4 +289,156 @@ ParameterSet fit_network(const models::Cluster& cluster, const std::vector<Colle
   return set;
 }
 
+namespace {
+
+constexpr double kNoise = 0.05;  // log standard deviation of a row around a good law: repeats of a benchmark
+constexpr double kNetworksDiffer = 0.4;  // of a parameter between networks
+
+// A share that other limits hide may be anything above where it would show: the middle of that range, and a
+// spread that keeps draws inside of it, so that no interval contradicts the law's own rows.
+void identify_shares(ParameterSet& set, const std::vector<PriorParameter>& parameters,
+                     const std::function<std::vector<double>(const ParameterSet&)>& residuals) {
+  constexpr double kStep = 1.02, kRise = 1.05;
+  const std::size_t n = set.names.size();
+  const auto squares = [&](const ParameterSet& trial) {
+    double sum = 0;
+    for (const double r : residuals(trial)) sum += std::min(r * r, 1.0);
+    return sum;
+  };
+  const double best = squares(set);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!set.names[i].ends_with("_share")) continue;
+    const double sigma = std::sqrt(set.covariance[i * n + i]);
+    ParameterSet trial = set;
+    double low = set.values[i];
+    const double stop = std::max(parameters[i].low, low * std::exp(-2 * sigma));
+    while (low > stop) {
+      trial.values[i] = low / kStep;
+      if (squares(trial) > kRise * best + 1e-9) break;
+      low /= kStep;
+    }
+    trial.values[i] = std::min(parameters[i].high, set.values[i] * 1.1);
+    const bool open = squares(trial) <= kRise * best + 1e-9;  // above, the rows see nothing
+    if (!open || low < set.values[i] * std::exp(-1.2 * sigma)) continue;
+    const double high = std::max(parameters[i].high, low);
+    set.values[i] = std::sqrt(low * high);
+    for (std::size_t j = 0; j < n; ++j) set.covariance[i * n + j] = set.covariance[j * n + i] = 0;
+    // The 90 % interval is [low, high].
+    set.covariance[i * n + i] = std::pow(std::log(high / low) / (2 * 1.645), 2);
+  }
+}
+
+std::vector<PriorParameter> parameters_of(sim::CollectiveOp op, const ParameterSet* prior) {
+  const bool message = op == sim::CollectiveOp::send_recv, exchange = op == sim::CollectiveOp::all_to_all,
+             tree = op == sim::CollectiveOp::all_reduce;
+  constexpr double kOpen = 1.0;
+  std::vector<PriorParameter> all = {{"latency", 2e-5, 1e-6, 2e-3, kOpen}};
+  if (tree)
+    all.push_back({"latency_per_octave", 1e-5, 1e-9, 2e-3, kOpen});
+  else
+    all.push_back({"latency_per_rank", 2e-6, 1e-9, 2e-4, kOpen});
+  if (!tree) all.push_back({"latency_per_node", 2e-6, 1e-9, 1e-3, kOpen});
+  if (!message && !exchange) all.push_back({"latency_per_peer", 1e-8, 1e-10, 1e-5, kOpen});
+  all.push_back(tree ? PriorParameter{"ramp_per_octave", 5e-5, 1e-9, 5e-3, kOpen}
+                     : PriorParameter{"ramp_per_rank", 3e-6, 1e-9, 2e-4, kOpen});
+  all.push_back({"ramp_bytes", 2e5, 1e3, 1e8, kOpen});
+  all.push_back({"connection_share", 0.85, 0.02, 1.0, 0.2});
+  if (exchange) all.push_back({"port_share", 0.9, 0.05, 1.0, 0.2});
+  if (!message) all.push_back({"node_share", 0.85, 0.05, 1.0, 0.2});
+  all.push_back({"spread", 0.03, 1e-3, 1.0, kOpen});
+  if (message) all.push_back({"collision", 0.05, 1e-3, 1.0, kOpen});
+  if (tree) all.push_back({"hierarchy", 0.3, 1e-3, 1.0, kOpen});
+  for (PriorParameter& p : all) {
+    if (!prior) continue;
+    p.start = std::clamp(prior->get(p.name, p.start), p.low, p.high);
+    p.sigma = std::min(p.sigma, kNetworksDiffer);
+  }
+  return all;
+}
+
+}  // namespace
+
+void fit_with_priors(ParameterSet& set, const std::vector<PriorParameter>& parameters,
+                     const std::function<std::vector<double>(const ParameterSet&)>& residuals) {
+  std::vector<double> start;
+  FitOptions options;
+  options.huber = 0.15;
+  set.names.clear();
+  for (const PriorParameter& p : parameters) {
+    set.names.emplace_back(p.name);
+    start.push_back(p.start);
+    options.low.push_back(p.low);
+    options.high.push_back(p.high);
+  }
+  const FitResult fit = fit_log(
+      start,
+      [&](const std::vector<double>& values) {
+        ParameterSet trial = set;
+        trial.values = values;
+        std::vector<double> result = residuals(trial);
+        for (std::size_t i = 0; i < values.size(); ++i)
+          result.push_back(kNoise * std::log(values[i] / parameters[i].start) / parameters[i].sigma);
+        return result;
+      },
+      options);
+  set.values = fit.values;
+  set.covariance = fit.covariance;
+  // No parameter is less known than before its rows were seen.
+  const std::size_t n = set.names.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const double most = parameters[i].sigma, own = std::sqrt(set.covariance[i * n + i]);
+    if (own <= most) continue;
+    for (std::size_t j = 0; j < n; ++j) {
+      set.covariance[i * n + j] *= most / own;
+      set.covariance[j * n + i] *= most / own;
+    }
+  }
+  double squares = 0;
+  const std::vector<double> own = residuals(set);
+  for (const double r : own) squares += std::min(r * r, 1.0);
+  set.residual = own.empty() ? 0 : std::sqrt(squares / static_cast<double>(own.size()));
+  identify_shares(set, parameters, residuals);
+}
+
+std::vector<double> network_residuals(const ParameterSet& set, sim::CollectiveOp op,
+                                      const std::vector<NetworkRow>& rows) {
+  const std::string key = "collective/" + std::string(sim::name(op)) + "/network";
+  std::map<const models::Cluster*, models::NetworkCurve> curves;
+  std::vector<double> result;
+  result.reserve(rows.size());
+  for (const NetworkRow& one : rows) {
+    auto at = curves.find(one.cluster);
+    if (at == curves.end())
+      at = curves.emplace(one.cluster, models::NetworkCurve::from(set, key, *one.cluster)).first;
+    const auto shape = models::GroupShape::uniform(one.row->nodes, one.row->gpus_per_node);
+    result.push_back(one.weight * std::log(at->second.seconds(shape, one.row->bytes) / one.row->seconds));
+  }
+  return result;
+}
+
+ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow>& rows,
+                              const ParameterSet* prior) {
+  ParameterSet set;
+  set.law = "network";
+  fit_with_priors(set, parameters_of(op, prior),
+                  [&](const ParameterSet& trial) { return network_residuals(trial, op, rows); });
+  if (op == sim::CollectiveOp::send_recv) {
+    // One message: the port itself is no limit beside the connection.
+    const std::size_t n = set.names.size();
+    std::vector<double> covariance((n + 1) * (n + 1), 0);
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < n; ++j) covariance[i * (n + 1) + j] = set.covariance[i * n + j];
+    set.covariance = std::move(covariance);
+    set.names.emplace_back("port_share");
+    set.values.push_back(1.2);
+  }
+  set.rows = static_cast<int>(rows.size());
+  for (const NetworkRow& one : rows) {
+    widen(set, "bytes", one.row->bytes);
+    widen(set, "ranks", one.row->ranks());
+    widen(set, "nodes", one.row->nodes);
+  }
+  return set;
+}
+
 }  // namespace moesim::calibration

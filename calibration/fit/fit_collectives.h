@@ -2,6 +2,7 @@
 // one GPU.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,31 @@ models::ParameterSet curve_through(const std::vector<CurvePoint>& points, double
 // Median time per (rank count, size) of the rows, sorted.
 std::vector<CurvePoint> medians(const std::vector<CollectiveRow>& rows);
 
-// Law "network" of one operation on one machine; `cluster` gives its ports.
+// Law "network" of one operation on one machine; `cluster` gives its ports. Only what the rows can tell apart
+// is fitted.
 models::ParameterSet fit_network(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows);
+
+// A row, the ports it was measured on, and how much it counts.
+struct NetworkRow {
+  const models::Cluster* cluster;
+  const CollectiveRow* row;
+  double weight;
+};
+// The same of rows of several machines, with all parameters of the law: each stays near its value in `prior`
+// (near common figures without one) as far as the rows do not say otherwise.
+models::ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow>& rows,
+                                      const models::ParameterSet* prior);
+// log(model / measured) of every row, weighted.
+std::vector<double> network_residuals(const models::ParameterSet& set, sim::CollectiveOp op,
+                                      const std::vector<NetworkRow>& rows);
+
+// A parameter with what is known of it before any row: a log standard deviation around its start.
+struct PriorParameter {
+  const char* name;
+  double start, low, high, sigma;
+};
+// Fits names, values, covariance and residual of a set. `residuals` gives those of the rows for a trial set.
+void fit_with_priors(models::ParameterSet& set, const std::vector<PriorParameter>& parameters,
+                     const std::function<std::vector<double>(const models::ParameterSet&)>& residuals);
 
 }  // namespace moesim::calibration

@@ -9,6 +9,9 @@
 namespace moesim::calibration {
 namespace {
 
+constexpr const char *kNetworkShare = "network_share", *kScaleupShare = "scaleup_share";
+constexpr double kUnidentified = 0.5;  // log standard deviation of a share
+
 using models::EpKernelCall;
 using models::EpKernelModel;
 using models::ParameterSet;
@@ -55,6 +58,13 @@ double seconds_of(const DispatchRow& row) {
   return row.tokens * copies * token / row.bandwidth;
 }
 
+bool suspect(const DispatchRow& row) { return row.note.find("suspect") != std::string::npos; }
+
+bool across_domains(const DispatchRow& row) {
+  const auto call = call_of(row);
+  return call && call->domains > 1;
+}
+
 std::string law_key(const DispatchRow& row) { return "ep/" + row.kernel + "@" + row.dtype; }
 
 ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& rows, const std::string& key) {
@@ -81,8 +91,8 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 1e-2}};
   if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 5e-6, 1e-8, 1e-3});
   if (calls.size() > 6) parameters.push_back({"per_token", 1e-9, 1e-12, 1e-6});
-  parameters.push_back({"scaleup_share", 0.6, 1e-3, 20.0});
-  if (network) parameters.push_back({"network_share", 0.8, 1e-3, 3.0});
+  parameters.push_back({kScaleupShare, 0.6, 1e-3, 20.0});
+  if (network) parameters.push_back({kNetworkShare, 0.8, 1e-3, 3.0});
   if (sms.size() > 1) parameters.push_back({"sm_half", 5, 1e-2, 200});
   std::vector<double> start;
   FitOptions options;
@@ -118,6 +128,32 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   set.domain.push_back({"tokens", low_tokens, high_tokens});
   set.domain.push_back({"ranks", static_cast<double>(*ranks.begin()), static_cast<double>(*ranks.rbegin())});
   return set;
+}
+
+std::optional<ParameterSet> inside_stage(const Profile& base, const std::vector<DispatchRow>& rows,
+                                         const std::string& key) {
+  std::set<int> domains;
+  for (const DispatchRow& row : rows)
+    if (const auto call = call_of(row)) domains.insert(call->domains);
+  const ParameterSet both = fit_dispatch(base, rows, key);
+  if (domains.size() < 2 || both.rows < static_cast<int>(both.names.size())) return std::nullopt;
+  ParameterSet inside = both;
+  inside.names.clear(), inside.values.clear(), inside.covariance.clear();
+  const std::size_t n = both.names.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (both.names[i] == kNetworkShare) continue;
+    // Where the links never bind, the rows say nothing of them.
+    if (both.names[i] == kScaleupShare && both.covariance[i * n + i] > kUnidentified * kUnidentified)
+      return std::nullopt;
+    inside.names.push_back(both.names[i]);
+    inside.values.push_back(both.values[i]);
+    for (std::size_t j = 0; j < n; ++j)
+      if (both.names[j] != kNetworkShare) inside.covariance.push_back(both.covariance[i * n + j]);
+  }
+  inside.derived = true;
+  inside.rows = 0;
+  inside.source = "derived from rows across nodes: " + both.source;
+  return inside;
 }
 
 }  // namespace moesim::calibration

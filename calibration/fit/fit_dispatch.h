@@ -20,6 +20,16 @@ std::optional<models::EpKernelCall> call_of(const DispatchRow& row);
 // DeepEP: tokens x distinct destinations, own included, x bytes per token). 0 where neither can be had.
 double seconds_of(const DispatchRow& row);
 
+// Whether the data set flags the row as faulty: it stays out of fits.
+bool suspect(const DispatchRow& row);
+// What rows across domains alone tell of a kernel's stage inside a domain: several numbers of domains tell
+// the two stages apart, as the network binds more with each. A derived law; none where rows do not.
+std::optional<models::ParameterSet> inside_stage(const models::Profile& base,
+                                                 const std::vector<DispatchRow>& rows,
+                                                 const std::string& key);
+// Whether its ranks lie in several NVLink domains: its law belongs to the network (fit_networks.h).
+bool across_domains(const DispatchRow& row);
+
 // The name under which a profile keeps the law of a row: "ep/<kernel>" and "@<dtype>" where a kernel has
 // several.
 std::string law_key(const DispatchRow& row);

@@ -91,6 +91,14 @@ bool is_sweep(const std::vector<CollectiveRow>& rows) {
   return std::any_of(sizes.begin(), sizes.end(), [](const auto& entry) { return entry.second.size() >= 3; });
 }
 
+// The machine of a row, whole nodes however many GPUs of them it used.
+models::Cluster machine_cluster(const Profile& profile, const CollectiveRow& row) {
+  const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+  return cluster_of(
+      profile, machine, row.nodes,
+      machine ? machine->gpus_per_node : std::max(row.gpus_per_node, profile.device().gpus_per_node));
+}
+
 class Fitter {
  public:
   Fitter(const Device& device, const Measurements& all, const FitProfileOptions& options)
@@ -101,7 +109,7 @@ class Fitter {
 
   Profile run() {
     scaleup_collectives();
-    network_collectives();
+    if (options_.networks) network_collectives();
     gemms();
     ffns();
     dispatches();
@@ -129,6 +137,12 @@ class Fitter {
       gaps.emplace_back(
           "memory-bound kernels: shares of the measured HBM bandwidth as models/costs/kernels.cc states "
           "them");
+    std::vector<std::string> across;
+    for (const auto& [key, set] : profile_.sets())
+      if (set.derived && key.starts_with("ep/")) across.push_back(key);
+    if (!across.empty())
+      gaps.push_back("dispatch kernels inside a domain known from rows across nodes only: " +
+                     join(across, ", "));
     return gaps;
   }
 
@@ -203,9 +217,7 @@ class Fitter {
         const auto& rows = groups[name];
         if (rows.size() < 6) continue;
         tell(name);
-        const models::Cluster cluster =
-            cluster_of(profile_, machine_of(rows.front().origin.source, rows.front().origin.gpu),
-                       rows.front().nodes, rows.front().gpus_per_node);
+        const models::Cluster cluster = machine_cluster(profile_, rows.front());
         ParameterSet set = fit_network(cluster, rows);
         set.systematic = kUnmeasuredNodes;
         set.source = sources_of_rows(rows);
@@ -278,7 +290,13 @@ class Fitter {
 
   void dispatches() {
     std::map<std::string, std::vector<DispatchRow>> groups;
-    for (const DispatchRow& row : rows_of(all_.dispatches, device_)) groups[law_key(row)].push_back(row);
+    std::map<std::string, std::vector<DispatchRow>> across;
+    for (const DispatchRow& row : rows_of(all_.dispatches, device_))
+      if (!suspect(row)) (across_domains(row) ? across : groups)[law_key(row)].push_back(row);
+    for (const auto& [key, rows] : across) {
+      if (groups.contains(key)) continue;
+      if (auto set = inside_stage(profile_, rows, key)) profile_.set(key, *std::move(set));
+    }
     for (const auto& [key, rows] : groups) {
       ParameterSet set = fit_dispatch(profile_, rows, key);
       if (set.rows == 0) continue;

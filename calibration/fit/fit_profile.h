@@ -13,6 +13,7 @@ namespace moesim::calibration {
 
 struct FitProfileOptions {
   bool leave_out_shapes = true;  // estimate `systematic` of GEMM and FFN laws by leaving shapes out
+  bool networks = true;          // fit laws between nodes too; shipped profiles leave them to fit_networks
   std::string provenance;
   std::function<void(const std::string&)> progress;  // told what is being fitted; may be empty
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "models/hardware/network.h"
+
 namespace moesim::calibration {
 namespace {
 
@@ -105,17 +107,49 @@ const Device& host() {
   return one;
 }
 
+// What a GPU's text says comes before the source, which may have measured several machines.
 constexpr Machine kMachines[] = {
-    {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 50 * kGB},
-    {"gke-a3-mega", "GKE A3 Mega", "H100", 8, 25 * kGB},
-    {"aws-p5", "aws-samples", "H100", 8, 50 * kGB},
-    {"aws-p5", "KeitaW", "H100", 8, 50 * kGB},
-    {"aws-p4d", "aws-samples", "A100", 4, 12.5 * kGB},
-    {"polaris", "results_polaris", "A100", 2, 25 * kGB},
-    {"sophia", "results_sophia", "A100", 8, 25 * kGB},
-    {"alps", "alps", "GH200", 4, 25 * kGB},
-    {"pollara", "prasad-nair-amd", "MI355X", 8, 50 * kGB},
-    {"echo", "moe_mg", "H800", 7, 50 * kGB},
+    {"aws-p5", "", "(p5,", 8, 32, 12.5 * kGB, "efa-p5"},
+    {"aws-p5en", "", "(p5en", 8, 16, 25 * kGB, "efa-p5en"},
+    {"aws-p6-b300", "", "(p6-b300", 8, 16, 50 * kGB, "efa-p6-b300"},
+    {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"together", "together-nccl-tests", "", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"gke-a3-mega", "GKE A3 Mega", "H100", 8, 8, 25 * kGB, "tcpxo-a3-mega"},
+    {"aws-p5", "aws-samples", "H100", 8, 32, 12.5 * kGB, "efa-p5"},
+    {"aws-p5", "KeitaW", "H100", 8, 32, 12.5 * kGB, "efa-p5"},
+    {"aws-p4d", "aws-samples", "A100", 8, 4, 12.5 * kGB, "efa-p4d"},
+    {"aws-p5", "", "(p5.48xlarge)", 8, 32, 12.5 * kGB, "efa-p5"},
+    // Slingshot 11 with A100, as Polaris is, with twice its ports.
+    {"perlmutter", "ccl-bench", "Perlmutter", 4, 4, 25 * kGB, "slingshot-polaris"},
+    {"polaris", "results_polaris", "A100", 4, 2, 25 * kGB, "slingshot-polaris"},
+    {"sophia", "results_sophia", "A100", 8, 8, 25 * kGB, "infiniband-hdr"},
+    {"alps", "alps", "GH200", 4, 4, 25 * kGB, "slingshot-alps"},
+    {"pollara", "prasad-nair-amd", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"pollara", "uccl-project", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"echo", "moe_mg", "H800", 8, 7, 50 * kGB, "echo-h800"},
+    // Kernels of expert-parallel libraries, with the network that their authors name; aiconfigurator names
+    // none, its H100 nodes have 400 Gb/s InfiniBand by their times of two nodes.
+    {"deepep", "deepseek-ai/DeepEP", "", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"aiconfigurator", "ai-dynamo/aiconfigurator", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"nccl-ep", "NVIDIA/nccl", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"aws-p5en", "uccl-project", "H200", 8, 16, 25 * kGB, "efa-p5en"},
+    {"uccl", "uccl-project", "MI300X", 8, 8, 50 * kGB, "infiniband-ndr"},
+};
+
+// echo-h800 is not one of them: its laws are of one machine and no other network's rows move them.
+constexpr NetworkFacts kNetworks[] = {
+    {"infiniband-ndr", "infiniband", 8, 8, 50 * kGB, true, ""},
+    {"infiniband-hdr", "infiniband", 8, 8, 25 * kGB, false, "two nodes only"},
+    {"infiniband-xdr", "infiniband", 8, 8, 100 * kGB, true, "no rows: priced from its line rate"},
+    {"efa-p4d", "efa", 8, 4, 12.5 * kGB, false, "two nodes only"},
+    {"efa-p5", "efa", 8, 32, 12.5 * kGB, false, ""},
+    {"efa-p5en", "efa", 8, 16, 25 * kGB, false, "no collectives: only kernels of expert-parallel libraries"},
+    {"efa-p6-b200", "efa", 8, 8, 50 * kGB, false, "no rows: priced from its line rate"},
+    {"efa-p6-b300", "efa", 8, 16, 50 * kGB, false, "all-to-all at one size and its best rate, and kernels"},
+    {"tcpxo-a3-mega", "tcpx", 8, 8, 25 * kGB, true, "all-gather on two nodes only"},
+    {"slingshot-polaris", "slingshot", 4, 2, 25 * kGB, false, "eight nodes only"},
+    {"slingshot-alps", "slingshot", 4, 4, 25 * kGB, false, "all-reduce only"},
+    {"roce-pollara", "roce", 8, 8, 50 * kGB, false, "all-reduce on two nodes, and kernels"},
 };
 
 }  // namespace
@@ -144,6 +178,8 @@ const Device* device_of_gpu(std::string_view gpu) {
   return nullptr;
 }
 
+std::span<const NetworkFacts> networks() { return kNetworks; }
+
 const Machine* machine_of(std::string_view source, std::string_view gpu) {
   for (const Machine& machine : kMachines)
     if (source.find(machine.source_part) != std::string_view::npos &&
@@ -165,6 +201,10 @@ models::Cluster cluster_of(const models::Profile& profile, const Machine* machin
     cluster.nvlink.domain = gpus_per_node;
   cluster.nic.ports_per_node = machine ? machine->ports_per_node : profile.device().gpus_per_node;
   cluster.nic.bandwidth = machine ? machine->port_bandwidth : profile.device().nic_bandwidth;
+  models::use_network(cluster, models::NetworkProfile::load(machine ? std::string(machine->network)
+                                                                    : models::usual_network(profile)));
+  for (const auto& [key, set] : profile.sets())
+    if (key.ends_with(models::kNetworkLaw)) cluster.profile.set(key, set);
   return cluster;
 }
 

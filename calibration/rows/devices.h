@@ -32,14 +32,27 @@ struct Machine {
   std::string_view name;
   std::string_view source_part;  // substring of the source column
   std::string_view gpu_part;
+  int gpus_per_node;  // of a whole node, however many of them a row used
   int ports_per_node;
-  double port_bandwidth;  // bytes/s
+  double port_bandwidth;     // bytes/s
+  std::string_view network;  // the network profile that its rows belong to
 };
 
 // The machine behind a row, by its source and GPU; nullptr when unknown.
 const Machine* machine_of(std::string_view source, std::string_view gpu);
 
-// A cluster of `nodes` such nodes for cost models; an unknown machine has the GPU's usual network.
+// A network of machines that published rows, or one that is only known by its ports.
+struct NetworkFacts {
+  std::string_view name, kind;
+  int gpus_per_node, ports_per_node;
+  double port_bandwidth;  // bytes/s
+  bool rails;
+  std::string_view gap;  // what is not known of it
+};
+std::span<const NetworkFacts> networks();
+
+// A cluster of `nodes` such nodes for cost models; an unknown machine has the GPU's usual network. Laws of a
+// network that the profile brings itself stand above those of the network's own profile.
 models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,
                            int gpus_per_node);
 

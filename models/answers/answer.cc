@@ -11,6 +11,7 @@
 #include "models/answers/fitting_change.h"
 #include "models/answers/layer_answer.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
 #include "models/step/order_of_waits.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
@@ -81,6 +82,8 @@ class Answering {
         placement_(s_.parallel, s_.training.unfolded, *s_.cluster) {
     c_.scenario = scenario_;
     c_.routing = routing_.of(0, 0);
+    if (const std::string note = network_note(*s_.cluster); !note.empty()) c_.warnings.push_back(note);
+    add_new(c_.warnings, placement_.notes());
     add_new(c_.warnings, routing_.warnings());
     if (o_.prices) {
       prices_ = &o_.prices->of(s_, o_.draws);
@@ -176,7 +179,7 @@ class Answering {
 
   // The rule that excludes a dispatcher, without the place where it was named.
   std::string rule_of(const DispatcherSpec& spec, const InputError& error) const {
-    if (const auto rule = rule_against(s_, spec, routing_)) return *rule;
+    if (const auto rule = rule_against(s_, spec, routing_, placement_)) return *rule;
     return error.what();
   }
 
@@ -234,11 +237,27 @@ class Answering {
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
   }
 
+  // The layer is as slow as the class of dispatch groups that takes longest.
+  const LayerPrograms& slowest(const std::vector<std::unique_ptr<LayerPrograms>>& classes,
+                               const ProgramPricer& pricer) const {
+    const LayerPrograms* found = classes.front().get();
+    std::int64_t longest = -1;
+    for (const auto& programs : classes) {
+      if (classes.size() == 1) break;
+      const std::int64_t ps =
+          LayerAnswer(s_, *programs, routing_, faults_).time(pricer, false, false).total_ps;
+      if (ps > longest) longest = ps, found = programs.get();
+    }
+    return *found;
+  }
+
   Answer layer(const DispatcherSpec& spec) {
-    const LayerPrograms programs(s_, spec, routing_, placement_, dense_);
-    dense_ = programs.dense();
-    const LayerAnswer layer(s_, programs, routing_, faults_);
+    const std::vector<std::unique_ptr<LayerPrograms>> classes =
+        programs_of_classes(s_, spec, routing_, placement_, dense_);
+    dense_ = classes.front()->dense();
     const ProgramPricer& pricer = prices_->nominal();
+    const LayerPrograms& programs = slowest(classes, pricer);
+    const LayerAnswer layer(s_, programs, routing_, faults_);
     Answer a;
     a.dispatcher = spec.text();
     describe(programs, a);
@@ -394,9 +413,9 @@ class Answering {
     ParameterTraffic traffic;
     traffic.dense_parameters = static_cast<std::int64_t>(stage.dense);
     traffic.expert_parameters = static_cast<std::int64_t>(stage.experts);
-    const Placement::Replicas dense = placement_.dense_replicas(), experts = placement_.expert_replicas();
-    traffic.dense_group = dense.all.ranks;
-    traffic.expert_group = experts.all.ranks;
+    const Placement::Replicas &dense = placement_.dense_replicas(), &experts = placement_.expert_replicas();
+    traffic.dense_group = dense.ranks;
+    traffic.expert_group = experts.ranks;
     traffic.router_parameters = static_cast<std::int64_t>(stage.router);
     traffic.router_scheme = job.router_sharding;
     traffic.expert_scheme = job.expert_sharding;
@@ -424,12 +443,14 @@ class Answering {
       const bool reduce = one.kind == CommKind::kAllReduce;
       // Sharding groups are consecutive replicas; replicate groups take one of each.
       const bool of_replicas = reduce || one.what.ends_with("shampoo updates");
-      const GroupShape shape = of_replicas && one.group < replicas.all.ranks
-                                   ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
-                                   : placement_.block_of(replicas, one.group);
+      const Placement::Shapes shapes = of_replicas && one.group < replicas.ranks
+                                           ? placement_.across_blocks(replicas, replicas.ranks / one.group)
+                                           : placement_.block_of(replicas, one.group);
       const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
-      const double seconds =
-          costs.seconds(simulated(one.kind), shape, reduce ? bytes : bytes / static_cast<double>(one.group));
+      double seconds = 0;
+      for (const GroupShape& shape : shapes)
+        seconds = std::max(seconds, costs.seconds(simulated(one.kind), shape,
+                                                  reduce ? bytes : bytes / static_cast<double>(one.group)));
       all.push_back({one, seconds * static_cast<double>(one.calls) * 1e6});
     }
     return all;

@@ -125,6 +125,7 @@ struct Decision {
     kNone,      // there is no forecast
   };
   static constexpr double kSure = 0.9;
+  static constexpr double kUnmeasured = 0.5;  // the most for one whose dispatch kernel nobody measured there
 
   Verdict verdict = Verdict::kNone;
   int winner = -1;                        // the fastest of those that are ranked; -1: none

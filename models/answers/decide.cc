@@ -48,8 +48,6 @@ double exact_share(const std::vector<Answer>& answers, const std::vector<std::si
          }));
 }
 
-constexpr double kUnmeasuredKernel = 0.5;
-
 bool has(const std::vector<std::string>& parts, const std::string& part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
@@ -191,7 +189,7 @@ Decision decide(const std::vector<Answer>& answers) {
     const std::string unmeasured = deciding_part(w, o);
     // A dispatch kernel that was never measured on this network does not win on its own word.
     if (unmeasured.find(" kernel ") != std::string::npos && has(w.unmeasured, unmeasured))
-      d.probability = std::min(d.probability, kUnmeasuredKernel);
+      d.probability = std::min(d.probability, Decision::kUnmeasured);
     const bool close = d.probability < Decision::kSure;
     d.verdict = close ? Decision::Verdict::kTooClose : Decision::Verdict::kClear;
     if (close) {

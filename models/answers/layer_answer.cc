@@ -14,7 +14,7 @@ namespace moesim::models {
 
 namespace {
 
-constexpr int kMostFlowRanks = 1024;  // so that a question stays cheap
+constexpr std::size_t kMostFlowRanks = 1024;  // so that a question stays cheap
 
 }  // namespace
 
@@ -85,6 +85,18 @@ LayerAnswer::Timed LayerAnswer::time(const ProgramPricer& pricer, bool book, boo
   return timed;
 }
 
+// The job's dispatch groups, as many as stay cheap, the group that the programs are of among them.
+std::vector<std::vector<std::int32_t>> LayerAnswer::flow_groups() const {
+  const Placement& placement = programs_.placement();
+  std::vector<std::vector<std::int32_t>> groups{programs_.where().gpus};
+  for (std::int64_t stage = 0; stage < s_.parallel.pp; ++stage)
+    for (std::vector<std::int32_t>& gpus : placement.dispatch_groups(stage)) {
+      if ((groups.size() + 1) * gpus.size() > kMostFlowRanks) return groups;
+      if (gpus != groups.front()) groups.push_back(std::move(gpus));
+    }
+  return groups;
+}
+
 LayerAnswer::FlowTimed LayerAnswer::time_on(const sim::Fabric& fabric, const ProgramPricer& pricer) const {
   if (programs_.first()->program.overlaps_batches)
     throw InputError(fmt::format("{}: found an overlap of two batches, expected none under timing flow",
@@ -108,9 +120,9 @@ LayerAnswer::FlowTimed LayerAnswer::time_on(const sim::Fabric& fabric, const Pro
   }
   FlowTimed timed;
   const int ranks = moe.ranks();
-  timed.groups = static_cast<int>(std::max<std::int64_t>(
-      1, std::min<std::int64_t>(s_.cluster->ranks(), kMostFlowRanks) / std::max(1, ranks)));
-  const sim::TaskGraph graph = layer_graph(passes, pricer.launch_ps(), timed.groups);
+  const std::vector<std::vector<std::int32_t>> groups = flow_groups();
+  timed.groups = static_cast<int>(groups.size());
+  const sim::TaskGraph graph = layer_graph(passes, pricer.launch_ps(), groups);
   sim::RunOptions options;
   options.timing = sim::Timing::flow;
   options.fabric = &fabric;
@@ -118,7 +130,10 @@ LayerAnswer::FlowTimed LayerAnswer::time_on(const sim::Fabric& fabric, const Pro
       flow_window(std::int64_t{timed.groups} * ranks * ranks);  // of one all-to-all of all groups
   const sim::Timeline timeline = sim::run(graph, ClusterCosts(*s_.cluster), options);
   timed.total_ps = timeline.iteration().ps();
-  timed.critical_rank = static_cast<int>(timeline.critical_rank().value()) % ranks;
+  const auto critical = static_cast<std::int32_t>(timeline.critical_rank().value());
+  for (const std::vector<std::int32_t>& gpus : groups)
+    if (const auto at = std::find(gpus.begin(), gpus.end(), critical); at != gpus.end())
+      timed.critical_rank = static_cast<int>(at - gpus.begin());
   timed.breakdown = timeline.breakdown();
   timed.busiest = busiest_link(timeline, fabric);
   return timed;

@@ -35,6 +35,7 @@ class LayerAnswer {
  private:
   StepPasses::Options options(bool faults) const;
   std::vector<PipelineSlot> slots() const;
+  std::vector<std::vector<std::int32_t>> flow_groups() const;
 
   const Scenario& s_;
   const LayerPrograms& programs_;

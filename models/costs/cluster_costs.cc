@@ -99,7 +99,7 @@ void ClusterCosts::plan_exchange(const sim::CollectiveShape& shape, const GroupS
     const GroupShape domain = GroupShape::uniform(1, group.max_per_domain);
     plan.port_within = rate(domain, within, domain.ranks - 1);
   }
-  if (across > 0) plan.port_across = rate(group, across, group.ranks - group.max_per_domain);
+  if (across > 0) plan.port_across = rate(group, across, group.ranks - group.min_per_domain);
 }
 
 sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) const {
@@ -123,9 +123,9 @@ sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) c
   // What large messages leave of the tightest port is the protocol's: it keeps others out all the same.
   const double moving = (plan.alone - plan.launch).seconds();
   const double reached = std::max(parts.bandwidth, moving > 0 ? parts.wire_bytes / moving : 0.0);
-  const double port = group.across_domains() ? cluster_.nic.bandwidth *
-                                                   std::min(group.min_per_domain, cluster_.nic.ports_per_node)
-                                             : collectives_.links_within(group.ranks);
+  const double port = group.across_domains()
+                          ? std::min(cluster_.gpu_network() * group.min_per_domain, cluster_.domain_network())
+                          : collectives_.links_within(group.ranks);
   if (reached > 0 && port > 0) plan.efficiency = std::clamp(reached / port, 0.05, 1.0);
   return plan;
 }

@@ -175,11 +175,15 @@ struct CollectiveModel::Resolved {
       if (op == CollectiveOp::broadcast) size *= shape.ranks / (shape.ranks - 1.0);
     }
     double seconds = law->curve.seconds(shape, size);
-    // The part inside the domains goes on at the same time and can be the slower one.
-    if (shape.max_per_domain > 1 && op != CollectiveOp::send_recv)
-      seconds = std::max(
-          seconds, inside(op == CollectiveOp::barrier ? CollectiveOp::all_reduce : op, shape.max_per_domain,
-                          op == CollectiveOp::all_to_all ? size * shape.max_per_domain / shape.ranks : size));
+    if (shape.max_per_domain == 1 || op == CollectiveOp::send_recv) return seconds;
+    // The part inside the domains goes on at the same time and can be the slower one. The links between two
+    // members of a ring carry what passes all around it, wherever the others stand: no less than if all of
+    // them stood in one domain.
+    if (op == CollectiveOp::all_to_all)
+      return std::max(seconds, inside(op, shape.max_per_domain, size * shape.max_per_domain / shape.ranks));
+    const bool reduce = op == CollectiveOp::all_reduce || op == CollectiveOp::barrier;
+    seconds = std::max(seconds, inside(reduce ? CollectiveOp::all_reduce : op,
+                                       reduce ? shape.max_per_domain : shape.ranks, size));
     return seconds;
   }
 
@@ -424,7 +428,7 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& lo
     return;
   }
   const GroupShape inside = GroupShape::uniform(1, shape.max_per_domain);
-  const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.max_per_domain);
+  const double crossing_share = static_cast<double>(shape.ranks) / (shape.ranks - shape.min_per_domain);
   const double inside_share = shape.max_per_domain / std::max(1.0, shape.max_per_domain - 1.0);
   for (std::size_t i = 0; i < n; ++i) {
     out[i] = seconds(CollectiveOp::all_to_all, shape, load.across[i] * bytes_per_row * crossing_share);

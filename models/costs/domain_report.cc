@@ -25,10 +25,11 @@ double octaves_outside(const DomainRange& range, double value) {
 }
 
 OutsideDomain OutsideDomain::derived(std::string price, const std::string& source) {
-  return {std::move(price),
-          source.starts_with("derived") ? "is " + source : "is derived (" + source + ")",
-          {},
-          0};
+  OutsideDomain outside;
+  outside.price = std::move(price);
+  outside.why = source.starts_with("derived") ? "is " + source : "is derived (" + source + ")";
+  outside.drawn = true;
+  return outside;
 }
 
 std::string OutsideDomain::text() const {
@@ -52,7 +53,11 @@ void FarthestOutside::try_range(const DomainRange* range, double value) {
 
 std::optional<OutsideDomain> FarthestOutside::of(std::string price) const {
   if (octaves_ <= 0) return std::nullopt;
-  return OutsideDomain{std::move(price), "", range_, value_};
+  OutsideDomain outside;
+  outside.price = std::move(price);
+  outside.measured = range_;
+  outside.value = value_;
+  return outside;
 }
 
 void DomainReport::add(double seconds, const std::optional<OutsideDomain>& outside) {
@@ -85,8 +90,7 @@ std::vector<DomainReport::Unmeasured> DomainReport::unmeasured() const {
   std::vector<Unmeasured> all;
   for (const Entry& entry : entries_)
     if (!entry.longest.why.empty() && entry.seconds >= kLeastShare * total_)
-      all.push_back(
-          {entry.longest.text(), entry.seconds / total_, entry.longest.why.starts_with("is derived")});
+      all.push_back({entry.longest.text(), entry.seconds / total_, entry.longest.drawn});
   return all;
 }
 
@@ -94,7 +98,7 @@ void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us
                       std::vector<double>& draws_us) {
   constexpr double kSigma = 0.365;  // log 1.44
   for (const DomainReport::Unmeasured& one : parts) {
-    if (one.derived) continue;
+    if (one.drawn) continue;
     // The seed is the part's name (FNV-1a).
     std::uint64_t seed = 0xcbf29ce484222325;
     for (const char c : one.part) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;

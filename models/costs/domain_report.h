@@ -19,6 +19,7 @@ struct OutsideDomain {
   std::string why;    // "was not measured"; empty where a quantity lies out of its range:
   DomainRange measured;
   double value = 0;
+  bool drawn = false;  // the draws of the price hold the doubt: a law of another machine
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -49,7 +50,7 @@ class DomainReport {
   struct Unmeasured {
     std::string part;
     double share = 0;
-    bool derived = false;  // from another machine's measurement, whose draws hold the doubt
+    bool drawn = false;  // the draws of the price hold the doubt
   };
   std::vector<Unmeasured> unmeasured() const;
   // Share of the time of all operations, one after the other, that lies outside.

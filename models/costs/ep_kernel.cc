@@ -5,6 +5,10 @@
 
 namespace moesim::models {
 
+std::string unmeasured_kernel_key(std::string_view library) {
+  return "ep/unmeasured/" + std::string(library);
+}
+
 double distinct_places(double places, double topk) {
   return places <= 1 ? 1 : places * (1 - std::pow(1 - 1 / places, topk));
 }

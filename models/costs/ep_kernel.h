@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "models/hardware/dtype.h"
 #include "models/hardware/profile.h"
@@ -28,6 +29,9 @@ struct EpKernelCall {
   double sms = 0;          // 0 = the library's choice
   bool merged = true;      // copies of a token for one place are sent once
 };
+
+// A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
+std::string unmeasured_kernel_key(std::string_view library);
 
 // Mean number of distinct places, of `places`, that the topk experts of a token lie on.
 double distinct_places(double places, double topk);

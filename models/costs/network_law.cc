@@ -26,14 +26,14 @@ NetworkCurve NetworkCurve::from(const ParameterSet& set, const std::string& key,
   curve.collision = set.get("collision", 0);
   curve.hierarchy = set.get("hierarchy", 0);
   curve.factor = set.factor;
-  const double port = cluster.nic.bandwidth;
+  const double port = cluster.gpu_network();
   if (port <= 0)
     throw InputError("cluster " + cluster.name + " has no network bandwidth; give nic.bandwidth");
   curve.connection = port * set.get("connection_share", 0.75);
   if (cluster.nic.per_connection_cap > 0)
     curve.connection = std::min(curve.connection, cluster.nic.per_connection_cap);
   curve.port = port * set.get("port_share", 0.9);
-  curve.node = cluster.nic.ports_per_node * port * set.get("node_share", 0.8);
+  curve.domain = cluster.domain_network() * set.get("node_share", 0.8);
   if (cluster.nic.latency > 0) curve.latency_per_node = std::max(curve.latency_per_node, cluster.nic.latency);
   return curve;
 }
@@ -45,20 +45,24 @@ double NetworkCurve::seconds(const GroupShape& shape, double size) const {
   const double octaves = latency_per_octave + ramp_per_octave > 0 ? std::log2(nodes) : 0;
   const double ramp = (ramp_per_rank * (n - 1) + ramp_per_octave * octaves) * size / (size + ramp_bytes);
   const double start = latency + latency_per_node * (nodes - 1) +
-                       (latency_per_rank + latency_per_peer * (g - 1)) * (n - 1) +
+                       (latency_per_rank + latency_per_peer * (shape.max_per_node - 1)) * (n - 1) +
                        latency_per_octave * octaves + ramp;
   double bytes = 0, bandwidth = 0;
   if (message) {
     bytes = size;
     bandwidth = shape.pair_bandwidth > 0 ? shape.pair_bandwidth : std::min(connection, port);
   } else if (pairwise) {
-    bytes = (1 - g / n) * size;
-    bandwidth =
-        shape.pair_bandwidth > 0 ? shape.pair_bandwidth : std::min({connection * (n - g), port, node / g});
+    // Seconds per byte of the buffer: of a rank in the domain with the fewest, of the ports of both kinds of
+    // domain.
+    const double few = shape.min_per_domain, own = 1 - few / n;
+    const double rank = own / std::min(connection * (n - few), port);
+    const double shared = std::max(g * (1 - g / n), few * own) / domain;
+    bytes = own * size;
+    bandwidth = shape.pair_bandwidth > 0 ? shape.pair_bandwidth : own / std::max(rank, shared);
   } else {
     const double ring = (n - 1) / n, inter = (nodes - 1) / nodes;
     bytes = wire_factor * size * (wire_factor > 1 ? ring + hierarchy * (inter - ring) : ring);
-    bandwidth = std::min(connection * g, node);
+    bandwidth = std::min(connection * g, domain);
   }
   const double falling = spread + (message ? collision * std::log2(g) : 0);
   if (falling > 0 && nodes > 2) bandwidth *= std::pow(nodes / 2, -falling);

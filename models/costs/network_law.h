@@ -1,18 +1,20 @@
 // The time of one collective across nodes (law "network").
 //
-//   T = latency + latency_per_node (N-1) + (latency_per_rank + latency_per_peer (g-1)) (n-1)
+//   T = latency + latency_per_node (N-1) + (latency_per_rank + latency_per_peer (h-1)) (n-1)
 //     + latency_per_octave log2 N + (ramp_per_rank (n-1) + ramp_per_octave log2 N) S / (S + ramp_bytes) + W /
 //     B
 //
-// n ranks on N nodes, g on the fullest one; S is the nccl-tests "size". The latency counts the steps of a
+// n ranks in N NVLink domains (on most machines a domain is a node), g in the fullest one, h on the fullest
+// node; S is the nccl-tests "size". The latency counts the steps of a
 // ring; the ramp is what the step to the large-message protocol costs. W are the bytes through the
 // bottleneck, B its bandwidth:
 //   ring and tree operations: W = (n-1)/n S, all_reduce twice that. The ring crosses every node once per
 //   channel, so
-//     B = min(g connection, node). The share `hierarchy` of an all_reduce is done inside the nodes first:
+//     B = min(g connection, domain). The share `hierarchy` of an all_reduce is done inside the nodes first:
 //     there the network carries 2 (N-1)/N S.
-//   all_to_all: every rank sends the share of its buffer that leaves its node through its own port,
-//     W = (1 - g/n) S and B = min(connection x peers, port, node / g).
+//   all_to_all: every rank sends the share of its buffer that leaves its domain through its own ports,
+//     W = (1 - g/n) S and B = min(connection x peers, port, domain / g); of domains with unequal numbers of
+//     ranks the slower counts.
 //   send_recv: the message, W = S and B = min(connection, port).
 // B falls with (N/2)^-spread as the fabric fills; messages collide the more, the more of them leave a node:
 // (N/2)^-(spread + collision log2 g).
@@ -39,9 +41,9 @@ struct NetworkCurve {
   double latency_per_octave = 0;
   double ramp_per_octave = 0;
   double ramp_bytes = 1;
-  double connection = 0;  // bytes/s of one rank's connection to one other node
-  double port = 0;        // bytes/s of one rank's own port
-  double node = 0;        // bytes/s of all ports of a node
+  double connection = 0;  // bytes/s of one rank's connection to one other domain
+  double port = 0;        // bytes/s of one rank's own ports
+  double domain = 0;      // bytes/s of all ports of a domain
   double spread = 0;
   double collision = 0;
   double hierarchy = 0;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "models/hardware/network.h"
 
 namespace moesim::models {
 
@@ -40,10 +41,6 @@ double clock_of(const DeviceLimits& device) {
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
-}
-
-std::string_view name_of(ExchangeLibrary library) {
-  return library == ExchangeLibrary::kDeepEp ? "DeepEP" : "HybridEP";
 }
 
 // Log standard deviations that an octave of ranks or of tokens outside of what was measured adds to a
@@ -80,12 +77,17 @@ GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::in
   add(cluster, program, ranks);
 }
 
-GroupShapes::GroupShapes(const Placement& placement, const Program& program)
+GroupShapes::GroupShapes(const Placement& placement, const Program& program,
+                         std::span<const std::int32_t> gpus)
     : context_pair_(placement.context_pair()) {
-  add(placement.cluster(), program, placement.dispatch());
-  // Tensor-parallel ranks that the dispatch group does not hold whole.
-  if (program.ranks() % program.group_size(GroupKind::kDense) != 0)
-    shapes_[static_cast<int>(GroupKind::kDense)].assign(1, placement.tensor());
+  add(placement.cluster(), program, gpus);
+  shapes_[static_cast<int>(GroupKind::kDense)] = placement.tensor();
+}
+
+bool GroupShapes::across_domains(GroupKind kind) const {
+  const auto& shapes = shapes_[static_cast<int>(kind)];
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [](const GroupShape& shape) { return shape.across_domains(); });
 }
 
 void GroupShapes::add(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks) {
@@ -123,6 +125,7 @@ UnevenLoads::UnevenLoads(const Program& program, const GroupShapes& shapes)
 ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
     : recipe_(recipe),
       profile_name_(cluster.profile.name()),
+      network_name_(cluster.network),
       collectives_(cluster),
       gemms_(cluster.profile),
       kernels_(cluster.profile),
@@ -175,49 +178,56 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
        {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
-  const auto kernel_from = [&](const Profile& holder, const std::string& key) {
-    const ParameterSet& set = *holder.find(key);
+  const auto kernel_from = [&](const std::string& key) {
+    const ParameterSet& set = *profile.find(key);
     return ExchangeKernel{key,
-                          EpKernelModel(holder, key, port, cluster.nvlink.bandwidth),
+                          EpKernelModel(profile, key, port, cluster.nvlink.bandwidth),
                           set.get("network_share", 0) > 0 && port > 0,
                           range_of(set, "ranks"),
                           range_of(set, "tokens"),
                           set.rows,
-                          set.beyond};
+                          set.beyond,
+                          set.derived ? set.source : ""};
   };
-  for (const Law& law : kLaws)
+  for (const Law& law : kLaws) {
+    const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
-      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(profile, law.key));
-  for (auto& kernels : kernels_of_libraries_)
-    std::stable_sort(kernels.begin(), kernels.end(),
-                     [](const ExchangeKernel& a, const ExchangeKernel& b) { return a.rows > b.rows; });
+      kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));
+    if (profile.find(network))
+      network_kernels_[slot_of(law.library, law.combine)].push_back(kernel_from(network));
+  }
+  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
+    for (auto& kernels : *laws)
+      std::stable_sort(kernels.begin(), kernels.end(), [](const ExchangeKernel& a, const ExchangeKernel& b) {
+        return std::pair(a.unmeasured.empty(), a.rows) > std::pair(b.unmeasured.empty(), b.rows);
+      });
+  for (const ExchangeLibrary library : {ExchangeLibrary::kDeepEp, ExchangeLibrary::kHybridEp})
+    if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(models::name_of(library))))
+      unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
   if (!recipe_.framework) return;
   // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
-  // the staging around the transfer; where the GPU was not measured, the one with the same links was.
-  static constexpr std::array<std::pair<std::string_view, const char*>, 2> kSameLinks{
-      {{"gb300", "gb200"}, {"b300-sxm", "b200-sxm"}}};
+  // the staging around the transfer.
   for (const bool combine : {false, true}) {
     const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
-    Profile holder = profile;
-    if (!holder.find(key))
-      for (const auto& [name, relative] : kSameLinks)
-        if (name == profile.name())
-          if (const Profile other = Profile::load(relative); other.find(key)) holder.set(key, other.at(key));
-    if (!holder.find(key)) continue;
+    if (const std::string across = key + std::string(kNetworkLaw); profile.find(across)) {
+      auto& laws = network_kernels_[slot_of(ExchangeLibrary::kHybridEp, combine)];
+      ExchangeKernel api = kernel_from(across);
+      laws.insert(api.unmeasured.empty() ? laws.begin() : laws.end(), std::move(api));
+    }
+    if (!profile.find(key)) continue;
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
-    kernels.insert(kernels.begin(), kernel_from(holder, key));
+    kernels.insert(kernels.begin(), kernel_from(key));
   }
 }
 
-const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program,
-                                                              const std::vector<Op>& pass,
-                                                              std::size_t index) const {
-  const Op& op = pass[index];
+const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program, const Op& op,
+                                                              bool across_nodes) const {
   if (op.library == ExchangeLibrary::kNone) return nullptr;
   const auto ranks = static_cast<double>(program.group_size(op.group));
   const ExchangeKernel* outside = nullptr;
-  for (const ExchangeKernel& kernel : kernels_of_libraries_[slot_of(op.library, op.transposed)]) {
-    if (op.across_nodes && !kernel.network) continue;
+  const auto& laws = across_nodes ? network_kernels_ : kernels_of_libraries_;
+  for (const ExchangeKernel& kernel : laws[slot_of(op.library, op.transposed)]) {
+    if (across_nodes && !kernel.network) continue;
     if (kernel.ranks.low <= ranks && ranks <= kernel.ranks.high) return &kernel;
     if (!outside) outside = &kernel;
   }
@@ -230,19 +240,25 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
 
 // The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
 // weights) is in the measured times of the rows already.
+//
+// The links of a domain that is larger than a node are at least as fast as the network that they replace, so
+// the kernel takes no longer than it would over smaller domains and the network between them, by the law that
+// was measured there.
 void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                    const ExchangeKernel& kernel, Prices& out) const {
   const Op& op = pass[index];
   const int g = program.group_size(op.group);
-  const double ranks_outside = octaves_outside(kernel.ranks, g);
+  const auto& smaller = program.smaller_domains();
+  const ExchangeKernel* over_network = smaller.empty() ? nullptr : kernel_of(program, op, true);
   out.resize(static_cast<std::size_t>(program.ranks()));
   for (int r = 0; r < program.ranks(); ++r) {
     const auto tokens = static_cast<double>(program.tokens[static_cast<std::size_t>(r)]);
-    const double off =
-        kernel.beyond == 0
-            ? 1
-            : std::exp(kernel.beyond * (kPerRankOctave * ranks_outside +
-                                        kPerTokenOctave * octaves_outside(kernel.tokens, tokens)));
+    const auto seconds = [&](const ExchangeKernel& by, double nvlink, double network) {
+      const double octaves = kPerRankOctave * octaves_outside(by.ranks, g) +
+                             kPerTokenOctave * octaves_outside(by.tokens, tokens);
+      const double off = by.beyond == 0 ? 1 : std::exp(by.beyond * octaves);
+      return off * by.model.seconds(tokens, g, nvlink, network, op.sms);
+    };
     double nvlink = 0, network = 0;
     for (std::size_t i = index; i < pass.size() && (i == index || pass[i].fused); ++i) {
       if (pass[i].name != op.name) continue;
@@ -250,14 +266,22 @@ void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>
           static_cast<double>(std::max(program.value(pass[i].tx, r), program.value(pass[i].rx, r)));
       (pass[i].across_nodes ? network : nvlink) += bytes;
     }
-    out[static_cast<std::size_t>(r)] = to_ps(off * kernel.model.seconds(tokens, g, nvlink, network, op.sms));
+    double shortest = seconds(kernel, nvlink, network);
+    if (over_network)
+      for (const StagedRows& rows : smaller) {
+        const auto of = [&](const std::vector<std::int64_t>& all) {
+          return static_cast<double>(all[static_cast<std::size_t>(r)] * op.row_bytes);
+        };
+        shortest = std::min(shortest, seconds(*over_network, of(rows.nvlink), of(rows.network)));
+      }
+    out[static_cast<std::size_t>(r)] = to_ps(shortest);
   }
 }
 
 void ProgramPricer::price_collective(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                      const GroupShapes& shapes, const UnevenLoads& loads, Prices& out) const {
   const Op& op = pass[index];
-  if (const ExchangeKernel* kernel = kernel_of(program, pass, index)) {
+  if (const ExchangeKernel* kernel = kernel_of(program, op)) {
     price_exchange(program, pass, index, *kernel, out);
     return;
   }
@@ -266,7 +290,11 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
                                 asked_bytes(program, op, rank));
   };
   if (op.group == GroupKind::kDense) {
-    out.assign(1, to_ps(uniform_seconds(0, 0)));
+    double slowest = 0;
+    for (const GroupShape& shape : shapes.all(op.group))
+      slowest =
+          std::max(slowest, collectives_.seconds(simulated(op.comm), shape, asked_bytes(program, op, 0)));
+    out.assign(1, to_ps(slowest));
     return;
   }
   const int g = program.group_size(op.group);
@@ -284,6 +312,9 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
   std::size_t next = index + 1;
   for (; next < pass.size() && pass[next].fused && pass[next].matrix == op.matrix; ++next)
     row_bytes += pass[next].row_bytes;
+  // A dispatch kernel that nobody measured is an all-to-all of its rows, give or take.
+  const double give =
+      op.library == ExchangeLibrary::kNone ? 1 : unmeasured_[static_cast<std::size_t>(op.library) - 1];
   for (int group = 0; group < program.group_count(op.group); ++group) {
     const GroupShape& shape = shapes.of(op.group, group);
     if (op.comm == CommKind::kAllToAllV) {
@@ -304,7 +335,7 @@ void ProgramPricer::price_collective(const Program& program, const std::vector<O
     }
     for (int m = 0; m < g; ++m)
       out[static_cast<std::size_t>(program.rank_of(op.group, group, m))] =
-          to_ps(seconds[static_cast<std::size_t>(m)]);
+          to_ps(give * seconds[static_cast<std::size_t>(m)]);
   }
   // A second stage of the same kernel (the NVLink fan-out behind the network) overlaps with the first.
   if (next < pass.size() && pass[next].fused) {
@@ -514,16 +545,24 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
   }
   if (op.kind != OpKind::kCollective) return std::nullopt;
   if (op.library == ExchangeLibrary::kNone)
-    return collectives_.outside(simulated(op.comm), shapes.of(op.group, 0), asked_bytes(program, op, rank));
+    return collectives_.outside(
+        simulated(op.comm),
+        shapes.of(op.group, op.group == GroupKind::kDense ? 0 : program.group_index(op.group, rank)),
+        asked_bytes(program, op, rank));
   const std::string price = fmt::format("{}: {} {} kernel", profile_name_, name_of(op.library),
                                         op.transposed ? "combine" : "dispatch");
-  const ExchangeKernel* kernel = kernel_of(program, pass, index);
-  if (!kernel)
-    return OutsideDomain{price,
-                         fmt::format("was not measured {}, priced as an all-to-all of its rows",
-                                     op.across_nodes ? "across nodes" : "inside a node"),
-                         {},
-                         0};
+  const ExchangeKernel* kernel = kernel_of(program, op);
+  const std::string where = op.across_nodes
+                                ? (network_name_.empty() ? "across nodes" : "on network " + network_name_)
+                                : "inside a node";
+  if (!kernel || !kernel->unmeasured.empty()) {
+    OutsideDomain guess;
+    guess.price = price;
+    guess.why = fmt::format("was not measured {}, priced {}", where,
+                            kernel ? "as " + kernel->unmeasured : "as an all-to-all of its rows");
+    guess.drawn = true;  // by the law, or by unmeasured_
+    return guess;
+  }
   FarthestOutside farthest;
   farthest.try_range(&kernel->ranks, program.group_size(op.group));
   farthest.try_range(&kernel->tokens, static_cast<double>(program.tokens[static_cast<std::size_t>(rank)]));

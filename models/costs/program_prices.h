@@ -34,9 +34,11 @@ class GroupShapes {
   // Rank i of the dispatch group is GPU first_rank + i * stride of the cluster.
   GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
               std::int64_t stride = 1);
-  // The first dispatch group of a plan.
-  GroupShapes(const Placement& placement, const Program& program);
+  // A dispatch group of a plan. kDense has one shape of each class of the plan's tensor-parallel groups.
+  GroupShapes(const Placement& placement, const Program& program, std::span<const std::int32_t> gpus);
   const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
+  std::span<const GroupShape> all(GroupKind kind) const { return shapes_[static_cast<int>(kind)]; }
+  bool across_domains(GroupKind kind) const;  // any of them
   // Neighbours in the ring of context-parallel ranks.
   const GroupShape& context_pair() const { return context_pair_; }
   // The ranks of every kind of group, for collectives to meet in; the index is the GroupKind.
@@ -93,13 +95,16 @@ class ProgramPricer {
     bool network = false;  // measured across nodes
     DomainRange ranks, tokens;
     int rows = 0;
-    double beyond = 0;  // ParameterSet::beyond
+    double beyond = 0;       // ParameterSet::beyond
+    std::string unmeasured;  // where the law comes from, if not from rows of the library on this network
   };
 
   void add_exchange_kernels(const Cluster& cluster);
   // The law with the most rows that covers the operation's stages; nullptr where the profile has none.
-  const ExchangeKernel* kernel_of(const Program& program, const std::vector<Op>& pass,
-                                  std::size_t index) const;
+  const ExchangeKernel* kernel_of(const Program& program, const Op& op) const {
+    return kernel_of(program, op, op.across_nodes);
+  }
+  const ExchangeKernel* kernel_of(const Program& program, const Op& op, bool across_nodes) const;
   std::optional<OutsideDomain> outside(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                        int rank, const GroupShapes& shapes) const;
 
@@ -120,9 +125,11 @@ class ProgramPricer {
   sim::LockstepOp lockstep_op(const Program& program, const Op& op) const;
 
   Recipe recipe_;
-  std::string profile_name_;
-  std::array<std::vector<ExchangeKernel>, 4>
-      kernels_of_libraries_;  // [library - 1][combine], most rows first
+  std::string profile_name_, network_name_;
+  // [library - 1][combine], most rows first; inside a domain, and across.
+  std::array<std::vector<ExchangeKernel>, 4> kernels_of_libraries_, network_kernels_;
+  std::array<double, 2> unmeasured_{1,
+                                    1};  // [library - 1]: factor on prices that no law gives; 1 unless drawn
   CollectiveModel collectives_;
   GemmModel gemms_;
   KernelModel kernels_;

@@ -29,7 +29,9 @@ struct MoeLayer {
   std::int64_t shared_ffn = 0;
   bool gated = true;
   int ep = 1, etp = 1, tp = 1, cp = 1;
-  int ranks_per_node = 8;  // of the dispatch group, in consecutive blocks
+  int ranks_per_node = 8;  // of the dispatch group, in consecutive blocks that share NVLink
+  int ranks_per_host = 0;  // the same that share a machine, where NVLink joins machines; 0: it joins none
+  bool straddles = false;  // the group is not made of such blocks: parts of unequal size or mixed order
   DType activation = DType::kBf16;
   DType router = DType::kFp32;
   DType weight = DType::kBf16;

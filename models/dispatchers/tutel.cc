@@ -23,6 +23,9 @@ class Tutel final : public Dispatcher {
   }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
+    if (two_stages_ && layer.straddles)
+      return fmt::format("two_dh needs a group of several whole nodes: {} ranks straddle them unevenly",
+                         layer.ranks());
     if (two_stages_ && (layer.ranks() <= layer.ranks_per_node || layer.ranks() % layer.ranks_per_node != 0))
       return fmt::format("two_dh needs a group of several whole nodes: {} ranks on nodes of {}",
                          layer.ranks(), layer.ranks_per_node);

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/hardware.h"
+#include "models/hardware/network.h"
 
 namespace moesim::models {
 namespace {
@@ -33,27 +34,50 @@ struct NodeType {
   int ports_per_node;
   double port_bandwidth;  // bytes/s
   const char* fabric;
+  const char* network;
   const char* description;
 };
 
 constexpr NodeType kNodeTypes[] = {
-    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "8 A100 80 GB, NVSwitch, 8 x HDR 200 Gb/s"},
-    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "8 A800, NVLink 200 GB/s, 8 x 200 Gb/s"},
-    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "rail-optimised",
+    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "infiniband-hdr",
+     "8 A100 80 GB, NVSwitch, 8 x HDR 200 Gb/s"},
+    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "infiniband-hdr",
+     "8 A800, NVLink 200 GB/s, 8 x 200 Gb/s"},
+    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+     "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+     "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
      "8 H800, NVLink 200 GB/s, 8 x NDR 400 Gb/s"},
-    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "rail-optimised", "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
-    {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72",
+    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+     "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "rail-optimised", "infiniband-xdr",
+     "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
+    {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72", "infiniband-ndr",
      "racks of 72 GB200 in one NVLink domain, 400 Gb/s each"},
-    {"gb300-nvl72x", "gb300", 72, 72, 72, 100 * kGB, "nvl72",
+    {"gb300-nvl72x", "gb300", 72, 72, 72, 100 * kGB, "nvl72", "infiniband-xdr",
      "racks of 72 GB300 in one NVLink domain, 800 Gb/s each"},
-    {"mi300x-x", "mi300x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI300X, full xGMI mesh, 8 x 400 Gb/s"},
-    {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
+    {"mi300x-x", "mi300x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "infiniband-ndr",
+     "8 MI300X, full xGMI mesh, 8 x 400 Gb/s"},
+    {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "roce-pollara",
+     "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
     // NCCL logs of the Echo data set: seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
-    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "rail-optimised",
+    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "rail-optimised", "echo-h800",
      "the 8-GPU H800 nodes of the Echo recordings, 7 ports each"},
+    // Machines of clouds; their fabrics are not published, so nothing is known to contend in them.
+    {"aws-p4dx", "a100-sxm", 8, 8, 4, 12.5 * kGB, "fat-tree", "efa-p4d", "AWS p4d: 8 A100, EFA 4 x 100 Gb/s"},
+    {"aws-p5x", "h100-sxm", 8, 8, 32, 12.5 * kGB, "rail-optimised", "efa-p5",
+     "AWS p5: 8 H100, EFA 32 x 100 Gb/s"},
+    {"aws-p5enx", "h200-sxm", 8, 8, 16, 25 * kGB, "rail-optimised", "efa-p5en",
+     "AWS p5en: 8 H200, EFA 16 x 200 Gb/s"},
+    {"aws-p6-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "efa-p6-b200",
+     "AWS p6-b200: 8 B200, EFA 8 x 400 Gb/s"},
+    {"aws-p6-b300x", "b300-sxm", 8, 8, 16, 50 * kGB, "rail-optimised", "efa-p6-b300",
+     "AWS p6-b300: 8 B300, EFA 16 x 400 Gb/s"},
+    {"azure-nd-h100-v5x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+     "Azure ND H100 v5: 8 H100, 8 x NDR 400 Gb/s"},
+    {"gcp-a3-megax", "h100-sxm", 8, 8, 8, 25 * kGB, "rail-optimised", "tcpxo-a3-mega",
+     "Google A3 Mega: 8 H100, GPUDirect-TCPXO 8 x 200 Gb/s"},
 };
 
 // Point-to-point rates across nodes by local GPU, as the Echo recordings show them (activation sends of 8.4
@@ -92,6 +116,7 @@ std::optional<Cluster> built_in(std::string_view name) {
     if (prefix == "echo-h800x")
       cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
     fill_from_profile(cluster);
+    use_network(cluster, NetworkProfile::load(type.network));
     return cluster;
   }
   return std::nullopt;
@@ -185,6 +210,29 @@ void read_gpu(const JsonNode& node, Cluster& cluster) {
   object.finish();
 }
 
+// The network that a cluster names, else that of its base, else what its profile brings, else that of the
+// node type with this GPU; where there is none, what all measured networks say of its line rate.
+void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_base) {
+  const auto given = object.find("network");
+  if (given) {
+    try {
+      const NetworkProfile network = NetworkProfile::load(given->string());
+      cluster.nic.ports_per_node =
+          std::max(1, network.ports_per_node * cluster.gpus_per_node / network.gpus_per_node);
+      cluster.nic.bandwidth = network.line_rate;
+      cluster.nic.gpu_bandwidth.clear();
+      use_network(cluster, network);
+      cluster.network = given->string();  // as given, so that a path is found again
+    } catch (const InputError& error) {
+      if (error.place().file.empty()) given->fail(error.what());
+      throw;
+    }
+    return;
+  }
+  if (of_base.empty() && has_network_laws(cluster.profile)) return;
+  use_network(cluster, NetworkProfile::load(of_base.empty() ? usual_network(cluster.profile) : of_base));
+}
+
 // A file beside the cluster's, where there is one of that name.
 std::string fabric_path(const std::string& name, const std::string& cluster_file) {
   const std::filesystem::path beside = std::filesystem::path(cluster_file).parent_path() / name;
@@ -222,6 +270,7 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
     object["fabric"] = ordered_json::parse(c.fabric);
   else if (!c.fabric.empty())
     object["fabric"] = c.fabric;
+  if (!c.network.empty()) object["network"] = c.network;
   return object;
 }
 
@@ -238,6 +287,12 @@ nlohmann::ordered_json Cluster::to_json() const {
   }();
   if (same_name && whole_object(*same_name) == object) return name;
   return object;
+}
+
+std::string usual_network(const Profile& profile) {
+  for (const NodeType& type : kNodeTypes)
+    if (profile.name() == type.profile) return type.network;
+  return std::string(kLineRate);
 }
 
 Cluster Cluster::load(const std::string& name_or_path) {
@@ -284,6 +339,8 @@ Cluster Cluster::load(const JsonNode& node) {
       "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
   if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();
   cluster.gpus_per_node = gpus;
+  if (!base || profile || object.find("network"))
+    choose_network(object, cluster, base && !has_network_laws(cluster.profile) ? cluster.network : "");
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
   if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
   if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);

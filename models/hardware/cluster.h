@@ -1,6 +1,7 @@
 // The machine a job runs on: how many nodes of which GPU, how they are wired.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,7 +49,18 @@ struct Cluster {
       fabric;  // preset name, path, or the JSON text of an own fabric; empty = the default of the node type
   std::string fabric_place;  // file:line of an own fabric's JSON text
 
+  std::string network;  // name of the network profile that gave the laws between domains
+
   std::int64_t ranks() const { return std::int64_t{nodes} * gpus_per_node; }
+  // Bytes per second and direction of the network that one GPU reaches alone: its own ports, or one that it
+  // shares.
+  double gpu_network() const {
+    return nic.bandwidth * std::max(1.0, static_cast<double>(nic.ports_per_node) / gpus_per_node);
+  }
+  // All ports of an NVLink domain: it may be several nodes, or a part of one.
+  double domain_network() const {
+    return nic.bandwidth * nic.ports_per_node * static_cast<double>(nvlink.domain) / gpus_per_node;
+  }
   int node_of(std::int64_t rank) const { return static_cast<int>(rank / gpus_per_node); }
   int local_gpu(std::int64_t rank) const { return static_cast<int>(rank % gpus_per_node); }
   // Index of the NVLink domain of a rank; equal indices mean no network in between.

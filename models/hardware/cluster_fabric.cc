@@ -22,18 +22,21 @@ constexpr std::string_view kNodeTypeFabrics[] = {"", "rail-optimised", "fat-tree
 
 sim::FabricDefaults defaults_of(const Cluster& cluster) {
   sim::FabricDefaults defaults;
-  defaults.nodes = static_cast<std::uint32_t>(cluster.nodes);
+  // A fabric's node is what reaches each other without the network.
+  const auto gpus =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(cluster.nvlink.domain, cluster.ranks()));
+  defaults.nodes = static_cast<std::uint32_t>((cluster.ranks() + gpus - 1) / gpus);
   sim::NodeShape& node = defaults.node;
-  const auto gpus = static_cast<std::uint32_t>(cluster.gpus_per_node);
   node.gpus = gpus;
   node.mesh = cluster.fabric == "xgmi-mesh";
   node.nvlink_bandwidth =
       node.mesh && gpus > 1 ? cluster.nvlink.bandwidth / (gpus - 1) : cluster.nvlink.bandwidth;
   if (cluster.nvlink.latency > 0) node.nvlink_latency = sim::Time::from_seconds(cluster.nvlink.latency);
   // A GPU with several ports has them as one.
-  const auto ports = static_cast<std::uint32_t>(cluster.nic.ports_per_node);
-  node.nics = std::clamp<std::uint32_t>(ports, 1, gpus);
-  node.nic_bandwidth = cluster.nic.bandwidth * std::max(1.0, static_cast<double>(ports) / node.nics);
+  const double ports = static_cast<double>(cluster.nic.ports_per_node) * gpus / cluster.gpus_per_node;
+  node.nics = static_cast<std::uint32_t>(std::clamp(ports, 1.0, static_cast<double>(gpus)));
+  const double share = ports / node.nics;
+  node.nic_bandwidth = cluster.nic.bandwidth * (ports >= gpus || ports < 1 ? share : 1.0);
   if (cluster.nic.latency > 0) node.nic_latency = sim::Time::from_seconds(cluster.nic.latency / 2);
   node.connection_cap = cluster.nic.per_connection_cap;
   // The host's bus is no narrower than the ports behind it.

@@ -1,4 +1,4 @@
-// The files of calibration/profiles/gpu/, compiled in so that moesim needs no data folder.
+// The files of calibration/profiles/gpu/ and network/, compiled in so that moesim needs no data folder.
 #pragma once
 
 #include <span>
@@ -12,5 +12,6 @@ struct EmbeddedProfile {
 };
 
 std::span<const EmbeddedProfile> embedded_profiles();
+std::span<const EmbeddedProfile> embedded_networks();
 
 }  // namespace moesim::models

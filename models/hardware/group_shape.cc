@@ -15,12 +15,16 @@ GroupShape GroupShape::of(const Cluster& cluster, std::span<const std::int32_t> 
   shape.domain_of.reserve(members.size());
   std::vector<std::int64_t> domains, nodes;
   std::vector<int> count;
+  std::int64_t highest = 0;
   for (const std::int32_t rank : members) {
     if (rank < 0 || rank >= cluster.ranks())
       throw InputError("found rank " + std::to_string(rank) + ", expected one of the " +
                        std::to_string(cluster.ranks()) + " ranks of cluster " + cluster.name);
     const std::int64_t domain = cluster.domain_of(rank);
-    auto found = std::find(domains.rbegin(), domains.rend(), domain);
+    // Members mostly come in order of their domains.
+    const bool fresh = domains.empty() || domain > highest;
+    auto found = fresh ? domains.rend() : std::find(domains.rbegin(), domains.rend(), domain);
+    highest = std::max(highest, domain);
     std::size_t at = 0;
     if (found == domains.rend()) {
       at = domains.size();
@@ -34,6 +38,11 @@ GroupShape GroupShape::of(const Cluster& cluster, std::span<const std::int32_t> 
     nodes.push_back(cluster.node_of(rank));
   }
   std::sort(nodes.begin(), nodes.end());
+  for (auto at = nodes.begin(); at != nodes.end();) {
+    const auto next = std::upper_bound(at, nodes.end(), *at);
+    shape.max_per_node = std::max(shape.max_per_node, static_cast<int>(next - at));
+    at = next;
+  }
   shape.nodes = static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
   shape.domains = static_cast<int>(domains.size());
   shape.max_per_domain = *std::max_element(count.begin(), count.end());
@@ -60,7 +69,7 @@ GroupShape GroupShape::uniform(int domains, int per_domain) {
   GroupShape shape;
   shape.ranks = domains * per_domain;
   shape.domains = shape.nodes = domains;
-  shape.max_per_domain = shape.min_per_domain = per_domain;
+  shape.max_per_domain = shape.min_per_domain = shape.max_per_node = per_domain;
   shape.domain_of.resize(static_cast<std::size_t>(shape.ranks));
   for (int i = 0; i < shape.ranks; ++i) shape.domain_of[static_cast<std::size_t>(i)] = i / per_domain;
   return shape;

@@ -16,6 +16,7 @@ struct GroupShape {
   int max_per_domain = 1;     // members in the fullest domain
   int min_per_domain = 1;     // members in the emptiest domain
   int nodes = 1;              // nodes touched (differs from domains on rack-scale NVLink)
+  int max_per_node = 1;       // members on the fullest node
   double pair_bandwidth = 0;  // of a two-rank group across domains with uneven ports, bytes/s; else 0
   std::vector<std::int32_t> domain_of;  // by member index, numbered 0.. in order of appearance
 

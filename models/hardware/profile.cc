@@ -16,16 +16,16 @@
 #include "base/json_reader.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "models/costs/ep_kernel.h"
 #include "models/costs/kernels.h"
 #include "models/hardware/embedded_profiles.h"
+#include "models/hardware/laws_file.h"
 
 namespace moesim::models {
 namespace {
 
 constexpr std::string_view kSchema = "moesim.profile/1";
 constexpr double kHuge = 1e30;
-constexpr std::size_t kMostParameters = 200;
-constexpr double kRoundingSlack = 0.05;  // correlations are written with three digits
 
 using Json = nlohmann::ordered_json;
 
@@ -86,143 +86,16 @@ DeviceLimits read_device(const JsonNode& node) {
   return device;
 }
 
-// Lower Cholesky factor of a symmetric matrix; false where it is not positive semi-definite.
-bool cholesky(const std::vector<double>& matrix, std::size_t n, std::vector<double>& lower) {
-  lower.assign(n * n, 0);
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j <= i; ++j) {
-      double sum = matrix[i * n + j];
-      for (std::size_t k = 0; k < j; ++k) sum -= lower[i * n + k] * lower[j * n + k];
-      if (i == j) {
-        const double scale = std::max(matrix[i * n + i], 1e-300);
-        if (sum < -kRoundingSlack * scale) return false;
-        lower[i * n + i] = std::sqrt(std::max(sum, 0.0));
-      } else {
-        lower[i * n + j] = lower[j * n + j] > 0 ? sum / lower[j * n + j] : 0;
-      }
-    }
-  }
-  return true;
-}
-
-std::vector<double> read_covariance(JsonObject& law, const std::vector<double>& sigmas) {
-  const std::size_t n = sigmas.size();
-  std::vector<double> covariance(n * n, 0);
-  for (std::size_t i = 0; i < n; ++i) covariance[i * n + i] = sigmas[i] * sigmas[i];
-  const auto correlation = law.find("correlation");
-  if (!correlation) return covariance;
-  // Row i holds the correlations with parameters 0 .. i-1.
-  const auto rows = correlation->items();
-  if (rows.size() != n) correlation->fail(std::to_string(rows.size()) + " rows", std::to_string(n));
-  for (std::size_t i = 0; i < n; ++i) {
-    const auto cells = rows[i].items();
-    if (cells.size() != i) rows[i].fail(std::to_string(cells.size()) + " numbers", std::to_string(i));
-    for (std::size_t j = 0; j < i; ++j) {
-      const double value = cells[j].number(-1, 1) * sigmas[i] * sigmas[j];
-      covariance[i * n + j] = covariance[j * n + i] = value;
-    }
-  }
-  std::vector<double> lower;
-  if (!cholesky(covariance, n, lower)) correlation->fail("a matrix that is no correlation");
-  return covariance;
-}
-
-ParameterSet read_law(const JsonNode& node) {
-  ParameterSet set;
-  JsonObject object(node);
-  set.law = object.at("law").string();
-  const JsonNode parameters = object.at("parameters");
-  if (!parameters.is_object()) parameters.fail(parameters.describe(), "an object");
-  if (parameters.size() > kMostParameters)
-    parameters.fail(std::to_string(parameters.size()) + " parameters",
-                    "at most " + std::to_string(kMostParameters));
-  std::vector<double> sigmas;
-  for (const std::string& name : parameters.keys()) {
-    const JsonNode entry = *parameters.find(name);
-    set.names.push_back(name);
-    if (entry.is_number()) {
-      set.values.push_back(entry.number(0, kHuge));
-      sigmas.push_back(0);
-      continue;
-    }
-    JsonObject parameter(entry);
-    set.values.push_back(parameter.at("value").number(0, kHuge));
-    sigmas.push_back(parameter.number("sigma", 0, 0, 10));
-    parameter.finish();
-  }
-  set.covariance = read_covariance(object, sigmas);
-  if (const auto domain = object.find("domain")) {
-    for (const std::string& quantity : domain->keys()) {
-      const JsonNode range = *domain->find(quantity);
-      const auto ends = range.items();
-      if (ends.size() != 2) range.fail(range.describe(), "[low, high]");
-      DomainRange read{quantity, ends[0].number(), ends[1].number()};
-      if (read.low > read.high) range.fail("a range that ends before it starts", "[low, high]");
-      set.domain.push_back(std::move(read));
-    }
-  }
-  set.residual = object.number("residual", 0, 0, 10);
-  set.systematic = object.number("systematic", 0, 0, 10);
-  set.rows = static_cast<int>(object.integer("rows", 0, 0, std::numeric_limits<int>::max()));
-  set.derived = object.boolean("derived", false);
-  set.source = object.string("source", "");
-  object.finish();
-  return set;
-}
-
-// Files keep what the data support: a difference of 10^-6 in a fitted value is noise, and diffs stay
-// readable.
-double rounded(double value, int digits) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const double scale = std::pow(10.0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
-  return std::round(value * scale) / scale;
-}
-
-Json write_law(const ParameterSet& set) {
-  const std::size_t n = set.names.size();
-  Json law;
-  law["law"] = set.law;
-  Json parameters = Json::object();
-  std::vector<double> sigmas(n, 0);
-  bool correlated = false;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (!set.covariance.empty()) sigmas[i] = std::sqrt(set.covariance[i * n + i]);
-    parameters[set.names[i]] = {{"value", rounded(set.values[i], 6)}, {"sigma", rounded(sigmas[i], 3)}};
-    for (std::size_t j = 0; j < i && !set.covariance.empty(); ++j)
-      correlated = correlated || std::abs(set.covariance[i * n + j]) > 5e-4 * sigmas[i] * sigmas[j];
-  }
-  law["parameters"] = std::move(parameters);
-  if (correlated) {
-    Json rows = Json::array();
-    for (std::size_t i = 0; i < n; ++i) {
-      Json row = Json::array();
-      for (std::size_t j = 0; j < i; ++j) {
-        const double scale = sigmas[i] * sigmas[j];
-        row.push_back(scale > 0
-                          ? std::clamp(std::round(set.covariance[i * n + j] / scale * 1e3) / 1e3, -1.0, 1.0)
-                          : 0.0);
-      }
-      rows.push_back(std::move(row));
-    }
-    law["correlation"] = std::move(rows);
-  }
-  Json domain = Json::object();
-  for (const DomainRange& range : set.domain) domain[range.quantity] = {range.low, range.high};
-  if (!domain.empty()) law["domain"] = std::move(domain);
-  law["residual"] = rounded(set.residual, 4);
-  law["systematic"] = rounded(set.systematic, 4);
-  law["rows"] = set.rows;
-  if (set.derived) law["derived"] = true;
-  law["source"] = set.source;
-  return law;
-}
-
 // value * exp(normal): the draw of something that stays positive.
 // Of attention's core: the formula comes from figures of H100; the one measurement against it, a chunk of
 // DeepSeek-V3 on H800, was 14 % off (docs/validation.md).
 constexpr double kAttentionSigma = 0.12;
 // Of launches and synchronisations: 11 to 18 us for a small kernel in one public log (docs/dispatchers.md).
 constexpr double kHostSigma = 0.15;
+
+// Of a dispatch kernel that nobody measured on a network, against an all-to-all of its rows: the same kernels
+// on the same ports differ by a factor of 1.2 to 2.5 between networks that were measured (docs/network.md).
+constexpr double kUnmeasuredExchangeSigma = 0.5;
 
 constexpr std::uint64_t kJudgedStream = 0x6a75646765;
 
@@ -234,7 +107,7 @@ ParameterSet draw_set(const ParameterSet& set, Random& random) {
   ParameterSet result = set;
   const std::size_t n = set.values.size();
   std::vector<double> lower;
-  if (!set.covariance.empty() && cholesky(set.covariance, n, lower)) {
+  if (!set.covariance.empty() && lower_factor(set.covariance, n, lower)) {
     std::vector<double> normal(n);
     for (double& z : normal) z = random.normal();
     for (std::size_t i = 0; i < n; ++i) {
@@ -396,6 +269,12 @@ Profile Profile::draw(Random& random) const {
     judged.law = "memory-bound";
     judged.factor = factor;
     result.set(key, std::move(judged));
+  }
+  for (const std::string_view library : {"DeepEP", "HybridEP"}) {
+    ParameterSet judged;
+    judged.law = "ep-kernel";
+    judged.factor = drawn(1, kUnmeasuredExchangeSigma, apart);
+    result.set(unmeasured_kernel_key(library), std::move(judged));
   }
   const double attention = drawn(1, kAttentionSigma, apart);
   if (!find_constant("attention_forward_efficiency")) result.attention_factor_ = attention;

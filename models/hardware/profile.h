@@ -120,6 +120,7 @@ class Profile {
   const ParameterSet& at(std::string_view key) const;    // throws InputError naming the profile and the gap
   const std::map<std::string, ParameterSet, std::less<>>& sets() const { return sets_; }
   void set(const std::string& key, ParameterSet parameters);
+  void erase(const std::string& key) { sets_.erase(key); }
 
   // Training-side constants by name, e.g. "gradient_prescale".
   const Constant* find_constant(std::string_view name) const;  // nullptr when absent

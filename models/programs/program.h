@@ -62,6 +62,7 @@ std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp", "dense_tp"
 
 // Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
 enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kHybridEp };
+std::string_view name_of(ExchangeLibrary library);  // "DeepEP", "HybridEP", ""
 
 // One number per rank, or the same for all: value of rank r = values[first + step * r].
 struct PerRank {
@@ -132,6 +133,12 @@ struct SplitMatrix {
   std::vector<std::uint32_t> rows;
 };
 
+// Rows of an exchange that hands rows on inside NVLink domains, by rank: through its network port and through
+// its NVLink ports, whichever of sending and receiving is more.
+struct StagedRows {
+  std::vector<std::int64_t> network, nvlink;
+};
+
 // Rows of each local expert of each rank, [ranks][experts].
 struct ExpertRows {
   int experts = 0;
@@ -165,6 +172,9 @@ class Program {
     const std::size_t g = group_size(m.group);
     return {m.rows.data() + group * g * g, g * g};
   }
+  // What the exchange of a library would move were the domains smaller, cut at the borders of nodes: one
+  // entry for every size. Empty where domains are no larger than nodes.
+  const std::vector<StagedRows>& smaller_domains() const { return smaller_domains_; }
   std::size_t table_count() const { return tables_.size(); }
   std::span<const std::int64_t> expert_rows(int table, int rank) const {
     const ExpertRows& t = tables_[table];
@@ -203,6 +213,7 @@ class Program {
   std::vector<Op> forward_, backward_;
   std::vector<std::int64_t> values_;
   std::vector<SplitMatrix> matrices_;
+  std::vector<StagedRows> smaller_domains_;
   std::vector<ExpertRows> tables_;
   std::vector<AttentionCore> attentions_;
 };

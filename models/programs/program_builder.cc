@@ -117,6 +117,8 @@ void ProgramBuilder::mark_kernel(bool across_nodes, bool fused, ExchangeLibrary 
   op.one_kernel = true;
   op.across_nodes = across_nodes;
   op.fused = fused;
+  // It occupies no stream: what waits for it waits for the collective that it travels in.
+  if (fused) op.after[0] = last() - 1;
   op.library = library;
   op.sms = sms;
 }

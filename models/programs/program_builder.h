@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/programs/program.h"
@@ -29,6 +30,7 @@ class ProgramBuilder {
   // [groups][g][g] rows as SplitMatrix holds them. Throws InputError for 2^32 rows between two ranks.
   int matrix(GroupKind group, const std::vector<std::int64_t>& rows);
   int table(int experts, std::vector<std::int64_t> rows);
+  void smaller_domain(StagedRows rows) { program_.smaller_domains_.push_back(std::move(rows)); }
 
   // Operations go to the end of this pass; forward first.
   void begin(Pass pass);

@@ -67,7 +67,7 @@ void apply_faults(const RankFaults& faults, const Program& program, const std::v
         op.kind == OpKind::kScan) {
       for (std::size_t r = 0; r < R; ++r) factor[r] = faults.computing(salt + i, r);
     } else if (op.kind == OpKind::kCollective) {
-      const bool across = op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains();
+      const bool across = op.one_kernel ? op.across_nodes : shapes.across_domains(op.group);
       std::vector<double> worst(static_cast<std::size_t>(program.group_count(op.group)), 1);
       for (std::size_t r = 0; r < R; ++r) {
         factor[r] = faults.link(across, r);

@@ -29,15 +29,22 @@ using Kind = sim::LockstepOp::Kind;
 
 class Builder {
  public:
-  Builder(int ranks, int groups, std::int64_t launch_ps) : R_(ranks), groups_(groups), launch_ps_(launch_ps) {
-    const auto all = static_cast<std::size_t>(R_) * static_cast<std::size_t>(groups_);
-    b_.add_ranks(all);
+  Builder(std::span<const std::vector<std::int32_t>> groups, std::int64_t launch_ps)
+      : R_(static_cast<int>(groups.front().size())),
+        groups_(static_cast<int>(groups.size())),
+        launch_ps_(launch_ps) {
+    std::int32_t highest = 0;
+    for (const std::vector<std::int32_t>& gpus : groups) {
+      gpus_.insert(gpus_.end(), gpus.begin(), gpus.end());
+      highest = std::max(highest, *std::max_element(gpus.begin(), gpus.end()));
+    }
+    const std::size_t all = gpus_.size();
+    b_.add_ranks(static_cast<std::size_t>(highest) + 1);
     streams_.resize(all);
     barrier_.resize(all);
     for (std::size_t r = 0; r < all; ++r)
       for (int s = 0; s < kStreams; ++s)
-        streams_[r][static_cast<std::size_t>(s)] =
-            b_.add_stream(sim::RankId(static_cast<std::uint32_t>(r)), kind_of(static_cast<Stream>(s)));
+        streams_[r][static_cast<std::size_t>(s)] = b_.add_stream(rank_id(r), kind_of(static_cast<Stream>(s)));
     launch_label_ = b_.add_label("launch", sim::Category::host_sync);
   }
 
@@ -124,11 +131,13 @@ class Builder {
       for (int group = 0; group < program.group_count(op.group); ++group) {
         for (int m = 0; m < g; ++m)
           members[static_cast<std::size_t>(m)] =
-              sim::RankId(static_cast<std::uint32_t>(copy * R_ + program.rank_of(op.group, group, m)));
+              rank_id(static_cast<std::size_t>(copy * R_ + program.rank_of(op.group, group, m)));
         collectives_.push_back(b_.add_collective(simulated(op.comm), b_.add_group(members),
                                                  traffic_of(program, ops, i, group), label));
       }
   }
+
+  sim::RankId rank_id(std::size_t r) const { return sim::RankId(static_cast<std::uint32_t>(gpus_[r])); }
 
   sim::TrafficRef traffic_of(const Program& program, const std::vector<Op>& ops, std::size_t i, int group) {
     const Op& op = ops[i];
@@ -157,6 +166,7 @@ class Builder {
   int R_;
   int groups_;
   std::int64_t launch_ps_;
+  std::vector<std::int32_t> gpus_;  // by group and rank of it
   sim::TaskGraphBuilder b_;
   sim::LabelId launch_label_;
   std::vector<std::array<sim::StreamId, kStreams>> streams_;  // by rank
@@ -166,9 +176,12 @@ class Builder {
 
 }  // namespace
 
-sim::TaskGraph layer_graph(std::span<const PricedPass> segments, std::int64_t launch_ps, int groups) {
-  check(!segments.empty() && groups >= 1, "a layer has a segment and a group");
-  Builder builder(segments.front().program->ranks(), groups, launch_ps);
+sim::TaskGraph layer_graph(std::span<const PricedPass> segments, std::int64_t launch_ps,
+                           std::span<const std::vector<std::int32_t>> groups) {
+  check(!segments.empty() && !groups.empty(), "a layer has a segment and a group");
+  check(static_cast<int>(groups.front().size()) == segments.front().program->ranks(),
+        "a dispatch group has the program's ranks");
+  Builder builder(groups, launch_ps);
   for (const PricedPass& pass : segments) builder.add(pass);
   return builder.finish();
 }

@@ -65,7 +65,7 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
 
 namespace {
 
-MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
+MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement::DispatchClass& where) {
   MoeLayer layer;
   layer.hidden = s.model.expert_width();
   layer.expert_ffn = s.model.expert_ffn;
@@ -75,7 +75,11 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing) {
   layer.etp = static_cast<int>(s.parallel.etp);
   layer.tp = static_cast<int>(s.parallel.tp);
   layer.cp = static_cast<int>(s.parallel.cp);
-  layer.ranks_per_node = s.cluster->nvlink.domain;
+  const int block = where.block();
+  layer.straddles = block == 0;
+  // A group inside one domain may have any size up to the domain's.
+  layer.ranks_per_node = where.shape.across_domains() ? block : s.cluster->nvlink.domain;
+  layer.ranks_per_host = where.block_in_node();
   layer.activation = layer.weight = s.activation;
   layer.router = s.router_dtype;
   layer.recompute = s.training.recompute.of_program();
@@ -140,8 +144,14 @@ const Program& DensePrograms::head() const {
 
 LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher,
                              const JobRouting& routing, const Placement& placement,
+                             const Placement::DispatchClass& where,
                              std::shared_ptr<const DensePrograms> dense)
-    : scenario_(scenario), routing_(routing), text_(dispatcher.text()), dense_(std::move(dense)) {
+    : scenario_(scenario),
+      routing_(routing),
+      placement_(placement),
+      where_(where),
+      text_(dispatcher.text()),
+      dense_(std::move(dense)) {
   int experts_before = 0;
   for (const LayerKind& kind : layer_stack(scenario.model)) {
     const auto found = std::find(kinds_.begin(), kinds_.end(), kind);
@@ -153,7 +163,7 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
   if (scenario.model.experts == 0) {
     // No layer asks for a dispatcher: an empty program of the tensor-parallel group's shape stands for it.
     Program program = without_experts(scenario);
-    shapes_ = std::make_shared<const GroupShapes>(placement, program);
+    shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
     if (!dense_)
       dense_ = std::make_shared<const DensePrograms>(scenario, scenario.parallel.tokens_per_rank(), 0);
     UnevenLoads loads(program, *shapes_);
@@ -162,11 +172,11 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
   }
   made_ = make_dispatcher(dispatcher);
   const Routing sample = routing.of(0, 0);
-  const MoeLayer layer = moe_layer_of(scenario, sample);
+  const MoeLayer layer = moe_layer_of(scenario, sample, where);
   if (const auto rule = models::rule_against(*made_, layer))
     throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher.origin, text_, *rule));
   Program program = made_->build(layer);
-  shapes_ = std::make_shared<const GroupShapes>(placement, program);
+  shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
   shared_expert_ = !program.runs_shared_expert;
   experts_ = sample.experts();
   if (!dense_)
@@ -177,15 +187,31 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
 
 MoeProgram LayerPrograms::moe(int ordinal, int microbatch) const {
   const Routing routing = routing_.of(ordinal, microbatch);
-  Program program = made_->build(moe_layer_of(scenario_, routing));
+  Program program = made_->build(moe_layer_of(scenario_, routing, where_));
   UnevenLoads loads(program, *shapes_);
   return {std::move(program), std::move(loads)};
 }
 
+std::vector<std::unique_ptr<LayerPrograms>> programs_of_classes(const Scenario& scenario,
+                                                                const DispatcherSpec& dispatcher,
+                                                                const JobRouting& routing,
+                                                                const Placement& placement,
+                                                                std::shared_ptr<const DensePrograms> dense) {
+  std::vector<std::unique_ptr<LayerPrograms>> all;
+  for (const Placement::DispatchClass& where : placement.dispatch_classes()) {
+    all.push_back(std::make_unique<LayerPrograms>(scenario, dispatcher, routing, placement, where, dense));
+    dense = all.front()->dense();
+  }
+  return all;
+}
+
 std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
-                                        const JobRouting& routing) {
+                                        const JobRouting& routing, const Placement& placement) {
   const Routing sample = routing.of(0, 0);
-  return rule_against(*make_dispatcher(dispatcher), moe_layer_of(scenario, sample));
+  const std::unique_ptr<Dispatcher> made = make_dispatcher(dispatcher);
+  for (const Placement::DispatchClass& where : placement.dispatch_classes())
+    if (auto rule = rule_against(*made, moe_layer_of(scenario, sample, where))) return rule;
+  return std::nullopt;
 }
 
 }  // namespace moesim::models

@@ -81,10 +81,12 @@ class DensePrograms {
 
 class LayerPrograms {
  public:
-  // Throws InputError where the dispatcher is illegal for the plan, naming the rule. `scenario`, `routing`
-  // and `placement` must outlive this. `dense`: null: made here.
+  // On the dispatch groups of one class of the placement. Throws InputError where the dispatcher is illegal
+  // for the plan, naming the rule. `scenario`, `routing` and `placement` must outlive this. `dense`: null:
+  // made here.
   LayerPrograms(const Scenario& scenario, const DispatcherSpec& dispatcher, const JobRouting& routing,
-                const Placement& placement, std::shared_ptr<const DensePrograms> dense = nullptr);
+                const Placement& placement, const Placement::DispatchClass& where,
+                std::shared_ptr<const DensePrograms> dense = nullptr);
 
   // The distinct kinds of layer of the model, in order of appearance, and the kind of each layer.
   const std::vector<LayerKind>& kinds() const { return kinds_; }
@@ -104,11 +106,15 @@ class LayerPrograms {
   const GroupShapes& shapes() const { return *shapes_; }
   int ranks() const { return static_cast<int>(scenario_.parallel.dispatch_ranks()); }
   int experts() const { return experts_; }  // with every copy
+  const Placement& placement() const { return placement_; }
+  const Placement::DispatchClass& where() const { return where_; }
   const std::string& dispatcher() const { return text_; }
 
  private:
   const Scenario& scenario_;
   const JobRouting& routing_;
+  const Placement& placement_;
+  const Placement::DispatchClass& where_;
   std::string text_;
   std::unique_ptr<Dispatcher> made_;
   std::vector<LayerKind> kinds_;
@@ -121,9 +127,14 @@ class LayerPrograms {
   std::shared_ptr<const MoeProgram> first_;
 };
 
-// The rule that forbids a dispatcher (with its options) on the first MoE layer of a scenario; nullopt where
-// it is legal.
+// The programs of every class of dispatch groups that a dispatcher may meet; of all that lie alike, one.
+std::vector<std::unique_ptr<LayerPrograms>> programs_of_classes(
+    const Scenario& scenario, const DispatcherSpec& dispatcher, const JobRouting& routing,
+    const Placement& placement, std::shared_ptr<const DensePrograms> dense = nullptr);
+
+// The rule that forbids a dispatcher (with its options) on the first MoE layer of a scenario, on any of its
+// dispatch groups; nullopt where it is legal.
 std::optional<std::string> rule_against(const Scenario& scenario, const DispatcherSpec& dispatcher,
-                                        const JobRouting& routing);
+                                        const JobRouting& routing, const Placement& placement);
 
 }  // namespace moesim::models

@@ -59,7 +59,8 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
         "(\"DTensor does not support cross-mesh operation yet\"): a set of launches per mesh is counted, as "
         "with "
         "a parameter group each");
-  programs_ = std::make_unique<LayerPrograms>(scenario_, dispatcher_, routing_, placement_);
+  choose_programs();
+  for (const std::string& note : placement_.notes()) warnings_.push_back(note);
   for (const std::string& warning : moe_program().warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
   plan_ = std::make_unique<JobPlan>(scenario_, moe_program().overlaps_batches);
@@ -71,6 +72,30 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
     warnings_.push_back(
         "training.overlap.delayed_wgrad: no pass runs beside another, so no weight gradient is delayed");
   stage_faults_ = faults_of_stages(scenario_, warnings_);
+}
+
+void StepForecaster::choose_programs() {
+  std::vector<std::unique_ptr<LayerPrograms>> classes =
+      programs_of_classes(scenario_, dispatcher_, routing_, placement_);
+  std::size_t slowest = 0;
+  if (classes.size() > 1) {
+    const ProgramPricer pricer(*scenario_.cluster,
+                               Recipe::of(scenario_.training, scenario_.parallel.world()));
+    std::int64_t longest = -1;
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      const std::vector<Chunk> none;
+      StepPasses::Options options;
+      options.chunks = &none;
+      StepPasses passes(*classes[c], routing_, pricer, options);
+      std::int64_t sum = 0;
+      for (std::size_t k = 0; k < classes[c]->kinds().size(); ++k) {
+        const StepPasses::Times t = passes.layer_times(k, 0, 0);
+        sum += t.forward + t.backward;
+      }
+      if (sum > longest) longest = sum, slowest = c;
+    }
+  }
+  programs_ = std::move(classes[slowest]);
 }
 
 StepPasses::Options StepForecaster::passes_options(bool faults) const {
@@ -384,7 +409,9 @@ std::string StepForecaster::recompute_that_fits() const {
     other.training.recompute = StepRecompute::parse(name);
     if (other.training.recompute.latent && other.model.attention.kind != Attention::Kind::kLatent) continue;
     const JobRouting routing(other);
-    if (memory_of(other, *plan_, LayerPrograms(other, dispatcher_, routing, placement_), routing).fits)
+    if (memory_of(other, *plan_, LayerPrograms(other, dispatcher_, routing, placement_, programs_->where()),
+                  routing)
+            .fits)
       return name;
   }
   return "";

@@ -90,6 +90,8 @@ class StepForecaster {
   struct Timed;
   class Draws;
 
+  // Of several classes of dispatch groups, the one whose layers take longest.
+  void choose_programs();
   StepPasses::Options passes_options(bool faults) const;
   // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.
   Timed time(const ProgramPricer& pricer, bool book, bool faults, DomainReport* report) const;

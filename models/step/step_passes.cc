@@ -19,7 +19,7 @@ bool weight_gradient(const Op& op) { return op.kind == OpKind::kGemm && op.pass 
 
 bool leaves_domain(const Op& op, const GroupShapes& shapes) {
   return op.kind == OpKind::kCollective && !op.fused &&
-         (op.one_kernel ? op.across_nodes : shapes.of(op.group, 0).across_domains());
+         (op.one_kernel ? op.across_nodes : shapes.across_domains(op.group));
 }
 
 }  // namespace

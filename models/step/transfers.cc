@@ -44,7 +44,7 @@ class Transfers {
     factor_ = across() ? faults.network : faults.nvlink;
   }
 
-  bool across() const { return dense_.all.across_domains() || experts_.all.across_domains(); }
+  bool across() const { return dense_.across_domains() || experts_.across_domains(); }
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
   bool sharded_passes(ShardingScheme scheme) const {
@@ -74,17 +74,18 @@ class Transfers {
     const auto side = std::min<std::int64_t>(Shampoo::kBlock, s_.model.hidden);
     const GemmModel gemms(s_.cluster->profile);
     const double fp32 = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kFp32)];
-    const double own = n.dense / dense_.all.ranks + n.experts / experts_.all.ranks;
+    const double own =
+        n.dense / static_cast<double>(dense_.ranks) + n.experts / static_cast<double>(experts_.ranks);
     double seconds = shampoo_seconds(own, side, shampoo_work(plan_.preconditioning), gemms, fp32);
     const auto gather = [&](const Placement::Replicas& replicas, double parameters, ShardingScheme scheme) {
       const ParameterCollective one =
           shampoo_gather(scheme, "", static_cast<std::int64_t>(parameters), static_cast<int>(kBf16Bytes),
-                         replicas.all.ranks, shard_of(replicas, scheme));
+                         replicas.ranks, shard_of(replicas, scheme));
       if (one.group <= 1) return;
-      const GroupShape shape = one.group < replicas.all.ranks
-                                   ? placement_.across_blocks(replicas, replicas.all.ranks / one.group)
-                                   : replicas.all;
-      seconds += factor_ * transfer(sim::CollectiveOp::all_gather, shape,
+      const Placement::Shapes shapes = one.group < replicas.ranks
+                                           ? placement_.across_blocks(replicas, replicas.ranks / one.group)
+                                           : replicas.all;
+      seconds += factor_ * transfer(sim::CollectiveOp::all_gather, shapes,
                                     static_cast<double>(one.bytes) / static_cast<double>(one.group), once_);
     };
     gather(dense_, n.dense, plan_.sharding);
@@ -92,36 +93,42 @@ class Transfers {
     return seconds;
   }
 
-  double transfer(sim::CollectiveOp op, const GroupShape& shape, double bytes, double times) const {
-    const double seconds = model_.seconds(op, shape, bytes);
-    if (report_) report_->add(seconds * times, model_.outside(op, shape, bytes));
-    return seconds;
+  // Of the slowest class of groups.
+  double transfer(sim::CollectiveOp op, const Placement::Shapes& shapes, double bytes, double times) const {
+    double slowest = -1;
+    const GroupShape* shape = &shapes.front();
+    for (const GroupShape& each : shapes)
+      if (const double seconds = model_.seconds(op, each, bytes); seconds > slowest)
+        slowest = seconds, shape = &each;
+    if (report_) report_->add(slowest * times, model_.outside(op, *shape, bytes));
+    return slowest;
   }
 
  private:
   // Ranks that share a weight under a scheme; of experts as many as the sparse mesh leaves.
   std::int64_t shard_of(const Placement::Replicas& replicas, ShardingScheme scheme) const {
-    if (scheme != ShardingScheme::kHsdp) return replicas.all.ranks;
-    const std::int64_t dense = std::min<std::int64_t>(
-        dense_.all.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.all.max_per_domain);
-    return &replicas == &dense_ ? dense : expert_shard_group(dense_.all.ranks, dense, replicas.all.ranks);
+    if (scheme != ShardingScheme::kHsdp) return replicas.ranks;
+    const std::int64_t dense =
+        std::min<std::int64_t>(dense_.ranks, plan_.shard_group > 0 ? plan_.shard_group : dense_.per_domain());
+    return &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
   }
 
   void add(const Placement::Replicas& replicas, double parameters, ShardingScheme scheme,
            Seconds& all) const {
-    if (replicas.all.ranks == 1 || parameters == 0) return;
+    if (replicas.ranks == 1 || parameters == 0) return;
     const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
     if (scheme == ShardingScheme::kDdp) {
       all.reduce += transfer(sim::CollectiveOp::all_reduce, replicas.all, bytes, once_);
       return;
     }
     const std::int64_t block = shard_of(replicas, scheme);
-    const GroupShape shard = block < replicas.all.ranks ? placement_.block_of(replicas, block) : replicas.all;
-    const auto ranks = static_cast<double>(shard.ranks);
+    const Placement::Shapes shard =
+        block < replicas.ranks ? placement_.block_of(replicas, block) : replicas.all;
+    const auto ranks = static_cast<double>(block);
     const double times = sharded_passes(scheme) ? 1 : once_;
     all.gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes / ranks, times);
     all.reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
-    if (block < replicas.all.ranks)
+    if (block < replicas.ranks)
       all.reduce +=
           transfer(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block), bytes / ranks,
                    once_) /
@@ -134,7 +141,7 @@ class Transfers {
   const CollectiveModel& model_;
   DomainReport* report_;
   double once_, factor_ = 1;
-  Placement::Replicas dense_, experts_;
+  const Placement::Replicas &dense_, &experts_;
 };
 
 }  // namespace
@@ -224,13 +231,23 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       t.optimizer[static_cast<std::size_t>(p.pp) - 1 - stage] += update;
   }
   if (p.pp > 1) {
-    const GroupShape pair = placement.pipeline_neighbours();
     const double bytes = static_cast<double>(p.tokens_per_rank() * s.model.hidden) * kBf16Bytes;
-    const double sends =
-        2.0 * static_cast<double>(chunks.size() - 1);  // of a microbatch: activations, gradients
-    const double seconds = transfers.transfer(sim::CollectiveOp::send_recv, pair, bytes, sends) *
-                           (pair.across_domains() ? faults.network : faults.nvlink);
-    t.send.assign(chunks.size() - 1, to_ps(seconds));
+    const auto send = [&](std::int64_t from, std::int64_t to) {
+      const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
+      const bool network = std::any_of(pairs.begin(), pairs.end(),
+                                       [](const GroupShape& pair) { return pair.across_domains(); });
+      // Of a microbatch: activations, gradients.
+      return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
+             (network ? faults.network : faults.nvlink);
+    };
+    for (std::size_t c = 0; c + 1 < chunks.size(); ++c) {
+      const std::int64_t from = static_cast<std::int64_t>(c) % p.pp, to = (from + 1) % p.pp;
+      double seconds = send(from, to);
+      // The other direction's microbatches go between the mirrored stages.
+      if (plan.pipeline == PipelineKind::kDualPipe)
+        seconds = std::max(seconds, send(p.pp - 1 - from, p.pp - 1 - to));
+      t.send.push_back(to_ps(seconds));
+    }
   }
   return t;
 }

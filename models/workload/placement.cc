@@ -1,16 +1,34 @@
 #include "models/workload/placement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
 
 namespace moesim::models {
 
+namespace {
+
+bool price_alike(const GroupShape& a, const GroupShape& b) {
+  return a.ranks == b.ranks && a.domains == b.domains && a.max_per_domain == b.max_per_domain &&
+         a.min_per_domain == b.min_per_domain && a.max_per_node == b.max_per_node && a.nodes == b.nodes &&
+         a.pair_bandwidth == b.pair_bandwidth;
+}
+
+}  // namespace
+
 Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster)
-    : parallel_(p), cluster_(&cluster) {
-  // The expert axis of a mesh lies outside of tp, as EP did before parallel folding.
-  const bool apart = (unfolded && p.etp == p.tp) || p.mesh_ep > 1;
+    : parallel_(p), cluster_(&cluster), period_(std::lcm(cluster.nvlink.domain, cluster.gpus_per_node)) {
+  // EP wider than data parallelism takes context-parallel ranks in: its groups are consecutive then. The
+  // expert axis of a mesh lies outside of tp, as EP did before parallel folding.
+  const bool apart = (unfolded && p.etp == p.tp && p.dp % p.ep == 0) || p.mesh_ep > 1;
   for (std::int64_t e = 0; e < p.ep; ++e)
     for (std::int64_t t = 0; t < p.etp; ++t)
       dispatch_.push_back(static_cast<std::int32_t>(t + e * (apart ? p.tp * p.cp : p.etp)));
+  find_classes();
+  find_context_pair();
 }
 
 std::vector<std::vector<std::int32_t>> Placement::dispatch_groups(std::int64_t stage) const {
@@ -31,41 +49,166 @@ std::vector<std::vector<std::int32_t>> Placement::dispatch_groups(std::int64_t s
   return groups;
 }
 
-GroupShape Placement::tensor() const { return GroupShape::strided(*cluster_, parallel_.tp, 1); }
+int Placement::DispatchClass::block() const {
+  const std::vector<std::int32_t>& at = shape.domain_of;
+  if (shape.max_per_domain != shape.min_per_domain) return 0;
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (at[i] != static_cast<std::int32_t>(i) / shape.max_per_domain) return 0;
+  return shape.max_per_domain;
+}
 
-GroupShape Placement::context_pair() const {
-  const std::int64_t tp = parallel_.tp, cp = parallel_.cp;
-  const std::int64_t far = (cp - 1) * tp;
-  if (cp > 1 && cluster_->domain_of(far) != cluster_->domain_of(0)) {
-    const std::int64_t edge = cluster_->nvlink.domain;
-    const std::vector<std::int32_t> pair{static_cast<std::int32_t>(std::max<std::int64_t>(0, edge - tp)),
-                                         static_cast<std::int32_t>(edge)};
-    return GroupShape::of(*cluster_, pair);
+int Placement::DispatchClass::block_in_node() const {
+  const int size = shape.max_per_node;
+  return block() > size && shape.nodes * size == shape.ranks && block() % size == 0 ? size : 0;
+}
+
+void Placement::find_classes() {
+  std::map<std::int64_t, std::size_t> known;  // by place
+  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
+    for (std::vector<std::int32_t>& gpus : dispatch_groups(stage)) {
+      const auto [at, added] = known.try_emplace(place_of(gpus.front()), 0);
+      if (added) {
+        GroupShape shape = GroupShape::of(*cluster_, gpus);
+        const auto alike = std::find_if(classes_.begin(), classes_.end(), [&](const DispatchClass& c) {
+          return c.shape.domain_of == shape.domain_of && price_alike(c.shape, shape);
+        });
+        at->second = static_cast<std::size_t>(alike - classes_.begin());
+        if (alike == classes_.end()) classes_.push_back({std::move(gpus), std::move(shape), 0});
+      }
+      ++classes_[at->second].groups;
+    }
+  std::vector<std::vector<std::int32_t>> blocks;
+  std::set<std::int64_t> places;
+  for (std::int64_t begin = 0; begin < parallel_.world(); begin += parallel_.tp) {
+    if (!places.insert(place_of(begin)).second) break;  // from here on they repeat
+    blocks.emplace_back();
+    for (std::int64_t t = 0; t < parallel_.tp; ++t)
+      blocks.back().push_back(static_cast<std::int32_t>(begin + t));
   }
-  return GroupShape::strided(*cluster_, cp > 1 ? 2 : 1, tp);
+  tensor_ = classes_of(blocks);
 }
 
-Placement::Replicas Placement::dense_replicas() const {
+void Placement::find_context_pair() {
+  const std::int64_t tp = parallel_.tp, cp = parallel_.cp;
+  context_pair_ = GroupShape::strided(*cluster_, cp > 1 ? 2 : 1, tp);
+  std::set<std::int64_t> places;
+  for (std::int64_t begin = 0; cp > 1 && begin < parallel_.world(); begin += tp * cp) {
+    if (!places.insert(place_of(begin)).second) return;
+    for (std::int64_t i = 0; i < cp; ++i)
+      for (const std::int64_t t : {std::int64_t{0}, tp - 1}) {
+        const std::int64_t a = begin + i * tp + t, b = begin + (i + 1) % cp * tp + t;
+        if (cluster_->domain_of(a) == cluster_->domain_of(b)) continue;
+        const std::vector<std::int32_t> pair{static_cast<std::int32_t>(a), static_cast<std::int32_t>(b)};
+        context_pair_ = GroupShape::of(*cluster_, pair);
+        return;
+      }
+  }
+}
+
+Placement::Shapes Placement::classes_of(std::span<const std::vector<std::int32_t>> groups) const {
+  Shapes shapes;
+  for (const std::vector<std::int32_t>& gpus : groups) {
+    GroupShape shape = GroupShape::of(*cluster_, gpus);
+    if (std::none_of(shapes.begin(), shapes.end(),
+                     [&](const GroupShape& known) { return price_alike(known, shape); }))
+      shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+bool Placement::Replicas::across_domains() const {
+  return std::any_of(all.begin(), all.end(), [](const GroupShape& shape) { return shape.across_domains(); });
+}
+
+const Placement::Replicas& Placement::dense_replicas() const {
+  if (dense_) return *dense_;
+  Replicas r;
+  r.ranks = parallel_.data_ranks();
   const std::int64_t stride = parallel_.tp * parallel_.mesh_ep;
-  return {GroupShape::strided(*cluster_, parallel_.data_ranks(), stride), stride};
+  std::set<std::int64_t> places;
+  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
+    for (std::int64_t t = 0; t < stride; ++t) {
+      const std::int64_t begin = stage * stage_ranks() + t;
+      if (!places.insert(place_of(begin)).second) continue;
+      r.groups.emplace_back();
+      for (std::int64_t i = 0; i < r.ranks; ++i)
+        r.groups.back().push_back(static_cast<std::int32_t>(begin + i * stride));
+    }
+  r.all = classes_of(r.groups);
+  dense_ = std::move(r);
+  return *dense_;
 }
 
-Placement::Replicas Placement::expert_replicas() const {
+const Placement::Replicas& Placement::expert_replicas() const {
   if (parallel_.mesh_ep > 1) return dense_replicas();  // a mesh has one data-parallel group for all weights
-  const std::int64_t stride = parallel_.etp * parallel_.ep;
-  return {GroupShape::strided(*cluster_, std::max<std::int64_t>(1, parallel_.edp()), stride), stride};
+  if (experts_) return *experts_;
+  Replicas r;
+  std::set<std::int64_t> places;
+  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) {
+    const std::vector<std::vector<std::int32_t>> dispatch = dispatch_groups(stage);
+    r.ranks = static_cast<std::int64_t>(dispatch.size());
+    for (std::size_t m = 0; m < dispatch_.size(); ++m) {
+      if (!places.insert(place_of(dispatch.front()[m])).second) continue;
+      r.groups.emplace_back();
+      for (const std::vector<std::int32_t>& gpus : dispatch) r.groups.back().push_back(gpus[m]);
+    }
+  }
+  r.all = classes_of(r.groups);
+  experts_ = std::move(r);
+  return *experts_;
 }
 
-GroupShape Placement::block_of(const Replicas& replicas, std::int64_t size) const {
-  return GroupShape::strided(*cluster_, size, replicas.stride);
+Placement::Shapes Placement::block_of(const Replicas& replicas, std::int64_t size) const {
+  std::vector<std::vector<std::int32_t>> blocks;
+  std::set<std::int64_t> places;
+  for (const std::vector<std::int32_t>& group : replicas.groups)
+    for (std::int64_t begin = 0; begin + size <= replicas.ranks; begin += size)
+      if (places.insert(place_of(group[static_cast<std::size_t>(begin)])).second)
+        blocks.emplace_back(group.begin() + begin, group.begin() + begin + size);
+  return classes_of(blocks);
 }
 
-GroupShape Placement::across_blocks(const Replicas& replicas, std::int64_t size) const {
-  return GroupShape::strided(*cluster_, replicas.all.ranks / size, size * replicas.stride);
+Placement::Shapes Placement::across_blocks(const Replicas& replicas, std::int64_t size) const {
+  std::vector<std::vector<std::int32_t>> lines;
+  std::set<std::int64_t> places;
+  for (const std::vector<std::int32_t>& group : replicas.groups)
+    for (std::int64_t first = 0; first < size; ++first) {
+      if (!places.insert(place_of(group[static_cast<std::size_t>(first)])).second) continue;
+      lines.emplace_back();
+      for (std::int64_t i = first; i < replicas.ranks / size * size; i += size)
+        lines.back().push_back(group[static_cast<std::size_t>(i)]);
+    }
+  return classes_of(lines);
 }
 
-GroupShape Placement::pipeline_neighbours() const {
-  return GroupShape::strided(*cluster_, parallel_.pp > 1 ? 2 : 1, stage_ranks());
+const Placement::Shapes& Placement::pipeline_pairs(std::int64_t from, std::int64_t to) const {
+  const auto [at, added] = pairs_.try_emplace({from, to});
+  if (!added) return at->second;
+  std::vector<std::vector<std::int32_t>> pairs;
+  for (std::int64_t r = 0; r < std::min(stage_ranks(), period_); ++r)
+    pairs.push_back({static_cast<std::int32_t>(from * stage_ranks() + r),
+                     static_cast<std::int32_t>(to * stage_ranks() + r)});
+  return at->second = classes_of(pairs);
+}
+
+std::vector<std::string> Placement::notes() const {
+  std::vector<std::string> notes;
+  const auto domain = [&] { return fmt::format("NVLink domains of {} GPUs", cluster_->nvlink.domain); };
+  std::int64_t groups = 0, straddling = 0;
+  for (const DispatchClass& c : classes_) {
+    groups += c.groups;
+    // Whole domains, or equal parts of several, are what a plan means to do.
+    if (c.block() == 0 || (classes_.size() > 1 && c.shape.across_domains())) straddling += c.groups;
+  }
+  if (straddling > 0)
+    notes.push_back(fmt::format("placement: {} of {} dispatch groups of {} ranks straddle {}; {}", straddling,
+                                groups, dispatch_.size(), domain(),
+                                straddling < groups ? "the slowest group counts" : "none fills whole ones"));
+  const auto within = [](const GroupShape& shape) { return !shape.across_domains(); };
+  if (tensor_.size() > 1 && std::any_of(tensor_.begin(), tensor_.end(), within))
+    notes.push_back(fmt::format("placement: some tensor-parallel groups of {} ranks straddle {}; they count",
+                                parallel_.tp, domain()));
+  return notes;
 }
 
 }  // namespace moesim::models

@@ -2,6 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "models/hardware/group_shape.h"
@@ -10,6 +15,9 @@
 namespace moesim::models {
 
 // Ranks are laid out as Megatron does by default: TP fastest, then CP, EP, DP, PP.
+//
+// Groups of one kind that lie alike are one class. Members of a job meet (in gradients, in the pipeline), so
+// whoever prices a kind of group takes the slowest of its classes. Not for several threads at a time.
 class Placement {
  public:
   // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `cluster` must
@@ -24,26 +32,64 @@ class Placement {
   // Every dispatch group of a stage.
   std::vector<std::vector<std::int32_t>> dispatch_groups(std::int64_t stage) const;
 
-  GroupShape tensor() const;  // tensor-parallel ranks of the dense part
-  // Two neighbours in the ring of context-parallel ranks that are farthest apart; one rank where there is
-  // none.
-  GroupShape context_pair() const;
+  // Dispatch groups whose members lie in the same pattern of domains and nodes.
+  struct DispatchClass {
+    std::vector<std::int32_t> gpus;  // of its first group, by rank of the dispatch group
+    GroupShape shape;
+    std::int64_t groups = 0;  // over all stages
+
+    // Members in a row that share a domain, where the group is made of equal such blocks; 0: it is not.
+    int block() const;
+    // The same that share a node, where a domain joins several; 0: none does, or not in equal blocks.
+    int block_in_node() const;
+  };
+  // Of all stages; the first one holds dispatch().
+  const std::vector<DispatchClass>& dispatch_classes() const { return classes_; }
+
+  using Shapes = std::vector<GroupShape>;           // one of each class
+  const Shapes& tensor() const { return tensor_; }  // tensor-parallel ranks of the dense part
+  // Two neighbours in a ring of context-parallel ranks, across domains where there are such; one rank where
+  // there is no ring.
+  const GroupShape& context_pair() const { return context_pair_; }
+
   // The data-parallel ranks that hold the same weights.
   struct Replicas {
-    GroupShape all;
-    std::int64_t stride = 1;  // GPUs between neighbours
+    std::int64_t ranks = 1;
+    Shapes all;
+    std::vector<std::vector<std::int32_t>> groups;  // GPUs of one group of each kind
+
+    bool across_domains() const;
+    // How many share an NVLink domain in the fullest one: HSDP's shard group where nobody says.
+    int per_domain() const { return all.front().max_per_domain; }
   };
-  Replicas dense_replicas() const;
-  Replicas expert_replicas() const;
+  const Replicas& dense_replicas() const;
+  const Replicas& expert_replicas() const;
   // `size` neighbours of such a group, and those with the same place in different blocks of `size`.
-  GroupShape block_of(const Replicas& replicas, std::int64_t size) const;
-  GroupShape across_blocks(const Replicas& replicas, std::int64_t size) const;
-  GroupShape pipeline_neighbours() const;  // a rank and the one of the next stage
+  Shapes block_of(const Replicas& replicas, std::int64_t size) const;
+  Shapes across_blocks(const Replicas& replicas, std::int64_t size) const;
+  // A rank of stage `from` and the one of stage `to` that it sends to.
+  const Shapes& pipeline_pairs(std::int64_t from, std::int64_t to) const;
+
+  // What a reader should know of groups that straddle domains beside others that do not, a sentence each.
+  std::vector<std::string> notes() const;
 
  private:
+  // Groups whose first GPUs have the same place in the pattern of nodes and domains are moved copies.
+  std::int64_t place_of(std::int64_t gpu) const { return gpu % period_; }
+  void find_classes();
+  void find_context_pair();
+  Shapes classes_of(std::span<const std::vector<std::int32_t>> groups) const;
+
   Parallel parallel_;
   const Cluster* cluster_;
+  std::int64_t period_ = 1;
   std::vector<std::int32_t> dispatch_;
+  std::vector<DispatchClass> classes_;
+  Shapes tensor_;
+  GroupShape context_pair_;
+  // Made when they are asked for.
+  mutable std::optional<Replicas> dense_, experts_;
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, Shapes> pairs_;
 };
 
 }  // namespace moesim::models

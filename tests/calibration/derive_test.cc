@@ -100,7 +100,7 @@ TEST(DerivedProfiles, KeepWhatWasMeasuredAndSayWhatWasNot) {
   derive_missing(profile, h100);
   EXPECT_EQ(profile.at("gemm/bf16").get("peak_share", 0), 0.5);
   EXPECT_FALSE(profile.at("gemm/bf16").derived);
-  const std::string key = "collective/all_gather/network";
+  const std::string key = "collective/all_gather/scaleup";
   EXPECT_TRUE(profile.at(key).derived);
   EXPECT_EQ(profile.at(key).rows, 0);
   EXPECT_GT(profile.at(key).residual, h100.at(key).residual);

@@ -103,6 +103,34 @@ TEST(Flex, NodesGetOneCopyAndHandItOn) {
   EXPECT_TRUE(check_bytes(p).empty());
 }
 
+// What a larger domain's exchange would move over smaller ones is what the smaller domains' exchange moves.
+TEST(Flex, LargerDomainsKnowWhatSmallerOnesMove) {
+  const Routing routing = make_routing(RoutingSpec::parse("zipf:1"), 8, 64, 16, 3, 7);
+  MoeLayer layer = example_layer(routing, 8);
+  layer.ranks_per_node = 4;
+  EXPECT_TRUE(build("flex-hybridep", layer).smaller_domains().empty());
+  layer.ranks_per_node = 8;
+  layer.ranks_per_host = 2;
+  const Program whole = build("flex-hybridep", layer);
+  ASSERT_EQ(whole.smaller_domains().size(), 2u);  // of 2 and of 4
+  for (const int size : {2, 4}) {
+    SCOPED_TRACE(size);
+    layer.ranks_per_node = size;
+    layer.ranks_per_host = 0;
+    const Program cut = build("flex-hybridep", layer);
+    const StagedRows& rows = whole.smaller_domains()[size == 2 ? 0 : 1];
+    int stages = 0;
+    for (const Op& op : messages(cut.forward())) {
+      if (op.name != "tokens") continue;
+      ++stages;
+      for (int r = 0; r < 8; ++r)
+        EXPECT_EQ((op.across_nodes ? rows.network : rows.nvlink)[static_cast<std::size_t>(r)] * op.row_bytes,
+                  std::max(cut.value(op.tx, r), cut.value(op.rx, r)));
+    }
+    EXPECT_EQ(stages, 4);  // of dispatch and of combine
+  }
+}
+
 TEST(Flex, StaticBudgetDropsWhatIsAbove) {
   const Routing routing = example_2();
   const Program p = build("flex-hybridep:mode=static:rank_capacity_factor=2", example_layer(routing));

@@ -43,8 +43,8 @@ TEST(DomainReport, UnmeasuredPartsAreThoseWithoutAMeasurementOfTheirOwn) {
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[0].part, "a kernel was not measured");
   EXPECT_DOUBLE_EQ(parts[0].share, 0.2);
-  EXPECT_FALSE(parts[0].derived);
-  EXPECT_TRUE(parts[1].derived);
+  EXPECT_FALSE(parts[0].drawn);
+  EXPECT_TRUE(parts[1].drawn);
 
   // The same part is off by the same factor under a draw, whoever holds it; what is derived is left alone.
   std::vector<double> a(400, 10.0), b(400, 30.0);

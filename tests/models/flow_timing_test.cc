@@ -131,6 +131,14 @@ TEST(ClusterFabric, RefusesWhatDoesNotFit) {
             std::string::npos);
 }
 
+std::vector<std::vector<std::int32_t>> consecutive(int groups, int ranks) {
+  std::vector<std::vector<std::int32_t>> all(static_cast<std::size_t>(groups));
+  std::int32_t next = 0;
+  for (auto& gpus : all)
+    for (int r = 0; r < ranks; ++r) gpus.push_back(next++);
+  return all;
+}
+
 // The graph of a layer under calibrated prices against the recursion of time_layer().
 TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
   const Cluster cluster = Cluster::load("dgx-h100x2");
@@ -165,13 +173,15 @@ TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
         sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
         for (const PricedPass& pass : segments) clocks.run({pass.priced});
         const auto recursion = static_cast<double>(clocks.end());
-        const double one =
-            static_cast<double>(sim::run(layer_graph(segments, prices.launch_ps()), costs).iteration().ps());
+        const double one = static_cast<double>(
+            sim::run(layer_graph(segments, prices.launch_ps(), consecutive(1, ep)), costs).iteration().ps());
         EXPECT_NEAR(one / recursion, 1.0, 1e-6) << entry.name << " ep " << ep;
         if (ep == 4) {
           // Groups on the same node shape do the same.
           const double four = static_cast<double>(
-              sim::run(layer_graph(segments, prices.launch_ps(), 4), costs).iteration().ps());
+              sim::run(layer_graph(segments, prices.launch_ps(), consecutive(4, ep)), costs)
+                  .iteration()
+                  .ps());
           EXPECT_EQ(four, one) << entry.name;
         }
         ++compared;

@@ -10,6 +10,7 @@
 #include "models/costs/collectives.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernels.h"
+#include "models/hardware/network.h"
 
 namespace moesim::models {
 namespace {
@@ -73,6 +74,7 @@ TEST(Profile, EveryBuiltInReadsWhatItWritesAndServesItsModels) {
     cluster.nvlink.domain = profile.device().scaleup_domain;
     cluster.nic.ports_per_node = cluster.gpus_per_node;
     cluster.nic.bandwidth = profile.device().nic_bandwidth;
+    use_network(cluster, NetworkProfile::load(usual_network(profile)));
     const CollectiveModel collectives(cluster);
     EXPECT_GT(collectives.seconds(sim::CollectiveOp::all_to_all, GroupShape::uniform(2, 4), 1e6), 0);
     EXPECT_GT(GemmModel(profile).seconds({256, 1024, 1024}, DType::kBf16), 0);

@@ -2,10 +2,48 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace moesim::models {
+
+namespace {
+
+// Of rows[r][d], the copies of rank r's tokens for rank d, in domains of `per_domain` ranks.
+StagedRows staged(const Routing& routing, const std::vector<std::int64_t>& rows, std::size_t ranks,
+                  std::size_t per_domain) {
+  const std::size_t domains = ranks / per_domain;
+  const std::vector<std::int64_t> per_target = routing.dedup_matrix(static_cast<int>(domains));
+  StagedRows sent{std::vector<std::int64_t>(ranks), std::vector<std::int64_t>(ranks)}, received = sent;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t m = 0; m < domains; ++m) {
+      if (m == r / per_domain) continue;
+      sent.network[r] += per_target[r * domains + m];
+      received.network[m * per_domain + r % per_domain] += per_target[r * domains + m];
+    }
+    for (std::size_t d = 0; d < ranks; ++d) {
+      const std::size_t from = d / per_domain * per_domain + r % per_domain;
+      if (from == d) continue;
+      sent.nvlink[from] += rows[r * ranks + d];
+      received.nvlink[d] += rows[r * ranks + d];
+    }
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    sent.network[r] = std::max(sent.network[r], received.network[r]);
+    sent.nvlink[r] = std::max(sent.nvlink[r], received.nvlink[r]);
+  }
+  return sent;
+}
+
+}  // namespace
 
 std::optional<std::string> DeduplicatedExchange::illegal(const MoeLayer& layer) {
   const int R = layer.ranks(), per_node = layer.ranks_per_node;
+  if (layer.straddles)
+    return fmt::format(
+        "a dispatch group of {} ranks straddles nodes unevenly: its rows are handed on inside a node by the "
+        "GPU with the same local index",
+        R);
   if (R <= per_node) return std::nullopt;
   if (R % per_node != 0 || per_node % layer.etp != 0)
     return fmt::format(
@@ -31,6 +69,14 @@ DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLay
     for (std::size_t d = 0; d < R; ++d)
       local[(d / per_node * per_node + r % per_node) * R + d] += copies(r, d);
   local_ = builder.matrix(GroupKind::kTpEp, local);
+  if (const auto host = static_cast<std::size_t>(layer.ranks_per_host); host > 0) {
+    std::vector<std::int64_t> all(R * R);
+    for (std::size_t r = 0; r < R; ++r)
+      for (std::size_t d = 0; d < R; ++d) all[r * R + d] = copies(r, d);
+    for (std::size_t size = host; size < per_node; size += host)
+      if (per_node % size == 0 && size % static_cast<std::size_t>(f.etp) == 0)
+        builder.smaller_domain(staged(*f.routing, all, R, size));
+  }
   if (nodes_ == 1) return;
   const std::vector<std::int64_t> per_target = f.routing->dedup_matrix(nodes_);
   std::vector<std::int64_t> network(R * R, 0);

@@ -21,6 +21,7 @@
 #include "calibration/fit/call_overhead.h"
 #include "calibration/fit/constants_file.h"
 #include "calibration/fit/derive.h"
+#include "calibration/fit/fit_networks.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/leave_out.h"
 #include "calibration/rows/devices.h"
@@ -285,13 +286,16 @@ std::vector<const Device*> devices_in(const Measurements& all) {
 Run declare_fit(CLI::App& app) {
   struct Options {
     std::vector<std::string> files;
-    std::string out, provenance, leave_out, constants;
+    std::string out, provenance, leave_out, constants, networks;
     bool all = false, quick = false, complete = false, rows = false;
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
   app.add_option("files", options->files, "Measurement files and tables")->required();
   app.add_option("-o,--out", options->out, "Profile to write, or with --all the folder for all profiles");
+  app.add_option(
+      "--networks", options->networks,
+      "Instead of GPU profiles: folder for network profiles, fitted to rows between nodes of all GPUs");
   app.add_flag("--all", options->all,
                "Fit every known GPU and derive what was not measured from its relatives");
   app.add_option("--constants", options->constants,
@@ -317,7 +321,7 @@ Run declare_fit(CLI::App& app) {
       return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
                           std::nullopt);
     }
-    if (options->out.empty())
+    if (options->out.empty() && options->networks.empty())
       throw InputError("found no --out, expected the profile to write (or --leave-out)");
     calibration::FitProfileOptions fit;
     fit.leave_out_shapes = !options->quick;
@@ -333,6 +337,24 @@ Run declare_fit(CLI::App& app) {
     if (!options->constants.empty())
       constants = calibration::parse_constants(read_file(options->constants), options->constants);
     const auto found = devices_in(all);
+    if (!options->networks.empty()) {
+      if (options->all || !options->out.empty())
+        throw InputError(
+            "found --networks with --all or --out, expected it alone: it writes network profiles");
+      const std::vector<models::NetworkProfile> networks =
+          calibration::fit_networks(all,
+                                    [](const Device& device) -> const Profile& {
+                                      static std::map<std::string_view, Profile> loaded;
+                                      const auto [at, added] = loaded.try_emplace(device.profile);
+                                      if (added) at->second = Profile::load(std::string(device.profile));
+                                      return at->second;
+                                    },
+                                    {fit.provenance, fit.progress});
+      for (const models::NetworkProfile& network : networks)
+        write_file(std::filesystem::path(options->networks) / (network.name + ".json"), network.to_json());
+      if (!common.quiet) print(fmt::format("{} networks in {}\n", networks.size(), options->networks));
+      return 0;
+    }
     if (!options->all) {
       const Device* wanted =
           options->facts.gpu.empty() ? nullptr : calibration::device_of_gpu(options->facts.facts().gpu);
@@ -359,6 +381,7 @@ Run declare_fit(CLI::App& app) {
       if (!common.quiet) print(fmt::format("{}: {} laws\n", options->out, profile.sets().size()));
       return 0;
     }
+    fit.networks = false;  // shipped GPU profiles leave what lies between nodes to network profiles
     std::map<std::string, Profile> done;
     for (const Device& device : calibration::devices()) {
       Profile profile = calibration::fit_profile(device, all, fit);

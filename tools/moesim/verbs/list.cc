@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
 #include "models/hardware/profile.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
@@ -56,6 +57,17 @@ Entries profiles_list() {
   return out;
 }
 
+Entries networks_list() {
+  Entries out;
+  for (const std::string& name : models::NetworkProfile::names()) {
+    const auto network = models::NetworkProfile::load(name);
+    out.emplace_back(name, fmt::format("{}, {} ports a node of {} GB/s, {} laws{}", network.kind,
+                                       network.ports_per_node, network.line_rate * 1e-9, network.laws.size(),
+                                       network.gaps.empty() ? "" : "; " + join(network.gaps, "; ")));
+  }
+  return out;
+}
+
 Entries dispatchers_list() {
   Entries out;
   for (const auto& entry : models::dispatcher_registry()) out.emplace_back(entry.name, entry.summary);
@@ -73,10 +85,11 @@ struct Kind {
   Entries (*entries)();
 };
 
-const std::array<Kind, 5>& kinds() {
-  static const std::array<Kind, 5> all{{{"models", models_list},
+const std::array<Kind, 6>& kinds() {
+  static const std::array<Kind, 6> all{{{"models", models_list},
                                         {"clusters", clusters_list},
                                         {"profiles", profiles_list},
+                                        {"networks", networks_list},
                                         {"dispatchers", dispatchers_list},
                                         {"routings", routings_list}}};
   return all;
@@ -120,11 +133,11 @@ int run(const std::vector<std::string>& wanted, const CommonOptions& common) {
 }  // namespace
 
 Verb list_verb() {
-  return {"list", "what is built in: models, clusters, profiles, dispatchers, routings",
+  return {"list", "what is built in: models, clusters, profiles, networks, dispatchers, routings",
           "  moesim list dispatchers\n  moesim list models --format json", [](CLI::App& app) -> Run {
             auto wanted = std::make_shared<std::vector<std::string>>();
             app.add_option("kind", *wanted,
-                           "models, clusters, profiles, dispatchers or routings; default: all")
+                           "models, clusters, profiles, networks, dispatchers or routings; default: all")
                 ->type_name("KIND");
             return [wanted](const CommonOptions& common) { return run(*wanted, common); };
           }};

@@ -38,8 +38,9 @@ struct Skip {
 // NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
 // deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
 // parameters gathered twice and gradients reduced once over pairs of GPUs of two nodes are 8.4 GB (its
-// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port.
-constexpr double kPerlmutterPort = 1.4e9;  // bytes/s of a GPU
+// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port: with the laws of
+// slingshot-polaris, the line rate at which they take that long.
+constexpr double kPerlmutterPort = 1.3e9;  // bytes/s of a GPU
 
 constexpr std::string_view kLayerTime = "forward_backward_ms";
 
@@ -135,7 +136,7 @@ class Reader {
     }
 
     models::Cluster cluster = calibration::cluster_of(
-        models::Profile::load(std::string(device->profile)), calibration::machine_of(row.source, row.gpu),
+        models::Profile::load(std::string(device->profile)), machine_of(row),
         static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
     // Jobs of several racks take 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
     if (cluster.nvlink.domain == 72 && gpus > 72) cluster.nvlink.domain = 64;
@@ -197,7 +198,7 @@ class Reader {
     s.training.framework = models::Framework::kMegatronStock;  // eager, one layer, nothing tuned
     row.recompute_known = true;
     s.cluster = std::make_shared<const models::Cluster>(calibration::cluster_of(
-        models::Profile::load(std::string(device->profile)), calibration::machine_of(row.source, row.gpu),
+        models::Profile::load(std::string(device->profile)), machine_of(row),
         static_cast<int>((p.dp + device->limits.gpus_per_node - 1) / device->limits.gpus_per_node),
         device->limits.gpus_per_node));
     set_dispatcher(row, "alltoall");
@@ -244,15 +245,18 @@ class Reader {
       row.assumptions.push_back("balanced routing, where the run's was natural");
   }
 
-  // The line rate that the table states; the laws are those of the GPU's usual network.
+  // The machine that the row's source, GPU or network names.
+  const calibration::Machine* machine_of(const TrainingRow& row) const {
+    return calibration::machine_of(row.source, row.gpu + " " + text("network"));
+  }
+
+  // The line rate that the table states, on the network that it names, else on the GPU's usual one.
   void set_network(TrainingRow& row, models::Cluster& cluster) const {
     const double rate = number("nic_GBps_per_gpu");
     if (rate == 0) return;
-    cluster.nic.ports_per_node = cluster.gpus_per_node;
-    cluster.nic.bandwidth = rate * 1e9;
-    row.assumptions.push_back(
-        fmt::format("network {}: {:.0f} GB/s a GPU, otherwise as the networks of {} were",
-                    in_quotes(text("network")), rate, cluster.profile.name()));
+    cluster.nic.bandwidth = rate * 1e9 * cluster.gpus_per_node / cluster.nic.ports_per_node;
+    row.assumptions.push_back(fmt::format("network {}: {:.0f} GB/s a GPU, as {} was measured",
+                                          in_quotes(text("network")), rate, cluster.network));
   }
 
   // By the library that the row names, otherwise `usual`.

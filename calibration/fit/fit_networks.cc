@@ -1,0 +1,344 @@
+#include "calibration/fit/fit_networks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "calibration/fit/fit_collectives.h"
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/least_squares.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/ep_kernel.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::NetworkProfile;
+using models::ParameterSet;
+using models::Profile;
+
+// What a node count that was not measured adds (docs/calibration.md, `fit --leave-out nodes`).
+constexpr double kUnmeasuredNodes = 0.10;
+// Size of "the largest rate over sizes": far beyond every ramp.
+constexpr double kLargest = 8.0 * (1u << 30);
+constexpr int kFewestRows = 6;
+
+struct KernelCall {
+  const Device* device;
+  models::EpKernelCall call;
+  double seconds;
+  double port;  // bytes/s of a GPU's share of the network
+  std::string network, source;
+};
+
+std::string sources_of(std::set<std::string> sources) {
+  std::string text;
+  int count = 0;
+  for (const std::string& source : sources) {
+    if (++count > 3) break;
+    text += (text.empty() ? "" : "; ") + source.substr(0, source.find(','));
+  }
+  if (sources.size() > 3) text += fmt::format("; {} more", sources.size() - 3);
+  return text;
+}
+
+double port_of(const Machine& machine) {
+  return machine.port_bandwidth * machine.ports_per_node / machine.gpus_per_node;
+}
+
+void widen(ParameterSet& set, const char* quantity, double value) {
+  for (auto& range : set.domain)
+    if (range.quantity == quantity) {
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+      return;
+    }
+  set.domain.push_back({quantity, value, value});
+}
+
+// nccl-tests rows that stand in tables of dispatch kernels.
+std::optional<CollectiveRow> exchange_of(const DispatchRow& row) {
+  const bool peak = row.kernel == "nccl_alltoall_peak";
+  if ((row.kernel != "nccl_alltoall_reference" && !peak) || row.bandwidth <= 0) return std::nullopt;
+  CollectiveRow c;
+  c.origin = row.origin;
+  c.op = sim::CollectiveOp::all_to_all;
+  c.nodes = row.nodes;
+  c.gpus_per_node = row.ep / std::max(1, row.nodes);
+  c.bytes = peak ? kLargest : row.tokens * row.hidden * 2;
+  c.seconds = c.bytes * (row.ep - 1) / row.ep / row.bandwidth;
+  return c;
+}
+
+// Where an algorithm was forced, NCCL takes the fastest.
+std::vector<CollectiveRow> fastest(const std::vector<CollectiveRow>& rows) {
+  std::map<std::tuple<std::string, int, int, double>, CollectiveRow> forced;
+  std::vector<CollectiveRow> result;
+  for (const CollectiveRow& row : rows) {
+    const auto at = row.origin.source.find("; algorithm ");
+    if (at == std::string::npos) {
+      result.push_back(row);
+      continue;
+    }
+    const std::tuple key(row.origin.source.substr(0, at), row.nodes, row.gpus_per_node, row.bytes);
+    const auto [entry, added] = forced.try_emplace(key, row);
+    if (!added && row.seconds < entry->second.seconds) entry->second = row;
+  }
+  for (const auto& [key, row] : forced) result.push_back(row);
+  return result;
+}
+
+class Fitter {
+ public:
+  Fitter(const Measurements& all, const std::function<const Profile&(const Device&)>& profile_of,
+         const FitNetworksOptions& options)
+      : profile_of_(profile_of), options_(options) {
+    for (const CollectiveRow& row : all.collectives) take(row);
+    for (const DispatchRow& row : all.dispatches) {
+      if (const auto exchange = exchange_of(row))
+        take(*exchange);
+      else
+        take(row);
+    }
+  }
+
+  std::vector<NetworkProfile> run() {
+    std::vector<NetworkProfile> profiles;
+    for (const NetworkFacts& facts : networks()) {
+      NetworkProfile network;
+      network.name = facts.name;
+      network.kind = facts.kind;
+      network.gpus_per_node = facts.gpus_per_node;
+      network.ports_per_node = facts.ports_per_node;
+      network.line_rate = facts.port_bandwidth;
+      network.rails = facts.rails;
+      network.provenance = options_.provenance;
+      if (!facts.gap.empty()) network.gaps.emplace_back(facts.gap);
+      if (const auto count = suspect_.find(network.name); count != suspect_.end())
+        network.gaps.push_back(
+            fmt::format("{} rows that the data set flags as suspect stay out of the fits", count->second));
+      profiles.push_back(std::move(network));
+    }
+    NetworkProfile all;
+    all.name = models::kLineRate;
+    all.kind = "any";
+    all.ports_per_node = 8;
+    all.line_rate = 50e9;
+    all.provenance = options_.provenance;
+    all.gaps.emplace_back(
+        "no network of its own: the laws of all measured networks at once, their residual is "
+        "how far these differ");
+    collectives(profiles, all);
+    kernels(profiles, all);
+    profiles.push_back(std::move(all));
+    return profiles;
+  }
+
+ private:
+  static bool known(const Machine& machine) {
+    const auto all = networks();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const NetworkFacts& facts) { return facts.name == machine.network; });
+  }
+
+  void take(const CollectiveRow& row) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    if (!device || !machine || !known(*machine) || integer_reduction(row) ||
+        inside_domain(row, profile_of_(*device)))
+      return;
+    collectives_[row.op][std::string(machine->network)].push_back(row);
+  }
+
+  void take(const DispatchRow& row) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    if (!device || !machine || !known(*machine) || !across_domains(row)) return;
+    if (suspect(row)) {
+      ++suspect_[std::string(machine->network)];
+      return;
+    }
+    const auto call = call_of(row);
+    const double seconds = seconds_of(row);
+    if (!call || seconds <= 0) return;
+    kernels_[law_key(row)].push_back(
+        {device, *call, seconds, port_of(*machine), std::string(machine->network), row.origin.source});
+  }
+
+  static std::string machine_named(const CollectiveRow& row) {
+    return std::string(machine_of(row.origin.source, row.origin.gpu)->name);
+  }
+
+  // The weight of a row where everyone who measured counts the same.
+  static double each(const std::map<std::string, double>& rows_of, const std::string& one, std::size_t all) {
+    return std::sqrt(static_cast<double>(all) / (static_cast<double>(rows_of.size()) * rows_of.at(one)));
+  }
+
+  void tell(const std::string& network, const std::string& key) const {
+    if (options_.progress) options_.progress(network + ": " + key);
+  }
+
+  static NetworkProfile& named(std::vector<NetworkProfile>& profiles, const std::string& name) {
+    return *std::find_if(profiles.begin(), profiles.end(),
+                         [&](const NetworkProfile& network) { return network.name == name; });
+  }
+
+  std::vector<NetworkRow> rows_of(const std::vector<CollectiveRow>& rows, double weight) {
+    std::vector<NetworkRow> result;
+    std::map<std::string, double> machines;
+    for (const CollectiveRow& row : rows) ++machines[machine_named(row)];
+    for (const CollectiveRow& row : rows) {
+      const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+      auto& cluster = clusters_[std::string(machine->network)];
+      if (!cluster) {
+        cluster = std::make_unique<models::Cluster>();
+        cluster->name = machine->network;
+        cluster->gpus_per_node = cluster->nvlink.domain = machine->gpus_per_node;
+        cluster->nic.ports_per_node = machine->ports_per_node;
+        cluster->nic.bandwidth = machine->port_bandwidth;
+      }
+      result.push_back({cluster.get(), &row, weight * each(machines, machine_named(row), rows.size())});
+    }
+    return result;
+  }
+
+  void collectives(std::vector<NetworkProfile>& profiles, NetworkProfile& all) {
+    for (auto& [op, by_network] : collectives_) {
+      const std::string key = collective_key(op, true);
+      std::size_t most = 0;
+      for (auto& [name, rows] : by_network) {
+        rows = fastest(rows);
+        most = std::max(most, rows.size());
+      }
+      std::vector<NetworkRow> together;
+      for (const auto& [name, rows] : by_network) {
+        const auto weighted =
+            rows_of(rows, std::sqrt(static_cast<double>(most) / static_cast<double>(rows.size())));
+        together.insert(together.end(), weighted.begin(), weighted.end());
+      }
+      tell(all.name, key);
+      ParameterSet pooled = fit_networks_law(op, together, nullptr);
+      pooled.residual = between(pooled, op, by_network);
+      pooled.systematic = kUnmeasuredNodes;
+      pooled.source = fmt::format("{} networks", by_network.size());
+      for (const auto& [name, rows] : by_network) {
+        if (static_cast<int>(rows.size()) < kFewestRows) continue;
+        tell(name, key);
+        ParameterSet set = fit_networks_law(op, rows_of(rows, 1), &pooled);
+        set.systematic = kUnmeasuredNodes;
+        std::set<std::string> sources;
+        for (const CollectiveRow& row : rows) sources.insert(row.origin.source);
+        set.source = sources_of(sources);
+        named(profiles, name).laws[key] = std::move(set);
+      }
+      all.laws[key] = std::move(pooled);
+    }
+  }
+
+  // How far the law of all networks is off on one of them: every network counts the same.
+  double between(const ParameterSet& pooled, sim::CollectiveOp op,
+                 const std::map<std::string, std::vector<CollectiveRow>>& by_network) {
+    double sum = 0;
+    for (const auto& [name, rows] : by_network) {
+      double squares = 0;
+      for (const double r : network_residuals(pooled, op, rows_of(rows, 1))) squares += r * r;
+      sum += squares / static_cast<double>(rows.size());
+    }
+    return std::sqrt(sum / static_cast<double>(by_network.size()));
+  }
+
+  void kernels(std::vector<NetworkProfile>& profiles, NetworkProfile& all) {
+    double widest = 0;
+    std::vector<std::string> alone;
+    for (const auto& [key, calls] : kernels_) {
+      std::map<std::string, std::vector<KernelCall>> by_network;
+      for (const KernelCall& call : calls) by_network[call.network].push_back(call);
+      for (const auto& [name, own] : by_network) {
+        tell(name, key);
+        named(profiles, name).laws[key + std::string(models::kNetworkLaw)] = fit_kernel_law(key, own);
+      }
+      tell(all.name, key);
+      ParameterSet pooled = fit_kernel_law(key, calls);
+      pooled.source = fmt::format("{} networks", by_network.size());
+      if (by_network.size() > 1)
+        widest = std::max(widest, pooled.residual);
+      else
+        alone.push_back(key + std::string(models::kNetworkLaw));
+      all.laws[key + std::string(models::kNetworkLaw)] = std::move(pooled);
+    }
+    // A kernel that one network measured tells nothing about how networks differ.
+    for (const std::string& key : alone) all.laws[key].residual = std::max(all.laws[key].residual, widest);
+  }
+
+  ParameterSet fit_kernel_law(const std::string& key, const std::vector<KernelCall>& calls) {
+    std::set<int> ranks;
+    std::set<double> sms;
+    std::set<std::string> sources;
+    ParameterSet set;
+    set.law = "ep-kernel";
+    for (const KernelCall& one : calls) {
+      ranks.insert(one.call.ranks);
+      if (one.call.sms > 0) sms.insert(one.call.sms);
+      sources.insert(one.source);
+      widen(set, "tokens", one.call.tokens);
+      widen(set, "ranks", one.call.ranks);
+    }
+    std::vector<PriorParameter> parameters = {{"latency", 3e-5, 1e-6, 1e-2, 1.0}};
+    if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 3e-6, 1e-8, 1e-3, 1.0});
+    if (calls.size() > 6) parameters.push_back({"per_token", 1e-9, 1e-12, 1e-6, 2.0});
+    parameters.push_back({"network_share", 0.8, 1e-2, 3.0, 0.4});
+    if (sms.size() > 1) parameters.push_back({"sm_half", 5, 1e-2, 200, 1.0});
+    std::map<const Device*, Profile> profiles;
+    std::map<std::string, double> authors;
+    for (const KernelCall& one : calls) ++authors[one.source];
+    for (const KernelCall& one : calls)
+      if (!profiles.contains(one.device)) profiles.emplace(one.device, profile_of_(*one.device));
+    fit_with_priors(set, parameters, [&](const ParameterSet& trial) {
+      std::map<std::pair<const Device*, double>, models::EpKernelModel> resolved;
+      std::vector<double> residuals;
+      for (const KernelCall& one : calls) {
+        auto at = resolved.find({one.device, one.port});
+        if (at == resolved.end()) {
+          Profile& profile = profiles.at(one.device);
+          const std::string network = key + std::string(models::kNetworkLaw);
+          profile.set(network, models::with_links(trial, profile, network));
+          at =
+              resolved
+                  .emplace(std::pair(one.device, one.port), models::EpKernelModel(profile, network, one.port))
+                  .first;
+        }
+        residuals.push_back(each(authors, one.source, calls.size()) *
+                            std::log(at->second.seconds(one.call) / one.seconds));
+      }
+      return residuals;
+    });
+    set.rows = static_cast<int>(calls.size());
+    set.systematic = kUnmeasuredNodes;
+    set.source = sources_of(sources);
+    return set;
+  }
+
+  const std::function<const Profile&(const Device&)>& profile_of_;
+  const FitNetworksOptions& options_;
+  std::map<sim::CollectiveOp, std::map<std::string, std::vector<CollectiveRow>>> collectives_;
+  std::map<std::string, std::vector<KernelCall>> kernels_;
+  std::map<std::string, int> suspect_;
+  std::map<std::string, std::unique_ptr<models::Cluster>> clusters_;
+};
+
+}  // namespace
+
+std::vector<NetworkProfile> fit_networks(const Measurements& measurements,
+                                         const std::function<const Profile&(const Device&)>& profile_of,
+                                         const FitNetworksOptions& options) {
+  return Fitter(measurements, profile_of, options).run();
+}
+
+}  // namespace moesim::calibration

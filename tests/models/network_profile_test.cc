@@ -1,0 +1,108 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/answers/answer.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
+
+namespace moesim::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kSmall = R"({
+ "schema": "moesim.network/1", "name": "toy", "kind": "roce", "nics_per_gpu": 2, "line_rate": "25GBps",
+ "laws": {"collective/all_gather/network": {"law": "network", "parameters": {"latency": 1e-5}, "rows": 7,
+          "source": "nobody"}}
+})";
+
+std::string error_of(std::string json, const std::string& from, const std::string& to) {
+  json.replace(json.find(from), from.size(), to);
+  try {
+    NetworkProfile::parse(json, "toy.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NetworkProfile, ReadsWhatItWrites) {
+  const NetworkProfile toy = NetworkProfile::parse(kSmall, "toy.json");
+  EXPECT_EQ(toy.ports_per_node, 16);
+  EXPECT_EQ(toy.line_rate, 25e9);
+  EXPECT_EQ(NetworkProfile::parse(toy.to_json(), "again.json").to_json(), toy.to_json());
+  for (const std::string& name : NetworkProfile::names()) {
+    const NetworkProfile network = NetworkProfile::load(name);
+    EXPECT_EQ(network.name, name);
+    EXPECT_EQ(NetworkProfile::parse(network.to_json(), name).to_json(), network.to_json());
+    for (const auto& [key, law] : network.laws) {
+      EXPECT_FALSE(law.source.empty()) << name << " " << key;
+      EXPECT_TRUE(law.rows > 0 || law.derived) << name << " " << key;
+    }
+  }
+}
+
+TEST(NetworkProfile, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of(kSmall, "roce", "token-ring"), HasSubstr("infiniband"));
+  EXPECT_THAT(error_of(kSmall, "\"kind\"", "\"kin\""), HasSubstr("kin"));
+  EXPECT_THAT(error_of(kSmall, "all_gather/network", "all_gather/scaleup"), HasSubstr("/network"));
+  EXPECT_THROW(NetworkProfile::load("infiniband-nrd"), InputError);
+}
+
+TEST(NetworkProfile, AClusterNamesAGpuAndANetwork) {
+  const auto cluster = [](const std::string& json) { return Cluster::load(JsonNode::parse(json, "c.json")); };
+  const Cluster p5 = Cluster::load(std::string("aws-p5x4"));
+  EXPECT_EQ(p5.network, "efa-p5");
+  EXPECT_EQ(p5.profile.name(), "h100-sxm");
+  const Cluster own = cluster(R"({"profile": "h100-sxm", "nodes": 4, "network": "efa-p5"})");
+  EXPECT_EQ(own.network, "efa-p5");
+  EXPECT_EQ(own.nic.ports_per_node, 32);
+  EXPECT_EQ(own.gpu_network(), 50e9);
+  EXPECT_EQ(Cluster::load(std::string("dgx-h100x4")).network, "infiniband-ndr");
+  EXPECT_EQ(cluster(R"({"base": "dgx-h100x4", "profile": "b200-sxm"})").network, "infiniband-ndr");
+  EXPECT_EQ(cluster(R"({"base": "aws-p5x4", "nodes": 2})").network, "efa-p5");
+}
+
+TEST(NetworkProfile, WhatNobodyMeasuredIsDerivedAndWide) {
+  const Cluster measured = Cluster::load(std::string("dgx-h100x4")),
+                guessed = Cluster::load(std::string("aws-p6-b200x4"));
+  EXPECT_EQ(network_note(measured), "");
+  EXPECT_THAT(network_note(guessed), HasSubstr("efa-p6-b200"));
+  const ParameterSet& law = guessed.profile.at("collective/all_to_all/network");
+  EXPECT_TRUE(law.derived);
+  EXPECT_GT(law.residual, 2 * measured.profile.at("collective/all_to_all/network").residual);
+}
+
+bool guesses_kernel(const Answer& a) {
+  return std::any_of(a.unmeasured.begin(), a.unmeasured.end(), [](const std::string& part) {
+    return part.find(" kernel was not measured on network ") != std::string::npos;
+  });
+}
+
+// A dispatch kernel without rows on a network is marked, and never more than a coin's toss.
+TEST(NetworkProfile, AKernelThatNobodyMeasuredThereCannotWinForSure) {
+  for (const char* name : {"aws-p6-b200x4", "gcp-a3-megax4"}) {
+    Scenario s;
+    s.set_model("deepseek-v2-lite");
+    s.set_cluster(name);
+    s.set_dispatchers("alltoall,flex-deepep,flex-hybridep");
+    s.parallel.ep = 32;
+    const Comparison c = answer(s);
+    EXPECT_FALSE(guesses_kernel(c.answers[0])) << name;
+    for (const std::size_t i : {1u, 2u}) {
+      ASSERT_TRUE(c.answers[i].ok()) << c.answers[i].error;
+      EXPECT_TRUE(guesses_kernel(c.answers[i])) << name << " " << c.answers[i].dispatcher;
+    }
+    if (guesses_kernel(c.answers[static_cast<std::size_t>(c.decision.winner)])) {
+      EXPECT_LE(c.decision.probability, 0.5) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moesim::models
