@@ -428,10 +428,11 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   const double logging_us = f.overload_report.seconds * 1e6;
   const double seconds = static_cast<double>(timed.run.total) * 1e-12 + f.overload_report.seconds;
   f.time_us = Estimate::exact(seconds * 1e6);
-  f.healthy_us =
-      stage_faults_.empty()
-          ? f.time_us.value
-          : static_cast<double>(time(nominal, false, false, nullptr).run.total) * 1e-6 + logging_us;
+  f.healthy_us = stage_faults_.empty()
+                     ? f.time_us.value
+                     : (static_cast<double>(time(nominal, false, false, nullptr).run.total) * 1e-12 +
+                        f.overload_report.seconds) *
+                           1e6;
   f.goodput = goodput(scenario_.faults, p.world(), seconds);
   for (std::size_t i = 0; i < sim::kCategories; ++i) f.breakdown_us[i] = timed.run.booked.breakdown[i].us();
   f.breakdown_us[static_cast<std::size_t>(Category::other)] += logging_us;

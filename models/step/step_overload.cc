@@ -222,16 +222,20 @@ OverloadReport overload_report(const Scenario& s, const JobPlan& plan, const Lay
         own += ordinals_of(plan, programs, slot.chunk).size();
     entries = std::max(entries, own);
   }
-  const auto all_reduce = [&](const GroupShape& shape, std::size_t floats) {
-    if (shape.ranks < 2) return;
+  // The slowest class of groups counts: all meet in the next call.
+  const auto all_reduce = [&](const Placement::Shapes& shapes, std::size_t floats) {
+    if (shapes.front().ranks < 2) return;
     ++out.calls;
-    out.seconds +=
-        static_cast<double>(pricer.launch_ps()) * 1e-12 +
-        pricer.collectives().seconds(sim::CollectiveOp::all_reduce, shape, 4.0 * static_cast<double>(floats));
+    double slowest = 0;
+    for (const GroupShape& shape : shapes)
+      slowest = std::max(slowest, pricer.collectives().seconds(sim::CollectiveOp::all_reduce, shape,
+                                                               4.0 * static_cast<double>(floats)));
+    out.seconds += static_cast<double>(pricer.launch_ps()) * 1e-12 + slowest;
   };
-  const GroupShape group = GroupShape::of(*s.cluster, placement.dispatch());
-  const GroupShape replicas = placement.expert_replicas().all;
-  const GroupShape pipeline = GroupShape::strided(*s.cluster, s.parallel.pp, placement.stage_ranks());
+  Placement::Shapes group;
+  for (const Placement::DispatchClass& alike : placement.dispatch_classes()) group.push_back(alike.shape);
+  const Placement::Shapes& replicas = placement.expert_replicas().all;
+  const Placement::Shapes pipeline{GroupShape::strided(*s.cluster, s.parallel.pp, placement.stage_ranks())};
   if (s.training.overload.report == Report::kFused) {
     // Both counts and the ratio of the peaks; mean and maximum; both maxima.
     all_reduce(group, 2 * entries + 1);

@@ -103,7 +103,8 @@ void check_outputs(const CLI::App& command) {
     if (option == nullptr) continue;
     for (const std::string& path : option->results()) {
       std::error_code none;
-      const auto [at, added] = names.emplace(std::filesystem::weakly_canonical(path, none), name);
+      const auto [at, added] =
+          names.emplace(std::filesystem::weakly_canonical(std::filesystem::absolute(path, none), none), name);
       if (!added)
         throw InputError(fmt::format("{} and {}: found {} for both, expected a file for each", at->second,
                                      name, in_quotes(path)));
