@@ -169,6 +169,7 @@ class Trials {
       if (outcomes_[i].fate == Fate::kForecast) order.emplace_back(outcomes_[i].seconds, i);
     std::sort(order.begin(), order.end());
     std::vector<std::size_t> all;
+    all.reserve(order.size());
     for (const auto& [seconds, i] : order) all.push_back(i);
     return all;
   }

@@ -131,7 +131,8 @@ class Builder {
       for (int group = 0; group < program.group_count(op.group); ++group) {
         for (int m = 0; m < g; ++m)
           members[static_cast<std::size_t>(m)] =
-              rank_id(static_cast<std::size_t>(copy * R_ + program.rank_of(op.group, group, m)));
+              rank_id(static_cast<std::size_t>(copy) * static_cast<std::size_t>(R_) +
+                      static_cast<std::size_t>(program.rank_of(op.group, group, m)));
         collectives_.push_back(b_.add_collective(simulated(op.comm), b_.add_group(members),
                                                  traffic_of(program, ops, i, group), label));
       }

@@ -28,6 +28,7 @@ constexpr std::array<std::pair<const char*, std::int64_t DeviceMesh::*>, 6> kAxe
 
 std::vector<std::string> axis_names() {
   std::vector<std::string> names;
+  names.reserve(kAxes.size());
   for (const auto& [name, size] : kAxes) names.emplace_back(name);
   return names;
 }

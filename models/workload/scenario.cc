@@ -202,7 +202,7 @@ void Scenario::resolve() {
     if (p.tp < 1 || p.cp < 1 || p.ep < 1 || p.etp < 1 || p.pp < 1 || dense > kMaxSize || group > kMaxSize)
       throw InputError("parallel: found a size outside 1 to 2^31, expected a number of ranks");
     p.dp = group / std::gcd(dense, group);
-    const std::int64_t smallest = dense * p.dp;
+    const std::int64_t smallest = std::max<std::int64_t>(1, dense * p.dp);
     if (cluster) {
       const std::int64_t stage = cluster->ranks() / p.pp;
       if (stage >= smallest) p.dp = stage / smallest * p.dp;

@@ -153,7 +153,7 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
   map.cells.resize(map.columns.size() * map.rows.size());
   const ScenarioDocument document = taking_part(base, between);
   const std::vector<ScenarioPath> paths{across.path, down.path};
-  ScenarioMaker(document, paths);  // says what cannot be set together
+  const ScenarioMaker allowed(document, paths);  // says what cannot be set together
 
   // Every cell by itself, so that the map does not depend on the number of threads.
   std::atomic<std::size_t> next{0};

@@ -33,8 +33,7 @@ ordered_json evaluation_json(const Evaluation& e) {
   return j;
 }
 
-ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common,
-                           const std::vector<ScenarioDocument>& changed) {
+ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common) {
   ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = models::to_json(base.scenario());
   return inputs;

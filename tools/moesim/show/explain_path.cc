@@ -138,6 +138,7 @@ std::string steps_text(const std::vector<std::pair<StepKind, int>>& steps) {
     once = once && (replay::is_gradient_sync(kind) || kind == StepKind::optimizer || kind == StepKind::other);
   }
   std::vector<std::string> names;
+  names.reserve(count.size());
   for (const auto& [kind, n] : count)
     names.push_back(n == 1 ? words(replay::name(kind)) : fmt::format("{} {}", n, words(replay::name(kind))));
   if (once) return listed(names);
@@ -148,6 +149,7 @@ std::string steps_text(const std::vector<std::pair<StepKind, int>>& steps) {
 // "rank 5", "ranks 5, 4 and 7": those that the path is on most, the longest first.
 std::string ranks_text(const std::map<int, std::int64_t>& by_rank) {
   std::vector<std::pair<std::int64_t, int>> ranks;
+  ranks.reserve(by_rank.size());
   for (const auto& [rank, ps] : by_rank) ranks.emplace_back(ps, rank);
   std::stable_sort(ranks.begin(), ranks.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });

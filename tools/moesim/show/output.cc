@@ -147,9 +147,6 @@ void print_json(const nlohmann::ordered_json& result) {
   print(result.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-std::string percent(double fraction, int digits) {
-  const std::string text = fmt::format("{:+.{}f} %", 100 * fraction, digits);
-  return text;
-}
+std::string percent(double fraction, int digits) { return fmt::format("{:+.{}f} %", 100 * fraction, digits); }
 
 }  // namespace moesim::tools

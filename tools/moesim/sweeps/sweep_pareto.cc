@@ -42,6 +42,7 @@ class Front {
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const auto& a, const auto& b) { return a.second < b.second; });
     std::vector<std::size_t> all;
+    all.reserve(sorted.size());
     for (const auto& one : sorted) all.push_back(one.first);
     return all;
   }
@@ -117,6 +118,7 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
   for (const auto& [column, sign] : objectives)
     if (std::find(shown.begin(), shown.end(), column) == shown.end()) shown.push_back(column);
   std::vector<Table::Column> heads;
+  heads.reserve(shown.size());
   for (const std::size_t c : shown)
     heads.push_back({names[c], c == dispatcher ? Table::Align::kLeft : Table::Align::kRight});
   Table table(heads);

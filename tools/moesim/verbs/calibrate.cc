@@ -364,6 +364,7 @@ Run declare_fit(CLI::App& app) {
       if (!wanted && found.size() == 1) wanted = found.front();
       if (!wanted) {
         std::vector<std::string> gpus;
+        gpus.reserve(found.size());
         for (const Device* device : found) gpus.emplace_back(device->gpu);
         throw InputError("found rows of " + std::to_string(found.size()) + " GPUs (" + join(gpus, ", ") +
                          "), expected --gpu to choose one, or --all");

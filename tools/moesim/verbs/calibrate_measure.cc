@@ -21,8 +21,6 @@
 #include "calibration/rows/measurements.h"
 #include "tools/moesim/show/output.h"
 
-extern char** environ;
-
 namespace moesim::tools {
 namespace {
 
@@ -37,7 +35,7 @@ fs::path find_bench(const std::string& wanted) {
     if (!wanted.empty() && wanted != (std::string(name) == "moesim-bench-cuda" ? "cuda" : "host")) continue;
     for (const fs::path& folder :
          {self.parent_path(), self.parent_path() / "bench", self.parent_path() / "../lib/moesim"}) {
-      const fs::path candidate = folder / name;
+      fs::path candidate = folder / name;
       if (fs::is_regular_file(candidate, error)) return candidate;
     }
     tried.emplace_back(name);
@@ -49,6 +47,7 @@ fs::path find_bench(const std::string& wanted) {
 
 int run(const std::vector<std::string>& words) {
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   pid_t child = 0;

@@ -59,7 +59,7 @@ Result read_result(const std::string& file) {
     if (!word.is_string()) throw InputError(place, "a command that is no list of words", expected);
     r.command.push_back(word);
   }
-  const auto verbs = all_verbs();
+  const auto& verbs = all_verbs();
   if (r.command.empty() || std::none_of(verbs.begin(), verbs.end(),
                                         [&](const Verb& verb) { return verb.name == r.command.front(); }))
     throw InputError(place,
@@ -129,7 +129,7 @@ std::vector<std::string> redirected(const Result& r, const fs::path& scratch, fs
     if (r.sweep && (word == "--resume" || word == "--overwrite")) continue;
     if (written && equals != std::string::npos) {
       const std::string path = elsewhere(option, word.substr(equals + 1));
-      words.push_back(option + "=" + path);
+      words.push_back(fmt::format("{}={}", option, path));
     } else if (written && i + 1 < r.command.size()) {
       const std::string path = elsewhere(option, r.command[++i]);
       words.insert(words.end(), {option, path});
@@ -151,6 +151,7 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
   std::vector<std::string> all{program};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> argv;
+  argv.reserve(all.size() + 1);
   for (std::string& word : all) argv.push_back(word.data());
   argv.push_back(nullptr);
   const pid_t child = ::fork();
