@@ -68,20 +68,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
     b.free("received rows", received);
     steps.run_experts();
     steps.inverse_permute();
-    exchange("tokens", Category::combine, false);
-    steps.score(false);
-    steps.scatter_add_back();
-    steps.free_experts();
-    if (layer.train) {
-      b.begin(ProgramBuilder::Pass::kBackward);
-      steps.gather_gradient();
-      exchange("output gradient", Category::combine, true);
-      steps.inverse_permute_backward();
-      steps.experts_backward_pass();
-      steps.index_backward();
-      exchange("hidden gradient", Category::dispatch, false);
-      steps.input_gradient();
-    }
+    steps.return_rows(exchange);
     auto& counters = b.program().counters;
     if (pads) {
       counters.emplace_back("equal_a2a_padding_dispatch", 1);

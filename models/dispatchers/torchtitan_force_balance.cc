@@ -91,20 +91,7 @@ class TorchtitanForceBalance final : public Dispatcher {
     b.free("received rows", received);
     steps.run_experts();
     steps.inverse_view_or_scatter();
-    exchange("tokens", Category::combine, false);
-    steps.score(false);
-    steps.scatter_add_back();
-    steps.free_experts();
-    if (layer.train) {
-      b.begin(ProgramBuilder::Pass::kBackward);
-      steps.gather_gradient();
-      exchange("output gradient", Category::combine, true);
-      steps.inverse_permute_backward();
-      steps.experts_backward_pass();
-      steps.index_backward();
-      exchange("hidden gradient", Category::dispatch, false);
-      steps.input_gradient();
-    }
+    steps.return_rows(exchange);
     auto& counters = b.program().counters;
     if (uniform_on_every_rank(f)) counters.emplace_back("uniform_local_count", f.experts[0]);
     if (direct_) counters.emplace_back("direct_equal_split_input", 1);

@@ -29,6 +29,9 @@ class TorchtitanTorchAo final : public Dispatcher {
     if (pad_empty_)
       for (std::int64_t& rows : padded) rows = std::max(rows, multiple_);
     steps.set_expert_rows(std::move(padded));
+    const auto exchange = [&](std::string_view name, Category category, bool there) {
+      b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
+    };
     const PerRank received = b.scaled(f.computed, f.w);
     b.begin(ProgramBuilder::Pass::kForward);
     steps.save_input();
@@ -37,7 +40,7 @@ class TorchtitanTorchAo final : public Dispatcher {
     steps.score(true);
     if (f.ep > 1) exchange_counts(b, f);
     b.allocate("received rows", received);
-    b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
+    exchange("tokens", Category::dispatch, true);
     b.kernel("append sentinel row", Category::permute, KernelClass::kCopy, received,
              b.scaled(f.computed, f.w, f.w));
     steps.index_and_gather();
@@ -45,20 +48,7 @@ class TorchtitanTorchAo final : public Dispatcher {
     steps.run_experts();
     steps.inverse_permute();
     b.kernel("strip sentinel row", Category::unpermute, KernelClass::kCopy, received, received);
-    b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
-    steps.score(false);
-    steps.scatter_add_back();
-    steps.free_experts();
-    if (layer.train) {
-      b.begin(ProgramBuilder::Pass::kBackward);
-      steps.gather_gradient();
-      b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
-      steps.inverse_permute_backward();
-      steps.experts_backward_pass();
-      steps.index_backward();
-      b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
-      steps.input_gradient();
-    }
+    steps.return_rows(exchange);
     return finish(b, layer, f, steps.computed_rows());
   }
 

@@ -19,6 +19,7 @@ using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tools::testing::Outcome;
+using tools::testing::parsed;
 using tools::testing::realistic;
 using tools::testing::run_moesim;
 using tools::testing::scaling;
@@ -27,13 +28,7 @@ using tools::testing::with;
 
 constexpr double kNear = 1e-6;
 
-json answered(const std::vector<std::string>& words) {
-  const Outcome outcome = run_moesim(with(words, {"--format", "json", "--quiet"}));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
-}
-
-json first_answer(const std::vector<std::string>& words) { return answered(words).at("scenarios").at(0); }
+json first_answer(const std::vector<std::string>& words) { return parsed(words).at("scenarios").at(0); }
 
 std::vector<double> metric(const json& overload, const char* name) {
   return overload.at("metrics").at(name).get<std::vector<double>>();
@@ -157,12 +152,12 @@ TEST(Systems, R2_3_OfARecording) {
   for (const std::string& recording : {scaling(), realistic()}) {
     std::vector<std::string> words{"replay", recording, "--draws", "0"};
     if (recording == scaling()) words.insert(words.end(), {"--microbatches", "8"});
-    const json result = answered(words);
+    const json result = parsed(words);
     const json& overload = result.at("overload");
     // The rows that `trace info` shows: one routing for all layers and microbatches.
     std::vector<double> received;
     double sent = 0;
-    const json info = answered({"trace", "info", recording});
+    const json info = parsed({"trace", "info", recording});
     for (const json& rank : info.at("rows"))
       if (received.size() < 4) received.push_back(rank.at("received_rows")), sent = rank.at("sent_rows");
     const double most = *std::max_element(received.begin(), received.end()) / sent;

@@ -18,6 +18,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using tools::testing::Outcome;
+using tools::testing::parsed;
 using tools::testing::read_text;
 using tools::testing::run_moesim;
 using tools::testing::TempFolder;
@@ -30,14 +31,10 @@ TempFolder& here() {
   return folder;
 }
 
-json result_of(const Words& words) {
-  const Outcome outcome = run_moesim(with(words, {"--draws", "0", "--format", "json"}), here().path());
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return outcome.exit_code == 0 ? json::parse(outcome.out) : json();
-}
+json result_of(const Words& words) { return parsed(with(words, {"--draws", "0"}), here().path()); }
 json answer_of(const Words& words) {
   const json result = result_of(words);
-  return result.is_null() ? json() : result.at("scenarios").at(0);
+  return !result.is_object() ? json() : result.at("scenarios").at(0);
 }
 double time_of(const json& answer) { return answer.at("time_us").at("value"); }
 

@@ -271,6 +271,22 @@ void TorchtitanSteps::input_gradient() {
   b_.free("gradient of returned rows", sent_);
 }
 
+void TorchtitanSteps::return_rows(const Exchange& exchange) {
+  exchange("tokens", Category::combine, false);
+  score(false);
+  scatter_add_back();
+  free_experts();
+  if (!layer_.train) return;
+  b_.begin(ProgramBuilder::Pass::kBackward);
+  gather_gradient();
+  exchange("output gradient", Category::combine, true);
+  inverse_permute_backward();
+  experts_backward_pass();
+  index_backward();
+  exchange("hidden gradient", Category::dispatch, false);
+  input_gradient();
+}
+
 Program torchtitan_local_program(const MoeLayer& layer, const TorchtitanOptions& o) {
   const LayerSizes f(layer);
   ProgramBuilder b(layer.ep, layer.etp, layer.tp);
@@ -299,6 +315,9 @@ Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& f, co
   ProgramBuilder b(layer.ep, layer.etp, layer.tp);
   const int matrix = b.matrix(GroupKind::kEp, f.splits);
   TorchtitanSteps steps(b, layer, f, o);
+  const auto exchange = [&](std::string_view name, Category category, bool there) {
+    b.all_to_all_v(name, category, layer.activation, matrix, !there, f.w);
+  };
   const PerRank received = b.scaled(f.computed, f.w);
   b.begin(ProgramBuilder::Pass::kForward);
   steps.save_input();
@@ -307,25 +326,12 @@ Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& f, co
   steps.score(true);
   exchange_counts(b, f);
   b.allocate("received rows", received);
-  b.all_to_all_v("tokens", Category::dispatch, layer.activation, matrix, false, f.w);
+  exchange("tokens", Category::dispatch, true);
   steps.index_and_gather();
   b.free("received rows", received);
   steps.run_experts();
   steps.inverse_permute();
-  b.all_to_all_v("tokens", Category::combine, layer.activation, matrix, true, f.w);
-  steps.score(false);
-  steps.scatter_add_back();
-  steps.free_experts();
-  if (layer.train) {
-    b.begin(ProgramBuilder::Pass::kBackward);
-    steps.gather_gradient();
-    b.all_to_all_v("output gradient", Category::combine, layer.activation, matrix, false, f.w);
-    steps.inverse_permute_backward();
-    steps.experts_backward_pass();
-    steps.index_backward();
-    b.all_to_all_v("hidden gradient", Category::dispatch, layer.activation, matrix, true, f.w);
-    steps.input_gradient();
-  }
+  steps.return_rows(exchange);
   return finish(b, layer, f, steps.computed_rows());
 }
 

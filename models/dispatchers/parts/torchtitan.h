@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -66,6 +67,12 @@ class TorchtitanSteps {
   void inverse_view_or_scatter();
   void free_experts() { free_expert_output(b_, block_); }
   void scatter_add_back();
+
+  // Moves rows from their sender to their experts (`there`) or back.
+  using Exchange = std::function<void(std::string_view name, Category category, bool there)>;
+  // What follows the experts and their permutation wherever rows were exchanged: the way back, the scores,
+  // the scatter, and with gradients the whole backward pass.
+  void return_rows(const Exchange& exchange);
 
   // Backward of the same, in autograd order.
   void gather_gradient();

@@ -330,13 +330,11 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     double gain = 0;
   };
   std::vector<Row> rows;
-  std::vector<ScenarioDocument> documents;
   for (const std::string& text : sets) {
     Row& row = rows.emplace_back();
     row.change = understand(text, base, *before.scenario);
     try {
-      documents.push_back(changed(base, {row.change}));
-      row.after = evaluate(documents.back().scenario(), {draws, true});
+      row.after = evaluate(changed(base, {row.change}).scenario(), {draws, true});
       row.gain = throughput_ratio(b, *row.after.winner()).value;
     } catch (const InputError& error) {
       row.error = error.what();

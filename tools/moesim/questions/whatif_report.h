@@ -13,7 +13,7 @@ namespace moesim::tools {
 
 // {"dispatchers": [...], "fastest": name, "probability": p}.
 nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
-// describe_inputs() with the scenario file, what it and changed versions of it name, and its text.
+// describe_inputs() with the scenario that the question starts from.
 nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common);
 
 // "-3.1 % (-3.4 to -2.8)" of a ratio of times.
