@@ -14,16 +14,22 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"
-#include "tools/moesim/verbs/training_rows.h"
 
 namespace moesim::tools {
 
 namespace {
+
+using calibration::forecast_of;
+using calibration::read_training_table;
+using calibration::SkippedRow;
+using calibration::TrainingRow;
+using calibration::TrainingTable;
 
 using nlohmann::ordered_json;
 
@@ -217,8 +223,7 @@ ordered_json case_json(const Case& one) {
   return result;
 }
 
-ordered_json result_of(const DecisionValidation& options, const CommonOptions& common,
-                       const std::vector<Case>& cases, const Totals& t,
+ordered_json result_of(const CommonOptions& common, const std::vector<Case>& cases, const Totals& t,
                        const std::vector<SkippedRow>& skipped) {
   ordered_json inputs = describe_inputs(common);
   ordered_json result = envelope("validate", inputs, {});
@@ -317,7 +322,7 @@ int validate_decisions(const DecisionValidation& options, const CommonOptions& c
         table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
   const Totals totals = totals_of(cases);
   const bool printed =
-      wants_result(common) && publish(result_of(options, common, cases, totals, table.skipped), common);
+      wants_result(common) && publish(result_of(common, cases, totals, table.skipped), common);
   if (!printed) {
     const Table shown = decision_table(cases);
     if (common.format == Format::kCsv)

@@ -12,17 +12,24 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "models/step/job_plan.h"
-#include "models/step/step_forecast.h"
+#include "calibration/training/training_rows.h"
+#include "models/step/step_memory.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"
-#include "tools/moesim/verbs/training_rows.h"
+#include "tools/moesim/verbs/skipped_rows.h"
 
 namespace moesim::tools {
 
 namespace {
+
+using calibration::MeasuredMemory;
+using calibration::plan_text;
+using calibration::read_training_table;
+using calibration::RowsWith;
+using calibration::TrainingRow;
+using calibration::TrainingTable;
 
 using nlohmann::ordered_json;
 
@@ -34,23 +41,6 @@ struct Compared {
   double error() const { return memory.max_bytes / row.memory.peak - 1; }
   bool unfit() const { return row.memory.ran && !memory.fits; }
 };
-
-models::StepMemory memory_of(const models::Scenario& s) {
-  if (s.model.experts == 0) return models::memory_of(s, models::JobPlan(s, false));
-  return models::StepForecaster(s, s.dispatchers.front()).memory();
-}
-
-// With the cheapest recomputation under which it fits, where the row and its framework's presets say nothing.
-models::StepMemory memory_of(TrainingRow& row) {
-  models::StepMemory memory = memory_of(row.scenario);
-  if (memory.fits || row.recompute_known || row.scenario.model.experts == 0) return memory;
-  const std::string more =
-      models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).recompute_that_fits();
-  if (more.empty()) return memory;
-  row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
-  row.scenario.training.recompute = models::StepRecompute::parse(more);
-  return memory_of(row.scenario);
-}
 
 // Stages of a pipeline whose own peaks were measured: forecast and measured bytes.
 struct StagePeak {

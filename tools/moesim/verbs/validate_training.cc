@@ -13,18 +13,25 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"
-#include "tools/moesim/verbs/training_rows.h"
+#include "tools/moesim/verbs/skipped_rows.h"
 #include "tools/moesim/verbs/validate_chunk.h"
 
 namespace moesim::tools {
 
 namespace {
+
+using calibration::forecast_of;
+using calibration::plan_text;
+using calibration::read_training_table;
+using calibration::TrainingRow;
+using calibration::TrainingTable;
 
 using nlohmann::ordered_json;
 

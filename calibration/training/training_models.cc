@@ -1,4 +1,4 @@
-#include "tools/moesim/verbs/training_models.h"
+#include "calibration/training/training_models.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 namespace {
 
@@ -148,4 +148,4 @@ std::optional<Architecture> training_model(const std::string& name, const std::s
   return a;
 }
 
-}  // namespace moesim::tools
+}  // namespace moesim::calibration

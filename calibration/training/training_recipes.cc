@@ -1,10 +1,10 @@
-#include "tools/moesim/verbs/training_recipes.h"
+#include "calibration/training/training_recipes.h"
 
 #include <array>
 #include <charconv>
 #include <cstdlib>
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 namespace {
 
@@ -152,4 +152,4 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
   return r;
 }
 
-}  // namespace moesim::tools
+}  // namespace moesim::calibration

@@ -1,4 +1,4 @@
-#include "tools/moesim/verbs/training_rows.h"
+#include "calibration/training/training_rows.h"
 
 #include <fmt/format.h>
 
@@ -6,29 +6,25 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <optional>
-
-#include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
+#include "calibration/training/training_models.h"
+#include "calibration/training/training_recipes.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
+#include "models/step/job_plan.h"
+#include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
-#include "tools/moesim/verbs/training_models.h"
-#include "tools/moesim/verbs/training_recipes.h"
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 namespace {
-
-using calibration::CsvTable;
 
 // Why a row cannot be forecast.
 struct Skip {
@@ -75,7 +71,7 @@ class Reader {
       throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
     s.model = *model;
     if (with_ == RowsWith::kPlan) measure_memory(row);
-    const calibration::Device* device = device_of(row.gpu);
+    const Device* device = device_of(row.gpu);
     const std::int64_t gpus = size("gpus", 0);
     if (gpus == 0) throw Skip{"the number of GPUs is not stated"};
     const std::int64_t per_node = size("gpus_per_node", device->limits.gpus_per_node);
@@ -135,9 +131,9 @@ class Reader {
       row.assumptions.push_back(fmt::format("interleaved, {} virtual stages", p.vpp));
     }
 
-    models::Cluster cluster = calibration::cluster_of(
-        models::Profile::load(std::string(device->profile)), machine_of(row),
-        static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
+    models::Cluster cluster =
+        cluster_of(models::Profile::load(std::string(device->profile)), machine_of(row),
+                   static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
     // Jobs of several racks take 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
     if (cluster.nvlink.domain == 72 && gpus > 72) cluster.nvlink.domain = 64;
     if (row.gpu.find("Perlmutter") != std::string::npos) {
@@ -163,16 +159,16 @@ class Reader {
   }
 
  private:
-  static const calibration::Device* device_of(const std::string& gpu) {
-    const calibration::Device* device = calibration::device_of_gpu(gpu);
-    if (!device && gpu.starts_with("A100")) device = calibration::find_device("a100-sxm");
+  static const Device* device_of(const std::string& gpu) {
+    const Device* device = device_of_gpu(gpu);
+    if (!device && gpu.starts_with("A100")) device = find_device("a100-sxm");
     if (!device) throw Skip{fmt::format("no profile of GPU {}", in_quotes(gpu))};
     return device;
   }
 
   // One layer with experts alone, forward and backward.
   TrainingRow read_layer(TrainingRow row) const {
-    const calibration::Device* device = device_of(row.gpu);
+    const Device* device = device_of(row.gpu);
     row.model = text("case");
     row.framework = "Megatron-Core";
     models::Scenario& s = row.scenario;
@@ -197,10 +193,10 @@ class Reader {
     set_precision(s, text("precision"));
     s.training.framework = models::Framework::kMegatronStock;  // eager, one layer, nothing tuned
     row.recompute_known = true;
-    s.cluster = std::make_shared<const models::Cluster>(calibration::cluster_of(
-        models::Profile::load(std::string(device->profile)), machine_of(row),
-        static_cast<int>((p.dp + device->limits.gpus_per_node - 1) / device->limits.gpus_per_node),
-        device->limits.gpus_per_node));
+    s.cluster = std::make_shared<const models::Cluster>(
+        cluster_of(models::Profile::load(std::string(device->profile)), machine_of(row),
+                   static_cast<int>((p.dp + device->limits.gpus_per_node - 1) / device->limits.gpus_per_node),
+                   device->limits.gpus_per_node));
     set_dispatcher(row, "alltoall");
     s.scope = models::Scenario::Scope::kLayer;
     s.resolve();
@@ -246,7 +242,7 @@ class Reader {
   }
 
   // The machine that the row's source, GPU or network names.
-  const calibration::Machine* machine_of(const TrainingRow& row) const {
+  const Machine* machine_of(const TrainingRow& row) const {
     return calibration::machine_of(row.source, row.gpu + " " + text("network"));
   }
 
@@ -436,22 +432,6 @@ TrainingTable read_training_table(const std::string& path, RowsWith with) {
   return result;
 }
 
-nlohmann::ordered_json skipped_json(const TrainingTable& table) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const SkippedRow& s : table.skipped)
-    all.push_back(
-        {{"line", s.line}, {"source", s.source}, {"gpu", s.gpu}, {"model", s.model}, {"reason", s.reason}});
-  return all;
-}
-
-std::string skipped_text(const TrainingTable& table) {
-  std::map<std::string, int> reasons;
-  for (const SkippedRow& s : table.skipped) ++reasons[s.reason];
-  std::string text;
-  for (const auto& [reason, count] : reasons) text += fmt::format("skipped {}: {}\n", count, reason);
-  return text;
-}
-
 std::string plan_text(const models::Scenario& s) {
   const models::Parallel& p = s.parallel;
   std::string text = fmt::format("TP{} CP{} PP{}", p.tp, p.cp, p.pp);
@@ -463,15 +443,38 @@ std::string plan_text(const models::Scenario& s) {
   return text;
 }
 
+namespace {
+
+void take_recompute(TrainingRow& row, const std::string& modules) {
+  row.assumptions.push_back("recompute " + modules + ", without which it would not fit the memory");
+  row.scenario.training.recompute = models::StepRecompute::parse(modules);
+}
+
+models::StepMemory memory_of(const models::Scenario& s) {
+  if (s.model.experts == 0) return models::memory_of(s, models::JobPlan(s, false));
+  return models::StepForecaster(s, s.dispatchers.front()).memory();
+}
+
+}  // namespace
+
 models::Answer forecast_of(TrainingRow& row, int draws) {
   models::AnswerOptions options;
   options.draws = draws;
-  models::Answer forecast = ask(row.scenario, options).answers.front();
+  models::Answer forecast = models::answer(row.scenario, options).answers.front();
   const std::string more = forecast.memory.recompute_that_fits;
   if (forecast.memory.fits || row.recompute_known || more.empty()) return forecast;
-  row.assumptions.push_back("recompute " + more + ", without which it would not fit the memory");
-  row.scenario.training.recompute = models::StepRecompute::parse(more);
-  return ask(row.scenario, options).answers.front();
+  take_recompute(row, more);
+  return models::answer(row.scenario, options).answers.front();
 }
 
-}  // namespace moesim::tools
+models::StepMemory memory_of(TrainingRow& row) {
+  models::StepMemory memory = memory_of(row.scenario);
+  if (memory.fits || row.recompute_known || row.scenario.model.experts == 0) return memory;
+  const std::string more =
+      models::StepForecaster(row.scenario, row.scenario.dispatchers.front()).recompute_that_fits();
+  if (more.empty()) return memory;
+  take_recompute(row, more);
+  return memory_of(row.scenario);
+}
+
+}  // namespace moesim::calibration

@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "models/answers/answer.h"
+#include "models/step/step_memory.h"
 #include "models/workload/scenario.h"
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 // What a job's ranks held, bytes; 0 where it was not measured.
 struct MeasuredMemory {
@@ -52,18 +51,18 @@ enum class RowsWith : std::uint8_t {
   kPlan,  // nothing: its memory is asked for
 };
 
-// Throws InputError for a table without the columns that every row needs, and for numbers that are none.
+// Reads the table. Throws InputError for a table without the columns that every row needs, and for numbers
+// that are none.
 TrainingTable read_training_table(const std::string& path, RowsWith with = RowsWith::kTime);
-
-// The rows that were left out, as results hold them; and for people, a line per reason.
-nlohmann::ordered_json skipped_json(const TrainingTable& table);
-std::string skipped_text(const TrainingTable& table);
 
 // "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
 std::string plan_text(const models::Scenario& scenario);
 
-// The forecast of a row. The step was run, so it fitted: with the cheapest recomputation that makes it fit,
-// where nothing is stated; then the row's scenario and assumptions say so.
+// Returns the forecast of a row. The step was run, so it fitted: where nothing states the recomputation, the
+// cheapest one that makes it fit is taken, and the row's scenario and assumptions say so.
 models::Answer forecast_of(TrainingRow& row, int draws);
 
-}  // namespace moesim::tools
+// Returns the memory of the row's busiest rank, with the recomputation that forecast_of() takes.
+models::StepMemory memory_of(TrainingRow& row);
+
+}  // namespace moesim::calibration

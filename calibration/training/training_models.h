@@ -8,7 +8,7 @@
 
 #include "models/workload/architecture.h"
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 // The dense model that a table of memory means; nullopt for a name that is none.
 std::optional<models::Architecture> dense_model(const std::string& name);
@@ -18,4 +18,4 @@ std::optional<models::Architecture> dense_model(const std::string& name);
 std::optional<models::Architecture> training_model(const std::string& name, const std::string& source,
                                                    std::vector<std::string>& assumptions);
 
-}  // namespace moesim::tools
+}  // namespace moesim::calibration

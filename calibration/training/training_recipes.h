@@ -7,7 +7,7 @@
 
 #include "models/workload/training_plan.h"
 
-namespace moesim::tools {
+namespace moesim::calibration {
 
 struct TrainingRecipe {
   std::string dispatcher = "alltoall";
@@ -30,4 +30,4 @@ TrainingRecipe recipe_of(std::string_view framework, std::string_view note, std:
                          std::string_view model, std::string_view gpu, std::string_view precision,
                          std::int64_t pp);
 
-}  // namespace moesim::tools
+}  // namespace moesim::calibration
