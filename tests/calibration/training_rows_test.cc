@@ -1,0 +1,106 @@
+#include "calibration/training/training_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/input_error.h"
+
+namespace moesim::calibration {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kHeader =
+    "gpu,gpus,model,framework,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,step_time_s,tokens_per_s_per_gpu,"
+    "model_tflops_per_gpu,mfu_percent,source\n";
+
+class TrainingRows : public ::testing::Test {
+ protected:
+  ~TrainingRows() override { fs::remove(path_); }
+  TrainingTable read(const std::string& text, RowsWith with = RowsWith::kTime) {
+    std::ofstream(path_) << text;
+    return read_training_table(path_, with);
+  }
+  std::string path_ = (fs::path(::testing::TempDir()) / "training_rows_test.csv").string();
+};
+
+TEST_F(TrainingRows, ARowIsAPlanOnItsCluster) {
+  const TrainingTable t = read(std::string(kHeader) +
+                               "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,8,1,6.5,,,,here\n");
+  ASSERT_EQ(t.rows.size(), 1u);
+  const TrainingRow& row = t.rows[0];
+  const models::Parallel& p = row.scenario.parallel;
+  EXPECT_EQ(row.line, 2);
+  EXPECT_EQ(p.dp, 64 / (2 * 2));
+  EXPECT_EQ(p.microbatches, 128 / (p.dp * 2));
+  EXPECT_EQ(row.scenario.cluster->nodes * row.scenario.cluster->gpus_per_node, 64);
+  EXPECT_EQ(row.measured_s, 6.5);
+  EXPECT_EQ(row.measured_from, "step time");
+  EXPECT_EQ(plan_text(row.scenario), "TP2 CP1 PP2 EP8 DP16 mb4x2 seq2048 bf16");
+}
+
+TEST_F(TrainingRows, ARateIsAStepTime) {
+  // 128 sequences of 2,048 tokens on 64 GPUs are 4,096 tokens a GPU: at 1,024 a second, 4 s.
+  const TrainingTable t = read(std::string(kHeader) +
+                               "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,8,1,,1024,,,here\n");
+  ASSERT_EQ(t.rows.size(), 1u);
+  EXPECT_DOUBLE_EQ(t.rows[0].measured_s, 4);
+  EXPECT_EQ(t.rows[0].measured_from, "tokens/s");
+}
+
+TEST_F(TrainingRows, WhatCannotBeForecastIsLeftOutWithItsReason) {
+  const TrainingTable t = read(
+      std::string(kHeader) + "H100-SXM5-80GB,64,a model of nobody,x,BF16,128,1,2048,1,1,1,1,8,1,6,,,,here\n" +
+      "TPU-v9,64,OLMoE,x,BF16,128,1,2048,1,1,1,1,8,1,6,,,,here\n" +
+      "H100-SXM5-80GB,60,OLMoE,x,BF16,128,1,2048,8,1,1,1,8,1,6,,,,here\n" +
+      "H100-SXM5-80GB,64,OLMoE,x,BF16,100,1,2048,1,1,1,1,8,1,6,,,,here\n" +
+      "H100-SXM5-80GB,64,OLMoE,x,INT3,128,1,2048,1,1,1,1,8,1,6,,,,here\n" +
+      "H100-SXM5-80GB,64,OLMoE,x,BF16,128,1,2048,1,1,1,1,8,1,,,,,here\n");
+  EXPECT_TRUE(t.rows.empty());
+  ASSERT_EQ(t.skipped.size(), 6u);
+  const char* reasons[] = {"its layers are not known here",
+                           "no profile of GPU 'TPU-v9'",
+                           "60 GPUs are no multiple of tp x cp x pp = 8",
+                           "a batch of 100 is no multiple",
+                           "precision 'INT3'",
+                           "neither a step time nor a rate"};
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_THAT(t.skipped[i].reason, HasSubstr(reasons[i]));
+    EXPECT_EQ(t.skipped[i].line, static_cast<long>(i) + 2);
+  }
+}
+
+TEST_F(TrainingRows, ANumberThatIsNoneIsTheTablesMistake) {
+  try {
+    read(std::string(kHeader) + "H100-SXM5-80GB,many,OLMoE,x,BF16,128,1,2048,1,1,1,1,8,1,6,,,,here\n");
+    FAIL() << "it was taken";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'many'"));
+    EXPECT_EQ(error.place().line, 2);
+  }
+  EXPECT_THROW(read("gpu,model\nH100,OLMoE\n"), InputError);
+}
+
+// 2 sequences a rank of this model of 4,096 tokens do not fit beside its state without recomputation.
+TEST_F(TrainingRows, AStepThatRanFittedWithTheCheapestRecomputation) {
+  TrainingTable t = read(std::string(kHeader) +
+                         "H100-SXM5-80GB,16,Qwen3 30B-A3B,in-house,BF16,64,2,4096,1,1,1,1,8,1,20,,,,here\n");
+  ASSERT_EQ(t.rows.size(), 1u);
+  TrainingRow again = t.rows[0];
+  const models::StepMemory memory = memory_of(t.rows[0]);
+  const models::Answer forecast = forecast_of(again, 0);
+  ASSERT_FALSE(t.rows[0].assumptions.empty());
+  EXPECT_THAT(t.rows[0].assumptions.back(), HasSubstr("without which it would not fit"));
+  EXPECT_EQ(t.rows[0].assumptions, again.assumptions);
+  EXPECT_TRUE(memory.fits);
+  EXPECT_EQ(t.rows[0].scenario.training.recompute.text(), again.scenario.training.recompute.text());
+  EXPECT_EQ(memory.max_bytes, forecast.memory.max_bytes);
+}
+
+}  // namespace
+}  // namespace moesim::calibration
