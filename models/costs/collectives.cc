@@ -316,16 +316,17 @@ namespace {
 //
 // No message ends after its link has moved everything, so the links go by their totals: what a fuller link
 // made all members wait for, an emptier one cannot change.
-// Returns what each member sends, then what it receives.
-template <class Traffic>
-std::vector<double> finish_bytes(std::size_t n, const Traffic& traffic, std::span<double> out) {
+// `traffic` is [from][to]; returns what each member sends, then what it receives.
+std::vector<double> finish_bytes(std::size_t n, std::span<const double> traffic, std::span<double> out) {
   std::vector<double> totals(2 * n, 0.0);
-  for (std::size_t i = 0; i < n; ++i)
+  for (std::size_t i = 0; i < n; ++i) {
+    double sent = 0;
     for (std::size_t j = 0; j < n; ++j) {
-      const double bytes = i == j ? 0 : traffic(i, j);
-      totals[i] += bytes;
-      totals[n + j] += bytes;
+      sent += traffic[i * n + j];
+      totals[n + j] += traffic[i * n + j];
     }
+    totals[i] = sent;
+  }
   std::vector<std::uint32_t> fullest_first(2 * n);
   std::iota(fullest_first.begin(), fullest_first.end(), 0u);
   std::sort(fullest_first.begin(), fullest_first.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -340,13 +341,10 @@ std::vector<double> finish_bytes(std::size_t n, const Traffic& traffic, std::spa
   for (const std::uint32_t end : fullest_first) {
     if (totals[end] <= *std::min_element(out.begin(), out.end())) break;
     const bool receiving = end >= n;
-    const std::size_t link = receiving ? end - n : end;
+    const double* bytes = traffic.data() + (receiving ? end - n : end * n);
     std::size_t count = 0;
-    for (std::size_t peer = 0; peer < n; ++peer) {
-      if (peer == link) continue;
-      const double bytes = receiving ? traffic(peer, link) : traffic(link, peer);
-      if (bytes > 0) messages[count++] = {bytes, static_cast<std::uint32_t>(peer)};
-    }
+    for (std::size_t peer = 0; peer < n; ++peer, bytes += receiving ? n : 1)
+      if (*bytes > 0) messages[count++] = {*bytes, static_cast<std::uint32_t>(peer)};
     std::sort(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count),
               [](const Message& a, const Message& b) { return a.bytes < b.bytes; });
     double before = 0;  // of the smaller messages
@@ -359,30 +357,29 @@ std::vector<double> finish_bytes(std::size_t n, const Traffic& traffic, std::spa
   return totals;
 }
 
-}  // namespace
-
 // The profile-independent half of an uneven all-to-all: what an equal exchange would have to move for each
 // member to be done at the same time.
-template <class Traffic>
-UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
+template <class Bytes>
+UnevenLoad load_from(const GroupShape& shape, std::span<const Bytes> bytes) {
   const auto n = static_cast<std::size_t>(shape.ranks);
   UnevenLoad load;
   if (n <= 1) return load;
-  if (!shape.across_domains()) {
-    load.within.resize(n);
-    finish_bytes(n, traffic, load.within);
-    return load;
-  }
-  check(shape.domain_of.size() == n, "a group across domains knows the domain of each member");
+  const bool crosses = shape.across_domains();
+  check(!crosses || shape.domain_of.size() == n, "a group across domains knows the domain of each member");
+  std::vector<double> within(n * n, 0.0), across(crosses ? n * n : 0, 0.0);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j) {
+      if (i == j) continue;
+      const bool far = crosses && shape.domain_of[i] != shape.domain_of[j];
+      (far ? across : within)[i * n + j] = static_cast<double>(bytes[i * n + j]);
+    }
+  load.within.resize(n);
+  finish_bytes(n, within, load.within);
+  if (!crosses) return load;
   // Network and scale-up parts run side by side; each member waits for the slower. An equal exchange whose
   // crossing bytes are those of the busiest member stands for the network part.
   load.across.resize(n);
-  const std::vector<double> crossing = finish_bytes(
-      n,
-      [&](std::size_t i, std::size_t j) {
-        return shape.domain_of[i] == shape.domain_of[j] ? 0.0 : traffic(i, j);
-      },
-      load.across);
+  const std::vector<double> crossing = finish_bytes(n, across, load.across);
   // Ports shared by the members of a domain: the domain's total over its members bounds all of them.
   std::vector<double> sends(static_cast<std::size_t>(shape.domains), 0.0), receives(sends);
   std::vector<int> members(sends.size(), 0);
@@ -396,20 +393,15 @@ UnevenLoad load_from(const GroupShape& shape, const Traffic& traffic) {
     const auto domain = static_cast<std::size_t>(shape.domain_of[i]);
     load.across[i] = std::max(load.across[i], std::max(sends[domain], receives[domain]) / members[domain]);
   }
-  load.within.resize(n);
-  finish_bytes(
-      n,
-      [&](std::size_t i, std::size_t j) {
-        return shape.domain_of[i] == shape.domain_of[j] ? traffic(i, j) : 0.0;
-      },
-      load.within);
   return load;
 }
+
+}  // namespace
 
 UnevenLoad CollectiveModel::load_of(const GroupShape& shape, std::span<const std::uint32_t> rows) {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(rows.size() == n * n, "an uneven all-to-all has ranks x ranks row counts");
-  return load_from(shape, [&](std::size_t i, std::size_t j) { return static_cast<double>(rows[i * n + j]); });
+  return load_from(shape, rows);
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, const UnevenLoad& load, double bytes_per_row,
@@ -442,8 +434,7 @@ void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const doub
                                    std::span<double> out) const {
   const auto n = static_cast<std::size_t>(shape.ranks);
   check(bytes.size() == n * n, "an uneven all-to-all has ranks x ranks byte counts");
-  all_to_all_v(shape, load_from(shape, [&](std::size_t i, std::size_t j) { return bytes[i * n + j]; }), 1.0,
-               out);
+  all_to_all_v(shape, load_from(shape, bytes), 1.0, out);
 }
 
 void CollectiveModel::all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows,

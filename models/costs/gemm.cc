@@ -17,7 +17,8 @@ namespace {
 
 constexpr double kUnmeasuredSigma = 0.25;
 
-// Output tiles that the libraries choose from (CUTLASS, cuBLAS on SM80 to SM100), rows x columns.
+// Output tiles that the libraries choose from (CUTLASS, cuBLAS on SM80 to SM100), rows x columns: powers of
+// two.
 struct Tile {
   int rows;
   int columns;
@@ -36,7 +37,9 @@ constexpr std::int64_t kFewRows = 256;  // up to here a cluster of two tiles hol
 constexpr double kRounding = 1e-12;
 constexpr double kDepth = 64;  // K is processed in steps of this many elements
 
-std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
+std::int64_t tiles_of(std::int64_t extent, int tile) {
+  return (extent + tile - 1) >> std::countr_zero(static_cast<unsigned>(tile));
+}
 
 // max(a, b), rounded where both matter: memory traffic and arithmetic overlap, but not perfectly.
 double smooth_max(double a, double b, double power) {
@@ -53,11 +56,11 @@ struct Rates {
   bool derived = false;  // that law is another GPU's
   std::string source;
   std::vector<DomainRange> domain;
-  double peak = 0;                                // FLOP/s of the data sheet
-  double rate = 0;                                // FLOP/s of one SM on the largest tile
-  std::array<double, std::size(kTiles)> speed{};  // and on each tile
-  double small_tile = 0;                          // relative speed of a tile of half the area
-  double prologue = 0;                            // seconds a tile takes besides its arithmetic
+  double peak = 0;                                            // FLOP/s of the data sheet
+  double rate = 0;                                            // FLOP/s of one SM on the largest tile
+  std::array<double, std::size(kTiles)> seconds_per_depth{};  // of each tile, per element of K
+  double small_tile = 0;                                      // relative speed of a tile of half the area
+  double prologue = 0;                                        // seconds a tile takes besides its arithmetic
   double tail = 1;        // share of a last, partly filled wave that is lost (stream-K kernels lose less)
   double reduction = 0;   // seconds to add up a split K
   double input_pass = 0;  // bytes moved per element of A before the product (quantisation on the fly)
@@ -85,8 +88,10 @@ Rates rates_of(const Profile& profile, DType dtype, const ParameterSet* set, dou
   r.bytes_out = std::max(2.0, r.bytes_in);
   r.rate = r.peak * p.get("peak_share", 0.85) * clock / device.sms;
   r.small_tile = p.get("small_tile", 0.9);
-  for (std::size_t i = 0; i < std::size(kTiles); ++i)
-    r.speed[i] = r.rate * std::pow(r.small_tile, std::log2(32768.0 / kTiles[i].area()));
+  for (std::size_t i = 0; i < std::size(kTiles); ++i) {
+    const double speed = r.rate * std::pow(r.small_tile, std::log2(32768.0 / kTiles[i].area()));
+    r.seconds_per_depth[i] = 2 * kTiles[i].area() / speed;
+  }
   r.prologue = p.get("prologue", 1e-6);
   r.tail = std::min(p.get("tail", 1), 1.0);
   r.reduction = p.get("reduction", 1e-6);
@@ -149,18 +154,18 @@ struct GemmModel::Resolved {
   // Best of the tile shapes for `blocks(tile)` output tiles that each reduce over `k`.
   template <class Blocks>
   double compute(const Rates& r, std::size_t tiles, double k, const Blocks& blocks) const {
+    std::array<double, std::size(kSplits)> depths{};
+    for (std::size_t i = 0; i < depths.size(); ++i) depths[i] = std::ceil(k / kSplits[i] / kDepth) * kDepth;
     double best = std::numeric_limits<double>::infinity();
     for (std::size_t t = 0; t < tiles; ++t) {
-      const double area = kTiles[t].area();
-      const double speed = r.speed[t];
-      const double count = blocks(kTiles[t]);
+      const double filled = blocks(kTiles[t]) / sms;
       // No split is faster than full waves of whole tiles.
-      if (count / sms * 2 * area * k / speed > best * (1 + kRounding)) continue;
-      for (const int split : kSplits) {
-        const double depth = std::ceil(k / split / kDepth) * kDepth;
-        const double filled = count * split / sms;
-        const double waves = std::max(1.0, filled + r.tail * (std::ceil(filled) - filled));
-        const double time = waves * (2 * area * depth / speed + r.prologue) + (split > 1 ? r.reduction : 0);
+      if (filled * k * r.seconds_per_depth[t] > best * (1 + kRounding)) continue;
+      for (std::size_t i = 0; i < depths.size(); ++i) {
+        const double split = filled * kSplits[i];
+        const double waves = std::max(1.0, split + r.tail * (std::ceil(split) - split));
+        const double time =
+            waves * (depths[i] * r.seconds_per_depth[t] + r.prologue) + (kSplits[i] > 1 ? r.reduction : 0);
         best = std::min(best, time);
       }
     }

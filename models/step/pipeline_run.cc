@@ -176,7 +176,8 @@ class Run {
           t_.sharded[static_cast<std::size_t>(slot.kind == Kind::kOverlapped ? slot.back_chunk : slot.chunk)];
       const std::int64_t room =
           std::max<std::int64_t>(0, duration - (back ? s.backward_link : s.forward_link));
-      more = std::max(more, (back ? s.backward : s.forward) - room);
+      more = std::max(more, back ? s.backward - room
+                                 : s.exposed + std::max<std::int64_t>(0, s.forward - s.exposed - room));
     }
     if (more <= 0) return;
     Ends later(stage.clocks.ready().begin(), stage.clocks.ready().end());

@@ -30,10 +30,11 @@ struct PipelineTransfers {
   bool gradients_overlap = true;  // otherwise all gradients travel after the last pass of the stage
   bool parameters_overlap = true;
   // Sharded weights of one stage: what a pass gathers and reduces beside its computing, and how much of the
-  // pass's own time the links they take are busy.
+  // pass's own time the links they take are busy. `exposed` of `forward` hides behind nothing.
   struct Sharded {
     std::int64_t forward = 0, backward = 0;
     std::int64_t forward_link = 0, backward_link = 0;
+    std::int64_t exposed = 0;
   };
   std::vector<Sharded> sharded;
   std::vector<std::int64_t> optimizer;  // by stage, when all its gradients have come

@@ -83,6 +83,8 @@ class StepForecaster {
   double seconds(const Cluster& cluster) const;
 
   const Program& moe_program() const { return programs_->first()->program; }
+  // Where the host waits in a layer's forward pass, it waits for the sizes of what goes to the experts.
+  bool waits_before_experts() const { return moe_program().host_syncs(moe_program().forward()) > 0; }
   const LayerPrograms& programs() const { return *programs_; }
   const JobRouting& routing() const { return routing_; }
 

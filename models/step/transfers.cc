@@ -47,26 +47,39 @@ class Transfers {
   bool across() const { return dense_.across_domains() || experts_.across_domains(); }
   // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
   // (torchtitan).
-  bool sharded_passes(ShardingScheme scheme) const {
-    return s_.parallel.pp == 1 && (scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp);
-  }
+  bool sharded_passes(ShardingScheme scheme) const { return s_.parallel.pp == 1 && sharded(scheme); }
 
-  // Of the modules that are sharded in every pass, or of the others.
-  Seconds of(const StageParameters& n, bool in_passes) const {
+  // Of the modules of a chunk that are sharded in every pass, or of the others.
+  Seconds of(const StageParameters& n, const Chunk& chunk, bool in_passes) const {
     Seconds all;
-    const auto one = [&](const Placement::Replicas& replicas, double parameters,
+    const auto one = [&](const Placement::Replicas& replicas, double parameters, double units,
                          std::optional<ShardingScheme> module) {
       const ShardingScheme scheme = module.value_or(plan_.sharding);
-      if (sharded_passes(scheme) == in_passes) add(replicas, parameters, scheme, all);
+      if (sharded_passes(scheme) == in_passes) add(replicas, parameters, units, scheme, all);
     };
     const double router = plan_.router_sharding ? n.router : 0;
-    one(dense_, n.dense - router, std::nullopt);
-    one(dense_, router, plan_.router_sharding);
-    one(experts_, n.experts, plan_.expert_sharding);
+    const double of_layers = layer_units(chunk), of_experts = expert_units(chunk);
+    if (experts_within_layers()) {
+      one(dense_, n.dense - router + n.experts, of_layers, std::nullopt);
+    } else {
+      one(dense_, n.dense - router, of_layers, std::nullopt);
+      one(experts_, n.experts, of_experts, plan_.expert_sharding);
+    }
+    one(dense_, router, of_experts, plan_.router_sharding);
     // Rings over the data-parallel ranks are as slow as their slowest link.
     all.gather *= factor_;
     all.reduce *= factor_;
     return all;
+  }
+
+  // Seconds of the gathers of experts in a forward pass, where they are units that are gathered at the
+  // experts themselves; 0 where they come with their layer.
+  double gather_at_experts(const StageParameters& n, const Chunk& chunk) const {
+    const ShardingScheme scheme = plan_.expert_sharding.value_or(plan_.sharding);
+    if (plan_.fsdp_unit != FsdpUnit::kExperts || !sharded_passes(scheme)) return 0;
+    Seconds experts;
+    add(experts_, n.experts, expert_units(chunk), scheme, experts);
+    return experts.gather * factor_;
   }
 
   // Distributed Shampoo: the gather of updates, and the preconditioners of the blocks that are this rank's.
@@ -105,6 +118,28 @@ class Transfers {
   }
 
  private:
+  // Units of a chunk's layers: the embedding and the head are units of their own.
+  double layer_units(const Chunk& chunk) const {
+    if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
+    const auto layers = static_cast<double>(chunk.layers.size());
+    return std::max(1.0, (plan_.fsdp_unit == FsdpUnit::kModule ? 2 * layers : layers) +
+                             (chunk.embedding ? 1 : 0) + (chunk.head ? 1 : 0));
+  }
+  double expert_units(const Chunk& chunk) const {
+    if (plan_.fsdp_unit == FsdpUnit::kRoot) return 1;
+    const auto layers = std::ranges::count(chunk.layers, LayerKind::Ffn::kMoe, &LayerKind::ffn);
+    return std::max(1.0, static_cast<double>(layers));
+  }
+  // A unit takes one gather for each mesh that its weights lie on. Experts on the mesh of the rest go with
+  // it.
+  bool experts_within_layers() const {
+    return s_.parallel.ep * s_.parallel.etp == 1 && s_.parallel.tp == 1 && dense_.ranks == experts_.ranks &&
+           !plan_.expert_sharding && sharded(plan_.sharding) && plan_.fsdp_unit != FsdpUnit::kExperts;
+  }
+  static bool sharded(ShardingScheme scheme) {
+    return scheme == ShardingScheme::kFsdp || scheme == ShardingScheme::kHsdp;
+  }
+
   // Ranks that share a weight under a scheme; of experts as many as the sparse mesh leaves.
   std::int64_t shard_of(const Placement::Replicas& replicas, ShardingScheme scheme) const {
     if (scheme != ShardingScheme::kHsdp) return replicas.ranks;
@@ -113,7 +148,8 @@ class Transfers {
     return &replicas == &dense_ ? dense : expert_shard_group(dense_.ranks, dense, replicas.ranks);
   }
 
-  void add(const Placement::Replicas& replicas, double parameters, ShardingScheme scheme,
+  // Weights that are gathered and reduced in as many calls as they are `units`, under FSDP and HSDP.
+  void add(const Placement::Replicas& replicas, double parameters, double units, ShardingScheme scheme,
            Seconds& all) const {
     if (replicas.ranks == 1 || parameters == 0) return;
     const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
@@ -124,14 +160,16 @@ class Transfers {
     const std::int64_t block = shard_of(replicas, scheme);
     const Placement::Shapes shard =
         block < replicas.ranks ? placement_.block_of(replicas, block) : replicas.all;
-    const auto ranks = static_cast<double>(block);
     const double times = sharded_passes(scheme) ? 1 : once_;
-    all.gather += transfer(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes / ranks, times);
-    all.reduce += transfer(sim::CollectiveOp::reduce_scatter, shard, bytes / ranks, times);
+    const double calls = sharded(scheme) ? units : 1, share = calls * static_cast<double>(block);
+    const auto together = [&](sim::CollectiveOp op, const Placement::Shapes& shapes, double of) {
+      return calls * transfer(op, shapes, of / share, times * calls);
+    };
+    all.gather += together(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes);
+    all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
     if (block < replicas.ranks)
       all.reduce +=
-          transfer(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block), bytes / ranks,
-                   once_) /
+          together(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block), bytes) /
           (sharded_passes(scheme) ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
   }
 
@@ -161,7 +199,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                                  const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
-                                 DomainReport* report) {
+                                 bool waits_before_experts, DomainReport* report) {
   const Parallel& p = s.parallel;
   const TrainingPlan& plan = s.training;
   const Transfers transfers(s, placement, pricer, faults, report);
@@ -183,7 +221,7 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
     const StageParameters n = chunk_parameters(s.model, p, chunks[c]);
     if (sharded) {
-      const Seconds seconds = transfers.of(n, true);
+      const Seconds seconds = transfers.of(n, chunks[c], true);
       // Gathered for every pass while the layer before computes; gradients leave while the next one does.
       // What does not hide is exposed: transfers over the network do not hide behind the pass's own.
       // A root unit is there as a whole before the pass and leaves after it, so that nothing hides; it is not
@@ -198,9 +236,12 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                            root     ? kNoRoom
                            : across ? network_of(c, false)
                                     : 0});
+      // A host that waits for the counts of an exchange calls for the experts' weights only then, when
+      // nothing is left to hide their gather.
+      if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));
     }
     if (!all_sharded) {
-      const Seconds seconds = transfers.of(n, false);
+      const Seconds seconds = transfers.of(n, chunks[c], false);
       t.parameters.push_back(to_ps(seconds.gather));
       t.gradients.push_back(to_ps(seconds.reduce));
       t.pieces.push_back(

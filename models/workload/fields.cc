@@ -602,7 +602,8 @@ std::vector<Field> layout_fields() {
        .group = kPlan,
        .help =
            "What fsdp and hsdp gather at once: attention and FFN apart (module), a layer with all that is "
-           "in it (block), or the whole model (root); auto: a layer, its experts apart",
+           "in it (block), the experts first and then the rest of a layer (experts), or the whole model "
+           "(root); auto: a layer, its experts apart where they have data-parallel ranks of their own",
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_fsdp_unit(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(name_of(s.training.fsdp_unit)); },
        .take = take_member<&Scenario::training, &T::fsdp_unit>},

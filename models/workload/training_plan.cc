@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> kFrameworks{"megatron", "none", "megat
 constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
-constexpr std::array<std::string_view, 4> kFsdpUnits{"auto", "module", "block", "root"};
+constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", "root", "experts"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};

@@ -23,10 +23,11 @@ enum class PipelineKind : std::uint8_t {
 
 // What FSDP gathers and reduces at once.
 enum class FsdpUnit : std::uint8_t {
-  kAuto,    // a layer, its experts apart where they have data-parallel ranks of their own
-  kModule,  // attention and FFN of a layer apart
-  kBlock,   // a layer
-  kRoot,    // the whole model: one gather before everything, one reduction after it
+  kAuto,     // a layer, its experts apart where they have data-parallel ranks of their own
+  kModule,   // attention and FFN of a layer apart
+  kBlock,    // a layer
+  kRoot,     // the whole model: one gather before everything, one reduction after it
+  kExperts,  // a layer, its experts always apart: fully_shard() of them first and then of the block
 };
 
 // Distributed Shampoo (arXiv 2309.06497): how often the roots of its preconditioners are computed.
@@ -138,7 +139,7 @@ struct TrainingPlan {
   std::string note;                // what set_precision has to say
 };
 
-std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root"
+std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", "experts"
 std::span<const std::string_view> fsdp_unit_names();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);

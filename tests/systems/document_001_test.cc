@@ -284,6 +284,21 @@ TEST(Systems, R1_19_CountersCarryTheForksNamesAtBothScopes) {
 }
 
 // EP 8, DP 16, eight ranks shard: the experts' replicas are two, and none of them is left to shard.
+// Two ranks share every expert: as a unit of their own their weights are gathered where the experts are
+// called for, behind the wait for the exchange's counts.
+TEST(Systems, R1_20_ExpertsAreAUnitOfTheirOwnWherePerParameterMeshesAreMissing) {
+  const auto step = [](const std::string& dispatcher, const std::string& unit) {
+    const json r =
+        layer(dispatcher, {"--scope", "step", "--ep", "4", "--sharding", "fsdp", "--fsdp-unit", unit});
+    return us(r);
+  };
+  EXPECT_EQ(step("torchtitan-alltoall", "auto"), step("torchtitan-alltoall", "block"));
+  EXPECT_GT(step("torchtitan-alltoall", "experts"), 1.01 * step("torchtitan-alltoall", "auto"));
+  // Splits that the host knows need no wait, so nothing is exposed.
+  EXPECT_NEAR(step("torchtitan-force-balance", "experts"), step("torchtitan-force-balance", "auto"),
+              1e-6 * step("torchtitan-force-balance", "auto"));
+}
+
 TEST(Systems, R1_21_ExpertsShardOverTheSparseMesh) {
   const json r =
       parsed({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8", "--draws", "0",

@@ -67,6 +67,9 @@ void finish(bool together, int code) {
 const moesim::tools::MpiTransport* moesim_mpi_start() {
   static const moesim::tools::MpiTransport transport = [] {
     int provided = 0;
+    // OpenMPI copies large messages out of the sender's memory; where that process dies meanwhile, the
+    // receiver never comes back. Ours are small enough to go through shared memory.
+    ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     // A process that is gone is an error of one call, not the end of this one.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -12,8 +12,8 @@
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -215,7 +215,7 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
   std::deque<std::string> made;
   bool stop = false;
   std::exception_ptr error;
-  std::optional<HelperThreads> workers;
+  std::unique_ptr<HelperThreads> workers;
   const auto compute = [&] {
     try {
       SweepWorker worker(job);
@@ -253,7 +253,7 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
         std::memcpy(begin, bytes.data(), sizeof(begin));
         job.first = begin[0];
         job.block = begin[1];
-        workers.emplace(static_cast<std::size_t>(std::max(threads, 1)), compute);
+        workers = std::make_unique<HelperThreads>(static_cast<std::size_t>(std::max(threads, 1)), compute);
         if (workers->size() == 0) throw InputError("sweep: found no thread to work on, expected one");
       } else if (message.tag == kBlock) {
         std::uint64_t number = 0;
