@@ -13,6 +13,18 @@ using models::DType;
 
 constexpr double kGB = 1e9, kGiB = 1024.0 * 1024 * 1024, kTF = 1e12, kUs = 1e-6;
 
+// The host that a GPU usually stands in, from data sheets: its link to the GPU and the share of its memory's
+// bandwidth that falls to one GPU, GB/s.
+struct Host {
+  double link = 0, memory = 0;
+};
+constexpr Host kRome{31.5, 51.2};          // PCIe 4 x16; 2 x 8 channels of DDR4-3200 for 8 GPUs
+constexpr Host kSapphireRapids{63, 76.8};  // PCIe 5 x16; 2 x 8 channels of DDR5-4800
+constexpr Host kEmeraldRapids{63, 89.6};   // DDR5-5600
+constexpr Host kGraniteRapids{63, 102.4};  // DDR5-6400
+constexpr Host kGrace{225, 256};           // NVLink-C2C, 900 GB/s both ways for two GPUs; LPDDR5X
+constexpr Host kGenoa{63, 115.2};          // 2 x 12 channels of DDR5-4800
+
 struct Sheet {
   int sms;
   // Memory as CUDA and HIP report it: what torch.OutOfMemoryError calls the total capacity in public reports.
@@ -21,6 +33,7 @@ struct Sheet {
   double link_gbps;              // scale-up, per GPU and direction
   int domain, gpus_per_node;
   double nic_gbps;  // bytes
+  Host host;
 };
 
 // Hosts of B300 nodes launch faster: steps of Qwen3 that the host bounds took 1.27 times the forecast of 4 us
@@ -59,6 +72,8 @@ Device device(std::string_view profile, std::string_view gpu, const Sheet& s, st
   l.scaleup_domain = s.domain;
   l.gpus_per_node = s.gpus_per_node;
   l.nic_bandwidth = s.nic_gbps * kGB;
+  l.host_link = s.host.link * kGB;
+  l.host_memory = s.host.memory * kGB;
   // Eager launch 4 us host-bound per kernel when the queue is full; smallest kernel 2.5 us (1.8 on
   // Blackwell); a blocking copy of a few bytes costs about 15 us until the next kernel runs. The first and
   // last are common knowledge, not in the data set: the profiles say so in their gaps.
@@ -69,28 +84,35 @@ Device device(std::string_view profile, std::string_view gpu, const Sheet& s, st
 
 const std::vector<Device>& table() {
   static const std::vector<Device> devices = {
-      device("a100-sxm", "A100-SXM4-80GB", {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25},
-             "", "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
-      device("a800-sxm", "A800-SXM4-80GB", {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25},
-             "a100-sxm", "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
-      device("h100-sxm", "H100-SXM5-80GB", {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50}, "",
+      device("a100-sxm", "A100-SXM4-80GB",
+             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome}, "",
+             "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
+      device("a800-sxm", "A800-SXM4-80GB",
+             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome}, "a100-sxm",
+             "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
+      device("h100-sxm", "H100-SXM5-80GB",
+             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "",
              "NVIDIA H100 data sheet; HBM measured: Azure ND H100 v5"),
-      device("h200-sxm", "H200-SXM5-141GB", {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50},
-             "h100-sxm", "NVIDIA H200 data sheet; HBM measured: Azure guide"),
-      device("h800-sxm", "H800-SXM5-80GB", {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50},
-             "h100-sxm", "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
-      device("b200-sxm", "B200-SXM6-180GB", {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50},
-             "h100-sxm", "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
-      device("b300-sxm", "B300-SXM6", {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100},
-             "b200-sxm", "NVIDIA B300 data sheet (stas00/ml-engineering)"),
-      device("gb200", "GB200", {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50}, "b200-sxm",
-             "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
-      device("gb300", "GB300", {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100}, "gb200",
-             "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
-      device("mi300x", "MI300X", {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50},
+      device("h200-sxm", "H200-SXM5-141GB",
+             {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             "NVIDIA H200 data sheet; HBM measured: Azure guide"),
+      device("h800-sxm", "H800-SXM5-80GB",
+             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
+      device("b200-sxm", "B200-SXM6-180GB",
+             {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids}, "h100-sxm",
+             "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
+      device("b300-sxm", "B300-SXM6",
+             {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids}, "b200-sxm",
+             "NVIDIA B300 data sheet (stas00/ml-engineering)"),
+      device("gb200", "GB200", {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace},
+             "b200-sxm", "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
+      device("gb300", "GB300", {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace},
+             "gb200", "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
+      device("mi300x", "MI300X", {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
              "h100-sxm", "AMD MI300X data sheet; HBM measured: Azure guide"),
-      device("mi355x", "MI355X", {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50}, "mi300x",
-             "AMD MI355X data sheet; HBM share taken from MI300X"),
+      device("mi355x", "MI355X", {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
+             "mi300x", "AMD MI355X data sheet; HBM share taken from MI300X"),
   };
   return devices;
 }
@@ -99,7 +121,7 @@ const std::vector<Device>& table() {
 // reaches, so that all that counts is fitted. It has no built-in profile.
 const Device& host() {
   static const Device one = [] {
-    Device d = device("host", "HOST", {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10}, "",
+    Device d = device("host", "HOST", {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}}, "",
                       "moesim-bench-host");
     d.launch = {};
     return d;

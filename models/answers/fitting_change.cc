@@ -53,6 +53,13 @@ std::vector<Relief> reliefs_of(const Scenario& given) {
       return was == ShardingScheme::kDdp ||
              (was == ShardingScheme::kZero1 && s.training.sharding == ShardingScheme::kFsdp);
     });
+  if (given.scope == Scenario::Scope::kStep)
+    for (const char* name : {"optimizer", "activations", "optimizer+activations"})
+      add(fmt::format("--offload {}", name), [name](Scenario& s) {
+        const bool nothing = s.training.offload == Offload::kNone;
+        s.training.set_offload(name);
+        return nothing;
+      });
   for (const std::int64_t times : {2, 4, 8}) {
     const std::int64_t ep = given.parallel.ep * times;
     if (ep <= given.model.experts)

@@ -106,7 +106,7 @@ class Search {
       // One routing for all layers ranks plans well enough; the best are answered with their own.
       s.routing.shared = true;
       const StepForecaster forecaster(s, s.dispatchers.front());
-      if (o_.under_memory && !forecaster.memory().fits) {
+      if (o_.under_memory && forecaster.memory().fits_probability < Decision::kSure) {
         outcome.fate = Fate::kTooLarge;
         return outcome;
       }
@@ -284,6 +284,8 @@ std::vector<RankedPlan> answer_best(const Search& search, const Trials& trials, 
     AnswerOptions options;
     options.draws = o.draws;
     Comparison c = answer(search.scenario_of(trials.candidate(order[k])), options);
+    // With a routing of its own for every layer a plan may hold more than with one for all.
+    if (o.under_memory && c.answers.front().memory.fits_probability < Decision::kSure) continue;
     best.push_back({c.scenario, std::move(c.answers.front())});
   }
   std::stable_sort(best.begin(), best.end(), [](const RankedPlan& a, const RankedPlan& b) {
@@ -311,7 +313,7 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
   result.best = answer_best(search, trials, o);
   if (result.best.empty())
     throw InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",
-                                 o.under_memory ? " that fits the memory" : "", result.candidates,
+                                 o.under_memory ? " that surely fits the memory" : "", result.candidates,
                                  result.rules.empty() ? "" : "; " + result.rules.begin()->first));
   return result;
 }

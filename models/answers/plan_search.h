@@ -17,7 +17,7 @@ struct PlanSearchOptions {
   bool parallel = true;  // tp, cp, pp, vpp, ep, etp, dp and the size of a microbatch; the global batch stays
   bool dispatcher = true;      // every Megatron dispatcher; otherwise the scenario's
   bool recompute = true;       // none, the cheap modules, the MoE layer, everything; otherwise the scenario's
-  bool under_memory = true;    // plans that do not fit are left out
+  bool under_memory = true;    // plans that fit with a probability under Decision::kSure are left out
   int top = 10;                // plans that are returned, with intervals
   int draws = 16;              // for the intervals of those
   int threads = 0;             // 0: all cores

@@ -42,7 +42,8 @@ std::vector<Field> device_fields(DeviceLimits& d) {
       {"memory_bytes", &d.memory_bytes, 0, kHuge},      {"l2_bytes", &d.l2_bytes, 0, kHuge},
       {"hbm_bandwidth", &d.hbm_bandwidth, 0, kHuge},    {"hbm_efficiency", &d.hbm_efficiency, 0.01, 1},
       {"sustained_clock", &d.sustained_clock, 0.01, 1}, {"scaleup_bandwidth", &d.scaleup_bandwidth, 0, kHuge},
-      {"nic_bandwidth", &d.nic_bandwidth, 0, kHuge}};
+      {"nic_bandwidth", &d.nic_bandwidth, 0, kHuge},    {"host_link", &d.host_link, 0, kHuge},
+      {"host_memory", &d.host_memory, 0, kHuge}};
 }
 
 std::vector<Field> launch_fields(LaunchCosts& l) {

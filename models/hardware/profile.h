@@ -73,6 +73,8 @@ struct DeviceLimits {
   double scaleup_bandwidth = 0;  // NVLink / xGMI bytes/s per GPU and direction
   int scaleup_domain = 8;        // GPUs of one NVLink domain
   double nic_bandwidth = 0;      // usual network bytes/s per GPU and direction
+  double host_link = 0;          // PCIe or NVLink-C2C to the host's memory, bytes/s per GPU and direction
+  double host_memory = 0;        // bytes/s of the host's memory for one GPU; data sheets of the usual node
   int gpus_per_node = 8;
 };
 

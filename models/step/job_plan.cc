@@ -73,6 +73,13 @@ StepMemory memory_of(const Scenario& s, const JobPlan& plan, const LayerPrograms
                       s.seed});
 }
 
+std::vector<double> kept_by_pass(const Scenario& s, const JobPlan& plan, const LayerPrograms& programs) {
+  Architecture held = s.model;
+  held.experts = programs.experts();
+  return kept_by_pass({&held, s.parallel, &s.training, &programs.first()->program, false, &plan.chunks,
+                       &plan.schedule, s.cluster->profile.device().memory_bytes, s.train, s.seed});
+}
+
 StepMemory memory_of(const Scenario& s, const JobPlan& plan) {
   const TrainingPlan training = with_shard_group(s);
   return step_memory({&s.model, s.parallel, &training, nullptr, false, &plan.chunks, &plan.schedule,

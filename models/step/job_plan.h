@@ -27,5 +27,8 @@ StepMemory memory_of(const Scenario& scenario, const JobPlan& plan, const LayerP
                      const JobRouting& routing);
 // The same of a model without experts.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan);
+// Bytes that one forward pass of each chunk keeps on the busiest rank.
+std::vector<double> kept_by_pass(const Scenario& scenario, const JobPlan& plan,
+                                 const LayerPrograms& programs);
 
 }  // namespace moesim::models

@@ -179,11 +179,19 @@ class Run {
       more = std::max(more, back ? s.backward - room
                                  : s.exposed + std::max<std::int64_t>(0, s.forward - s.exposed - room));
     }
+    const std::int64_t collectives = more;
+    if (!t_.offloaded.empty() && slot.kind != Kind::kWeightGradient) {
+      std::int64_t sent = t_.offloaded[static_cast<std::size_t>(slot.chunk)];
+      if (slot.kind == Kind::kOverlapped)
+        sent = std::max(sent, t_.offloaded[static_cast<std::size_t>(slot.back_chunk)]);
+      more = std::max(more, sent - duration);
+    }
     if (more <= 0) return;
     Ends later(stage.clocks.ready().begin(), stage.clocks.ready().end());
     if (watch) {
       const std::int64_t from = later[static_cast<std::size_t>(watch->rank)];
-      note(watch, from, from + more, Activity::transferring, Category::grad_sync);
+      note(watch, from, from + collectives, Activity::transferring, Category::grad_sync);
+      note(watch, from + collectives, from + more, Activity::transferring, Category::other);
     }
     for (std::int64_t& when : later) when += more;
     stage.clocks.wait(later);

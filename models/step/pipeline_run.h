@@ -37,6 +37,9 @@ struct PipelineTransfers {
     std::int64_t exposed = 0;
   };
   std::vector<Sharded> sharded;
+  // How long a pass of each chunk sends activations to the host's memory, and a backward pass fetches them:
+  // beside its computing.
+  std::vector<std::int64_t> offloaded;
   std::vector<std::int64_t> optimizer;  // by stage, when all its gradients have come
 };
 

@@ -148,7 +148,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
         if (added) at->second = passes.network_of(chunk);
         return forward ? at->second.forward : at->second.backward;
       },
-      waits_before_experts(), report);
+      waits_before_experts(), [this] { return kept_by_pass(scenario_, *plan_, *programs_); }, report);
   timed.run = run_pipeline(plan_->shape, plan_->schedule, timed.transfers, passes.ranks(),
                            {pricer.launch_ps(), pricer.overlap(moe_program())}, passes, book);
   return timed;
@@ -202,7 +202,8 @@ class StepForecaster::Draws {
           if (added) at->second = drawn.network_of(chunk);
           return forward ? at->second.forward : at->second.backward;
         },
-        f_.waits_before_experts(), nullptr);
+        f_.waits_before_experts(), [this] { return kept_by_pass(f_.scenario_, *f_.plan_, *f_.programs_); },
+        nullptr);
     const double blocks_ps = static_cast<double>(run_blocks(transfers, blocks));
     return static_cast<double>(nominal_.run.total) * 1e-12 * blocks_ps / static_cast<double>(nominal_blocks_);
   }

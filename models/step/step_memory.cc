@@ -63,6 +63,7 @@ class KeptRows {
     most_ = *std::max_element(loads_.begin(), loads_.end());
   }
   double mean() const { return mean_; }
+  double most() const { return most_; }
 
   // Of layers that are each held so many times. Sorted; one where nothing is drawn.
   std::vector<double> draws(const std::vector<double>& layers) const {
@@ -127,9 +128,17 @@ class Stages {
     }
   }
 
+  // Of one pass of a chunk, on the rank whose experts keep most.
+  std::vector<double> kept() const {
+    std::vector<double> all;
+    for (const Passing& c : passing_) all.push_back(c.kept + c.moe_layers * rows_.most());
+    return all;
+  }
+
   StageMemory stage(std::size_t s) {
     StageMemory m;
     causes_ = &m.causes;
+    host_ = 0;
     std::vector<LayerKind> kinds;
     StageParameters n;
     double unit = 0;
@@ -147,6 +156,7 @@ class Stages {
     const Peak peak = peak_of((*q_.schedule)[s], optimizer_step);
     m.moment = peak.moment;
     activations(peak, m);
+    m.host_bytes = host_;
     for (const MemoryCause& c : m.causes) add_to(m.bytes, c);
     return m;
   }
@@ -297,6 +307,12 @@ class Stages {
     if (!q_.train) return 0;
     both(MemoryKind::kGradients, plan_.gradient_bytes == 2 ? "bf16" : "fp32", plan_.gradient_bytes, whole);
     const OptimizerTypes& o = plan_.optimizer;
+    const double shard = n.dense / of_optimizer.dense + n.experts / of_optimizer.experts;
+    if (offloads_optimizer(plan_.offload)) {
+      // The host holds a copy of the gradients beside the state; it converts them itself.
+      host_ += shard * (o.bytes() + plan_.gradient_bytes);
+      return 0;
+    }
     both(MemoryKind::kOptimizer, fmt::format("master weights {}", name_of(o.master)), bytes_of(o.master),
          of_optimizer);
     both(MemoryKind::kOptimizer, fmt::format("first moment {}", name_of(o.first)), bytes_of(o.first),
@@ -305,8 +321,7 @@ class Stages {
          of_moments);
     if (plan_.shampoo) both(MemoryKind::kOptimizer, kFactors, kShampooStateBytes, zero1);
     // Adam reads fp32 gradients: a copy of the rank's shard where they were reduced in bf16.
-    return plan_.gradient_bytes == 2 ? 4 * (n.dense / of_optimizer.dense + n.experts / of_optimizer.experts)
-                                     : 0;
+    return plan_.gradient_bytes == 2 ? 4 * shard : 0;
   }
 
   void persistent(const std::vector<LayerKind>& kinds) {
@@ -320,12 +335,20 @@ class Stages {
           distinct_weights(a_, p_, kinds) * kBf16Bytes);
   }
 
-  double mean_of(std::size_t c) const { return passing_[c].kept + passing_[c].moe_layers * rows_.mean(); }
+  // What a pass leaves on the GPU.
+  double mean_of(std::size_t c) const {
+    return offloads_activations(plan_.offload) ? 0 : passing_[c].kept + passing_[c].moe_layers * rows_.mean();
+  }
+  // Two layers whose activations are on their way to the host or back.
+  double on_the_way(std::size_t c) const {
+    return offloads_activations(plan_.offload) ? 2 * (passing_[c].layer + rows_.most() - rows_.mean()) : 0;
+  }
 
-  Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) const {
+  Peak peak_of(const std::vector<PipelineSlot>& slots, double optimizer_step) {
     Peak peak;
     std::vector<int> held(passing_.size(), 0);
-    double level = 0;
+    double level = 0, away = 0, most_away = 0;
+    const std::vector<double> of_pass = kept();
     const auto consider = [&](std::string_view moment, double transient, double extra) {
       const double bytes = level + extra + transient;
       if (bytes <= peak.bytes) return;
@@ -335,28 +358,31 @@ class Stages {
       const auto c = static_cast<std::size_t>(chunk);
       held[c] += count;
       level += count * mean_of(c);
+      away += offloads_activations(plan_.offload) ? count * of_pass[c] : 0;
+      most_away = std::max(most_away, away);
     };
     for (const PipelineSlot& slot : slots) {
       const auto f = static_cast<std::size_t>(slot.chunk), b = static_cast<std::size_t>(slot.back_chunk);
       if (slot.kind == Kind::kForward) {
         if (q_.train) keep(slot.chunk, 1);
-        consider("forward", passing_[f].forward, 0);
-        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, 0);
+        consider("forward", passing_[f].forward, on_the_way(f));
+        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, on_the_way(f));
       } else if (slot.kind == Kind::kOverlapped) {
         // Layer by layer the forward pass keeps what the backward pass has just freed.
         consider("forward and backward", std::max(passing_[f].forward, passing_[b].backward),
-                 passing_[f].layer);
+                 passing_[f].layer + on_the_way(f) + on_the_way(b));
         keep(slot.back_chunk, -1);
         keep(slot.chunk, 1);
-        consider("forward", passing_[f].forward, 0);
-        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, 0);
+        consider("forward", passing_[f].forward, on_the_way(f));
+        if (passing_[f].loss > 0) consider("loss", passing_[f].loss, on_the_way(f));
       } else {
-        if (slot.kind != Kind::kWeightGradient) consider("backward", passing_[f].backward, 0);
+        if (slot.kind != Kind::kWeightGradient) consider("backward", passing_[f].backward, on_the_way(f));
         if (slot.kind == Kind::kInputGradient) continue;
         keep(slot.chunk, -1);
         if (passing_[f].embedding > 0) consider("embedding gradient", passing_[f].embedding, 0);
       }
     }
+    host_ += most_away;
     if (optimizer_step > peak.bytes)
       peak = {optimizer_step, "optimizer step", optimizer_step, 0, std::vector<int>(passing_.size(), 0)};
     return peak;
@@ -378,6 +404,7 @@ class Stages {
     for (std::size_t c = 0; c < passing_.size(); ++c) {
       if (peak.passes[c] == 0) continue;
       m.in_flight += peak.passes[c];
+      if (offloads_activations(plan_.offload)) continue;
       for (const AlikeLayers& l : layers_[c]) {
         sum(l.tensors, peak.passes[c], l.count);
         if (l.kind.ffn == LayerKind::Ffn::kMoe)
@@ -394,7 +421,10 @@ class Stages {
       if (each > 0) sum(tensors, 1, rows / each);
     }
     for (auto& [name, bytes] : kept) add(MemoryKind::kActivations, name, bytes);
-    add(MemoryKind::kActivations, "layer that runs beside a backward pass", peak.extra);
+    add(MemoryKind::kActivations,
+        offloads_activations(plan_.offload) ? "layers on their way to the host or back"
+                                            : "layer that runs beside a backward pass",
+        peak.extra);
     add(MemoryKind::kTransient, std::string(peak.moment), peak.transient);
     double others = 0;
     for (const MemoryCause& c : *causes_) others += c.bytes;
@@ -426,6 +456,7 @@ class Stages {
   std::vector<std::vector<AlikeLayers>> layers_;  // of every chunk
   std::vector<Passing> passing_;
   std::vector<MemoryCause>* causes_ = nullptr;
+  double host_ = 0;  // of the stage that is looked at
 };
 
 }  // namespace
@@ -469,6 +500,8 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
   return n;
 }
 
+std::vector<double> kept_by_pass(const MemoryQuestion& q) { return Stages(q).kept(); }
+
 StepMemory step_memory(const MemoryQuestion& q) {
   StepMemory result;
   result.limit_bytes = (q.gpu_bytes - kFramework) / kReserved;
@@ -489,6 +522,7 @@ StepMemory step_memory(const MemoryQuestion& q) {
       result.worst = m.bytes;
       result.stage = static_cast<int>(s);
     }
+    result.host_bytes = std::max(result.host_bytes, m.host_bytes);
     result.stages.push_back(std::move(m));
   }
   result.missing_bytes = std::max(0.0, result.max_bytes - result.limit_bytes);

@@ -40,6 +40,7 @@ struct StageMemory {
   int in_flight = 0;        // passes whose activations the stage holds at most
   double low_bytes = 0, high_bytes = 0;  // 90 % of the routing draws
   double fits_probability = 1;
+  double host_bytes = 0;  // what one rank keeps in the host's memory
   std::vector<MemoryCause> causes;
 };
 
@@ -55,6 +56,7 @@ struct StepMemory {
   // which every stage fits.
   double fits_probability = 1;
   double missing_bytes = 0;
+  double host_bytes = 0;  // in the host's memory, of the rank that keeps most there
   std::vector<StageMemory> stages;
   // The cheapest recomputation, in the order core_attn .. full, with which it would fit; empty where it fits
   // or where none helps.
@@ -74,6 +76,10 @@ struct MemoryQuestion {
   std::uint64_t seed = 1;
 };
 StepMemory step_memory(const MemoryQuestion& question);
+
+// Returns the bytes that one forward pass of each chunk keeps for backward, on the rank whose experts keep
+// most.
+std::vector<double> kept_by_pass(const MemoryQuestion& question);
 
 // What PyTorch's caching allocator reserves for a byte that is allocated: measured on 8 x B200 over 17 jobs
 // of Llama 3 and DeepSeek-V2 without imbalance 1.028 to 1.093, median 1.052 (SimuMax docs/b200, 4dcaae51).

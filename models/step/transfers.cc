@@ -29,6 +29,14 @@ struct Seconds {
   double gather = 0, reduce = 0;
 };
 
+// What a data sheet alone says.
+OutsideDomain host_link_unmeasured(const Profile& profile) {
+  return {profile.name() + ": link to the host and the host's memory",
+          "were not measured, priced at their data sheets' rates",
+          {},
+          0};
+}
+
 class Transfers {
  public:
   Transfers(const Scenario& s, const Placement& placement, const ProgramPricer& pricer,
@@ -103,6 +111,16 @@ class Transfers {
     };
     gather(dense_, n.dense, plan_.sharding);
     gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
+    return seconds;
+  }
+
+  // Adam on the host: gradients of the rank's shard go there, bf16 weights come back, and its memory moves
+  // what Adam reads and writes, one after the other (Megatron without --overlap-cpu-optimizer-d2h-h2d).
+  double on_the_host(double shard) const {
+    const DeviceLimits& device = s_.cluster->profile.device();
+    const double link = shard * (plan_.gradient_bytes + kBf16Bytes) / device.host_link;
+    const double seconds = link + shard * optimizer_traffic(plan_.optimizer) / device.host_memory;
+    if (report_) report_->add(seconds * once_, host_link_unmeasured(s_.cluster->profile));
     return seconds;
   }
 
@@ -199,7 +217,9 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                                  const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
-                                 bool waits_before_experts, DomainReport* report) {
+                                 bool waits_before_experts,
+                                 const std::function<std::vector<double>()>& kept_of_pass,
+                                 DomainReport* report) {
   const Parallel& p = s.parallel;
   const TrainingPlan& plan = s.training;
   const Transfers transfers(s, placement, pricer, faults, report);
@@ -261,15 +281,24 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
     // Adam, the norm of the gradients before it, and the zeroing of the gradient buffer; never faster than
     // its kernels are launched.
     const double moved =
-        (shard * (optimizer_traffic(plan.optimizer) + 4) + (n.dense + n.experts) * (sharded ? 0 : 4)) *
+        (shard * ((offloads_optimizer(plan.offload) ? 0 : optimizer_traffic(plan.optimizer)) + 4) +
+         (n.dense + n.experts) * (sharded ? 0 : 4)) *
         memory;
     const double launching =
         static_cast<double>(optimizer_launches(s, n)) * static_cast<double>(pricer.launch_ps()) * 1e-12;
-    const std::int64_t update = to_ps(std::max(moved, launching) + (plan.shampoo ? transfers.shampoo(n) : 0));
+    const std::int64_t update = to_ps(std::max(moved, launching) + (plan.shampoo ? transfers.shampoo(n) : 0) +
+                                      (offloads_optimizer(plan.offload) ? transfers.on_the_host(shard) : 0));
     const std::size_t stage = c % static_cast<std::size_t>(p.pp);
     t.optimizer[stage] += update;
     if (plan.pipeline == PipelineKind::kDualPipe)
       t.optimizer[static_cast<std::size_t>(p.pp) - 1 - stage] += update;
+  }
+  if (offloads_activations(plan.offload)) {
+    for (const double bytes : kept_of_pass())
+      t.offloaded.push_back(to_ps(bytes / s.cluster->profile.device().host_link));
+    if (report)
+      report->add(static_cast<double>(*std::ranges::max_element(t.offloaded)) * 1e-12,
+                  host_link_unmeasured(s.cluster->profile));
   }
   if (p.pp > 1) {
     const double bytes = static_cast<double>(p.tokens_per_rank() * s.model.hidden) * kBf16Bytes;

@@ -46,6 +46,28 @@ void check_plan(const Scenario& s) {
   if (plan.fsdp_unit != FsdpUnit::kAuto && !shards(plan.sharding) &&
       !shards(plan.expert_sharding.value_or(plan.sharding)))
     found_with("fsdp_unit", name_of(plan.fsdp_unit), "fsdp or hsdp");
+  if (plan.offload != Offload::kNone) {
+    const auto refuse = [&](const std::string& found, const char* expected) {
+      throw InputError(
+          fmt::format("training.offload: found {} {}, expected {}", name_of(plan.offload), found, expected));
+    };
+    if (!s.train) refuse("without training", "none");
+    if (s.cluster) {
+      const DeviceLimits& device = s.cluster->profile.device();
+      if (device.host_link <= 0 || (offloads_optimizer(plan.offload) && device.host_memory <= 0))
+        refuse("with profile " + s.cluster->profile.name() + ", which states no host_link or no host_memory",
+               "them in its device");
+    }
+    // FSDP's own offload keeps the weights on the host, too, and gathers them from there.
+    if (offloads_optimizer(plan.offload)) {
+      if (plan.shampoo) refuse("with shampoo", "Adam");
+      for (const ShardingScheme each : {plan.sharding, plan.router_sharding.value_or(plan.sharding),
+                                        plan.expert_sharding.value_or(plan.sharding)})
+        if (each == kFsdp || each == kHsdp) refuse(fmt::format("with {}", name_of(each)), "ddp or zero1");
+    }
+    if (offloads_activations(plan.offload) && plan.recompute.full)
+      refuse("with recompute full", "activations that are kept");
+  }
   if (!plan.shampoo)
     for (const auto& [path, value] : {std::pair{"precondition_frequency", plan.preconditioning.frequency - 1},
                                       {"start_preconditioning_step", plan.preconditioning.start},

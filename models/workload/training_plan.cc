@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block"
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
 constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", "root", "experts"};
+constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
+                                                    "optimizer+activations"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
@@ -120,11 +122,17 @@ void TrainingPlan::set_fsdp_unit(std::string_view name) {
   fsdp_unit = static_cast<FsdpUnit>(choose("fsdp unit", name, kFsdpUnits));
 }
 
+void TrainingPlan::set_offload(std::string_view name) {
+  offload = static_cast<Offload>(choose("offload", name, kOffloads));
+}
+
 void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
 
 std::string_view name_of(FsdpUnit unit) { return kFsdpUnits[static_cast<std::size_t>(unit)]; }
+std::string_view name_of(Offload offload) { return kOffloads[static_cast<std::size_t>(offload)]; }
+std::span<const std::string_view> offload_names() { return kOffloads; }
 std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
 void TrainingPlan::set_overload_report(std::string_view name) {
   overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));

@@ -30,6 +30,16 @@ enum class FsdpUnit : std::uint8_t {
   kExperts,  // a layer, its experts always apart: fully_shard() of them first and then of the block
 };
 
+// What lives in the host's memory instead of the GPU's.
+enum class Offload : std::uint8_t {
+  kNone,
+  kOptimizer,    // master weights and moments; Adam runs on the host (Megatron's --optimizer-cpu-offload)
+  kActivations,  // what layers keep for their backward pass; two layers are on the GPU at a time
+  kBoth,
+};
+inline bool offloads_optimizer(Offload o) { return o == Offload::kOptimizer || o == Offload::kBoth; }
+inline bool offloads_activations(Offload o) { return o == Offload::kActivations || o == Offload::kBoth; }
+
 // Distributed Shampoo (arXiv 2309.06497): how often the roots of its preconditioners are computed.
 struct Shampoo {
   static constexpr std::int64_t kBlock = 1024;  // largest side of a preconditioner (max_preconditioner_dim)
@@ -105,6 +115,7 @@ struct TrainingPlan {
   bool shampoo = false;               // Distributed Shampoo instead of Adam
   Shampoo preconditioning;
   FsdpUnit fsdp_unit = FsdpUnit::kAuto;
+  Offload offload = Offload::kNone;
   // Of the router's and the experts' modules where they are wrapped apart from the rest; none: as `sharding`.
   std::optional<ShardingScheme> router_sharding, expert_sharding;
   bool foreach = true;        // the optimizer updates many tensors in one kernel
@@ -132,6 +143,7 @@ struct TrainingPlan {
   void set_overload_report(std::string_view name);
   void set_overload_recorder(std::string_view name);
   void set_fsdp_unit(std::string_view name);
+  void set_offload(std::string_view name);
   // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
   void set_sharding(std::string_view text);
 
@@ -141,6 +153,8 @@ struct TrainingPlan {
 
 std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", "experts"
 std::span<const std::string_view> fsdp_unit_names();
+std::string_view name_of(Offload offload);  // "none", "optimizer", "activations", "optimizer+activations"
+std::span<const std::string_view> offload_names();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
 std::string_view name_of(LaunchMode mode);

@@ -134,6 +134,33 @@ TEST(StepMemory, EveryPartOfThePlan) {
   EXPECT_EQ(serving.gradients + serving.optimizer + serving.activations, 0);
 }
 
+// What leaves the GPU stands in the host's memory, and nothing else changes.
+TEST(StepMemory, OffloadMovesBytesToTheHost) {
+  Job job;
+  const StageParameters n =
+      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
+  const auto first_stage = [&](Offload offload) {
+    job.plan.offload = offload;
+    return job.memory().stages.front();
+  };
+  const StageMemory here = first_stage(Offload::kNone), optimizer = first_stage(Offload::kOptimizer),
+                    activations = first_stage(Offload::kActivations), both = first_stage(Offload::kBoth);
+  EXPECT_EQ(here.host_bytes, 0);
+
+  EXPECT_EQ(optimizer.bytes.optimizer, 0);
+  EXPECT_DOUBLE_EQ(optimizer.bytes.activations, here.bytes.activations);
+  EXPECT_DOUBLE_EQ(optimizer.bytes.total(), here.bytes.total() - here.bytes.optimizer);
+  // Twelve bytes of an element of the shard, and its fp32 gradient.
+  EXPECT_DOUBLE_EQ(optimizer.host_bytes, 16 * (n.dense / 8 + n.experts / 2));
+
+  EXPECT_DOUBLE_EQ(activations.bytes.optimizer, here.bytes.optimizer);
+  EXPECT_LT(activations.bytes.activations, here.bytes.activations);
+  EXPECT_GE(activations.host_bytes, here.bytes.activations);  // of the busiest rank
+
+  EXPECT_DOUBLE_EQ(both.bytes.total(), activations.bytes.total() - here.bytes.optimizer);
+  EXPECT_DOUBLE_EQ(both.host_bytes, optimizer.host_bytes + activations.host_bytes);
+}
+
 // A layer of Mixtral on one GPU, from the shapes that Megatron-Core saves.
 TEST(StepMemory, ActivationsOfALayerByHand) {
   const Architecture model = Architecture::load("mixtral-8x7b");

@@ -207,6 +207,34 @@ TEST(StepForecast, LayerWorkIsTheDevicesOwn) {
   EXPECT_GE(beside.combine, alone.combine);
 }
 
+TEST(StepForecast, OffloadCostsWhatTheLinkToTheHostTakes) {
+  const auto with = [](Offload offload, double link) {
+    Scenario s = small();
+    s.training.offload = offload;
+    Cluster cluster = *s.cluster;
+    cluster.profile.device().host_link *= link;
+    s.cluster = std::make_shared<const Cluster>(cluster);
+    return forecast(s);
+  };
+  const Answer here = with(Offload::kNone, 1);
+  // On a link without limits only the host's memory is left, which Adam's state goes through once: here the
+  // 22.9 GB of the state read and written, the gradients read and the bf16 weights written.
+  const Answer adam = with(Offload::kOptimizer, 1e9);
+  const DeviceLimits& device = small().cluster->profile.device();
+  const double state = here.memory.worst.optimizer / 12;  // elements of the shard
+  EXPECT_NEAR(adam.time_us.value - here.time_us.value + state * (4 + 24 + 2) / device.hbm_bandwidth * 1e6,
+              state * (4 + 24 + 2) / device.host_memory * 1e6, 0.03 * adam.time_us.value);
+  for (const Offload offload : {Offload::kOptimizer, Offload::kActivations, Offload::kBoth}) {
+    const double fast = with(offload, 2).time_us.value, usual = with(offload, 1).time_us.value,
+                 slow = with(offload, 0.5).time_us.value;
+    EXPECT_GT(usual, here.time_us.value);
+    EXPECT_LT(fast, usual);
+    EXPECT_LT(usual, slow);
+  }
+  // Nothing is left to send where the link is fast enough to hide behind the passes.
+  EXPECT_DOUBLE_EQ(with(Offload::kActivations, 1e3).time_us.value, here.time_us.value);
+}
+
 TEST(StepForecast, RefusesPlansThatDoNotFitTogether) {
   const auto error = [](auto&& change) -> std::string {
     Scenario s = small();

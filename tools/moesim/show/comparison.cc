@@ -59,6 +59,7 @@ ordered_json memory_json(const Answer& a) {
                  {"persistent_bytes", m.persistent},
                  {"total_bytes", a.memory.max_bytes},
                  {"limit_bytes", a.memory.limit_bytes}};
+  if (a.memory.host_bytes > 0) j["host_bytes"] = a.memory.host_bytes;
   if (!a.memory.fits)
     j["first_not_fitting"] = {{"stage", a.memory.first_stage}, {"missing_bytes", a.memory.missing_bytes}};
   j["stages"] = ordered_json::array();

@@ -260,6 +260,8 @@ std::string memory_tree(const Comparison& c) {
       part(MemoryKind::kTransient, stage.bytes.transient);
       part(MemoryKind::kPersistent, stage.bytes.persistent);
     }
+    if (a.memory.host_bytes > 0)
+      text += fmt::format("  in the host's memory, of one rank {:>31.3f} GB\n", a.memory.host_bytes * 1e-9);
     text += '\n';
   }
   return text;

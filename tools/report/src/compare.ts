@@ -3,6 +3,7 @@ import type { Estimate, ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
 import { bytes, byteUnit, number, percent, probability, time, timeUnit, words } from "./format";
+import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, lineColor, seriesColor } from "./palette";
@@ -130,6 +131,10 @@ export function comparePage(data: ReportData): HTMLElement[] {
         }))),
         withMemory.map((s) => s.dispatcher), kMemoryParts, (part) => seriesColor(kMemoryParts.indexOf(part)),
         { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
+      for (const s of withMemory) {
+        const causes = memoryTree(s.dispatcher, s.memory);
+        if (causes) memory.append(causes);
+      }
       const curves = withMemory.filter((s) => (s.memory?.["curve"] as Held[] | undefined)?.length);
       if (curves.length > 0) {
         // What the layer holds beside everything that stays: that is what dispatchers differ in.
