@@ -82,6 +82,7 @@ class Answering {
         placement_(s_.parallel, s_.training.unfolded, *s_.cluster) {
     c_.scenario = scenario_;
     c_.routing = routing_.of(0, 0);
+    c_.warnings.insert(c_.warnings.end(), s_.model.remarks.begin(), s_.model.remarks.end());
     if (const std::string note = network_note(*s_.cluster); !note.empty()) c_.warnings.push_back(note);
     add_new(c_.warnings, placement_.notes());
     add_new(c_.warnings, routing_.warnings());

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/hardware/dtype.h"
 
@@ -85,6 +86,8 @@ struct Architecture {
   // Layers that are one block each (hybrid models), a letter per layer: M Mamba, * attention, E experts, -
   // dense FFN. Empty: every layer is attention and an FFN.
   std::string pattern;
+  // What a reader should know of how somebody else's file was understood, a sentence each.
+  std::vector<std::string> remarks;
 
   // Width of a row as the experts see it.
   std::int64_t expert_width() const { return latent > 0 ? latent : hidden; }
@@ -102,9 +105,10 @@ struct Architecture {
 
   // A built-in name, our own object {"hidden", "experts", ...}, or the object of a Hugging Face config.json
   // (recognised by "hidden_size"). Throws InputError with the place for unknown keys of ours, missing or
-  // impossible values. Unknown keys of a Hugging Face config are left alone: there are hundreds.
+  // impossible values, and for keys of a Hugging Face config that make another model than is described here;
+  // keys that nobody knows are named in `remarks`. DeepSeek's own names of keys are read, too.
   static Architecture parse(const JsonNode& node);
-  // A built-in name or the path of a JSON file. Throws InputError with the nearest name.
+  // A built-in name, or the path of a JSON file or of a folder with a config.json. Throws InputError with the nearest name.
   static Architecture load(const std::string& name_or_path);
   static std::span<const std::string> names();
 };

@@ -9,6 +9,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/architecture_builtin.h"
+#include "models/workload/model_keys.h"
 
 namespace moesim::models {
 
@@ -171,12 +172,21 @@ std::optional<JsonNode> first_of(const JsonNode& node, std::initializer_list<con
   return std::nullopt;
 }
 
+// A number, or the same number for every layer.
+std::int64_t whole_number(const JsonNode& value, std::int64_t low) {
+  if (!value.is_array() || value.size() == 0) return value.integer(low, kMaxSize);
+  const std::vector<std::int64_t> layers = value.integers(low, kMaxSize);
+  if (std::ranges::adjacent_find(layers, std::not_equal_to<>()) != layers.end())
+    value.fail("that differs from layer to layer", "the same in all layers");
+  return layers.front();
+}
+
 std::int64_t size_of(const JsonNode& node, std::initializer_list<const char*> keys, std::int64_t fallback,
                      std::int64_t low = 0) {
   const auto value = first_of(node, keys);
   if (!value && fallback < low)
     node.fail(fmt::format("no \"{}\"", *keys.begin()), "this key in a Hugging Face config");
-  return value ? value->integer(low, kMaxSize) : fallback;
+  return value ? whole_number(*value, low) : fallback;
 }
 
 bool flag_of(const JsonNode& node, const char* key, bool fallback) {
@@ -188,6 +198,7 @@ Attention hugging_face_attention(const JsonNode& node, std::int64_t hidden) {
   Attention a;
   a.heads = size_of(node, {"num_attention_heads", "n_heads"}, 0, 1);
   a.qkv_bias = a.output_bias = flag_of(node, "attention_bias", false);
+  if (flag_of(node, "qkv_bias", false) || flag_of(node, "use_qkv_bias", false)) a.qkv_bias = true;
   if (first_of(node, {"kv_lora_rank"})) {
     a.kind = Attention::Kind::kLatent;
     a.q_rank = size_of(node, {"q_lora_rank"}, 0);
@@ -198,7 +209,8 @@ Attention hugging_face_attention(const JsonNode& node, std::int64_t hidden) {
     return a;
   }
   a.kv_heads = size_of(node, {"num_key_value_heads", "kv_n_heads"}, a.heads, 1);
-  a.head_dim = size_of(node, {"head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
+  a.head_dim =
+      size_of(node, {"head_dim", "attention_head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
   a.window = size_of(node, {"sliding_window"}, 0);
   if (const auto used = first_of(node, {"use_sliding_window"});
       used && used->is_boolean() && !used->boolean())
@@ -206,13 +218,75 @@ Attention hugging_face_attention(const JsonNode& node, std::int64_t hidden) {
   return a;
 }
 
+// Experts in all layers but the first ones, or in every so many-th.
+void set_expert_layers(const JsonNode& node, Architecture& a) {
+  a.dense_layers = size_of(node, {"first_k_dense_replace", "n_dense_layers"}, 0);
+  const auto every = first_of(node, {"interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"});
+  if (!every || !every->is_array()) {
+    a.moe_every = every ? std::max<std::int64_t>(1, every->integer(0, kMaxSize)) : 1;
+    return;
+  }
+  // One for a layer with experts, 0 for one without.
+  const std::vector<std::int64_t> layers = every->integers(0, 1);
+  const auto first = std::find(layers.begin(), layers.end(), 1);
+  if (static_cast<std::int64_t>(layers.size()) != a.layers ||
+      std::find(first, layers.end(), 0) != layers.end())
+    every->fail(
+        fmt::format("{} items, with gaps or not one for each of the {} layers", layers.size(), a.layers),
+        "zeros for the leading dense layers and then ones");
+  a.dense_layers = first - layers.begin();
+}
+
+// Layers by name, as newer files list them. Windowed and full attention in turn is gpt-oss's.
+void check_layer_types(const JsonNode& node, Architecture& a) {
+  const auto types = first_of(node, {"layer_types"});
+  if (!types || !types->is_array()) return;
+  std::int64_t windowed = 0, place = 0;
+  bool in_turn = true;
+  for (const JsonNode& type : types->items()) {
+    const std::string name = type.string();
+    if (name != "full_attention" && name != "sliding_attention")
+      types->fail("with " + in_quotes(name),
+                  "full_attention and sliding_attention: other layers are not modelled here");
+    const bool window = name == "sliding_attention";
+    windowed += window;
+    in_turn = in_turn && window == (place++ % 2 == 0);
+  }
+  if (windowed == 0) {
+    a.attention.window = 0;
+  } else if (in_turn) {
+    a.attention.window_every = 2;
+  } else if (windowed < place) {
+    types->fail("with windows in an order of its own", "all full, all sliding, or sliding and full in turn");
+  }
+}
+
+// Letters of a hybrid model's layers: those of a pattern, or of a list of names.
+std::string hybrid_pattern(const JsonNode& node) {
+  if (const auto pattern = first_of(node, {"hybrid_override_pattern"}); pattern && pattern->is_string())
+    return pattern->string();
+  const auto names = first_of(node, {"layers_block_type"});
+  if (!names || !names->is_array()) return "";
+  std::string letters;
+  for (const JsonNode& name : names->items()) {
+    const std::string kind = name.string();
+    if (kind != "mamba" && kind != "moe" && kind != "attention" && kind != "mlp")
+      names->fail("with " + in_quotes(kind),
+                  "mamba, attention, moe and mlp: other layers are not modelled here");
+    letters += kind == "mamba" ? 'M' : kind == "moe" ? 'E' : kind == "attention" ? '*' : '-';
+  }
+  return letters;
+}
+
 Architecture parse_hugging_face(const JsonNode& node) {
+  refuse_other_models(node);
   Architecture a;
   const auto type = first_of(node, {"model_type"});
   const std::string family = type && type->is_string() ? type->string() : "hugging-face";
   a.name = family;
-  a.hidden = size_of(node, {"hidden_size", "d_model"}, 0, 1);
-  a.layers = size_of(node, {"num_hidden_layers", "n_layers"}, 1, 1);
+  a.hidden = size_of(node, {"hidden_size", "d_model", "dim"}, 0, 1);
+  const std::string pattern = hybrid_pattern(node);
+  a.layers = pattern.empty() ? size_of(node, {"num_hidden_layers", "n_layers", "num_layers"}, 0, 1) : 1;
   a.vocabulary = size_of(node, {"vocab_size"}, 0);
   a.tied_embeddings = flag_of(node, "tie_word_embeddings", false);
   if (first_of(node, {"num_attention_heads", "n_heads"})) {
@@ -227,31 +301,39 @@ Architecture parse_hugging_face(const JsonNode& node) {
   if (!dense) {
     a.experts =
         size_of(node, {"num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"}, 0, 1);
-    a.topk = size_of(node, {"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k"}, 0, 1);
+    a.topk = size_of(node,
+                     {"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
+                      "top_k_experts", "experts_per_token", "n_activated_experts"},
+                     0, 1);
   }
-  const std::int64_t inner = size_of(node, {"intermediate_size", "ffn_hidden_size"}, 0);
-  if (!dense) a.expert_ffn = size_of(node, {"moe_intermediate_size", "expert_ffn_hidden_size"}, inner, 1);
+  const std::int64_t inner = size_of(node, {"intermediate_size", "ffn_hidden_size", "inter_dim"}, 0);
+  if (!dense)
+    a.expert_ffn =
+        size_of(node, {"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim"}, inner, 1);
   // Keys of a dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4
   // _mlp.
   a.dense_ffn = size_of(node, {"intermediate_size_mlp"}, inner);
-  a.dense_layers = size_of(node, {"first_k_dense_replace"}, 0);
-  a.moe_every = std::max<std::int64_t>(
-      1, size_of(node, {"interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"}, 1));
-  const std::int64_t shared = size_of(node, {"n_shared_experts", "num_shared_experts"}, 0);
-  a.shared_ffn = size_of(node, {"shared_expert_intermediate_size"}, shared * a.expert_ffn);
+  if (!dense) set_expert_layers(node, a);
+  check_layer_types(node, a);
+  const std::int64_t shared =
+      size_of(node, {"n_shared_experts", "num_shared_experts", "num_shared_expert"}, 0);
+  a.shared_ffn =
+      size_of(node, {"shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size"},
+              shared * a.expert_ffn);
   if (family.starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
   a.shared_gate = first_of(node, {"shared_expert_intermediate_size"}).has_value();
-  a.routing_groups = std::max<std::int64_t>(1, size_of(node, {"n_group"}, 1));
-  a.routing_topk_groups = std::max<std::int64_t>(1, size_of(node, {"topk_group"}, 1));
+  a.routing_groups =
+      std::max<std::int64_t>(1, size_of(node, {"n_group", "n_expert_groups", "num_expert_group"}, 1));
+  a.routing_topk_groups = std::max<std::int64_t>(1, size_of(node, {"topk_group", "n_limited_groups"}, 1));
   a.mtp_layers = size_of(node, {"num_nextn_predict_layers"}, 0);
-  a.attention.qk_norm = family.starts_with("qwen3") || family == "olmoe";
+  a.attention.qk_norm = flag_of(node, "use_qk_norm", family.starts_with("qwen3") || family == "olmoe");
   if (family == "qwen2_moe") a.attention.qkv_bias = true;
   if (family == "gpt_oss") {
     a.attention.sinks = a.expert_bias = a.router_bias = true;
     a.attention.window_every = 2;
   }
   if (family == "deepseek_v3" || family == "kimi_k2") a.router_bias = true;
-  if (const auto pattern = first_of(node, {"hybrid_override_pattern"}); pattern && pattern->is_string()) {
+  if (!pattern.empty()) {
     a.gated = false;  // squared ReLU (Nemotron-H)
     a.router_bias = true;
     a.latent = size_of(node, {"moe_latent_size"}, 0);
@@ -262,10 +344,27 @@ Architecture parse_hugging_face(const JsonNode& node) {
     a.mamba.state = size_of(node, {"ssm_state_size", "mamba_state_dim"}, a.mamba.state, 1);
     a.mamba.groups = size_of(node, {"n_groups", "mamba_num_groups"}, a.mamba.groups, 1);
     a.mamba.conv = size_of(node, {"conv_kernel"}, a.mamba.conv, 1);
-    set_pattern(a, pattern->string(), node);
+    set_pattern(a, pattern, node);
   }
   check_consistent(a, node);
+  if (std::string unknown = unknown_keys(node); !unknown.empty()) a.remarks.push_back(std::move(unknown));
   return a;
+}
+
+// Hugging Face writes numbers that JSON does not have; as long as JSON's own, so that places stay.
+std::string with_json_numbers(std::string text) {
+  constexpr std::string_view kInfinity = "Infinity", kLarge = "1.0e+308";
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (inside && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      inside = !inside;
+    } else if (!inside && std::string_view(text).substr(i).starts_with(kInfinity)) {
+      text.replace(i, kInfinity.size(), kLarge);
+    }
+  }
+  return text;
 }
 
 }  // namespace
@@ -283,8 +382,14 @@ Architecture Architecture::parse(const JsonNode& node) {
   if (node.is_string()) return load(node.string());
   if (!node.is_object()) node.fail(node.describe(), "a model's name, an object, or a Hugging Face config");
   // Multimodal checkpoints nest the language model.
-  if (const auto text = node.find("text_config"); text && text->is_object()) return parse(*text);
-  const bool hugging_face = node.find("hidden_size") || node.find("d_model");
+  for (const char* part : {"text_config", "language_config", "llm_config"})
+    if (const auto text = node.find(part); text && text->is_object()) {
+      Architecture a = parse(*text);
+      a.remarks.push_back(fmt::format("{}: the language model ({}) alone is taken", node.place().file, part));
+      return a;
+    }
+  const bool hugging_face =
+      node.find("hidden_size") || node.find("d_model") || (node.find("dim") && node.find("n_layers"));
   return hugging_face ? parse_hugging_face(node) : parse_own(node);
 }
 
@@ -299,7 +404,11 @@ Architecture Architecture::load(const std::string& name_or_path) {
                                  in_quotes(name_or_path), join(known, ", "),
                                  did_you_mean(name_or_path, known)));
   }
-  return parse(JsonNode::read(name_or_path));
+  const std::filesystem::path file = std::filesystem::is_directory(name_or_path)
+                                         ? std::filesystem::path(name_or_path) / "config.json"
+                                         : std::filesystem::path(name_or_path);
+  return parse(
+      JsonNode::parse(with_json_numbers(read_file(file.string(), std::uint64_t{1} << 30)), file.string()));
 }
 
 }  // namespace moesim::models

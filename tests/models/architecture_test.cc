@@ -10,6 +10,8 @@
 namespace moesim::models {
 namespace {
 
+using ::testing::HasSubstr;
+
 struct Published {
   const char* name;
   double total, active;      // 1e9; active 0: not published
@@ -121,6 +123,42 @@ TEST(Architecture, ReadsHuggingFaceFamilies) {
     "head_dim": 128, "vocab_size": 202048, "tie_word_embeddings": false}})");
 }
 
+// Keys that make another model are refused by name, the same for unknown ones is said in one line.
+TEST(Architecture, ForeignKeysAreUsedNamedOrRefused) {
+  const std::string sizes =
+      R"("hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048,
+         "num_local_experts": 8, "num_experts_per_tok": 2)";
+  const auto read = [&](const std::string& more) {
+    return Architecture::parse(JsonNode::parse("{" + sizes + more + "}", "config.json"));
+  };
+  const auto refusal = [&](const std::string& more) -> std::string {
+    try {
+      read(more);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(R"(, "full_attention_interval": 4)"), HasSubstr("full_attention_interval"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "linear_attention"])"),
+              HasSubstr("linear_attention"));
+  EXPECT_EQ(refusal(R"(, "full_attention_interval": null, "mlp_only_layers": [])"), "");
+  EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0, 1])"), HasSubstr("moe_layer_freq"));
+  EXPECT_EQ(read(R"(, "moe_layer_freq": [0, 1, 1, 1])").dense_layers, 1);
+  EXPECT_EQ(read(R"(, "moe_topk": [2, 2, 2, 2])").topk, 2);
+  EXPECT_TRUE(read(R"(, "rope_theta": 10000, "eos_token_id": 2)").remarks.empty());
+  const Architecture odd = read(R"(, "strange_width": 7)");
+  ASSERT_EQ(odd.remarks.size(), 1u);
+  EXPECT_THAT(odd.remarks[0], HasSubstr("strange_width"));
+  // A number of layers has no default.
+  try {
+    Architecture::parse(JsonNode::parse(R"({"hidden_size": 1024, "num_attention_heads": 8})", "config.json"));
+    FAIL() << "it was taken";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("num_hidden_layers"));
+  }
+}
+
 TEST(Architecture, OwnObjectNeedsOnlyALayer) {
   const Architecture a = Architecture::parse(
       JsonNode::parse(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2})", "model.json"));
@@ -145,8 +183,10 @@ TEST(Architecture, NamesWhatIsWrong) {
               HasSubstr("top-9 of 8 experts"));
   EXPECT_THAT(architecture_error("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"),
               HasSubstr("expert_ffn"));
-  EXPECT_THAT(architecture_error(R"({"hidden_size": 16, "intermediate_size": 32, "num_local_experts": 8})"),
-              HasSubstr("num_experts_per_tok"));
+  EXPECT_THAT(
+      architecture_error(
+          R"({"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32, "num_local_experts": 8})"),
+      HasSubstr("num_experts_per_tok"));
   EXPECT_THAT(architecture_error(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
               HasSubstr("model.json:1"));
   // Each size within bounds, their products beyond 64 bits.
