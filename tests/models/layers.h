@@ -1,16 +1,20 @@
 // Layers and routings that the tests of dispatchers share: the worked example of docs/spec.md 6.3, and
-// random ones.
+// random ones; what they look up in programs.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "models/dispatchers/dispatcher.h"
+#include "tests/message_of.h"
 
 namespace moesim::models::testing {
 
@@ -50,6 +54,16 @@ inline MoeLayer example_layer(const Routing& routing, int ep = 4, int etp = 1, D
   return layer;
 }
 
+// One of the examples with a layer of the usual sizes; a test changes what it is about.
+struct Example {
+  explicit Example(Routing given = example_1(), int ep = 4, int etp = 1)
+      : routing(std::move(given)), layer(example_layer(routing, ep, etp)) {}
+  Example(const Example&) = delete;
+  Example& operator=(const Example&) = delete;
+  Routing routing;
+  MoeLayer layer;
+};
+
 inline Program build(const std::string& dispatcher, const MoeLayer& layer) {
   const auto made = make_dispatcher(DispatcherSpec::parse(dispatcher));
   const auto rule = made->illegal(layer);
@@ -61,6 +75,16 @@ inline Numbers numbers(const Program& program, PerRank value) {
   Numbers n;
   for (int r = 0; r < program.ranks(); ++r) n.push_back(program.value(value, r));
   return n;
+}
+
+// The rule that forbids it on this layer; empty where it is legal.
+inline std::string rule(const std::string& dispatcher, const MoeLayer& layer) {
+  return rule_against(*make_dispatcher(DispatcherSpec::parse(dispatcher)), layer).value_or("");
+}
+
+// What a dispatcher with these options is refused with; empty where it exists.
+inline std::string refusal(const std::string& dispatcher) {
+  return moesim::testing::message_of([&] { make_dispatcher(DispatcherSpec::parse(dispatcher)); });
 }
 
 // The collectives of a pass, in order.
@@ -83,6 +107,58 @@ inline Numbers total_rx(const Program& program, const std::vector<Op>& pass) {
   for (const Op& op : messages(pass))
     for (int r = 0; r < program.ranks(); ++r) sum[r] += program.value(op.rx, r);
   return sum;
+}
+
+// One collective by hand; a single number stands for all ranks.
+struct Expected {
+  std::string_view what;
+  Numbers in, out, tx, rx;
+};
+
+inline void expect_messages(const Program& program, const std::vector<Op>& pass,
+                            const std::vector<Expected>& expected) {
+  const std::vector<Op> all = messages(pass);
+  ASSERT_EQ(all.size(), expected.size());
+  const auto each = [&](Numbers n) { return n.size() == 1 ? Numbers(program.ranks(), n[0]) : n; };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(std::string(expected[i].what));
+    EXPECT_EQ(all[i].name, expected[i].what);
+    EXPECT_EQ(numbers(program, all[i].in), each(expected[i].in));
+    EXPECT_EQ(numbers(program, all[i].out), each(expected[i].out));
+    EXPECT_EQ(numbers(program, all[i].tx), each(expected[i].tx));
+    EXPECT_EQ(numbers(program, all[i].rx), each(expected[i].rx));
+  }
+}
+
+// All operations of one name, in order, without memory.
+inline std::vector<Op> named(const std::vector<Op>& pass, std::string_view name) {
+  std::vector<Op> all;
+  for (const Op& op : pass)
+    if (op.name == name && op.kind != OpKind::kAllocate && op.kind != OpKind::kFree) all.push_back(op);
+  return all;
+}
+
+inline bool has(const std::vector<Op>& pass, std::string_view name) { return !named(pass, name).empty(); }
+
+// The only operation of this name.
+inline Op the(const std::vector<Op>& pass, std::string_view name) {
+  const std::vector<Op> all = named(pass, name);
+  if (all.size() != 1) throw std::runtime_error("one operation expected: " + std::string(name));
+  return all.front();
+}
+
+// Kernels that the products of a pass are launched as.
+inline int product_launches(const std::vector<Op>& pass) {
+  int launches = 0;
+  for (const Op& op : pass)
+    if (op.kind == OpKind::kGemm) launches += op.launches;
+  return launches;
+}
+
+// Rows of each local expert, as the products of this name compute them.
+inline Numbers product_rows(const Program& program, std::string_view name, int rank) {
+  const auto rows = program.expert_rows(the(program.forward(), name).table, rank);
+  return {rows.begin(), rows.end()};
 }
 
 // A random layer with known choices; the routing lives beside it.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/input_error.h"
+#include "tests/models/layers.h"
 
 namespace moesim::models {
 namespace {
@@ -21,6 +22,26 @@ TEST(Routing, GroupLimitBoundsNodes) {
   routing.set_group_limit(8, 4);
   EXPECT_LE(nodes(), 4);
   EXPECT_NEAR(nodes(), 4 * (1 - 0.0898), 0.05);  // C(96,8)/C(128,8)
+}
+
+// docs/spec.md 6.3, example 1.
+TEST(Routing, CountsSplitsAndCopiesOfExample1) {
+  const Routing routing = testing::example_1();
+  const testing::Numbers n{5, 3, 2, 2, 1, 1, 1, 1, 5, 3, 3, 1, 1, 1, 1, 1,
+                           4, 2, 2, 1, 2, 2, 2, 1, 5, 3, 2, 1, 2, 1, 1, 1};
+  for (int r = 0; r < 4; ++r)
+    for (int e = 0; e < 8; ++e) EXPECT_EQ(routing.count(r, e), n[r * 8 + e]);
+  EXPECT_EQ(routing.expert_totals(), (testing::Numbers{19, 11, 9, 5, 6, 5, 5, 4}));
+  EXPECT_EQ(routing.split_matrix(4), (testing::Numbers{8, 4, 2, 2, 8, 4, 2, 2, 6, 3, 4, 3, 8, 3, 3, 2}));
+  EXPECT_EQ(routing.dedup_matrix(4), (testing::Numbers{7, 4, 2, 2, 6, 3, 1, 2, 4, 3, 4, 3, 6, 3, 3, 2}));
+  EXPECT_DOUBLE_EQ(routing.rank_imbalance(4), 1.875);
+}
+
+// Example 3: both experts of a token are on the same rank.
+TEST(Routing, RoundRobinIsBalancedAndItsCopiesAreKnown) {
+  const Routing routing = testing::example_3();
+  EXPECT_EQ(routing.split_matrix(4), testing::Numbers(16, 4));
+  EXPECT_EQ(routing.dedup_matrix(4), testing::Numbers(16, 2));
 }
 
 TEST(Routing, CapacityDropsByPosition) {
