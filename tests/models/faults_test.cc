@@ -14,7 +14,6 @@
 #include "base/random.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/step_faults.h"
 #include "models/step/step_forecast.h"
 
 namespace moesim::models {
@@ -117,17 +116,6 @@ TEST(Faults, OneSlowGpuSlowsTheStepAtMostByItsFactor) {
   const double two =
       forecast(R"({"slow_gpus": [{"gpu": 20, "factor": 1.5}, {"gpu": 20, "factor": 1.2}]})").time_us.value;
   EXPECT_EQ(one, two);
-}
-
-TEST(Faults, FindTheirStage) {
-  std::vector<std::string> warnings;
-  // 32 GPUs, two stages of 16: one dispatch group each.
-  const auto stages = faults_of_stages(scenario(R"({"slow_gpus": [{"gpu": 20, "factor": 1.5}]})"), warnings);
-  ASSERT_EQ(stages.size(), 2u);
-  EXPECT_TRUE(stages[0].empty());
-  ASSERT_EQ(stages[1].size(), 1u);
-  EXPECT_EQ(stages[1][0].compute[4], 1.5);
-  EXPECT_TRUE(warnings.empty());
 }
 
 TEST(Faults, JitterRepeatsWithItsSeed) {

@@ -1,20 +1,13 @@
 // Timing `flow` on the fabrics of clusters: what the profile says while nothing contends, more where it does.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <numeric>
 #include <vector>
 
-#include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
-#include "models/answers/layer_answer.h"
 #include "models/costs/cluster_costs.h"
-#include "models/costs/program_prices.h"
-#include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster_fabric.h"
-#include "models/routing/routing.h"
-#include "models/step/layer_graph.h"
 #include "sim/run/simulator.h"
 
 namespace moesim::models {
@@ -98,95 +91,6 @@ TEST(FlowTiming, AnOversubscribedSpineIsFelt) {
   const sim::TaskGraph graph = collective_graph(CollectiveOp::all_to_all, 64 << 20, 64, 64, 1, 1);
   const double even = ratio(load(1), graph), tight = ratio(load(8), graph);
   EXPECT_GT(tight, 2 * even);
-}
-
-TEST(ClusterFabric, TakesWhatAPresetDoesNotSayFromTheCluster) {
-  const Cluster cluster = Cluster::load(JsonNode::parse(
-      R"({"base": "dgx-h100x4", "nvlink": {"bandwidth": "100GBps"}, "fabric": {"preset": "rail-tree"}})",
-      "c"));
-  const sim::Fabric fabric = cluster_fabric(cluster);
-  EXPECT_EQ(fabric.gpu_count(), 32u);
-  EXPECT_DOUBLE_EQ(fabric.links().front().capacity, 100e9);
-  EXPECT_TRUE(has_own_fabric(cluster));
-  EXPECT_FALSE(has_own_fabric(Cluster::load("dgx-h100x4")));
-}
-
-TEST(ClusterFabric, RefusesWhatDoesNotFit) {
-  const auto refused = [](const std::string& fabric) -> std::string {
-    const Cluster cluster =
-        Cluster::load(JsonNode::parse(R"({"base": "dgx-h100x4", "fabric": )" + fabric + "}", "c.json"));
-    try {
-      cluster_fabric(cluster);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "accepted";
-  };
-  EXPECT_NE(refused(R"("rail-tre")").find("did you mean"), std::string::npos) << refused(R"("rail-tre")");
-  EXPECT_NE(refused(R"({"preset": "torus", "extents": [2, 2]})")
-                .find("found a fabric of 4 GPUs, expected the cluster's 32"),
-            std::string::npos)
-      << refused(R"({"preset": "torus", "extents": [2, 2]})");
-  EXPECT_NE(refused(R"({"preset": "rail-tree", "oversubscribed": 2})").find("oversubscribed"),
-            std::string::npos);
-}
-
-std::vector<std::vector<std::int32_t>> consecutive(int groups, int ranks) {
-  std::vector<std::vector<std::int32_t>> all(static_cast<std::size_t>(groups));
-  std::int32_t next = 0;
-  for (auto& gpus : all)
-    for (int r = 0; r < ranks; ++r) gpus.push_back(next++);
-  return all;
-}
-
-// The graph of a layer under calibrated prices against the recursion of time_layer().
-TEST(LayerGraph, TakesAsLongAsTheRecursionUnderCalibratedPrices) {
-  const Cluster cluster = Cluster::load("dgx-h100x2");
-  const ProgramPricer prices(cluster);
-  const ClusterCosts costs(cluster);
-  int compared = 0;
-  for (const DispatcherEntry& entry : dispatcher_registry())
-    for (const int ep : {4, 16})
-      for (std::uint64_t seed = 1; seed <= 2; ++seed) {
-        RoutingSpec spec;
-        spec.kind = RoutingSpec::Kind::kUniform;
-        const Routing routing = make_routing(spec, ep, 512, 16, 2, seed);
-        MoeLayer layer;
-        layer.hidden = 1024;
-        layer.expert_ffn = 512;
-        layer.ep = ep;
-        layer.ranks_per_node = 8;
-        layer.routing = &routing;
-        const auto dispatcher = make_dispatcher(DispatcherSpec::parse(std::string(entry.name)));
-        if (rule_against(*dispatcher, layer)) continue;
-        const Program program = dispatcher->build(layer);
-        const auto own_kernels = [](const std::vector<Op>& pass) {
-          return std::any_of(pass.begin(), pass.end(), [](const Op& op) { return op.one_kernel; });
-        };
-        if (own_kernels(program.forward())) continue;  // their prices are not those of NCCL's collectives
-        const GroupShapes shapes(cluster, program);
-        const UnevenLoads loads(program, shapes);
-        const auto forward = prices.price(program, program.forward(), shapes, loads);
-        const auto backward = prices.price(program, program.backward(), shapes, loads);
-        const std::vector<PricedPass> segments{{&program, &program.forward(), &forward},
-                                               {&program, &program.backward(), &backward}};
-        sim::Lockstep clocks(static_cast<std::size_t>(program.ranks()), {prices.launch_ps(), {}});
-        for (const PricedPass& pass : segments) clocks.run({pass.priced});
-        const auto recursion = static_cast<double>(clocks.end());
-        const double one = static_cast<double>(
-            sim::run(layer_graph(segments, prices.launch_ps(), consecutive(1, ep)), costs).iteration().ps());
-        EXPECT_NEAR(one / recursion, 1.0, 1e-6) << entry.name << " ep " << ep;
-        if (ep == 4) {
-          // Groups on the same node shape do the same.
-          const double four = static_cast<double>(
-              sim::run(layer_graph(segments, prices.launch_ps(), consecutive(4, ep)), costs)
-                  .iteration()
-                  .ps());
-          EXPECT_EQ(four, one) << entry.name;
-        }
-        ++compared;
-      }
-  EXPECT_GT(compared, 20);
 }
 
 Scenario scenario_on(Cluster cluster, const char* dispatchers, std::int64_t ep, const char* routing) {

@@ -1,312 +1,55 @@
-// Memory of a rank: parameters against the model's own count, and every part of the plan by hand.
+// What a rank holds over the time of one layer, after each allocation and release.
+#include "models/programs/memory.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
+#include "models/programs/program_builder.h"
 
-#include "base/input_error.h"
-#include "models/step/kept_activations.h"
-#include "models/step/step_memory.h"
-#include "models/workload/architecture.h"
-#include "tests/models/layers.h"
-
-namespace moesim::models::testing {
+namespace moesim::models {
 namespace {
 
-std::vector<Chunk> chunks_of(const Architecture& model, const Parallel& parallel) {
-  return cut_into_chunks(model, parallel, std::vector<double>(layer_stack(model).size(), 1.0), 0, 0);
+// Keeps 100 bytes, holds 50 more in forward and 30 in backward.
+Program small_program() {
+  ProgramBuilder b(1, 1);
+  b.begin(ProgramBuilder::Pass::kForward);
+  b.save("kept", b.uniform(100));
+  b.allocate("buffer", b.uniform(50));
+  b.free("buffer", b.uniform(50));
+  b.begin(ProgramBuilder::Pass::kBackward);
+  b.allocate("gradient", b.uniform(30));
+  b.free("gradient", b.uniform(30));
+  return b.finish();
 }
 
-StageParameters all_stages(Architecture model, const Parallel& parallel) {
-  model.mtp_layers = 0;
-  StageParameters sum;
-  for (const Chunk& chunk : chunks_of(model, parallel)) {
-    const StageParameters one = chunk_parameters(model, parallel, chunk);
-    sum.dense += one.dense;
-    sum.experts += one.experts;
+TEST(MemoryOfLayer, FollowsEveryAllocation) {
+  RankMemory whole;
+  whole.parameters = 600;
+  whole.activations = 350;
+  whole.transient = 50;
+  std::vector<double> levels;
+  std::vector<std::string> names;
+  for (const MemoryPoint& point : memory_of_layer(small_program(), 0, whole, true)) {
+    levels.push_back(point.bytes);
+    names.emplace_back(point.what);
   }
-  return sum;
+  // The whole plan without its transients and this layer: 1000 - 50 - 100.
+  EXPECT_THAT(levels, ::testing::ElementsAre(850, 950, 1000, 950, 980, 950, 850));
+  EXPECT_THAT(names, ::testing::ElementsAre("everything but this layer", "kept", "buffer", "buffer",
+                                            "gradient", "gradient", "saved by forward"));
 }
 
-TEST(Memory, StagesHoldTheModelOnce) {
-  for (const char* name : {"mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"}) {
-    SCOPED_TRACE(name);
-    const Architecture model = Architecture::load(name);
-    Parallel parallel;
-    for (const std::int64_t pp : {1, 2, 4}) {
-      parallel.pp = pp;
-      const StageParameters whole = all_stages(model, parallel);
-      // Norms inside attention and biases of routers are not counted apart.
-      EXPECT_NEAR((whole.dense + whole.experts) / static_cast<double>(model.parameters()), 1, 0.02);
-    }
-    // Expert ranks hold their part of the experts; tensor ranks theirs of all matrices but the routers.
-    const StageParameters whole = all_stages(model, parallel);
-    parallel.ep = 8;
-    EXPECT_DOUBLE_EQ(8 * all_stages(model, parallel).experts, whole.experts);
-    parallel.tp = 2;
-    double copied = static_cast<double>(model.hidden) * (2.0 * static_cast<double>(model.layers) + 1);
-    for (std::int64_t layer = 0; layer < model.layers; ++layer)
-      if (model.is_moe_layer(layer)) copied += static_cast<double>(model.hidden * model.experts);
-    EXPECT_NEAR(2 * all_stages(model, parallel).dense - copied, whole.dense, 1e-6 * whole.dense);
-  }
+TEST(MemoryOfLayer, ServingEndsWithForward) {
+  RankMemory whole;
+  whole.parameters = 600;
+  const auto points = memory_of_layer(small_program(), 0, whole, false);
+  ASSERT_EQ(points.size(), 4u);
+  EXPECT_EQ(points.front().bytes, 600);
+  EXPECT_EQ(points.back().bytes, 700);
+  for (const MemoryPoint& point : points) EXPECT_TRUE(point.forward);
 }
 
-struct Job {
-  Architecture model = Architecture::load("mixtral-8x7b");
-  Parallel parallel;
-  TrainingPlan plan;
-  Routing routing = example_1();
-  Program program = build("alltoall", example_layer(routing));
-  double gpu_bytes = 1e15;
-  bool train = true, independent = true, overlapped = false;
-
-  Job() {
-    parallel.pp = 4;
-    parallel.dp = 8;
-    parallel.ep = 4;
-    parallel.microbatches = 16;
-  }
-  StepMemory memory() const {
-    const std::vector<Chunk> chunks = chunks_of(model, parallel);
-    PipelineShape shape;
-    shape.stages = static_cast<int>(parallel.pp);
-    shape.virtual_stages = static_cast<int>(parallel.vpp);
-    shape.microbatches = static_cast<int>(parallel.microbatches);
-    shape.kind = plan.pipeline;
-    shape.overlapped = overlapped;
-    const auto schedule = pipeline_schedule(shape);
-    return step_memory(
-        {&model, parallel, &plan, &program, independent, &chunks, &schedule, gpu_bytes, train, 1});
-  }
-};
-
-TEST(StepMemory, EveryPartOfThePlan) {
-  Job job;
-  const StageParameters n =
-      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
-  const StepMemory zero1 = job.memory();
-  ASSERT_EQ(zero1.stage, 0);  // keeps the most microbatches
-  EXPECT_DOUBLE_EQ(zero1.worst.parameters, 2 * (n.dense + n.experts));
-  EXPECT_DOUBLE_EQ(zero1.worst.gradients, 4 * (n.dense + n.experts));
-  EXPECT_DOUBLE_EQ(zero1.worst.optimizer, 12 * (n.dense / 8 + n.experts / 2));  // DP 8, EDP 2
-  EXPECT_DOUBLE_EQ(zero1.max_bytes, zero1.worst.total());
-  EXPECT_TRUE(zero1.fits);
-  EXPECT_EQ(zero1.fits_probability, 1);
-  job.plan.sharding = ShardingScheme::kDdp;
-  EXPECT_DOUBLE_EQ(job.memory().worst.optimizer, 12 * (n.dense + n.experts));
-
-  // Moments in bf16, gradients reduced in bf16.
-  job.plan = {};
-  job.plan.optimizer = OptimizerTypes::parse("fp32,bf16,bf16");
-  job.plan.gradient_bytes = 2;
-  const RankMemory narrow = job.memory().worst;
-  EXPECT_DOUBLE_EQ(narrow.gradients, 2 * (n.dense + n.experts));
-  EXPECT_DOUBLE_EQ(narrow.optimizer, 8 * (n.dense / 8 + n.experts / 2));
-
-  // FSDP2 shards fp32 weights, gradients and moments: 16 bytes of an element, and what is gathered.
-  job.parallel.pp = 1;
-  job.parallel.dp = 32;
-  job.plan = {};
-  job.plan.set_sharding("fsdp");
-  const StepMemory sharded = job.memory();
-  const StageParameters all =
-      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
-  double state = 0;
-  for (const MemoryCause& c : sharded.stages.front().causes)
-    if (c.what.starts_with("dense part/") ||
-        (c.what.starts_with("experts/") && c.kind != MemoryKind::kActivations))
-      state += c.bytes;
-  EXPECT_NEAR(state, 16 * (all.dense / 32 + all.experts / 8), 1);
-
-  // What does not fit is missing.
-  job = Job();
-  job.gpu_bytes = 20e9;
-  const StepMemory tight = job.memory();
-  EXPECT_FALSE(tight.fits);
-  EXPECT_EQ(tight.fits_probability, 0);
-  EXPECT_DOUBLE_EQ(tight.missing_bytes, tight.max_bytes - tight.limit_bytes);
-  EXPECT_EQ(tight.first_stage, 0);
-
-  // Without training: weights and what one microbatch needs.
-  job.train = false;
-  const RankMemory serving = job.memory().worst;
-  EXPECT_EQ(serving.gradients + serving.optimizer + serving.activations, 0);
-}
-
-// What leaves the GPU stands in the host's memory, and nothing else changes.
-TEST(StepMemory, OffloadMovesBytesToTheHost) {
-  Job job;
-  const StageParameters n =
-      chunk_parameters(job.model, job.parallel, chunks_of(job.model, job.parallel).front());
-  const auto first_stage = [&](Offload offload) {
-    job.plan.offload = offload;
-    return job.memory().stages.front();
-  };
-  const StageMemory here = first_stage(Offload::kNone), optimizer = first_stage(Offload::kOptimizer),
-                    activations = first_stage(Offload::kActivations), both = first_stage(Offload::kBoth);
-  EXPECT_EQ(here.host_bytes, 0);
-
-  EXPECT_EQ(optimizer.bytes.optimizer, 0);
-  EXPECT_DOUBLE_EQ(optimizer.bytes.activations, here.bytes.activations);
-  EXPECT_DOUBLE_EQ(optimizer.bytes.total(), here.bytes.total() - here.bytes.optimizer);
-  // Twelve bytes of an element of the shard, and its fp32 gradient.
-  EXPECT_DOUBLE_EQ(optimizer.host_bytes, 16 * (n.dense / 8 + n.experts / 2));
-
-  EXPECT_DOUBLE_EQ(activations.bytes.optimizer, here.bytes.optimizer);
-  EXPECT_LT(activations.bytes.activations, here.bytes.activations);
-  EXPECT_GE(activations.host_bytes, here.bytes.activations);  // of the busiest rank
-
-  EXPECT_DOUBLE_EQ(both.bytes.total(), activations.bytes.total() - here.bytes.optimizer);
-  EXPECT_DOUBLE_EQ(both.host_bytes, optimizer.host_bytes + activations.host_bytes);
-}
-
-// A layer of Mixtral on one GPU, from the shapes that Megatron-Core saves.
-TEST(StepMemory, ActivationsOfALayerByHand) {
-  const Architecture model = Architecture::load("mixtral-8x7b");
-  Parallel p;
-  p.seq = 1024;
-  TrainingPlan plan;
-  const double T = 1024, H = 4096, heads = 32, kv = 8, d = 128;
-  const auto kept = [&] { return bytes_of(kept_by_layer(model, p, plan, LayerKind{})); };
-  LayerKind dense{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
-  const auto attention = [&] { return bytes_of(kept_by_layer(model, p, plan, dense)); };
-  // Both sides of the norm; queries, keys, values; the projection's input; a log-sum per head.
-  EXPECT_DOUBLE_EQ(attention(), T * (4 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d + 4 * heads));
-  // Recomputing the core frees the log-sums only: its output stays as the projection's input.
-  plan.recompute = StepRecompute::parse("core_attn");
-  EXPECT_DOUBLE_EQ(attention(), T * (4 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d));
-  plan.recompute = StepRecompute::parse("layernorm");
-  EXPECT_DOUBLE_EQ(attention(), T * (2 * H + 2 * (heads + 2 * kv) * d + 2 * heads * d + 4 * heads));
-  // Products in fp8 keep their inputs in a byte; attention keeps its own output besides.
-  plan.recompute = {};
-  plan.set_precision("fp8");
-  EXPECT_DOUBLE_EQ(attention(), T * (3 * H + 2 * (heads + 2 * kv) * d + 3 * heads * d + 4 * heads));
-  plan = {};
-  plan.recompute = StepRecompute::parse("full");
-  EXPECT_DOUBLE_EQ(kept(), T * H * 2);
-  // Tensor and context parallelism share everything.
-  plan = {};
-  const double alone = attention();
-  p.tp = 2;
-  EXPECT_DOUBLE_EQ(attention(), alone / 2);
-  p.cp = 2;
-  EXPECT_DOUBLE_EQ(attention(), alone / 4);
-}
-
-// What the dispatcher's program keeps has the names and the sum of its own operations.
-TEST(StepMemory, ProgramsKeepWhatTheySave) {
-  Job job;
-  for (const char* dispatcher : {"alltoall", "allgather", "flex-deepep", "flex-hybridep"}) {
-    SCOPED_TRACE(dispatcher);
-    job.program = build(dispatcher, example_layer(job.routing));
-    for (int r = 0; r < job.program.ranks(); ++r) {
-      const auto kept = kept_by_program(job.program, r, job.model, job.parallel, job.plan);
-      EXPECT_GT(kept.size(), 2u);
-      EXPECT_NEAR(bytes_of(kept), static_cast<double>(job.program.saved_bytes[static_cast<std::size_t>(r)]),
-                  1e-6);
-      for (const char* precision : {"bf16", "mxfp8"})
-        for (const char* recompute : {"none", "layernorm", "full"}) {
-          TrainingPlan plan;
-          plan.set_precision(precision);
-          plan.recompute = StepRecompute::parse(recompute);
-          EXPECT_NEAR(bytes_of(kept_by_program(job.program, r, job.model, job.parallel, plan)),
-                      kept_bytes(job.program, r, job.model, job.parallel, plan), 1e-6);
-        }
-    }
-  }
-}
-
-TEST(StepMemory, CausesAddUpToTheirKind) {
-  for (const char* recompute : {"none", "moe_act", "full"})
-    for (const char* sharding : {"ddp", "zero1", "fsdp"})
-      for (const PipelineKind pipeline :
-           {PipelineKind::k1F1B, PipelineKind::kZeroBubble, PipelineKind::kDualPipe}) {
-        Job job;
-        job.plan.recompute = StepRecompute::parse(recompute);
-        job.plan.set_sharding(sharding);
-        job.plan.pipeline = pipeline;
-        const StepMemory memory = job.memory();
-        ASSERT_EQ(memory.stages.size(), 4u);
-        for (const StageMemory& stage : memory.stages) {
-          double sum = 0, activations = 0;
-          for (const MemoryCause& c : stage.causes) {
-            EXPECT_GT(c.bytes, 0) << c.what;
-            sum += c.bytes;
-            activations += c.kind == MemoryKind::kActivations ? c.bytes : 0;
-          }
-          EXPECT_NEAR(sum / stage.bytes.total(), 1, 1e-12);
-          EXPECT_NEAR(activations, stage.bytes.activations, 1e-6 * activations);
-          EXPECT_LE(stage.bytes.total(), memory.max_bytes);
-          EXPECT_LE(stage.low_bytes, stage.bytes.total() * (1 + 1e-12));
-          EXPECT_GE(stage.high_bytes, stage.bytes.total() * (1 - 1e-12));
-        }
-      }
-}
-
-// Forward of one microbatch beside the backward of another, layer by layer: one microbatch and a layer are
-// alive, not two microbatches.
-TEST(StepMemory, OverlappedBatchesHoldOneAndALayer) {
-  Job job;
-  job.parallel.pp = 1;
-  job.model.layers = 8;
-  job.model.vocabulary = 8;  // the peak is not in the loss
-  const RankMemory apart = job.memory().worst;
-  job.overlapped = true;
-  const RankMemory together = job.memory().worst;
-  EXPECT_GT(together.activations, apart.activations);
-  EXPECT_LT(together.activations, apart.activations * (1 + 1.5 / 8));
-}
-
-// Layers that route alike overload the same rank; layers that route independently share the burden.
-TEST(StepMemory, TheBusiestRankIsAnotherOneInEveryLayer) {
-  Job job;
-  const StepMemory apart = job.memory();
-  job.independent = false;
-  const StepMemory alike = job.memory();
-  std::vector<double> loads;
-  for (int r = 0; r < job.program.ranks(); ++r)
-    loads.push_back(bytes_of(kept_by_program(job.program, r, job.model, job.parallel, job.plan)));
-  const double most = *std::max_element(loads.begin(), loads.end());
-  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
-  ASSERT_GT(most, mean);
-  // Stage 0 holds four microbatches of eight layers.
-  const double others = alike.worst.activations - 32 * most;
-  EXPECT_GT(apart.worst.activations, others + 32 * mean);
-  EXPECT_LT(apart.worst.activations, alike.worst.activations);
-  const StageMemory& stage = apart.stages.front();
-  EXPECT_LT(stage.low_bytes, stage.high_bytes);
-  EXPECT_LE(stage.high_bytes - stage.low_bytes, 32 * (most - mean));
-  EXPECT_DOUBLE_EQ(alike.stages.front().low_bytes, alike.stages.front().high_bytes);
-}
-
-// The probability falls with the memory of the GPU, from certain to impossible, and is between where the
-// allocator decides.
-TEST(StepMemory, ProbabilityOfFitting) {
-  Job job;
-  const double need = job.memory().max_bytes;
-  double before = 1;
-  int between = 0;
-  for (const double share : {1.5, 1.25, 1.2, 1.16, 1.12, 1.1, 1.08, 1.05, 1.02, 1.0}) {
-    job.gpu_bytes = need * share;
-    const StepMemory memory = job.memory();
-    EXPECT_LE(memory.fits_probability, before);
-    before = memory.fits_probability;
-    between += before > 0 && before < 1;
-    EXPECT_EQ(memory.fits, memory.max_bytes <= memory.limit_bytes);
-  }
-  EXPECT_EQ(before, 0);
-  EXPECT_GT(between, 1);
-}
-
-TEST(OptimizerTypes, RoundTripAndOneLineForMistakes) {
-  for (const char* text : {"fp32,fp32,fp32", "fp32,bf16,bf16", "bf16,fp8,fp16"})
-    EXPECT_EQ(OptimizerTypes::parse(text).text(), text);
-  EXPECT_EQ(OptimizerTypes::parse("fp32,bf16,fp8").bytes(), 7);
-  for (const char* text :
-       {"", "fp32", "fp32,bf16", "fp32,bf16,bf16,bf16", "fp32,int8,bf16", "fp64,bf16,bf16"})
-    EXPECT_THROW(OptimizerTypes::parse(text), InputError) << text;
-}
+TEST(RankMemory, IsTheSumOfItsCauses) { EXPECT_EQ((RankMemory{1, 2, 4, 8, 16, 32}.total()), 63); }
 
 }  // namespace
-}  // namespace moesim::models::testing
+}  // namespace moesim::models

@@ -1,8 +1,6 @@
-// Pipeline schedules: every pass once, published bubbles, and the recursion against the simulator on the same
-// passes.
+// Pipelines run: published bubbles, and the recursion against the simulator on the same passes.
 #include "models/step/pipeline_run.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,17 +8,17 @@
 #include <tuple>
 #include <vector>
 
-#include "base/input_error.h"
 #include "base/random.h"
 #include "sim/graph/costs.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/simulator.h"
+#include "tests/models/pipeline_shapes.h"
 
 namespace moesim::models {
 namespace {
 
 using Kind = PipelineSlot::Kind;
-using ::testing::HasSubstr;
+using testing::shape_of;
 
 class NoCosts : public sim::Costs {
  public:
@@ -173,37 +171,9 @@ std::int64_t simulated(const PipelineShape& shape, const std::vector<std::vector
   return sim::run(graph, NoCosts()).iteration().ps();
 }
 
-struct Named {
-  PipelineShape shape;
-  std::string name;
-};
+class PipelineRuns : public ::testing::TestWithParam<testing::NamedShape> {};
 
-class Schedules : public ::testing::TestWithParam<Named> {};
-
-TEST_P(Schedules, RunEveryPassOnce) {
-  const PipelineShape& shape = GetParam().shape;
-  std::map<std::pair<int, int>, int> forward, backward, weight;
-  const auto schedule = pipeline_schedule(shape);
-  for (int s = 0; s < shape.stages; ++s)
-    for (const PipelineSlot& slot : schedule[static_cast<std::size_t>(s)]) {
-      EXPECT_EQ(shape.stage_of(slot.chunk, slot.microbatch), s);
-      const std::pair<int, int> key{slot.chunk, slot.microbatch};
-      if (slot.kind == Kind::kForward || slot.kind == Kind::kOverlapped) ++forward[key];
-      if (slot.kind == Kind::kBackward) ++backward[key], ++weight[key];
-      if (slot.kind == Kind::kInputGradient) ++backward[key];
-      if (slot.kind == Kind::kWeightGradient) ++weight[key];
-      if (slot.kind == Kind::kOverlapped) {
-        ++backward[{slot.back_chunk, slot.back_microbatch}];
-        ++weight[{slot.back_chunk, slot.back_microbatch}];
-      }
-    }
-  for (const auto* counts : {&forward, &backward, &weight}) {
-    EXPECT_EQ(counts->size(), static_cast<std::size_t>(shape.chunks() * shape.microbatches));
-    for (const auto& [key, n] : *counts) EXPECT_EQ(n, 1) << key.first << " " << key.second;
-  }
-}
-
-TEST_P(Schedules, TakeAsLongAsInTheSimulator) {
+TEST_P(PipelineRuns, TakeAsLongAsInTheSimulator) {
   const PipelineShape& shape = GetParam().shape;
   const auto schedule = pipeline_schedule(shape);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -214,7 +184,7 @@ TEST_P(Schedules, TakeAsLongAsInTheSimulator) {
   }
 }
 
-TEST_P(Schedules, EqualPassesRunOnce) {
+TEST_P(PipelineRuns, EqualPassesRunOnce) {
   const PipelineShape& shape = GetParam().shape;
   const PipelineTimes times = drawn_times(shape, 3);
   BlockPasses passes(times, true);
@@ -222,7 +192,7 @@ TEST_P(Schedules, EqualPassesRunOnce) {
   EXPECT_LE(passes.runs, shape.chunks() * (shape.chunks() + 4));
 }
 
-TEST_P(Schedules, TheBookingAddsUp) {
+TEST_P(PipelineRuns, TheBookingAddsUp) {
   const PipelineShape& shape = GetParam().shape;
   PipelineTimes times = drawn_times(shape, 7);
   const auto chunks = static_cast<std::size_t>(shape.chunks());
@@ -239,23 +209,8 @@ TEST_P(Schedules, TheBookingAddsUp) {
   EXPECT_EQ(all.booked.breakdown[static_cast<std::size_t>(sim::Category::optimizer)].ps(), 50'000);
 }
 
-PipelineShape shape_of(PipelineKind kind, int stages, int virtual_stages, int microbatches,
-                       bool overlapped = false) {
-  return {stages, virtual_stages, microbatches, kind, overlapped};
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, Schedules,
-    ::testing::Values(Named{shape_of(PipelineKind::k1F1B, 1, 1, 3), "alone"},
-                      Named{shape_of(PipelineKind::k1F1B, 4, 1, 9), "one_f_one_b"},
-                      Named{shape_of(PipelineKind::k1F1B, 4, 1, 2), "fewer_microbatches_than_stages"},
-                      Named{shape_of(PipelineKind::k1F1B, 4, 3, 8), "interleaved"},
-                      Named{shape_of(PipelineKind::k1F1B, 4, 1, 12, true), "overlapped"},
-                      Named{shape_of(PipelineKind::k1F1B, 4, 2, 12, true), "interleaved_overlapped"},
-                      Named{shape_of(PipelineKind::kZeroBubble, 4, 1, 9), "zero_bubble"},
-                      Named{shape_of(PipelineKind::kDualPipe, 4, 1, 8), "dual_pipe"},
-                      Named{shape_of(PipelineKind::kDualPipe, 8, 1, 20), "dual_pipe_eight"}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, PipelineRuns, ::testing::ValuesIn(testing::every_schedule()),
+                         [](const auto& info) { return info.param.name; });
 
 std::int64_t bubble(const PipelineShape& shape, std::int64_t f, std::int64_t b, std::int64_t w) {
   const PipelineTimes times = equal_times(shape, f, b, w);
@@ -296,27 +251,6 @@ TEST(Bubbles, GradientsTravelUnderBackward) {
   EXPECT_EQ(more(), 100);
   times.transfers.parameters_overlap = false;
   EXPECT_EQ(more(), 800);
-}
-
-TEST(Schedules, RefuseWhatDoesNotExist) {
-  const auto error = [](const PipelineShape& shape) -> std::string {
-    try {
-      pipeline_schedule(shape);
-    } catch (const InputError& e) {
-      return e.what();
-    }
-    return "";
-  };
-  EXPECT_THAT(error(shape_of(PipelineKind::kZeroBubble, 4, 2, 8)), HasSubstr("vpp 2"));
-  EXPECT_THAT(error(shape_of(PipelineKind::kDualPipe, 3, 1, 8)), HasSubstr("even number of stages"));
-  EXPECT_THAT(error(shape_of(PipelineKind::kDualPipe, 4, 1, 6)), HasSubstr("at least 2 x pp"));
-}
-
-TEST(Schedules, HoldTheActivationsOfTheirPapers) {
-  const auto held = [](const PipelineShape& s) { return activations_in_flight(pipeline_schedule(s)); };
-  EXPECT_THAT(held(shape_of(PipelineKind::k1F1B, 4, 1, 9)), ::testing::ElementsAre(4, 3, 2, 1));
-  EXPECT_THAT(held(shape_of(PipelineKind::kZeroBubble, 4, 1, 9)), ::testing::Each(::testing::Le(4)));
-  EXPECT_THAT(held(shape_of(PipelineKind::kDualPipe, 4, 1, 12)), ::testing::Each(::testing::Le(5)));  // p + 1
 }
 
 }  // namespace

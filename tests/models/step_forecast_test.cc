@@ -1,4 +1,4 @@
-// A whole training step from a model card: what must hold whatever the prices are, and published FLOPs.
+// A whole training step from a model card: what must hold whatever the prices are.
 #include "models/step/step_forecast.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "base/input_error.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "models/step/training_flops.h"
+#include "tests/models/small_job.h"
 
 namespace moesim::models {
 namespace {
@@ -19,15 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Scenario small(const std::string& model = "qwen3-30b-a3b", const std::string& cluster = "dgx-h100x2") {
-  Scenario s;
-  s.model = Architecture::load(model);
-  s.cluster = std::make_shared<const Cluster>(Cluster::load(cluster));
-  s.set_dispatchers("alltoall");
-  s.parallel.ep = 8;
-  s.parallel.microbatches = 8;
-  s.parallel.seq = 4096;
-  s.scope = Scenario::Scope::kStep;
-  return s;
+  return testing::published_job(model, cluster);
 }
 
 Answer forecast(const Scenario& s, int draws = 0) { return answer(s, {.draws = draws}).answers.front(); }
@@ -35,24 +27,6 @@ Answer forecast(const Scenario& s, int draws = 0) { return answer(s, {.draws = d
 double bubble_us(const Answer& a) { return a.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)]; }
 
 double seconds(const Scenario& s) { return forecast(s).time_us.value * 1e-6; }
-
-TEST(TrainingFlops, AreTheSourcesOwn) {
-  // FLOP a token that published rates imply: model TFLOP/s per GPU over tokens/s per GPU of one row each
-  // (performance-summary.md of Megatron-Bridge, which counts attention causally). Within 3 %.
-  const auto near = [](const char* model, double tflops, double tokens) {
-    const Architecture a = Architecture::load(model);
-    EXPECT_NEAR(training_flops_per_token(a, 4096, a.topk) / (tflops * 1e12 / tokens), 1, 0.03) << model;
-  };
-  near("deepseek-v3", 1635, 6288);
-  near("gpt-oss-120b", 1077, 33024);
-  near("qwen3-30b-a3b", 1029, 44544);
-  // arXiv 2412.19437: 14.8 T tokens took 2.664 M H800 hours; 6 x 37 B active parameters are a lower bound,
-  // the causal core adds less than a fifth.
-  const Architecture v3 = Architecture::load("deepseek-v3");
-  const double weights = 6.0 * static_cast<double>(v3.active_parameters());
-  EXPECT_GT(training_flops_per_token(v3, 4096, v3.topk), weights);
-  EXPECT_LT(training_flops_per_token(v3, 4096, v3.topk), 1.2 * weights);
-}
 
 TEST(StepForecast, BreakdownAddsUpAndRatesAgree) {
   for (const char* schedule : {"1f1b", "zero-bubble", "dualpipe"}) {
@@ -137,44 +111,6 @@ TEST(StepForecast, TransfersShareTheNetwork) {
   s.cluster = std::make_shared<const Cluster>(Cluster::load("dgx-h100x4"));
   s.parallel.ep = 4;
   EXPECT_GT(seconds(s), inside);  // twice the expert parameters to gather
-}
-
-TEST(StepMemory, ShrinksWithShardingAndRecomputation) {
-  const auto bytes = [](const char* sharding, const char* recompute) {
-    Scenario s = small();
-    s.training.set_sharding(sharding);
-    s.training.recompute = StepRecompute::parse(recompute);
-    return forecast(s).memory.max_bytes;
-  };
-  const double ddp = bytes("ddp", "none"), zero1 = bytes("distributed-optimizer", "none"),
-               fsdp = bytes("fsdp", "none");
-  EXPECT_GT(ddp, zero1);
-  EXPECT_GT(zero1, fsdp);
-  EXPECT_GT(zero1, bytes("distributed-optimizer", "moe_act"));
-  EXPECT_GT(bytes("distributed-optimizer", "moe_act"), bytes("distributed-optimizer", "full"));
-  // Without any sharding a rank holds bf16 weights, fp32 gradients and 12 bytes of optimizer state an
-  // element.
-  Scenario s = small();
-  s.training.set_sharding("ddp");
-  const RankMemory m = forecast(s).memory.worst;
-  EXPECT_DOUBLE_EQ(m.gradients, 2 * m.parameters);
-  EXPECT_DOUBLE_EQ(m.optimizer, 6 * m.parameters);
-}
-
-TEST(StepMemory, SaysWhatIsMissingAndWhatWouldHelp) {
-  Scenario s = small("qwen3-30b-a3b", "dgx-h100x1");
-  s.parallel.ep = 8;
-  s.parallel.micro_batch = 4;
-  const Answer f = forecast(s);
-  ASSERT_FALSE(f.memory.fits);
-  EXPECT_NEAR(f.memory.missing_bytes, f.memory.max_bytes - f.memory.limit_bytes, 1);
-  if (!f.memory.recompute_that_fits.empty()) {
-    s.training.recompute = StepRecompute::parse(f.memory.recompute_that_fits);
-    EXPECT_TRUE(forecast(s).memory.fits);
-  }
-  // The search's quick test is the forecast's own.
-  s.resolve();
-  EXPECT_EQ(StepForecaster(s, s.dispatchers.front()).memory().fits, forecast(s).memory.fits);
 }
 
 TEST(StepForecast, HardwareMattersTheRightWay) {

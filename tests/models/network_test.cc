@@ -1,3 +1,5 @@
+#include "models/hardware/network.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,6 @@
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "models/hardware/network.h"
 
 namespace moesim::models {
 namespace {

@@ -1,9 +1,10 @@
 // The printed groups of docs/spec.md 5.
+#include "models/workload/parallel.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
-#include "models/workload/parallel.h"
 
 namespace moesim::models {
 namespace {

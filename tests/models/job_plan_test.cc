@@ -1,0 +1,96 @@
+// How a job is cut and in which order it runs: chunks, schedules of training and of inference.
+#include "models/step/job_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/message_of.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+using moesim::testing::message_of;
+using testing::small_job;
+
+TEST(JobPlan, ChunksHoldEveryLayerOnceFromEmbeddingToHead) {
+  for (const std::int64_t pp : {1, 2, 4}) {
+    Scenario s = small_job();
+    s.parallel.ep = 2;
+    s.parallel.pp = pp;
+    s.resolve();
+    const JobPlan plan(s, false);
+    ASSERT_EQ(plan.chunks.size(), static_cast<std::size_t>(pp));
+    std::size_t next = 0;
+    for (const Chunk& chunk : plan.chunks) {
+      EXPECT_EQ(chunk.first, next);
+      next += chunk.layers.size();
+      EXPECT_EQ(chunk.embedding, &chunk == &plan.chunks.front());
+      EXPECT_EQ(chunk.head, &chunk == &plan.chunks.back());
+    }
+    EXPECT_EQ(next, 4u);
+    EXPECT_EQ(plan.schedule.size(), static_cast<std::size_t>(pp));
+  }
+}
+
+TEST(JobPlan, InferenceRunsForwardPassesOnly) {
+  Scenario s = small_job();
+  s.parallel.ep = 2;
+  s.parallel.pp = 2;
+  s.parallel.microbatches = 8;
+  s.training.set_pipeline("dualpipe");
+  s.resolve();
+  s.train = false;
+  const JobPlan plan(s, true);
+  EXPECT_EQ(plan.shape.kind, PipelineKind::k1F1B);
+  EXPECT_FALSE(plan.shape.overlapped);
+  for (const auto& stage : plan.schedule) {
+    EXPECT_EQ(stage.size(), 8u);
+    for (const PipelineSlot& slot : stage) EXPECT_EQ(slot.kind, PipelineSlot::Kind::kForward);
+  }
+}
+
+// Asked for by the plan or by the dispatcher; one rank has nothing to overlap.
+TEST(JobPlan, OverlapsWhereSomebodyAsksAndSomethingTravels) {
+  Scenario s = small_job();
+  s.parallel.microbatches = 4;
+  s.resolve();
+  EXPECT_FALSE(JobPlan(s, false).shape.overlapped);
+  EXPECT_TRUE(JobPlan(s, true).shape.overlapped);
+  s.training.overlap.expert_communication = true;
+  EXPECT_TRUE(JobPlan(s, false).shape.overlapped);
+  s.parallel.ep = 1;
+  EXPECT_FALSE(JobPlan(s, false).shape.overlapped);
+}
+
+TEST(JobPlan, RefusesSchedulesOfMoreThanTwoToThe24Passes) {
+  Scenario s = small_job();
+  s.resolve();
+  s.parallel.pp = 4096;
+  s.parallel.vpp = 4096;
+  EXPECT_EQ(message_of([&] { JobPlan(s, false); }),
+            "parallel: found pp 4096 x vpp 4096 x 2 microbatches, expected at most 2^24 passes");
+  s.parallel.pp = 8;
+  s.parallel.vpp = 1;
+  EXPECT_EQ(message_of([&] { JobPlan(s, false); }),
+            "parallel: found 8 pipeline chunks (pp 8 x vpp 1), expected at most the 4 layers of small");
+}
+
+// HSDP shards over the ranks of one node where nobody says.
+TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
+  const auto bytes = [](std::int64_t shard) {
+    Scenario s = small_job("dgx-h100x2");
+    s.training.set_sharding("hsdp");
+    s.training.shard_group = shard;
+    s.resolve();
+    const Placement placement(s.parallel, s.training.unfolded, *s.cluster);
+    const JobRouting routing(s);
+    const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
+    return memory_of(s, JobPlan(s, false), *programs.front(), routing).max_bytes;
+  };
+  EXPECT_EQ(bytes(0), bytes(8));
+  EXPECT_LT(bytes(16), bytes(8));
+  EXPECT_GT(bytes(4), bytes(8));
+}
+
+}  // namespace
+}  // namespace moesim::models

@@ -1,0 +1,158 @@
+// Transfers around the passes of a step: each is the collective that the plan says, priced once.
+#include "models/step/transfers.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "models/step/job_plan.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+using sim::CollectiveOp;
+
+// Eight GPUs of one DGX: dense weights on all eight, experts on four ranks twice.
+struct Job {
+  explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
+  Scenario scenario;
+  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  ProgramPricer pricer{*scenario.cluster};
+  JobPlan plan{scenario, false};
+
+  PipelineTransfers transfers(const LinkFaults& faults = {}) const {
+    return step_transfers(
+        scenario, plan.chunks, placement, pricer, faults, [](std::size_t, bool) { return 0; }, nullptr);
+  }
+  StageParameters parameters(std::size_t chunk = 0) const {
+    return chunk_parameters(scenario.model, scenario.parallel, plan.chunks[chunk]);
+  }
+  double seconds(CollectiveOp op, const Placement::Replicas& replicas, double bytes) const {
+    return pricer.collectives().seconds(op, replicas.all.front(), bytes);
+  }
+};
+
+Scenario sharded(const std::string& sharding) {
+  Scenario s = testing::small_job();
+  s.training.set_sharding(sharding);
+  return s;
+}
+
+TEST(StepTransfers, Zero1GathersWeightsAndScattersGradients) {
+  const Job job(sharded("zero1"));
+  const PipelineTransfers t = job.transfers();
+  const StageParameters n = job.parameters();
+  ASSERT_EQ(t.parameters.size(), 1u);
+  // bf16 weights and fp32 gradients, a piece per rank.
+  EXPECT_EQ(t.parameters[0],
+            to_ps(job.seconds(CollectiveOp::all_gather, job.placement.dense_replicas(), n.dense * 2 / 8) +
+                  job.seconds(CollectiveOp::all_gather, job.placement.expert_replicas(), n.experts * 2 / 2)));
+  EXPECT_EQ(
+      t.gradients[0],
+      to_ps(job.seconds(CollectiveOp::reduce_scatter, job.placement.dense_replicas(), n.dense * 4 / 8) +
+            job.seconds(CollectiveOp::reduce_scatter, job.placement.expert_replicas(), n.experts * 4 / 2)));
+  EXPECT_EQ(t.pieces[0], 4);  // a layer each
+  EXPECT_TRUE(t.sharded.empty());
+}
+
+TEST(StepTransfers, DdpReducesWholeGradientsAndGathersNothing) {
+  const Job job(sharded("ddp"));
+  const PipelineTransfers t = job.transfers();
+  const StageParameters n = job.parameters();
+  EXPECT_EQ(t.parameters[0], 0);
+  EXPECT_EQ(t.gradients[0],
+            to_ps(job.seconds(CollectiveOp::all_reduce, job.placement.dense_replicas(), n.dense * 4) +
+                  job.seconds(CollectiveOp::all_reduce, job.placement.expert_replicas(), n.experts * 4)));
+}
+
+// In every pass, beside its computing; again in backward unless what was gathered stays.
+TEST(StepTransfers, FsdpGathersInEveryPass) {
+  const Job job(sharded("fsdp")), kept(sharded("fsdp:reshard=false"));
+  const PipelineTransfers t = job.transfers(), once = kept.transfers();
+  ASSERT_EQ(t.sharded.size(), 1u);
+  EXPECT_TRUE(t.parameters.empty());
+  EXPECT_EQ(t.sharded[0].forward, once.sharded[0].forward);
+  EXPECT_NEAR(static_cast<double>(t.sharded[0].backward - once.sharded[0].backward),
+              static_cast<double>(t.sharded[0].forward), 1);
+  // A root unit hides nothing: the links count as busy for the whole pass.
+  Scenario root = sharded("fsdp");
+  root.training.set_fsdp_unit("root");
+  EXPECT_EQ(Job(root).transfers().sharded[0].forward_link, std::numeric_limits<std::int64_t>::max() / 4);
+  EXPECT_EQ(t.sharded[0].forward_link, 0);
+}
+
+// A group of one data-parallel rank moves nothing, inference nothing at all.
+TEST(StepTransfers, NobodyToShareWithIsNoTransfer) {
+  Scenario s = testing::small_job();
+  s.parallel.ep = 8;
+  const Job experts_once(s);
+  EXPECT_EQ(experts_once.transfers().gradients[0],
+            to_ps(experts_once.seconds(CollectiveOp::reduce_scatter, experts_once.placement.dense_replicas(),
+                                       experts_once.parameters().dense * 4 / 8)));
+  Job serving(testing::small_job());
+  serving.scenario.train = false;
+  const PipelineTransfers t = serving.transfers();
+  EXPECT_TRUE(t.gradients.empty());
+  EXPECT_TRUE(t.parameters.empty());
+  EXPECT_EQ(t.optimizer, std::vector<std::int64_t>{0});
+}
+
+TEST(StepTransfers, StagesSendTheirActivations) {
+  Scenario s = testing::small_job("dgx-h100x2");
+  s.parallel.pp = 2;
+  const Job job(s);
+  const PipelineTransfers t = job.transfers();
+  ASSERT_EQ(t.send.size(), 1u);
+  EXPECT_EQ(t.send[0],
+            to_ps(job.pricer.collectives().seconds(CollectiveOp::send_recv,
+                                                   job.placement.pipeline_pairs(0, 1).front(), 64 * 64 * 2)));
+  // The stages stand on two nodes: a slow port somewhere slows them, a slow NVLink does not.
+  EXPECT_NEAR(static_cast<double>(job.transfers({3, 1}).send[0]), 3.0 * static_cast<double>(t.send[0]), 2);
+  EXPECT_EQ(job.transfers({1, 3}).send[0], t.send[0]);
+  EXPECT_EQ(t.optimizer.size(), 2u);
+}
+
+// Rings inside one domain are as slow as the slowest NVLink, whatever ports do.
+TEST(StepTransfers, FaultsCountOnTheLinksThatAreUsed) {
+  const Job job(sharded("zero1"));
+  const std::int64_t healthy = job.transfers().gradients[0];
+  EXPECT_EQ(job.transfers({5, 1}).gradients[0], healthy);
+  EXPECT_NEAR(static_cast<double>(job.transfers({1, 5}).gradients[0]), 5.0 * static_cast<double>(healthy), 3);
+}
+
+// fp32 gradient, master weight and two moments in, three out, the bf16 weight: 30 bytes and 4 for the norm of
+// the shard, 4 to zero every gradient; never faster than its kernels are launched.
+TEST(StepTransfers, AdamMovesItsState) {
+  Scenario s = testing::small_job();
+  s.model.hidden = 4096;  // large enough to be bound by memory
+  s.model.attention.head_dim = 1024;
+  s.model.expert_ffn = 4096;
+  const Job job(s);
+  const StageParameters n = job.parameters();
+  const double bytes = (n.dense / 8 + n.experts / 2) * (4 + 2 * 12 + 2 + 4) + (n.dense + n.experts) * 4;
+  EXPECT_EQ(job.transfers().optimizer[0], to_ps(bytes * job.pricer.memory_seconds_per_byte()));
+  const Job small(testing::small_job());
+  EXPECT_EQ(small.transfers().optimizer[0],
+            to_ps(static_cast<double>(optimizer_launches(small.scenario, small.parameters())) *
+                  static_cast<double>(small.pricer.launch_ps()) * 1e-12));
+}
+
+TEST(Optimizer, LaunchesAListForEveryMeshOrATensorAtATime) {
+  Job job(testing::small_job());
+  const StageParameters n = job.parameters();
+  EXPECT_EQ(optimizer_meshes(job.scenario, n), 2);
+  EXPECT_EQ(optimizer_launches(job.scenario, n), 2 * 12);
+  StageParameters dense = n;
+  dense.experts = 0;
+  EXPECT_EQ(optimizer_meshes(job.scenario, dense), 1);
+  job.scenario.training.foreach = false;
+  EXPECT_EQ(optimizer_launches(job.scenario, n),
+            12 * static_cast<std::int64_t>(n.dense_tensors + n.expert_tensors));
+  EXPECT_GT(n.dense_tensors + n.expert_tensors, 2);
+  job.scenario.parallel.ep = 1;  // experts lie on the mesh of the rest
+  EXPECT_EQ(optimizer_meshes(job.scenario, n), 1);
+}
+
+}  // namespace
+}  // namespace moesim::models
