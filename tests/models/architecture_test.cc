@@ -1,198 +1,87 @@
-// Parameter counts against the totals that the models' authors publish (model cards and papers).
+// Parameter counts of an architecture by hand, and which layers hold experts.
 #include "models/workload/architecture.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
-#include "base/input_error.h"
-#include "base/json_reader.h"
+#include "tests/models/small_job.h"
 
 namespace moesim::models {
 namespace {
 
-using ::testing::HasSubstr;
-
-struct Published {
-  const char* name;
-  double total, active;      // 1e9; active 0: not published
-  double tolerance = 0.012;  // totals are published with two or three digits
-};
-
-class PublishedTotals : public ::testing::TestWithParam<Published> {};
-
-TEST_P(PublishedTotals, Match) {
-  const Published& p = GetParam();
-  const Architecture a = Architecture::load(p.name);
-  EXPECT_NEAR(static_cast<double>(a.parameters()) * 1e-9 / p.total, 1, p.tolerance);
-  if (p.active > 0) {
-    EXPECT_NEAR(static_cast<double>(a.active_parameters()) * 1e-9 / p.active, 1, 2.5 * p.tolerance);
-  }
+// H 64: queries 4*16, keys and values 2*16 each, the projection back.
+TEST(Attention, GroupedParametersByHand) {
+  Attention a = testing::small_model().attention;
+  EXPECT_EQ(a.parameters(64), 64 * (64 + 2 * 32) + 64 * 64);
+  a.qkv_bias = a.output_bias = a.qk_norm = a.sinks = true;
+  EXPECT_EQ(a.parameters(64), 64 * 128 + 64 * 64 + (64 + 2 * 32) + 64 + 2 * 16 + 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, PublishedTotals,
-    ::testing::Values(Published{"mixtral-8x7b", 46.7, 12.9},   // Mixtral of Experts, arXiv 2401.04088
-                      Published{"mixtral-8x22b", 141, 39},     // mistral.ai/news/mixtral-8x22b
-                      Published{"deepseek-v2", 236, 21},       // arXiv 2405.04434
-                      Published{"deepseek-v2-lite", 15.7, 0},  // arXiv 2405.04434
-                      Published{"deepseek-v3", 671, 37},       // arXiv 2412.19437
-                      // The headers of moonshotai/Kimi-K2-Instruct's 61 files sum up to 1,026,408,232,448
-                      // parameters (its report, arXiv 2507.20534, rounds to 1.04T); 32.6B active: the report.
-                      Published{"kimi-k2", 1026.408, 32.6},
-                      Published{"qwen2-57b-a14b", 57.4, 14.2},      // model card: 57.41B, 14B
-                      Published{"qwen3-30b-a3b", 30.5, 3.3},        // model card
-                      Published{"qwen3-235b-a22b", 235, 22},        // model card
-                      Published{"gpt-oss-120b", 116.8, 0},          // arXiv 2508.10925: 116.83B
-                      Published{"gpt-oss-20b", 20.9, 0},            // arXiv 2508.10925: 20.91B
-                      Published{"llama4-maverick", 400, 17, 0.02},  // model card, language model
-                      Published{"llama4-scout", 109, 17, 0.02},     // model card, language model
-                      Published{"dbrx", 132, 36},                   // model card
-                      Published{"olmoe", 6.92, 1.28}),              // arXiv 2409.02060: 6.9B, 1.3B
-    [](const auto& info) {
-      std::string name = info.param.name;
-      for (char& c : name)
-        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-      return name;
-    });
-
-TEST(Architecture, KimiK2IsItsCheckpoint) {
-  EXPECT_NEAR(static_cast<double>(Architecture::load("kimi-k2").parameters()) / 1'026'408'232'448.0, 1, 1e-5);
+// MLA: down and up for queries with a norm between, the same for keys and values with a shared rotary part.
+TEST(Attention, LatentParametersByHand) {
+  Attention a;
+  a.kind = Attention::Kind::kLatent;
+  a.heads = 4;
+  a.q_rank = 24;
+  a.kv_rank = 16;
+  a.nope_dim = 8;
+  a.rope_dim = 4;
+  a.value_dim = 8;
+  const std::int64_t queries = 64 * 24 + 24 + 24 * 4 * (8 + 4),
+                     rest = 64 * (16 + 4) + 16 + 16 * 4 * (8 + 8) + 4 * 8 * 64;
+  EXPECT_EQ(a.parameters(64), queries + rest);
+  a.q_rank = 0;  // projected directly
+  EXPECT_EQ(a.parameters(64), 64 * 4 * (8 + 4) + rest);
+  EXPECT_EQ(a.score_dim(), 12);
+  EXPECT_EQ(a.output_dim(), 8);
 }
 
-TEST(Architecture, ReadsHuggingFace) {
-  const Architecture a = Architecture::parse(JsonNode::parse(R"({
-    "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_local_experts": 8,
-    "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32,
-    "vocab_size": 32000, "something_new": {"nested": true}})",
-                                                             "config.json"));
-  const Architecture b = Architecture::load("mixtral-8x7b");
-  EXPECT_EQ(a.parameters(), b.parameters());
-  EXPECT_EQ(a.active_parameters(), b.active_parameters());
+// Input projection, convolution with bias, step sizes, decays and skips of every head, norm, output.
+TEST(Mamba, ParametersByHand) {
+  const Mamba m{4, 16, 8, 2, 4};
+  const std::int64_t inner = 64, convolved = inner + 2 * 2 * 8;
+  EXPECT_EQ(m.input_columns(), 2 * inner + 2 * 2 * 8 + 4);
+  EXPECT_EQ(m.parameters(32), 32 * m.input_columns() + convolved * 5 + 3 * 4 + inner + inner * 32);
+  EXPECT_EQ(Mamba().parameters(32), 0);
 }
 
-TEST(Architecture, ReadsDeepSeekConfig) {
-  const Architecture a = Architecture::parse(JsonNode::parse(R"({
-    "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
-    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
-    "num_hidden_layers": 61, "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "n_group": 8,
-    "topk_group": 4, "moe_layer_freq": 1})",
-                                                             "config.json"));
-  EXPECT_EQ(a.parameters(), Architecture::load("deepseek-v3").parameters());
-  EXPECT_EQ(a.routing_topk_groups, 4);
+TEST(Architecture, ParametersByHand) {
+  Architecture a = testing::small_model();
+  const std::int64_t attention = 64 * 128 + 64 * 64, norms = 2 * 64, expert = 3 * 64 * 32;
+  const std::int64_t without = 2 * 128 * 64 + 64 + 4 * (attention + norms) + 3 * 64 * 96 + 3 * 64 * 8;
+  EXPECT_EQ(a.parameters_per_expert(), expert);
+  EXPECT_EQ(a.parameters(), without + 3 * 8 * expert);
+  EXPECT_EQ(a.active_parameters(), without + 3 * 2 * expert);
+  a.tied_embeddings = true;
+  a.gated = false;
+  a.shared_ffn = 32;
+  EXPECT_EQ(a.parameters(), without - 128 * 64 - 64 * 96 + 3 * (8 * 2 + 2) * 64 * 32);
+  // Rows of another width meet the experts, behind and before a projection.
+  a.latent = 16;
+  EXPECT_EQ(a.parameters_per_expert(), 2 * 16 * 32);
 }
 
-// The keys that matter of the config.json of each family, against the built-in of the same model.
-TEST(Architecture, ReadsHuggingFaceFamilies) {
-  const auto same = [](const char* builtin, const char* text) {
-    const Architecture a = Architecture::parse(JsonNode::parse(text, "config.json"));
-    const Architecture b = Architecture::load(builtin);
-    EXPECT_EQ(a.parameters(), b.parameters()) << builtin;
-    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << builtin;
-    EXPECT_EQ(a.moe_layers(), b.moe_layers()) << builtin;
-  };
-  same("qwen3-30b-a3b", R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
-    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
-    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
-    "mlp_only_layers": [], "decoder_sparse_step": 1, "tie_word_embeddings": false, "attention_bias": false,
-    "sliding_window": null})");
-  same("qwen2-57b-a14b", R"({"model_type": "qwen2_moe", "hidden_size": 3584, "intermediate_size": 18944,
-    "moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480, "num_experts": 64,
-    "num_experts_per_tok": 8, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
-    "vocab_size": 151936, "decoder_sparse_step": 1, "use_sliding_window": false, "sliding_window": 65536,
-    "tie_word_embeddings": false})");
-  same("gpt-oss-20b", R"({"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
-    "num_local_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088, "attention_bias": true, "sliding_window": 128,
-    "tie_word_embeddings": false})");
-  same("dbrx", R"({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352,
-    "attn_config": {"kv_n_heads": 8, "clip_qkv": 8}, "tie_word_embeddings": false,
-    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}})");
-  same("olmoe", R"({"model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_experts": 64,
-    "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,
-    "vocab_size": 50304, "tie_word_embeddings": false})");
-  same("kimi-k2", R"({"model_type": "kimi_k2", "hidden_size": 7168, "intermediate_size": 18432,
-    "moe_intermediate_size": 2048, "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8,
-    "num_hidden_layers": 61, "first_k_dense_replace": 1, "moe_layer_freq": 1, "num_attention_heads": 64,
-    "num_key_value_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 1, "topk_group": 1, "vocab_size": 163840,
-    "num_nextn_predict_layers": 0, "tie_word_embeddings": false})");
-  same("llama4-scout", R"({"text_config": {"model_type": "llama4_text", "hidden_size": 5120,
-    "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1,
-    "num_hidden_layers": 48, "interleave_moe_layer_step": 1, "num_attention_heads": 40, "num_key_value_heads": 8,
-    "head_dim": 128, "vocab_size": 202048, "tie_word_embeddings": false}})");
+TEST(Architecture, ExpertsAreInEverySoManythLayerBehindTheDenseOnes) {
+  Architecture a = testing::small_model();
+  a.layers = 8;
+  a.dense_layers = 1;
+  a.moe_every = 2;
+  std::vector<std::int64_t> moe;
+  for (std::int64_t layer = 0; layer < 8; ++layer)
+    if (a.is_moe_layer(layer)) moe.push_back(layer);
+  EXPECT_EQ(moe, (std::vector<std::int64_t>{2, 4, 6}));
+  EXPECT_EQ(a.moe_layers(), 3);
 }
 
-// Keys that make another model are refused by name, the same for unknown ones is said in one line.
-TEST(Architecture, ForeignKeysAreUsedNamedOrRefused) {
-  const std::string sizes =
-      R"("hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048,
-         "num_local_experts": 8, "num_experts_per_tok": 2)";
-  const auto read = [&](const std::string& more) {
-    return Architecture::parse(JsonNode::parse("{" + sizes + more + "}", "config.json"));
-  };
-  const auto refusal = [&](const std::string& more) -> std::string {
-    try {
-      read(more);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_THAT(refusal(R"(, "full_attention_interval": 4)"), HasSubstr("full_attention_interval"));
-  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "linear_attention"])"),
-              HasSubstr("linear_attention"));
-  EXPECT_EQ(refusal(R"(, "full_attention_interval": null, "mlp_only_layers": [])"), "");
-  EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0, 1])"), HasSubstr("moe_layer_freq"));
-  EXPECT_EQ(read(R"(, "moe_layer_freq": [0, 1, 1, 1])").dense_layers, 1);
-  EXPECT_EQ(read(R"(, "moe_topk": [2, 2, 2, 2])").topk, 2);
-  EXPECT_TRUE(read(R"(, "rope_theta": 10000, "eos_token_id": 2)").remarks.empty());
-  const Architecture odd = read(R"(, "strange_width": 7)");
-  ASSERT_EQ(odd.remarks.size(), 1u);
-  EXPECT_THAT(odd.remarks[0], HasSubstr("strange_width"));
-  // A number of layers has no default.
-  try {
-    Architecture::parse(JsonNode::parse(R"({"hidden_size": 1024, "num_attention_heads": 8})", "config.json"));
-    FAIL() << "it was taken";
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("num_hidden_layers"));
-  }
-}
-
-TEST(Architecture, OwnObjectNeedsOnlyALayer) {
-  const Architecture a = Architecture::parse(
-      JsonNode::parse(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2})", "model.json"));
-  EXPECT_EQ(a.hidden, 16);
-  EXPECT_EQ(a.expert_ffn, 32);
-  EXPECT_TRUE(a.gated);
-}
-
-std::string architecture_error(const char* text) {
-  try {
-    Architecture::parse(JsonNode::parse(text, "model.json"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-TEST(Architecture, NamesWhatIsWrong) {
-  using ::testing::AllOf;
-  using ::testing::HasSubstr;
-  EXPECT_THAT(architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 9})"),
-              HasSubstr("top-9 of 8 experts"));
-  EXPECT_THAT(architecture_error("{\"hidden\": 16,\n\"expertffn\": 32, \"experts\": 8, \"topk\": 2}"),
-              HasSubstr("expert_ffn"));
-  EXPECT_THAT(
-      architecture_error(
-          R"({"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32, "num_local_experts": 8})"),
-      HasSubstr("num_experts_per_tok"));
-  EXPECT_THAT(architecture_error(R"({"hidden": 99999999999, "expert_ffn": 32, "experts": 8, "topk": 2})"),
-              HasSubstr("model.json:1"));
-  // Each size within bounds, their products beyond 64 bits.
-  EXPECT_THAT(architecture_error(R"({"hidden": 2040000048, "expert_ffn": 4096, "experts": 8, "topk": 2})"),
-              HasSubstr("found sizes of 3e+19 parameters, expected at most 4e18"));
-  EXPECT_THAT(architecture_error(R"("mixtral-8x7")"), HasSubstr("did you mean 'mixtral-8x7b'"));
+RC_GTEST_PROP(Architecture, MoeLayersAreThoseThatAre, ()) {
+  Architecture a = testing::small_model();
+  a.layers = *rc::gen::inRange(1, 40);
+  a.dense_layers = *rc::gen::inRange<std::int64_t>(0, a.layers + 1);
+  a.moe_every = *rc::gen::inRange(1, 6);
+  a.experts = *rc::gen::element<std::int64_t>(0, 8);
+  std::int64_t counted = 0;
+  for (std::int64_t layer = 0; layer < a.layers; ++layer) counted += a.is_moe_layer(layer) ? 1 : 0;
+  RC_ASSERT(a.moe_layers() == counted);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/input_error.h"
 #include "base/json_reader.h"
 
@@ -78,6 +80,15 @@ TEST(Cluster, BadInputIsNamed) {
   EXPECT_THAT(cluster_error(R"({"nodes": 2})"), HasSubstr("profile"));
   EXPECT_THROW(Cluster::load(std::string("dgx-h100x0")), InputError);
   EXPECT_THROW(Cluster::load(std::string("dgx-h1000x4")), InputError);
+}
+
+TEST(Cluster, IsWrittenAsANameOnlyWhereNothingWasChanged) {
+  for (const Cluster::Pattern& pattern : Cluster::patterns()) {
+    const std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "2";
+    EXPECT_EQ(Cluster::load(name).to_json(), nlohmann::ordered_json(name));
+    const nlohmann::json other{{"base", name}, {"gpu", {{"memory", 50e9}}}};
+    EXPECT_TRUE(Cluster::load(JsonNode::from_json(other, "c.json")).to_json().is_object()) << name;
+  }
 }
 
 }  // namespace

@@ -13,9 +13,6 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
-#include "models/dispatchers/dispatcher.h"
-#include "models/hardware/cluster.h"
-#include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
 #include "tests/message_of.h"
 #include "tests/models/field_samples.h"
@@ -124,29 +121,6 @@ TEST(Fields, AreWrittenAndCopied) {
   }
 }
 
-TEST(Fields, AnOlderPathStillReads) {
-  EXPECT_EQ(to_json(scenario_in(R"({"recompute": "full"})")),
-            to_json(scenario_in(R"({"training": {"recompute": "full"}})")));
-  EXPECT_EQ(to_json(scenario_in(R"({"sharding": "hsdp:shard=4"})")),
-            to_json(scenario_in(R"({"training": {"sharding": "hsdp", "shard_group": 4}})")));
-  EXPECT_THAT(
-      message_of([] { scenario_in("{\"recompute\": \"full\",\n \"training\": {\"recompute\": \"none\"}}"); }),
-      AllOf(HasSubstr("s.json:2"), HasSubstr("both recompute and training.recompute")));
-  EXPECT_EQ(
-      scenario_in(R"({"training": {"shard_group": 2}, "sharding": "hsdp:shard=4"})").training.shard_group, 2);
-}
-
-TEST(Fields, UnknownKeysNameTheNearestAndTheLine) {
-  EXPECT_THAT(message_of([] { scenario_in("{\"parallel\": {\n\"epp\": 8}}"); }),
-              AllOf(HasSubstr("s.json:2: unknown key 'parallel.epp'"), HasSubstr("did you mean 'ep'")));
-  EXPECT_THAT(message_of([] { scenario_in(R"({"training": {"overlap": {"gradient": true}}})"); }),
-              AllOf(HasSubstr("training.overlap.gradient"), HasSubstr("did you mean 'gradients'")));
-  EXPECT_THAT(message_of([] { scenario_in(R"({"faults": {"slow_gpu": []}})"); }), HasSubstr("slow_gpus"));
-  EXPECT_THAT(message_of([] { scenario_in("{\n\"training\": {\"schedule\": \"zerobubble\"}}"); }),
-              AllOf(HasSubstr("s.json:2"), HasSubstr("did you mean 'zero-bubble'")));
-  EXPECT_THAT(message_of([] { scenario_in(R"({"parallel": 8})"); }), HasSubstr("expected an object"));
-}
-
 TEST(Fields, NumbersKeepToTheirBounds) {
   int checked = 0;
   for (const Field& field : scenario_fields()) {
@@ -191,38 +165,6 @@ TEST(Fields, WhatTheScopeDoesNotUseIsRefused) {
   // What nobody said does not.
   Scenario quiet = scenario_in(R"({"model": "mixtral-8x7b", "scope": "step", "parallel": {"ep": 8}})");
   EXPECT_NO_THROW(quiet.resolve());
-}
-
-TEST(Fields, SeedsOfAnySizeAreKept) {
-  Scenario s;
-  s.seed = 18446744073709551615ull;
-  EXPECT_EQ(scenario_of(json(to_json(s))).seed, s.seed);
-  EXPECT_EQ(scenario_in(R"({"seed": 9223372036854775807})").seed, 9223372036854775807ull);
-  EXPECT_THAT(message_of([] { scenario_in(R"({"seed": "soon"})"); }), HasSubstr("expected a whole number"));
-  EXPECT_THAT(message_of([] { scenario_in(R"({"seed": -1})"); }), HasSubstr("-1"));
-}
-
-TEST(ModelJson, EveryBuiltInModelIsANameAndReadsBackFromItsObject) {
-  for (const std::string& name : Architecture::names()) {
-    const Architecture a = Architecture::load(name);
-    EXPECT_EQ(to_json(a), ordered_json(name));
-    const Architecture b = Architecture::parse(JsonNode::from_json(json(model_object(a)), "test"));
-    EXPECT_EQ(model_object(a), model_object(b)) << name;
-    EXPECT_EQ(a.parameters(), b.parameters()) << name;
-    EXPECT_EQ(a.active_parameters(), b.active_parameters()) << name;
-    Architecture changed = a;
-    ++changed.shared_ffn;
-    EXPECT_TRUE(to_json(changed).is_object()) << name;
-  }
-}
-
-TEST(ClusterJson, IsANameOnlyWhereNothingWasChanged) {
-  for (const Cluster::Pattern& pattern : Cluster::patterns()) {
-    const std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "2";
-    EXPECT_EQ(Cluster::load(name).to_json(), ordered_json(name));
-    const json other{{"base", name}, {"gpu", {{"memory", 50e9}}}};
-    EXPECT_TRUE(Cluster::load(JsonNode::from_json(other, "c.json")).to_json().is_object()) << name;
-  }
 }
 
 ordered_json again(const Scenario& s) { return to_json(scenario_of(json(to_json(s)))); }

@@ -1,0 +1,198 @@
+// A scenario's rules between values: what follows from others, what contradicts, each in one line.
+#include "models/workload/scenario.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "base/json_reader.h"
+#include "tests/message_of.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+using moesim::testing::message_of;
+using testing::small_job;
+
+std::string refusal(const std::function<void(Scenario&)>& change) {
+  Scenario s = small_job();
+  return message_of([&] {
+    change(s);
+    s.resolve();
+  });
+}
+
+TEST(Resolve, FillsTheCluster) {
+  Scenario s = small_job("dgx-h100x4");
+  s.parallel.pp = 2;
+  s.resolve();
+  EXPECT_EQ(s.parallel.dp, 16);
+  EXPECT_EQ(s.topk, 2);
+  EXPECT_TRUE(s.resolved);
+  // Without a cluster the smallest that holds the plan.
+  Scenario alone = small_job();
+  alone.cluster = nullptr;
+  alone.parallel.ep = 4;
+  alone.parallel.pp = 4;
+  alone.resolve();
+  EXPECT_EQ(alone.parallel.dp, 4);
+  EXPECT_EQ(alone.cluster->name, "dgx-h100x2");
+  // tp 4 x dp must be a multiple of ep 6.
+  Scenario odd = small_job();
+  odd.cluster = nullptr;
+  odd.model.experts = 12;
+  odd.parallel.tp = 4;
+  odd.parallel.ep = 6;
+  odd.resolve();
+  EXPECT_EQ(odd.parallel.dp, 3);
+}
+
+// Whatever the plan: both grids fit a stage, and as many GPUs are used as a multiple of the plan allows.
+RC_GTEST_PROP(Resolve, DataParallelismFillsWhatThePlanLeaves, ()) {
+  Scenario s = small_job("dgx-h100x4");
+  s.parallel.tp = *rc::gen::element<std::int64_t>(1, 2, 4);
+  s.parallel.ep = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
+  s.parallel.pp = *rc::gen::element<std::int64_t>(1, 2, 4);
+  s.resolve();
+  RC_ASSERT(s.parallel.world() == 32);
+  RC_ASSERT(s.parallel.tp * s.parallel.dp % s.parallel.ep == 0);
+}
+
+TEST(Resolve, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(refusal([](Scenario& s) { s.model = {}; }),
+            "scenario: found no model, expected \"model\" or --model NAME");
+  EXPECT_EQ(refusal([](Scenario& s) { s.topk = 9; }),
+            "topk: found 9, expected at most the model's 8 experts");
+  EXPECT_EQ(refusal([](Scenario& s) { s.parallel.dp = 16, s.give("parallel.dp"); }),
+            "cluster dgx-h100x1: found 8 GPUs, expected at least tp x cp x dp x pp = 16 for this plan");
+  EXPECT_EQ(refusal([](Scenario& s) { s.parallel.etp = 3, s.cluster = nullptr; }),
+            "parallel.etp: found 3, expected a divisor of the experts' inner size 32");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.loss_parallel = false; }),
+            "training.loss_parallel: found false with tp 1, which divides no logits; expected tp > 1");
+  EXPECT_EQ(refusal([](Scenario& s) { s.placement = PlacementSpec::parse("balanced:slots=4"); }),
+            "placement: found 4 slots, expected at least the model's 8 experts");
+}
+
+TEST(Resolve, RefusesShardingThatSaysNothing) {
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.shard_group = 4; }),
+            "training.shard_group: found 4 with zero1, expected it with hsdp");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.reshard_after_forward = false; }),
+            "training.reshard_after_forward: found false with zero1, expected it with fsdp or hsdp");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.shampoo = true; }),
+            "training.shampoo: found true with zero1, expected it with ddp, fsdp or hsdp");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.set_fsdp_unit("root"); }),
+            "training.fsdp_unit: found root with zero1, expected it with fsdp or hsdp");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.set_sharding("hsdp:shard=3"); }),
+            "sharding: found shard=3, expected a divisor of dp x cp = 8");
+  EXPECT_EQ(refusal([](Scenario& s) { s.training.preconditioning.frequency = 5; }),
+            "training.precondition_frequency: found without training.shampoo, which it is of; expected both");
+}
+
+TEST(Resolve, RefusesFrameworksOptionsWithoutOne) {
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.training.set_framework("none");
+              s.training.set_launch("graphs");
+            }),
+            "training.framework: found none with a precision, fused kernels or a launch mode, which are a "
+            "framework's; expected one of them");
+  EXPECT_EQ(
+      refusal([](Scenario& s) { s.activation = DType::kFp32; }),
+      "activation_dtype: found fp32 with framework megatron, whose products were measured with bf16 rows; "
+      "expected it with framework none");
+  EXPECT_EQ(
+      refusal([](Scenario& s) { s.give("training.overload.recorder"); }),
+      "training.overload.recorder: found deferred-clear with launch eager, expected graphs: without them "
+      "every step is recorded");
+}
+
+TEST(Resolve, ALayerHasNoDenseFfnAndNoNodeToShardOver) {
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.scope = Scenario::Scope::kLayer;
+              s.training.recompute = StepRecompute::parse("mlp");
+            }),
+            "training.recompute: found mlp with scope layer, which has no dense FFN; scope step has");
+  EXPECT_EQ(refusal([](Scenario& s) {
+              s.scope = Scenario::Scope::kLayer;
+              s.training.sharding = ShardingScheme::kHsdp;
+            }),
+            "training.sharding: found hsdp, expected hsdp:shard=N, the ranks that shard");
+}
+
+TEST(Resolve, ADenseModelHasNothingOfExperts) {
+  const auto dense = [](const std::function<void(Scenario&)>& change) {
+    return refusal([&](Scenario& s) {
+      s.model.experts = s.model.topk = 0;
+      s.parallel.ep = 1;
+      change(s);
+    });
+  };
+  EXPECT_EQ(dense([](Scenario&) {}), "");
+  EXPECT_EQ(dense([](Scenario& s) { s.parallel.ep = 2; }),
+            "model small: found no experts with expert parallelism, expected a mixture of experts");
+  EXPECT_EQ(dense([](Scenario& s) { s.scope = Scenario::Scope::kLayer; }),
+            "model small: found no experts with scope layer, which is a MoE layer's, expected a mixture of "
+            "experts");
+  EXPECT_EQ(dense([](Scenario& s) { s.routing = RoutingSpec::parse("zipf:1"); }),
+            "model small: found no experts with a routing, expected a mixture of experts");
+  Scenario s = small_job();
+  s.model.experts = 0;
+  s.parallel.ep = 1;
+  s.resolve();
+  EXPECT_EQ(s.dispatchers.front().name, kNoDispatcher);
+}
+
+// replicate 2 x shard 2 x tp 2: HSDP over two ranks; a shard of one is plain data parallelism.
+TEST(Resolve, AMeshSaysThePlanAndTheSharding) {
+  const auto with_mesh = [](const std::string& text) {
+    Scenario s = small_job();
+    s.parallel = {};
+    s.parallel.seq = 64;
+    s.mesh = DeviceMesh::parse(JsonNode::parse("\"" + text + "\"", "m"));
+    return s;
+  };
+  Scenario s = with_mesh("replicate=2,shard=2,tp=2");
+  s.resolve();
+  EXPECT_EQ(s.parallel.tp, 2);
+  EXPECT_EQ(s.parallel.dp, 4);
+  EXPECT_EQ(s.training.sharding, ShardingScheme::kHsdp);
+  EXPECT_EQ(s.training.shard_group, 2);
+  s = with_mesh("replicate=4,tp=2");
+  s.resolve();
+  EXPECT_EQ(s.training.sharding, ShardingScheme::kDdp);
+  s = with_mesh("shard=2,ep=4");
+  s.resolve();
+  EXPECT_EQ(s.training.sharding, ShardingScheme::kFsdp);
+  EXPECT_EQ(s.parallel.dp, 8);
+  EXPECT_EQ(s.parallel.data_ranks(), 2);  // ranks of the ep axis hold the dense weights once each
+  s = with_mesh("shard=4,tp=2");
+  s.parallel.tp = 4;
+  s.give("parallel.tp");
+  EXPECT_EQ(message_of([&] { s.resolve(); }),
+            "parallel.tp: found 4 beside a mesh that makes it 2, expected one of them");
+}
+
+TEST(Scenario, TypesOfRowsAndRouters) {
+  Scenario s;
+  s.set_router_dtype("fp64");
+  EXPECT_EQ(s.router_dtype, DType::kFp64);
+  s.set_activation("fp16");
+  EXPECT_EQ(s.activation, DType::kFp16);
+  EXPECT_EQ(message_of([&] { s.set_router_dtype("fp8"); }),
+            "router dtype: found 'fp8', expected bf16, fp16, fp32 or fp64");
+  EXPECT_EQ(message_of([&] { s.set_activation("fp64"); }),
+            "activation dtype: found 'fp64', expected bf16, fp16 or fp32");
+}
+
+// A path in a file is taken from the file's folder where something stands there, else as it stands.
+TEST(Beside, LooksIntoTheFoldersOfFiles) {
+  const std::string source = MOESIM_SOURCE_DIR;
+  EXPECT_EQ(beside(source + "/docs/none.json", "architecture.md"), source + "/docs/architecture.md");
+  EXPECT_EQ(beside(source + "/docs/none.json", "nothing-here.md"), "nothing-here.md");
+  EXPECT_EQ(beside(source + "/docs/none.json", "/etc/passwd"), "/etc/passwd");
+}
+
+}  // namespace
+}  // namespace moesim::models
