@@ -1,0 +1,67 @@
+// The change with which a plan fits that does not: it does, it is timed as it is, and there may be none.
+#include "models/answers/fitting_change.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "models/hardware/cluster.h"
+#include "models/step/step_forecast.h"
+#include "models/workload/fields.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+// The scenario with options as on a command line, asked as the search asks.
+Scenario with_options(Scenario s, const std::string& options) {
+  std::istringstream words(options);
+  for (std::string flag, value; words >> flag >> value;)
+    for (const Field& field : scenario_fields())
+      if (field.flag == flag) set_field(field, s, value);
+  s.give("parallel.dp");
+  s.routing.shared = true;
+  s.resolve();
+  return s;
+}
+
+TEST(FittingChange, FitsAndTakesWhatItSays) {
+  Scenario s = testing::published_job("qwen3-30b-a3b", "dgx-h100x1");
+  s.parallel.micro_batch = 4;
+  s.resolve();
+  const DispatcherSpec dispatcher = s.dispatchers.front();
+  ASSERT_FALSE(StepForecaster(s, dispatcher).memory().fits);
+  const FittingChange change = cheapest_fitting_change(s, dispatcher);
+  ASSERT_FALSE(change.options.empty());
+  EXPECT_GT(change.fitting, 0);
+  EXPECT_GE(change.tried, change.fitting);
+  const Scenario fitting = with_options(s, change.options);
+  const StepForecaster forecaster(fitting, dispatcher);
+  EXPECT_TRUE(forecaster.memory().fits) << change.options;
+  EXPECT_DOUBLE_EQ(forecaster.seconds(*fitting.cluster), change.seconds) << change.options;
+  // No single recomputation that fits is faster.
+  for (const char* recompute : {"layernorm", "moe_act", "layernorm+moe_act", "full"}) {
+    const Scenario other = with_options(s, std::string("--recompute ") + recompute);
+    const StepForecaster one(other, dispatcher);
+    if (one.memory().fits) {
+      EXPECT_GE(one.seconds(*other.cluster), change.seconds) << recompute;
+    }
+  }
+}
+
+// A layer of 400 GB on GPUs of 80: nothing helps, alone or in pairs.
+TEST(FittingChange, NothingMayBeEnough) {
+  Scenario s = testing::small_job();
+  s.model.hidden = 65536;
+  s.model.attention.head_dim = 16384;
+  s.model.experts = 4;
+  s.model.expert_ffn = 65536;
+  s.resolve();
+  const FittingChange change = cheapest_fitting_change(s, s.dispatchers.front());
+  EXPECT_EQ(change.options, "");
+  EXPECT_EQ(change.fitting, 0);
+  EXPECT_GT(change.tried, 20);  // pairs, too
+}
+
+}  // namespace
+}  // namespace moesim::models

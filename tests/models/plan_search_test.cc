@@ -1,0 +1,122 @@
+// The search for the best plan: what it tries and counts, that it finds what trying finds, and its refusal.
+#include "models/answers/plan_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "tests/message_of.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+using ::testing::HasSubstr;
+
+PlanSearchOptions options(bool parallel, bool dispatcher, bool recompute) {
+  PlanSearchOptions o;
+  o.parallel = parallel;
+  o.dispatcher = dispatcher;
+  o.recompute = recompute;
+  o.draws = 0;
+  o.threads = 1;
+  o.top = 1000;
+  return o;
+}
+
+std::int64_t counted(const PlanSearchResult& r) {
+  return r.forecast + r.illegal + r.does_not_fit + r.skipped;
+}
+
+// Four dispatchers and four recomputations of one plan, each answered as a comparison answers it.
+TEST(PlanSearch, FindsTheBestOfASmallSpace) {
+  const PlanSearchResult r = search_plans(testing::small_job(), options(false, true, true));
+  EXPECT_EQ(r.candidates, 16);
+  EXPECT_EQ(counted(r), 16);
+  EXPECT_EQ(r.method, "exhaustive: every combination was tried");
+  EXPECT_EQ(r.best.size(), static_cast<std::size_t>(r.forecast));
+  double before = 0;
+  for (const RankedPlan& plan : r.best) {
+    EXPECT_GE(plan.answer.time_us.value, before);
+    before = plan.answer.time_us.value;
+    EXPECT_TRUE(plan.answer.memory.fits);
+    EXPECT_DOUBLE_EQ(answer(*plan.scenario, {.draws = 0}).answers.front().time_us.value,
+                     plan.answer.time_us.value);
+  }
+  EXPECT_EQ(r.space,
+            "dispatchers alltoall, allgather, flex-deepep, flex-hybridep; recomputation none, "
+            "layernorm+moe_act, core_attn+layernorm+moe, full; schedule, sharding, precision and overlap as "
+            "given");
+}
+
+// Eight GPUs, a batch of 8 x 2 sequences: every plan uses all and keeps it, none is shown twice.
+TEST(PlanSearch, ParallelPlansUseAllGpusAndKeepTheBatch) {
+  const PlanSearchResult r = search_plans(testing::small_job(), options(true, false, false));
+  EXPECT_EQ(counted(r), r.candidates);
+  EXPECT_EQ(r.skipped, 0);
+  EXPECT_GT(r.forecast, 20);
+  std::set<std::string> different;
+  bool the_given_one = false;
+  for (const RankedPlan& plan : r.best) {
+    const Parallel& p = plan.scenario->parallel;
+    EXPECT_EQ(p.world(), 8);
+    EXPECT_EQ(p.dp * p.microbatches * p.micro_batch, 8 * 2);
+    EXPECT_EQ(8 % p.ep, 0);
+    different.insert(std::to_string(p.tp) + "," + std::to_string(p.cp) + "," + std::to_string(p.pp) + "," +
+                     std::to_string(p.vpp) + "," + std::to_string(p.ep) + "," + std::to_string(p.etp) + "," +
+                     std::to_string(p.micro_batch));
+    the_given_one = the_given_one || (p.tp == 1 && p.pp == 1 && p.ep == 4 && p.micro_batch == 1);
+  }
+  EXPECT_EQ(different.size(), r.best.size());
+  EXPECT_TRUE(the_given_one);
+}
+
+// Beyond `most`, some plans are left out, and it says so; what is found is not better than what all have.
+TEST(PlanSearch, TriesNoMoreThanAllowed) {
+  PlanSearchOptions o = options(true, true, true);
+  o.top = 3;
+  const PlanSearchResult all = search_plans(testing::small_job(), o);
+  o.most = 60;
+  const PlanSearchResult some = search_plans(testing::small_job(), o);
+  EXPECT_EQ(some.candidates, all.candidates);
+  EXPECT_EQ(counted(some), some.candidates);
+  EXPECT_GT(some.skipped, 0);
+  EXPECT_LE(some.candidates - some.skipped, 60);
+  EXPECT_THAT(some.method, HasSubstr("not exhaustive"));
+  EXPECT_GE(some.best.front().answer.time_us.value, all.best.front().answer.time_us.value);
+  o.most = 2;
+  EXPECT_LE(search_plans(testing::small_job(), o).best.size(), 2u);
+}
+
+TEST(PlanSearch, SaysTheSameOnAnyNumberOfThreads) {
+  PlanSearchOptions o = options(true, true, false);
+  o.top = 5;
+  const PlanSearchResult one = search_plans(testing::small_job(), o);
+  o.threads = 3;
+  std::int64_t told = 0;
+  o.progress = [&](std::int64_t done, std::int64_t total) {
+    EXPECT_LE(done, total);
+    EXPECT_GE(done, told);
+    told = done;
+  };
+  const PlanSearchResult three = search_plans(testing::small_job(), o);
+  EXPECT_EQ(told, three.candidates);
+  ASSERT_EQ(one.best.size(), three.best.size());
+  EXPECT_EQ(one.rules, three.rules);
+  for (std::size_t i = 0; i < one.best.size(); ++i)
+    EXPECT_EQ(one.best[i].answer.time_us.value, three.best[i].answer.time_us.value);
+}
+
+TEST(PlanSearch, NamesARuleWhereNothingIsLegal) {
+  Scenario s = testing::small_job();
+  s.set_dispatchers("torchtitan-local");
+  EXPECT_EQ(
+      moesim::testing::message_of([&] { search_plans(s, options(false, false, false)); }),
+      "plan search: found no legal plan that fits the memory among 1, expected at least one; --dispatcher: "
+      "dispatcher torchtitan-local: it is for ep 1: every rank holds all experts");
+}
+
+}  // namespace
+}  // namespace moesim::models
