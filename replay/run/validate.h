@@ -13,7 +13,7 @@ struct Comparison {
   std::string_view name;
   double forecast_us = 0;
   double measured_us = 0;
-  double low_us = 0;  // 90 % interval of the forecast; equal to it where none was drawn
+  double low_us = 0;  // 90 % interval of the forecast; of run-to-run noise alone where none was drawn
   double high_us = 0;
 
   bool covered() const { return measured_us >= low_us && measured_us <= high_us; }

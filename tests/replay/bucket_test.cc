@@ -114,46 +114,5 @@ TEST(Bucket, OfAnUnknownStepIsRefused) {
   }
 }
 
-// Two stages of a dense job, the second done 30 ms earlier; both optimizers end together.
-TEST(Optimizer, WaitsForTheOtherStagesOfADenseJob) {
-  const auto recorded = [](double backward_ms) {
-    RecordingBuilder made{Topology{.pp = 2}};
-    made.named().experts = 0;
-    const OperationSpec send{
-        .name = "send_forward", .after_ms = 1, .group = "pp", .shape = {8}, .dtype = "torch.bfloat16"};
-    made.add(0, {.name = "forward_step", .after_ms = 10});
-    made.add(0, send);
-    OperationSpec receive = send;
-    receive.name = "recv_forward";
-    receive.after_ms = 11;
-    made.add(1, receive);
-    made.add(1, {.name = "forward_step", .after_ms = 10});
-    made.add(0, {.name = "backward_step", .after_ms = backward_ms});
-    made.add(1, {.name = "backward_step", .after_ms = 10});
-    // Stage 0 comes to its optimizer at 11 + backward, stage 1 at 31 ms; the work takes 20 ms.
-    made.add(0, {.name = "optimizer_step", .after_ms = 20});
-    made.add(1, {.name = "optimizer_step", .after_ms = 20 + (11 + backward_ms - 31)});
-    return made.take();
-  };
-  const traces::Recording recording = recorded(50);
-  const RecordedJob run = interpret(recording);
-  std::vector<RankPlan> plans = recorded_plans(run, 8);
-  for (const RankPlan& plan : plans) {
-    const Step& optimizer = plan.steps.back().step;
-    ASSERT_EQ(optimizer.calls.size(), 1u) << plan.rank;
-    EXPECT_EQ(optimizer.calls.front().group, GroupKind::model);
-    EXPECT_NEAR(optimizer.segments_us.back(), 20000, 20);
-  }
-  const auto iteration = [&] {
-    RecordedPricing pricing;
-    return simulate(run.topology, plans, pricing).us();
-  };
-  EXPECT_NEAR(iteration(), 81000, 50);
-  // A faster stage 0 ends both earlier: what stage 1 spent in its optimizer was waiting.
-  for (PlannedStep& planned : plans[0].steps)
-    if (planned.step.kind == StepKind::backward) planned.step.segments_us = {20000};
-  EXPECT_NEAR(iteration(), 51000, 50);
-}
-
 }  // namespace
 }  // namespace moesim::replay

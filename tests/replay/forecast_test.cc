@@ -181,23 +181,5 @@ TEST(Forecast, DefaultMicrobatchesGiveAGlobalBatchOf64) {
   EXPECT_EQ(default_microbatches({.expert_dp = 4}, named), 4);
 }
 
-TEST(Validate, ComparesWhatBothSidesHave) {
-  RunSummary forecast, measured;
-  forecast.iteration_us = 110;
-  measured.iteration_us = 100;
-  forecast.steps[static_cast<std::size_t>(StepKind::forward)] = {4, 9};
-  measured.steps[static_cast<std::size_t>(StepKind::forward)] = {4, 10};
-  measured.steps[static_cast<std::size_t>(StepKind::loss)] = {4, 10};
-  forecast.p2p_us = 30;
-  measured.p2p_us = 20;
-  const Validation validation = validate(forecast, measured);
-  EXPECT_NEAR(validation.iteration.error(), 0.10, 1e-12);
-  ASSERT_EQ(validation.components.size(), 2u);
-  EXPECT_EQ(validation.components[0].name, "forward");
-  EXPECT_NEAR(validation.components[0].error(), -0.10, 1e-12);
-  EXPECT_EQ(validation.components[1].name, "p2p");
-  EXPECT_NEAR(validation.mean_abs_component_error(), 0.30, 1e-12);
-}
-
 }  // namespace
 }  // namespace moesim::replay

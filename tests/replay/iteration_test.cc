@@ -96,16 +96,6 @@ TEST(Iteration, EveryoneWaitsForTheLastAndThenTransfers) {
   EXPECT_NEAR(fast.busy.us(), 3000, 1e-3);
 }
 
-TEST(Iteration, HostGapsAreKept) {
-  RecordingBuilder builder(Topology{});
-  builder.add(0, {.name = "forward_step", .after_ms = 2});
-  builder.add(0, {.name = "backward_step", .gap_ms = 0.75, .after_ms = 3});
-  const traces::Recording recording = builder.take();
-  const Iteration iteration = replayed(recording);
-  EXPECT_NEAR(iteration.us(), 5750, 1e-3);
-  EXPECT_NEAR(iteration.timeline.rank(sim::RankId(0)).host.us(), 750, 1e-3);
-}
-
 TEST(Iteration, RanksMayExchangeUnequalRows) {
   RecordingBuilder builder(Topology{.expert = 2});
   builder.add(0, {.name = "forward_step", .calls = {exchange(100, 1, 0.5)}, .after_ms = 1});
@@ -186,15 +176,6 @@ TEST(Iteration, ExplainsADeadlock) {
   const std::string text = refusal_of_replay(builder.take());
   EXPECT_THAT(text, AllOf(HasSubstr("deadlock"), HasSubstr("rank 0"), HasSubstr("rank 1")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0);
-}
-
-TEST(Iteration, RefusesARealRunWithoutOneOfItsRanks) {
-  RecordingBuilder builder(Topology{.expert = 4});
-  for (int rank = 0; rank < 4; ++rank) builder.add(rank, {.name = "forward_step", .after_ms = 1});
-  traces::Recording recording = builder.take();
-  testing::keep_ranks(recording, {0, 1, 3});
-  EXPECT_THAT(refusal_of_replay(recording),
-              AllOf(HasSubstr("no recording of rank 2"), HasSubstr("all 4 ranks")));
 }
 
 }  // namespace

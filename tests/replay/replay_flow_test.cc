@@ -93,24 +93,5 @@ TEST(ReplayFlow, ContentionIsAShareOfTheIteration) {
   EXPECT_LE(busiest.utilisation, 1 + 1e-9);
 }
 
-TEST(ReplayFlow, CallsThatAModelHasPricedAreRefused) {
-  const Job job(R"({"base": "echo-h800x1"})", {.expert = 4});
-  const sim::Fabric fabric = cluster_fabric(job.spec.cluster);
-  ModelPricing pricing(job.spec.cluster, job.clean, job.effects, &fabric);
-  Instance call;
-  call.members = {0, 1};
-  call.rows = {1, 1};
-  call.row_bytes = 8;
-  call.modelled_us = {3.0, 4.0};
-  sim::TaskGraphBuilder builder;
-  builder.add_ranks(2);
-  try {
-    pricing.traffic(call, 0, builder);
-    FAIL() << "accepted";
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("expected the recorded ones"));
-  }
-}
-
 }  // namespace
 }  // namespace moesim::replay

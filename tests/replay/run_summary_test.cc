@@ -83,20 +83,6 @@ TEST_P(MeasuredRun, AgreesWithThePublishedTable) {
 INSTANTIATE_TEST_SUITE_P(Echo, MeasuredRun, ::testing::ValuesIn(testing::kMoeConfigurations),
                          testing::test_name);
 
-class RecordedReplay : public testing::EchoTest {};
-
-TEST_P(RecordedReplay, ReproducesItsOwnIteration) {
-  const traces::Recording recording = traces::read_cmd(folder() / "realistic");
-  const RecordedJob job = interpret(recording);
-  RecordedPricing pricing;
-  const Iteration iteration = simulate(job.topology, recorded_plans(job, kGpusPerNode), pricing);
-  const double measured = summarize(job, kGpusPerNode).iteration_us;
-  EXPECT_NEAR(iteration.us() / measured, 1.0, 0.02);
-  RecordProperty("error", std::to_string(iteration.us() / measured - 1.0));
-}
-
-INSTANTIATE_TEST_SUITE_P(Echo, RecordedReplay, ::testing::ValuesIn(testing::kRealRuns), testing::test_name);
-
 TEST(Measured, ClocksOfTwoNodesAreNotCompared) {
   // 16 ranks; the second node's clock is far ahead, and it works longer.
   testing::RecordingBuilder builder(Topology{.expert_dp = 16});

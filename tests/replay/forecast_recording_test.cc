@@ -1,0 +1,139 @@
+// The one way from recorded jobs to an iteration: what is asked of which kind of recording, and what it says.
+#include "replay/run/forecast_recording.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "made_job.h"
+#include "tests/message_of.h"
+
+namespace moesim::replay {
+namespace {
+
+using moesim::testing::message_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Asked : public ::testing::Test {
+ protected:
+  Asked() { question_.job = made_.request; }
+  RecordingForecast scaling() const {
+    return forecast_recording(std::span(&made_.job, 1), made_.named(), question_);
+  }
+  RecordingForecast realistic() const {
+    return forecast_recording(std::span(&run_, 1), made_.made.realistic.named, question_);
+  }
+
+  testing::MadeJob made_;
+  RecordedJob run_ = interpret(made_.made.realistic);
+  RecordingQuestion question_;
+};
+
+// The simulated run of the same job, forecast from one microbatch of it, and replayed from its own lines.
+TEST_F(Asked, BothKindsComeToTheSameIteration) {
+  const RecordingForecast run = realistic();
+  EXPECT_TRUE(run.realistic);
+  ASSERT_TRUE(run.measured_us);
+  EXPECT_NEAR(run.iteration_us.value / *run.measured_us, 1, 0.02);
+  EXPECT_EQ(run.microbatches, 16);
+  EXPECT_FALSE(run.effects);  // a run has them in its times
+  question_.microbatches = 16;
+  const RecordingForecast told = scaling();
+  EXPECT_FALSE(told.realistic);
+  EXPECT_FALSE(told.measured_us);
+  EXPECT_TRUE(told.effects);
+  EXPECT_NEAR(told.iteration_us.value / *run.measured_us, 1, 0.03);
+  EXPECT_EQ(told.summary.of(StepKind::forward).count, 16u * 16);
+  for (const std::string& warning : told.warnings) EXPECT_THAT(warning, Not(HasSubstr("microbatches")));
+  // Both see the same overload of the experts.
+  ASSERT_TRUE(run.overload && told.overload);
+  EXPECT_NEAR(run.overload->stages[0].max, told.overload->stages[0].max, 1e-6);
+}
+
+TEST_F(Asked, MicrobatchesAreGuessedAndItSaysSo) {
+  const RecordingForecast told = scaling();
+  EXPECT_EQ(told.microbatches, 16);  // a global batch of 64 on dp 4
+  EXPECT_EQ(
+      told.warnings.front(),
+      "a scaling recording does not say how many microbatches a step has: 16 per rank, for a global batch of "
+      "64; set --microbatches");
+}
+
+TEST_F(Asked, AnotherDispatcherStandsBesideTheRecordedOne) {
+  question_.job.dispatcher = "allgather";
+  question_.microbatches = 4;
+  const RecordingForecast told = scaling();
+  EXPECT_EQ(told.changes, "allgather instead of alltoall-legacy");
+  ASSERT_TRUE(told.as_recorded);
+  question_.job.dispatcher.clear();
+  const RecordingForecast same = scaling();
+  EXPECT_EQ(same.changes, "");
+  EXPECT_FALSE(same.as_recorded);
+  EXPECT_NEAR(told.as_recorded->us(), same.iteration.us(), 1e-6);
+  EXPECT_NE(told.iteration.us(), same.iteration.us());
+}
+
+// A value inside its interval, and what each added constant takes.
+TEST_F(Asked, DrawsAndGainsAreOnRequest) {
+  question_.microbatches = 2;
+  const RecordingForecast alone = scaling();
+  EXPECT_TRUE(alone.drawn.empty());
+  EXPECT_TRUE(alone.effect_gains_us.empty());
+  question_.draws = 8;
+  question_.effect_gains = true;
+  question_.attribution = true;
+  const RecordingForecast told = scaling();
+  EXPECT_EQ(told.drawn.size(), 8u);
+  EXPECT_EQ(told.iteration_us.value, alone.iteration_us.value);
+  EXPECT_GT(told.iteration_us.high - told.iteration_us.low, alone.iteration_us.high - alone.iteration_us.low);
+  ASSERT_EQ(told.effect_gains_us.size(), kEffects);
+  double sum = 0;
+  for (const TimeShare& share : told.attribution.shares) sum += share.us;
+  EXPECT_NEAR(sum, told.iteration.us(), 1e-3);
+}
+
+TEST_F(Asked, ARunKeepsItsTimesAndMicrobatches) {
+  question_.flow = true;
+  EXPECT_EQ(
+      message_of([&] { realistic(); }),
+      "found --timing flow with a realistic recording, expected a scaling recording: a run keeps the times "
+      "that its transfers had");
+  question_.flow = false;
+  question_.microbatches = 3;
+  EXPECT_EQ(
+      message_of([&] { realistic(); }),
+      "found --microbatches with a realistic recording, expected a scaling recording: a run is replayed "
+      "with the microbatches it had");
+  question_.microbatches = 0;
+  const std::vector<RecordedJob> two{run_, run_};
+  EXPECT_THAT(message_of([&] { forecast_recording(two, made_.made.realistic.named, question_); }),
+              HasSubstr("found several realistic recordings, expected one"));
+}
+
+TEST_F(Asked, ASharedNetworkIsOfTheRecordedDispatcher) {
+  question_.flow = true;
+  question_.job.dispatcher = "allgather";
+  EXPECT_THAT(message_of([&] { scaling(); }), HasSubstr("found --timing flow with --dispatcher"));
+  question_.job.dispatcher.clear();
+  question_.microbatches = 2;
+  const RecordingForecast told = scaling();
+  ASSERT_TRUE(told.network);
+  EXPECT_GT(told.network->calibrated_us, 0);
+  EXPECT_FALSE(told.network->busiest.from.empty());
+}
+
+TEST(MicrobatchesOf, AreCountedFromForwardSteps) {
+  RecordedJob job;
+  job.ranks.resize(1);
+  for (const int microbatch : {0, 3, 1}) {
+    Step step;
+    step.kind = StepKind::forward;
+    step.microbatch = microbatch;
+    job.ranks[0].steps.push_back(step);
+  }
+  EXPECT_EQ(microbatches_of(job), 4);
+  EXPECT_EQ(microbatches_of(RecordedJob()), 0);
+}
+
+}  // namespace
+}  // namespace moesim::replay

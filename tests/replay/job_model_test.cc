@@ -1,0 +1,161 @@
+// The job behind a recording, and the job after a change: rows are conserved, popularity is kept.
+#include "replay/job/job_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+
+#include "made_job.h"
+#include "tests/message_of.h"
+
+namespace moesim::replay {
+namespace {
+
+using moesim::testing::message_of;
+using ::testing::ElementsAre;
+
+std::int64_t sum(const std::vector<std::int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+class RecordedModel : public ::testing::Test {
+ protected:
+  JobModel changed(const std::function<void(JobChange&)>& say) {
+    JobChange change;
+    say(change);
+    return changed_job(model_, change, warnings_);
+  }
+  std::string refusal(const std::function<void(JobChange&)>& say) {
+    return message_of([&] { changed(say); });
+  }
+
+  testing::MadeJob made_;
+  JobModel model_ = job_model(made_.clean, made_.named(), &*made_.request.architecture);
+  std::vector<std::string> warnings_;
+};
+
+// Sizes from names and calls; every rank receives what its combine brings back.
+TEST_F(RecordedModel, IsTheRecordedJob) {
+  EXPECT_EQ(model_.topology.str(), "pp4 tp1 ep4 dp4 (16 ranks)");
+  EXPECT_EQ(model_.architecture.layers, 8);
+  EXPECT_EQ(model_.architecture.experts, 8);
+  EXPECT_EQ(model_.architecture.topk, 2);
+  EXPECT_EQ(model_.tokens(), 1024);
+  EXPECT_EQ(model_.layers_per_stage(), 2);
+  EXPECT_TRUE(model_.routing_completed);
+  std::vector<std::int64_t> received;
+  for (int e = 0; e < 4; ++e) received.push_back(made_.clean.places.at({0, 0, e}).received_rows);
+  EXPECT_EQ(model_.received(), received);
+  EXPECT_EQ(sum(received), 4 * 1024 * 2);
+  const models::MoeLayer layer = model_.moe_layer(8);
+  EXPECT_EQ(layer.hidden, 4096);
+  EXPECT_EQ(layer.expert_ffn, 14336);
+  EXPECT_EQ(layer.ep, 4);
+  EXPECT_TRUE(layer.routing_given);
+  // Without the architecture, the built-in model with these sizes is found.
+  EXPECT_EQ(job_model(made_.clean, made_.named(), nullptr).architecture.expert_ffn, 14336);
+}
+
+// Half the expert ranks: neighbours are merged, and every rank still routes T*K rows.
+TEST_F(RecordedModel, FewerExpertRanksAreMerged) {
+  const std::vector<std::int64_t> before = model_.received();
+  const std::vector<std::int64_t> after = changed([&](JobChange& c) { c.ep = 2; }).received();
+  ASSERT_EQ(after.size(), 2u);
+  EXPECT_EQ(sum(after), 2 * 1024 * 2);
+  const double share = static_cast<double>(before[0] + before[1]) / static_cast<double>(sum(before));
+  EXPECT_NEAR(static_cast<double>(after[0]) / static_cast<double>(sum(after)), share, 2.0 / (1024 * 2));
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// Experts of one recorded rank count as equally popular where the recording shows their sum only.
+TEST_F(RecordedModel, MoreExpertRanksAreWarnedOf) {
+  const JobModel more = changed([&](JobChange& c) {
+    c.ep = 8;
+    c.dp = 8;
+  });
+  EXPECT_EQ(more.topology.expert, 8);
+  const std::vector<std::int64_t> before = model_.received(), after = more.received();
+  for (std::size_t e = 0; e < 4; ++e) {
+    EXPECT_NEAR(static_cast<double>(after[2 * e] + after[2 * e + 1]), 2.0 * static_cast<double>(before[e]),
+                32);
+    EXPECT_NEAR(static_cast<double>(after[2 * e] - after[2 * e + 1]), 0, 32);
+  }
+  EXPECT_THAT(
+      warnings_,
+      ElementsAre("the recording shows rows per expert rank of 4, not per expert: on 8 expert ranks the "
+                  "experts of a recorded rank count as equally popular; set --routing"));
+}
+
+TEST_F(RecordedModel, OtherExpertsAreHalvesOrSums) {
+  const JobModel twice = changed([&](JobChange& c) { c.experts = 16; });
+  EXPECT_EQ(twice.routing.experts(), 16);
+  EXPECT_EQ(sum(twice.received()), 4 * 1024 * 2);
+  EXPECT_THAT(warnings_,
+              ElementsAre("the routing of 16 experts follows from that of 8 by halves of equal popularity: "
+                          "another router would choose otherwise; set --routing"));
+  EXPECT_EQ(
+      refusal([&](JobChange& c) { c.experts = 12; }),
+      "found 12 experts from a recording of 8, expected a multiple or a divisor of them, so that experts "
+      "can be split or merged");
+}
+
+TEST_F(RecordedModel, LongerSequencesRouteMoreRows) {
+  const JobModel longer = changed([&](JobChange& c) { c.seq = 2048; });
+  const std::vector<std::int64_t> before = model_.received(), after = longer.received();
+  EXPECT_EQ(longer.tokens(), 2048);
+  for (std::size_t e = 0; e < 4; ++e)
+    EXPECT_NEAR(static_cast<double>(after[e]), 2.0 * static_cast<double>(before[e]), 16);
+}
+
+// Rows that another recording shows are taken as they are; they must be all.
+TEST_F(RecordedModel, ReceivedRowsAreTaken) {
+  const std::vector<std::int64_t> rows{4000, 2192, 1500, 500};
+  EXPECT_EQ(changed([&](JobChange& c) { c.received = rows; }).received(), rows);
+  EXPECT_EQ(refusal([&](JobChange& c) {
+              c.received = std::vector<std::int64_t>{4000, 1};
+            }),
+            "found 4001 rows received by 2 expert ranks, expected 8192 on 4");
+}
+
+TEST_F(RecordedModel, RefusesSizesThatDoNotDivide) {
+  EXPECT_EQ(refusal([&](JobChange& c) { c.ep = 3; }), "found ep 3 with dp 4, expected an ep that divides dp");
+  EXPECT_EQ(refusal([&](JobChange& c) { c.ep = 1; }),
+            "found --ep 1, expected at least 2: a layer without exchanges was not recorded");
+  EXPECT_EQ(refusal([&](JobChange& c) { c.pp = 3; }),
+            "found pp 3 with 8 layers, expected a pp that divides the layers");
+  EXPECT_EQ(refusal([&](JobChange& c) { c.seq = 0; }), "found --seq 0, expected a size from 1 to 4194304");
+  traces::NamedTopology nameless = made_.named();
+  nameless.seq.reset();
+  EXPECT_EQ(message_of([&] { job_model(made_.clean, nameless, &*made_.request.architecture); }),
+            "found no sequence length in the names of the recording, expected sl<N> in the folder's name");
+}
+
+TEST_F(RecordedModel, NamesAreThoseOfTheChangedJob) {
+  const traces::NamedTopology named = names_of(changed([&](JobChange& c) {
+                                                 c.ep = 2;
+                                                 c.dp = 8;
+                                                 c.pp = 2;
+                                               }),
+                                               made_.named());
+  EXPECT_EQ(named.world, 16);
+  EXPECT_EQ(named.pp, 2);
+  EXPECT_EQ(named.ep, 2);
+  EXPECT_EQ(named.dp, 8);
+  EXPECT_EQ(named.seq, 1024);
+}
+
+// Two layers of a stage: attention, two norms and the router; two experts of three matrices on each rank.
+TEST_F(RecordedModel, GradientsOfAStageByHand) {
+  const std::int64_t H = 4096, F = 14336, attention = H * (H + 2 * 1024) + H * H;
+  const StageElements middle = stage_elements(model_, 1, 7, 11), first = stage_elements(model_, 0, 7, 11),
+                      last = stage_elements(model_, 3, 7, 11);
+  EXPECT_EQ(middle.dense, 2 * (attention + 2 * H + 8 * H));
+  EXPECT_EQ(middle.expert, 2 * 2 * 3 * H * F);
+  EXPECT_EQ(first.dense - middle.dense, 7);
+  EXPECT_EQ(last.dense - middle.dense, 11);
+}
+
+}  // namespace
+}  // namespace moesim::replay

@@ -1,0 +1,53 @@
+// A recording that the models make, for tests without recordings of machines, and what is asked of it.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "models/hardware/cluster.h"
+#include "replay/job/synthesize.h"
+#include "replay/run/forecast.h"
+#include "replay/run/requested_job.h"
+
+namespace moesim::replay::testing {
+
+// Mixtral in eight layers on 16 GPUs: four stages of four expert ranks, one replica of each rank.
+inline SynthesisSpec deep_job() {
+  SynthesisSpec spec;
+  spec.model = models::Architecture::load("mixtral-8x7b");
+  spec.cluster = models::Cluster::load("echo-h800x2");
+  spec.topology = {.expert = 4, .pp = 4};
+  spec.layers = 8;
+  spec.microbatches = 16;
+  spec.routing = models::RoutingSpec::parse("zipf:0.8");
+  spec.noise = 0;
+  return spec;
+}
+
+inline double forecast_us(const CleanJob& recorded, const traces::NamedTopology& named,
+                          const JobRequest& request, int microbatches = 8) {
+  const RequestedJob job = requested_job(recorded, named, request);
+  ForecastOptions options;
+  options.microbatches = microbatches;
+  options.architecture = request.architecture ? &*request.architecture : nullptr;
+  return forecast(job.clean, job.named, job.cluster, Effects(job.cluster.profile), options).iteration.us();
+}
+
+// That job recorded in both ways, the scaling recording cleaned, and a request that changes nothing.
+struct MadeJob {
+  explicit MadeJob(const SynthesisSpec& from = deep_job()) : spec(from), made(synthesize(spec)) {
+    request.architecture = models::Architecture::load("mixtral-8x7b");
+  }
+  MadeJob(const MadeJob&) = delete;
+  MadeJob& operator=(const MadeJob&) = delete;
+
+  const traces::NamedTopology& named() const { return made.scaling.named; }
+
+  SynthesisSpec spec;
+  SyntheticRecordings made;
+  RecordedJob job = interpret(made.scaling);
+  CleanJob clean = denoise(std::span(&job, 1));
+  JobRequest request;
+};
+
+}  // namespace moesim::replay::testing

@@ -1,0 +1,145 @@
+// A recording of another size: of the same size nothing changes, of others it is what was recorded there.
+#include "replay/job/rescale.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "echo_data.h"
+#include "made_job.h"
+#include "replay/run/run_summary.h"
+#include "traces/cmd_reader.h"
+
+namespace moesim::replay {
+namespace {
+
+using testing::deep_job;
+using testing::forecast_us;
+
+// The synthetic recorder and the models that rescale it price the experts alike, so that a recording of one
+// size must tell another one closely; attention differs by the synthesizer's own formula.
+TEST(Rescaled, AJobIsTheJobRecordedAtThatSize) {
+  const testing::MadeJob made;
+  struct Other {
+    const char* what;
+    double tolerance;
+    std::function<void(SynthesisSpec&, JobChange&)> change;
+  };
+  for (const Other& other : {Other{"two stages", 0.05,
+                                   [](auto&spec, auto&change) {
+                                     spec.topology.pp = 2;
+                                     change.pp = 2;
+                                   }},
+                             Other{"eight stages", 0.05,
+                                   [](auto&spec, auto&change) {
+                                     spec.topology.pp = 8;
+                                     spec.cluster = models::Cluster::load("echo-h800x4");
+                                     change.pp = 8;
+                                   }},
+                             Other{"two replicas", 0.05,
+                                   [](auto&spec, auto&change) {
+                                     spec.topology.expert_dp = 2;
+                                     spec.cluster = models::Cluster::load("echo-h800x4");
+                                     change.dp = 8;
+                                   }},
+                             Other{"long sequences", 0.10, [](auto&spec, auto&change) {
+                                     spec.seq = 2048;
+                                     change.seq = 2048;
+                                   }}}) {
+    JobRequest request = made.request;
+    SynthesisSpec spec = deep_job();
+    other.change(spec, request.change);
+    request.change.routing = spec.routing;  // drawn from the same seed
+    const SyntheticRecordings target = synthesize(spec);
+    const RecordedJob job = interpret(target.scaling);
+    const CleanJob clean = denoise(std::span(&job, 1));
+    JobRequest same;
+    same.architecture = request.architecture;
+    same.cluster = request.cluster = spec.cluster.name;
+    const double direct = forecast_us(clean, target.scaling.named, same);
+    const double rescaled = forecast_us(made.clean, made.named(), request);
+    EXPECT_NEAR(rescaled / direct, 1, other.tolerance) << other.what;
+  }
+}
+
+// All stages of the recording are alike here, so that pooling them changes nothing either.
+TEST(Rescaled, ToItsOwnSizeIsTheRecording) {
+  const testing::MadeJob made;
+  const models::Cluster& cluster = made.spec.cluster;
+  const JobModel job = job_model(made.clean, made.named(), &*made.request.architecture);
+  const models::DispatcherSpec spec = models::DispatcherSpec::parse("alltoall-legacy");
+  const LayerModel model(job, spec, cluster);
+  const CleanJob same = rescaled(made.clean, model, model, cluster, true);
+  ASSERT_EQ(same.places.size(), made.clean.places.size());
+  for (const auto& [key, place] : made.clean.places) {
+    const CleanPlace& again = same.places.at(key);
+    EXPECT_EQ(again.received_rows, place.received_rows);
+    for (const StepKind kind : {StepKind::forward, StepKind::backward}) {
+      const Step &before = *place.find(kind), &after = *again.find(kind);
+      ASSERT_EQ(after.segments_us.size(), before.segments_us.size());
+      for (std::size_t s = 0; s < before.segments_us.size(); ++s)
+        EXPECT_NEAR(after.segments_us[s], before.segments_us[s], 0.02 * before.segments_us[s] + 1) << s;
+      for (std::size_t c = 0; c < before.calls.size(); ++c)
+        EXPECT_EQ(after.calls[c].rows, before.calls[c].rows);
+    }
+  }
+}
+
+// Twice the replicas change the gradients' groups, not what a rank computes; half the stages double its
+// layers.
+TEST(Rescaled, StepsAreLaidOutForTheNewStages) {
+  const testing::MadeJob made;
+  JobRequest request = made.request;
+  request.change.pp = 2;
+  const CleanJob half = requested_job(made.clean, made.named(), request).clean;
+  EXPECT_EQ(half.topology.pp, 2);
+  const Step &before = *made.clean.places.at({0, 0, 0}).find(StepKind::forward),
+             &after = *half.places.at({0, 0, 0}).find(StepKind::forward);
+  EXPECT_EQ(after.calls.size(), 2 * before.calls.size());
+  EXPECT_EQ(after.segments_us.size(), after.calls.size() + 1);
+  // Gradients of twice the layers, and of one end of the model as before.
+  const auto elements = [](const CleanJob& job, int stage, StepKind kind) {
+    return job.places.at({stage, 0, 0}).find(kind)->elements;
+  };
+  EXPECT_EQ(elements(half, 0, StepKind::expert_all_reduce),
+            2 * elements(made.clean, 0, StepKind::expert_all_reduce));
+}
+
+// One recorded job told from another's recording, with the routing that the other one had.
+TEST(RescaleEcho, JobsAreToldFromEachOthersRecordings) {
+  if (!std::filesystem::exists(testing::echo_folder())) GTEST_SKIP() << "the public recordings are not here";
+  const models::Cluster cluster = models::Cluster::load("echo-h800x2");
+  double sum = 0, worst = 0;
+  int cases = 0;
+  for (const char* from : testing::kMoeConfigurations) {
+    const traces::Recording source = traces::read_cmd(testing::echo_folder() / from / "scaling");
+    const RecordedJob job = interpret(source);
+    const CleanJob clean = denoise(std::span(&job, 1));
+    for (const char* to : testing::kMoeConfigurations) {
+      if (std::string_view(from) == to) continue;
+      const traces::Recording truth = traces::read_cmd(testing::echo_folder() / to / "realistic");
+      const RecordedJob run = interpret(truth);
+      JobRequest request;
+      request.change.ep = run.topology.expert;
+      request.change.experts = truth.named.experts;
+      request.change.received.emplace();
+      const CleanJob shown = denoise(std::span(&run, 1));
+      for (int e = 0; e < run.topology.expert; ++e)
+        request.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+      const double measured = summarize(run, cluster.gpus_per_node).iteration_us;
+      const double error = forecast_us(clean, source.named, request) / measured - 1;
+      sum += std::abs(error);
+      worst = std::max(worst, std::abs(error));
+      ++cases;
+    }
+  }
+  EXPECT_LE(sum / cases, 0.03);
+  EXPECT_LE(worst, 0.06);
+  RecordProperty("mean_abs_error", std::to_string(sum / cases));
+}
+
+}  // namespace
+}  // namespace moesim::replay
