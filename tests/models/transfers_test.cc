@@ -21,9 +21,10 @@ struct Job {
   ProgramPricer pricer{*scenario.cluster};
   JobPlan plan{scenario, false};
 
-  PipelineTransfers transfers(const LinkFaults& faults = {}) const {
+  PipelineTransfers transfers(const LinkFaults& faults = {}, bool waits_before_experts = false) const {
     return step_transfers(
-        scenario, plan.chunks, placement, pricer, faults, [](std::size_t, bool) { return 0; }, nullptr);
+        scenario, plan.chunks, placement, pricer, faults, [](std::size_t, bool) { return 0; },
+        waits_before_experts, nullptr);
   }
   StageParameters parameters(std::size_t chunk = 0) const {
     return chunk_parameters(scenario.model, scenario.parallel, plan.chunks[chunk]);
@@ -64,6 +65,44 @@ TEST(StepTransfers, DdpReducesWholeGradientsAndGathersNothing) {
   EXPECT_EQ(t.gradients[0],
             to_ps(job.seconds(CollectiveOp::all_reduce, job.placement.dense_replicas(), n.dense * 4) +
                   job.seconds(CollectiveOp::all_reduce, job.placement.expert_replicas(), n.experts * 4)));
+}
+
+// A call for every unit: four layers, embedding and head on eight ranks, the experts of three layers on two.
+TEST(StepTransfers, FsdpGathersUnitByUnit) {
+  const Job job(sharded("fsdp"));
+  const StageParameters n = job.parameters();
+  const auto gathers = [&](double layers) {
+    return layers *
+           job.seconds(CollectiveOp::all_gather, job.placement.dense_replicas(), n.dense * 2 / 8 / layers);
+  };
+  const auto experts = [&](double layers) {
+    return layers *
+           job.seconds(CollectiveOp::all_gather, job.placement.expert_replicas(), n.experts * 2 / 2 / layers);
+  };
+  EXPECT_NEAR(static_cast<double>(job.transfers().sharded[0].forward), (gathers(6) + experts(3)) * 1e12, 1);
+  const auto forward_of = [](const char* unit) {
+    Scenario s = sharded("fsdp");
+    s.training.set_fsdp_unit(unit);
+    return static_cast<double>(Job(s).transfers().sharded[0].forward);
+  };
+  // Attention and FFN of a layer apart; everything at once.
+  EXPECT_NEAR(forward_of("module"), (gathers(10) + experts(3)) * 1e12, 1);
+  EXPECT_NEAR(forward_of("root"), (gathers(1) + experts(1)) * 1e12, 1);
+}
+
+// Experts as a unit of their own are asked for behind the wait for the exchange's counts: nothing hides them.
+TEST(StepTransfers, ExpertsOfTheirOwnAreExposedBehindAWait) {
+  Scenario s = sharded("fsdp");
+  const Job together(s);
+  s.training.set_fsdp_unit("experts");
+  const Job apart(s);
+  const StageParameters n = apart.parameters();
+  EXPECT_EQ(together.transfers({}, true).sharded[0].exposed, 0);
+  EXPECT_EQ(apart.transfers({}, false).sharded[0].exposed, 0);
+  EXPECT_NEAR(static_cast<double>(apart.transfers({}, true).sharded[0].exposed),
+              3e12 * apart.seconds(CollectiveOp::all_gather, apart.placement.expert_replicas(),
+                                   n.experts * 2 / 2 / 3),
+              1);
 }
 
 // In every pass, beside its computing; again in backward unless what was gathered stays.
