@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -49,7 +50,8 @@ void add_rows(Measurements& to, const char* source, const ParameterSet& truth, s
   Random random(5);
   std::size_t added = 0;
   for (const int nodes : {2, 4, 8})
-    for (double bytes = 1 << 20; bytes <= 4.0 * (1 << 30) && added < most; bytes *= 4, ++added) {
+    for (int power = 20; power <= 32 && added < most; power += 2, ++added) {
+      const double bytes = std::ldexp(1.0, power);
       CollectiveRow row;
       row.origin = {{}, kGpu, source};
       row.op = CollectiveOp::all_gather;
@@ -81,7 +83,8 @@ TEST(FitNetworks, EveryNetworkFindsItsOwnLaw) {
   const ParameterSet &ndr = named(all, "infiniband-ndr").laws.at(kGather),
                      &efa = named(all, "efa-p5").laws.at(kGather), &pooled = all.back().laws.at(kGather);
   for (const int nodes : {2, 4, 8})
-    for (double bytes = 1 << 22; bytes <= 1 << 30; bytes *= 4) {
+    for (int power = 22; power <= 30; power += 2) {
+      const double bytes = std::ldexp(1.0, power);
       EXPECT_NEAR(
           seconds_of_law(ndr, kInfiniband, nodes, bytes) / seconds_of_law(fast, kInfiniband, nodes, bytes), 1,
           0.05)

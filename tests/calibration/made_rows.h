@@ -20,7 +20,8 @@ inline std::vector<CollectiveRow> rows_of_law(sim::CollectiveOp op, const std::v
                                               const std::function<double(int, double)>& seconds) {
   std::vector<CollectiveRow> rows;
   for (const int n : counts)
-    for (double bytes = 512; bytes <= 1 << 29; bytes *= 2) {
+    for (int power = 9; power <= 29; ++power) {
+      const double bytes = std::ldexp(1.0, power);
       CollectiveRow row;
       row.origin = of_a_law();
       row.op = op;

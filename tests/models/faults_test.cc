@@ -137,7 +137,11 @@ double played(double mean, double interval, double dump, double restart, std::ui
       continue;
     }
     now = failure;
-    for (failure = now + next(); failure < now + restart; failure = now + next()) now = failure;
+    failure = now + next();
+    while (failure < now + restart) {
+      now = failure;
+      failure = now + next();
+    }
     now += restart;
   }
   return done / now;

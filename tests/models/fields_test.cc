@@ -23,7 +23,6 @@ namespace {
 using moesim::testing::message_of;
 using nlohmann::json;
 using nlohmann::ordered_json;
-using ::testing::AllOf;
 using testing::FieldSample;
 using ::testing::HasSubstr;
 using testing::samples_of;

@@ -19,6 +19,7 @@ using Piece = std::tuple<int, int, int, int>;
 
 std::vector<Piece> tuples(const std::vector<sim::LockstepPiece>& pieces) {
   std::vector<Piece> all;
+  all.reserve(pieces.size());
   for (const sim::LockstepPiece& p : pieces) all.emplace_back(p.chain, p.program, p.from, p.to);
   return all;
 }

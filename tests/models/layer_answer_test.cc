@@ -20,7 +20,7 @@ struct Job {
                          placement.dispatch_classes().front()};
   ProgramPricer pricer{*scenario.cluster};
 
-  LayerAnswer answer(std::optional<RankFaults> faults = std::nullopt) const {
+  LayerAnswer answer(const std::optional<RankFaults>& faults = std::nullopt) const {
     return {scenario, programs, routing, faults};
   }
 };

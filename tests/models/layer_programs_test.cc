@@ -48,8 +48,7 @@ TEST(JobRouting, IsDrawnForEveryLayerAndMicrobatchUnlessShared) {
   EXPECT_NE(counts_of(apart.of(0, 0)), counts_of(apart.of(0, 1)));
   EXPECT_EQ(counts_of(apart.of(2, 1)), counts_of(apart.of(2, 1)));
   EXPECT_EQ(counts_of(alike.of(2, 1)), counts_of(alike.of(0, 0)));
-  // A microbatch has the popularity of its layer: its experts' loads are nearer to each other's than to
-  // another layer's.
+  // Each routes T*K rows of every rank.
   for (const Routing& routing : {apart.of(0, 0), apart.of(1, 1)})
     for (int r = 0; r < 4; ++r) EXPECT_EQ(routing.rows(r), 64 * 2);
 }

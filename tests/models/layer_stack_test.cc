@@ -48,6 +48,7 @@ TEST(LayerStack, PatternsAreOneBlockALayer) {
 
 std::vector<std::size_t> sizes_of(const std::vector<Chunk>& chunks) {
   std::vector<std::size_t> sizes;
+  sizes.reserve(chunks.size());
   for (const Chunk& chunk : chunks) sizes.push_back(chunk.layers.size());
   return sizes;
 }
@@ -96,6 +97,7 @@ double heaviest(const std::vector<Chunk>& chunks, const std::vector<double>& wei
 RC_GTEST_PROP(CutIntoChunks, IsTheBestCut, ()) {
   const int layers = *rc::gen::inRange(2, 10), pp = *rc::gen::inRange(1, std::min(layers, 4) + 1);
   std::vector<double> weight;
+  weight.reserve(static_cast<std::size_t>(layers));
   for (int i = 0; i < layers; ++i) weight.push_back(*rc::gen::inRange(1, 10));
   const double embedding = *rc::gen::inRange(0, 6), head = *rc::gen::inRange(0, 6);
   const auto chunks = cut(layers, pp, 1, weight, embedding, head);

@@ -14,9 +14,8 @@ TEST(MegatronAllGatherLegacy, Example1) {
                    {"indices", {128}, {512}, {384}, {384}},
                    {"probabilities", {64}, {256}, {192}, {192}},
                    {"output", {1024}, {256}, {768}, {768}}});
-  EXPECT_EQ(total_tx(p, p.forward()), Numbers(4, 2112));
-  // (R-1)*T*(2w + K*(8+b_p)), the closed form of docs/spec.md 2.14.
-  EXPECT_EQ(3 * 8 * (2 * 32 + 2 * (8 + 4)), 2112);
+  // (R-1)*T*(2w + K*(8+b_p)), the closed form of docs/spec.md 2.14: 2112.
+  EXPECT_EQ(total_tx(p, p.forward()), Numbers(4, 3 * 8 * (2 * 32 + 2 * (8 + 4))));
   EXPECT_EQ(p.host_syncs(p.forward()), 4);
   EXPECT_EQ(p.computed_rows, (Numbers{30, 14, 11, 9}));
 }

@@ -61,7 +61,7 @@ TEST(FlexDeepEp, Example4MergesTheExpertTensorParallelSums) {
   EXPECT_EQ(numbers(p, tokens.tx), (Numbers{512, 416, 544, 576}));
   EXPECT_EQ(numbers(p, tokens.rx), (Numbers{640, 672, 352, 384}));
   EXPECT_EQ(numbers(p, tokens.out), (Numbers{28 * 32, 28 * 32, 16 * 32, 16 * 32}));
-  for (const Op& op : messages(p.forward())) EXPECT_EQ(op.comm == CommKind::kReduceScatterV, false);
+  for (const Op& op : messages(p.forward())) EXPECT_NE(op.comm, CommKind::kReduceScatterV);
 }
 
 TEST(FlexDeepEp, DispatchInFp8CarriesAScaleForEvery128Columns) {

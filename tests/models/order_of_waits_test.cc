@@ -32,7 +32,7 @@ TEST(HangOfUnit, OtherPlansAreOrdered) {
   Scenario s = blocks();
   s.train = false;
   EXPECT_EQ(hang_of_unit(s, program), "");
-  for (const char* unit : {"auto", "module", "root"}) {
+  for (const char* unit : {"auto", "module", "root", "experts"}) {
     s = blocks();
     s.training.set_fsdp_unit(unit);
     EXPECT_EQ(hang_of_unit(s, program), "") << unit;

@@ -1,4 +1,4 @@
-// Gradient buckets that are reduced beside backward (recordings of 2026), and optimizers that meet.
+// Gradient buckets that are reduced beside backward (recordings of 2026).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,16 +7,12 @@
 #include <string>
 
 #include "base/input_error.h"
-#include "recording_builder.h"
 #include "replay/run/recorded_run.h"
 #include "replay/run/run_summary.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
 namespace {
-
-using testing::OperationSpec;
-using testing::RecordingBuilder;
 
 using ::testing::HasSubstr;
 

@@ -35,6 +35,7 @@ class Forecaster {
   Iteration run(const std::vector<const traces::Recording*>& passes, int microbatches,
                 const Effects& effects) const {
     std::vector<RecordedJob> jobs;
+    jobs.reserve(passes.size());
     for (const traces::Recording* pass : passes) jobs.push_back(interpret(*pass));
     const CleanJob clean = denoise(jobs);
     ForecastOptions options;

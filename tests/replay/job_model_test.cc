@@ -46,6 +46,7 @@ TEST_F(RecordedModel, IsTheRecordedJob) {
   EXPECT_EQ(model_.layers_per_stage(), 2);
   EXPECT_TRUE(model_.routing_completed);
   std::vector<std::int64_t> received;
+  received.reserve(4);
   for (int e = 0; e < 4; ++e) received.push_back(made_.clean.places.at({0, 0, e}).received_rows);
   EXPECT_EQ(model_.received(), received);
   EXPECT_EQ(sum(received), 4 * 1024 * 2);

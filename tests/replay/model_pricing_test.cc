@@ -1,6 +1,7 @@
 // Transfers of a forecast priced with a cluster's profile, and what launching a call adds.
 #include "replay/run/model_pricing.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>

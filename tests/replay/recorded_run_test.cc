@@ -143,16 +143,16 @@ TEST(RecordedPricing, TransfersTakeTheShortestDuration) {
   Instance modelled = recorded;
   modelled.modelled_us = {3, 4};
   const std::array<sim::RankId, 2> ranks{sim::RankId(0), sim::RankId(1)};
-  std::array<sim::Time, 2> times;
-  for (const auto& [instance, expected] :
-       {std::pair{recorded, std::array{12.0, 12.0}}, {modelled, std::array{8.0, 9.0}}}) {
-    static std::size_t index = 0;
+  const auto us_of = [&](const Instance& instance, std::size_t index) {
     pricing.traffic(instance, index, builder);
     sim::CollectiveShape shape{instance.op, ranks, {}};
-    shape.traffic.bytes = index++;
+    shape.traffic.bytes = index;  // names the instance
+    std::array<sim::Time, 2> times;
     pricing.costs().price_collective(shape, times);
-    for (std::size_t m = 0; m < 2; ++m) EXPECT_NEAR(times[m].us(), expected[m], 1e-9);
-  }
+    return std::array{times[0].us(), times[1].us()};
+  };
+  EXPECT_EQ(us_of(recorded, 0), (std::array{12.0, 12.0}));
+  EXPECT_EQ(us_of(modelled, 1), (std::array{3.0 + 5, 4.0 + 5}));
 }
 
 }  // namespace
