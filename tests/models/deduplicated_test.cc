@@ -122,7 +122,9 @@ RC_GTEST_PROP(DeduplicatedExchange, NodesSaveNetworkRows, ()) {
     RC_ASSERT(staged.value(local.out, r) == flat.value(all.out, r));
     std::int64_t away = 0;
     for (int d = 0; d < ep; ++d)
-      if (d / per_node != r / per_node) away += direct[static_cast<std::size_t>(r * ep + d)];
+      if (d / per_node != r / per_node)
+        away +=
+            direct[static_cast<std::size_t>(r) * static_cast<std::size_t>(ep) + static_cast<std::size_t>(d)];
     RC_ASSERT(staged.value(network.tx, r) <= away * all.row_bytes);
   }
 }
