@@ -92,5 +92,18 @@ TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
   EXPECT_GT(bytes(4), bytes(8));
 }
 
+// One stage holds one microbatch at a time: what a pass keeps is what the stage's activations are.
+TEST(KeptByPass, IsWhatAStageOfOneMicrobatchHolds) {
+  Scenario s = small_job();
+  s.resolve();
+  const Placement placement(s.parallel, s.training.unfolded, *s.cluster);
+  const JobRouting routing(s);
+  const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
+  const JobPlan plan(s, false);
+  const std::vector<double> kept = kept_by_pass(s, plan, *programs.front());
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_DOUBLE_EQ(kept[0], memory_of(s, plan, *programs.front(), routing).worst.activations);
+}
+
 }  // namespace
 }  // namespace moesim::models

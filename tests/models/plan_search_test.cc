@@ -112,10 +112,10 @@ TEST(PlanSearch, SaysTheSameOnAnyNumberOfThreads) {
 TEST(PlanSearch, NamesARuleWhereNothingIsLegal) {
   Scenario s = testing::small_job();
   s.set_dispatchers("torchtitan-local");
-  EXPECT_EQ(
-      moesim::testing::message_of([&] { search_plans(s, options(false, false, false)); }),
-      "plan search: found no legal plan that fits the memory among 1, expected at least one; --dispatcher: "
-      "dispatcher torchtitan-local: it is for ep 1: every rank holds all experts");
+  EXPECT_EQ(moesim::testing::message_of([&] { search_plans(s, options(false, false, false)); }),
+            "plan search: found no legal plan that surely fits the memory among 1, expected at least one; "
+            "--dispatcher: "
+            "dispatcher torchtitan-local: it is for ep 1: every rank holds all experts");
 }
 
 }  // namespace

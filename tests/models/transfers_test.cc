@@ -24,7 +24,7 @@ struct Job {
   PipelineTransfers transfers(const LinkFaults& faults = {}, bool waits_before_experts = false) const {
     return step_transfers(
         scenario, plan.chunks, placement, pricer, faults, [](std::size_t, bool) { return 0; },
-        waits_before_experts, nullptr);
+        waits_before_experts, [] { return std::vector<double>{1e9}; }, nullptr);
   }
   StageParameters parameters(std::size_t chunk = 0) const {
     return chunk_parameters(scenario.model, scenario.parallel, plan.chunks[chunk]);
@@ -175,6 +175,25 @@ TEST(StepTransfers, AdamMovesItsState) {
   EXPECT_EQ(small.transfers().optimizer[0],
             to_ps(static_cast<double>(optimizer_launches(small.scenario, small.parameters())) *
                   static_cast<double>(small.pricer.launch_ps()) * 1e-12));
+}
+
+// Adam on the host: fp32 gradients of the shard leave, bf16 weights come back, and the host's memory moves
+// the 30 bytes of its state; the GPU keeps the norm and the zeroing. Activations take the same link.
+TEST(StepTransfers, OffloadTakesTheLinkToTheHost) {
+  Scenario s = testing::small_job();
+  const Job here(s);
+  s.training.set_offload("optimizer+activations");
+  const Job job(s);
+  const models::DeviceLimits& device = job.scenario.cluster->profile.device();
+  const StageParameters n = job.parameters();
+  const double shard = n.dense / 8 + n.experts / 2;
+  const double on_the_host =
+      shard * (4 + 2) / device.host_link + shard * (4 + 2 * 12 + 2) / device.host_memory;
+  EXPECT_TRUE(here.transfers().offloaded.empty());
+  EXPECT_EQ(job.transfers().offloaded, std::vector<std::int64_t>{to_ps(1e9 / device.host_link)});
+  // A job this small launches its kernels as long on either side.
+  EXPECT_NEAR(static_cast<double>(job.transfers().optimizer[0] - here.transfers().optimizer[0]),
+              on_the_host * 1e12, 2);
 }
 
 TEST(Optimizer, LaunchesAListForEveryMeshOrATensorAtATime) {
