@@ -5,13 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "base/files_read.h"
 #include "base/input_error.h"
+#include "base/text.h"
 
 namespace moesim {
 
@@ -89,8 +92,22 @@ struct Target {
   bool device = false, replaces = false;
 };
 
+// Whether kWriteOnlyIn allows a file there.
+bool may_write(const std::filesystem::path& path) {
+  const char* const only = std::getenv(kWriteOnlyIn);
+  if (only == nullptr) return true;
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(only, error);
+  if (error) return false;
+  const auto real = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  return !error &&
+         std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
+}
+
 Target target_of(const std::filesystem::path& path) {
   const SourcePlace place{path.string()};
+  if (!may_write(path))
+    throw InputError(place, "a file outside of the folder that this command may write in");
   Target target{path};
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
@@ -128,12 +145,32 @@ bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno ==
 
 }  // namespace
 
+void check_utf8(std::string_view text, const std::string& file) {
+  const std::size_t at = first_not_utf8(text);
+  if (at == std::string_view::npos) return;
+  throw InputError(
+      SourcePlace{file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')},
+      fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(text[at])), "text in UTF-8");
+}
+
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
-  return read_noted(path, limit_bytes, true);
+  std::string text = read_noted(path, limit_bytes, true);
+  check_utf8(text, path.string());
+  return text;
 }
 
 std::string read_own_file(const std::filesystem::path& path) {
   return read_noted(path, std::uint64_t{8} << 30, false);
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    found.push_back(at->path());
+  if (error) throw InputError(SourcePlace{folder.string()}, "cannot list the folder: " + error.message());
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 void check_writable(const std::filesystem::path& path) { target_of(path); }
