@@ -232,7 +232,7 @@ Verb sweep_verb() {
                      "End at the first scenario without a forecast [a row with its error]");
         app.add_flag("--breakdown", o->breakdown, "Columns with the parts of the time");
         app.add_option("--draws", o->draws, "Draws of the profile for intervals [0: none]")
-            ->check(CLI::Range(0, 100000));
+            ->check(CLI::Range(0, models::kMostDraws));
         app.add_option("--pareto", o->pareto,
                        "Print the scenarios that nothing beats in all of these columns, e.g. "
                        "time_us.value,cost_per_million_tokens");
