@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
@@ -140,6 +142,41 @@ bool put_all(int file, std::string_view content) {
   return true;
 }
 
+// No signal ends the process while one lives: between a file's temporary name and its own.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+// Removes what writers of `target` left that were killed (SIGKILL) or whose machine was lost: no write takes
+// that long.
+void remove_leftovers(const std::filesystem::path& target) {
+  constexpr std::chrono::minutes kLongest{10};
+  const std::string name = target.filename().string() + ".";
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::error_code none;
+  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end; at.increment(none)) {
+    const std::string one = at->path().filename().string();
+    if (one.size() <= name.size() + 4 || !one.starts_with(name) || !one.ends_with(".tmp")) continue;
+    const auto pid = one.substr(name.size(), one.size() - name.size() - 4);
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;
+    const auto written = std::filesystem::last_write_time(at->path(), gone);
+    if (!gone && std::filesystem::file_time_type::clock::now() - written > kLongest)
+      std::filesystem::remove(at->path(), gone);
+  }
+}
+
 // Some file systems cannot sync; that is no failed write.
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
@@ -211,13 +248,26 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   if (named) {
     if (!file.reset()) fail("write");
   } else {
-    ::unlink(temporary.c_str());
     const std::string link = fmt::format("/proc/self/fd/{}", file.get());
-    if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) fail("create");
+    const auto link_as = [&](const std::filesystem::path& name) {
+      return ::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    };
+    // A new file gets its name at once; one that replaces another, by rename.
+    if (!target.replaces && link_as(target.path)) {
+      if (!file.reset()) fail("write");
+      sync_folder_of(target.path);
+      return;
+    }
+    const SignalsHeld held;
+    ::unlink(temporary.c_str());
+    if (!link_as(temporary)) fail("create");
     named = true;
     if (!file.reset()) fail("write");
+    if (::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+    named = false;
   }
-  if (::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+  if (named && ::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+  if (target.replaces) remove_leftovers(target.path);
   sync_folder_of(target.path);
 }
 

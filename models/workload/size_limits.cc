@@ -61,7 +61,7 @@ void check_sizes(const Scenario& s) {
   const double passes = layers * static_cast<double>(p.microbatches);
   if (passes > static_cast<double>(kMostLayerPasses))
     throw InputError(fmt::format(
-        "parallel.microbatches: found {} of {:.0f} layers a stage, expected at most 2^20 layers and "
+        "parallel.microbatches: found {} of {:.0f} layers a stage, expected at most 2^18 layers and "
         "microbatches together",
         p.microbatches, layers));
 }
