@@ -130,7 +130,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   job.rows = &rows;
   job.options = {o.draws, o.breakdown};
   job.strict = o.strict;
-  ScenarioMaker(job.base, plan.paths());  // says what cannot be set together
+  [[maybe_unused]] const ScenarioMaker settable(job.base, plan.paths());  // says what cannot be set together
   if (!o.pareto.empty() && (o.out.empty() || columns.format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
   if (!o.pareto.empty()) check_pareto_columns(o.pareto, rows.names());
