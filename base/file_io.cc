@@ -5,13 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "base/files_read.h"
 #include "base/input_error.h"
+#include "base/text.h"
 
 namespace moesim {
 
@@ -89,8 +94,22 @@ struct Target {
   bool device = false, replaces = false;
 };
 
+// Whether kWriteOnlyIn allows a file there.
+bool may_write(const std::filesystem::path& path) {
+  const char* const only = std::getenv(kWriteOnlyIn);
+  if (only == nullptr) return true;
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(only, error);
+  if (error) return false;
+  const auto real = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  return !error &&
+         std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
+}
+
 Target target_of(const std::filesystem::path& path) {
   const SourcePlace place{path.string()};
+  if (!may_write(path))
+    throw InputError(place, "a file outside of the folder that this command may write in");
   Target target{path};
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
@@ -123,17 +142,72 @@ bool put_all(int file, std::string_view content) {
   return true;
 }
 
+// No signal ends the process while one lives: between a file's temporary name and its own.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+// Removes what writers of `target` left that were killed (SIGKILL) or whose machine was lost: no write takes
+// that long.
+void remove_leftovers(const std::filesystem::path& target) {
+  constexpr std::chrono::minutes kLongest{10};
+  const std::string name = target.filename().string() + ".";
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::error_code none;
+  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end; at.increment(none)) {
+    const std::string one = at->path().filename().string();
+    if (one.size() <= name.size() + 4 || !one.starts_with(name) || !one.ends_with(".tmp")) continue;
+    const auto pid = one.substr(name.size(), one.size() - name.size() - 4);
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;
+    const auto written = std::filesystem::last_write_time(at->path(), gone);
+    if (!gone && std::filesystem::file_time_type::clock::now() - written > kLongest)
+      std::filesystem::remove(at->path(), gone);
+  }
+}
+
 // Some file systems cannot sync; that is no failed write.
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
 }  // namespace
 
+void check_utf8(std::string_view text, const std::string& file) {
+  const std::size_t at = first_not_utf8(text);
+  if (at == std::string_view::npos) return;
+  throw InputError(
+      SourcePlace{file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')},
+      fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(text[at])), "text in UTF-8");
+}
+
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
-  return read_noted(path, limit_bytes, true);
+  std::string text = read_noted(path, limit_bytes, true);
+  check_utf8(text, path.string());
+  return text;
 }
 
 std::string read_own_file(const std::filesystem::path& path) {
   return read_noted(path, std::uint64_t{8} << 30, false);
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    found.push_back(at->path());
+  if (error) throw InputError(SourcePlace{folder.string()}, "cannot list the folder: " + error.message());
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 void check_writable(const std::filesystem::path& path) { target_of(path); }
@@ -174,13 +248,26 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   if (named) {
     if (!file.reset()) fail("write");
   } else {
-    ::unlink(temporary.c_str());
     const std::string link = fmt::format("/proc/self/fd/{}", file.get());
-    if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) fail("create");
+    const auto link_as = [&](const std::filesystem::path& name) {
+      return ::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    };
+    // A new file gets its name at once; one that replaces another, by rename.
+    if (!target.replaces && link_as(target.path)) {
+      if (!file.reset()) fail("write");
+      sync_folder_of(target.path);
+      return;
+    }
+    const SignalsHeld held;
+    ::unlink(temporary.c_str());
+    if (!link_as(temporary)) fail("create");
     named = true;
     if (!file.reset()) fail("write");
+    if (::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+    named = false;
   }
-  if (::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+  if (named && ::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
+  if (target.replaces) remove_leftovers(target.path);
   sync_folder_of(target.path);
 }
 

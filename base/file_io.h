@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moesim {
 
@@ -13,17 +14,26 @@ bool path_exists(const std::filesystem::path& path) noexcept;
 bool is_file(const std::filesystem::path& path) noexcept;
 bool is_folder(const std::filesystem::path& path) noexcept;
 
-// The bytes of a regular file. Throws InputError if it is missing, unreadable, not a regular file, or larger
-// than `limit_bytes`. An input of the command: it is noted in FilesRead.
+// The text of a regular file. Throws InputError if it is missing, unreadable, not a regular file, larger than
+// `limit_bytes`, or not UTF-8. An input of the command: it is noted in FilesRead.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes = std::uint64_t{8} << 30);
-// The same of a file that this program wrote for itself: no input.
+// Throws InputError at the line of the first byte that is not UTF-8.
+void check_utf8(std::string_view text, const std::string& file);
+// The bytes of a file that this program wrote for itself: no input.
 std::string read_own_file(const std::filesystem::path& path);
+
+// What stands in a folder, in the order of the names. Throws InputError for a folder that cannot be listed.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
+// An environment variable that names the only folder that this process may write files in: set for a command
+// that somebody else's file asks for.
+inline constexpr const char* kWriteOnlyIn = "MOESIM_WRITE_ONLY_IN";
 
 // Writes beside `path` and renames, so that no reader ever sees half a file, and after a crash of the machine
 // the old file or the new one is there. A link is followed, the mode of a file that is replaced is kept, a
 // character device (/dev/null, /dev/stdout) is written to. Throws InputError naming `path` when the disk is
-// full or the folder cannot be written (nothing is left behind then), for other special files, and for a file
-// that this command has read.
+// full or the folder cannot be written (nothing is left behind then), for other special files, for a file
+// that this command has read, and outside of the folder that kWriteOnlyIn names.
 void write_file(const std::filesystem::path& path, std::string_view content);
 // A name that was made or changed in a folder outlives a crash of the machine only when the folder is synced.
 void sync_folder_of(const std::filesystem::path& path);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <utility>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -16,16 +18,60 @@ namespace moesim {
 
 namespace detail {
 
+struct JsonObjectValue;
+
+// As small as can be: a file of a gigabyte may hold half a billion of them.
 struct JsonValue {
-  nlohmann::json::value_t type = nlohmann::json::value_t::null;
-  long line = 0;
-  bool boolean = false;
-  std::int64_t integer = 0;
-  double number = 0;
-  std::string string;
-  std::vector<std::string> keys;  // of an object, beside items
-  std::vector<JsonValue> items;   // of an array or object
+  using Items = std::vector<JsonValue>;
+  std::variant<std::nullptr_t, bool, std::int64_t, double, std::unique_ptr<std::string>,
+               std::unique_ptr<Items>, std::unique_ptr<JsonObjectValue>>
+      value{nullptr};
+  std::uint32_t line = 0;
+
+  template <class T>
+  const T* get() const {
+    return std::get_if<T>(&value);
+  }
+  bool boolean() const { return *get<bool>(); }
+  std::int64_t integer() const { return *get<std::int64_t>(); }
+  double number() const { return *get<double>(); }
+  const std::string& string() const { return **get<std::unique_ptr<std::string>>(); }
+  const JsonObjectValue* object() const {
+    const auto* held = get<std::unique_ptr<JsonObjectValue>>();
+    return held ? held->get() : nullptr;
+  }
+  const Items* array() const {
+    const auto* held = get<std::unique_ptr<Items>>();
+    return held ? held->get() : nullptr;
+  }
+  // Of an array or object; null: it is neither.
+  const Items* items() const;
+  Items* items();
 };
+
+struct JsonObjectValue {
+  std::vector<std::string> keys;  // in file order, beside items
+  JsonValue::Items items;
+  std::vector<std::uint32_t> by_name;  // places of the keys in the order of their names
+
+  void index() {
+    by_name.resize(keys.size());
+    std::iota(by_name.begin(), by_name.end(), 0U);
+    std::sort(by_name.begin(), by_name.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
+  }
+  const JsonValue* find(std::string_view key) const {
+    const auto at = std::lower_bound(by_name.begin(), by_name.end(), key,
+                                     [&](std::uint32_t i, std::string_view k) { return keys[i] < k; });
+    return at != by_name.end() && keys[*at] == key ? &items[*at] : nullptr;
+  }
+};
+
+const JsonValue::Items* JsonValue::items() const {
+  if (const JsonObjectValue* held = object()) return &held->items;
+  return array();
+}
+JsonValue::Items* JsonValue::items() { return const_cast<Items*>(std::as_const(*this).items()); }
 
 struct JsonSource {
   std::string file;
@@ -35,8 +81,6 @@ struct JsonSource {
 namespace {
 
 using Type = nlohmann::json::value_t;
-
-constexpr std::size_t kMaxDepth = 64;
 
 // Walks the text for nlohmann's lexer and remembers how far it has read: the lexer reports no positions
 // itself.
@@ -71,39 +115,28 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   Builder(JsonSource& source, const char* begin, const char** reached)
       : source_(source), counted_to_(begin), reached_(reached) {}
 
-  bool null() override { return put({}, Type::null) != nullptr; }
-  bool boolean(bool value) override {
-    JsonValue made;
-    made.boolean = value;
-    return put(std::move(made), Type::boolean) != nullptr;
-  }
-  bool number_integer(number_integer_t value) override { return put_integer(value); }
+  bool null() override { return put(nullptr) != nullptr; }
+  bool boolean(bool value) override { return put(value) != nullptr; }
+  bool number_integer(number_integer_t value) override { return put(value) != nullptr; }
   bool number_unsigned(number_unsigned_t value) override {
     if (value > static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max()))
       return number_float(static_cast<double>(value), {});
-    return put_integer(static_cast<std::int64_t>(value));
+    return put(static_cast<std::int64_t>(value)) != nullptr;
   }
-  bool number_float(number_float_t value, const string_t&) override {
-    JsonValue made;
-    made.number = value;
-    return put(std::move(made), Type::number_float) != nullptr;
-  }
+  bool number_float(number_float_t value, const string_t&) override { return put(value) != nullptr; }
   bool string(string_t& value) override {
-    JsonValue made;
-    made.string = std::move(value);
-    return put(std::move(made), Type::string) != nullptr;
+    return put(std::make_unique<std::string>(std::move(value))) != nullptr;
   }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(Type::object); }
-  bool start_array(std::size_t) override { return open(Type::array); }
+  bool start_object(std::size_t) override { return open(std::make_unique<JsonObjectValue>()); }
+  bool start_array(std::size_t) override { return open(std::make_unique<JsonValue::Items>()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    JsonValue& object = *open_.back();
     const long line = current_line();
     if (!seen_.back().insert(name).second)
       throw InputError(SourcePlace{source_.file, line}, "key " + in_quotes(name) + " twice", "each key once");
-    object.keys.push_back(std::move(name));
+    (*std::get_if<std::unique_ptr<JsonObjectValue>>(&open_.back()->value))->keys.push_back(std::move(name));
     key_line_ = line;
     return true;
   }
@@ -117,31 +150,35 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  bool put_integer(std::int64_t value) {
+  template <class T>
+  JsonValue* put(T value) {
+    if (++count_ > kMaxJsonValues)
+      throw InputError(SourcePlace{source_.file, current_line()},
+                       fmt::format("more than {} values in a JSON file", kMaxJsonValues), "fewer");
     JsonValue made;
-    made.integer = value;
-    return put(std::move(made), Type::number_integer) != nullptr;
-  }
-  JsonValue* put(JsonValue&& value, Type type) {
-    value.type = type;
-    value.line = key_line_ > 0 ? std::exchange(key_line_, 0) : current_line();
+    made.value = std::move(value);
+    made.line = static_cast<std::uint32_t>(key_line_ > 0 ? std::exchange(key_line_, 0) : current_line());
     if (open_.empty()) {
-      source_.root = std::move(value);
+      source_.root = std::move(made);
       return &source_.root;
     }
-    open_.back()->items.push_back(std::move(value));
-    return &open_.back()->items.back();
+    JsonValue::Items& siblings = *open_.back()->items();
+    siblings.push_back(std::move(made));
+    return &siblings.back();
   }
-  bool open(Type type) {
-    if (open_.size() >= kMaxDepth)
-      throw InputError(SourcePlace{source_.file, current_line()}, "JSON nested deeper than 64 levels",
-                       "less");
+  template <class T>
+  bool open(T value) {
+    if (open_.size() >= kMaxJsonDepth)
+      throw InputError(SourcePlace{source_.file, current_line()},
+                       fmt::format("JSON nested deeper than {} levels", kMaxJsonDepth), "less");
     // Parents only grow while their last child is open, so the pointers on the stack stay valid.
-    open_.push_back(put({}, type));
+    open_.push_back(put(std::move(value)));
     seen_.emplace_back();
     return true;
   }
   bool close() {
+    if (auto* object = std::get_if<std::unique_ptr<JsonObjectValue>>(&open_.back()->value))
+      (*object)->index();
     open_.pop_back();
     seen_.pop_back();
     return true;
@@ -159,6 +196,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   JsonSource& source_;
   const char* counted_to_;
   const char** reached_;
+  std::size_t count_ = 0;
   long line_ = 1;
   long key_line_ = 0;
   std::vector<JsonValue*> open_;
@@ -167,60 +205,58 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
 JsonValue copy_of(const nlohmann::json& value) {
   JsonValue out;
-  out.type = value.type();
   switch (value.type()) {
     case Type::boolean:
-      out.boolean = value.get<bool>();
+      out.value = value.get<bool>();
       break;
     case Type::number_unsigned:
     case Type::number_integer:
-      out.type = Type::number_integer;
-      out.integer = value.get<std::int64_t>();
+      out.value = value.get<std::int64_t>();
       break;
     case Type::number_float:
-      out.number = value.get<double>();
+      out.value = value.get<double>();
       break;
     case Type::string:
-      out.string = value.get<std::string>();
+      out.value = std::make_unique<std::string>(value.get<std::string>());
       break;
-    case Type::array:
-      for (const auto& item : value) out.items.push_back(copy_of(item));
+    case Type::array: {
+      auto items = std::make_unique<JsonValue::Items>();
+      for (const auto& item : value) items->push_back(copy_of(item));
+      out.value = std::move(items);
       break;
-    case Type::object:
+    }
+    case Type::object: {
+      auto object = std::make_unique<JsonObjectValue>();
       for (const auto& [key, item] : value.items()) {
-        out.keys.push_back(key);
-        out.items.push_back(copy_of(item));
+        object->keys.push_back(key);
+        object->items.push_back(copy_of(item));
       }
+      object->index();
+      out.value = std::move(object);
       break;
+    }
     default:
-      out.type = Type::null;
+      break;
   }
   return out;
 }
 
 nlohmann::json json_of(const JsonValue& value) {
-  switch (value.type) {
-    case Type::boolean:
-      return value.boolean;
-    case Type::number_integer:
-      return value.integer;
-    case Type::number_float:
-      return value.number;
-    case Type::string:
-      return value.string;
-    case Type::array: {
-      nlohmann::json out = nlohmann::json::array();
-      for (const auto& item : value.items) out.push_back(json_of(item));
-      return out;
-    }
-    case Type::object: {
-      nlohmann::json out = nlohmann::json::object();
-      for (std::size_t i = 0; i < value.keys.size(); ++i) out[value.keys[i]] = json_of(value.items[i]);
-      return out;
-    }
-    default:
-      return nullptr;
+  if (value.get<bool>()) return value.boolean();
+  if (value.get<std::int64_t>()) return value.integer();
+  if (value.get<double>()) return value.number();
+  if (value.get<std::unique_ptr<std::string>>()) return value.string();
+  if (const JsonValue::Items* items = value.array()) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const auto& item : *items) out.push_back(json_of(item));
+    return out;
   }
+  if (const JsonObjectValue* object = value.object()) {
+    nlohmann::json out = nlohmann::json::object();
+    for (std::size_t i = 0; i < object->keys.size(); ++i) out[object->keys[i]] = json_of(object->items[i]);
+    return out;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -228,8 +264,6 @@ nlohmann::json json_of(const JsonValue& value) {
 
 using detail::JsonSource;
 using detail::JsonValue;
-using Type = nlohmann::json::value_t;
-
 JsonNode JsonNode::parse(std::string_view text, std::string file) {
   auto source = std::make_shared<JsonSource>();
   source->file = std::move(file);
@@ -242,7 +276,7 @@ JsonNode JsonNode::parse(std::string_view text, std::string file) {
 }
 
 JsonNode JsonNode::read(const std::filesystem::path& path) {
-  return parse(read_file(path, std::uint64_t{1} << 30), path.string());
+  return parse(read_file(path, kMaxJsonBytes), path.string());
 }
 
 JsonNode JsonNode::from_json(const nlohmann::json& value, std::string origin) {
@@ -253,25 +287,25 @@ JsonNode JsonNode::from_json(const nlohmann::json& value, std::string origin) {
   return JsonNode(std::move(source), root, "");
 }
 
-bool JsonNode::is_object() const { return value_->type == Type::object; }
-bool JsonNode::is_array() const { return value_->type == Type::array; }
-bool JsonNode::is_string() const { return value_->type == Type::string; }
-bool JsonNode::is_integer() const { return value_->type == Type::number_integer; }
-bool JsonNode::is_number() const { return is_integer() || value_->type == Type::number_float; }
-bool JsonNode::is_boolean() const { return value_->type == Type::boolean; }
-bool JsonNode::is_null() const { return value_->type == Type::null; }
+bool JsonNode::is_object() const { return value_->object() != nullptr; }
+bool JsonNode::is_array() const { return value_->array() != nullptr; }
+bool JsonNode::is_string() const { return value_->get<std::unique_ptr<std::string>>() != nullptr; }
+bool JsonNode::is_integer() const { return value_->get<std::int64_t>() != nullptr; }
+bool JsonNode::is_number() const { return is_integer() || value_->get<double>() != nullptr; }
+bool JsonNode::is_boolean() const { return value_->get<bool>() != nullptr; }
+bool JsonNode::is_null() const { return value_->get<std::nullptr_t>() != nullptr; }
 
 std::string JsonNode::describe() const {
   if (is_object()) return "an object";
   if (is_array()) return "an array";
-  if (is_string()) return in_quotes(value_->string);
-  if (is_integer()) return std::to_string(value_->integer);
-  if (is_number()) return fmt::format("{}", value_->number);
-  if (is_boolean()) return value_->boolean ? "true" : "false";
+  if (is_string()) return in_quotes(value_->string());
+  if (is_integer()) return std::to_string(value_->integer());
+  if (is_number()) return fmt::format("{}", value_->number());
+  if (is_boolean()) return value_->boolean() ? "true" : "false";
   return "null";
 }
 
-SourcePlace JsonNode::place() const { return {source_->file, value_->line, 0}; }
+SourcePlace JsonNode::place() const { return {source_->file, static_cast<long>(value_->line), 0}; }
 
 void JsonNode::fail(const std::string& found, const std::string& expected) const {
   throw InputError(place(), (path_.empty() ? "" : path_ + " ") + found, expected);
@@ -283,17 +317,17 @@ void JsonNode::fail(const std::string& message) const {
 
 std::string JsonNode::string() const {
   if (!is_string()) fail(describe(), "a string");
-  return value_->string;
+  return value_->string();
 }
 
 bool JsonNode::boolean() const {
   if (!is_boolean()) fail(describe(), "true or false");
-  return value_->boolean;
+  return value_->boolean();
 }
 
 double JsonNode::number(double low, double high) const {
   if (!is_number()) fail(describe(), "a number");
-  const double value = is_integer() ? static_cast<double>(value_->integer) : value_->number;
+  const double value = is_integer() ? static_cast<double>(value_->integer()) : value_->number();
   if (!(value >= low && value <= high)) {
     if (high == std::numeric_limits<double>::max())
       fail(describe(), fmt::format("a number of at least {}", low));
@@ -305,9 +339,10 @@ double JsonNode::number(double low, double high) const {
 std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
   std::int64_t value = 0;
   if (is_integer())
-    value = value_->integer;
-  else if (is_number() && std::abs(value_->number) < 0x1p62 && value_->number == std::floor(value_->number))
-    value = static_cast<std::int64_t>(value_->number);  // 1e6 is a whole number too
+    value = value_->integer();
+  else if (is_number() && std::abs(value_->number()) < 0x1p62 &&
+           value_->number() == std::floor(value_->number()))
+    value = static_cast<std::int64_t>(value_->number());  // 1e6 is a whole number too
   else
     fail(describe(), "a whole number");
   if (value < low || value > high) {
@@ -320,44 +355,49 @@ std::int64_t JsonNode::integer(std::int64_t low, std::int64_t high) const {
 
 std::vector<std::int64_t> JsonNode::integers(std::int64_t low, std::int64_t high) const {
   if (!is_array()) fail(describe(), "an array of whole numbers");
+  const JsonValue::Items& items = *value_->array();
   std::vector<std::int64_t> out;
-  out.reserve(value_->items.size());
-  for (std::size_t i = 0; i < value_->items.size(); ++i) {
-    const JsonValue& item = value_->items[i];
-    if (item.type == Type::number_integer && item.integer >= low && item.integer <= high) [[likely]]
-      out.push_back(item.integer);
+  out.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto* integer = items[i].get<std::int64_t>();
+    if (integer && *integer >= low && *integer <= high) [[likely]]
+      out.push_back(*integer);
     else
-      out.push_back(JsonNode(source_, &item, fmt::format("{}[{}]", path_, i)).integer(low, high));
+      out.push_back(JsonNode(source_, &items[i], fmt::format("{}[{}]", path_, i)).integer(low, high));
   }
   return out;
 }
 
-std::size_t JsonNode::size() const { return value_->items.size(); }
+std::size_t JsonNode::size() const { return value_->items() ? value_->items()->size() : 0; }
 
 std::vector<JsonNode> JsonNode::items() const {
   if (!is_array()) fail(describe(), "an array");
+  const JsonValue::Items& items = *value_->array();
   std::vector<JsonNode> out;
-  out.reserve(value_->items.size());
-  for (std::size_t i = 0; i < value_->items.size(); ++i)
-    out.push_back(JsonNode(source_, &value_->items[i], fmt::format("{}[{}]", path_, i)));
+  out.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i)
+    out.push_back(JsonNode(source_, &items[i], fmt::format("{}[{}]", path_, i)));
   return out;
 }
 
 std::vector<std::string> JsonNode::keys() const {
   if (!is_object()) fail(describe(), "an object");
-  return value_->keys;
+  return value_->object()->keys;
 }
 
 std::optional<JsonNode> JsonNode::find(std::string_view key) const {
   if (!is_object()) fail(describe(), "an object");
-  for (std::size_t i = 0; i < value_->keys.size(); ++i)
-    if (value_->keys[i] == key)
-      return JsonNode(source_, &value_->items[i],
-                      path_.empty() ? std::string(key) : path_ + "." + std::string(key));
-  return std::nullopt;
+  const JsonValue* found = value_->object()->find(key);
+  if (!found) return std::nullopt;
+  return JsonNode(source_, found, path_.empty() ? std::string(key) : path_ + "." + std::string(key));
 }
 
 nlohmann::json JsonNode::to_json() const { return detail::json_of(*value_); }
+
+nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& file) {
+  JsonNode::parse(text, file);  // has the limits that nlohmann's own parser lacks
+  return nlohmann::ordered_json::parse(text);
+}
 
 JsonObject::JsonObject(JsonNode node) : node_(std::move(node)) {
   if (!node_.is_object()) node_.fail(node_.describe(), "an object");

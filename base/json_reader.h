@@ -18,6 +18,11 @@
 
 namespace moesim {
 
+// Limits of what is read, so that no file asks for more memory than it is worth (24 bytes a value).
+inline constexpr std::size_t kMaxJsonDepth = 64;
+inline constexpr std::size_t kMaxJsonValues = std::size_t{1} << 26;
+inline constexpr std::uint64_t kMaxJsonBytes = std::uint64_t{1} << 30;
+
 namespace detail {
 struct JsonValue;
 struct JsonSource;
@@ -28,8 +33,9 @@ struct JsonSource;
 // range.
 class JsonNode {
  public:
-  // Throws InputError at the offending line for text that is not JSON, that nests deeper than 64 levels, or
-  // that repeats a key. `file` is used in messages only.
+  // Throws InputError at the offending line for text that is not JSON, that nests deeper than kMaxJsonDepth
+  // levels, that holds more than kMaxJsonValues values, or that repeats a key. `file` is used in messages
+  // only.
   static JsonNode parse(std::string_view text, std::string file);
   static JsonNode read(const std::filesystem::path& path);
   // A value made by the program (command line, defaults); messages then name `origin` without a line.
@@ -76,6 +82,10 @@ class JsonNode {
   const detail::JsonValue* value_;
   std::string path_;
 };
+
+// The same text as nlohmann's type with keys in file order, for results that are compared and written again.
+// Throws what JsonNode::parse() throws.
+nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& file);
 
 // An object whose keys are all accounted for: ask for each known key, then call finish().
 class JsonObject {

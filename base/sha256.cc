@@ -34,22 +34,42 @@ std::string sha256_hex(std::string_view data) {
   return hex_of(digest.data(), size);
 }
 
+struct Sha256::Context {
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> held{EVP_MD_CTX_new(), EVP_MD_CTX_free};
+};
+
+Sha256::Sha256() : context_(std::make_unique<Context>()) {
+  check(context_->held && EVP_DigestInit_ex(context_->held.get(), EVP_sha256(), nullptr) == 1,
+        "OpenSSL has no SHA-256");
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::add(std::string_view piece) {
+  check(EVP_DigestUpdate(context_->held.get(), piece.data(), piece.size()) == 1, "OpenSSL takes any bytes");
+}
+
+std::string Sha256::hex() const {
+  const Context copy;
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  check(EVP_MD_CTX_copy_ex(copy.held.get(), context_->held.get()) == 1 &&
+            EVP_DigestFinal_ex(copy.held.get(), digest.data(), &size) == 1,
+        "OpenSSL ends a digest");
+  return hex_of(digest.data(), size);
+}
+
 std::string sha256_hex_of_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw InputError(SourcePlace{path.string()}, "cannot open");
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  check(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
+  Sha256 sum;
   std::vector<char> piece(std::size_t{1} << 20);
   while (in) {
     in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    check(EVP_DigestUpdate(context.get(), piece.data(), static_cast<std::size_t>(in.gcount())) == 1,
-          "OpenSSL takes any bytes");
+    sum.add({piece.data(), static_cast<std::size_t>(in.gcount())});
   }
   if (in.bad()) throw InputError(SourcePlace{path.string()}, "cannot read");
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  check(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "OpenSSL ends a digest");
-  return hex_of(digest.data(), size);
+  return sum.hex();
 }
 
 }  // namespace moesim

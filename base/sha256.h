@@ -2,10 +2,26 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace moesim {
+
+// Of bytes that come piece by piece.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  void add(std::string_view piece);
+  std::string hex() const;  // of all pieces so far
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
 
 // 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view data);

@@ -3,30 +3,120 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <numeric>
 
 namespace moesim {
 
-std::string one_line(std::string_view text) {
+namespace {
+
+// Length of the UTF-8 character that starts at `at` and its code point; length 0: there is none (RFC 3629).
+struct Character {
+  std::size_t length = 0;
+  char32_t code = 0;
+};
+
+Character character_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(at);
+  if (lead < 0x80) return {1, lead};
+  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || at + length > text.size()) return {};
+  char32_t code = lead & (0x7fU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xc0U) != 0x80) return {};
+    code = code << 6 | (byte(at + i) & 0x3fU);
+  }
+  static constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
+  if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return {};
+  return {length, code};
+}
+
+// What a terminal obeys or what changes the order of the text around it: DEL, C1, marks and embeddings of
+// direction, separators of lines and paragraphs. Written like JSON writes them.
+bool obeyed(char32_t code) {
+  return (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
+         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+}
+
+}  // namespace
+
+std::size_t first_not_utf8(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    // Eight bytes of ASCII at once.
+    std::uint64_t eight = 0;
+    if (text.size() - at >= sizeof eight) {
+      std::memcpy(&eight, text.data() + at, sizeof eight);
+      if ((eight & 0x8080808080808080U) == 0) {
+        at += sizeof eight;
+        continue;
+      }
+    }
+    const std::size_t length = character_at(text, at).length;
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string printable(std::string_view text, std::string_view kept) {
+  const auto plain = [&](char c) {
+    return (c >= 0x20 && c < 0x7f) || kept.find(c) != std::string_view::npos;
+  };
+  if (std::all_of(text.begin(), text.end(), plain)) return std::string(text);
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n' || c == '\t' || c == '\r')
-      out += ' ';
-    else if (byte < 0x20 || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
+  for (std::size_t at = 0; at < text.size();) {
+    const Character c = character_at(text, at);
+    const std::size_t length = std::max<std::size_t>(1, c.length);
+    if (length == 1 && kept.find(text[at]) != std::string_view::npos)
+      out += text[at];
+    else if (c.length == 0 || c.code < 0x20)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
+    else if (obeyed(c.code))
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c.code));
     else
-      out += c;
+      out += text.substr(at, length);
+    at += length;
   }
   return out;
 }
 
+std::string one_line(std::string_view text) {
+  std::string out = printable(text, "\n\t\r");
+  for (char& c : out)
+    if (c == '\n' || c == '\t' || c == '\r') c = ' ';
+  return out;
+}
+
+std::string csv_cell(std::string_view text) {
+  std::string cell = one_line(text);
+  // A spreadsheet takes what starts like this for a formula, unless it is a number.
+  const std::string_view number =
+      trim(cell.ends_with('%') ? std::string_view(cell).substr(0, cell.size() - 1) : std::string_view(cell));
+  const bool sign = number.starts_with('+') || number.starts_with('-');
+  const bool formula = cell.starts_with('=') || cell.starts_with('@') ||
+                       (sign && number.size() > 1 && !parse_number(number.substr(1)));
+  if (formula) cell.insert(0, 1, '\'');
+  if (cell.find_first_of(",\"") == std::string::npos) return cell;
+  std::string out = "\"";
+  for (const char c : cell) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + '"';
+}
+
 std::string in_quotes(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return "'" + one_line(text) + "'";
+  // Not in the middle of a character.
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0U) == 0x80) --limit;
   return "'" + one_line(text.substr(0, limit)) + "...'";
 }
 

@@ -9,8 +9,20 @@
 
 namespace moesim {
 
-// Control characters become spaces or \xNN, so that a message stays on one line whatever a file held.
+// Where text stops being UTF-8 (RFC 3629); npos: nowhere.
+std::size_t first_not_utf8(std::string_view text);
+
+// Foreign text that a terminal shows and does not obey: control characters (ESC, C1), those that change the
+// direction or the line of text around them, and bytes that are no UTF-8 become \xNN and \uNNNN. `kept`:
+// control characters that stay as they are.
+std::string printable(std::string_view text, std::string_view kept = {});
+
+// The same with line ends and tabs as spaces, so that a message stays on one line whatever a file held.
 std::string one_line(std::string_view text);
+
+// Foreign text as a cell of a CSV file (RFC 4180): on one line, in quotes where it has to be. A spreadsheet
+// does not compute it: what would be a formula gets an apostrophe in front.
+std::string csv_cell(std::string_view text);
 
 // `text` in quotes, made printable and cut after `limit` characters: for "found ..." in messages.
 std::string in_quotes(std::string_view text, std::size_t limit = 60);

@@ -33,23 +33,20 @@ std::size_t count_of(std::string_view text, std::string_view word) {
 std::vector<RankFile> rank_files_of(const fs::path& folder) {
   std::vector<RankFile> files;
   std::vector<std::string> folders;  // below this one, with rank files of their own
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (at->is_directory(ignored)) {
-      for (fs::directory_iterator below(at->path(), ignored); !ignored && below != end;
+  for (const fs::path& entry : entries_of(folder)) {
+    if (is_folder(entry)) {
+      std::error_code ignored;  // one that cannot be entered is no hint
+      for (fs::directory_iterator below(entry, ignored), end; !ignored && below != end;
            below.increment(ignored))
         if (parse_rank_file_name(below->path())) {
-          folders.push_back(at->path().filename().string());
+          folders.push_back(entry.filename().string());
           break;
         }
-    } else if (auto file = parse_rank_file_name(at->path())) {
+    } else if (auto file = parse_rank_file_name(entry)) {
       files.push_back(std::move(*file));
     }
   }
-  if (error) throw InputError({folder.string()}, "cannot list the folder: " + error.message());
   if (files.empty()) {
-    std::sort(folders.begin(), folders.end());
     std::string hint;
     if (!folders.empty()) hint = "; there are recordings in its folders " + join(folders, ", ");
     throw InputError({folder.string()}, "a folder without rank files",

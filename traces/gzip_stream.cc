@@ -12,7 +12,8 @@ namespace moesim::traces {
 
 namespace {
 constexpr unsigned kBufferBytes = 1 << 18;
-}
+constexpr std::uint64_t kUnpackedFreely = std::uint64_t{64} << 20;
+}  // namespace
 
 struct GzipStream::File {
   explicit File(const std::filesystem::path& path) : handle(gzopen(path.c_str(), "rb")) {}
@@ -53,6 +54,13 @@ GzipStream::int_type GzipStream::underflow() {
     problem_ = code == Z_BUF_ERROR ? "compressed data that is cut short"
                                    : std::string("damaged compressed data (") + text + ")";
   if (count <= 0) return traits_type::eof();
+  unpacked_ += static_cast<std::uint64_t>(count);
+  const auto packed = static_cast<std::uint64_t>(std::max<z_off_t>(1, gzoffset(file_->handle)));
+  if (unpacked_ > kUnpackedFreely && unpacked_ / packed >= kMostUnpacked) {
+    problem_ =
+        "compressed data that unpacks to more than " + std::to_string(kMostUnpacked) + " times its size";
+    return traits_type::eof();
+  }
   setg(buffer_.data(), buffer_.data(), buffer_.data() + count);
   return traits_type::to_int_type(*gptr());
 }

@@ -10,6 +10,10 @@
 
 namespace moesim::traces {
 
+// A trace shrinks to a tenth or a thirtieth; a bomb to a thousandth. Of files that unpack to more than 64
+// MiB.
+inline constexpr std::uint64_t kMostUnpacked = 256;
+
 // Reads a regular file; what starts like gzip is unpacked (several members one after the other too). Throws
 // InputError for a file that cannot be opened. A file that is damaged or cut short ends the stream early and
 // says so in problem().
@@ -32,6 +36,7 @@ class GzipStream final : public std::streambuf {
   struct File;
   std::unique_ptr<File> file_;
   std::vector<char> buffer_;
+  std::uint64_t unpacked_ = 0;
   std::uint64_t lines_before_ = 0;  // line feeds in buffers that are done
   std::string problem_;
 };

@@ -274,6 +274,10 @@ KinetoFacts scan_kineto(const std::filesystem::path& path,
   Handler handler(file, buffer, event);
   handler.stream_ended_ = [&] { return stream.eof(); };
   Json::sax_parse(stream, &handler);
+  // Behind the last bracket, too: the checksum of what was unpacked stands in the trailer.
+  if (!buffer.problem().empty())
+    throw InputError(SourcePlace{file, static_cast<long>(buffer.line())}, buffer.problem(),
+                     "a whole gzip file");
   handler.finish();
   return std::move(handler.facts);
 }

@@ -49,9 +49,8 @@ std::optional<std::int64_t> rank_in_name(const fs::path& path) {
 std::vector<fs::path> trace_files(const fs::path& path) {
   if (!is_folder(path)) return {path};
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (entry.is_regular_file() && is_trace(entry.path())) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
+  for (fs::path& entry : entries_of(path))
+    if (is_file(entry) && is_trace(entry)) files.push_back(std::move(entry));
   if (files.empty())
     throw InputError(SourcePlace{path.string()}, "no *.json or *.json.gz files", "one trace per rank");
   return files;

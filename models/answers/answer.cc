@@ -9,6 +9,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "models/answers/fitting_change.h"
+#include "models/answers/invariants.h"
 #include "models/answers/layer_answer.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
@@ -96,6 +97,10 @@ class Answering {
       if (o_.flow) throw InputError("compare: found timing flow with scope step, expected calibrated");
       return;
     }
+    if (o_.flow && static_cast<std::size_t>(s_.parallel.dispatch_ranks()) > kMostFlowRanks)
+      throw InputError(
+          fmt::format("compare: found a dispatch group of {} ranks with timing flow, expected at most {}",
+                      s_.parallel.dispatch_ranks(), kMostFlowRanks));
     if (o_.flow)
       fabric_ = cluster_fabric(*s_.cluster);
     else if (has_own_fabric(*s_.cluster))
@@ -132,6 +137,7 @@ class Answering {
       if (s_.prices.given())
         a.cost = a.seconds() / 3600 *
                  s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
+      check_answer(s_, a);
     }
     if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;

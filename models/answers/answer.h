@@ -197,6 +197,8 @@ class PriceCache {
   std::vector<Entry> entries_;
 };
 
+inline constexpr int kMostDraws = 10'000;  // of AnswerOptions; about 35 kB each
+
 struct AnswerOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;

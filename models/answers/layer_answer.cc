@@ -12,12 +12,6 @@
 
 namespace moesim::models {
 
-namespace {
-
-constexpr std::size_t kMostFlowRanks = 1024;  // so that a question stays cheap
-
-}  // namespace
-
 LayerAnswer::LayerAnswer(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing,
                          const std::optional<RankFaults>& faults)
     : s_(scenario), programs_(programs), routing_(routing), faults_(faults) {

@@ -6,6 +6,9 @@
 
 namespace moesim::models {
 
+// Ranks whose messages timing `flow` follows one by one.
+inline constexpr std::size_t kMostFlowRanks = 1024;
+
 // A layer's programs, and its runs on different prices.
 class LayerAnswer {
  public:

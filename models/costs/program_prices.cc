@@ -8,9 +8,17 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/input_error.h"
 #include "models/hardware/network.h"
 
 namespace moesim::models {
+
+void refuse_price(double seconds) {
+  throw InputError(fmt::format(
+      "prices: found an operation of {:.3g} s, expected at most {:.0f} s: the tokens of a rank are "
+      "more than any device works on",
+      seconds, kLongestSeconds));
+}
 
 namespace {
 

@@ -26,7 +26,16 @@
 
 namespace moesim::models {
 
-inline std::int64_t to_ps(double seconds) { return std::llround(seconds * 1e12); }
+[[noreturn]] void refuse_price(double seconds);
+
+// The longest operation that is priced: no product or exchange of a step takes a quarter of an hour.
+inline constexpr double kLongestSeconds = 1e3;
+
+// Throws InputError for more than kLongestSeconds, and for what is no number.
+inline std::int64_t to_ps(double seconds) {
+  if (!(seconds <= kLongestSeconds)) refuse_price(seconds);
+  return std::llround(seconds * 1e12);
+}
 
 // How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
 class GroupShapes {

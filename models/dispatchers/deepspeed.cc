@@ -2,6 +2,7 @@
 // products with them; an equal all-to-all of fixed capacity in between.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "models/dispatchers/parts/capacity.h"
 #include "models/dispatchers/parts/fixed_capacity.h"
 
@@ -28,7 +29,9 @@ class DeepSpeed final : public Dispatcher {
   Program build(const MoeLayer& layer) const override {
     const FixedCapacity fixed(layer, rows_per_expert(layer));
     const LayerSizes& f = fixed.sizes;
-    const std::int64_t T = f.T(), mask = T * fixed.rows;  // elements of [T, E, C]
+    const std::int64_t T = f.T(),
+                       mask = checked_product("deepspeed: bytes of the dispatch mask", {T, fixed.rows, 16}) /
+                              16;  // elements of [T, E, C]
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
     ExpertBlock block = expert_block(layer, f, b);
     block.backend = GemmBackend::kLoop;

@@ -17,7 +17,6 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::int64_t kMostGpus = 1 << 17;
 constexpr std::string_view kNodeTypeFabrics[] = {"", "rail-optimised", "fat-tree", "nvl72", "xgmi-mesh"};
 
 sim::FabricDefaults defaults_of(const Cluster& cluster) {
@@ -75,9 +74,9 @@ bool has_own_fabric(const Cluster& cluster) {
 }
 
 sim::Fabric cluster_fabric(const Cluster& cluster) {
-  if (cluster.ranks() > kMostGpus)
+  if (cluster.ranks() > sim::kMostFabricGpus)
     throw InputError(fmt::format("cluster {}: found {} GPUs, expected at most {} for timing flow",
-                                 cluster.name, cluster.ranks(), kMostGpus));
+                                 cluster.name, cluster.ranks(), sim::kMostFabricGpus));
   sim::Fabric fabric = build(cluster);
   if (fabric.gpu_count() < static_cast<std::size_t>(cluster.ranks()))
     throw InputError(fmt::format("cluster {}: found a fabric of {} GPUs, expected the cluster's {}",

@@ -1,10 +1,13 @@
 #include "models/programs/program_builder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <string>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "base/input_error.h"
 
 namespace moesim::models {
@@ -15,7 +18,19 @@ ProgramBuilder::ProgramBuilder(int ep, int etp, int dense_tp) : program_(ep, etp
   program_.values_.reserve(64 * static_cast<std::size_t>(ranks()));
 }
 
+namespace {
+
+// A size that wrapped on its way here, or that nothing holds.
+void check_size(std::int64_t value) {
+  if (value < 0 || value > kMostSize)
+    throw InputError(fmt::format("dispatcher: found an operation of {} bytes or rows, expected at most 2^56",
+                                 value < 0 ? std::string("more than 2^63") : std::to_string(value)));
+}
+
+}  // namespace
+
 PerRank ProgramBuilder::uniform(std::int64_t value) {
+  check_size(value);
   const auto first = static_cast<std::uint32_t>(program_.values_.size());
   program_.values_.push_back(value);
   return {first, 0};
@@ -26,7 +41,13 @@ PerRank ProgramBuilder::per_rank(std::span<const std::int64_t> values) { return 
 PerRank ProgramBuilder::scaled(std::span<const std::int64_t> rows, std::int64_t factor, std::int64_t offset) {
   check(rows.size() == static_cast<std::size_t>(ranks()), "one value per rank");
   const auto first = static_cast<std::uint32_t>(program_.values_.size());
-  for (const std::int64_t r : rows) program_.values_.push_back(r * factor + offset);
+  for (const std::int64_t r : rows) {
+    std::int64_t value = 0;
+    if (__builtin_mul_overflow(r, factor, &value) || __builtin_add_overflow(value, offset, &value))
+      value = -1;
+    check_size(value);
+    program_.values_.push_back(value);
+  }
   return {first, 1};
 }
 

@@ -9,6 +9,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
+#include "models/workload/size_limits.h"
 
 namespace moesim::models {
 
@@ -255,6 +256,7 @@ void Scenario::resolve() {
   if (!training.loss_parallel && p.tp == 1)
     throw InputError(
         "training.loss_parallel: found false with tp 1, which divides no logits; expected tp > 1");
+  check_sizes(*this);
   resolved = true;
 }
 

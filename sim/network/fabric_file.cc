@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -21,7 +22,6 @@ namespace moesim::sim {
 namespace {
 
 constexpr std::int64_t kMostNodes = 1 << 20;
-constexpr std::int64_t kMostGpus = 1 << 20;
 constexpr double kMostCables = 1 << 22;  // about 1.5 GB
 constexpr double kMostBandwidth = 1e15;  // bytes per second
 constexpr double kMostLatency = 1.0;     // seconds
@@ -108,9 +108,9 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
     std::int64_t gpus = 1;
     const JsonNode list = object.at("extents");
     for (const JsonNode& extent : list.items()) {
-      extents.push_back(static_cast<std::uint32_t>(extent.integer(1, kMostGpus)));
+      extents.push_back(static_cast<std::uint32_t>(extent.integer(1, kMostFabricGpus)));
       gpus *= extents.back();
-      if (gpus > kMostGpus) extent.fail(fmt::format("more than {} GPUs", kMostGpus));
+      if (gpus > kMostFabricGpus) extent.fail(fmt::format("more than {} GPUs", kMostFabricGpus));
     }
     if (extents.size() != 2 && extents.size() != 3) list.fail(list.describe(), "2 or 3 extents");
     double bandwidth = 50e9;
@@ -121,7 +121,7 @@ Fabric read_preset(JsonObject& object, const FabricDefaults& defaults) {
     fabric = torus(extents, bandwidth, latency);
   } else {
     const NodeShape node = read_node_shape(object.find("node"), defaults.node);
-    const auto most_nodes = std::max<std::int64_t>(1, kMostGpus / node.gpus);
+    const auto most_nodes = std::max<std::int64_t>(1, kMostFabricGpus / node.gpus);
     if (preset == "single-node") {
       afford(single_node_cables(node));
       fabric = single_node(node);
@@ -249,6 +249,50 @@ struct GraphmlEdge {
   double bandwidth = 0, latency = 0, cap = 0;
 };
 
+// Counts levels, nodes and edges before the parser, which recurses and keeps all, sees the text. What is no
+// XML is the parser's to refuse.
+void check_graphml_size(std::string_view text, const std::string& file) {
+  std::size_t at = 0, counted = 0;
+  long line = 1;
+  int depth = 0;
+  std::int64_t nodes = 0, edges = 0;
+  const auto skip = [&](std::string_view open, std::string_view close) {
+    if (!text.substr(at).starts_with(open)) return false;
+    at = text.find(close, at + open.size());
+    return true;
+  };
+  const auto refuse = [&](std::string_view found, std::string_view expected) {
+    line += std::count(text.begin() + static_cast<std::ptrdiff_t>(counted),
+                       text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    throw InputError(SourcePlace{file, line}, std::string(found), std::string(expected));
+  };
+  while ((at = text.find('<', at)) != std::string_view::npos) {
+    if (skip("<!--", "-->") || skip("<![CDATA[", "]]>") || skip("<?", "?>") || skip("<!", ">")) {
+      if (at == std::string_view::npos) return;
+      continue;
+    }
+    const std::string_view tag = text.substr(at + 1);
+    std::size_t end = 0;
+    for (char quote = 0; end < tag.size() && (quote != 0 || tag[end] != '>'); ++end)
+      if (quote != 0)
+        quote = tag[end] == quote ? '\0' : quote;
+      else if (tag[end] == '"' || tag[end] == '\'')
+        quote = tag[end];
+    if (end == tag.size()) return;
+    if (tag.starts_with('/'))
+      --depth;
+    else if (end == 0 || tag[end - 1] != '/')
+      ++depth;
+    if (depth > kMostGraphmlDepth)
+      refuse(fmt::format("XML nested deeper than {} levels", kMostGraphmlDepth), "less");
+    if (tag.starts_with("node") && ++nodes > kMostNodes)
+      refuse(fmt::format("more than {} nodes", kMostNodes), "fewer");
+    if (tag.starts_with("edge") && static_cast<double>(++edges) > kMostCables)
+      refuse(fmt::format("more than {:.0f} edges", kMostCables), "fewer");
+    at += end + 1;
+  }
+}
+
 template <class Direction>
 Fabric read_graphml_as(const std::string& text, const std::string& file) {
   using Graph = boost::adjacency_list<boost::vecS, boost::vecS, Direction, GraphmlNode, GraphmlEdge>;
@@ -293,6 +337,7 @@ Fabric read_fabric(const JsonNode& node, const FabricDefaults& defaults) {
 }
 
 Fabric parse_graphml_fabric(std::string_view text, const std::string& file) {
+  check_graphml_size(text, file);
   const bool directed = text.find("edgedefault=\"directed\"") != std::string::npos;
   Fabric fabric = directed ? read_graphml_as<boost::bidirectionalS>(std::string(text), file)
                            : read_graphml_as<boost::undirectedS>(std::string(text), file);

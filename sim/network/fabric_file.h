@@ -11,6 +11,11 @@
 
 namespace moesim::sim {
 
+// GPUs of a fabric, in a file or made for a cluster.
+inline constexpr std::int64_t kMostFabricGpus = 1 << 17;
+// Levels of a GraphML file.
+inline constexpr int kMostGraphmlDepth = 64;
+
 // Either a preset by name with the numbers that differ from its defaults,
 //   { "preset": "rail-tree", "nodes": 4, "nodes_per_leaf": 4, "spines": 4, "oversubscription": 2,
 //   "multipath": "hash",

@@ -1,8 +1,11 @@
 #include "sim/run/lockstep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/input_error.h"
 #include "sim/run/lockstep_rates.h"
 
 namespace moesim::sim {
@@ -170,7 +173,12 @@ void Lockstep::issue(Chain& chain, std::int32_t index) {
     }
     std::copy(end, end + R, free);
   }
-  for (std::size_t r = 0; r < R; ++r) chain.latest[r] = std::max(chain.latest[r], end[r]);
+  std::int64_t last = 0;
+  for (std::size_t r = 0; r < R; ++r) {
+    chain.latest[r] = std::max(chain.latest[r], end[r]);
+    last = std::max(last, end[r]);
+  }
+  check_clock(last);
 
   if (!chain.traces) return;
   LockstepTrace& trace = (*chain.traces)[chain.at];
@@ -236,14 +244,23 @@ void Lockstep::note(const LockstepOp& op, std::int64_t host_from, std::int64_t h
   note_spans(op, host_from, host_to, start, begin, end, watch_->spans);
 }
 
+void check_clock(std::int64_t ps) {
+  if (ps > kLastPs)
+    throw InputError(fmt::format(
+        "time: found more than {:.0f} days, which no clock here counts, expected a shorter step or layer",
+        Time::from_ps(kLastPs).seconds() / 86400));
+}
+
 void Lockstep::wait(std::span<const std::int64_t> when) {
   for (std::size_t r = 0; r < ready_.size(); ++r) ready_[r] = std::max(ready_[r], when[r]);
+  check_clock(end());
 }
 
 void Lockstep::set(std::span<const std::int64_t> ready, std::span<const std::int64_t> host) {
   check(ready.size() == ready_.size() && host.size() == host_.size(), "a clock for every rank");
   std::copy(ready.begin(), ready.end(), ready_.begin());
   std::copy(host.begin(), host.end(), host_.begin());
+  check_clock(end());
 }
 
 std::int64_t Lockstep::end() const { return *std::max_element(ready_.begin(), ready_.end()); }

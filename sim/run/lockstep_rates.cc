@@ -307,6 +307,7 @@ class Rates {
 
   // The operation has ended, or will at a time that is certain (of the host).
   void finish(std::size_t i, std::size_t r, std::int64_t when) {
+    check_clock(when);
     at(i, r).end = when;
     ready_[r] = std::max(ready_[r], when);
     for (const std::int32_t after : issue_.successors[i]) {

@@ -1,8 +1,12 @@
 #include "base/json_reader.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
 
 namespace moesim {
 namespace {
@@ -68,6 +72,28 @@ TEST(JsonReader, HugeIntegersAreNotWrapped) {
   const JsonNode node = JsonNode::parse("18446744073709551615", "f");
   EXPECT_NE(error_of([&] { node.integer(); }), "no error");
   EXPECT_DOUBLE_EQ(node.number(), 18446744073709551615.0);
+}
+
+// Looking for a key takes as long in a large object as in a small one.
+TEST(JsonReader, FindsAmongManyKeys) {
+  constexpr int kKeys = 200'000;
+  std::string text = "{";
+  for (int i = 0; i < kKeys; ++i)
+    text += (i > 0 ? ",\"k" : "\"k") + std::to_string(i) + "\":" + std::to_string(i);
+  JsonObject object(JsonNode::parse(text + "}", "many.json"));
+  for (int i = 0; i < kKeys; ++i) ASSERT_EQ(object.integer("k" + std::to_string(i), -1), i);
+  EXPECT_FALSE(object.find("k"));
+  object.finish();
+  EXPECT_EQ(object.node().keys().front(), "k0");
+  EXPECT_EQ(object.node().keys().back(), "k199999");
+}
+
+TEST(JsonReader, OrderedJsonHasTheSameLimits) {
+  EXPECT_EQ(parse_ordered(R"({"b": 1, "a": [2.5, "x", null]})", "f").dump(), R"({"b":1,"a":[2.5,"x",null]})");
+  EXPECT_EQ(error_of([] { parse_ordered(std::string(100'000, '['), "f"); }),
+            "f:1: found JSON nested deeper than 64 levels, expected less");
+  EXPECT_THAT(error_of([] { parse_ordered("{\"a\": 1,\n\"a\": 2}", "f"); }),
+              ::testing::StartsWith("f:2: found key 'a' twice"));
 }
 
 }  // namespace

@@ -30,5 +30,14 @@ TEST(Sha256, OfAFileIsThatOfItsBytes) {
   EXPECT_THROW(sha256_hex_of_file(file), InputError);
 }
 
+TEST(Sha256, PiecesAreTheWhole) {
+  Sha256 sum;
+  EXPECT_EQ(sum.hex(), sha256_hex(""));
+  sum.add("one ");
+  EXPECT_EQ(sum.hex(), sha256_hex("one "));
+  sum.add("two");
+  EXPECT_EQ(sum.hex(), sha256_hex("one two"));
+}
+
 }  // namespace
 }  // namespace moesim

@@ -1,14 +1,21 @@
 // A result file is enough to get the same bytes again; where it is not, the reason is said.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "process.h"
 
 namespace moesim::tools {
@@ -79,7 +86,8 @@ TEST_F(Rerun, ATableOfASweep) {
   ordered_json record = ordered_json::parse(testing::read_text(folder_.path() / "r.csv.json"));
   record["rows"]["sha256"] = std::string(64, '0');
   folder_.write("r.csv.json", record.dump(2));
-  EXPECT_THAT(run_moesim({"rerun", "r.csv.json"}, folder_.path()).out, HasSubstr("another SHA-256"));
+  EXPECT_THAT(run_moesim({"rerun", "r.csv.json"}, folder_.path()).out,
+              HasSubstr("r.csv is another table: SHA-256"));
 }
 
 TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
@@ -123,12 +131,14 @@ TEST_F(Rerun, FromAnotherFolder) {
 
 TEST_F(Rerun, WhatIsNoResultIsRefused) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"[1", "no result of moesim"},
+      {"[1", "not JSON"},
+      {std::string(100'000, '[') + std::string(100'000, ']'), "nested deeper than 64 levels"},
       {"{}", "no result of moesim"},
       {R"({"schema": "moesim.compare/1", "version": "1"})", "no inputs"},
       {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": [1]}})", "no list of words"},
       {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": ["rm", "-rf"]}})", "'rm'"},
-      {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": []}})", "a verb of moesim"}};
+      {R"({"schema": "moesim.compare/1", "version": "1", "inputs": {"command": []}})",
+       "a verb that only computes"}};
   for (const auto& [text, message] : cases) {
     folder_.write("result.json", text);
     const Outcome refused = rerun();
@@ -136,6 +146,104 @@ TEST_F(Rerun, WhatIsNoResultIsRefused) {
     EXPECT_EQ(refused.error_lines(), 1u) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr(message));
   }
+}
+
+TEST_F(Rerun, ATableThatWasEditedOrDeletedIsTheReason) {
+  ASSERT_EQ(
+      run_moesim({"sweep", "s.json", "--grid", "topk=1..2", "--out", "r.csv"}, folder_.path()).exit_code, 0);
+  const std::string rows = testing::read_text(folder_.path() / "r.csv");
+  folder_.write("r.csv", rows + "2,4,alltoall,1\n");
+  const Outcome edited = run_moesim({"rerun", "r.csv.json"}, folder_.path());
+  EXPECT_EQ(edited.exit_code, 1);
+  EXPECT_THAT(edited.out, HasSubstr("r.csv is another table"));
+  fs::remove(folder_.path() / "r.csv");
+  const Outcome deleted = run_moesim({"rerun", "r.csv.json"}, folder_.path());
+  EXPECT_EQ(deleted.exit_code, 1);
+  EXPECT_THAT(deleted.out, HasSubstr("r.csv is not there"));
+}
+
+// Results are files of others: nothing that they ask for writes, starts itself again or stays.
+TEST_F(Rerun, ACraftedResultDoesNothing) {
+  folder_.write("mine", "keep");
+  const auto crafted = [&](const Words& command) {
+    keep({{"schema", "moesim.compare/1"},
+          {"version", "1"},
+          {"inputs", {{"command", command}}},
+          {"rows", {{"file", "mine"}, {"sha256", std::string(64, '0')}}}});
+    return rerun();
+  };
+  for (const Words& command :
+       {Words{"rerun", "result.json"}, Words{"trace", "synthesize", "--to", "mine"},
+        Words{"trace", "convert", "s.json", "mine"}, Words{"calibrate", "measure", "--out", "mine"},
+        Words{"calibrate", "fit", "s.json", "-omine"}, Words{"completion", "bash"},
+        Words{std::string("compare\0", 8), "s.json"}}) {
+    const Outcome refused = crafted(command);
+    EXPECT_EQ(refused.exit_code, 2) << command[0];
+    EXPECT_EQ(refused.error_lines(), 1U) << refused.err;
+  }
+  // An output that is spelled in a way that nobody expects is not written.
+  for (const Words& command : {Words{"compare", "s.json", "--timeline", "--", "mine"},
+                               Words{"compare", "--timeline=x", "s.json", "--report", "mine"},
+                               Words{"whatif", "s.json", "--map", "topk=1..2", "ep=2,4", "--picture=mine"}})
+    EXPECT_EQ(crafted(command).exit_code, 1) << command[0];
+  EXPECT_EQ(testing::read_text(folder_.path() / "mine"), "keep");
+  for (const auto& entry : fs::directory_iterator(folder_.path()))
+    EXPECT_THAT(entry.path().filename().string(), ::testing::AnyOf("s.json", "result.json", "mine"));
+}
+
+TEST_F(Rerun, WritesOnlyInItsOwnFolder) {
+  ASSERT_EQ(::setenv("MOESIM_WRITE_ONLY_IN", "/nowhere", 1), 0);
+  const Outcome guarded =
+      run_moesim({"compare", "s.json", "--draws", "0", "--timeline", "t.json"}, folder_.path());
+  ::unsetenv("MOESIM_WRITE_ONLY_IN");
+  EXPECT_EQ(guarded.exit_code, 2);
+  EXPECT_THAT(guarded.err, HasSubstr("outside of the folder"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "t.json"));
+}
+
+TEST_F(Rerun, ASignalEndsItsChildAndLeavesNothing) {
+  const TempFolder temporary;
+  folder_.write("r.csv", "rows");
+  keep({{"schema", "moesim.sweep/1"},
+        {"version", "1"},
+        {"inputs", {{"command", {"sweep", "s.json", "--grid", "parallel.seq=1..500000", "--out", "r.csv"}}}},
+        {"rows", {{"file", "r.csv"}, {"sha256", sha256_hex("rows")}}}});
+  const pid_t rerun = ::fork();
+  ASSERT_GE(rerun, 0);
+  if (rerun == 0) {
+    if (::chdir(folder_.path().c_str()) != 0 || ::setenv("TMPDIR", temporary.path().c_str(), 1) != 0)
+      ::_exit(126);
+    ::execl(MOESIM_BINARY, MOESIM_BINARY, "rerun", "result.json", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  // Until the child writes rows.
+  const auto writing = [&] {
+    std::error_code none;
+    for (const auto& entry : fs::recursive_directory_iterator(temporary.path(), none))
+      if (entry.path().string().ends_with(".partial") && fs::file_size(entry.path(), none) > 1000)
+        return true;
+    return false;
+  };
+  for (int i = 0; i < 3000 && !writing(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(writing());
+  const std::string task = "/proc/" + std::to_string(rerun) + "/task/" + std::to_string(rerun) + "/children";
+  const std::string child = testing::read_text(task);
+  ::kill(rerun, SIGTERM);
+  int status = 0;
+  ::waitpid(rerun, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  EXPECT_TRUE(fs::is_empty(temporary.path()));
+  ASSERT_FALSE(child.empty());
+  EXPECT_NE(::kill(std::stoi(child), 0), 0) << "the child is still there";
+}
+
+TEST_F(Rerun, WithoutATemporaryFolderItSaysSo) {
+  result_of({"compare", "s.json"});
+  ASSERT_EQ(::setenv("TMPDIR", "/no/such/folder", 1), 0);
+  const Outcome refused = rerun();
+  ::unsetenv("TMPDIR");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("TMPDIR"));
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -22,6 +24,7 @@ using testing::parsed;
 using testing::read_text;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 using Words = std::vector<std::string>;
 
 // A cluster whose GPU profile lies beside it, and a scenario on it.
@@ -155,6 +158,179 @@ TEST(PlanSearch, OneForecastAtMostIsEnough) {
   const Outcome outcome =
       run_moesim({"whatif", "s.json", "--best", "parallel", "--most", "1", "--quiet"}, folder.path());
   EXPECT_LE(outcome.exit_code, 2) << outcome.err;
+}
+
+// Rows of a sweep that ended by itself at a bad scenario (--strict and an EP of 7), so that its partial file
+// and chain stay.
+class Partials : public ::testing::Test {
+ protected:
+  Partials() {
+    write_job(folder_);
+    Words good = words_;
+    good.insert(good.end(), {"--out", "whole.csv"});
+    EXPECT_EQ(run_moesim(good, folder_.path()).exit_code, 0);
+    whole_ = read_text(folder_.path() / "whole.csv");
+    EXPECT_EQ(run_moesim(with(words_, {"--out", "t.csv", "--strict"}), folder_.path()).exit_code, 2);
+    for (const char* ending : {"", ".json", ".sums"})
+      kept_.push_back(read_text(folder_.path() / (std::string("t.csv.partial") + ending)));
+  }
+  void restore() const {
+    folder_.write("t.csv.partial", kept_[0]);
+    folder_.write("t.csv.partial.json", kept_[1]);
+    folder_.write("t.csv.partial.sums", kept_[2]);
+    fs::remove(folder_.path() / "t.csv");
+  }
+  Outcome resume() const { return run_moesim(with(words_, {"--out", "t.csv", "--resume"}), folder_.path()); }
+
+  TempFolder folder_;
+  const Words words_{"sweep",   "s.json",    "--grid", "parallel.ep=2,4,8,7", "--grid", "topk=1..6",
+                     "--quiet", "--threads", "1"};
+  std::string whole_;
+  Words kept_;
+};
+
+TEST_F(Partials, OfAnEndedSweepGoOnBehindTheLastChecksum) {
+  EXPECT_GT(std::count(kept_[2].begin(), kept_[2].end(), '\n'), 2);
+  restore();
+  const Outcome done = resume();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(read_text(folder_.path() / "t.csv"), whole_);
+  for (const char* ending : {".partial", ".partial.json", ".partial.sums"})
+    EXPECT_FALSE(fs::exists(folder_.path() / (std::string("t.csv") + ending)));
+}
+
+TEST_F(Partials, ThatWereDamagedAreNeverCertified) {
+  int refused = 0;
+  for (std::size_t at = 0; at < kept_[0].size(); at += kept_[0].size() / 60) {
+    restore();
+    std::string rows = kept_[0];
+    rows[at] = rows[at] == '1' ? '2' : '1';
+    folder_.write("t.csv.partial", rows);
+    const Outcome outcome = resume();
+    if (outcome.exit_code == 0) {  // behind the last checksum: those rows were made again
+      EXPECT_EQ(read_text(folder_.path() / "t.csv"), whole_) << at;
+    } else {
+      EXPECT_EQ(outcome.exit_code, 2);
+      EXPECT_EQ(outcome.error_lines(), 1U) << outcome.err;
+      EXPECT_THAT(outcome.err, HasSubstr("rows that are not those of their checksum"));
+      EXPECT_EQ(read_text(folder_.path() / "t.csv.partial"), rows) << "a refusal changes nothing";
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 40);
+}
+
+TEST_F(Partials, WithADamagedChainAreRefused) {
+  for (const std::string& damage : Words{"x", "0 1 abc\n", "99 0 " + std::string(64, '0') + "\n"}) {
+    restore();
+    folder_.write("t.csv.partial.sums", kept_[2].substr(0, kept_[2].find('\n') + 1) + damage + "\n");
+    const Outcome outcome = resume();
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("t.csv.partial"));
+  }
+}
+
+TEST_F(Partials, AreCutWhereALostMachineLostRows) {
+  for (std::size_t size = 0; size < kept_[0].size(); size += 101) {
+    restore();
+    folder_.write("t.csv.partial", kept_[0].substr(0, size));
+    EXPECT_EQ(resume().exit_code, 0) << size;
+    EXPECT_EQ(read_text(folder_.path() / "t.csv"), whole_) << size;
+  }
+}
+
+TEST_F(Partials, AFinishedTableThatWasChangedIsNotComplete) {
+  restore();
+  ASSERT_EQ(resume().exit_code, 0);
+  folder_.write("t.csv", whole_ + "24,7,1,alltoall,1\n");
+  const Outcome changed = resume();
+  EXPECT_EQ(changed.exit_code, 2);
+  EXPECT_THAT(changed.err, HasSubstr("a table that is not the one of its record"));
+}
+
+TEST(Names, AreShownAndNotObeyed) {
+  TempFolder folder;
+  write_job(folder);
+  json cluster = json::parse(read_text(folder.path() / "cluster.json"));
+  cluster["name"] =
+      "evil\x1b]0;owned\x07\xc2\x9b"
+      "31m\xe2\x80\xae";
+  folder.write("cluster.json", cluster.dump());
+  for (const Words& words : {Words{"compare", "s.json", "--draws", "0"},
+                             Words{"compare", "s.json", "--draws", "0", "--format", "json"},
+                             Words{"compare", "s.json", "--draws", "0", "--format", "csv"},
+                             Words{"whatif", "s.json", "--set", "topk=1"}}) {
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    for (const std::string raw : {"\x1b]", "\x07", "\xc2\x9b", "\xe2\x80\xae"})
+      EXPECT_EQ((outcome.out + outcome.err).find(raw), std::string::npos) << words[0];
+  }
+  // Where there are colours only ours go through.
+  const Outcome terminal =
+      run_moesim({"compare", "s.json", "--draws", "0"}, folder.path(), testing::Output::kTerminal);
+  EXPECT_EQ(terminal.out.find("\x1b]"), std::string::npos);
+  EXPECT_THAT(terminal.out, HasSubstr("evil\\x1b]0;owned\\x07\\u009b31m\\u202e"));
+}
+
+TEST(Cells, AreNoFormulas) {
+  TempFolder folder;
+  write_job(folder);
+  folder.write("=cmd", "{}");
+  ASSERT_EQ(run_moesim({"sweep", "s.json", "--grid", "cluster==cmd,@SUM(A1)", "--out", "t.csv", "--quiet"},
+                       folder.path())
+                .exit_code,
+            0);
+  const std::string rows = read_text(folder.path() / "t.csv");
+  EXPECT_THAT(rows, HasSubstr(",'=cmd,"));
+  EXPECT_EQ(rows.find(",=cmd"), std::string::npos);
+  EXPECT_THAT(rows, HasSubstr(",'@SUM(A1),"));
+}
+
+// Each of these ended in an internal error.
+TEST(Dirt, IsOneLineBeforeTheWork) {
+  TempFolder folder;
+  write_job(folder);
+  folder.write("latin.json", "{\n\"model\": \"olmo\xe9\"}");
+  folder.write("latin.csv", "topk\n1\n\xff\n");
+  folder.write("latin/rank0.txt", "\xe9\n");
+  fs::create_symlink("loop", folder.path() / "loop");
+  fs::create_directory(folder.path() / "traces");
+  fs::create_symlink("b.json", folder.path() / "traces" / "b.json");
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"compare", "latin.json"}, "latin.json:2: found the byte 0xe9, expected text in UTF-8"},
+      {{"sweep", "s.json", "--list", "latin.csv"}, "latin.csv:3: found the byte 0xff"},
+      {{"replay", "latin", "--cluster", "dgx-h100x1"}, "rank0.txt:1: found the byte 0xe9"},
+      {{"compare", "s.json", "--routing", "\xff"}, "command line: found '\\xff', expected text in UTF-8"},
+      {{"whatif", "s.json", "--set", "cluster=\xfe"}, "command line: found"},
+      {{"compare", "loop"}, "loop"},
+      {{"trace", "info", "loop"}, "loop"},
+      {{"trace", "convert", "traces", "out"}, "traces"},
+      {{"validate", "--forecast", "loop", "--measured", "loop", "--cluster", "dgx-h100x1"}, "loop"}};
+  for (const auto& [words, message] : cases) {
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 2) << words[0] << outcome.err;
+    EXPECT_EQ(outcome.error_lines(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST(Limits, AreAskedBeforeTheWork) {
+  TempFolder folder;
+  write_job(folder);
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"compare", "s.json", "--draws", "10001"}, "--draws"},
+      {{"compare", "--scope", "step", "--model", "deepseek-v3", "--cluster", "dgx-h100x16", "--ep", "64",
+        "--microbatches", "100000", "--seq", "131072"},
+       "parallel.microbatches: found 100000"},
+      {{"whatif", "s.json", "--set", "parallel.seq=2147483648"}, "2^56"},
+      {{"compare", "--model", "deepseek-v3", "--cluster", "dgx-h100x512", "--ep", "2048", "--timing", "flow"},
+       "expected"}};
+  for (const auto& [words, message] : cases) {
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 2) << words[0];
+    EXPECT_EQ(outcome.error_lines(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
 }
 
 }  // namespace

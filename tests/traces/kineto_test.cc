@@ -279,8 +279,16 @@ TEST(Kineto, BrokenTracesAreOneLine) {
 TEST(Kineto, TracesThatDoNotFitTogetherAreRefused) {
   {
     const TemporaryFolder folder;
-    write_gzip(folder.path() / "rank0.json.gz", small_trace(0), 20);
-    EXPECT_THAT(refusal(folder.path()), HasSubstr("compressed data that is cut short"));
+    // The last eight bytes are a checksum and a length.
+    for (const std::size_t cut : {20, 8, 4, 1}) {
+      write_gzip(folder.path() / "rank0.json.gz", small_trace(0), cut);
+      EXPECT_THAT(refusal(folder.path()), HasSubstr("compressed data that is cut short")) << cut;
+    }
+  }
+  {
+    const TemporaryFolder folder;
+    write_gzip(folder.path() / "rank0.json.gz", small_trace(0) + std::string(std::size_t{100} << 20, ' '));
+    EXPECT_THAT(refusal(folder.path()), HasSubstr("unpacks to more than 256 times its size"));
   }
   {
     const TemporaryFolder folder;

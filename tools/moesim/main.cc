@@ -116,6 +116,10 @@ void check_outputs(const CLI::App& command) {
 
 int run(int argc, char** argv) {
   CommonOptions options;
+  options.command_line.assign(argv + 1, argv + argc);
+  for (const std::string& word : options.command_line)
+    if (first_not_utf8(word) != std::string::npos)
+      throw InputError(fmt::format("command line: found {}, expected text in UTF-8", in_quotes(word)));
   CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet", "moesim"};
   app.set_version_flag("--version", std::string("moesim ") + version());
   app.set_help_flag("-h,--help", "this text");
@@ -143,7 +147,6 @@ int run(int argc, char** argv) {
         throw InputError(explain_extras(*command, extras));
     throw InputError(error.what());
   }
-  options.command_line.assign(argv + 1, argv + argc);
   const auto chosen = app.get_subcommands();
   if (chosen.empty()) {
     const auto extras = app.remaining();
@@ -176,6 +179,12 @@ int main(int argc, char** argv) {
     return moesim::tools::run(argc, argv);
   } catch (const moesim::InputError& error) {
     moesim::say(fmt::format("moesim: {}\n", error.what()));
+    return moesim::tools::kUsageError;
+  } catch (const std::filesystem::filesystem_error& error) {
+    // What lies where a file or folder should: no bug of ours.
+    moesim::say(fmt::format(
+        "moesim: {}\n",
+        moesim::InputError(moesim::SourcePlace{error.path1().string()}, error.code().message()).what()));
     return moesim::tools::kUsageError;
   } catch (const std::bad_alloc&) {
     moesim::say("moesim: out of memory\n");

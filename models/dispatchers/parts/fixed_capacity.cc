@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "models/dispatchers/parts/capacity.h"
 
 namespace moesim::models {
 
 FixedCapacity::FixedCapacity(const MoeLayer& layer, std::int64_t rows_per_expert)
-    : sizes(layer), C(rows_per_expert), rows(sizes.E * C) {
+    : sizes(layer),
+      C(rows_per_expert),
+      rows(checked_product("dispatcher: rows of its fixed capacity", {sizes.E, C, sizes.w}) / sizes.w) {
   LayerSizes& f = sizes;
   f.sent.assign(f.sent.size(), rows);
   f.arrived = f.sent;

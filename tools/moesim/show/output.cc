@@ -19,17 +19,6 @@
 
 namespace moesim::tools {
 
-namespace {
-
-std::string csv_cell(const std::string& cell) {
-  if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
-  std::string out = "\"";
-  for (const char c : cell) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
-
-}  // namespace
-
 void Table::row(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a table row has as many cells as the table has columns");
   rows_.push_back(std::move(cells));
@@ -120,7 +109,8 @@ std::string Table::markdown() const {
   return out;
 }
 
-void print(std::string_view text) {
+void print(std::string_view given) {
+  const std::string text = shown(given);
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return;
@@ -129,7 +119,7 @@ void print(std::string_view text) {
 }
 
 void warn(const CommonOptions& options, std::string_view text) {
-  if (!options.quiet) say(fmt::format("moesim: warning: {}\n", text));
+  if (!options.quiet) say(fmt::format("moesim: warning: {}\n", one_line(text)));
 }
 
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
@@ -143,9 +133,11 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
   return out;
 }
 
-void print_json(const nlohmann::ordered_json& result) {
-  print(result.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+std::string json_text(const nlohmann::ordered_json& json) {
+  return printable(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "\n") + "\n";
 }
+
+void print_json(const nlohmann::ordered_json& result) { print(json_text(result)); }
 
 std::string percent(double fraction, int digits) { return fmt::format("{:+.{}f} %", 100 * fraction, digits); }
 

@@ -41,8 +41,8 @@ class Table {
   std::set<std::size_t> best_;                  // rows
 };
 
-// Writes to stdout; throws InputError when stdout cannot take it (a full disk), exits quietly on a closed
-// pipe.
+// Writes to stdout what a terminal may see of it (shown()); throws InputError when stdout cannot take it (a
+// full disk), exits quietly on a closed pipe.
 void print(std::string_view text);
 
 // A warning on stderr, unless --quiet.
@@ -53,6 +53,9 @@ void warn(const CommonOptions& options, std::string_view text);
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
                                 const std::vector<std::string>& warnings);
 
+// As it is printed and written to files: what a terminal would obey is escaped, bytes that are no UTF-8 are
+// replaced.
+std::string json_text(const nlohmann::ordered_json& json);
 void print_json(const nlohmann::ordered_json& result);
 
 // "+3.1 %", signed, for errors and differences.

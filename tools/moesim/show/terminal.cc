@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/text.h"
@@ -50,6 +51,16 @@ const char* code_of(Ink ink) {
   return "";
 }
 
+// Of the sequence that inked() wrote at the start of `text`; 0: of another one.
+std::size_t length_of_ink(std::string_view text) {
+  for (int ink = 0; ink <= static_cast<int>(Ink::kGrey); ++ink) {
+    const char* const code = code_of(static_cast<Ink>(ink));
+    const std::string own = fmt::format("\033[{}m", ink == 0 ? "0" : code);
+    if (text.starts_with(own)) return own.size();
+  }
+  return 0;
+}
+
 }  // namespace
 
 Terminal Terminal::of(int file) {
@@ -75,6 +86,21 @@ const Terminal& standard_output() {
 std::string inked(std::string_view text, Ink ink, const Terminal& terminal) {
   if (!terminal.color || ink == Ink::kPlain || text.empty()) return std::string(text);
   return fmt::format("\033[{}m{}\033[0m", code_of(ink), text);
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::string_view kKept = "\n\t";
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t at = std::min(text.find('\033'), text.size());
+    out += printable(text.substr(0, at), kKept);
+    text.remove_prefix(at);
+    if (text.empty()) break;
+    const std::size_t own = length_of_ink(text);
+    out += own > 0 ? std::string(text.substr(0, own)) : printable(text.substr(0, 1));
+    text.remove_prefix(std::max<std::size_t>(1, own));
+  }
+  return out;
 }
 
 std::size_t width_of(std::string_view text) {

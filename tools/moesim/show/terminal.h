@@ -23,6 +23,10 @@ const Terminal& standard_output();
 enum class Ink { kPlain, kBold, kBest, kBad, kSoft, kBlue, kYellow, kGreen, kOrange, kPink, kPurple, kGrey };
 std::string inked(std::string_view text, Ink ink, const Terminal& terminal = standard_output());
 
+// Text of many lines as it may go to a terminal: colours of inked() and line ends stay; whatever else a
+// terminal would obey came from a name in a file and is shown (printable()).
+std::string shown(std::string_view text);
+
 // Columns that UTF-8 text takes, without wide characters: continuation bytes and colours take none.
 std::size_t width_of(std::string_view text);
 

@@ -2,15 +2,19 @@
 // sweep goes on where it stopped and nobody takes half a table for a whole one.
 //
 // results.csv.partial       the rows so far, in the final order; its last line may be cut
+// results.csv.partial.sums  a chain of checksums of these rows, a line for every piece that was appended
 // results.csv.partial.json  what the sweep is made of: another sweep must not go on with these rows
-// results.csv               appears by rename when the last row is written; the two others are gone then
+// results.csv               appears by rename when the last row is written; the three others are gone then
 // results.csv.json          the sweep that made it, with the SHA-256 of its rows (moesim.sweep/1)
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/sha256.h"
 
 namespace moesim::tools {
 
@@ -20,7 +24,8 @@ class SweepFile {
  public:
   // An empty path is standard output. `definition` is JSON text that two runs of the same sweep share.
   // Throws InputError where rows of an interrupted sweep would be lost (kFresh), where they belong to another
-  // one (kResume), where another process is writing them, and for folders that cannot be written.
+  // one or are not those that a sweep wrote (kResume), where another process is writing them, and for folders
+  // that cannot be written.
   SweepFile(std::filesystem::path path, const std::string& definition, const std::string& header,
             SweepStart start);
   SweepFile(const SweepFile&) = delete;
@@ -31,19 +36,26 @@ class SweepFile {
   std::uint64_t first() const { return first_; }
   // kResume found that the same sweep was finished before: there is nothing to append or to finish.
   bool complete() const { return complete_; }
-  void append(std::string_view rows);
+  // Rows of the scenarios up to `next`; nullopt: of some of them, which nothing goes on behind.
+  void append(std::string_view rows, std::optional<std::uint64_t> next);
   void finish();
+  // SHA-256 of all rows that were appended, those of earlier runs included.
+  std::string sha256() const { return sum_.hex(); }
 
   static std::filesystem::path partial_of(const std::filesystem::path& path);
   static std::filesystem::path record_of(const std::filesystem::path& path);
 
  private:
-  void go_on(const std::string& definition);
+  bool lock();
+  void start_anew(const std::string& definition, const std::string& header);
+  bool go_on(const std::string& definition);
 
   std::filesystem::path path_;
-  int file_ = -1;
+  int file_ = -1, sums_ = -1;
   bool complete_ = false;
-  std::uint64_t first_ = 0;
+  std::uint64_t first_ = 0, bytes_ = 0;
+  std::string link_;  // the last of the chain
+  Sha256 sum_;
 };
 
 }  // namespace moesim::tools

@@ -16,19 +16,6 @@ namespace moesim::tools {
 
 namespace {
 
-void quote_csv(std::string& out, std::string_view cell) {
-  if (cell.find_first_of(",\"\n\r") == std::string_view::npos) {
-    out += cell;
-    return;
-  }
-  out += '"';
-  for (const char c : cell) {
-    if (c == '"') out += '"';
-    out += c == '\n' || c == '\r' ? ' ' : c;
-  }
-  out += '"';
-}
-
 constexpr const char* kDispatcher = "dispatcher";
 constexpr std::size_t kMeasured = 11;  // columns of a forecast behind its time, without the optional ones
 
@@ -49,7 +36,7 @@ class SweepRows::Row {
   void text(std::string_view value) {
     begin();
     if (csv_)
-      quote_csv(out_, value);
+      out_ += csv_cell(value);
     else
       out_ += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
@@ -120,7 +107,7 @@ std::string SweepRows::header() const {
   std::string out;
   for (const std::string& name : names_) {
     if (!out.empty()) out += ',';
-    quote_csv(out, name);
+    out += csv_cell(name);
   }
   return out + '\n';
 }

@@ -99,7 +99,7 @@ Verb compare_verb() {
         o->shown.declare(app);
         declare_report(app, o->report);
         app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
-            ->check(CLI::Range(0, 100000))
+            ->check(CLI::Range(0, models::kMostDraws))
             ->group(kGroup);
         app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher")
             ->group(kGroup);

@@ -1,12 +1,16 @@
 // `moesim rerun`: runs what a result says it was made by, and compares the bytes.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -16,6 +20,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
@@ -36,16 +41,30 @@ struct RerunOptions {
 
 // A result file, read.
 struct Result {
+  std::string file;
   ordered_json json;
   std::string text;
   std::vector<std::string> command;
   bool sweep = false;  // the record of a table (moesim.sweep/1)
 };
 
+// Verbs that only compute: whatever they write are files of kOutputOptions.
+constexpr std::array<std::string_view, 9> kRepeatable{"compare",    "replay",      "validate",
+                                                      "whatif",     "sweep",       "list",
+                                                      "trace info", "trace check", "calibrate check"};
+
+// The verb of a command, "trace info".
+std::string verb_of(const std::vector<std::string>& command) {
+  if (command.empty()) return "";
+  const bool inner = command.front() == "trace" || command.front() == "calibrate";
+  return inner && command.size() > 1 ? command[0] + " " + command[1] : command[0];
+}
+
 Result read_result(const std::string& file) {
   Result r;
-  r.text = read_file(file);
-  r.json = ordered_json::parse(r.text, nullptr, false);
+  r.file = file;
+  r.text = read_file(file, kMaxJsonBytes);
+  r.json = parse_ordered(r.text, file);
   const SourcePlace place{file};
   const char* expected = "a result that moesim wrote with --format json";
   if (!r.json.is_object() || !r.json.contains("schema") || !r.json["schema"].is_string() ||
@@ -58,16 +77,31 @@ Result read_result(const std::string& file) {
   for (const ordered_json& word : (*inputs)["command"]) {
     if (!word.is_string()) throw InputError(place, "a command that is no list of words", expected);
     r.command.push_back(word);
+    if (r.command.back().find('\0') != std::string::npos)
+      throw InputError(place, "a command with a word that no program can be given", expected);
   }
-  const auto& verbs = all_verbs();
-  if (r.command.empty() || std::none_of(verbs.begin(), verbs.end(),
-                                        [&](const Verb& verb) { return verb.name == r.command.front(); }))
-    throw InputError(place,
-                     fmt::format("the command {}", in_quotes(r.command.empty() ? "" : r.command.front())),
-                     "a verb of moesim");
-  r.sweep = r.json.contains("rows") && r.json["rows"].is_object() && r.json["rows"].contains("sha256") &&
-            r.json["rows"]["sha256"].is_string();
+  const std::string verb = verb_of(r.command);
+  if (std::find(kRepeatable.begin(), kRepeatable.end(), verb) == kRepeatable.end())
+    throw InputError(place, "the command " + in_quotes(verb),
+                     fmt::format("a verb that only computes ({})", fmt::join(kRepeatable, ", ")));
+  const auto rows = r.json.find("rows");
+  r.sweep = verb == "sweep" && rows != r.json.end() && rows->is_object() && rows->contains("sha256") &&
+            (*rows)["sha256"].is_string() && rows->contains("file") && (*rows)["file"].is_string();
+  if (verb == "sweep" && !r.sweep)
+    throw InputError(place, "a sweep without its rows", "the record of a table");
   return r;
+}
+
+// Why the table beside a record is not the one that it vouches for; empty where it is.
+std::vector<std::string> changed_table(const Result& r) {
+  if (!r.sweep) return {};
+  const fs::path name = fs::path(r.json["rows"]["file"].get<std::string>()).filename();
+  const fs::path table = fs::path(r.file).parent_path() / name;
+  if (!is_file(table)) return {fmt::format("{} is not there", table.string())};
+  const std::string was = r.json["rows"]["sha256"], is = sha256_hex_of_file(table);
+  if (was == is) return {};
+  return {fmt::format("{} is another table: SHA-256 {}, was {}", table.string(), is.substr(0, 16),
+                      was.substr(0, 16))};
 }
 
 // Why the inputs are not those of the result; empty where they are.
@@ -94,7 +128,12 @@ std::vector<std::string> changed_inputs(const Result& r, const fs::path& folder)
 class Scratch {
  public:
   Scratch() {
-    std::string name = (fs::temp_directory_path() / "moesim-rerun-XXXXXX").string();
+    std::error_code missing;
+    const fs::path folder = fs::temp_directory_path(missing);
+    if (missing)
+      throw InputError(
+          "TMPDIR: found a folder that cannot be used, expected one for what the command writes");
+    std::string name = (folder / "moesim-rerun-XXXXXX").string();
     if (!::mkdtemp(name.data()))
       throw InputError(SourcePlace{name}, fmt::format("cannot create: {}", std::strerror(errno)));
     path_ = name;
@@ -145,6 +184,42 @@ struct Finished {
   std::string out, err;
 };
 
+// While one lives, a signal that would end this program ends the child first; the signal is then taken by
+// forward(), when all is cleaned up. One at a time.
+class ChildWatch {
+ public:
+  ChildWatch() {
+    struct sigaction end {};
+    end.sa_handler = [](int number) {
+      signal_ = number;
+      if (child_ > 0) ::kill(child_, SIGKILL);
+    };
+    for (std::size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &end, &before_[i]);
+  }
+  ChildWatch(const ChildWatch&) = delete;
+  ChildWatch& operator=(const ChildWatch&) = delete;
+  ~ChildWatch() {
+    child_ = 0;
+    for (std::size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &before_[i], nullptr);
+  }
+  static void watch(pid_t child) {
+    child_ = child;
+    if (child > 0 && signal_ != 0) ::kill(child, SIGKILL);  // it came before
+  }
+  // Ends this program by the signal that came meanwhile, if one did.
+  static void forward() {
+    if (signal_ != 0) ::raise(signal_);
+  }
+
+ private:
+  static constexpr std::array<int, 3> kEnds{SIGINT, SIGTERM, SIGHUP};
+  static volatile std::sig_atomic_t signal_, child_;
+  std::array<struct sigaction, kEnds.size()> before_{};
+};
+
+volatile std::sig_atomic_t ChildWatch::signal_ = 0;
+volatile std::sig_atomic_t ChildWatch::child_ = 0;
+
 Finished run_again(const std::vector<std::string>& words, const fs::path& folder, const fs::path& scratch) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
   const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
@@ -154,20 +229,25 @@ Finished run_again(const std::vector<std::string>& words, const fs::path& folder
   argv.reserve(all.size() + 1);
   for (std::string& word : all) argv.push_back(word.data());
   argv.push_back(nullptr);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw InputError(fmt::format("rerun: cannot start {}: {}", program, std::strerror(errno)));
   if (child == 0) {
+    // It does not outlive this program, however that ends.
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(127);
     const int to = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               said = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (to < 0 || said < 0 || ::dup2(to, STDOUT_FILENO) < 0 || ::dup2(said, STDERR_FILENO) < 0 ||
-        ::chdir(folder.c_str()) != 0)
+        ::chdir(folder.c_str()) != 0 || ::setenv(kWriteOnlyIn, scratch.c_str(), 1) != 0)
       ::_exit(127);
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }
+  ChildWatch::watch(child);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  ChildWatch::watch(0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_own_file(out),
           read_own_file(err)};
 }
@@ -186,7 +266,7 @@ void differences(const std::string& path, const ordered_json& was, const ordered
     for (std::size_t i = 0; i < was.size(); ++i)
       differences(fmt::format("{}[{}]", path, i), was[i], is[i], most, found);
   } else {
-    found.push_back(fmt::format("{}: {}, was {}", path, in_quotes(is.dump()), in_quotes(was.dump())));
+    found.push_back(fmt::format("{}: {}, was {}", path, in_quotes(json_text(is)), in_quotes(json_text(was))));
   }
 }
 
@@ -204,27 +284,40 @@ std::vector<std::string> compare(const Result& r, const Finished& run, const fs:
       reasons.emplace_back("the rows have another SHA-256");
     return reasons;
   }
-  ordered_json made = ordered_json::parse(run.out, nullptr, false);
+  ordered_json made;
+  try {
+    made = parse_ordered(run.out, "output");
+  } catch (const InputError&) {
+  }
   if (!made.is_object()) {
     reasons.emplace_back("the command prints no JSON");
     return reasons;
   }
-  if (made.contains("inputs")) made["inputs"]["command"] = r.command;  // it wrote its files elsewhere
+  if (made.contains("inputs") && made["inputs"].is_object())
+    made["inputs"]["command"] = r.command;  // it wrote its files elsewhere
   differences("", r.json, made, kMostDifferences, reasons);
-  if (reasons.empty() && made.dump(2) + "\n" != r.text)
+  if (reasons.empty() && json_text(made) != r.text)
     reasons.emplace_back("the file was written anew: the same values in other bytes");
   return reasons;
+}
+
+// Runs the command in a folder of its own and compares. Leaves nothing behind, however it ends.
+std::vector<std::string> repeat(const Result& r, const fs::path& folder) {
+  const ChildWatch watch;
+  const Scratch scratch;
+  fs::path table;
+  const std::vector<std::string> words = redirected(r, scratch.path(), table);
+  return compare(r, run_again(words, folder, scratch.path()), table);
 }
 
 int run_rerun(const RerunOptions& o, const CommonOptions& common) {
   const Result r = read_result(o.result);
   const std::string made_by = r.json["version"];
   std::vector<std::string> reasons = changed_inputs(r, o.folder);
+  for (std::string& reason : changed_table(r)) reasons.push_back(std::move(reason));
   if (reasons.empty()) {
-    const Scratch scratch;
-    fs::path table;
-    const std::vector<std::string> words = redirected(r, scratch.path(), table);
-    reasons = compare(r, run_again(words, o.folder, scratch.path()), table);
+    reasons = repeat(r, o.folder);
+    ChildWatch::forward();
   }
   const bool same = reasons.empty();
   if (!same && made_by != version())

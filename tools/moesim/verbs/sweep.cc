@@ -73,21 +73,20 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
   d["format"] = format == RowFormat::kCsv ? "csv" : "jsonl";
   d["scenarios"] = plan.size();
   d["files"] = files_read();
-  return d.dump(2) + "\n";
+  return json_text(d);
 }
 
 // What made a finished table, beside it.
-void write_record(const std::string& out, const std::string& definition, std::uint64_t scenarios,
-                  const CommonOptions& common) {
+void write_record(const std::string& out, const std::string& sha256, const std::string& definition,
+                  std::uint64_t scenarios, const CommonOptions& common) {
   nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
   nlohmann::ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
-  record["rows"] = {{"file", fs::path(out).filename().string()},
-                    {"sha256", sha256_hex_of_file(out)},
-                    {"scenarios", scenarios}};
+  record["rows"] = {
+      {"file", fs::path(out).filename().string()}, {"sha256", sha256}, {"scenarios", scenarios}};
   record["definition"] = std::move(defined);
-  write_file(SweepFile::record_of(out), record.dump(2) + "\n");
+  write_file(SweepFile::record_of(out), json_text(record));
 }
 
 RowFormat format_of(const SweepVerbOptions& o, const CommonOptions& common) {
@@ -131,7 +130,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   job.rows = &rows;
   job.options = {o.draws, o.breakdown};
   job.strict = o.strict;
-  ScenarioMaker(job.base, plan.paths());  // says what cannot be set together
+  [[maybe_unused]] const ScenarioMaker settable(job.base, plan.paths());  // says what cannot be set together
   if (!o.pareto.empty() && (o.out.empty() || columns.format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
   if (!o.pareto.empty()) check_pareto_columns(o.pareto, rows.names());
@@ -167,7 +166,8 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   SweepReport shown(rows.names());
   const bool collect = !o.report.empty() && o.out.empty();
   const SweepWrite write = [&](const SweepBlock& block) {
-    file.append(block.rows);
+    const bool whole = !o.strict || block.failed == 0;
+    file.append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
     if (collect) shown.add(block.rows);
     progress.advance(block.count);
     failed += block.failed;
@@ -187,7 +187,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
     warn(common, fmt::format("{} is complete: nothing left to do", o.out));
   } else {
     file.finish();
-    if (!o.out.empty()) write_record(o.out, definition, plan.size(), common);
+    if (!o.out.empty()) write_record(o.out, file.sha256(), definition, plan.size(), common);
   }
   if (failed > 0)
     warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
@@ -232,7 +232,7 @@ Verb sweep_verb() {
                      "End at the first scenario without a forecast [a row with its error]");
         app.add_flag("--breakdown", o->breakdown, "Columns with the parts of the time");
         app.add_option("--draws", o->draws, "Draws of the profile for intervals [0: none]")
-            ->check(CLI::Range(0, 100000));
+            ->check(CLI::Range(0, models::kMostDraws));
         app.add_option("--pareto", o->pareto,
                        "Print the scenarios that nothing beats in all of these columns, e.g. "
                        "time_us.value,cost_per_million_tokens");

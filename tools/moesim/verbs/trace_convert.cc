@@ -41,9 +41,9 @@ std::string format_of(const std::string& path) {
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
   if (!is_folder(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
   bool traces = false;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    if (has(entry.path(), ".txt")) return "cmd";
-    traces = traces || is_trace(entry.path());
+  for (const fs::path& entry : entries_of(path)) {
+    if (has(entry, ".txt")) return "cmd";
+    traces = traces || is_trace(entry);
   }
   return traces ? "kineto" : "cmd";
 }

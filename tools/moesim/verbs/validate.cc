@@ -219,7 +219,8 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
                                const ValidateOptions& options) {
   namespace fs = std::filesystem;
   if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
-  std::set<fs::path> seen{fs::canonical(root)};
+  std::error_code none;
+  std::set<fs::path> seen{fs::canonical(root, none)};
   std::vector<fs::path> folders;
   find_recorded(root, seen, folders);
   std::vector<Case> cases;
@@ -227,10 +228,9 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
     const std::string name = folder.lexically_relative(root).string();
     if (name.find(options.only) == std::string::npos) continue;
     std::vector<std::string> passes;
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.is_directory() && entry.path().filename().string().starts_with("scaling"))
-        passes.push_back(entry.path().string());
-    std::sort(passes.begin(), passes.end());
+    for (const fs::path& entry : entries_of(folder))
+      if (is_folder(entry) && entry.filename().string().starts_with("scaling"))
+        passes.push_back(entry.string());
     const auto add = [&](const std::vector<std::string>& some, const std::string& pass) {
       Case one = validate_case(some, (folder / "realistic").string(), cluster, options);
       one.name = name;

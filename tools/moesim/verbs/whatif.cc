@@ -152,7 +152,7 @@ Verb whatif_verb() {
             app.add_option("--most", o->best.most, "With --best: forecasts at most [20000]")
                 ->check(CLI::Range(1, 10000000));
             app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
-                ->check(CLI::Range(0, 100000));
+                ->check(CLI::Range(0, models::kMostDraws));
             app.add_flag("--paths", o->paths, "List the paths that can be set");
             declare_report(app, o->report);
             return [o](const CommonOptions& common) {

@@ -1,0 +1,99 @@
+#include "models/answers/invariants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/input_error.h"
+#include "models/hardware/cluster.h"
+
+namespace moesim::models {
+
+namespace {
+
+// Of sums of rounded picoseconds against their total.
+constexpr double kRelative = 1e-6, kAbsoluteUs = 1e-2;
+
+bool adds_up(double sum, double total) {
+  return std::abs(sum - total) <= kAbsoluteUs + kRelative * std::abs(total);
+}
+
+bool share(double value) { return value >= 0 && value <= 1; }
+bool amount(double value) { return value >= 0 && std::isfinite(value); }
+
+std::string impossible_time(const Answer& a) {
+  const Estimate& t = a.time_us;
+  if (!(t.value > 0 && std::isfinite(t.value))) return fmt::format("a time of {} us", t.value);
+  if (!(amount(t.low) && t.low <= t.value && t.value <= t.high && std::isfinite(t.high)))
+    return fmt::format("a time of {} us between {} and {}", t.value, t.low, t.high);
+  for (const double us : a.draws_us)
+    if (!(us > 0 && std::isfinite(us))) return fmt::format("a drawn time of {} us", us);
+  double sum = 0;
+  for (std::size_t i = 0; i < sim::kCategories; ++i) {
+    const double part = a.breakdown_us[i];
+    if (!(part >= -kAbsoluteUs && std::isfinite(part)))
+      return fmt::format("{} us of {}", part, sim::name(static_cast<sim::Category>(i)));
+    sum += part;
+  }
+  if (sum > 0 && !adds_up(sum, t.value))
+    return fmt::format("parts of {} us of a time of {} us", sum, t.value);
+  if (!(amount(a.healthy_us) && amount(a.exposed_comm_us)))
+    return fmt::format("{} us without faults and {} us of exposed communication", a.healthy_us,
+                       a.exposed_comm_us);
+  return "";
+}
+
+std::string impossible_memory(const RankMemory& m, double most) {
+  for (const double part : {m.parameters, m.gradients, m.optimizer, m.activations, m.transient, m.persistent})
+    if (!amount(part)) return fmt::format("a part of the memory of {} bytes", part);
+  if (m.total() > most * (1 + kRelative) + 1)
+    return fmt::format("a memory of {} bytes beside a peak of {}", m.total(), most);
+  return "";
+}
+
+// The rate of the fastest products of the plan over that of bf16.
+double fastest(const Scenario& s) {
+  const auto& peak = s.cluster->profile.device().peak_flops;
+  const double bf16 = peak[static_cast<std::size_t>(DType::kBf16)];
+  double most = 1;
+  if (bf16 > 0) most = std::max(most, peak[static_cast<std::size_t>(s.training.gemm)] / bf16);
+  const auto fp8 = static_cast<std::size_t>(DType::kFp8);
+  if (bf16 > 0 && s.training.fp8_attention) most = std::max(most, peak[fp8] / bf16);
+  return most;
+}
+
+}  // namespace
+
+std::string impossible(const Scenario& s, const Answer& a) {
+  if (std::string time = impossible_time(a); !time.empty()) return time;
+  if (!(amount(a.tokens) && amount(a.flops) && a.gpus >= 1))
+    return fmt::format("{} tokens and {} FLOPs on {} GPUs", a.tokens, a.flops, a.gpus);
+  if (!(a.mfu >= 0 && a.mfu <= fastest(s)))
+    return fmt::format("an MFU of {:.3g}, expected 0 to {:.3g}", a.mfu, fastest(s));
+  for (const double part : {a.outside_domain, a.dropped_share, a.memory.fits_probability})
+    if (!share(part)) return fmt::format("a share of {}, expected 0 to 1", part);
+  for (const std::int64_t bytes : a.tx_bytes)
+    if (bytes < 0) return fmt::format("{} bytes sent by a rank", bytes);
+  if (a.dropped_rows < 0) return fmt::format("{} dropped rows", a.dropped_rows);
+  const StepMemory& m = a.memory;
+  if (!(amount(m.max_bytes) && amount(m.missing_bytes)))
+    return fmt::format("a memory of {} bytes, {} of them missing", m.max_bytes, m.missing_bytes);
+  if (std::string part = impossible_memory(m.worst, m.max_bytes); !part.empty()) return part;
+  for (const StageMemory& stage : m.stages) {
+    if (std::string part = impossible_memory(stage.bytes, m.max_bytes); !part.empty()) return part;
+    if (!share(stage.fits_probability)) return fmt::format("a probability of {}", stage.fits_probability);
+  }
+  return amount(a.cost) ? "" : fmt::format("a cost of {}", a.cost);
+}
+
+void check_answer(const Scenario& scenario, const Answer& answer) {
+  if (const std::string what = impossible(scenario, answer); !what.empty())
+    throw InputError(
+        fmt::format("{}: found {}: the forecast of this scenario cannot be right; its sizes are "
+                    "beyond what was thought of, or this is a bug",
+                    answer.dispatcher, what));
+}
+
+}  // namespace moesim::models

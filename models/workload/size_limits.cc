@@ -1,0 +1,69 @@
+#include "models/workload/size_limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/workload/scenario.h"
+
+namespace moesim::models {
+
+namespace {
+
+// Columns of the widest row that any operation reads or writes, on one rank of a plan without tensor
+// parallelism.
+double widest_row(const Architecture& m) {
+  const Attention& t = m.attention;
+  const auto n = [](std::int64_t value) { return static_cast<double>(value); };
+  const double heads = n(t.heads + 2 * t.kv_heads);
+  const double head = n(t.score_dim() + t.output_dim() + t.nope_dim);
+  const double states = n(m.mamba.input_columns()) + n(m.mamba.inner()) * n(m.mamba.state);
+  return std::max({3 * n(m.hidden), 3 * n(m.dense_ffn), 3 * n(m.expert_ffn), 3 * n(m.shared_ffn),
+                   n(m.vocabulary), n(m.experts), heads * head, n(t.q_rank + t.kv_rank + t.rope_dim),
+                   m.mamba.heads > 0 ? states : 0.0});
+}
+
+// How many times the rows of a balanced routing a dispatcher may make, as its options ask for.
+double most_capacity(const DispatcherSpec& spec) {
+  double most = 1;
+  for (const auto& [key, value] : spec.options)
+    if (key.find("capacity") != std::string::npos)
+      if (const auto number = parse_number(value)) most = std::max(most, *number);
+  return most;
+}
+
+}  // namespace
+
+void check_sizes(const Scenario& s) {
+  // Of the widest element; a collective of the group gathers all its rows at most, a kernel twice as many.
+  constexpr double kBytes = 8 * 2;
+  const Parallel& p = s.parallel;
+  double capacity = 1;
+  for (const DispatcherSpec& spec : s.dispatchers) capacity = std::max(capacity, most_capacity(spec));
+  const double tokens =
+      static_cast<double>(p.micro_batch) * static_cast<double>(p.seq) / static_cast<double>(p.cp);
+  const double group = static_cast<double>(p.dispatch_ranks());
+  const double copies = std::max<double>(1, static_cast<double>(s.topk));
+  const double rows = capacity * std::max(tokens * copies, static_cast<double>(s.model.experts)) * group;
+  const double bytes = rows * widest_row(s.model) * kBytes;
+  if (!(bytes <= static_cast<double>(kMostSize)))
+    throw InputError(
+        fmt::format("scenario: found {:.0f} tokens a microbatch on a dispatch group of {:.0f} ranks and a "
+                    "capacity of {:g}, "
+                    "whose buffers could take {:.2g} bytes, expected at most 2^56",
+                    tokens, group, capacity, bytes));
+  if (s.scope != Scenario::Scope::kStep) return;
+  const double layers =
+      std::max(1.0, static_cast<double>(s.model.layers + s.model.mtp_layers) / static_cast<double>(p.pp));
+  const double passes = layers * static_cast<double>(p.microbatches);
+  if (passes > static_cast<double>(kMostLayerPasses))
+    throw InputError(fmt::format(
+        "parallel.microbatches: found {} of {:.0f} layers a stage, expected at most 2^18 layers and "
+        "microbatches together",
+        p.microbatches, layers));
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,20 @@
+// Any bytes as the table of --list: refused with one line, or a plan whose every point has its values.
+#include "tests/fuzz/as_file.h"
+#include "tests/fuzz/one_line.h"
+#include "tools/moesim/sweeps/sweep_plan.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace moesim;
+  const fuzz::AsFile file(fuzz::text_of(data, size));
+  fuzz::accepted([&] {
+    tools::SweepOptions options;
+    options.lists = {file.path()};
+    const tools::SweepPlan plan(options);
+    check(plan.size() > 0, "a list has rows");
+    std::vector<tools::PathValue> first, last;
+    plan.point(0, first);
+    plan.point(plan.size() - 1, last);
+    check(first.size() == plan.paths().size() && last.size() == first.size(), "a value of every path");
+  });
+  return 0;
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Small inputs that ask for much: limits are asked before the work, time and memory grow with the input."""
+
+import gzip
+import json
+import os
+import zlib
+
+from common import JOB, Hostile
+
+MB = 1 << 20
+
+with Hostile("growth") as h:
+    h.write("s.json", JOB)
+
+    def bounded(what, words, seconds, peak, code=None):
+        result = h.run(words)
+        if h.options.sanitized:
+            return
+        h.holds(f"{what}: {result.seconds:.1f} s", result.seconds < seconds)
+        h.holds(f"{what}: {result.peak / MB:.0f} MB", result.peak < peak)
+        if code is not None:
+            h.holds(f"{what}: exit {result.code}", result.code == code)
+
+    size = 2 if h.options.short else 20
+    numbers = b'{"model": [' + b"0," * (size * MB // 2) + b"0]}"
+    h.write("numbers.json", numbers)
+    bounded("an array of numbers", ["compare", "numbers.json"], 20, 60 * MB + 45 * len(numbers), 2)
+    keys = {f"k{i}": i for i in range(20_000 if h.options.short else 200_000)}
+    h.write("keys.json", keys)
+    bounded("many keys", ["compare", "keys.json"], 10, 400 * MB, 2)
+    rows = {str(i): {"num_local_tokens_per_expert": [1] * 8} for i in range(2_000 if h.options.short else 20_000)}
+    h.write("ranks.json", {"ep": 8, "experts": 8, "per_rank_results": rows})
+    bounded("many ranks", ["compare", "s.json", "--routing", "ranks.json"], 10, 600 * MB, 2)
+    h.write("deep.json", b"[" * (size * MB))
+    bounded("depth", ["compare", "deep.json"], 5, 200 * MB, 2)
+
+    bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(bomb.compress(b" " * (64 * MB)) for _ in range(4 if h.options.short else 40)) + bomb.flush()
+    h.write("bomb/rank0.json.gz", packed)
+    bounded("a gzip bomb", ["trace", "convert", "--from", "kineto", "bomb", "out"], 10, 300 * MB, 2)
+    event = {"ph": "X", "cat": "kernel", "name": "x", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {}}
+    whole = gzip.compress(json.dumps({"traceEvents": [event] * 50}).encode())
+    for cut in range(1, 9):
+        h.write("cut/rank0.json.gz", whole[:-cut])
+        result = h.run(["trace", "convert", "--from", "kineto", "cut", f"out{cut}"])
+        h.holds(f"gzip without its last {cut} bytes: {result.err!r}", result.code == 2 and b"cut short" in result.err)
+
+    head = b'<?xml version="1.0"?><graphml><graph edgedefault="undirected">'
+    for name, inside in (("nodes", b'<node id="n"/>' * ((1 << 20) + 1)), ("levels", b"<a>" * 100_000)):
+        h.write("x.graphml", head + inside)
+        h.write("own.json", {**JOB, "cluster": {"profile": "h100-sxm", "nodes": 1, "gpus_per_node": 8, "fabric": "x.graphml"}})
+        bounded(f"GraphML of many {name}", ["compare", "own.json", "--timing", "flow"], 10, 300 * MB, 2)
+    for extents in ([1024, 1024], [65536, 16], [100, 100, 100]):
+        h.write("own.json", {**JOB, "cluster": {"profile": "h100-sxm", "nodes": 2, "gpus_per_node": 8,
+                                                "fabric": {"preset": "torus", "extents": extents}}})
+        bounded(f"a torus of {extents}", ["compare", "own.json", "--timing", "flow"], 5, 200 * MB, 2)
+    deepseek = ["compare", "--model", "deepseek-v3", "--cluster", "dgx-h100x16", "--ep", "64"]
+    bounded("draws", [*deepseek, "--draws", "100000"], 5, 200 * MB, 2)
+    bounded("microbatches", [*deepseek, "--scope", "step", "--microbatches", "260000"], 5, 200 * MB, 2)
+    bounded("EP under flow", ["compare", "--model", "olmoe", "--cluster", "dgx-h100x512", "--ep", "4096", "--timing", "flow"], 5,
+            200 * MB, 2)
+    for axis in ("topk=1..1000000000000", "seed=" + ",".join("1" * 7 for _ in range(1000))):
+        h.run(["sweep", "s.json", "--grid", axis, "--dry-run"])
+    os.remove(h.path("numbers.json"))
