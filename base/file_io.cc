@@ -185,8 +185,10 @@ bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno ==
 void check_utf8(std::string_view text, const std::string& file) {
   const std::size_t at = first_not_utf8(text);
   if (at == std::string_view::npos) return;
+  const std::string_view before = text.substr(0, at);
+  const std::size_t line = before.rfind('\n') + 1;  // 0 in the first line
   throw InputError(
-      SourcePlace{file, 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')},
+      SourcePlace{file, 1 + std::count(before.begin(), before.end(), '\n'), static_cast<long>(at - line) + 1},
       fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(text[at])), "text in UTF-8");
 }
 

@@ -17,7 +17,7 @@ bool is_folder(const std::filesystem::path& path) noexcept;
 // The text of a regular file. Throws InputError if it is missing, unreadable, not a regular file, larger than
 // `limit_bytes`, or not UTF-8. An input of the command: it is noted in FilesRead.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes = std::uint64_t{8} << 30);
-// Throws InputError at the line of the first byte that is not UTF-8.
+// Throws InputError at the line and column of the first byte that is not UTF-8.
 void check_utf8(std::string_view text, const std::string& file);
 // The bytes of a file that this program wrote for itself: no input.
 std::string read_own_file(const std::filesystem::path& path);

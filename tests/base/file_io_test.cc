@@ -69,7 +69,8 @@ TEST_F(FileIo, TextIsUtf8) {
     read_file(folder_ / "latin");
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_EQ(error.what(), (folder_ / "latin").string() + ":2: found the byte 0xe9, expected text in UTF-8");
+    EXPECT_EQ(error.what(),
+              (folder_ / "latin").string() + ":2:5: found the byte 0xe9, expected text in UTF-8");
   }
   EXPECT_EQ(read_own_file(folder_ / "latin"), "one\ntwo \xe9\n");
 }

@@ -26,7 +26,11 @@ class TrainingRows : public ::testing::Test {
     std::ofstream(path_) << text;
     return read_training_table(path_, with);
   }
-  std::string path_ = (fs::path(::testing::TempDir()) / "training_rows_test.csv").string();
+  // A file of its own for each test: they run side by side.
+  std::string path_ = (fs::path(::testing::TempDir()) /
+                       (std::string("training_rows_") +
+                        ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv"))
+                          .string();
 };
 
 TEST_F(TrainingRows, ARowIsAPlanOnItsCluster) {

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   }
   std::sort(inputs.begin(), inputs.end());
   for (const fs::path& path : inputs) {
-    const std::string content = moesim::read_file(path);
+    const std::string content = moesim::read_own_file(path);  // any bytes
     std::printf("%s\n", path.c_str());
     std::fflush(stdout);
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(content.data()), content.size());

@@ -28,7 +28,10 @@ traces::Dispatching file_of(std::int64_t ep, std::int64_t experts, traces::Dispa
 
 // Two ranks, four experts, three tokens of top-2 each.
 traces::DispatchingTable sent() {
-  return {.sent = {3, 2, 1, 0, 1, 1, 1, 3}, .received = {4, 3, 2, 3}, .topk = {}};
+  traces::DispatchingTable table;
+  table.sent = {3, 2, 1, 0, 1, 1, 1, 3};
+  table.received = {4, 3, 2, 3};
+  return table;
 }
 
 std::string error_of(const std::function<void()>& run) {

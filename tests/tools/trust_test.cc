@@ -297,9 +297,9 @@ TEST(Dirt, IsOneLineBeforeTheWork) {
   fs::create_directory(folder.path() / "traces");
   fs::create_symlink("b.json", folder.path() / "traces" / "b.json");
   const std::vector<std::pair<Words, std::string>> cases{
-      {{"compare", "latin.json"}, "latin.json:2: found the byte 0xe9, expected text in UTF-8"},
-      {{"sweep", "s.json", "--list", "latin.csv"}, "latin.csv:3: found the byte 0xff"},
-      {{"replay", "latin", "--cluster", "dgx-h100x1"}, "rank0.txt:1: found the byte 0xe9"},
+      {{"compare", "latin.json"}, "latin.json:2:15: found the byte 0xe9, expected text in UTF-8"},
+      {{"sweep", "s.json", "--list", "latin.csv"}, "latin.csv:3:1: found the byte 0xff"},
+      {{"replay", "latin", "--cluster", "dgx-h100x1"}, "rank0.txt:1:1: found the byte 0xe9"},
       {{"compare", "s.json", "--routing", "\xff"}, "command line: found '\\xff', expected text in UTF-8"},
       {{"whatif", "s.json", "--set", "cluster=\xfe"}, "command line: found"},
       {{"compare", "loop"}, "loop"},
