@@ -156,7 +156,7 @@ TEST(StepForecast, OffloadCostsWhatTheLinkToTheHostTakes) {
   // On a link without limits only the host's memory is left, which Adam's state goes through once: here the
   // 22.9 GB of the state read and written, the gradients read and the bf16 weights written.
   const Answer adam = with(Offload::kOptimizer, 1e9);
-  const DeviceLimits& device = small().cluster->profile.device();
+  const DeviceLimits device = small().cluster->profile.device();
   const double state = here.memory.worst.optimizer / 12;  // elements of the shard
   EXPECT_NEAR(adam.time_us.value - here.time_us.value + state * (4 + 24 + 2) / device.hbm_bandwidth * 1e6,
               state * (4 + 24 + 2) / device.host_memory * 1e6, 0.03 * adam.time_us.value);
