@@ -140,6 +140,7 @@ class Importer {
       if (latest == nullptr || start > latest->operations.front().start_ns) latest = &read;
       if (earliest_end == nullptr || end < earliest_end->operations.back().end_ns) earliest_end = &read;
     }
+    if (latest == nullptr || earliest_end == nullptr) return;  // no ranks, no clocks
     const double apart_ms =
         static_cast<double>(latest->operations.front().start_ns - earliest_end->operations.back().end_ns) /
         1e6;
