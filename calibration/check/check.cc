@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "models/costs/ep_kernel.h"
 #include "models/costs/expert_ffn.h"
 #include "models/costs/gemm.h"
+#include "models/costs/kernel_doubt.h"
 #include "models/costs/kernels.h"
 #include "models/hardware/network.h"
 
@@ -45,7 +47,12 @@ double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.
 // Forecasts of one profile; models are made once per law that rows ask for.
 class Predictor {
  public:
-  explicit Predictor(const Profile& profile) : profile_(profile) {}
+  Predictor(const Profile& profile, const std::string& network) : profile_(profile) {
+    if (network.empty()) return;
+    const models::NetworkProfile named = models::NetworkProfile::load(network);
+    named_ = network;
+    machine_ = Machine{named_, "", "", named.gpus_per_node, named.ports_per_node, named.line_rate, named_};
+  }
 
   // Each fills `out` and returns "" or the reason why not.
   std::string collective(const CollectiveRow& row, CheckedRow& out) {
@@ -55,7 +62,7 @@ class Predictor {
     std::string key = plain;
     for (auto candidate = keys.rbegin(); candidate != keys.rend(); ++candidate)
       if (profile_.find(*candidate)) key = *candidate;
-    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    const Machine* machine = network ? machine_for(row.origin, out) : nullptr;
     out.op = sim::name(row.op);
     out.scope = network ? "network" : "scaleup";
     out.bytes = row.bytes;
@@ -63,16 +70,15 @@ class Predictor {
     out.ranks = network ? std::to_string(row.nodes) + "x" + std::to_string(row.gpus_per_node)
                         : std::to_string(row.ranks());
     out.law = key;
-    auto& model = collectives_[key + "|" + (network && machine ? std::string(machine->name) : "")];
+    auto& model = collectives_[key + "|" + (machine ? std::string(machine->name) : "")];
     if (!model) {
       if (!network && !has_collectives(network))
         return "the profile has no " + out.scope + " collective laws";
       Profile variant = profile_;
       if (const ParameterSet* set = profile_.find(key)) variant.set(plain, *set);
       // Large enough for any group; node boundaries are given by the row's shape.
-      model = std::make_unique<models::CollectiveModel>(
-          cluster_of(variant, network ? machine : nullptr, network ? 1 << 12 : 1,
-                     network && machine ? machine->gpus_per_node : row.gpus_per_node));
+      model = std::make_unique<models::CollectiveModel>(cluster_of(
+          variant, machine, network ? 1 << 12 : 1, machine ? machine->gpus_per_node : row.gpus_per_node));
     }
     const models::GroupShape shape = network ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
                                              : models::GroupShape::uniform(1, row.ranks());
@@ -162,7 +168,7 @@ class Predictor {
     if (!call) return "a dispatch row without tokens, hidden size, top-k or EP size";
     if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
     out.measured = seconds_of(row);
-    if (suspect(row)) return "a dispatch row that its data set flags as suspect";
+    if (suspect(row)) return "a dispatch row of a run that its data set suspects";
     if (across_domains(row)) return dispatch_across(row, *call, out);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);
@@ -187,15 +193,22 @@ class Predictor {
 
   // A kernel between nodes: the law of its network.
   std::string dispatch_across(const DispatchRow& row, const models::EpKernelCall& call, CheckedRow& out) {
-    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
-    if (!machine) return "the network of a dispatch row across nodes is not known";
-    const models::Cluster cluster = cluster_of(profile_, machine, row.nodes, machine->gpus_per_node);
+    const Machine* machine = machine_for(row.origin, out);
+    const models::Cluster cluster = cluster_of(
+        profile_, machine, row.nodes, machine ? machine->gpus_per_node : profile_.device().gpus_per_node);
     out.law = law_key(row) + std::string(models::kNetworkLaw);
     const ParameterSet* set = cluster.profile.find(out.law);
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") between nodes";
-    const double port = machine->port_bandwidth * machine->ports_per_node / machine->gpus_per_node;
+    const double port = cluster.nic.bandwidth * cluster.nic.ports_per_node / cluster.gpus_per_node;
     const models::EpKernelModel model(cluster.profile, out.law, port);
-    out.forecast = Estimate::log_normal(model.seconds(call), law_sigma(*set));
+    // As in a forecast, less is known outside of the law's rows.
+    const auto range = [&](std::string_view quantity, double value) {
+      const models::DomainRange* measured = set->range(quantity);
+      return measured ? *measured : models::DomainRange{std::string(quantity), value, value};
+    };
+    const double outside = models::kernel_doubt(range("ranks", call.ranks), range("tokens", call.tokens),
+                                                call.ranks, call.tokens);
+    out.forecast = Estimate::log_normal(model.seconds(call), std::hypot(law_sigma(*set), outside));
     return "";
   }
 
@@ -212,6 +225,16 @@ class Predictor {
   }
 
  private:
+  // The machine of a row between nodes: of the network that the row names, else --network's, else by the
+  // row's source; nullptr where nobody says, which is the usual network of the GPU.
+  const Machine* machine_for(const Origin& origin, CheckedRow& out) const {
+    const Machine* machine =
+        machine_ && origin.network.empty() ? &*machine_ : calibration::machine_of(origin);
+    out.assumed = !machine && !models::has_network_laws(profile_);
+    out.network = machine ? std::string(machine->network) : models::usual_network(profile_);
+    return machine;
+  }
+
   bool has_collectives(bool network) const {
     using sim::CollectiveOp;
     const auto has = [&](CollectiveOp op) { return profile_.find(collective_key(op, network)) != nullptr; };
@@ -234,6 +257,8 @@ class Predictor {
   }
 
   const Profile& profile_;
+  std::string named_;               // the network of all rows between nodes
+  std::optional<Machine> machine_;  // of it
   std::map<std::string, std::unique_ptr<models::CollectiveModel>> collectives_;
   std::map<std::string, std::unique_ptr<models::GemmModel>> gemms_;
   std::map<std::string, std::unique_ptr<models::ExpertFfnModel>> ffns_;
@@ -276,6 +301,13 @@ void summarise(CheckGroup& group, const std::vector<const CheckedRow*>& rows) {
 
 }  // namespace
 
+std::map<std::string, std::size_t> CheckReport::assumed_networks() const {
+  std::map<std::string, std::size_t> rows_of;
+  for (const CheckedRow& row : rows)
+    if (row.assumed) ++rows_of[row.network];
+  return rows_of;
+}
+
 CheckGroup CheckReport::total() const {
   CheckGroup group;
   std::vector<const CheckedRow*> all;
@@ -308,7 +340,8 @@ std::vector<CheckGroup> CheckReport::groups() const {
   return result;
 }
 
-CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of) {
+CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of,
+                       const std::string& network) {
   CheckReport report;
   std::map<std::string, std::unique_ptr<Predictor>> predictors;  // nullptr: no profile
   const auto each = [&](const auto& rows, auto method) {
@@ -316,7 +349,7 @@ CheckReport check_rows(const Measurements& measurements, const ProfileOf& profil
       auto [entry, added] = predictors.try_emplace(row.origin.gpu);
       if (added)
         if (const Profile* profile = profile_of(row.origin.gpu))
-          entry->second = std::make_unique<Predictor>(*profile);
+          entry->second = std::make_unique<Predictor>(*profile, network);
       if (!entry->second) {
         ++report.skipped["no profile for " + row.origin.gpu];
         continue;

@@ -21,6 +21,8 @@ struct CheckedRow {
   std::string law;      // the key of the profile that answered
   double bytes = 0;     // of collectives
   double measured = 0;  // seconds
+  std::string network;   // of rows between nodes: the network profile that answered
+  bool assumed = false;  // nobody says that the row was measured on it
   models::Estimate forecast;
 
   double error() const { return forecast.value / measured - 1; }
@@ -40,6 +42,8 @@ struct CheckReport {
   std::vector<CheckedRow> rows;
   std::map<std::string, std::size_t> skipped;  // reason -> rows
 
+  // Rows between nodes whose network nobody says, by the network that was assumed.
+  std::map<std::string, std::size_t> assumed_networks() const;
   CheckGroup total() const;
   CheckGroup collectives_from(double bytes) const;  // of at least so many bytes
   std::vector<CheckGroup> groups() const;           // by gpu, op, scope, sizes, ranks, in that order
@@ -48,6 +52,9 @@ struct CheckReport {
 // Gives the profile for a GPU's name as the rows have it, or nullptr to skip the row.
 using ProfileOf = std::function<const models::Profile*(const std::string& gpu)>;
 
-CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of);
+// `network`: the profile, or its file, of rows between nodes that do not name theirs; "": what the source of
+// a row tells, else the usual network of its GPU.
+CheckReport check_rows(const Measurements& measurements, const ProfileOf& profile_of,
+                       const std::string& network = "");
 
 }  // namespace moesim::calibration

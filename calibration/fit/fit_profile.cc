@@ -93,7 +93,7 @@ bool is_sweep(const std::vector<CollectiveRow>& rows) {
 
 // The machine of a row, whole nodes however many GPUs of them it used.
 models::Cluster machine_cluster(const Profile& profile, const CollectiveRow& row) {
-  const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+  const Machine* machine = machine_of(row.origin);
   return cluster_of(
       profile, machine, row.nodes,
       machine ? machine->gpus_per_node : std::max(row.gpus_per_node, profile.device().gpus_per_node));
@@ -204,7 +204,7 @@ class Fitter {
     std::map<std::string, std::vector<std::string>> machines;  // default key -> machine keys
     for (const CollectiveRow& row : rows_of(all_.collectives, device_)) {
       if (inside_domain(row, profile_)) continue;
-      const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+      const Machine* machine = machine_of(row.origin);
       const std::string key = collective_key(row.op, true);
       const std::string special = machine ? key + "@" + std::string(machine->name) : key;
       auto& rows = groups[special];

@@ -14,10 +14,12 @@
 #include "base/text.h"
 #include "calibration/fit/derive.h"
 #include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/fit_networks.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/least_squares.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
+#include "models/hardware/network.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
@@ -175,17 +177,114 @@ void each_sibling(const Measurements& all, CheckReport& report) {
     }
 }
 
-std::string collective_group(const CollectiveRow& row, const Device& device, bool network) {
+std::string collective_group(const CollectiveRow& row, const Device& device) {
   Profile limits;
   limits.device() = device.limits;
-  if (inside_domain(row, limits) == network) return "";
-  std::string group = collective_key(row.op, network);
-  if (network) {
-    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
-    return machine ? group + "@" + std::string(machine->name) : "";
-  }
-  group += "@" + row.library;
+  if (!inside_domain(row, limits)) return "";
+  const std::string group = collective_key(row.op, false) + "@" + row.library;
   return integer_reduction(row) ? group + ",int" : group;
+}
+
+// Rows between domains that one law of one network speaks of.
+struct NetworkGroup {
+  std::string network, law;
+  auto operator<=>(const NetworkGroup&) const = default;
+};
+
+std::optional<NetworkGroup> group_of(const CollectiveRow& row) {
+  const Device* device = device_of_gpu(row.origin.gpu);
+  const Machine* machine = machine_of(row.origin);
+  if (!device || !machine || integer_reduction(row)) return std::nullopt;
+  Profile limits;
+  limits.device() = device->limits;
+  if (inside_domain(row, limits)) return std::nullopt;
+  return NetworkGroup{std::string(machine->network), collective_key(row.op, true)};
+}
+
+std::optional<NetworkGroup> group_of(const DispatchRow& row) {
+  const Machine* machine = machine_of(row.origin);
+  if (!device_of_gpu(row.origin.gpu) || !machine || !across_domains(row) || suspect(row) || !call_of(row))
+    return std::nullopt;
+  return NetworkGroup{std::string(machine->network), law_key(row) + std::string(models::kNetworkLaw)};
+}
+
+// What is left out together: a node count, all but the two smallest, a cluster, or the whole network.
+template <class Row>
+std::map<std::string, std::vector<Row>> parts_of(const std::vector<Row>& rows, const std::string& what) {
+  std::set<int> nodes;
+  for (const Row& row : rows) nodes.insert(row.nodes);
+  std::map<std::string, std::vector<Row>> parts;
+  for (const Row& row : rows) {
+    if (what == "nodes")
+      parts[std::to_string(row.nodes)].push_back(row);
+    else if (what == "networks")
+      parts["all"].push_back(row);
+    else if (what == "clusters")
+      parts[std::string(machine_of(row.origin)->name) + ", " +
+            row.origin.source.substr(0, row.origin.source.find(' '))]
+          .push_back(row);
+    else if (nodes.size() > 2 && row.nodes > *std::next(nodes.begin()))
+      parts["far"].push_back(row);
+  }
+  // Something of the network has to be left to fit from.
+  if (what != "networks" && (parts.size() < 2 && what != "far")) parts.clear();
+  return parts;
+}
+
+// Of the shipped profiles only what stays inside a domain is taken: they have seen the rows between domains.
+template <class Row>
+void each_network_of(std::vector<Row> Measurements::*member, const Measurements& all, const std::string& what,
+                     CheckReport& report) {
+  std::map<NetworkGroup, std::vector<Row>> groups;
+  for (const Row& row : all.*member)
+    if (const auto group = group_of(row)) groups[*group].push_back(row);
+  std::map<std::string, Profile> profiles;
+  const auto shipped = [&](const Device& device) -> const Profile& {
+    const std::string name(device.profile);
+    return profiles.try_emplace(name, Profile::load(name)).first->second;
+  };
+  for (const auto& [group, rows] : groups)
+    for (const auto& [part, held] : parts_of(rows, what)) {
+      Measurements rest, out;
+      out.*member = held;
+      for (const auto& [other, others] : groups) {
+        if (other.law != group.law) continue;
+        if (other.network != group.network)
+          (rest.*member).insert((rest.*member).end(), others.begin(), others.end());
+        else
+          for (const auto& [same, kept] : parts_of(rows, what))
+            if (same != part) (rest.*member).insert((rest.*member).end(), kept.begin(), kept.end());
+      }
+      if (what == "far")
+        for (const Row& row : rows)
+          if (std::none_of(held.begin(), held.end(), [&](const Row& one) { return one.nodes == row.nodes; }))
+            (rest.*member).push_back(row);
+      if ((rest.*member).empty()) continue;
+      const std::vector<models::NetworkProfile> fitted = fit_networks(rest, shipped);
+      const auto law_of = [&](const std::string& network) -> const ParameterSet* {
+        for (const models::NetworkProfile& one : fitted)
+          if (one.name == network && one.laws.contains(group.law)) return &one.laws.at(group.law);
+        return nullptr;
+      };
+      const ParameterSet* law = law_of(group.network);
+      if (!law) law = law_of(std::string(models::kLineRate));
+      if (!law) continue;
+      std::map<std::string, Profile> with_law;
+      append(report, check_rows(out, [&](const std::string& gpu) -> const Profile* {
+               const Device* device = device_of_gpu(gpu);
+               const auto [entry, added] = with_law.try_emplace(gpu, shipped(*device));
+               if (added)
+                 entry->second.set(group.law, group.law.starts_with("ep/")
+                                                  ? models::with_links(*law, entry->second, group.law)
+                                                  : *law);
+               return &entry->second;
+             }));
+    }
+}
+
+void each_network(const Measurements& all, const std::string& what, CheckReport& report) {
+  each_network_of(&Measurements::collectives, all, what, report);
+  each_network_of(&Measurements::dispatches, all, what, report);
 }
 
 }  // namespace
@@ -193,10 +292,7 @@ std::string collective_group(const CollectiveRow& row, const Device& device, boo
 CheckReport leave_out(const Measurements& all, const std::string& what) {
   CheckReport report;
   const auto inside = [](const CollectiveRow& row, const Device& device) {
-    return collective_group(row, device, false);
-  };
-  const auto across = [](const CollectiveRow& row, const Device& device) {
-    return collective_group(row, device, true);
+    return collective_group(row, device);
   };
   const auto ffn_law = [](const FfnRow& row, const Device&) {
     return known_dtype(row.dtype) ? row.dtype + "@" + row.kernel : std::string();
@@ -222,27 +318,8 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
         &Measurements::collectives, all, true, false, inside,
         [](const CollectiveRow& row) { return row.ranks(); }, report);
     each_sibling(all, report);
-  } else if (what == "nodes") {
-    each_value(
-        &Measurements::collectives, all, false, false, across,
-        [](const CollectiveRow& row) { return row.nodes; }, report);
-  } else if (what == "far") {
-    std::map<std::pair<const Device*, std::string>, std::set<int>> counts;
-    const auto group = [&](const CollectiveRow& row) {
-      const Device* device = device_of_gpu(row.origin.gpu);
-      return std::pair(device, device ? across(row, *device) : std::string());
-    };
-    for (const CollectiveRow& row : all.collectives) counts[group(row)].insert(row.nodes);
-    const auto is_far = [&](const CollectiveRow& row) {
-      const auto& nodes = counts[group(row)];
-      return nodes.size() > 2 && row.nodes > *std::next(nodes.begin());
-    };
-    each_value(
-        &Measurements::collectives, all, false, false,
-        [&](const CollectiveRow& row, const Device& device) {
-          return counts[group(row)].size() > 2 ? across(row, device) : std::string();
-        },
-        is_far, report, /*only=*/true);
+  } else if (what == "nodes" || what == "far" || what == "clusters" || what == "networks") {
+    each_network(all, what, report);
   } else if (what == "shapes") {
     each_value(
         &Measurements::gemms, all, false, true,

@@ -15,8 +15,10 @@ namespace moesim::calibration {
 //   inside a node "between"  one GPU count between two others; where no GPU measured three, the count of a
 //   GPU with the same
 //              links, forecast from the other's rows alone
-//   "nodes"    one node count of the collectives across nodes of one machine
-//   "far"      all node counts but the two smallest
+//   "nodes"    one node count of a law of a network (collectives and kernels between domains)
+//   "far"      all node counts of such a law but the two smallest
+//   "clusters" one of several clusters with the same network
+//   "networks" a whole network, forecast from its line rate and all other networks
 //   "shapes"   one (n, k) of dense GEMMs; one (hidden, intermediate, experts) of expert FFNs
 //   "tokens"   one decade of token counts of expert FFNs and of dispatch and combine kernels, not the
 //   smallest
@@ -26,8 +28,9 @@ namespace moesim::calibration {
 //   "gpus"     a whole GPU, forecast from its data sheet and its relative's rows: collectives inside a
 //   domain,
 //              GEMMs
-inline const std::vector<std::string> kLeaveOut = {"sizes",  "decades", "ranks", "between", "nodes", "far",
-                                                   "shapes", "tokens",  "ep",    "routing", "gpus"};
+inline const std::vector<std::string> kLeaveOut = {"sizes", "decades",  "ranks",    "between", "nodes",
+                                                   "far",   "clusters", "networks", "shapes",  "tokens",
+                                                   "ep",    "routing",  "gpus"};
 
 // Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);

@@ -154,6 +154,7 @@ constexpr Machine kMachines[] = {
     {"deepep", "deepseek-ai/DeepEP", "", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"aiconfigurator", "ai-dynamo/aiconfigurator", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"nccl-ep", "NVIDIA/nccl", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
+    {"aws-p6-b200", "uccl-project", "B200", 8, 8, 50 * kGB, "efa-p6-b200"},
     {"aws-p5en", "uccl-project", "H200", 8, 16, 25 * kGB, "efa-p5en"},
     {"uccl", "uccl-project", "MI300X", 8, 8, 50 * kGB, "infiniband-ndr"},
 };
@@ -166,7 +167,7 @@ constexpr NetworkFacts kNetworks[] = {
     {"efa-p4d", "efa", 8, 4, 12.5 * kGB, false, "two nodes only"},
     {"efa-p5", "efa", 8, 32, 12.5 * kGB, false, ""},
     {"efa-p5en", "efa", 8, 16, 25 * kGB, false, "no collectives: only kernels of expert-parallel libraries"},
-    {"efa-p6-b200", "efa", 8, 8, 50 * kGB, false, "no rows: priced from its line rate"},
+    {"efa-p6-b200", "efa", 8, 8, 50 * kGB, false, "no collectives: only UCCL's kernels"},
     {"efa-p6-b300", "efa", 8, 16, 50 * kGB, false, "all-to-all at one size and its best rate, and kernels"},
     {"tcpxo-a3-mega", "tcpx", 8, 8, 25 * kGB, true, "all-gather on two nodes only"},
     {"slingshot-polaris", "slingshot", 4, 2, 25 * kGB, false, "eight nodes only"},
@@ -208,6 +209,19 @@ const Machine* machine_of(std::string_view source, std::string_view gpu) {
         gpu.find(machine.gpu_part) != std::string_view::npos)
       return &machine;
   return nullptr;
+}
+
+const Machine* machine_of(const Origin& origin) {
+  if (origin.network.empty()) return machine_of(origin.source, origin.gpu);
+  static const std::map<std::string, Machine, std::less<>> machines = [] {
+    std::map<std::string, Machine, std::less<>> result;
+    for (const std::string& name : models::NetworkProfile::names()) {
+      const models::NetworkProfile network = models::NetworkProfile::load(name);
+      result[name] = {name, "", "", network.gpus_per_node, network.ports_per_node, network.line_rate, name};
+    }
+    return result;
+  }();
+  return &machines.at(origin.network);
 }
 
 models::Cluster cluster_of(const models::Profile& profile, const Machine* machine, int nodes,

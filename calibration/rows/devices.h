@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "calibration/rows/measurements.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 
@@ -40,6 +41,8 @@ struct Machine {
 
 // The machine behind a row, by its source and GPU; nullptr when unknown.
 const Machine* machine_of(std::string_view source, std::string_view gpu);
+// The same, or a machine of the network that the row names.
+const Machine* machine_of(const Origin& origin);
 
 // A network of machines that published rows, or one that is only known by its ports.
 struct NetworkFacts {

@@ -23,6 +23,9 @@ class Writer {
  public:
   explicit Writer(Json& out) : out_(out) {}
   void text(const char* key, const std::string& value) { out_[key] = value; }
+  void optional_text(const char* key, const std::string& value) {
+    if (!value.empty()) out_[key] = value;
+  }
   template <class Int>
   void integer(const char* key, const Int& value, std::int64_t, std::int64_t) {
     out_[key] = value;
@@ -38,6 +41,7 @@ class Reader {
  public:
   explicit Reader(JsonObject& in) : in_(in) {}
   void text(const char* key, std::string& value) { value = in_.string(key, ""); }
+  void optional_text(const char* key, std::string& value) { text(key, value); }
   template <class Int>
   void integer(const char* key, Int& value, std::int64_t low, std::int64_t high) {
     value = static_cast<Int>(in_.at(key).integer(low, high));
@@ -55,6 +59,7 @@ template <class Visitor, class Row>
 void visit_origin(Visitor& v, Row& row) {
   v.text("gpu", row.origin.gpu);
   v.text("source", row.origin.source);
+  v.optional_text("network", row.origin.network);
 }
 
 // Rows of collectives name their operation as the simulator does.
@@ -160,6 +165,7 @@ void read_list(JsonObject& file, const char* key, std::vector<Row>& rows, const 
     Reader reader(object);
     visit(reader, object, row);
     object.finish();
+    check_network(row.origin);
     rows.push_back(std::move(row));
   }
 }

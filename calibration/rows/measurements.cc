@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/file_io.h"
@@ -10,8 +12,16 @@
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/import_logs.h"
 #include "calibration/rows/measurement_file.h"
+#include "models/hardware/network.h"
 
 namespace moesim::calibration {
+void check_network(const Origin& origin) {
+  const auto& known = models::NetworkProfile::names();
+  if (!origin.network.empty() && std::find(known.begin(), known.end(), origin.network) == known.end())
+    throw InputError(origin.place, "network " + in_quotes(origin.network),
+                     "nothing or one of " + join(known, ", ") + did_you_mean(origin.network, known));
+}
+
 namespace {
 
 constexpr double kMostMicroseconds = 1e10;
@@ -19,7 +29,11 @@ constexpr long long kMostRanks = 1 << 24;
 constexpr long long kMostExtent = 1LL << 32;
 
 Origin origin_of(const CsvTable& table, std::size_t row) {
-  return {table.place(row), table.text(row, "gpu"), table.text(row, "source")};
+  Origin origin{table.place(row), table.text(row, "gpu"), table.text(row, "source"), ""};
+  if (!table.has("network")) return origin;
+  origin.network = table.text(row, "network");
+  check_network(origin);
+  return origin;
 }
 
 // A derived column that disagrees with the ones it is made of gives away a wrong unit.
@@ -177,6 +191,38 @@ Measurements read_ffns(const CsvTable& table) {
   return result;
 }
 
+// nccl-tests rows that stand in tables of dispatch kernels: the rate is their busbw.
+std::optional<CollectiveRow> exchange_of(const DispatchRow& row) {
+  constexpr double kLargest = 8.0 * (1u << 30);  // "the largest rate over sizes" is far beyond every ramp
+  const bool peak = row.kernel == "nccl_alltoall_peak";
+  if ((row.kernel != "nccl_alltoall_reference" && !peak) || row.bandwidth <= 0 || row.ep < 2)
+    return std::nullopt;
+  CollectiveRow c;
+  c.origin = row.origin;
+  c.op = sim::CollectiveOp::all_to_all;
+  c.nodes = row.nodes;
+  c.gpus_per_node = row.ep / std::max(1, row.nodes);
+  c.bytes = peak ? kLargest : row.tokens * row.hidden * 2;
+  c.seconds = c.bytes * (row.ep - 1) / row.ep / row.bandwidth;
+  if (c.bytes <= 0) return std::nullopt;
+  return c;
+}
+
+// Where a data set suspects a part of a run (the large messages of one kernel on so many nodes), the rest has
+// the same seconds per token: the run is suspect as a whole.
+void suspect_whole_runs(std::vector<DispatchRow>& rows) {
+  constexpr const char* kWord = "suspect";
+  const auto run = [](const DispatchRow& row) {
+    return std::tuple(row.origin.source, row.origin.gpu, row.kernel, row.ep, row.nodes);
+  };
+  std::set<decltype(run(rows.front()))> runs;
+  for (const DispatchRow& row : rows)
+    if (row.note.find(kWord) != std::string::npos) runs.insert(run(row));
+  for (DispatchRow& row : rows)
+    if (row.note.find(kWord) == std::string::npos && runs.contains(run(row)))
+      row.note += std::string(row.note.empty() ? "" : "; ") + kWord + ": of a run with rows that are";
+}
+
 Measurements read_dispatches(const CsvTable& table) {
   Measurements result;
   for (std::size_t i = 0; i < table.rows(); ++i) {
@@ -201,8 +247,12 @@ Measurements read_dispatches(const CsvTable& table) {
       throw InputError(table.place(i), "latency_us " + table.text(i, "latency_us"),
                        one_line(std::to_string(least * 1e6)) + " or more (wrong unit?)");
     row.sms = table.optional_number(i, "sms", 0, 1e4).value_or(0);
-    result.dispatches.push_back(std::move(row));
+    if (auto exchange = exchange_of(row))
+      result.collectives.push_back(*std::move(exchange));
+    else
+      result.dispatches.push_back(std::move(row));
   }
+  suspect_whole_runs(result.dispatches);
   return result;
 }
 

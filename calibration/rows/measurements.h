@@ -16,9 +16,13 @@ namespace moesim::calibration {
 // Where a row comes from.
 struct Origin {
   SourcePlace place;
-  std::string gpu;     // "H100-SXM5-80GB"
-  std::string source;  // who measured
+  std::string gpu;      // "H100-SXM5-80GB"
+  std::string source;   // who measured
+  std::string network = {};  // a built-in network profile, where the row names it
 };
+
+// Throws InputError where it names a network that no profile has.
+void check_network(const Origin& origin);
 
 struct CollectiveRow {
   Origin origin;

@@ -36,7 +36,7 @@ bool inside_domain(const CollectiveRow& row, const models::Profile& profile) {
 std::vector<std::string> law_keys(const CollectiveRow& row, bool network) {
   const std::string key = collective_key(row.op, network);
   if (network) {
-    const Machine* machine = machine_of(row.origin.source, row.origin.gpu);
+    const Machine* machine = machine_of(row.origin);
     if (machine) return {key + "@" + std::string(machine->name), key};
     return {key};
   }

@@ -80,7 +80,7 @@ class Answering {
         scenario_(resolved(std::move(scenario), c_.warnings)),
         s_(*scenario_),
         routing_(s_, options.routings),
-        placement_(s_.parallel, s_.training.unfolded, *s_.cluster) {
+        placement_(s_.parallel, s_.training.unfolded, *s_.cluster, s_.training.stages_inside) {
     c_.scenario = scenario_;
     c_.routing = routing_.of(0, 0);
     c_.warnings.insert(c_.warnings.end(), s_.model.remarks.begin(), s_.model.remarks.end());
@@ -207,16 +207,29 @@ class Answering {
   }
 
   // How many launches a dispatcher's part of a layer takes is known least (one layer that the host bounds
-  // took 2.5 times as long under one dispatcher as under another, marin-community/marin #3666): the time in
-  // which the device waits for the host is in doubt, for each dispatcher by itself.
-  static void doubt_launches(const DispatcherSpec& spec, Answer& a) {
+  // took 2.5 times as long under one dispatcher as under another, marin-community/marin #3666): that part of
+  // the time in which the device waits for the host is in doubt, for each dispatcher by itself.
+  void doubt_launches(const DispatcherSpec& spec, const LayerPrograms& programs, Answer& a) const {
     if (a.draws_us.empty()) return;
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
-    const DomainReport::Unmeasured part{"launches of " + spec.name, waiting / a.time_us.value};
-    doubt_unmeasured(std::span(&part, 1), a.time_us.value, a.draws_us);
+    const DomainReport::Unmeasured part{"launches of " + spec.name,
+                                        waiting / a.time_us.value * share_of_launches(programs)};
+    constexpr double kSigma = 0.5;
+    doubt_unmeasured(std::span(&part, 1), a.time_us.value, a.draws_us, kSigma);
     const Estimate drawn = Estimate::from_samples(a.time_us.value, a.draws_us);
     a.time_us.low = std::min(a.time_us.low, drawn.low);
     a.time_us.high = std::max(a.time_us.high, drawn.high);
+  }
+
+  // Of the kernels that the host launches for an MoE layer, those of the dispatcher's program.
+  double share_of_launches(const LayerPrograms& programs) const {
+    const ProgramPricer& pricer = prices_->nominal();
+    const auto own = static_cast<double>(pricer.launches(programs.first()->program));
+    for (std::size_t kind = 0; kind < programs.kinds().size(); ++kind)
+      if (programs.kinds()[kind].ffn == LayerKind::Ffn::kMoe)
+        return own / std::max(1.0, own + static_cast<double>(pricer.launches(programs.before(kind)) +
+                                                             pricer.launches(programs.after())));
+    return 1;
   }
 
   // What both scopes say of the dispatcher's program.
@@ -304,7 +317,7 @@ class Answering {
       a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps) * contention);
     doubt_unmeasured(unmeasured, value, a.draws_us);
     if (!a.draws_us.empty()) a.time_us = Estimate::from_samples(value, a.draws_us);
-    doubt_launches(spec, a);
+    doubt_launches(spec, programs, a);
     a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
     a.gpus = s_.parallel.dispatch_ranks();
@@ -340,7 +353,7 @@ class Answering {
     a.time_us = f.time_us;
     a.draws_us = f.draws_us;
     a.breakdown_us = f.breakdown_us;
-    doubt_launches(spec, a);
+    doubt_launches(spec, forecaster.programs(), a);
     a.healthy_us = f.healthy_us;
     a.critical_stage = f.critical_stage;
     a.critical_rank = f.critical_rank;

@@ -95,15 +95,14 @@ std::vector<DomainReport::Unmeasured> DomainReport::unmeasured() const {
 }
 
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
-                      std::vector<double>& draws_us) {
-  constexpr double kSigma = 0.365;  // log 1.44
+                      std::vector<double>& draws_us, double sigma) {
   for (const DomainReport::Unmeasured& one : parts) {
     if (one.drawn) continue;
     // The seed is the part's name (FNV-1a).
     std::uint64_t seed = 0xcbf29ce484222325;
     for (const char c : one.part) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     for (std::size_t d = 0; d < draws_us.size(); ++d)
-      draws_us[d] += us * one.share * (std::exp(kSigma * Random::for_item(seed, d).normal()) - 1);
+      draws_us[d] += us * one.share * (std::exp(sigma * Random::for_item(seed, d).normal()) - 1);
   }
 }
 

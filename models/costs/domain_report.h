@@ -67,8 +67,10 @@ class DomainReport {
 
 // Times `us` of a whole under draws of the profile, with the doubt about parts that nobody measured: each is
 // off by a log-normal factor, under one draw the same for all times that hold the part. Dispatch kernels of
-// EP sizes left out of a fit were off by 44 % in the mean (docs/calibration.md).
+// EP sizes left out of a fit were off by 44 % in the mean (docs/calibration.md). `sigma`: log standard
+// deviation.
+inline constexpr double kUnmeasuredSigma = 0.365;  // log 1.44
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
-                      std::vector<double>& draws_us);
+                      std::vector<double>& draws_us, double sigma = kUnmeasuredSigma);
 
 }  // namespace moesim::models

@@ -5,8 +5,26 @@
 
 namespace moesim::models {
 
-std::string unmeasured_kernel_key(std::string_view library) {
-  return "ep/unmeasured/" + std::string(library);
+std::string_view name_of(ExchangeLibrary library) {
+  switch (library) {
+    case ExchangeLibrary::kNone:
+      return "";
+    case ExchangeLibrary::kDeepEp:
+      return "DeepEP";
+    case ExchangeLibrary::kDeepEpV2:
+      return "DeepEP V2";
+    case ExchangeLibrary::kUccl:
+      return "UCCL-EP";
+    case ExchangeLibrary::kHybridEp:
+      return "HybridEP";
+    case ExchangeLibrary::kNcclEp:
+      return "NCCL EP";
+  }
+  return "";
+}
+
+std::string unmeasured_kernel_key(ExchangeLibrary library) {
+  return "ep/unmeasured/" + std::string(name_of(library));
 }
 
 double distinct_places(double places, double topk) {
@@ -20,11 +38,18 @@ EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, dou
   latency_per_octave_ = set.get("latency_per_octave", 0);
   per_token_ = set.get("per_token", 0);
   sm_half_ = set.get("sm_half", 0);
+  // A copy reads and writes, and an SM's share of the memory's bandwidth is what it copies at.
+  const DeviceLimits& device = profile.device();
+  if (device.sms > 0) sm_rate_ = set.get("sm_share", 0) * device.hbm_bandwidth / (2 * device.sms);
   scaleup_limit_ = scaleup_bandwidth > 0 ? scaleup_bandwidth : profile.device().scaleup_bandwidth;
   network_limit_ = nic_bandwidth;
   scaleup_ = scaleup_limit_ * set.get("scaleup_share", 0.7);
   network_ = nic_bandwidth * set.get("network_share", 0.9);
   factor_ = set.factor;
+}
+
+double EpKernelModel::copying(double bytes, double sms) const {
+  return sm_rate_ > 0 ? bytes / (sm_rate_ * (sms > 0 ? sms : kUsualSms)) : 0;
 }
 
 double EpKernelModel::seconds(const EpKernelCall& call) const {
@@ -48,6 +73,7 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
   const double sms = call.sms > 0 ? 1 + sm_half_ / call.sms : 1;
   double transfer = nvlink * token / scaleup_;
   if (network > 0) transfer = std::max(transfer, network * token / network_);
+  transfer = std::max(transfer, copying((nvlink + network) * token, call.sms));
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(call.ranks, 1)) +
                     per_token_ * call.tokens + call.tokens * transfer * sms);
 }
@@ -60,6 +86,7 @@ double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, dou
   double transfer = nvlink_bytes * std::max(slower / scaleup_, 1 / scaleup_limit_);
   if (network_bytes > 0)
     transfer = std::max(transfer, network_bytes * std::max(slower / network_, 1 / network_limit_));
+  transfer = std::max(transfer, copying(nvlink_bytes + network_bytes, sms));
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens) +
          std::max(factor_ * transfer, nvlink_bytes / scaleup_limit_);
 }

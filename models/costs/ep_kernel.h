@@ -1,14 +1,20 @@
 // Dispatch and combine kernels of expert-parallel libraries (DeepEP, HybridEP, TensorRT-LLM, pplx, UCCL-EP):
 // one kernel that sends every token once to each GPU (or node) that needs it (law "ep-kernel").
 //
-//   T = latency + latency_per_octave log2 EP + per_token t + max(W_nvl / B_nvl, W_net / B_net) (1 + sm_half /
-//   SMs)
+//   T = latency + latency_per_octave log2 EP + per_token t
+//     + max(max(W_nvl / B_nvl, W_net / B_net) (1 + sm_half / SMs), (W_nvl + W_net) / (R SMs)), R = sm_share
+//     HBM / (2 all SMs)
+//
+// Across domains the SMs copy both stages' bytes at a rate of their own, and more of them than the network
+// needs change nothing (parameter "sm_share"); inside a domain more SMs always help a little ("sm_half").
 //
 // t tokens per rank. W counts wire bytes of the busiest link under even routing, own GPU (node) excluded: of
 // the E experts K are drawn, so that a token reaches P (1 - C(E - E/P, K) / C(E, K)) of P equal places, about
 // P (1 - (1 - 1/P)^K). Low-latency kernels do not merge copies: a token travels K times.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,6 +22,17 @@
 #include "models/hardware/profile.h"
 
 namespace moesim::models {
+
+// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
+// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL.
+enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp };
+inline constexpr std::array kExchangeLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kDeepEpV2,
+                                               ExchangeLibrary::kUccl, ExchangeLibrary::kHybridEp,
+                                               ExchangeLibrary::kNcclEp};
+std::string_view name_of(
+    ExchangeLibrary library);  // "DeepEP", "DeepEP V2", "UCCL-EP", "HybridEP", "NCCL EP", ""
+
+inline constexpr double kUsualSms = 24;  // of DeepEP's tables
 
 struct EpKernelCall {
   double tokens = 0;  // per rank
@@ -31,7 +48,7 @@ struct EpKernelCall {
 };
 
 // A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
-std::string unmeasured_kernel_key(std::string_view library);
+std::string unmeasured_kernel_key(ExchangeLibrary library);
 
 // Mean number of distinct places, of `places`, that the topk experts of a token lie on.
 double distinct_places(double places, double topk);
@@ -49,7 +66,10 @@ class EpKernelModel {
   double seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes, double sms = 0) const;
 
  private:
-  double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0;
+  // Seconds in which the SMs copy what the kernel sends.
+  double copying(double bytes, double sms) const;
+
+  double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0, sm_rate_ = 0;
   double scaleup_ = 1, network_ = 1;              // bytes/s
   double scaleup_limit_ = 1, network_limit_ = 1;  // of the ports themselves
   double factor_ = 1;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/costs/kernel_doubt.h"
 #include "models/hardware/network.h"
 
 namespace moesim::models {
@@ -50,11 +51,6 @@ double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
   return static_cast<double>(program.value(piece_out ? op.out : op.in, rank));
 }
-
-// Log standard deviations that an octave of ranks or of tokens outside of what was measured adds to a
-// dispatch kernel's time: EP sizes left out were off by 16 % in the median and 44 % in the mean, decades of
-// tokens by 13 % (docs/calibration.md).
-constexpr double kPerRankOctave = 0.2, kPerTokenOctave = 0.04;
 
 // Everything, where the fit saw no such quantity.
 DomainRange range_of(const ParameterSet& set, std::string_view quantity) {
@@ -175,13 +171,19 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   };
   // Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
   // the programs.
-  static constexpr std::array<Law, 10> kLaws{
+  static constexpr std::array<Law, 16> kLaws{
       {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
        {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
        {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
        {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
        {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
        {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
+       {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@fp8"},
+       {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@bf16"},
+       {ExchangeLibrary::kDeepEpV2, true, "ep/deepep_v2_combine@bf16"},
+       {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@fp8"},
+       {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@bf16"},
+       {ExchangeLibrary::kUccl, true, "ep/uccl_ep_normal_combine@bf16"},
        {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
        {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
        {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
@@ -209,13 +211,13 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
       std::stable_sort(kernels.begin(), kernels.end(), [](const ExchangeKernel& a, const ExchangeKernel& b) {
         return std::pair(a.unmeasured.empty(), a.rows) > std::pair(b.unmeasured.empty(), b.rows);
       });
-  for (const ExchangeLibrary library : {ExchangeLibrary::kDeepEp, ExchangeLibrary::kHybridEp})
-    if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(models::name_of(library))))
+  for (const ExchangeLibrary library : kExchangeLibraries)
+    if (const ParameterSet* judged = profile.find(unmeasured_kernel_key(library)))
       unmeasured_[static_cast<std::size_t>(library) - 1] = judged->factor;
-  if (!recipe_.framework) return;
   // A framework calls HybridEP through its API, whose measured times hold the metadata, the permutation and
   // the staging around the transfer.
   for (const bool combine : {false, true}) {
+    if (!recipe_.framework) break;
     const std::string key = combine ? "ep/hybridep_combine_api@bf16" : "ep/hybridep_dispatch_api@bf16";
     if (const std::string across = key + std::string(kNetworkLaw); profile.find(across)) {
       auto& laws = network_kernels_[slot_of(ExchangeLibrary::kHybridEp, combine)];
@@ -226,6 +228,14 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
     kernels.insert(kernels.begin(), kernel_from(key));
   }
+  // NCCL EP runs HybridEP's kernels over NCCL's own transport, and nobody measured them in training sizes.
+  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
+    for (const bool combine : {false, true})
+      for (ExchangeKernel kernel : (*laws)[slot_of(ExchangeLibrary::kHybridEp, combine)]) {
+        kernel.unmeasured = "HybridEP's kernel";
+        kernel.doubt = unmeasured_[static_cast<std::size_t>(ExchangeLibrary::kNcclEp) - 1];
+        (*laws)[slot_of(ExchangeLibrary::kNcclEp, combine)].push_back(std::move(kernel));
+      }
 }
 
 const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& program, const Op& op,
@@ -243,7 +253,19 @@ const ProgramPricer::ExchangeKernel* ProgramPricer::kernel_of(const Program& pro
 }
 
 double ProgramPricer::isolated_seconds(const Op& op) const {
-  return op.library == ExchangeLibrary::kDeepEp && op.across_nodes ? recipe_.isolated_call : 0;
+  if (!op.across_nodes) return 0;
+  switch (op.library) {
+    case ExchangeLibrary::kDeepEp:
+    case ExchangeLibrary::kDeepEpV2:
+      return recipe_.isolated_call;
+    case ExchangeLibrary::kUccl:
+      return recipe_.isolated_uccl_call;
+    case ExchangeLibrary::kNone:
+    case ExchangeLibrary::kHybridEp:
+    case ExchangeLibrary::kNcclEp:
+      break;
+  }
+  return 0;
 }
 
 // The stages of one kernel (the network stage first, then NVLink) overlap. What travels beside the rows (ids,
@@ -262,10 +284,9 @@ void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>
   for (int r = 0; r < program.ranks(); ++r) {
     const auto tokens = static_cast<double>(program.tokens[static_cast<std::size_t>(r)]);
     const auto seconds = [&](const ExchangeKernel& by, double nvlink, double network) {
-      const double octaves = kPerRankOctave * octaves_outside(by.ranks, g) +
-                             kPerTokenOctave * octaves_outside(by.tokens, tokens);
-      const double off = by.beyond == 0 ? 1 : std::exp(by.beyond * octaves);
-      return off * by.model.seconds(tokens, g, nvlink, network, op.sms);
+      const double off =
+          by.beyond == 0 ? 1 : std::exp(by.beyond * kernel_doubt(by.ranks, by.tokens, g, tokens));
+      return off * by.doubt * by.model.seconds(tokens, g, nvlink, network, op.sms);
     };
     double nvlink = 0, network = 0;
     for (std::size_t i = index; i < pass.size() && (i == index || pass[i].fused); ++i) {
@@ -441,6 +462,16 @@ int ProgramPricer::launches_of(const Program& program, const Op& op) const {
     launches =
         std::max(launches, static_cast<int>(program.expert_rows(op.table, 0).size()) * (1 + conversions));
   return launches;
+}
+
+std::int64_t ProgramPricer::launches(const Program& program) const {
+  std::int64_t all = 0;
+  for (const auto* pass : {&program.forward(), &program.backward()})
+    for (const Op& op : *pass)
+      if (op.category != sim::Category::expert && !op.fused && op.kind != OpKind::kAllocate &&
+          op.kind != OpKind::kFree)
+        all += launches_of(program, op);
+  return all;
 }
 
 LockstepOp ProgramPricer::lockstep_op(const Program& program, const Op& op) const {

@@ -96,6 +96,10 @@ class ProgramPricer {
   void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
               const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
+  // Kernels that the host launches for both passes of a program, without those of the experts' products, which
+  // every dispatcher has.
+  std::int64_t launches(const Program& program) const;
+
  private:
   // A measured dispatch or combine kernel of a library, the same for all groups that lie alike.
   struct ExchangeKernel {
@@ -106,6 +110,7 @@ class ProgramPricer {
     int rows = 0;
     double beyond = 0;       // ParameterSet::beyond
     std::string unmeasured;  // where the law comes from, if not from rows of the library on this network
+    double doubt = 1;        // factor on the law of another library
   };
 
   void add_exchange_kernels(const Cluster& cluster);
@@ -136,9 +141,14 @@ class ProgramPricer {
   Recipe recipe_;
   std::string profile_name_, network_name_;
   // [library - 1][combine], most rows first; inside a domain, and across.
-  std::array<std::vector<ExchangeKernel>, 4> kernels_of_libraries_, network_kernels_;
-  std::array<double, 2> unmeasured_{1,
-                                    1};  // [library - 1]: factor on prices that no law gives; 1 unless drawn
+  std::array<std::vector<ExchangeKernel>, 2 * kExchangeLibraries.size()> kernels_of_libraries_,
+      network_kernels_;
+  // [library - 1]: factor on prices that no law of the library gives; 1 unless drawn.
+  std::array<double, kExchangeLibraries.size()> unmeasured_ = [] {
+    std::array<double, kExchangeLibraries.size()> ones;
+    ones.fill(1);
+    return ones;
+  }();
   CollectiveModel collectives_;
   GemmModel gemms_;
   KernelModel kernels_;

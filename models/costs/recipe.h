@@ -19,8 +19,8 @@ struct Recipe {
   int kernels_per_operation = 1;
   double launch = 1;       // host time of a launch against the profile's bare one
   double stock_share = 0;  // probability that nobody tuned the host's side of a run, where that is left open
-  double isolated_call =
-      0;  // seconds that a call of DeepEP across nodes holds the host, which its benchmark does not see
+  // Seconds that a call of DeepEP across nodes holds the host, which its benchmark does not see; over UCCL.
+  double isolated_call = 0, isolated_uccl_call = 0;
   double traffic = 1;  // bytes of a dispatcher's kernels against the compulsory ones of its program
   // Launched by CUDA graphs: no host in the way. Of what no dispatcher changes, and of the dispatcher's
   // program.

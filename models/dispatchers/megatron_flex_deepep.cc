@@ -1,5 +1,7 @@
 // Megatron Flex dispatcher, DeepEP back end (docs/spec.md 2.3): one copy of a token per destination rank,
 // counts exchanged through mapped memory while the host spins, combine sums at the source.
+#include <array>
+
 #include "models/dispatchers/parts/common.h"
 #include "models/dispatchers/parts/deduplicated.h"
 #include "models/dispatchers/parts/shared_expert.h"
@@ -8,15 +10,24 @@ namespace moesim::models {
 
 namespace {
 
+constexpr std::array<std::string_view, 2> kTransports{"nvshmem", "uccl"};
+// SMs that the libraries' own measurements used (DeepEP README; V2: DeepEP README, EFA reports).
+constexpr int kSms = 20, kSmsV2 = 12;
+
 class FlexDeepEp final : public Dispatcher {
  public:
   explicit FlexDeepEp(DispatcherOptions& options)
       : fp8_(options.flag("fp8_dispatch", false)),
         worst_case_(options.flag("worst_case_rows", false)),
         pad_map_(options.integer("pad_rows", 1, 1, 1 << 20)),
-        sms_(static_cast<int>(options.integer("sms", 20, 2, 256))),
+        uccl_(options.choice("transport", 0, kTransports) == 1),
+        v2_(options.flag("v2", false)),
+        sms_(static_cast<int>(options.integer("sms", v2_ ? kSmsV2 : kSms, 2, 256))),
         shared_overlap_(options.flag("shared_overlap", false)),
-        batch_overlap_(options.flag("batch_overlap", false)) {}
+        batch_overlap_(options.flag("batch_overlap", false)) {
+    if (v2_ && options.given("transport"))
+      options.fail("found transport beside v2, expected one of them: DeepEP V2 goes over NCCL");
+  }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.ranks() == 1) return "it needs more than one rank: DeepEP exchanges rows between ranks";
@@ -32,7 +43,7 @@ class FlexDeepEp final : public Dispatcher {
     layer.router = DType::kFp32;  // probabilities are forced to fp32
     const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
-    const DeduplicatedExchange exchange(b, layer, f, ExchangeLibrary::kDeepEp, sms_);
+    const DeduplicatedExchange exchange(b, layer, f, library(), sms_);
     const std::vector<std::int64_t>& U = exchange.received();
     b.program().overlaps_batches = batch_overlap_;
     ExpertBlock block = expert_block(layer, f, b);
@@ -106,8 +117,13 @@ class FlexDeepEp final : public Dispatcher {
   }
 
  private:
+  ExchangeLibrary library() const {
+    return v2_ ? ExchangeLibrary::kDeepEpV2 : uccl_ ? ExchangeLibrary::kUccl : ExchangeLibrary::kDeepEp;
+  }
+
   bool fp8_, worst_case_;
   std::int64_t pad_map_;
+  bool uccl_, v2_;
   int sms_;
   bool shared_overlap_, batch_overlap_;
 };

@@ -6,6 +6,7 @@ set(dispatchers
   megatron_alltoall_legacy
   megatron_flex_deepep
   megatron_flex_hybridep
+  megatron_nccl_ep
   torchtitan_local
   torchtitan_alltoall
   torchtitan_equal_split

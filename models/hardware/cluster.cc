@@ -33,26 +33,22 @@ struct NodeType {
   int domain;
   int ports_per_node;
   double port_bandwidth;  // bytes/s
-  const char* fabric;
+  const char* fabric;     // "": by the network's rails
   const char* network;
   const char* description;
 };
 
 constexpr NodeType kNodeTypes[] = {
-    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "infiniband-hdr",
+    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "", "infiniband-hdr",
      "8 A100 80 GB, NVSwitch, 8 x HDR 200 Gb/s"},
-    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "fat-tree", "infiniband-hdr",
+    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "", "infiniband-hdr",
      "8 A800, NVLink 200 GB/s, 8 x 200 Gb/s"},
-    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
-     "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
-     "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr",
      "8 H800, NVLink 200 GB/s, 8 x NDR 400 Gb/s"},
-    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
-     "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "rail-optimised", "infiniband-xdr",
-     "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
+    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
+    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "", "infiniband-xdr", "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
     {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72", "infiniband-ndr",
      "racks of 72 GB200 in one NVLink domain, 400 Gb/s each"},
     {"gb300-nvl72x", "gb300", 72, 72, 72, 100 * kGB, "nvl72", "infiniband-xdr",
@@ -62,21 +58,19 @@ constexpr NodeType kNodeTypes[] = {
     {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "roce-pollara",
      "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
     // NCCL logs of the Echo data set: seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
-    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "rail-optimised", "echo-h800",
+    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "", "echo-h800",
      "the 8-GPU H800 nodes of the Echo recordings, 7 ports each"},
     // Machines of clouds; their fabrics are not published, so nothing is known to contend in them.
-    {"aws-p4dx", "a100-sxm", 8, 8, 4, 12.5 * kGB, "fat-tree", "efa-p4d", "AWS p4d: 8 A100, EFA 4 x 100 Gb/s"},
-    {"aws-p5x", "h100-sxm", 8, 8, 32, 12.5 * kGB, "rail-optimised", "efa-p5",
-     "AWS p5: 8 H100, EFA 32 x 100 Gb/s"},
-    {"aws-p5enx", "h200-sxm", 8, 8, 16, 25 * kGB, "rail-optimised", "efa-p5en",
-     "AWS p5en: 8 H200, EFA 16 x 200 Gb/s"},
-    {"aws-p6-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "efa-p6-b200",
+    {"aws-p4dx", "a100-sxm", 8, 8, 4, 12.5 * kGB, "", "efa-p4d", "AWS p4d: 8 A100, EFA 4 x 100 Gb/s"},
+    {"aws-p5x", "h100-sxm", 8, 8, 32, 12.5 * kGB, "", "efa-p5", "AWS p5: 8 H100, EFA 32 x 100 Gb/s"},
+    {"aws-p5enx", "h200-sxm", 8, 8, 16, 25 * kGB, "", "efa-p5en", "AWS p5en: 8 H200, EFA 16 x 200 Gb/s"},
+    {"aws-p6-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "", "efa-p6-b200",
      "AWS p6-b200: 8 B200, EFA 8 x 400 Gb/s"},
-    {"aws-p6-b300x", "b300-sxm", 8, 8, 16, 50 * kGB, "rail-optimised", "efa-p6-b300",
+    {"aws-p6-b300x", "b300-sxm", 8, 8, 16, 50 * kGB, "", "efa-p6-b300",
      "AWS p6-b300: 8 B300, EFA 16 x 400 Gb/s"},
-    {"azure-nd-h100-v5x", "h100-sxm", 8, 8, 8, 50 * kGB, "rail-optimised", "infiniband-ndr",
+    {"azure-nd-h100-v5x", "h100-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr",
      "Azure ND H100 v5: 8 H100, 8 x NDR 400 Gb/s"},
-    {"gcp-a3-megax", "h100-sxm", 8, 8, 8, 25 * kGB, "rail-optimised", "tcpxo-a3-mega",
+    {"gcp-a3-megax", "h100-sxm", 8, 8, 8, 25 * kGB, "", "tcpxo-a3-mega",
      "Google A3 Mega: 8 H100, GPUDirect-TCPXO 8 x 200 Gb/s"},
 };
 
@@ -84,6 +78,9 @@ constexpr NodeType kNodeTypes[] = {
 // MB).
 constexpr double kEchoGpuBandwidth[] = {20 * kGB, 20 * kGB, 31 * kGB, 25 * kGB,
                                         31 * kGB, 20 * kGB, 31 * kGB, 20 * kGB};
+
+constexpr const char* kRails = "rail-optimised";
+constexpr const char* kNoRails = "fat-tree";
 
 void fill_from_profile(Cluster& cluster) {
   const DeviceLimits& device = cluster.profile.device();
@@ -112,11 +109,12 @@ std::optional<Cluster> built_in(std::string_view name) {
     cluster.nvlink.domain = type.domain;
     cluster.nic.ports_per_node = type.ports_per_node;
     cluster.nic.bandwidth = type.port_bandwidth;
-    cluster.fabric = type.fabric;
+    const NetworkProfile network = NetworkProfile::load(type.network);
+    cluster.fabric = *type.fabric != '\0' ? type.fabric : network.rails ? kRails : kNoRails;
     if (prefix == "echo-h800x")
       cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
     fill_from_profile(cluster);
-    use_network(cluster, NetworkProfile::load(type.network));
+    use_network(cluster, network);
     return cluster;
   }
   return std::nullopt;
@@ -210,6 +208,13 @@ void read_gpu(const JsonNode& node, Cluster& cluster) {
   object.finish();
 }
 
+// With the network's rails, unless a fabric of another kind is there.
+void take_network(Cluster& cluster, const NetworkProfile& network) {
+  if (cluster.fabric.empty() || cluster.fabric == kRails || cluster.fabric == kNoRails)
+    cluster.fabric = network.rails ? kRails : kNoRails;
+  use_network(cluster, network);
+}
+
 // The network that a cluster names, else that of its base, else what its profile brings, else that of the
 // node type with this GPU; where there is none, what all measured networks say of its line rate.
 void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_base) {
@@ -221,7 +226,7 @@ void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_
           std::max(1, network.ports_per_node * cluster.gpus_per_node / network.gpus_per_node);
       cluster.nic.bandwidth = network.line_rate;
       cluster.nic.gpu_bandwidth.clear();
-      use_network(cluster, network);
+      take_network(cluster, network);
       cluster.network = given->string();  // as given, so that a path is found again
     } catch (const InputError& error) {
       if (error.place().file.empty()) given->fail(error.what());
@@ -230,7 +235,7 @@ void choose_network(JsonObject& object, Cluster& cluster, const std::string& of_
     return;
   }
   if (of_base.empty() && has_network_laws(cluster.profile)) return;
-  use_network(cluster, NetworkProfile::load(of_base.empty() ? usual_network(cluster.profile) : of_base));
+  take_network(cluster, NetworkProfile::load(of_base.empty() ? usual_network(cluster.profile) : of_base));
 }
 
 // A file beside the cluster's, where there is one of that name.
@@ -344,7 +349,11 @@ Cluster Cluster::load(const JsonNode& node) {
   if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
   if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
   if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
-  if (const auto fabric = object.find("fabric")) {
+  const auto fabric = object.find("fabric"), rails = object.find("rails");
+  if (fabric && rails) rails->fail("rails beside a fabric", "one of them: a fabric has its rails or not");
+  if (rails) {
+    cluster.fabric = rails->boolean() ? kRails : kNoRails;
+  } else if (fabric) {
     const SourcePlace place = fabric->place();
     cluster.fabric =
         fabric->is_string() ? fabric_path(fabric->string(), place.file) : fabric->to_json().dump();

@@ -70,8 +70,9 @@ struct Cluster {
   // cluster file. Throws InputError for an unknown name (with the closest), an unknown key or an impossible
   // value.
   static Cluster load(const std::string& name_or_path);
-  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric"};
-  // what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in one.
+  // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric",
+  // "rails"}; what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in
+  // one.
   static Cluster load(const JsonNode& node);
   // Returns what load() reads back to an equal cluster: the name of a built-in one that it equals, or an
   // object with every number that can be set.

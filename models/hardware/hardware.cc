@@ -12,14 +12,16 @@ namespace moesim::models {
 namespace {
 
 // Latencies of the collectives whose law ends in `scope` ("/network", "/scaleup"; also of other machines'
-// variants of it, "/network@...").
+// variants of it, "/network@..."), and what a dispatch kernel's messages across domains cost each.
 void scale_latencies(Cluster& cluster, std::string_view scope, double factor) {
   std::vector<std::pair<std::string, ParameterSet>> changed;
   for (const auto& [key, set] : cluster.profile.sets()) {
-    if (!key.starts_with("collective/") || key.find(scope) == std::string::npos) continue;
+    const bool kernel = key.starts_with("ep/") && key.ends_with(scope);
+    if (!kernel && (!key.starts_with("collective/") || key.find(scope) == std::string::npos)) continue;
     ParameterSet scaled = set;
     for (std::size_t i = 0; i < scaled.names.size(); ++i)
-      if (scaled.names[i].starts_with("latency")) scaled.values[i] *= factor;
+      if (scaled.names[i].starts_with("latency") || (kernel && scaled.names[i] == "per_token"))
+        scaled.values[i] *= factor;
     changed.emplace_back(key, std::move(scaled));
   }
   for (auto& [key, set] : changed) cluster.profile.set(key, std::move(set));

@@ -13,6 +13,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/costs/ep_kernel.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/laws_file.h"
@@ -25,7 +26,6 @@ constexpr std::string_view kSchema = "moesim.network/1";
 constexpr std::string_view kScaleupShare = "scaleup_share";
 // What a dispatch kernel reaches of NVLink where nobody measured it alone on the GPU: the middle of the
 // measured kernels (docs/network.md).
-constexpr double kUsualSms = 24;  // of DeepEP's tables
 constexpr double kUsualScaleupShare = 0.65, kUsualSigma = 0.15;
 
 using Json = nlohmann::ordered_json;

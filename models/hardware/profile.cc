@@ -271,17 +271,23 @@ Profile Profile::draw(Random& random) const {
     judged.factor = factor;
     result.set(key, std::move(judged));
   }
-  for (const std::string_view library : {"DeepEP", "HybridEP"}) {
+  const auto judge = [&](ExchangeLibrary library) {
     ParameterSet judged;
     judged.law = "ep-kernel";
     judged.factor = drawn(1, kUnmeasuredExchangeSigma, apart);
     result.set(unmeasured_kernel_key(library), std::move(judged));
-  }
+  };
+  judge(ExchangeLibrary::kDeepEp);
+  judge(ExchangeLibrary::kHybridEp);
   const double attention = drawn(1, kAttentionSigma, apart);
   if (!find_constant("attention_forward_efficiency")) result.attention_factor_ = attention;
   const double host = drawn(1, kHostSigma, apart);
   for (double* seconds : {&result.launch_.kernel, &result.launch_.host_sync, &result.launch_.d2h_copy})
     *seconds *= host;
+  // Libraries that came later draw last, so that the others' draws stay what they were.
+  for (const ExchangeLibrary library :
+       {ExchangeLibrary::kDeepEpV2, ExchangeLibrary::kUccl, ExchangeLibrary::kNcclEp})
+    judge(library);
   return result;
 }
 

@@ -43,18 +43,6 @@ sim::CollectiveOp simulated(CommKind kind) {
   check_failed("unknown collective");
 }
 
-std::string_view name_of(ExchangeLibrary library) {
-  switch (library) {
-    case ExchangeLibrary::kNone:
-      return "";
-    case ExchangeLibrary::kDeepEp:
-      return "DeepEP";
-    case ExchangeLibrary::kHybridEp:
-      return "HybridEP";
-  }
-  return "";
-}
-
 std::string_view name_of(GroupKind group) {
   switch (group) {
     case GroupKind::kTpEp:

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/costs/ep_kernel.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernels.h"
 #include "models/hardware/dtype.h"
@@ -59,10 +60,6 @@ enum class GroupKind : std::uint8_t {
   kDense,  // tensor-parallel ranks of the dense part: consecutive blocks (only in the dense program)
 };
 std::string_view name_of(GroupKind group);  // "tp_ep", "ep", "tp", "dense_tp"
-
-// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
-enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kHybridEp };
-std::string_view name_of(ExchangeLibrary library);  // "DeepEP", "HybridEP", ""
 
 // One number per rank, or the same for all: value of rank r = values[first + step * r].
 struct PerRank {

@@ -36,7 +36,8 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
     : scenario_(scenario),
       dispatcher_(dispatcher),
       routing_(scenario_),
-      placement_(scenario_.parallel, scenario_.training.unfolded, *scenario_.cluster) {
+      placement_(scenario_.parallel, scenario_.training.unfolded, *scenario_.cluster,
+                 scenario_.training.stages_inside) {
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
   if (plan.recompute.latent && scenario_.model.attention.kind != Attention::Kind::kLatent)

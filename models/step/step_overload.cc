@@ -235,7 +235,7 @@ OverloadReport overload_report(const Scenario& s, const JobPlan& plan, const Lay
   Placement::Shapes group;
   for (const Placement::DispatchClass& alike : placement.dispatch_classes()) group.push_back(alike.shape);
   const Placement::Shapes& replicas = placement.expert_replicas().all;
-  const Placement::Shapes pipeline{GroupShape::strided(*s.cluster, s.parallel.pp, placement.stage_ranks())};
+  const Placement::Shapes pipeline = placement.pipelines();
   if (s.training.overload.report == Report::kFused) {
     // Both counts and the ratio of the peaks; mean and maximum; both maxima.
     all_reduce(group, 2 * entries + 1);

@@ -550,6 +550,20 @@ std::vector<Field> overlap_fields() {
        .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.unfolded = !v.boolean(); },
        .write = [](const Scenario& s) { return ordered_json(!s.training.unfolded); },
        .take = take_member<&Scenario::training, &T::unfolded>},
+      {.path = "training.rank_order",
+       .flag = "--rank-order",
+       .type = FieldType::kChoice,
+       .choices = rank_orders(),
+       .fallback = "tp-cp-ep-dp-pp",
+       .scopes = Scopes::kStep,
+       .group = kStep,
+       .help = "Which ranks are neighbours, the fastest axis first (Megatron's order)",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_rank_order(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             return s.training.stages_inside ? ordered_json(s.training.rank_order()) : ordered_json();
+           },
+       .take = take_member<&Scenario::training, &T::stages_inside>},
   };
 }
 

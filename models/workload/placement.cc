@@ -19,8 +19,11 @@ bool price_alike(const GroupShape& a, const GroupShape& b) {
 
 }  // namespace
 
-Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster)
-    : parallel_(p), cluster_(&cluster), period_(std::lcm(cluster.nvlink.domain, cluster.gpus_per_node)) {
+Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster, bool stages_inside)
+    : parallel_(p),
+      cluster_(&cluster),
+      stages_inside_(stages_inside),
+      period_(std::lcm(cluster.nvlink.domain, cluster.gpus_per_node)) {
   // EP wider than data parallelism takes context-parallel ranks in: its groups are consecutive then. The
   // expert axis of a mesh lies outside of tp, as EP did before parallel folding.
   const bool apart = (unfolded && p.etp == p.tp && p.dp % p.ep == 0) || p.mesh_ep > 1;
@@ -29,6 +32,12 @@ Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster)
       dispatch_.push_back(static_cast<std::int32_t>(t + e * (apart ? p.tp * p.cp : p.etp)));
   find_classes();
   find_context_pair();
+}
+
+std::int32_t Placement::gpu(std::int64_t stage, std::int64_t rank) const {
+  if (!stages_inside_) return static_cast<std::int32_t>(stage * stage_ranks() + rank);
+  const std::int64_t block = parallel_.tp * parallel_.cp;
+  return static_cast<std::int32_t>(rank % block + block * (stage + parallel_.pp * (rank / block)));
 }
 
 std::vector<std::vector<std::int32_t>> Placement::dispatch_groups(std::int64_t stage) const {
@@ -42,8 +51,7 @@ std::vector<std::vector<std::int32_t>> Placement::dispatch_groups(std::int64_t s
   for (std::int64_t begin = 0; begin + span <= stage_ranks(); begin += span)
     for (std::int64_t shift = 0; shift < shifts; shift += p.etp) {
       std::vector<std::int32_t> gpus;
-      for (const std::int32_t r : dispatch_)
-        gpus.push_back(static_cast<std::int32_t>(stage * stage_ranks() + begin + shift + r));
+      for (const std::int32_t r : dispatch_) gpus.push_back(gpu(stage, begin + shift + r));
       groups.push_back(std::move(gpus));
     }
   return groups;
@@ -128,11 +136,9 @@ const Placement::Replicas& Placement::dense_replicas() const {
   std::set<std::int64_t> places;
   for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
     for (std::int64_t t = 0; t < stride; ++t) {
-      const std::int64_t begin = stage * stage_ranks() + t;
-      if (!places.insert(place_of(begin)).second) continue;
+      if (!places.insert(place_of(gpu(stage, t))).second) continue;
       r.groups.emplace_back();
-      for (std::int64_t i = 0; i < r.ranks; ++i)
-        r.groups.back().push_back(static_cast<std::int32_t>(begin + i * stride));
+      for (std::int64_t i = 0; i < r.ranks; ++i) r.groups.back().push_back(gpu(stage, t + i * stride));
     }
   r.all = classes_of(r.groups);
   dense_ = std::move(r);
@@ -185,10 +191,21 @@ const Placement::Shapes& Placement::pipeline_pairs(std::int64_t from, std::int64
   const auto [at, added] = pairs_.try_emplace({from, to});
   if (!added) return at->second;
   std::vector<std::vector<std::int32_t>> pairs;
-  for (std::int64_t r = 0; r < std::min(stage_ranks(), period_); ++r)
-    pairs.push_back({static_cast<std::int32_t>(from * stage_ranks() + r),
-                     static_cast<std::int32_t>(to * stage_ranks() + r)});
+  std::set<std::int64_t> places;
+  for (std::int64_t r = 0; r < stage_ranks() && static_cast<std::int64_t>(places.size()) < period_; ++r)
+    if (places.insert(place_of(gpu(from, r))).second) pairs.push_back({gpu(from, r), gpu(to, r)});
   return at->second = classes_of(pairs);
+}
+
+Placement::Shapes Placement::pipelines() const {
+  std::vector<std::vector<std::int32_t>> groups;
+  std::set<std::int64_t> places;
+  for (std::int64_t r = 0; r < stage_ranks() && static_cast<std::int64_t>(places.size()) < period_; ++r) {
+    if (!places.insert(place_of(gpu(0, r))).second) continue;
+    groups.emplace_back();
+    for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) groups.back().push_back(gpu(stage, r));
+  }
+  return classes_of(groups);
 }
 
 std::vector<std::string> Placement::notes() const {

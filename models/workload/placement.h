@@ -14,15 +14,17 @@
 
 namespace moesim::models {
 
-// Ranks are laid out as Megatron does by default: TP fastest, then CP, EP, DP, PP.
+// Ranks are laid out as Megatron does by default: TP fastest, then CP, EP, DP, PP. With its TP-PP-DP mapping
+// the stages of a replica are neighbours: a block of TP x CP ranks, the same block of the next stage, and so
+// on.
 //
 // Groups of one kind that lie alike are one class. Members of a job meet (in gradients, in the pipeline), so
 // whoever prices a kind of group takes the slowest of its classes. Not for several threads at a time.
 class Placement {
  public:
-  // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `cluster` must
-  // outlive the placement.
-  Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster);
+  // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `stages_inside`:
+  // TrainingPlan's. `cluster` must outlive the placement.
+  Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster, bool stages_inside = false);
 
   const Cluster& cluster() const { return *cluster_; }
   std::int64_t stage_ranks() const { return parallel_.world() / parallel_.pp; }
@@ -67,6 +69,8 @@ class Placement {
   // `size` neighbours of such a group, and those with the same place in different blocks of `size`.
   Shapes block_of(const Replicas& replicas, std::int64_t size) const;
   Shapes across_blocks(const Replicas& replicas, std::int64_t size) const;
+  // The ranks of all stages that work on the same tokens.
+  Shapes pipelines() const;
   // A rank of stage `from` and the one of stage `to` that it sends to.
   const Shapes& pipeline_pairs(std::int64_t from, std::int64_t to) const;
 
@@ -74,6 +78,8 @@ class Placement {
   std::vector<std::string> notes() const;
 
  private:
+  // GPU of a rank of a stage.
+  std::int32_t gpu(std::int64_t stage, std::int64_t rank) const;
   // Groups whose first GPUs have the same place in the pattern of nodes and domains are moved copies.
   std::int64_t place_of(std::int64_t gpu) const { return gpu % period_; }
   void find_classes();
@@ -82,6 +88,7 @@ class Placement {
 
   Parallel parallel_;
   const Cluster* cluster_;
+  bool stages_inside_;
   std::int64_t period_ = 1;
   std::vector<std::int32_t> dispatch_;
   std::vector<DispatchClass> classes_;

@@ -256,6 +256,15 @@ void Scenario::resolve() {
   if (!training.loss_parallel && p.tp == 1)
     throw InputError(
         "training.loss_parallel: found false with tp 1, which divides no logits; expected tp > 1");
+  if (training.stages_inside) {
+    const std::string found = fmt::format("training.rank_order: found {}", training.rank_order());
+    if (p.pp == 1) throw InputError(found + " with pp 1, which has no other order; expected pp > 1");
+    if (training.unfolded || p.mesh_ep > 1 || p.edp() != p.dp)
+      throw InputError(
+          fmt::format("{} with {} replicas of the dense part and {} of an expert, expected equally many "
+                      "(etp x ep = tp x cp): Megatron's pipeline groups would differ",
+                      found, p.dp, p.edp()));
+  }
   check_sizes(*this);
   resolved = true;
 }

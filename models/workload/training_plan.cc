@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 5> kPrecisions{"bf16", "fp8", "fp8_block"
 // As PipelineKind; the last is another word for 1f1b, which is interleaved where vpp > 1.
 constexpr std::array<std::string_view, 4> kPipelines{"1f1b", "zero-bubble", "dualpipe", "interleaved"};
 constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", "root", "experts"};
+constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"};
 constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
                                                     "optimizer+activations"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
@@ -126,6 +127,12 @@ void TrainingPlan::set_offload(std::string_view name) {
   offload = static_cast<Offload>(choose("offload", name, kOffloads));
 }
 
+void TrainingPlan::set_rank_order(std::string_view order) {
+  stages_inside = choose("rank order", order, kRankOrders) == 1;
+}
+
+std::string_view TrainingPlan::rank_order() const { return kRankOrders[stages_inside ? 1 : 0]; }
+
 void TrainingPlan::set_launch(std::string_view name) {
   launch = static_cast<LaunchMode>(choose("launch", name, kLaunches));
 }
@@ -133,6 +140,7 @@ void TrainingPlan::set_launch(std::string_view name) {
 std::string_view name_of(FsdpUnit unit) { return kFsdpUnits[static_cast<std::size_t>(unit)]; }
 std::string_view name_of(Offload offload) { return kOffloads[static_cast<std::size_t>(offload)]; }
 std::span<const std::string_view> offload_names() { return kOffloads; }
+std::span<const std::string_view> rank_orders() { return kRankOrders; }
 std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
 void TrainingPlan::set_overload_report(std::string_view name) {
   overload.report = static_cast<OverloadLog::Report>(choose("overload report", name, kReports));

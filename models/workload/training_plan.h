@@ -129,7 +129,12 @@ struct TrainingPlan {
   OptimizerTypes optimizer;
   OverloadLog overload;
   bool unfolded = false;  // experts are placed as before parallel folding: EP inside DP, ETP = TP
+  // Megatron's --use-tp-pp-dp-mapping: replicas are the slowest axis of the ranks and stages lie inside them.
+  bool stages_inside = false;
 
+  // Megatron's order of ranks, the fastest axis first; one of rank_orders(). Throws InputError.
+  void set_rank_order(std::string_view order);
+  std::string_view rank_order() const;
   // "megatron", "none", "megatron-recipe", "megatron-stock". Throws InputError with the nearest name.
   void set_framework(std::string_view name);
   // "bf16", "fp8", "fp8_block", "mxfp8": also "nvfp4", of which no measurement is known: MXFP8's products are
@@ -155,6 +160,7 @@ std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", 
 std::span<const std::string_view> fsdp_unit_names();
 std::string_view name_of(Offload offload);  // "none", "optimizer", "activations", "optimizer+activations"
 std::span<const std::string_view> offload_names();
+std::span<const std::string_view> rank_orders();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);
 std::string_view name_of(LaunchMode mode);

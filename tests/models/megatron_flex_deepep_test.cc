@@ -39,6 +39,25 @@ TEST(FlexDeepEp, Example1) {
   EXPECT_TRUE(the(p.forward(), "indices and weights").fused);
 }
 
+// The same rows over another library; only its kernels' prices, SMs and host differ.
+TEST(FlexDeepEp, TransportsAndVersionsAreLibraries) {
+  const Example example;
+  const auto tokens = [&](const std::string& dispatcher) {
+    const Program p = build(dispatcher, example.layer);
+    return named(p.forward(), "tokens").front();
+  };
+  EXPECT_EQ(tokens("flex-deepep:transport=nvshmem").library, ExchangeLibrary::kDeepEp);
+  EXPECT_EQ(tokens("flex-deepep:transport=uccl").library, ExchangeLibrary::kUccl);
+  EXPECT_EQ(tokens("flex-deepep:v2").library, ExchangeLibrary::kDeepEpV2);
+  EXPECT_EQ(tokens("flex-deepep:v2").sms, 12);
+  EXPECT_EQ(tokens("flex-deepep:v2:sms=24").sms, 24);
+  EXPECT_EQ(
+      refusal("flex-deepep:v2:transport=uccl"),
+      "--dispatcher: dispatcher flex-deepep: found transport beside v2, expected one of them: DeepEP V2 "
+      "goes over NCCL");
+  EXPECT_NE(refusal("flex-deepep:transport=ucx").find("nvshmem, uccl"), std::string::npos);
+}
+
 TEST(FlexDeepEp, Example2SendsATokenOnce) {
   const Example example(example_2());
   const Program p = build("flex-deepep", example.layer);

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "models/hardware/cluster.h"
 
@@ -59,6 +60,51 @@ TEST(Placement, EveryPairOfStagesStandsOnItsOwnGpus) {
 }
 
 // Every rank of a stage is in one dispatch group, one tensor group and one group of replicas.
+// Megatron's TP-PP-DP mapping, held against the rank grid that its own order string gives.
+RC_GTEST_PROP(PlacementProperty, StagesInsideAreMegatronsOrder, ()) {
+  const auto power = [](int most) { return std::int64_t{1} << *rc::gen::inRange(0, most + 1); };
+  Parallel p;
+  p.tp = power(2), p.cp = power(1), p.pp = power(3), p.dp = power(3);
+  p.ep = p.tp * p.cp;
+  const Cluster cluster = Cluster::load("dgx-h100x64");
+  const Placement placement(p, false, cluster, true);
+  const MegatronGrids grids(p, "tp-cp-ep-pp-dp");
+  std::vector<std::vector<std::int32_t>> dispatch;
+  for (std::int64_t stage = 0; stage < p.pp; ++stage)
+    for (auto& group : placement.dispatch_groups(stage)) dispatch.push_back(group);
+  std::sort(dispatch.begin(), dispatch.end());
+  RC_ASSERT(dispatch == grids.experts.groups("tp-ep"));
+  const auto shapes_of = [&](const std::vector<std::vector<std::int32_t>>& groups) {
+    std::set<std::vector<int>> shapes;
+    for (const auto& group : groups) {
+      const GroupShape shape = GroupShape::of(cluster, group);
+      shapes.insert({shape.ranks, shape.domains, shape.max_per_domain, shape.min_per_domain});
+    }
+    return shapes;
+  };
+  const auto shapes_in = [](const Placement::Shapes& all) {
+    std::set<std::vector<int>> shapes;
+    for (const GroupShape& shape : all)
+      shapes.insert({shape.ranks, shape.domains, shape.max_per_domain, shape.min_per_domain});
+    return shapes;
+  };
+  RC_ASSERT(shapes_in(placement.dense_replicas().all) == shapes_of(grids.dense.groups("cp-dp")));
+  RC_ASSERT(shapes_in(placement.expert_replicas().all) == shapes_of(grids.experts.groups("dp")));
+  RC_ASSERT(shapes_in(placement.pipelines()) == shapes_of(grids.dense.groups("pp")));
+}
+
+// Eight stages of one GPU: neighbours with stages inside, across every node where replicas are.
+TEST(Placement, StagesInsideKeepPipelinesInANode) {
+  const Cluster cluster = Cluster::load("dgx-h100x8");
+  const auto across = [&](bool inside) {
+    const Placement placement(plan(1, 64, 8), false, cluster, inside);
+    const auto& pairs = placement.pipeline_pairs(0, 1);
+    return std::any_of(pairs.begin(), pairs.end(), [](const GroupShape& s) { return s.across_domains(); });
+  };
+  EXPECT_FALSE(across(true));
+  EXPECT_TRUE(across(false));
+}
+
 RC_GTEST_PROP(PlacementProperty, GroupsCoverEveryRankOnce, ()) {
   Parallel p;
   p.tp = *rc::gen::inRange<std::int64_t>(1, 5);

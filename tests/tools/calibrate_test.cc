@@ -85,6 +85,34 @@ TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
   EXPECT_EQ(with(0.99 * error), 1);
 }
 
+TEST_F(Calibrate, RowsBetweenNodesAreHeldAgainstANetwork) {
+  const std::string columns =
+      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,busbw_GBps,datatype,library_version,source";
+  const std::string row =
+      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,201.33,float,NCCL 2.29.2,somebody";
+  here_.write("far.csv", columns + "\n" + row + "\n");
+  here_.write("named.csv", columns + ",network\n" + row + ",tcpxo-a3-mega\n");
+  here_.write("wrong.csv", columns + ",network\n" + row + ",tcpxo\n");
+  const auto check = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> words{"check", "h100-sxm", "--against", file, "--format", "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  const json assumed = check("far.csv", {}), same = check("far.csv", {"--network", "infiniband-ndr"}),
+             other = check("far.csv", {"--network", "tcpxo-a3-mega"}),
+             named = check("named.csv", {"--network", "infiniband-ndr"});
+  ASSERT_EQ(assumed.at("warnings").size(), 1u);
+  EXPECT_THAT(assumed.at("warnings")[0].get<std::string>(), HasSubstr("infiniband-ndr assumed"));
+  EXPECT_TRUE(same.at("warnings").empty());
+  EXPECT_EQ(same.at("mean_abs_error"), assumed.at("mean_abs_error"));
+  EXPECT_NE(other.at("mean_abs_error"), assumed.at("mean_abs_error"));
+  EXPECT_EQ(named.at("mean_abs_error"), other.at("mean_abs_error"));
+  EXPECT_THAT(run({"check", "h100-sxm", "--against", "wrong.csv"}).err,
+              HasSubstr("wrong.csv:2: found network 'tcpxo'"));
+}
+
 TEST_F(Calibrate, RefusesInOneLine) {
   ASSERT_EQ(import_log().exit_code, 0);
   here_.write("cut.log", std::string(kLog).substr(0, 300));
@@ -100,6 +128,8 @@ TEST_F(Calibrate, RefusesInOneLine) {
       {{"check", "h100-sxm"}, "--against"},
       {{"check", "h100-sx", "--against", "raw.json"}, "h100-sx"},
       {{"check", "h100-sxm", "--against", "raw.json", "--max-error", "few"}, "few"},
+      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p5"}, "rows between nodes"},
+      {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p55"}, "efa-p5"},
       {{"fit", "raw.json"}, "--out"},
       {{"fit", "all_gather.log", "--out", "p.json"}, "all_gather.log"}};
   const auto files = [&] {

@@ -172,6 +172,7 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
       {"faults.nvlinks", {{"parallel.ep", 8}}},
       {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},
       {"training.fp8_attention", {{"training.precision", "fp8"}}},
+      {"training.rank_order", {{"parallel.ep", 4}, {"parallel.tp", 4}}},
       {"training.overlap.delayed_wgrad",
        {{"training.overlap.expert_communication", true}, {"parallel.vpp", 2}}},
       {"training.shard_group", {{"training.sharding", "hsdp:shard=4"}}},

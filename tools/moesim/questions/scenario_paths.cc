@@ -60,6 +60,8 @@ std::vector<ScenarioPath> make_parts() {
       {"cluster.gpus_per_node", FieldType::kInteger, "",
        [](const Scenario& s) { return double(s.cluster->gpus_per_node); }},
       {"cluster.fabric", FieldType::kText, ""},
+      {"cluster.rails", FieldType::kBoolean,
+       "GPU i of every node is on the same switches, under --timing flow"},
       {"cluster.nic.per_connection_cap", FieldType::kBandwidth, "",
        [](const Scenario& s) { return s.cluster->nic.per_connection_cap; }},
       {"cluster.nic.latency", FieldType::kSeconds, "one way between nodes, where above the profile's",

@@ -127,6 +127,10 @@ Table row_table(const CheckReport& report) {
 
 enum class Detail { kMerged, kGroups, kRows };
 
+std::string assumption(const std::string& network, std::size_t rows) {
+  return fmt::format("{} rows between nodes do not say their network: {} assumed (--network)", rows, network);
+}
+
 int report_check(const CommonOptions& common, const CheckReport& report, const nlohmann::ordered_json& inputs,
                  Detail detail, std::optional<double> max_error) {
   const CheckGroup total = report.total(), large = report.collectives_from(1 << 20);
@@ -138,7 +142,10 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
   std::size_t skipped = 0;
   for (const auto& [reason, count] : report.skipped) skipped += count;
   if (common.format == Format::kJson) {
-    auto result = envelope("calibrate-check", inputs, {});
+    std::vector<std::string> warnings;
+    for (const auto& [network, count] : report.assumed_networks())
+      warnings.push_back(assumption(network, count));
+    auto result = envelope("calibrate-check", inputs, warnings);
     result["mean_abs_error"] = total.mean_abs_error;
     result["median_abs_error"] = total.median_abs_error;
     result["coverage"] = total.coverage;
@@ -172,6 +179,8 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
         text +=
             fmt::format("  {} collectives from 1 MiB: mean |error| {}, median {}, {} inside\n", large.rows,
                         share(large.mean_abs_error), share(large.median_abs_error), share(large.coverage));
+      for (const auto& [network, count] : report.assumed_networks())
+        text += "  " + assumption(network, count) + "\n";
       for (const auto& [reason, count] : report.skipped)
         text += fmt::format("  skipped {:5}  {}\n", count, reason);
       print(text);
@@ -403,7 +412,7 @@ Run declare_fit(CLI::App& app) {
 
 Run declare_check(CLI::App& app) {
   struct Options {
-    std::string profile, max_error;
+    std::string profile, max_error, network;
     std::vector<std::string> against;
     bool all = false, groups = false, rows = false;
     FactOptions facts;
@@ -413,6 +422,10 @@ Run declare_check(CLI::App& app) {
   app.add_flag("--all", options->all, "Check each row against the built-in profile of its own GPU");
   app.add_option("--against", options->against, "Tables or measurement files with rows the fit has not seen")
       ->required();
+  app.add_option(
+      "--network", options->network,
+      "Network of rows between nodes that name none: one of 'moesim list networks' or a file; else "
+      "what their source tells, or the usual one of their GPU");
   app.add_option("--max-error", options->max_error,
                  "Exit 1 if the mean absolute error is larger (10% or 0.1)");
   app.add_flag("--groups", options->groups, "One line per size decade and rank count");
@@ -444,7 +457,12 @@ Run declare_check(CLI::App& app) {
       if (found == profiles.end()) found = profiles.emplace(name, Profile::load(name)).first;
       return &found->second;
     };
-    CheckReport report = calibration::check_rows(rows, profile_of);
+    CheckReport report = calibration::check_rows(rows, profile_of, options->network);
+    if (!options->network.empty() &&
+        std::all_of(report.rows.begin(), report.rows.end(),
+                    [](const calibration::CheckedRow& row) { return row.network.empty(); }))
+      throw InputError("found --network " + in_quotes(options->network) +
+                       ", expected rows between nodes: there are none that can be checked");
     if (one) {
       // Rows of other GPUs are no gap of this profile.
       std::size_t others = 0;
@@ -457,6 +475,7 @@ Run declare_check(CLI::App& app) {
     }
     auto inputs = describe_inputs(common);
     inputs["profile"] = options->all ? "each row's own" : options->profile;
+    if (!options->network.empty()) inputs["network"] = options->network;
     return report_check(common, report, inputs,
                         options->rows     ? Detail::kRows
                         : options->groups ? Detail::kGroups
