@@ -235,24 +235,23 @@ void CollectiveTables::finish() {
     const std::string gpu = this->gpu();
     if (gpu.empty()) found.emplace_back("a GPU's name"), expected.emplace_back("--gpu");
     if (!found.empty()) {
-      const RankRange range = op ? range_of(*op) : RankRange();
+      // No other operation's busbw is above its algbw.
+      const bool sums = std::any_of(rows_.begin(), rows_.end(), [](const LoggedRow& row) {
+        return row.busbw.low() > 1.01 * row.algbw.high();
+      });
+      const RankRange range = op ? range_of(*op) : sums ? range_of(CollectiveOp::all_reduce) : RankRange();
       fail("a table without " + join(found, ", ") +
                (range.low > 1 ? fmt::format(" ({} ranks by its columns)", range.text()) : ""),
            join(expected, ", "));
     }
     const NodesOf shape = shape_of(*op);
-    if (shape.ranks() < 2) {
-      left_out_ = fmt::format("{} rows of one rank", rows_.size());
-      note(fmt::format("{}: {} are left out: nothing is sent", rows_.front().place.str(), left_out_));
-    }
     const bool given = facts_.nodes > 0 || facts_.gpus_per_node > 0;
     const std::string said_by = shape_  ? "nodes and ranks of the file"
                                 : given ? fmt::format("{} nodes of {} GPUs", shape.nodes, shape.gpus_per_node)
                                         : "the rank lines";
     for (const LoggedRow& row : rows_) {
-      if (shape.ranks() < 2) break;
       check_row(row, *op, shape.ranks(), said_by);
-      if (row.bytes <= 0) continue;
+      if (row.bytes <= 0 || shape.ranks() < 2) continue;
       CollectiveRow measured;
       measured.op = *op;
       measured.nodes = shape.nodes;
@@ -265,6 +264,10 @@ void CollectiveTables::finish() {
                                                    : default_library_;
       measured.origin = {row.place, gpu, facts_.source};
       result_.rows.collectives.push_back(std::move(measured));
+    }
+    if (shape.ranks() < 2) {
+      left_out_ = fmt::format("{} rows of one rank", rows_.size());
+      note(fmt::format("{}: {} are left out: nothing is sent", rows_.front().place.str(), left_out_));
     }
   }
   rows_.clear();

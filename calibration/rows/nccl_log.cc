@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,11 @@ std::size_t prefix_length(std::string_view line) {
       if (line.substr(at).starts_with(stream)) at += stream.size();
     if (at < line.size() && line[at] == ':') ++at;
     return at;
+  }
+  if (line.starts_with('(')) {  // "(head, rank=0, pid=3808) "
+    const std::size_t end = line.find(')');
+    const bool names = line.substr(0, end).find("pid=") != std::string_view::npos;
+    return end == std::string_view::npos || end > kLongest || !names ? 0 : end + 1;
   }
   if (line.starts_with("> ")) return 2;
   const std::size_t end = line.find_first_of(" \t");
@@ -150,9 +156,9 @@ class LogReader {
       return;
     }
     const bool numbers = words.size() >= 3 && starts_with_digit(words[0]) && parse_int(words[0]) &&
-                         starts_with_digit(words[1]) && parse_int(words[1]);
+                         starts_with_digit(words[1]);
     // Where a document begins behind the header, a row is known by its type and its length.
-    if (numbers && !columns_.known && element_size(words[2]) > 0 && words.size() >= 11)
+    if (numbers && !columns_.known && parse_int(words[1]) && element_size(words[2]) > 0 && words.size() >= 11)
       columns_ = {true, true, false, 4, 2, 1e-6};
     if (numbers && columns_.known) {
       take_row(words, launcher);
@@ -290,8 +296,13 @@ class LogReader {
       open_ = false;
       return;
     }
-    begin_section();
-    tables_.name(several ? "" : only);
+    const bool starts = line.find("Collective test starting") != std::string_view::npos;
+    if (starts || has_rows_) begin_section();
+    if (starts) programs_.clear();
+    // A script may name many and run one.
+    if (several) programs_.insert("");
+    programs_.insert(only);
+    tables_.name(programs_.size() == 1 ? only : "");
   }
 
   void read_comment(std::string_view line, const std::vector<std::string_view>& words) {
@@ -325,6 +336,7 @@ class LogReader {
   }
 
   void finish() {
+    if (has_rows_) programs_.clear();
     tables_.finish();
     has_rows_ = open_ = closed_ = false;
     row_launcher_.clear();
@@ -348,6 +360,7 @@ class LogReader {
   long number_ = 0, last_row_ = 0;
   bool has_rows_ = false, open_ = false, closed_ = false, last_line_ = false;
   std::string row_launcher_;
+  std::set<std::string> programs_;  // since the last table
 };
 
 }  // namespace

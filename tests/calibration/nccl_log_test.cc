@@ -183,7 +183,8 @@ TEST(NcclLog, PrefixesOfLaunchersAreTakenOff) {
   const std::string log = test("all_reduce_perf", 2, 8, rows(all_reduce_of(16)));
   for (const std::string prefix :
        {"[1,0]<stdout>:", "0: ", " 0:", "  [1,0]<stdout>: ", "node-7: ", "[0] ", "> ", "worker-0  | ",
-        "2026-01-28T14:50:17.123Z ", "[2026-01-28 14:50:17] [1,0]<stdout>:", "[pod/a-0/main] "}) {
+        "(head, rank=0, pid=3808) [1,0]<stdout>:", "2026-01-28T14:50:17.123Z ",
+        "[2026-01-28 14:50:17] [1,0]<stdout>:", "[pod/a-0/main] "}) {
     std::string with;
     std::size_t at = 0;
     for (std::size_t end = 0; (end = log.find('\n', at)) != std::string::npos; at = end + 1)
@@ -216,6 +217,8 @@ TEST(NcclLog, CutDocumentsAreReadWithANote) {
   EXPECT_THAT(error_of(kHeader + table.substr(0, table.size() - 1), facts), HasSubstr("truncated log?"));
   EXPECT_THAT(error_of(kHeader + table.substr(0, table.size() - 20) + "\n", facts),
               HasSubstr("a truncated line?"));
+  EXPECT_THAT(error_of(kHeader + replaced(table, " 268435456 ", " 2.68e+8 ") + kEnd, facts),
+              HasSubstr("size = count x 4"));
   // The name may stand at the end only.
   facts.op.reset();
   EXPECT_THAT(ops_of(read(kHeader + table + kEnd + "# Collective test concluded: all_reduce_perf\n", facts)),
@@ -235,6 +238,8 @@ TEST(NcclLog, NamesOfTestsInFilesAndPrograms) {
   EXPECT_THAT(error_of(unnamed, {}, "nccl_reduce.log"), HasSubstr("2 rows of 'reduce'"));
   EXPECT_EQ(error_of("$ mpirun -np 8 ./build/all_reduce_perf -b 8 -e 8G\n" + unnamed), "");
   EXPECT_THAT(error_of("make all_reduce_perf all_gather_perf\n" + unnamed), HasSubstr("expected --op"));
+  EXPECT_THAT(error_of("./all_gather_perf -g 8\n./all_reduce_perf -g 8\n" + unnamed),
+              HasSubstr("expected --op"));
   for (const char* name : {"allreduce", "AllReduce", "all_reduce", "all-reduce", "all_reduce_perf"})
     EXPECT_EQ(op_named(name), CollectiveOp::all_reduce) << name;
   EXPECT_EQ(op_named("alltoallv"), std::nullopt);
@@ -278,6 +283,9 @@ TEST(NcclLog, WhatIsNoMeasurementIsRefused) {
   EXPECT_EQ(read(same, facts).rows.collectives.front().nodes, 2);
   const std::string one = test("all_reduce_perf", 1, 1, rows(0));
   EXPECT_THAT(error_of(one), HasSubstr("no result rows but 2 rows of one rank"));
+  // Of two ranks a document shows the first.
+  EXPECT_THAT(error_of(test("all_reduce_perf", 1, 1, rows(1))),
+              HasSubstr("expected 1, as the rank lines say"));
 }
 
 TEST(NcclLog, GpusThatHaveNoProfileKeepTheirNames) {
