@@ -40,7 +40,7 @@ std::string_view left_trimmed(std::string_view text) {
 bool is_dots(std::string_view line) {
   line = trim(line);
   return line.starts_with("\xe2\x80\xa6") ||
-         (line.size() >= 2 && line.find_first_not_of(".") == std::string_view::npos);
+         (line.size() >= 2 && line.find_first_not_of('.') == std::string_view::npos);
 }
 
 // A comment, a row, or an ellipsis: what a log's own line begins with.
