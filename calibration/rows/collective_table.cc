@@ -198,6 +198,9 @@ NodesOf CollectiveTables::shape_of(CollectiveOp op) const {
     shape = {nodes, ranks / nodes};
   }
   check_hosts(shape, range);
+  if (ranks_.told > 0 && ranks_.told != shape.ranks())
+    fail(fmt::format("nranks {} of NCCL", ranks_.told),
+         fmt::format("{}, as rank lines or options say", shape.ranks()));
   return shape;
 }
 

@@ -24,7 +24,8 @@ struct RankLine {
 // Ranks by their numbers; some may be left out where a log was cut for a document.
 struct RankLines {
   std::vector<RankLine> lines;
-  bool cut = false;  // an ellipsis stood between them
+  bool cut = false;    // an ellipsis stood between them
+  long long told = 0;  // "nranks" of NCCL's own lines; 0: there are none
 
   // Throws InputError for a rank that stands there twice.
   void add(RankLine line, const SourcePlace& place);

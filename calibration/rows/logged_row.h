@@ -29,7 +29,7 @@ struct LoggedRow {
   std::optional<double> count;  // elements; what they are per depends on the operation
   std::string type;
   std::optional<std::string> redop;  // "sum", ...; "none": none was done; nullopt: the tool does not say
-  Rounded time, algbw, busbw;  // in `time_unit` seconds, GB/s
+  Rounded time, algbw, busbw;        // in `time_unit` seconds, GB/s
   double time_unit = 1e-6;
 
   double seconds() const { return time.value * time_unit; }

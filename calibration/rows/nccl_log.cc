@@ -308,8 +308,13 @@ class LogReader {
   void read_comment(std::string_view line, const std::vector<std::string_view>& words) {
     if (read_rank(line, words)) return;
     read_library(line);
-    if (line.find("NCCL INFO") != std::string_view::npos || line.find("NCCL WARN") != std::string_view::npos)
+    if (line.find("NCCL INFO") != std::string_view::npos ||
+        line.find("NCCL WARN") != std::string_view::npos) {
+      const auto nranks = std::find(words.begin(), words.end(), "nranks");
+      if (words.end() - nranks > 1)
+        tables_.ranks().told = std::max(tables_.ranks().told, parse_int(*(nranks + 1)).value_or(0));
       return;
+    }
     const bool arguments =
         line.find("nThread") != std::string_view::npos && line.find("minBytes") != std::string_view::npos;
     if (arguments && (has_rows_ || !tables_.ranks().lines.empty())) begin_section();
@@ -322,6 +327,11 @@ class LogReader {
       columns_ = columns_of(words);
       if (has("cputime"))
         throw InputError({file_, number_, 0}, "a table of times on the CPU", "one without --report_cputime");
+    }
+    if (has("bytes") && has("N") && has("time")) {  // version 1, in milliseconds
+      if (has_rows_) begin_table();
+      columns_ = columns_of(words);
+      columns_.to_seconds = 1e-3;
     }
     if (line.find("(ms)") != std::string_view::npos && line.find("(GB/s)") != std::string_view::npos)
       columns_.to_seconds = 1e-3;

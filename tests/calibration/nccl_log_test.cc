@@ -266,6 +266,25 @@ TEST(NcclLog, OldBandwidthsOfGathersAndScatters) {
               HasSubstr("expected 4, as the rank lines say"));
 }
 
+TEST(NcclLog, TheFirstVersionHasBytesAndMilliseconds) {
+  const std::string log = ranks(1, 8) +
+                          "#      bytes             N    type      op     time  algbw  busbw      res     "
+                          "time  algbw  busbw      res\n"
+                          "     16777216       4194304   float     sum    0.100  167.8  293.6    0e+00    "
+                          "0.100  167.8  293.6    0e+00\n";
+  const Imported all = read(log, {}, "all_reduce.log");
+  ASSERT_EQ(all.rows.collectives.size(), 1u);
+  EXPECT_DOUBLE_EQ(all.rows.collectives.front().seconds, 100e-6);
+}
+
+TEST(NcclLog, RanksThatNcclTellsAreHeldAgainstTheLines) {
+  const std::string log = test("sendrecv_perf", 1, 8, rows(1)),
+                    info = "node-0:1:9 [0] NCCL INFO comm 0x7f rank 0 nranks ";
+  EXPECT_EQ(error_of(replaced(log, kHeader, info + "8 cudaDev 0 - Init COMPLETE\n" + kHeader)), "");
+  EXPECT_THAT(error_of(replaced(log, kHeader, info + "16 cudaDev 0 - Init COMPLETE\n" + kHeader)),
+              HasSubstr("nranks 16 of NCCL"));
+}
+
 TEST(NcclLog, WhatIsNoMeasurementIsRefused) {
   const std::string log = test("all_reduce_perf", 1, 8, rows(all_reduce_of(8)));
   EXPECT_THAT(error_of(replaced(log, " time ", " cputime ")), HasSubstr("times on the CPU"));
