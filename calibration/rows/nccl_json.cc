@@ -224,7 +224,9 @@ Imported read_rccl_csv(std::string_view text, const std::string& file, const Imp
     }
     const SourcePlace place{file, line_number, 0};
     if (columns.empty()) {
-      for (std::size_t i = 0; i < cells.size(); ++i) columns.emplace(cells[i], i);
+      for (std::size_t i = 0; i < cells.size(); ++i)
+        if (!columns.emplace(cells[i], i).second)
+          throw InputError(place, "the column " + in_quotes(cells[i]) + " twice", "each once");
       for (const char* key : {"name", "nodes", "ranksPerNode", "gpusPerRank", "size", "type", "inPlace",
                               "time", "algBw", "busBw", "wrong"})
         if (!columns.contains(std::string_view(key)))
