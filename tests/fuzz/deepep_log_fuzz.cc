@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const calibration::Imported imported = calibration::import_deepep(text, "fuzz.log", facts);
       check(!imported.rows.dispatches.empty(), "a log that is accepted has rows");
       for (const calibration::DispatchRow& row : imported.rows.dispatches)
-        check(row.ep > 0 && row.tokens > 0 && row.hidden > 0 && row.topk > 0 && (row.seconds > 0 || row.bandwidth > 0),
+        check(row.ep > 0 && row.tokens > 0 && row.hidden > 0 && row.topk > 0 &&
+                  (row.seconds > 0 || row.bandwidth > 0),
               "a row is a measurement");
     });
   }
