@@ -22,6 +22,12 @@ std::string name_of(const std::string& beginning, const std::string& file = "x")
   return found ? found->name : "";
 }
 
+// A literal with the zeros inside of it.
+template <std::size_t n>
+std::string bytes(const char (&literal)[n]) {
+  return {literal, n - 1};
+}
+
 TEST(ForeignFormat, IsToldByWhatItHolds) {
   EXPECT_EQ(name_of("{\"schema\": \"1.0.2-chakra.0.0.4\", \"nodes\": []}"),
             "a Chakra execution trace (JSON)");
@@ -29,9 +35,8 @@ TEST(ForeignFormat, IsToldByWhatItHolds) {
       name_of(
           "{\"schema\": \"1.0.1\", \"nodes\": [{\"name\": \"[pytorch|profiler|execution_trace|thread]\"}]}"),
       "a PyTorch execution trace");
-  EXPECT_EQ(name_of(std::string("\x5e\x12\x10\x0a\x06schema\xea\x01\x05"
-                                "1.0.1\x0a\x08start_ts\x68\xf1\x00",
-                                33)),
+  EXPECT_EQ(name_of(bytes("\x5e\x12\x10\x0a\x06schema\xea\x01\x05"
+                          "1.0.1\x0a\x08start_ts\x68\xf1\x00")),
             "a Chakra execution trace (protobuf)");
   EXPECT_EQ(name_of("num_ranks 32\n\nrank 0 {\nl1: send 1b to 1 tag 0\n}\n"), "a GOAL schedule");
   EXPECT_EQ(name_of("HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1\n1\nembedding -1 "
@@ -39,9 +44,9 @@ TEST(ForeignFormat, IsToldByWhatItHolds) {
             "a workload of SimAI or ASTRA-sim");
   EXPECT_EQ(name_of("MICRO\n2\nconv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5\n"),
             "a workload of SimAI or ASTRA-sim");
-  EXPECT_EQ(name_of(std::string("SQLite format 3\0CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL", 60)),
+  EXPECT_EQ(name_of(bytes("SQLite format 3\0CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL")),
             "an export of Nsight Systems (SQLite)");
-  EXPECT_EQ(name_of(std::string("SQLite format 3\0CREATE TABLE rocpd_kernel_dispatch", 50)),
+  EXPECT_EQ(name_of(bytes("SQLite format 3\0CREATE TABLE rocpd_kernel_dispatch")),
             "a rocprof database (SQLite)");
   EXPECT_EQ(name_of("abc", "run.nsys-rep"), "a report of Nsight Systems");
   EXPECT_EQ(name_of("\"Index\",\"KernelName\",\"gpu-id\",\"queue-id\"\n"), "a rocprof table");
