@@ -26,11 +26,14 @@ run_one() {
   # Runs of a minute try the same inputs every time, so that CI does not fail by chance; longer ones try others.
   local seed=0
   ((seconds <= 60)) && seed=1
+  # Longer runs try inputs up to 1 MiB, which need time to grow.
+  local longest=16384
+  ((seconds > 60)) && longest=1048576
   # 20 s for one input is a hang, 2 GB is an allocation that nobody checked.
   build/fuzz/tests/fuzz/"${name}"_fuzz -seed=$seed -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
-    -max_len=16384 -artifact_prefix="$findings/" "$work" ${seeds//;/ } >"$work.log" 2>&1
+    -max_len="$longest" -artifact_prefix="$findings/" "$work" ${seeds//;/ } >"$work.log" 2>&1
   local status=$?
-  printf '%-14s %12s inputs %8s edges  %s\n' "$name" \
+  printf '%-16s %12s inputs %8s edges  %s\n' "$name" \
     "$(awk '/stat::number_of_executed_units/ { print $2 }' "$work.log")" \
     "$(grep -o 'cov: [0-9]*' "$work.log" | tail -1 | cut -d' ' -f2)" \
     "$([[ $status == 0 ]] && echo "no findings" || echo "FOUND: $(grep -m1 -E 'ERROR|SUMMARY|runtime error|check failed' "$work.log" | cut -c1-140)")"

@@ -2,9 +2,11 @@
 // Echo traces.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "calibration/rows/measurements.h"
 
@@ -18,14 +20,24 @@ struct ImportFacts {
   int nodes = 0;                        // 0 = from the log's rank lines
   int gpus_per_node = 0;                // 0 = from the log's rank lines
   std::optional<sim::CollectiveOp> op;  // needed where the log does not name the test
+  // Of expert-parallel libraries' tests, 0 = from the log: what a rank sends.
+  std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0;
 };
 
-// Standard output of nccl-tests / rccl-tests of any version: the columns are found by the header lines (with
-// or without redop, root, in-place part, wrong counts; -R and -G variants, several tests in one log).
-// Out-of-place times are taken. Throws InputError by line for a truncated table row, NaN, a size that is not
-// count x element size (as the tool counts), a bandwidth that contradicts size and time, failed results
-// (#wrong > 0), a log without rows.
-Measurements import_nccl_tests(std::string_view text, const std::string& file, const ImportFacts& facts);
+// What a file of somebody else's tool holds, and what of it was left out or taken with a doubt, a sentence
+// each.
+struct Imported {
+  Measurements rows;
+  std::vector<std::string> notes;
+};
+
+// What nccl-tests and rccl-tests write, of any version: standard output, whole or cut out of a document,
+// behind any launcher's prefixes, with several tests in it; the JSON of nccl-tests (-J) and the JSON and CSV
+// of rccl-tests (-Z). Out-of-place times are taken. Tests that no forecast uses are left out and named.
+// Throws InputError by line for a truncated row, NaN, a size that is not count x element size (as the tool
+// counts), a bandwidth that contradicts size and time, failed results (#wrong > 0), ranks that contradict the
+// columns, an operation, ranks or a GPU that nothing names, a file without rows.
+Imported import_nccl_tests(std::string_view text, const std::string& file, const ImportFacts& facts);
 
 // Google Benchmark's JSON output of calibration/bench: what a row measures stands in its name and counters
 // (calibration/bench/README.md). Medians where the file has aggregates. Throws InputError for an unfinished

@@ -143,6 +143,7 @@ class Answering {
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers);
+    check_possible("decision", impossible(c_.decision, c_.answers.size()));
     if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits) suggest();
     return std::move(c_);
   }

@@ -185,7 +185,8 @@ Decision decide(const std::vector<Answer>& answers) {
     const Answer& o = answers[order[1]];
     d.speedup = ratio(w, o);
     const std::vector<double> shares = w.draws_us.empty() ? std::vector<double>{} : shares_of(answers, order);
-    d.probability = shares.empty() ? exact_share(answers, order) : shares.front();
+    // Shares of draws are sums, a rounding beyond one.
+    d.probability = std::min(1.0, shares.empty() ? exact_share(answers, order) : shares.front());
     const std::string unmeasured = deciding_part(w, o);
     // A dispatch kernel that was never measured on this network does not win on its own word.
     if (unmeasured.find(" kernel ") != std::string::npos && has(w.unmeasured, unmeasured))

@@ -16,18 +16,11 @@ namespace {
 // Of sums of rounded picoseconds against their total.
 constexpr double kRelative = 1e-6, kAbsoluteUs = 1e-2;
 
-bool adds_up(double sum, double total) {
-  return std::abs(sum - total) <= kAbsoluteUs + kRelative * std::abs(total);
-}
-
 bool share(double value) { return value >= 0 && value <= 1; }
 bool amount(double value) { return value >= 0 && std::isfinite(value); }
 
 std::string impossible_time(const Answer& a) {
-  const Estimate& t = a.time_us;
-  if (!(t.value > 0 && std::isfinite(t.value))) return fmt::format("a time of {} us", t.value);
-  if (!(amount(t.low) && t.low <= t.value && t.value <= t.high && std::isfinite(t.high)))
-    return fmt::format("a time of {} us between {} and {}", t.value, t.low, t.high);
+  if (std::string time = impossible(a.time_us); !time.empty()) return time;
   for (const double us : a.draws_us)
     if (!(us > 0 && std::isfinite(us))) return fmt::format("a drawn time of {} us", us);
   double sum = 0;
@@ -37,8 +30,8 @@ std::string impossible_time(const Answer& a) {
       return fmt::format("{} us of {}", part, sim::name(static_cast<sim::Category>(i)));
     sum += part;
   }
-  if (sum > 0 && !adds_up(sum, t.value))
-    return fmt::format("parts of {} us of a time of {} us", sum, t.value);
+  if (sum > 0 && !adds_up(sum, a.time_us.value))
+    return fmt::format("parts of {} us of a time of {} us", sum, a.time_us.value);
   if (!(amount(a.healthy_us) && amount(a.exposed_comm_us)))
     return fmt::format("{} us without faults and {} us of exposed communication", a.healthy_us,
                        a.exposed_comm_us);
@@ -66,34 +59,67 @@ double fastest(const Scenario& s) {
 
 }  // namespace
 
+bool adds_up(double sum_us, double total_us) {
+  return std::abs(sum_us - total_us) <= kAbsoluteUs + kRelative * std::abs(total_us);
+}
+
+std::string impossible(const Estimate& t) {
+  if (!(t.value > 0 && std::isfinite(t.value))) return fmt::format("a time of {} us", t.value);
+  if (!(amount(t.low) && t.low <= t.value && t.value <= t.high && std::isfinite(t.high)))
+    return fmt::format("a time of {} us between {} and {}", t.value, t.low, t.high);
+  return "";
+}
+
+std::string impossible(const StepMemory& m) {
+  if (!(amount(m.max_bytes) && amount(m.missing_bytes)))
+    return fmt::format("a memory of {} bytes, {} of them missing", m.max_bytes, m.missing_bytes);
+  if (!share(m.fits_probability)) return fmt::format("a share of {}, expected 0 to 1", m.fits_probability);
+  if (std::string part = impossible_memory(m.worst, m.max_bytes); !part.empty()) return part;
+  for (const StageMemory& stage : m.stages) {
+    if (std::string part = impossible_memory(stage.bytes, m.max_bytes); !part.empty()) return part;
+    if (!share(stage.fits_probability)) return fmt::format("a probability of {}", stage.fits_probability);
+  }
+  return "";
+}
+
+std::string impossible(const Decision& d, std::size_t answers) {
+  if (!share(d.probability)) return fmt::format("a probability of {}", d.probability);
+  const auto none_or_one = [&](int index) { return index >= -1 && index < static_cast<int>(answers); };
+  if (!(none_or_one(d.winner) && none_or_one(d.runner_up) && (d.winner < 0 || d.winner != d.runner_up)))
+    return fmt::format("answers {} and {} of {} as winner and second", d.winner, d.runner_up, answers);
+  if (d.verdict == Decision::Verdict::kClear && d.probability < Decision::kSure)
+    return fmt::format("a clear decision with a probability of {}", d.probability);
+  const Estimate& s = d.speedup;
+  if (!(amount(s.low) && s.low <= s.value && s.value <= s.high && std::isfinite(s.high)))
+    return fmt::format("a speedup of {} between {} and {}", s.value, s.low, s.high);
+  return "";
+}
+
 std::string impossible(const Scenario& s, const Answer& a) {
   if (std::string time = impossible_time(a); !time.empty()) return time;
   if (!(amount(a.tokens) && amount(a.flops) && a.gpus >= 1))
     return fmt::format("{} tokens and {} FLOPs on {} GPUs", a.tokens, a.flops, a.gpus);
   if (!(a.mfu >= 0 && a.mfu <= fastest(s)))
     return fmt::format("an MFU of {:.3g}, expected 0 to {:.3g}", a.mfu, fastest(s));
-  for (const double part : {a.outside_domain, a.dropped_share, a.memory.fits_probability})
+  for (const double part : {a.outside_domain, a.dropped_share})
     if (!share(part)) return fmt::format("a share of {}, expected 0 to 1", part);
   for (const std::int64_t bytes : a.tx_bytes)
     if (bytes < 0) return fmt::format("{} bytes sent by a rank", bytes);
   if (a.dropped_rows < 0) return fmt::format("{} dropped rows", a.dropped_rows);
-  const StepMemory& m = a.memory;
-  if (!(amount(m.max_bytes) && amount(m.missing_bytes)))
-    return fmt::format("a memory of {} bytes, {} of them missing", m.max_bytes, m.missing_bytes);
-  if (std::string part = impossible_memory(m.worst, m.max_bytes); !part.empty()) return part;
-  for (const StageMemory& stage : m.stages) {
-    if (std::string part = impossible_memory(stage.bytes, m.max_bytes); !part.empty()) return part;
-    if (!share(stage.fits_probability)) return fmt::format("a probability of {}", stage.fits_probability);
-  }
+  if (std::string memory = impossible(a.memory); !memory.empty()) return memory;
   return amount(a.cost) ? "" : fmt::format("a cost of {}", a.cost);
 }
 
 void check_answer(const Scenario& scenario, const Answer& answer) {
-  if (const std::string what = impossible(scenario, answer); !what.empty())
-    throw InputError(
-        fmt::format("{}: found {}: the forecast of this scenario cannot be right; its sizes are "
-                    "beyond what was thought of, or this is a bug",
-                    answer.dispatcher, what));
+  check_possible(answer.dispatcher, impossible(scenario, answer));
+}
+
+void check_possible(const std::string& of, const std::string& what) {
+  if (what.empty()) return;
+  throw InputError(
+      fmt::format("{}: found {}: the forecast of this scenario cannot be right; its sizes are "
+                  "beyond what was thought of, or this is a bug",
+                  of, what));
 }
 
 }  // namespace moesim::models

@@ -1,6 +1,7 @@
 // What holds of every answer, asked before anybody sees it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "models/answers/answer.h"
@@ -13,7 +14,18 @@ namespace moesim::models {
 // plan computes in, over bf16).
 std::string impossible(const Scenario& scenario, const Answer& answer);
 
+// The same of a time with its interval, of the memory of a job, and of a decision between `answers` answers.
+std::string impossible(const Estimate& time_us);
+std::string impossible(const StepMemory& memory);
+std::string impossible(const Decision& decision, std::size_t answers);
+
+// Whether parts are their whole, as far as rounding goes; microseconds.
+bool adds_up(double sum_us, double total_us);
+
 // Throws InputError with what is impossible.
 void check_answer(const Scenario& scenario, const Answer& answer);
+
+// Throws InputError for `what`, unless it is empty. `of`: what the forecast is of, "alltoall".
+void check_possible(const std::string& of, const std::string& what);
 
 }  // namespace moesim::models

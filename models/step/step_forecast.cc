@@ -40,8 +40,6 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
                  scenario_.training.stages_inside) {
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
-  if (plan.recompute.latent && scenario_.model.attention.kind != Attention::Kind::kLatent)
-    warnings_.push_back("recompute mla_up_proj: the model's attention has no latent projections");
   if (!plan.note.empty()) warnings_.push_back(plan.note);
   if (plan.overlap.expert_communication && p.pp > 1 && p.vpp == 1 && plan.pipeline == PipelineKind::k1F1B)
     warnings_.push_back(

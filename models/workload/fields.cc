@@ -612,7 +612,7 @@ std::vector<Field> layout_fields() {
        .type = FieldType::kBoolean,
        .fallback = "true",
        .group = kPlan,
-       .help = "Of fsdp and hsdp: parameters are gathered again in backward",
+       .help = "Of fsdp and hsdp: parameters are gathered again in backward; a stage of a pipeline never is",
        .read = [](const Field&, Scenario& s,
                   const JsonNode& v) { s.training.reshard_after_forward = v.boolean(); },
        .write =

@@ -17,6 +17,22 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
+// Throws InputError for a part that the model does not have and that backward cannot compute again.
+void check_recompute(const Scenario& s) {
+  const StepRecompute& r = s.training.recompute;
+  const Architecture& m = s.model;
+  const auto refuse = [&](const char* name, const std::string& what) {
+    throw InputError(
+        fmt::format("training.recompute: found {} with model {}, which has no {}; expected a part of it",
+                    name, m.name, what));
+  };
+  if (r.latent && m.attention.kind != Attention::Kind::kLatent) refuse("mla_up_proj", "latent projections");
+  if (r.shared && m.shared_ffn == 0) refuse("shared_experts", "shared experts");
+  const bool dense = m.pattern.empty() ? m.moe_layers() < m.layers : m.pattern.find('-') != std::string::npos;
+  if (r.dense && !dense) refuse("mlp", "dense FFN");
+  if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
+}
+
 // Throws InputError for what says nothing beside the rest of the plan.
 void check_plan(const Scenario& s) {
   const TrainingPlan& plan = s.training;
@@ -39,6 +55,12 @@ void check_plan(const Scenario& s) {
     found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
   if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
     found_with("reshard_after_forward", "false", "fsdp or hsdp");
+  if (plan.reshard_after_forward && s.scope == Scenario::Scope::kStep && s.parallel.pp > 1 &&
+      s.gave("training.reshard_after_forward"))
+    throw InputError(fmt::format(
+        "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
+        "microbatches; expected false, or pp 1",
+        s.parallel.pp));
   if (plan.shampoo && plan.sharding == kZero1) found_with("shampoo", "true", "ddp, fsdp or hsdp");
   for (const auto& [path, module] :
        {std::pair{"router_sharding", plan.router_sharding}, {"expert_sharding", plan.expert_sharding}})
@@ -201,6 +223,7 @@ void Scenario::resolve() {
   if (scope == Scope::kLayer) check_layer_plan(training);
   if (model.hidden == 0) throw InputError("scenario: found no model, expected \"model\" or --model NAME");
   if (model.experts == 0) check_dense(*this);
+  check_recompute(*this);
   if (gave("training.overload.recorder") && training.launch != LaunchMode::kGraphs)
     throw InputError(fmt::format(
         "training.overload.recorder: found {} with launch {}, expected graphs: without them every step is "

@@ -48,7 +48,7 @@ std::string error_of(const std::string& log, const ImportFacts& facts) {
 }
 
 TEST(NcclTests, ReadsTheOutOfPlaceColumns) {
-  const auto rows = import_nccl_tests(kLog, "all_reduce.log", {}).collectives;
+  const auto rows = import_nccl_tests(kLog, "all_reduce.log", {}).rows.collectives;
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].op, sim::CollectiveOp::all_reduce);
   EXPECT_EQ(rows[0].ranks(), 2);
@@ -66,7 +66,7 @@ TEST(NcclTests, ReadsOldRowsWithoutReductionOrRoot) {
      1048576        131072   float            40.00   26.21   13.11  0e+00    39.00   26.89   13.44  0e+00
 # Out of bounds values : 0 OK
 )";
-  const auto rows = import_nccl_tests(old, "all_gather_perf.log", {}).collectives;
+  const auto rows = import_nccl_tests(old, "all_gather_perf.log", {}).rows.collectives;
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].op, sim::CollectiveOp::all_gather);
   EXPECT_EQ(rows[0].nodes, 2);
@@ -77,7 +77,7 @@ TEST(NcclTests, ReadsOldRowsWithoutReductionOrRoot) {
 TEST(NcclTests, MistakesAreNamedByLine) {
   EXPECT_THAT(error_of(kLog.substr(0, kLog.find("   20.00   52.43")), all_reduce()),
               HasSubstr("x.log:10: found 9 columns"));
-  EXPECT_THAT(error_of(kLog.substr(0, kLog.find("# Out of bounds")), all_reduce()),
+  EXPECT_THAT(error_of(kLog.substr(0, kLog.find("\n# Out of bounds")), all_reduce()),
               HasSubstr("truncated log?"));
   EXPECT_THAT(error_of(replaced(kLog, "21.00", "nan"), all_reduce()), HasSubstr("'nan' as time"));
   EXPECT_THAT(error_of(replaced(kLog, "21.00", "21000.0"), all_reduce()), HasSubstr("wrong unit?"));

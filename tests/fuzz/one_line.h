@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
@@ -14,14 +15,20 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
+// How many inputs were no refusals so far; seeds have to be.
+inline std::size_t accepted_so_far = 0;
+inline std::string last_refusal;
+
 // Runs `read`; false when it refused. Aborts where the refusal has more than one line, or says nothing.
 template <class Read>
 bool accepted(const Read& read) {
   try {
     read();
+    ++accepted_so_far;
     return true;
   } catch (const InputError& error) {
     const std::string_view what = error.what();
+    last_refusal = what;
     check(!what.empty() && what.find('\n') == std::string_view::npos, "an error is one line");
     return false;
   }

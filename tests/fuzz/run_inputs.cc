@@ -1,4 +1,5 @@
 // Runs a fuzz target on files and folders, without libFuzzer: seeds and what once went wrong, in every build.
+// A seed (corpus/) that is refused says little; it is an error.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/file_io.h"
+#include "tests/fuzz/one_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -22,12 +24,17 @@ int main(int argc, char** argv) {
       if (entry.is_regular_file()) inputs.push_back(entry.path());
   }
   std::sort(inputs.begin(), inputs.end());
+  std::size_t refused = 0;
   for (const fs::path& path : inputs) {
     const std::string content = moesim::read_own_file(path);  // any bytes
-    std::printf("%s\n", path.c_str());
-    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", path.c_str());               // targets may close stdout
+    const std::size_t before = moesim::fuzz::accepted_so_far;
     LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(content.data()), content.size());
+    if (path.string().find("/corpus/") == std::string::npos || moesim::fuzz::accepted_so_far > before)
+      continue;
+    std::fprintf(stderr, "%s: a seed is refused: %s\n", path.c_str(), moesim::fuzz::last_refusal.c_str());
+    ++refused;
   }
-  std::printf("%zu inputs\n", inputs.size());
-  return inputs.empty() ? 1 : 0;
+  std::fprintf(stderr, "%zu inputs\n", inputs.size());
+  return inputs.empty() || refused > 0 ? 1 : 0;
 }

@@ -66,6 +66,33 @@ TEST(Invariants, SayWhatCannotBe) {
 }
 
 // The first of these said an MFU of 714.9 %, the second summed to 9e12, the third had 0.00 GB and fitted.
+TEST(Invariants, OfAMemoryAndOfADecision) {
+  const Comparison& c = answered();
+  StepMemory memory = c.answers.front().memory;
+  EXPECT_EQ(impossible(memory), "");
+  memory.stages.front().fits_probability = 1.2;
+  EXPECT_THAT(impossible(memory), HasSubstr("a probability of 1.2"));
+  memory = c.answers.front().memory;
+  memory.worst.optimizer = 2 * memory.max_bytes;
+  EXPECT_THAT(impossible(memory), HasSubstr("beside a peak"));
+  const Decision decision = c.decision;
+  EXPECT_EQ(impossible(decision, c.answers.size()), "");
+  const auto broken = [&](auto breaks) {
+    Decision other = decision;
+    breaks(other);
+    return impossible(other, c.answers.size());
+  };
+  EXPECT_THAT(broken([](Decision& d) { d.probability = 1.01; }), HasSubstr("a probability of 1.01"));
+  EXPECT_THAT(broken([](Decision& d) { d.winner = 7; }), HasSubstr("answers 7 and"));
+  EXPECT_THAT(broken([](Decision& d) { d.runner_up = d.winner; }), HasSubstr("as winner and second"));
+  EXPECT_THAT(broken([](Decision& d) { d.speedup.low = 9; }), HasSubstr("a speedup of"));
+  EXPECT_THAT(broken([](Decision& d) {
+                d.verdict = Decision::Verdict::kClear;
+                d.probability = 0.5;
+              }),
+              HasSubstr("a clear decision"));
+}
+
 TEST(SizeLimits, RefuseWhatWouldWrap) {
   const auto refusal = [](const char* text) {
     return moesim::testing::message_of([&] { answer(scenario_of(text), {.draws = 0}); });

@@ -1,6 +1,7 @@
 // Pipelines of every kind of schedule, for tests that try them all.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct NamedShape {
   PipelineShape shape;
   std::string name;
 };
+
+// In the names of tests, which are bytes otherwise.
+inline void PrintTo(const NamedShape& shape, std::ostream* out) { *out << shape.name; }
 
 inline std::vector<NamedShape> every_schedule() {
   return {{shape_of(PipelineKind::k1F1B, 1, 1, 3), "alone"},

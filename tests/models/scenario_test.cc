@@ -1,6 +1,7 @@
 // A scenario's rules between values: what follows from others, what contradicts, each in one line.
 #include "models/workload/scenario.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -89,6 +90,53 @@ TEST(Resolve, RefusesShardingThatSaysNothing) {
             "sharding: found shard=3, expected a divisor of dp x cp = 8");
   EXPECT_EQ(refusal([](Scenario& s) { s.training.preconditioning.frequency = 5; }),
             "training.precondition_frequency: found without training.shampoo, which it is of; expected both");
+}
+
+TEST(Resolve, RefusesToComputeAgainWhatTheModelHasNot) {
+  const auto again = [](const char* model, const char* parts) {
+    return refusal([&](Scenario& s) {
+      s.cluster = nullptr;
+      s.scope = Scenario::Scope::kStep;
+      s.set_model(model);
+      s.training.recompute = StepRecompute::parse(parts);
+    });
+  };
+  EXPECT_EQ(again("mixtral-8x7b", "layernorm+mla_up_proj"),
+            "training.recompute: found mla_up_proj with model mixtral-8x7b, which has no latent projections; "
+            "expected a part of it");
+  EXPECT_EQ(again("mixtral-8x7b", "shared_experts"),
+            "training.recompute: found shared_experts with model mixtral-8x7b, which has no shared experts; "
+            "expected a part of it");
+  EXPECT_EQ(again("qwen3-30b-a3b", "mlp+moe"),
+            "training.recompute: found mlp with model qwen3-30b-a3b, which has no dense FFN; expected a part "
+            "of it");
+  EXPECT_EQ(again("deepseek-v3", "mla_up_proj+mlp+shared_experts+moe_act"), "");
+  EXPECT_EQ(again("mixtral-8x7b", "full"), "");
+  Scenario dense;
+  dense.scope = Scenario::Scope::kStep;
+  dense.model = small_job().model;
+  dense.model.experts = dense.model.topk = dense.model.expert_ffn = 0;
+  dense.model.dense_ffn = 64;
+  dense.training.recompute = StepRecompute::parse("moe_act");
+  EXPECT_THAT(message_of([&] { dense.resolve(); }), ::testing::HasSubstr("which has no experts"));
+}
+
+TEST(Resolve, RefusesToGatherAgainWhereAPipelineDoesNot) {
+  const auto with = [](int pp, const char* sharding, bool again) {
+    return refusal([&](Scenario& s) {
+      s.scope = Scenario::Scope::kStep;
+      s.parallel.pp = pp;
+      s.training.set_sharding(sharding);
+      s.training.reshard_after_forward = again;
+      s.give("training.reshard_after_forward");
+    });
+  };
+  EXPECT_EQ(
+      with(2, "fsdp", true),
+      "training.reshard_after_forward: found true with parallel.pp 2, whose stages stay gathered for all "
+      "microbatches; expected false, or pp 1");
+  EXPECT_EQ(with(2, "fsdp", false), "");
+  EXPECT_EQ(with(1, "fsdp", true), "");
 }
 
 TEST(Resolve, RefusesFrameworksOptionsWithoutOne) {

@@ -29,7 +29,10 @@ FAILURES = []
 RESULTS = {
     "compare": [["compare", SCENARIO, *FAST], ["compare", SCENARIO, "--dispatcher", "all", *FAST],
                 ["compare", SCENARIO, "--detail", "messages", *FAST], ["compare", SCENARIO, "--timing", "flow", *FAST],
-                ["compare", SCENARIO, "--scope", "step", *FAST]],
+                ["compare", SCENARIO, "--scope", "step", *FAST],
+                # Counters differ from option to option.
+                ["compare", SCENARIO, "--dispatcher", "torchtitan-force-balance,torchtitan-equal-split", *FAST],
+                ["compare", SCENARIO, "--ep", "1", "--inference", "--dispatcher", "torchtitan-local", *FAST]],
     "whatif": [["whatif", SCENARIO, "--set", "nic.bandwidth=x2", *FAST],
                ["whatif", SCENARIO, "--each", "--set", "topk=4", "--set", "ep=7", *FAST],
                ["whatif", SCENARIO, "--sensitivity", *FAST], ["whatif", SCENARIO, "--crossover", "topk=1..8", *FAST],

@@ -1,196 +1,44 @@
-// The moesim command: picks a verb, turns every error into one line and an exit code.
+// The moesim command: runs what the command line asks for, turns every error into one line and an exit code.
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <csignal>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <new>
-#include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/file_io.h"
-#include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/text.h"
-#include "tools/moesim/show/output.h"
-#include "tools/moesim/show/version.h"
-#include "tools/moesim/verbs/verb.h"
-
-namespace moesim::tools {
+#include "tools/moesim/verbs/command_line.h"
 
 namespace {
 
 constexpr int kUsageError = 2;
 constexpr int kInternalError = 3;
 
-void declare_common(CLI::App& command, CommonOptions& options) {
-  static const std::map<std::string, Format> kFormats{
-      {"table", Format::kTable}, {"json", Format::kJson}, {"csv", Format::kCsv}};
-  command
-      .add_option_function<std::string>(
-          "--format",
-          [&options](const std::string& text) {
-            const auto at = kFormats.find(text);
-            if (at == kFormats.end())
-              throw InputError("found --format " + in_quotes(text) + ", expected table, json or csv");
-            options.format = at->second;
-          },
-          "table (for people), json or csv")
-      ->type_name("table|json|csv");
-  command.add_flag("-q,--quiet", options.quiet, "no warnings and no progress");
-  command.add_option("--seed", options.seed, "seed of everything that is drawn")->capture_default_str();
-  command.add_option("--threads", options.threads, "worker threads, 0: all cores")
-      ->check(CLI::Range(0, 4096).description(""));
-}
-
-// CLI11 lists what it did not understand; the nearest known option is what the user wants to read.
-std::string explain_extras(const CLI::App& command, const std::vector<std::string>& extras) {
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const CLI::App* verb : command.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(verb->get_name());
-  const std::string& extra = extras.front();
-  const std::string name = extra.substr(0, extra.find('='));
-  const std::string help =
-      command.get_name() == "moesim" ? "moesim --help" : "moesim " + command.get_name() + " --help";
-  return fmt::format("unknown {} {}{}; see '{}'", extra.starts_with('-') ? "option" : "argument",
-                     in_quotes(extra), did_you_mean(name, known), help);
-}
-
-// CLI11 reads numbers as C does: integers that are too large become the largest, -1 without a sign 2^64 - 1,
-// 010 eight; nan is in every range.
-void refuse_odd_numbers(const CLI::App& command) {
-  const auto whole = [](const std::string& text, auto value) {
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    const std::size_t first = text.starts_with('-') ? 1 : 0;
-    return error == std::errc() && stop == end && (text.size() == first + 1 || text[first] != '0');
-  };
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string type = option->get_type_name();
-    if (type.starts_with("FLOAT"))
-      for (const std::string& text : option->results())
-        if (!std::isfinite(std::strtod(text.c_str(), nullptr)))
-          throw InputError(
-              fmt::format("{}: found {}, expected a finite number", option->get_name(), in_quotes(text)));
-    const bool natural = type.starts_with("UINT");
-    if (!natural && !type.starts_with("INT")) continue;
-    for (const std::string& text : option->results())
-      if (!(natural ? whole(text, std::uint64_t{}) : whole(text, std::int64_t{})))
-        throw InputError(fmt::format("{}: found {}, expected a whole number {}", option->get_name(),
-                                     in_quotes(text),
-                                     natural ? "from 0 to 2^64 - 1" : "between -2^63 and 2^63"));
-  }
-  for (const CLI::App* inner : command.get_subcommands()) refuse_odd_numbers(*inner);
-}
-
-// Two outputs of one name would overwrite each other; one that cannot be written is told before the work.
-void check_outputs(const CLI::App& command) {
-  std::map<std::filesystem::path, std::string> names;
-  for (const std::string_view name : kOutputOptions) {
-    const CLI::Option* option = command.get_option_no_throw(std::string(name));
-    if (option == nullptr) continue;
-    for (const std::string& path : option->results()) {
-      std::error_code none;
-      const auto [at, added] =
-          names.emplace(std::filesystem::weakly_canonical(std::filesystem::absolute(path, none), none), name);
-      if (!added)
-        throw InputError(fmt::format("{} and {}: found {} for both, expected a file for each", at->second,
-                                     name, in_quotes(path)));
-      if (!is_folder(path)) check_writable(path);
-    }
-  }
-  for (const CLI::App* inner : command.get_subcommands()) check_outputs(*inner);
-}
-
-int run(int argc, char** argv) {
-  CommonOptions options;
-  options.command_line.assign(argv + 1, argv + argc);
-  for (const std::string& word : options.command_line)
-    if (first_not_utf8(word) != std::string::npos)
-      throw InputError(fmt::format("command line: found {}, expected text in UTF-8", in_quotes(word)));
-  CLI::App app{"moesim: what a mixture-of-experts job costs on hardware you do not own yet", "moesim"};
-  app.set_version_flag("--version", std::string("moesim ") + version());
-  app.set_help_flag("-h,--help", "this text");
-  app.require_subcommand(0, 1);
-  app.allow_extras();
-  std::map<const CLI::App*, Run> runs;
-  for (const Verb& verb : all_verbs()) {
-    CLI::App* command = app.add_subcommand(verb.name, verb.summary);
-    command->footer("Examples:\n" + verb.examples);
-    runs[command] = verb.declare(*command);
-    declare_common(*command, options);
-    command->allow_extras();
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    std::ostringstream out;
-    const int code = app.exit(help, out, out);
-    print(out.str());
-    return code;
-  } catch (const CLI::ParseError& error) {
-    // A mistyped option is what the user wants to hear of, not what is missing because of it.
-    for (const CLI::App* command : app.get_subcommands())
-      if (const auto extras = command->remaining(true); !extras.empty())
-        throw InputError(explain_extras(*command, extras));
-    throw InputError(error.what());
-  }
-  const auto chosen = app.get_subcommands();
-  if (chosen.empty()) {
-    const auto extras = app.remaining();
-    if (!extras.empty()) throw InputError(explain_extras(app, extras));
-    print(app.help());
-    return 0;
-  }
-  const CLI::App* command = chosen.front();
-  if (const auto extras = command->remaining(true); !extras.empty())
-    throw InputError(explain_extras(*command, extras));
-  refuse_odd_numbers(*command);
-  check_outputs(*command);
-  options.seed_given = command->count("--seed") > 0;
-  // Hashes cost time: where a result holds them.
-  const bool hashes = options.format == Format::kJson || command->get_name() == "sweep" ||
-                      (command->get_option_no_throw("--report") && command->count("--report") > 0) ||
-                      (command->get_option_no_throw("--timeline") && command->count("--timeline") > 0);
-  const FilesRead files(hashes ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed);
-  return runs.at(command)(options);
-}
-
 }  // namespace
-
-}  // namespace moesim::tools
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // print() sees the error and exits as a pipe's writer should
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of write()
   try {
-    return moesim::tools::run(argc, argv);
+    return moesim::tools::CommandLine({argv + (argc > 0 ? 1 : 0), argv + argc}).run();
   } catch (const moesim::InputError& error) {
     moesim::say(fmt::format("moesim: {}\n", error.what()));
-    return moesim::tools::kUsageError;
+    return kUsageError;
   } catch (const std::filesystem::filesystem_error& error) {
     // What lies where a file or folder should: no bug of ours.
     moesim::say(fmt::format(
         "moesim: {}\n",
         moesim::InputError(moesim::SourcePlace{error.path1().string()}, error.code().message()).what()));
-    return moesim::tools::kUsageError;
+    return kUsageError;
   } catch (const std::bad_alloc&) {
     moesim::say("moesim: out of memory\n");
-    return moesim::tools::kInternalError;
+    return kInternalError;
   } catch (const std::exception& error) {
     moesim::say(fmt::format("moesim: internal error: {}\n", moesim::one_line(error.what())));
-    return moesim::tools::kInternalError;
+    return kInternalError;
   }
 }

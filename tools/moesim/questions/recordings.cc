@@ -12,11 +12,13 @@
 #include "base/input_error.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
+#include "traces/foreign_format.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::tools {
 
 void Recordings::add(const std::string& folder) {
+  traces::refuse_foreign(folder, traces::Traces::kForeign);
   recordings_.push_back(traces::read_cmd(folder));
   const traces::Recording& recording = recordings_.back();
   jobs_.push_back(replay::interpret(recording));

@@ -24,8 +24,10 @@
 #include "calibration/fit/fit_networks.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/leave_out.h"
+#include "calibration/rows/deepep_log.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
+#include "calibration/rows/logged_row.h"
 #include "calibration/rows/measurement_file.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
@@ -192,6 +194,7 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
 struct FactOptions {
   std::string gpu, source, op, library;
   int nodes = 0, gpus_per_node = 0;
+  std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0;
 
   void declare(CLI::App& app) {
     app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
@@ -203,27 +206,34 @@ struct FactOptions {
         ->check(CLI::Range(1, 1024));
   }
 
+  // Of dispatch and combine kernels.
+  void declare_dispatch(CLI::App& app) {
+    const auto size = [&](const char* name, std::int64_t& value, const char* help) {
+      app.add_option(name, value, help)
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24).description(""));
+    };
+    size("--tokens", tokens, "Tokens a rank sends, of a deepep log that does not say");
+    size("--hidden", hidden, "Width of a token, of a deepep log that does not say");
+    size("--topk", topk, "Experts of a token, of a deepep log that does not say");
+    size("--experts", experts, "Experts of all ranks, of a deepep log that does not say");
+  }
+
   ImportFacts facts() const {
     ImportFacts facts;
     facts.gpu = gpu;
+    facts.tokens = tokens, facts.hidden = hidden, facts.topk = topk, facts.experts = experts;
     if (const Device* device = calibration::device_of_gpu(gpu); device && device->profile == gpu)
       facts.gpu = device->gpu;
     facts.source = source;
     facts.library = library;
     facts.nodes = nodes;
     facts.gpus_per_node = gpus_per_node;
-    static const std::map<std::string, sim::CollectiveOp> kOps = {
-        {"all_gather", sim::CollectiveOp::all_gather}, {"reduce_scatter", sim::CollectiveOp::reduce_scatter},
-        {"all_reduce", sim::CollectiveOp::all_reduce}, {"alltoall", sim::CollectiveOp::all_to_all},
-        {"all_to_all", sim::CollectiveOp::all_to_all}, {"sendrecv", sim::CollectiveOp::send_recv},
-        {"send_recv", sim::CollectiveOp::send_recv},   {"broadcast", sim::CollectiveOp::broadcast}};
     if (!op.empty()) {
-      const auto found = kOps.find(op);
-      if (found == kOps.end())
+      facts.op = calibration::op_named(op);
+      if (!facts.op)
         throw InputError(
             "found --op " + in_quotes(op) +
             ", expected all_gather, reduce_scatter, all_reduce, alltoall, sendrecv or broadcast");
-      facts.op = found->second;
     }
     return facts;
   }
@@ -236,16 +246,28 @@ Run declare_import(CLI::App& app) {
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("kind", options->kind,
-                 "nccl-tests (also rccl-tests), google-benchmark, csv, echo or recording")
+  app.add_option(
+         "kind", options->kind,
+         "nccl-tests (also rccl-tests), deepep (also HybridEP), google-benchmark, csv, echo or recording")
       ->required()
-      ->check(CLI::IsMember({"nccl-tests", "rccl-tests", "google-benchmark", "csv", "echo", "recording"}));
+      ->check(CLI::IsMember(
+          {"nccl-tests", "rccl-tests", "deepep", "google-benchmark", "csv", "echo", "recording"}));
   app.add_option("files", options->files, "Logs, JSON results, tables or folders of realistic recordings")
       ->required();
   app.add_option("-o,--out", options->out, "Measurement file to write (default: standard output)");
   options->facts.declare(app);
+  options->facts.declare_dispatch(app);
   return [options](const CommonOptions& common) {
     const ImportFacts facts = options->facts.facts();
+    const bool dispatch = facts.tokens > 0 || facts.hidden > 0 || facts.topk > 0 || facts.experts > 0;
+    if (dispatch && options->kind != "deepep")
+      throw InputError(
+          fmt::format("found --tokens, --hidden, --topk or --experts with {}, which does not look at them; "
+                      "expected deepep",
+                      options->kind));
+    if (facts.op && options->kind != "nccl-tests" && options->kind != "rccl-tests")
+      throw InputError(fmt::format(
+          "found --op with {}, which does not look at it; expected nccl-tests or rccl-tests", options->kind));
     Measurements all;
     for (const std::string& file : options->files) {
       if (options->kind == "recording") {
@@ -257,8 +279,15 @@ Run declare_import(CLI::App& app) {
         continue;
       }
       const std::string text = read_file(file, std::uint64_t{1} << 30);
-      all.append(options->kind == "google-benchmark" ? calibration::import_google_benchmark(text, file, facts)
-                                                     : calibration::import_nccl_tests(text, file, facts));
+      if (options->kind == "google-benchmark") {
+        all.append(calibration::import_google_benchmark(text, file, facts));
+        continue;
+      }
+      calibration::Imported imported = options->kind == "deepep"
+                                           ? calibration::import_deepep(text, file, facts)
+                                           : calibration::import_nccl_tests(text, file, facts);
+      for (const std::string& note : imported.notes) warn(common, note);
+      all.append(std::move(imported.rows));
     }
     const std::string json = calibration::to_json(
         all, "moesim calibrate import " + options->kind + ": " + join(options->files, ", "));

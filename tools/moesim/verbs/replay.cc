@@ -14,10 +14,12 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/answers/invariants.h"
 #include "models/hardware/cluster_fabric.h"
 #include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/questions/replay_invariants.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
@@ -303,6 +305,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   question.effect_gains = options.explain;
   RecordingForecast answer =
       replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, question);
+  models::check_possible("replay", impossible(answer));
   inputs["cluster"] = answer.cluster.name;
   if (!question.flow && models::has_own_fabric(answer.cluster))
     answer.warnings.emplace_back(

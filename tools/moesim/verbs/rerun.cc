@@ -26,6 +26,7 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
+#include "tools/moesim/verbs/rerun_result.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -39,61 +40,8 @@ struct RerunOptions {
   std::string result, folder = ".";
 };
 
-// A result file, read.
-struct Result {
-  std::string file;
-  ordered_json json;
-  std::string text;
-  std::vector<std::string> command;
-  bool sweep = false;  // the record of a table (moesim.sweep/1)
-};
-
-// Verbs that only compute: whatever they write are files of kOutputOptions.
-constexpr std::array<std::string_view, 9> kRepeatable{"compare",    "replay",      "validate",
-                                                      "whatif",     "sweep",       "list",
-                                                      "trace info", "trace check", "calibrate check"};
-
-// The verb of a command, "trace info".
-std::string verb_of(const std::vector<std::string>& command) {
-  if (command.empty()) return "";
-  const bool inner = command.front() == "trace" || command.front() == "calibrate";
-  return inner && command.size() > 1 ? command[0] + " " + command[1] : command[0];
-}
-
-Result read_result(const std::string& file) {
-  Result r;
-  r.file = file;
-  r.text = read_file(file, kMaxJsonBytes);
-  r.json = parse_ordered(r.text, file);
-  const SourcePlace place{file};
-  const char* expected = "a result that moesim wrote with --format json";
-  if (!r.json.is_object() || !r.json.contains("schema") || !r.json["schema"].is_string() ||
-      !r.json["schema"].get<std::string>().starts_with("moesim."))
-    throw InputError(place, "no result of moesim", expected);
-  const auto inputs = r.json.find("inputs");
-  if (inputs == r.json.end() || !inputs->is_object() || !inputs->contains("command") ||
-      !(*inputs)["command"].is_array() || !r.json.contains("version") || !r.json["version"].is_string())
-    throw InputError(place, "no inputs to run it again with", expected);
-  for (const ordered_json& word : (*inputs)["command"]) {
-    if (!word.is_string()) throw InputError(place, "a command that is no list of words", expected);
-    r.command.push_back(word);
-    if (r.command.back().find('\0') != std::string::npos)
-      throw InputError(place, "a command with a word that no program can be given", expected);
-  }
-  const std::string verb = verb_of(r.command);
-  if (std::find(kRepeatable.begin(), kRepeatable.end(), verb) == kRepeatable.end())
-    throw InputError(place, "the command " + in_quotes(verb),
-                     fmt::format("a verb that only computes ({})", fmt::join(kRepeatable, ", ")));
-  const auto rows = r.json.find("rows");
-  r.sweep = verb == "sweep" && rows != r.json.end() && rows->is_object() && rows->contains("sha256") &&
-            (*rows)["sha256"].is_string() && rows->contains("file") && (*rows)["file"].is_string();
-  if (verb == "sweep" && !r.sweep)
-    throw InputError(place, "a sweep without its rows", "the record of a table");
-  return r;
-}
-
 // Why the table beside a record is not the one that it vouches for; empty where it is.
-std::vector<std::string> changed_table(const Result& r) {
+std::vector<std::string> changed_table(const RerunResult& r) {
   if (!r.sweep) return {};
   const fs::path name = fs::path(r.json["rows"]["file"].get<std::string>()).filename();
   const fs::path table = fs::path(r.file).parent_path() / name;
@@ -105,7 +53,7 @@ std::vector<std::string> changed_table(const Result& r) {
 }
 
 // Why the inputs are not those of the result; empty where they are.
-std::vector<std::string> changed_inputs(const Result& r, const fs::path& folder) {
+std::vector<std::string> changed_inputs(const RerunResult& r, const fs::path& folder) {
   std::vector<std::string> reasons;
   const ordered_json& inputs = r.json["inputs"];
   if (!inputs.contains("files") || !inputs["files"].is_object()) return reasons;
@@ -149,35 +97,6 @@ class Scratch {
  private:
   fs::path path_;
 };
-
-// The command with every file that it writes in `scratch` instead; of a sweep without what goes on with an
-// earlier one. The last file of --out is `table`.
-std::vector<std::string> redirected(const Result& r, const fs::path& scratch, fs::path& table) {
-  std::vector<std::string> words;
-  const auto elsewhere = [&](const std::string& option, const std::string& file) {
-    const fs::path path = scratch / (std::to_string(words.size()) + fs::path(file).extension().string());
-    if (option == "--out") table = path;
-    return path.string();
-  };
-  for (std::size_t i = 0; i < r.command.size(); ++i) {
-    const std::string& word = r.command[i];
-    const std::size_t equals = word.find('=');
-    const std::string option = word.substr(0, equals);
-    const bool written = option == "-o" || std::find(kOutputOptions.begin(), kOutputOptions.end(), option) !=
-                                               kOutputOptions.end();
-    if (r.sweep && (word == "--resume" || word == "--overwrite")) continue;
-    if (written && equals != std::string::npos) {
-      const std::string path = elsewhere(option, word.substr(equals + 1));
-      words.push_back(fmt::format("{}={}", option, path));
-    } else if (written && i + 1 < r.command.size()) {
-      const std::string path = elsewhere(option, r.command[++i]);
-      words.insert(words.end(), {option, path});
-    } else {
-      words.push_back(word);
-    }
-  }
-  return words;
-}
 
 struct Finished {
   int exit_code = 0;
@@ -271,7 +190,7 @@ void differences(const std::string& path, const ordered_json& was, const ordered
 }
 
 // Why the same command gave another result; empty where it did not.
-std::vector<std::string> compare(const Result& r, const Finished& run, const fs::path& table) {
+std::vector<std::string> compare(const RerunResult& r, const Finished& run, const fs::path& table) {
   constexpr std::size_t kMostDifferences = 5;
   std::vector<std::string> reasons;
   if (run.exit_code > 1) {
@@ -302,7 +221,7 @@ std::vector<std::string> compare(const Result& r, const Finished& run, const fs:
 }
 
 // Runs the command in a folder of its own and compares. Leaves nothing behind, however it ends.
-std::vector<std::string> repeat(const Result& r, const fs::path& folder) {
+std::vector<std::string> repeat(const RerunResult& r, const fs::path& folder) {
   const ChildWatch watch;
   const Scratch scratch;
   fs::path table;
@@ -311,7 +230,7 @@ std::vector<std::string> repeat(const Result& r, const fs::path& folder) {
 }
 
 int run_rerun(const RerunOptions& o, const CommonOptions& common) {
-  const Result r = read_result(o.result);
+  const RerunResult r = read_result(o.result);
   const std::string made_by = r.json["version"];
   std::vector<std::string> reasons = changed_inputs(r, o.folder);
   for (std::string& reason : changed_table(r)) reasons.push_back(std::move(reason));

@@ -19,6 +19,7 @@
 #include "traces/cmd_reader.h"
 #include "traces/cmd_writer.h"
 #include "traces/csv_reader.h"
+#include "traces/foreign_format.h"
 #include "traces/kineto_reader.h"
 
 namespace moesim::tools {
@@ -60,6 +61,7 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
 }
 
 int run(const ConvertOptions& options, const CommonOptions& common) {
+  traces::refuse_foreign(options.from, traces::Traces::kRead);
   const std::string format = options.format.empty() ? format_of(options.from) : options.format;
   const traces::Recording recording = read(options, format);
   traces::write_cmd(recording, options.to);

@@ -17,12 +17,14 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/units.h"
+#include "models/answers/invariants.h"
 #include "models/hardware/cluster.h"
 #include "replay/recording/denoise.h"
 #include "replay/run/forecast_recording.h"
 #include "replay/run/run_summary.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/questions/replay_invariants.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_json.h"
@@ -117,6 +119,8 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   Case out;
   out.validation =
       replay::validate(answer.summary, replay::summarize(truth, cluster.gpus_per_node), answer.drawn);
+  models::check_possible(forecast.front(), impossible(answer));
+  models::check_possible(forecast.front(), impossible(out.validation));
   out.views = views_of(answer.iteration, truth, cluster, options);
   out.warnings = recorded.warnings();
   out.warnings.insert(out.warnings.end(), answer.warnings.begin(), answer.warnings.end());

@@ -16,6 +16,7 @@
 #include "calibration/rows/csv_table.h"
 #include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
+#include "models/answers/invariants.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -96,6 +97,7 @@ void judge(Case& one) {
     arm.inside = a.time_us.low <= measured_us && measured_us <= a.time_us.high;
   }
   one.decision = models::decide(one.forecasts);
+  models::check_possible(one.id, models::impossible(one.decision, one.forecasts.size()));
 }
 
 // Decisions in the order of the table; those without two arms that can be forecast join the skipped rows.

@@ -13,6 +13,7 @@
 
 #include "base/input_error.h"
 #include "calibration/training/training_rows.h"
+#include "models/answers/invariants.h"
 #include "models/step/step_memory.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
@@ -156,6 +157,7 @@ int validate_memory(const MemoryValidation& options, const CommonOptions& common
   for (TrainingRow& row : table.rows) {
     try {
       models::StepMemory memory = memory_of(row);
+      models::check_possible(row.memory.id, models::impossible(memory));
       all.push_back({std::move(row), std::move(memory)});
     } catch (const InputError& error) {
       table.skipped.push_back({row.line, row.source, row.gpu, row.model, error.what(), {}, {}});

@@ -1,0 +1,288 @@
+#include "calibration/rows/collective_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "calibration/rows/devices.h"
+
+namespace moesim::calibration {
+namespace {
+
+using sim::CollectiveOp;
+
+constexpr const char* kShapeOptions = "--nodes and --gpus-per-node";
+
+}  // namespace
+
+std::string canonical_gpu(std::string_view name) {
+  static constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {"A100-SXM4-40GB", "A100-SXM4-40GB"},
+      {"A100-SXM4-80GB", "A100-SXM4-80GB"},
+      {"A100-SXM-80GB", "A100-SXM4-80GB"},
+      {"A800-SXM4-80GB", "A800-SXM4-80GB"},
+      {"GH200", "GH200"},
+      {"H100-SXM5-80GB", "H100-SXM5-80GB"},
+      {"H100 80GB HBM3", "H100-SXM5-80GB"},
+      {"H200", "H200-SXM5-141GB"},
+      {"H800", "H800-SXM5-80GB"},
+      {"GB200", "GB200"},
+      {"GB300", "GB300"},
+      {"B200", "B200-SXM6-180GB"},
+      {"B300", "B300-SXM6"},
+      {"MI300X", "MI300X"},
+      {"MI355X", "MI355X"}};
+  // Cards in slots have other links than the modules that profiles are of.
+  for (const std::string_view other : {"PCI", "NVL", "MIG"})
+    if (name.find(other) != std::string_view::npos && !name.starts_with("GB")) return std::string(trim(name));
+  for (const auto& [part, canonical] : kParts)
+    if (name.find(part) != std::string_view::npos) return std::string(canonical);
+  return std::string(trim(name));
+}
+
+void RankLines::add(RankLine line, const SourcePlace& place) {
+  for (const RankLine& other : lines)
+    if (other.rank == line.rank && other.group == line.group)
+      throw InputError(place, fmt::format("rank {} twice", line.rank), "the ranks of one run");
+  lines.push_back(std::move(line));
+}
+
+int RankLines::ranks() const {
+  int most = 0;
+  for (const RankLine& line : lines) most = std::max(most, line.rank + 1);
+  return most;
+}
+
+std::vector<std::string> RankLines::hosts() const {
+  std::vector<const RankLine*> sorted;
+  for (const RankLine& line : lines) sorted.push_back(&line);
+  std::sort(sorted.begin(), sorted.end(),
+            [](const RankLine* a, const RankLine* b) { return a->rank < b->rank; });
+  std::vector<std::string> hosts;
+  for (const RankLine* line : sorted)
+    if (std::find(hosts.begin(), hosts.end(), line->host) == hosts.end()) hosts.push_back(line->host);
+  return hosts;
+}
+
+CollectiveTables::CollectiveTables(const std::string& file, const ImportFacts& facts)
+    : file_(file), facts_(facts) {
+  if (facts_.source.empty()) facts_.source = file;
+}
+
+void CollectiveTables::fail(const std::string& found, const std::string& expected) const {
+  throw InputError(rows_.front().place, found, expected);
+}
+
+void CollectiveTables::set_library_code(long long code) {
+  if (code < 2000 || code > 10'000'000 || !library_.empty()) return;
+  // From 2.9 on two digits for the minor version.
+  library_ = code > 10000 ? fmt::format("NCCL {}.{}.{}", code / 10000, code % 10000 / 100, code % 100)
+                          : fmt::format("NCCL {}.{}.{}", code / 1000, code % 1000 / 100, code % 100);
+}
+
+void CollectiveTables::name_last(const std::string& test, const SourcePlace& place) {
+  if (rows_.empty()) return;
+  if (!name_.empty() && name_ != test)
+    throw InputError(place, "the end of " + in_quotes(test), "that of " + in_quotes(name_) + ", which began");
+  name_ = test;
+}
+
+// The test of the rows, as nccl-tests calls it; empty where nobody says.
+std::string CollectiveTables::test() const {
+  if (!name_.empty()) {
+    const std::string test = test_named(name_);
+    return test.empty() ? name_ : test;
+  }
+  return facts_.op ? std::string() : test_named(std::filesystem::path(file_).stem().string());
+}
+
+RankRange CollectiveTables::range_of(CollectiveOp op) const {
+  RankRange all;
+  for (const LoggedRow& row : rows_) {
+    const RankRange one = ranks_of(row, op);
+    all.low = std::max(all.low, one.low);
+    all.high = std::min(all.high, one.high);
+  }
+  return all;
+}
+
+// Nodes and GPUs as the options say, completed by what the columns tell.
+std::optional<NodesOf> CollectiveTables::given_shape(const RankRange& range) const {
+  const int nodes = facts_.nodes, gpus = facts_.gpus_per_node;
+  if (nodes == 0 && gpus == 0) return std::nullopt;
+  if (nodes > 0 && gpus > 0) return NodesOf{nodes, gpus};
+  int ranks = ranks_.complete() ? ranks_.ranks() : 0;
+  if (ranks == 0 && range.low > 1.5 && std::ceil(range.low - 1e-9) == std::floor(range.high + 1e-9))
+    ranks = static_cast<int>(std::round(range.low));
+  if (ranks == 0) return std::nullopt;
+  const int part = nodes > 0 ? nodes : gpus;
+  if (ranks % part != 0)
+    fail(fmt::format("{} ranks", ranks),
+         fmt::format("a multiple of {} {}", nodes > 0 ? "--nodes" : "--gpus-per-node", part));
+  return nodes > 0 ? NodesOf{nodes, ranks / nodes} : NodesOf{ranks / gpus, gpus};
+}
+
+// Throws InputError where rank lines say otherwise, or too little.
+void CollectiveTables::check_hosts(const NodesOf& shape, const RankRange& range) const {
+  if (ranks_.lines.empty()) return;
+  const bool given = facts_.nodes > 0 || facts_.gpus_per_node > 0;
+  const int listed = ranks_.ranks();
+  const std::vector<std::string> hosts = ranks_.hosts();
+  if (ranks_.complete() ? shape.ranks() != listed : shape.ranks() < listed)
+    fail(fmt::format("rank lines of {} ranks", listed),
+         fmt::format("{}, as --nodes {} and --gpus-per-node {} say", shape.ranks(), shape.nodes,
+                     shape.gpus_per_node));
+  std::map<std::string, int> on_host;
+  std::set<std::pair<std::string, std::string>> devices;
+  const RankLine* again = nullptr;
+  for (const RankLine& line : ranks_.lines) {
+    ++on_host[line.host];
+    if (!devices.emplace(line.host, line.device).second) again = &line;
+  }
+  if (again && !given)
+    fail(fmt::format("rank {} on a device of {} that another rank has", again->rank, in_quotes(again->host)),
+         fmt::format("names that tell nodes apart, or {}", kShapeOptions));
+  if (!again && ranks_.complete()) {
+    if (static_cast<int>(hosts.size()) != shape.nodes)
+      fail(fmt::format("rank lines of {} nodes", hosts.size()),
+           fmt::format("{}, as --nodes or --gpus-per-node say", shape.nodes));
+    for (const auto& [host, ranks] : on_host)
+      if (ranks != shape.gpus_per_node)
+        fail(fmt::format("{} ranks on {}", ranks, in_quotes(host)),
+             fmt::format("{} on every node", shape.gpus_per_node));
+  }
+  if (ranks_.complete() || given) return;
+  // Some lines are left out: those that are there have to be of whole nodes in order, and the columns have to
+  // say how many ranks there are.
+  for (const RankLine& line : ranks_.lines)
+    if (hosts[static_cast<std::size_t>(line.rank / shape.gpus_per_node)] != line.host)
+      fail(fmt::format("rank lines of which some are left out, rank {} on {}", line.rank,
+                       in_quotes(line.host)),
+           kShapeOptions);
+  if (!(range.contains(shape.ranks()) && range.low > shape.ranks() - shape.gpus_per_node &&
+        range.high < shape.ranks() + shape.gpus_per_node))
+    fail(fmt::format("rank lines of which some are left out, and columns of {} ranks", range.text()),
+         kShapeOptions);
+}
+
+NodesOf CollectiveTables::shape_of(CollectiveOp op) const {
+  const RankRange range = range_of(op);
+  std::set<std::string> groups;
+  for (const RankLine& line : ranks_.lines) groups.insert(line.group);
+  if (groups.size() > 1)
+    fail(fmt::format("rank lines of {} groups", groups.size()),
+         "one operation among all ranks (no NCCL_TESTS_SPLIT)");
+  NodesOf shape;
+  if (shape_) {
+    shape = *shape_;
+    const bool other = (facts_.nodes > 0 && facts_.nodes != shape.nodes) ||
+                       (facts_.gpus_per_node > 0 && facts_.gpus_per_node != shape.gpus_per_node);
+    if (other)
+      fail(fmt::format("{} nodes of {} GPUs", shape.nodes, shape.gpus_per_node),
+           "those of --nodes and --gpus-per-node");
+    return shape;
+  }
+  if (const auto given = given_shape(range)) {
+    shape = *given;
+  } else {
+    const int nodes = static_cast<int>(ranks_.hosts().size()), ranks = ranks_.ranks();
+    const std::string told = range.low > 1 ? fmt::format(" ({} ranks by its columns)", range.text()) : "";
+    if (nodes == 0) fail("a table without rank lines" + told, kShapeOptions);
+    if (ranks % nodes != 0)
+      fail(fmt::format("{} ranks on {} nodes", ranks, nodes),
+           fmt::format("as many on each, or {}", kShapeOptions));
+    shape = {nodes, ranks / nodes};
+  }
+  check_hosts(shape, range);
+  if (ranks_.told > 0 && ranks_.told != shape.ranks())
+    fail(fmt::format("nranks {} of NCCL", ranks_.told),
+         fmt::format("{}, as rank lines or options say", shape.ranks()));
+  return shape;
+}
+
+std::string CollectiveTables::gpu() const {
+  std::set<std::string> names;
+  for (const RankLine& line : ranks_.lines)
+    if (!line.gpu.empty()) names.insert(canonical_gpu(line.gpu));
+  if (names.size() > 1)
+    fail("ranks on " + in_quotes(*names.begin()) + " and " + in_quotes(*names.rbegin()), "one kind of GPU");
+  if (facts_.gpu.empty()) return names.empty() ? "" : *names.begin();
+  const Device *said = device_of_gpu(facts_.gpu),
+               *listed = names.empty() ? nullptr : device_of_gpu(*names.begin());
+  if (said && listed && said != listed)
+    fail("rank lines on " + in_quotes(*names.begin()), in_quotes(facts_.gpu) + ", as --gpu says");
+  return facts_.gpu;
+}
+
+void CollectiveTables::finish() {
+  if (rows_.empty()) return;
+  const std::string test = this->test();
+  const auto op = name_.empty() && facts_.op ? facts_.op : op_named(test);
+  if (!op && !test.empty()) {
+    if (facts_.op)
+      fail("a table of " + in_quotes(test), fmt::format("one of {}, as --op says", sim::name(*facts_.op)));
+    left_out_ = fmt::format("{} rows of {}", rows_.size(), in_quotes(test));
+    note(fmt::format("{}: {} are left out: no forecast uses this operation", rows_.front().place.str(),
+                     left_out_));
+  } else {
+    std::vector<std::string> found, expected;
+    if (!op) found.emplace_back("the name of its test"), expected.emplace_back("--op");
+    if (op && facts_.op && *op != *facts_.op)
+      fail("a table of " + in_quotes(test), fmt::format("one of {}, as --op says", sim::name(*facts_.op)));
+    if (ranks_.lines.empty() && !shape_ && facts_.nodes == 0 && facts_.gpus_per_node == 0)
+      found.emplace_back("rank lines"), expected.emplace_back(kShapeOptions);
+    const std::string gpu = this->gpu();
+    if (gpu.empty()) found.emplace_back("a GPU's name"), expected.emplace_back("--gpu");
+    if (!found.empty()) {
+      // No other operation's busbw is above its algbw.
+      const bool sums = std::any_of(rows_.begin(), rows_.end(), [](const LoggedRow& row) {
+        return row.busbw.low() > 1.01 * row.algbw.high();
+      });
+      const RankRange range = op ? range_of(*op) : sums ? range_of(CollectiveOp::all_reduce) : RankRange();
+      fail("a table without " + join(found, ", ") +
+               (range.low > 1 ? fmt::format(" ({} ranks by its columns)", range.text()) : ""),
+           join(expected, ", "));
+    }
+    const NodesOf shape = shape_of(*op);
+    const bool given = facts_.nodes > 0 || facts_.gpus_per_node > 0;
+    const std::string said_by = shape_  ? "nodes and ranks of the file"
+                                : given ? fmt::format("{} nodes of {} GPUs", shape.nodes, shape.gpus_per_node)
+                                        : "the rank lines";
+    for (const LoggedRow& row : rows_) {
+      check_row(row, *op, shape.ranks(), said_by);
+      if (row.bytes <= 0 || shape.ranks() < 2) continue;
+      CollectiveRow measured;
+      measured.op = *op;
+      measured.nodes = shape.nodes;
+      measured.gpus_per_node = shape.gpus_per_node;
+      measured.bytes = row.bytes;
+      measured.seconds = row.seconds();
+      measured.datatype = row.type;
+      measured.library = !library_.empty()         ? library_
+                         : !facts_.library.empty() ? facts_.library
+                                                   : default_library_;
+      measured.origin = {row.place, gpu, facts_.source};
+      result_.rows.collectives.push_back(std::move(measured));
+    }
+    if (shape.ranks() < 2) {
+      left_out_ = fmt::format("{} rows of one rank", rows_.size());
+      note(fmt::format("{}: {} are left out: nothing is sent", rows_.front().place.str(), left_out_));
+    }
+  }
+  rows_.clear();
+  name_.clear();
+}
+
+Imported CollectiveTables::imported(long last_line) {
+  if (result_.rows.collectives.empty())
+    throw InputError({file_, last_line, 0},
+                     left_out_.empty() ? "no result rows" : "no result rows but " + left_out_,
+                     "a log or JSON of nccl-tests or rccl-tests");
+  return std::move(result_);
+}
+
+}  // namespace moesim::calibration

@@ -1,0 +1,20 @@
+// Any bytes as a table of measured decisions: refused with one line, or every decision forecast and judged;
+// what is said keeps what holds of every answer.
+#include "tests/fuzz/as_file.h"
+#include "tests/fuzz/one_line.h"
+#include "tests/fuzz/quiet.h"
+#include "tools/moesim/verbs/validate_decisions.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace moesim;
+  fuzz::say_nothing();
+  const fuzz::AsFile file(fuzz::text_of(data, size));
+  tools::CommonOptions common;
+  common.format = tools::Format::kJson;
+  common.quiet = true;
+  fuzz::accepted([&] {
+    const int code = tools::validate_decisions({file.path(), 0, 0}, common);
+    check(code == 0, "no check was asked for");
+  });
+  return 0;
+}

@@ -1,0 +1,34 @@
+// The words behind `moesim`: which verb they ask for, with which options.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+class CommandLine {
+ public:
+  // Understands the words without the program's name; nothing is read or written but what options ask of
+  // files that must be there. Throws InputError with one line for what is no command.
+  explicit CommandLine(const std::vector<std::string>& words);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+  ~CommandLine();
+
+  // The verb that was chosen; empty where the words ask for a text (--help, --version, none).
+  const std::string& verb() const { return verb_; }
+  // Runs the verb, or prints the text; the exit code.
+  int run();
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;  // options live in it
+  CommonOptions options_;
+  std::string verb_, text_;
+  bool hashes_ = false;
+};
+
+}  // namespace moesim::tools
