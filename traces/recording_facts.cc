@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/text.h"
 #include "traces/call_roles.h"
 #include "traces/line_rules.h"
 
@@ -268,6 +269,18 @@ std::optional<Device> device_of(const RankRecording& rank) {
     if (line.starts_with(kHost))
       return Device{true, line.substr(kHost.size(), line.find(',') - kHost.size())};
   return Device{true, ""};
+}
+
+std::optional<Synthetic> synthetic_of(const RankRecording& rank) {
+  if (rank.header.empty() || !rank.header.front().starts_with(kSyntheticHeader)) return std::nullopt;
+  Synthetic out;
+  for (const std::string& line : rank.header)
+    for (const std::string_view word : split(line, ' ')) {
+      constexpr std::string_view kProfile = "profile=", kCluster = "cluster=";
+      if (word.starts_with(kProfile)) out.profile = word.substr(kProfile.size());
+      if (word.starts_with(kCluster)) out.cluster = word.substr(kCluster.size());
+    }
+  return out;
 }
 
 std::string_view to_string(Side side) {

@@ -28,6 +28,14 @@ struct Device {
 };
 std::optional<Device> device_of(const RankRecording& rank);
 
+// Of a recording that `moesim trace synthesize` made: measured on no machine.
+struct Synthetic {
+  std::string profile;  // whose computing times it has
+  std::string cluster;
+};
+std::optional<Synthetic> synthetic_of(const RankRecording& rank);
+inline constexpr std::string_view kSyntheticHeader = " SYNTHETIC recording: ";
+
 enum class Side {
   kScaling,    // one GPU played the ranks in turn: one microbatch, communication written but not executed
   kRealistic,  // a real distributed run

@@ -16,6 +16,7 @@
 #include "models/costs/kernels.h"
 #include "replay/recording/effects.h"
 #include "replay/run/forecast.h"
+#include "traces/recording_facts.h"
 
 namespace moesim::replay {
 
@@ -159,12 +160,12 @@ class Synthesizer {
   }
 
   std::vector<std::string> header(const char* side) const {
-    return {
-        " SYNTHETIC recording: made by `moesim trace synthesize` from cost models, measured on no machine",
-        fmt::format(
-            " side={} model={} cluster={} profile={} {} layers={} seq={} routing={} seed={} noise={:g}", side,
-            spec_.model.name, spec_.cluster.name, spec_.cluster.profile.name(), spec_.topology.str(),
-            spec_.layers, spec_.seq, spec_.routing.text, spec_.seed, spec_.noise)};
+    return {std::string(traces::kSyntheticHeader) +
+                "made by `moesim trace synthesize` from cost models, measured on no machine",
+            fmt::format(
+                " side={} model={} cluster={} profile={} {} layers={} seq={} routing={} seed={} noise={:g}",
+                side, spec_.model.name, spec_.cluster.name, spec_.cluster.profile.name(),
+                spec_.topology.str(), spec_.layers, spec_.seq, spec_.routing.text, spec_.seed, spec_.noise)};
   }
 
   traces::SubOperation sub(traces::Pool& pool, const char* source, const char* dtype,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
 #include "replay/run/uncertainty.h"
+#include "traces/recording_facts.h"
 
 namespace moesim::replay {
 
@@ -45,12 +47,15 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
 class RealisticForecast {
  public:
-  RealisticForecast(const RecordedJob& job, const traces::NamedTopology& named, const RecordingQuestion& q)
-      : job_(job), named_(named), q_(q) {}
+  // `machine` is what made the recording.
+  RealisticForecast(const RecordedJob& job, const traces::NamedTopology& named, const RecordingQuestion& q,
+                    const RecordedMachine& machine)
+      : job_(job), named_(named), q_(q), machine_(machine) {}
 
   RecordingForecast run() {
     RecordingForecast out;
     out.realistic = true;
+    out.recorded_on = machine_;
     out.cluster = cluster_of(q_.job, job_.topology);
     const Effects effects(out.cluster.profile);
     RequestedPlans prepared = requested_plans(job_, named_, out.cluster, q_.job);
@@ -89,18 +94,24 @@ class RealisticForecast {
   const RecordedJob& job_;
   const traces::NamedTopology& named_;
   const RecordingQuestion& q_;
+  const RecordedMachine& machine_;
 };
 
 // Passes of a scaling recording: the cleaned microbatch, repeated for the whole job.
 class ScalingModeForecast {
  public:
   ScalingModeForecast(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                      const RecordingQuestion& q)
-      : named_(named), q_(q), recorded_(denoise(jobs)), requested_(requested_job(recorded_, named, q.job)) {}
+                      const RecordingQuestion& q, const RecordedMachine& machine)
+      : named_(named),
+        q_(q),
+        machine_(machine),
+        recorded_(denoise(jobs)),
+        requested_(requested_job(recorded_, named, q.job)) {}
 
   RecordingForecast run() {
     RecordingForecast out;
     out.cluster = requested_.cluster;
+    out.recorded_on = machine_;
     out.changes = requested_.changes;
     out.effects.emplace(out.cluster.profile);
     out.microbatches = q_.microbatches;
@@ -155,8 +166,10 @@ class ScalingModeForecast {
   }
 
   void draw(RecordingForecast& out, double calibrated_us) const {
+    JobDraw drawn_job = drawn_jobs(recorded_, named_, q_.job);
+    drawn_job.sigma = std::hypot(drawn_job.sigma, machine_.sigma);
     out.drawn = draw_forecasts(requested_.clean, requested_.named, out.cluster, *out.effects, options_,
-                               q_.draws, drawn_jobs(recorded_, named_, q_.job));
+                               q_.draws, drawn_job);
     std::vector<double> drawn_us;
     // What contention adds is taken to be the same share under every drawn profile.
     for (const RunSummary& one : out.drawn)
@@ -166,18 +179,43 @@ class ScalingModeForecast {
 
   const traces::NamedTopology& named_;
   const RecordingQuestion& q_;
+  const RecordedMachine& machine_;
   CleanJob recorded_;
   RequestedJob requested_;
   ForecastOptions options_;
 };
+
+bool same_gpus(const std::string& cluster, const models::Cluster& target) {
+  return models::Cluster::load(cluster).profile.name() == target.profile.name();
+}
+
+bool is_synthetic(const RecordedJob& job) {
+  return std::ranges::any_of(
+      job.ranks, [](const RankSteps& rank) { return traces::synthetic_of(*rank.recording).has_value(); });
+}
 
 }  // namespace
 
 RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
                                      const RecordingQuestion& question) {
   check(jobs, question);
-  if (jobs.front().realistic) return RealisticForecast(jobs.front(), named, question).run();
-  return ScalingModeForecast(jobs, named, question).run();
+  const bool realistic = jobs.front().realistic;
+  const models::Cluster cluster = cluster_of(question.job, jobs.front().topology);
+  const RecordedMachine machine = recorded_machine(jobs, named, cluster, question.job);
+  RecordingQuestion known = question;
+  known.job.recorded_on =
+      machine.cluster.empty() || same_gpus(machine.cluster, cluster) ? "" : machine.cluster;
+  if (realistic && machine.told == RecordedMachine::Told::by_files) known.job.recorded_on.clear();
+  RecordingForecast out = realistic ? RealisticForecast(jobs.front(), named, known, machine).run()
+                                    : ScalingModeForecast(jobs, named, known, machine).run();
+  out.synthetic = is_synthetic(jobs.front());
+  if (out.synthetic)
+    out.notes.emplace_back("SYNTHETIC recording: made by the models, measured on no machine");
+  if (!jobs.front().unknown_calls.empty()) out.notes.push_back(jobs.front().unknown_calls);
+  if (std::string note = machine_note(machine, out.cluster, !known.job.recorded_on.empty(), realistic);
+      !note.empty())
+    out.notes.push_back(std::move(note));
+  return out;
 }
 
 int microbatches_of(const RecordedJob& job) {

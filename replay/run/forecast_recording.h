@@ -15,6 +15,7 @@
 #include "replay/recording/steps.h"
 #include "replay/run/attribution.h"
 #include "replay/run/iteration.h"
+#include "replay/run/recorded_machine.h"
 #include "replay/run/recorded_overload.h"
 #include "replay/run/requested_job.h"
 #include "replay/run/run_summary.h"
@@ -40,6 +41,8 @@ struct RecordingForecast {
   };
 
   bool realistic = false;
+  bool synthetic = false;  // made by the models, measured on no machine
+  RecordedMachine recorded_on;
   models::Cluster cluster;
   Iteration iteration;
   RunSummary summary;
@@ -54,6 +57,9 @@ struct RecordingForecast {
   std::optional<Network> network;
   std::optional<Effects> effects;       // added to a scaling recording
   std::vector<double> effect_gains_us;  // in their order: how much longer the iteration is with each
+  // What decides whether the answer means anything at all, one sentence each: calls that nobody knows, a
+  // machine that nobody named, no measurement at all. Not among the warnings.
+  std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };
 

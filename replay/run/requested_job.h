@@ -22,7 +22,8 @@ struct JobRequest {
   std::optional<std::int64_t> nodes;  // of the cluster; fills it with data parallelism where dp is not given
   std::string dispatcher;             // "" or "as-recorded": the recorded one
   std::string cluster;                // "": as many Echo nodes as the job needs
-  std::string recorded_on;            // whose GPUs made the recording; "": of the kind of `cluster`
+  std::string recorded_on;            // whose GPUs made the recording; "": see recorded_machine.h
+  bool recorded_there = false;        // `cluster` is what it was recorded on, unless its files say otherwise
   std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
   std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,76 @@ TEST(Replay, AnotherDispatcherInBothKindsOfRecordings) {
     EXPECT_THAT(other.at("changes").get<std::string>(),
                 HasSubstr("allgather-legacy instead of alltoall-legacy"));
   }
+}
+
+// The sample without the lines that say what it is, as public recordings are.
+std::string anonymous(const TempFolder& folder, const std::string& side) {
+  const std::filesystem::path job = folder.path() / sample_folder().filename() / side;
+  std::filesystem::create_directories(job);
+  for (const auto& file : std::filesystem::directory_iterator(sample_folder() / side)) {
+    std::string text = testing::read_text(file.path());
+    while (text.starts_with('#')) text.erase(0, text.find('\n') + 1);
+    std::ofstream(job / file.path().filename()) << text;
+  }
+  return job.string();
+}
+
+TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
+  const TempFolder folder;
+  const auto said = [](std::vector<std::string> more) {
+    more.insert(more.begin(), "replay");
+    more.insert(more.end(), {"--draws", "16", "--format", "json", "--quiet"});
+    const Outcome outcome = run_moesim(more);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.exit_code == 0 ? json::parse(outcome.out) : json::object();
+  };
+  const auto us = [](const json& result, const char* what) {
+    return result.at("iteration_us").at(what).get<double>();
+  };
+  for (const char* side : {"scaling", "realistic"}) {
+    const std::string job = anonymous(folder, side);
+    // The experts' times are H800's: told in the first line, refused elsewhere.
+    const Outcome here = run_moesim({"replay", job, "--cluster", "echo-h800x2", "--draws", "0"});
+    EXPECT_EQ(here.exit_code, 0);
+    EXPECT_TRUE(here.out.starts_with("warning: nothing says what this was recorded on")) << here.out;
+    for (const char* other : {"dgx-b200x2", "dgx-a100x2"}) {
+      const Outcome there = run_moesim({"replay", job, "--cluster", other});
+      EXPECT_EQ(there.exit_code, 2) << other;
+      EXPECT_EQ(there.error_lines(), 1u);
+      EXPECT_THAT(there.err, HasSubstr("expected --recorded-on"));
+      EXPECT_THAT(there.err, HasSubstr("h800"));
+    }
+    const json guessed = said({job, "--cluster", "echo-h800x2"});
+    const json told = said({job, "--cluster", "echo-h800x2", "--recorded-on", "dgx-h800x1"});
+    EXPECT_EQ(guessed.at("recorded_on").at("told_by"), "times");
+    EXPECT_EQ(told.at("recorded_on").at("told_by"), "user");
+    EXPECT_EQ(us(guessed, "value"), us(told, "value"));
+    EXPECT_FALSE(told.contains("changes"));
+    if (std::string(side) == "scaling")
+      EXPECT_GT(us(guessed, "high") - us(guessed, "low"), us(told, "high") - us(told, "low"));
+  }
+  // What files say and what a user says gives the same computing elsewhere.
+  const std::string job = anonymous(folder, "scaling");
+  const json by_user = said({job, "--cluster", "dgx-b200x2", "--recorded-on", "echo-h800x2"});
+  const json by_files = said({(sample_folder() / "scaling").string(), "--cluster", "dgx-b200x2"});
+  EXPECT_EQ(by_files.at("recorded_on").at("told_by"), "files");
+  EXPECT_EQ(us(by_user, "value"), us(by_files, "value"));
+  EXPECT_THAT(by_user.at("changes").get<std::string>(),
+              HasSubstr("B200-SXM6-180GB instead of H800-SXM5-80GB"));
+  EXPECT_LT(us(by_user, "high"), us(said({job, "--cluster", "echo-h800x2"}), "value"));
+}
+
+TEST(Replay, SyntheticRecordingsSaySoFirst) {
+  for (const char* side : {"scaling", "realistic"}) {
+    const Outcome shown = run_moesim(replay(side, {}));
+    EXPECT_TRUE(shown.out.starts_with("warning: SYNTHETIC")) << shown.out.substr(0, 100);
+    const json result = replayed(side, {});
+    EXPECT_TRUE(result.at("synthetic").get<bool>());
+    EXPECT_THAT(result.at("warnings").at(0).get<std::string>(), HasSubstr("SYNTHETIC"));
+  }
+  const Outcome held = run_moesim({"validate", "--forecast", testing::scaling(), "--measured",
+                                   testing::realistic(), "--draws", "0", "--quiet"});
+  EXPECT_TRUE(held.out.starts_with("warning: SYNTHETIC")) << held.out.substr(0, 100);
 }
 
 TEST(Replay, SharesOfTheIterationAddUp) {

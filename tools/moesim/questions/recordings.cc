@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <span>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +12,6 @@
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
 #include "traces/foreign_format.h"
-#include "traces/recording_facts.h"
 
 namespace moesim::tools {
 
@@ -45,39 +43,13 @@ std::vector<std::string> Recordings::warnings() const {
 std::optional<std::string> replay_refusal(const traces::Recording& recording) {
   try {
     const replay::RecordedJob job = replay::interpret(recording);
-    replay::forecast_recording(std::span(&job, 1), recording.named, {});
+    replay::RecordingQuestion question;
+    question.job.recorded_there = true;
+    replay::forecast_recording(std::span(&job, 1), recording.named, question);
   } catch (const InputError& error) {
     return error.what();
   }
   return std::nullopt;
-}
-
-std::string device_note(const traces::Recording& recording, const models::Cluster& cluster) {
-  std::optional<traces::Device> device;
-  for (const auto& rank : recording.ranks)
-    if (!device) device = traces::device_of(rank);
-  if (!device) return "";
-  const std::string& gpu = cluster.profile.gpu();
-  const auto words = [](std::string_view text) {
-    std::vector<std::string> out(1);
-    for (const char c : text)
-      if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-        out.back() += c;
-      else if (!out.back().empty())
-        out.emplace_back();
-    return out;
-  };
-  // "NVIDIA H100 80GB HBM3" and "H100-SXM5-80GB" are one model, a host is what a host's profile is of.
-  const std::string model = words(gpu).front();
-  const auto names = words(device->name);
-  const bool same = device->cpu ? gpu == "HOST" : std::ranges::find(names, model) != names.end();
-  if (same) return "";
-  const std::string name = device->name.empty() ? "" : " (" + device->name + ")";
-  if (device->cpu)
-    return fmt::format("recorded on a CPU{}: computing takes what it took there, which says nothing about {}",
-                       name, gpu);
-  return fmt::format("recorded on {}: computing takes what it took there, not what {} would take",
-                     device->name, gpu);
 }
 
 void JobOptions::declare(CLI::App& app) {
@@ -101,8 +73,10 @@ void JobOptions::declare(CLI::App& app) {
                    std::string(size.help) + ", other than recorded")
         ->check(CLI::Range(1, 1 << 22).description(""));
   }
-  app.add_option("--recorded-on", recorded_on,
-                 "cluster whose GPUs made the recording, where it is of another kind than --cluster");
+  app.add_option(
+      "--recorded-on", recorded_on,
+      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
+      "them to those of --cluster");
 }
 
 replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed) const {

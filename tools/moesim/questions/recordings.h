@@ -42,10 +42,6 @@ class Recordings {
 // would not. Finds out by replaying it.
 std::optional<std::string> replay_refusal(const traces::Recording& recording);
 
-// One sentence where a recording was made on other hardware than it is priced as; "" where it was not, or
-// does not say.
-std::string device_note(const traces::Recording& recording, const models::Cluster& cluster);
-
 // The routing of the recording that a forecast is held against (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";
 

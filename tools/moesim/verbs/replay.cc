@@ -121,6 +121,8 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
+  result["synthetic"] = answer.synthetic;
+  result["recorded_on"] = {{"gpu", answer.recorded_on.gpu}, {"told_by", name(answer.recorded_on.told)}};
   if (!answer.changes.empty()) result["changes"] = answer.changes;
   if (answer.as_recorded) result["because"] = because(answer);
   result["ranks"] = nlohmann::ordered_json::array();
@@ -374,10 +376,7 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   for (const std::string& folder : options.folders) recordings.add(folder);
   RecordingForecast answer = ask(options, recordings, inputs);
   // What decides whether the answer means anything at all comes first.
-  std::vector<std::string> notes;
-  for (const std::string& note :
-       {recordings.jobs().front().unknown_calls, device_note(recordings.recording(0), answer.cluster)})
-    if (!note.empty()) notes.push_back(note);
+  const std::vector<std::string> notes = answer.notes;
   std::erase_if(answer.warnings, [&](const std::string& warning) {
     return std::find(notes.begin(), notes.end(), warning) != notes.end();
   });

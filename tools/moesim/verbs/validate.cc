@@ -60,6 +60,7 @@ struct Case {
   std::string name;
   std::string pass;
   replay::Validation validation;
+  std::vector<std::string> notes;  // what comes before everything else
   std::vector<std::string> warnings;
   std::vector<TimelineView> views;  // forecast and measured, where someone wants to see them
 };
@@ -101,6 +102,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   const traces::NamedTopology& named = recorded.recording(0).named;
   replay::RecordingQuestion question;
   question.job = options.job.request(options.cluster, options.seed);
+  question.job.recorded_there = true;  // --cluster is what the job ran on
   if (options.rescale) take_sizes_of(measured.recording(0).named, truth.topology, named, question.job.change);
   if (options.job.routing == kMeasuredRouting) {
     const replay::CleanJob shown = replay::denoise(measured.jobs());
@@ -122,6 +124,7 @@ Case validate_case(const std::vector<std::string>& forecast, const std::string& 
   models::check_possible(forecast.front(), impossible(answer));
   models::check_possible(forecast.front(), impossible(out.validation));
   out.views = views_of(answer.iteration, truth, cluster, options);
+  out.notes = answer.notes;
   out.warnings = recorded.warnings();
   out.warnings.insert(out.warnings.end(), answer.warnings.begin(), answer.warnings.end());
   return out;
@@ -271,13 +274,18 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   const nlohmann::ordered_json inputs = describe_inputs(common);
   double sum = 0, worst = 0;
   std::size_t covered = 0;
-  std::vector<std::string> warnings;
+  std::vector<std::string> notes, warnings;
+  const auto add_new = [](std::vector<std::string>& all, const std::vector<std::string>& more) {
+    for (const std::string& one : more)
+      if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+  };
+  for (const Case& one : cases) add_new(notes, one.notes);
+  warnings = notes;
   for (const Case& one : cases) {
     sum += std::abs(one.validation.iteration.error());
     covered += one.validation.iteration.covered();
     worst = std::max(worst, std::abs(one.validation.iteration.error()));
-    for (const std::string& warning : one.warnings)
-      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(warning);
+    add_new(warnings, one.warnings);
   }
   const double mean = sum / static_cast<double>(cases.size());
 
@@ -309,7 +317,11 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   if (common.format == Format::kJson) {
     print_json(result_of_all());
   } else {
-    for (const std::string& warning : warnings) warn(common, warning);
+    for (const std::string& warning : warnings)
+      if (common.format == Format::kCsv || std::find(notes.begin(), notes.end(), warning) == notes.end())
+        warn(common, warning);
+    if (common.format == Format::kTable)
+      for (const std::string& note : notes) print("warning: " + note + "\n");
     const Table table = options.all.empty() ? component_table(cases.front()) : overview_table(cases);
     print(common.format == Format::kCsv ? table.csv() : table.text());
     if (common.format == Format::kTable && !options.all.empty())
