@@ -25,6 +25,19 @@ constexpr double kUsPerSecond = 1e6;
 // Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
 // unfused code does; the pass that made the gradient wrote it.
 constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
+// Bytes per element of the hidden state that the recorders' unfused code moves in the dense part of a layer
+// beside the kernels that the model counts. Forward, kernel by kernel: two norms with float32 intermediates
+// (36 each), rotary embeddings (25), residuals with dropout (20), copies that split the projections and
+// repeat keys and values (20). Backward follows from the segments between layers of three runs at 4,096
+// tokens, where the device is the bound and not the host.
+constexpr double kEagerForward = 137, kEagerBackward = 185;
+// The same per logit of the loss: the conversion to float32, its largest, the difference, the exponentials,
+// their sum and the quotient; backward the product with the gradient and the conversion back.
+constexpr double kLossForwardRead = 22, kLossForwardWritten = 16;
+constexpr double kLossBackwardRead = 8, kLossBackwardWritten = 6;
+// The embedding's backward kernel goes through the tokens one after the other in every block of columns
+// (last segment of the first stage against that of others, at 4,096 tokens against 1,024).
+constexpr double kEmbeddingTokenUs = 0.87;
 
 // A pass of a program cut at its collectives.
 struct Cut {
@@ -53,8 +66,9 @@ GroupKind group_of(models::GroupKind group) {
 
 // Operations of a priced pass on one rank, one after the other, launched in `launch_us` each: what the host
 // takes and the device, until both are done.
+// `beside_us` of the device, spread over the operations, are further kernels between them.
 double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
-              const std::vector<std::size_t>& chosen, int rank, double launch_us) {
+              const std::vector<std::size_t>& chosen, int rank, double launch_us, double beside_us = 0) {
   sim::LockstepProgram alone;
   std::int32_t last = -1;  // on the device
   for (const std::size_t i : chosen) {
@@ -73,6 +87,11 @@ double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
     if (sim::LockstepProgram::on_device(op.kind)) last = static_cast<std::int32_t>(alone.ops.size());
     alone.ops.push_back(op);
   }
+  std::vector<std::size_t> on_device;
+  for (const sim::LockstepOp& op : alone.ops)
+    if (sim::LockstepProgram::on_device(op.kind)) on_device.push_back(op.first);
+  for (const std::size_t at : on_device)
+    alone.ps[at] += std::llround(beside_us / static_cast<double>(on_device.size()) / kUsPerPs);
   sim::Lockstep clocks(1, {std::llround(launch_us / kUsPerPs), {}});
   clocks.run({&alone});
   return static_cast<double>(std::max(clocks.end(), clocks.host()[0])) * kUsPerPs;
@@ -214,26 +233,34 @@ double LayerModel::dense_us(Pass pass, double launch_us) const {
   const auto& ops = pass == Pass::forward ? state_->dense.forward() : state_->dense.backward();
   std::vector<std::size_t> all(ops.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  return run_us(ops, state_->dense_prices[static_cast<std::size_t>(pass)], all, 0, launch_us);
+  const auto elements = static_cast<double>(state_->job.tokens() * state_->job.architecture.hidden);
+  const double eager = (pass == Pass::forward ? kEagerForward : kEagerBackward) * elements / 2;
+  return run_us(ops, state_->dense_prices[static_cast<std::size_t>(pass)], all, 0, launch_us,
+                kUsPerSecond * state_->kernels.seconds(models::KernelClass::kElementwise, eager, eager));
 }
 
 double LayerModel::embedding_us(Pass pass, double launch_us) const {
   const JobModel& job = state_->job;
   const auto bytes = static_cast<double>(job.tokens() * job.architecture.hidden * 2);
-  // Rows are looked up, and added into the table's gradient in backward.
-  const auto kernel =
-      pass == Pass::forward ? models::KernelClass::kGatherRows : models::KernelClass::kScatterAdd;
-  return launch_us + kUsPerSecond * state_->kernels.seconds(kernel, bytes, bytes);
+  if (pass == Pass::forward)
+    return launch_us + kUsPerSecond * state_->kernels.seconds(models::KernelClass::kGatherRows, bytes, bytes);
+  // The table's gradient is cleared, then rows are added to it.
+  const auto table = static_cast<double>(job.architecture.vocabulary * job.architecture.hidden * 2);
+  return launch_us + kEmbeddingTokenUs * static_cast<double>(job.tokens()) +
+         kUsPerSecond * state_->kernels.seconds(models::KernelClass::kElementwise, 0, table);
 }
 
 double LayerModel::head_us(Pass pass, double launch_us) const {
   const JobModel& job = state_->job;
   const models::GemmShape shape{job.tokens(), job.architecture.vocabulary, job.architecture.hidden};
   const double product = state_->gemm.seconds(shape, models::DType::kBf16);
-  // The loss reads the logits twice in float32 and writes their gradient once, in backward.
-  const auto logits = static_cast<double>(job.tokens() * job.architecture.vocabulary * 4);
-  const double loss = state_->kernels.seconds(models::KernelClass::kReduce,
-                                              pass == Pass::forward ? 2 * logits : logits, logits, 3);
+  const auto logits = static_cast<double>(job.tokens() * job.architecture.vocabulary);
+  const double loss =
+      pass == Pass::forward
+          ? state_->kernels.seconds(models::KernelClass::kElementwise, kLossForwardRead * logits,
+                                    kLossForwardWritten * logits)
+          : state_->kernels.seconds(models::KernelClass::kElementwise, kLossBackwardRead * logits,
+                                    kLossBackwardWritten * logits);
   return 4 * launch_us + kUsPerSecond * ((pass == Pass::forward ? 1 : 2) * product + loss);
 }
 

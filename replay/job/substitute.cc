@@ -113,6 +113,10 @@ Step Substitution::rewrite(Step step, int rank) const {
   out.segments_us.assign(layers * after + 1, 0.0);
   out.expert_segments.assign(layers * after + 1, false);
   out.segment_categories.assign(layers * after + 1, sim::Category::attention);
+  if (!step.jitter_share.empty()) {
+    out.jitter_share.assign(layers * after + 1, 1.0);
+    for (std::size_t l = 0; l <= layers; ++l) out.jitter_share[l * after] = step.jitter_share[l * before];
+  }
   for (std::size_t l = 0; l <= layers; ++l) {
     // Attention, router and the ends of the model, which no dispatcher changes.
     double us = step.segments_us[l * before];

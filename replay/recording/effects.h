@@ -39,8 +39,9 @@ enum class EffectKind : std::uint8_t {
   gap_before_backward,  // us: host between loss_func and backward_step
   gap_after_backward,   // us: host between backward_step and a next forward or receive
   gap_other,            // us: host between any other two operations
+  pipeline_bandwidth,   // GB/s between stages inside a node, of pipelines that span nodes
 };
-inline constexpr std::size_t kEffects = 20;
+inline constexpr std::size_t kEffects = 21;
 
 struct Effect {
   std::string_view name;

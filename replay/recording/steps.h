@@ -75,6 +75,9 @@ struct Step {
   double duration_us = 0;
   std::vector<double> segments_us;
   std::vector<Call> calls;
+  // How much of the jitter of launches each segment shows that was laid out for another size: none where the
+  // device became the bound. Empty: all.
+  std::vector<double> jitter_share;
   // What each segment is, where a program says so: whether the experts work in it, and what its time is.
   std::vector<bool> expert_segments;
   std::vector<sim::Category> segment_categories;

@@ -23,7 +23,10 @@ constexpr double kUsPerMs = 1e3;
 constexpr int kDefaultGlobalBatch = 64;
 // Streams of random numbers apart from those of the jitter.
 constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
-constexpr int kFirstForwards = 4;             // of effect first_forwards
+constexpr int kFirstForwards = 4;  // of effect first_forwards
+// The length of the experts' forward segments in the runs that sustained_forward was read off, weighted by
+// it.
+constexpr double kSustainedReadAtUs = 2100;
 constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
 }  // namespace
@@ -74,7 +77,7 @@ class StepMaker {
 
   Step forward(Step step, int microbatch) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s)
-      if (in_experts(step, s)) step.segments_us[s] *= 1.0 + effects_[EffectKind::sustained_forward];
+      if (in_experts(step, s)) step.segments_us[s] *= 1.0 + sustained_forward(step.segments_us[s]);
     disturb(step, EffectKind::forward_jitter);
     // Ranks differ in it: a quarter of the mean is random, as the wait for the slowest of the group shows.
     if (microbatch < kFirstForwards)
@@ -141,13 +144,25 @@ class StepMaker {
   }
 
  private:
+  // The clock falls while products run: forward's are over before it has fallen all the way, the longer the
+  // less, and backward's say where it ends.
+  double sustained_forward(double us) const {
+    const double recorded = effects_[EffectKind::sustained_forward];
+    const double all = effects_[EffectKind::sustained_backward];
+    if (recorded <= 0 || all <= recorded) return recorded;
+    return all * (1 - std::pow(1 - recorded / all, us / kSustainedReadAtUs));
+  }
+
   // Segments of many small kernels wait for the host now and then; products of the experts are launched
-  // ahead.
+  // ahead, as is everything that keeps the device busy for longer than the host.
   void disturb(Step& step, EffectKind jitter) {
     for (std::size_t s = 0; s < step.segments_us.size(); ++s) {
-      step.segments_us[s] *= in_experts(step, s)
-                                 ? expert_speed_
-                                 : dense_speed_ + effects_[jitter] * -std::log1p(-random_.uniform());
+      if (in_experts(step, s)) {
+        step.segments_us[s] *= expert_speed_;
+        continue;
+      }
+      const double share = s < step.jitter_share.size() ? step.jitter_share[s] : 1.0;
+      step.segments_us[s] *= dense_speed_ + share * effects_[jitter] * -std::log1p(-random_.uniform());
     }
   }
 

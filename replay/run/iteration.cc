@@ -47,8 +47,25 @@ struct Request {
   std::optional<double> modelled_us = std::nullopt;
   bool after_experts = false;
   bool fused = false;
-  std::optional<StepKind> as = std::nullopt;  // of a bucket: the reduction it is a part of
+  std::optional<std::int64_t> out_rows = std::nullopt;  // of an exchange: see exchanged_rows
+  std::optional<StepKind> as = std::nullopt;            // of a bucket: the reduction it is a part of
 };
+
+// Rows of the call's size that come out of an exchange: exchanges pair up (dispatch and combine), and what
+// one takes out the other puts in. nullopt for other calls, or where no pair shows it.
+std::optional<std::int64_t> exchanged_rows(const Step& step, std::size_t index) {
+  const Call& call = step.calls[index];
+  if (!is_exchange(call)) return std::nullopt;
+  std::vector<std::size_t> exchanges;
+  for (std::size_t c = 0; c < step.calls.size(); ++c)
+    if (is_exchange(step.calls[c])) exchanges.push_back(c);
+  const auto at = static_cast<std::size_t>(std::ranges::find(exchanges, index) - exchanges.begin());
+  if ((at ^ 1) >= exchanges.size()) return std::nullopt;
+  const Call& other = step.calls[exchanges[at ^ 1]];
+  const std::int64_t row = call.row_elements * call.element_bytes;
+  const std::int64_t bytes = other.rows * other.row_elements * other.element_bytes;
+  return row > 0 && bytes % row == 0 ? std::optional(bytes / row) : std::nullopt;
+}
 
 class Matcher {
  public:
@@ -131,6 +148,10 @@ class Matcher {
     Instance& instance = instances_[index];
     require_agreement(instance, seen_[index], request, plan, step, position);
     instance.rows[member] = request.rows;
+    if (request.out_rows) {
+      instance.out_rows.resize(channel.members.size(), 0);
+      instance.out_rows[member] = *request.out_rows;
+    }
     instance.fused = instance.fused || request.fused;
     instance.shortest_us = std::min(instance.shortest_us, request.recorded_us);
     if (request.modelled_us) {
@@ -287,7 +308,9 @@ class Assembler {
             call.recorded_us,
             true,
             call.modelled_us,
-            in_experts(step, static_cast<std::size_t>(&call - step.calls.data()))};
+            in_experts(step, static_cast<std::size_t>(&call - step.calls.data())),
+            false,
+            exchanged_rows(step, static_cast<std::size_t>(&call - step.calls.data()))};
         note_joined(matcher_.join(call.group, plan.rank, request, p, s),
                     call_category(step, static_cast<std::size_t>(&call - step.calls.data())));
       }

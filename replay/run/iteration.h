@@ -32,15 +32,16 @@ struct RankPlan {
 struct Instance {
   sim::CollectiveOp op = sim::CollectiveOp::all_gather;
   GroupKind group = GroupKind::expert;
-  std::vector<int> members;           // ranks in group order
-  std::vector<std::int64_t> rows;     // input rows by member; elements for p2p and gradients
-  std::uint64_t row_bytes = 0;        // bytes of one row
-  double shortest_us = 0;             // smallest recorded duration of a member: the transfer without waiting
-  std::vector<double> modelled_us;    // by member, of a call that a model made and priced; else empty
-  StepKind step = StepKind::forward;  // the step it belongs to
-  bool inside_step = true;            // a call inside a step, not a step of its own
-  bool after_experts = false;         // the segment before the call is the experts'
-  bool fused = false;                 // a half of a send-and-receive call on either side
+  std::vector<int> members;            // ranks in group order
+  std::vector<std::int64_t> rows;      // input rows by member; elements for p2p and gradients
+  std::vector<std::int64_t> out_rows;  // of an exchange: rows that come out, by member; empty: not known
+  std::uint64_t row_bytes = 0;         // bytes of one row
+  double shortest_us = 0;              // smallest recorded duration of a member: the transfer without waiting
+  std::vector<double> modelled_us;     // by member, of a call that a model made and priced; else empty
+  StepKind step = StepKind::forward;   // the step it belongs to
+  bool inside_step = true;             // a call inside a step, not a step of its own
+  bool after_experts = false;          // the segment before the call is the experts'
+  bool fused = false;                  // a half of a send-and-receive call on either side
 };
 
 // How instances become traffic and time.

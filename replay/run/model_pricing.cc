@@ -11,11 +11,11 @@
 #include "models/costs/cluster_costs.h"
 #include "models/hardware/cluster_fabric.h"
 #include "replay/recording/routing_recovery.h"
+#include "replay/run/instance_traffic.h"
 
 namespace moesim::replay {
 
-// Without a fabric every transfer is priced when it is met, and its traffic in the graph is the number of its
-// price.
+// Without a fabric every transfer is priced when it is met, and the graph knows its price by a number.
 class ModelPricing::Costs final : public models::ClusterCosts {
  public:
   Costs(const models::Cluster& cluster, bool flows) : ClusterCosts(cluster), flows_(flows) {}
@@ -28,7 +28,7 @@ class ModelPricing::Costs final : public models::ClusterCosts {
   }
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
     if (flows_) return ClusterCosts::price_collective(shape, out);
-    const std::vector<double>& us = prices_us.at(shape.traffic.bytes);
+    const std::vector<double>& us = prices_us.at(shape.traffic.price);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[m]);
   }
   std::vector<std::vector<double>> prices_us;  // by number, of every member
@@ -38,17 +38,18 @@ class ModelPricing::Costs final : public models::ClusterCosts {
 };
 
 struct ModelPricing::State {
-  State(const models::Cluster& cluster, const CleanJob& clean, const Effects& added, const sim::Fabric* links)
-      : job(clean), effects(added), fabric(links), costs(cluster, links != nullptr) {}
+  State(const models::Cluster& on, const CleanJob& clean, const Effects& added, const sim::Fabric* links)
+      : cluster(on), job(clean), effects(added), fabric(links), costs(on, links != nullptr) {}
 
   // What tells one transfer from another.
   struct Key {
     sim::CollectiveOp op;
     std::vector<int> members;
-    std::vector<std::int64_t> rows;
+    std::vector<std::int64_t> rows, out_rows;
     std::uint64_t row_bytes;
     std::vector<double> modelled_us;
     double added_us;
+    bool fused;
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
@@ -100,10 +101,30 @@ struct ModelPricing::State {
   }
 
   // `us`: of every member.
-  sim::TrafficRef priced(std::vector<double> us, double added_us) {
+  sim::TrafficRef priced(sim::TrafficRef traffic, std::vector<double> us, double added_us) {
     for (double& member : us) member += added_us;
     costs.prices_us.push_back(std::move(us));
-    return sim::uniform_traffic(costs.prices_us.size() - 1);
+    return traffic.priced(static_cast<std::uint32_t>(costs.prices_us.size() - 1));
+  }
+
+  // Stages of one node in a pipeline that spans nodes: longer than the profile's two alone.
+  void limit_channels(const Instance& instance, std::vector<double>& us) const {
+    constexpr double kBothDirections = 1.6;  // of a fused call, against one direction
+    if (instance.op != sim::CollectiveOp::send_recv || us.empty()) return;
+    const std::vector<int> stages = job.topology.group(GroupKind::pp, instance.members.front());
+    const auto domain = [&](int rank) { return cluster.domain_of(rank); };
+    if (domain(stages.front()) == domain(stages.back()) ||
+        domain(instance.members.front()) != domain(instance.members.back()))
+      return;
+    const double bytes = static_cast<double>(instance.rows.front()) * static_cast<double>(instance.row_bytes);
+    const double limited =
+        bytes * (instance.fused ? kBothDirections : 1) / (effects[EffectKind::pipeline_bandwidth] * 1e3);
+    for (double& member : us) member = std::max(member, limited);
+  }
+
+  // What the call moves; `made` is null for one that a model has priced.
+  sim::TrafficRef moved(const Instance& instance, const Shape* made, sim::TaskGraphBuilder& builder) {
+    return made ? flowing(instance, made, builder) : bytes.of(instance, builder);
   }
 
   // `made` is null for a call that a model has priced.
@@ -123,10 +144,12 @@ struct ModelPricing::State {
                                traffic.transposed);
   }
 
+  models::Cluster cluster;
   const CleanJob& job;
   const Effects& effects;
   const sim::Fabric* fabric;
   Costs costs;
+  InstanceTraffic bytes;
   struct Known {
     sim::TrafficRef traffic;
     double us = 0;  // of all members of an instance together, by the profile
@@ -144,8 +167,14 @@ ModelPricing::~ModelPricing() = default;
 const sim::Costs& ModelPricing::costs() const { return state_->costs; }
 
 sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim::TaskGraphBuilder& builder) {
-  State::Key key{instance.op,        instance.members,     instance.rows,
-                 instance.row_bytes, instance.modelled_us, added_call_us(state_->effects, instance)};
+  State::Key key{instance.op,
+                 instance.members,
+                 instance.rows,
+                 instance.out_rows,
+                 instance.row_bytes,
+                 instance.modelled_us,
+                 added_call_us(state_->effects, instance),
+                 instance.fused};
   if (const auto at = state_->known.find(key); at != state_->known.end()) {
     ++at->second.instances;
     return at->second.traffic;
@@ -154,12 +183,14 @@ sim::TrafficRef ModelPricing::traffic(const Instance& instance, std::size_t, sim
   made.instances = 1;
   const auto shape = instance.modelled_us.empty() ? state_->shape_of(instance) : nullptr;
   std::vector<double> us = shape ? state_->costs.ask(shape->shape) : instance.modelled_us;
+  state_->limit_channels(instance, us);
   if (shape) {
     made.us = std::accumulate(us.begin(), us.end(), 0.0);
     made.outside = state_->costs.outside(shape->shape);
   }
   made.traffic = state_->fabric ? state_->flowing(instance, shape.get(), builder)
-                                : state_->priced(std::move(us), key.added_us);
+                                : state_->priced(state_->moved(instance, shape.get(), builder), std::move(us),
+                                                 key.added_us);
   return state_->known.emplace(std::move(key), std::move(made)).first->second.traffic;
 }
 

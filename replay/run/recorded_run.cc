@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -12,14 +15,76 @@
 
 namespace moesim::replay {
 
-std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) {
-  std::map<int, double> first_start;  // by node: clocks agree inside a node only
+namespace {
+
+// Host clocks agree inside a node only.
+std::map<int, double> first_starts(const RecordedJob& job, int gpus_per_node) {
+  std::map<int, double> first;
   for (const RankSteps& rank : job.ranks)
     for (const Step& step : rank.steps)
       if (step.start_us > 0) {
-        auto [at, added] = first_start.try_emplace(rank.rank / gpus_per_node, step.start_us);
+        auto [at, added] = first.try_emplace(rank.rank / gpus_per_node, step.start_us);
         if (!added) at->second = std::min(at->second, step.start_us);
       }
+  return first;
+}
+
+// What a recorded rank did, gaps included.
+RankPlan plan_of(const RankSteps& rank, double reached) {
+  RankPlan plan;
+  plan.rank = rank.rank;
+  plan.recording = rank.recording;
+  for (std::size_t s = 0; s < rank.steps.size(); ++s) {
+    PlannedStep planned{rank.steps[s], 0};
+    const bool second_of_pair = s > 0 && rank.steps[s - 1].fused_with_next;
+    if (planned.step.start_us > 0 && !second_of_pair)
+      planned.gap_us = std::max(0.0, planned.step.start_us - reached);
+    if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
+    plan.steps.push_back(std::move(planned));
+  }
+  return plan;
+}
+
+// The recorded rank that stands for `rank`: alike in as much as possible, the lowest of those.
+const RankSteps& stand_in(const RecordedJob& job, int rank) {
+  const Coordinates wanted = job.topology.of(rank);
+  const auto unlike = [&](const RankSteps& other) {
+    const Coordinates at = job.topology.of(other.rank);
+    return std::tuple(other.rank != rank, std::abs(at.pp - wanted.pp), at.expert != wanted.expert,
+                      at.tp != wanted.tp, other.rank);
+  };
+  return *std::ranges::min_element(job.ranks, {}, unlike);
+}
+
+// Sends and receives as work of the rank alone.
+void keep_p2p_times(std::vector<RankPlan>& plans) {
+  for (RankPlan& plan : plans)
+    for (std::size_t s = 0; s < plan.steps.size(); ++s) {
+      Step& step = plan.steps[s].step;
+      if (!is_p2p(step.kind)) continue;
+      const bool second_of_pair = s > 0 && plan.steps[s - 1].step.fused_with_next;
+      step.kind = StepKind::other;
+      step.segments_us.assign(1, second_of_pair ? 0.0 : step.duration_us);
+    }
+}
+
+bool stages_fit(const RecordedJob& job) {
+  std::map<int, std::array<std::ptrdiff_t, 4>> counts;  // by stage: sends and receives
+  for (const RankSteps& rank : job.ranks) {
+    std::array<std::ptrdiff_t, 4> mine{};
+    for (const Step& step : rank.steps)
+      if (is_p2p(step.kind))
+        ++mine[static_cast<std::size_t>(step.kind) - static_cast<std::size_t>(StepKind::send_forward)];
+    const auto [at, added] = counts.try_emplace(job.topology.of(rank.rank).pp, mine);
+    if (!added && at->second != mine) return false;
+  }
+  return std::cmp_equal(counts.size(), job.topology.pp);
+}
+
+}  // namespace
+
+std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) {
+  const std::map<int, double> first_start = first_starts(job, gpus_per_node);
   std::vector<RankPlan> plans;
   for (int expected = 0; expected < job.topology.world(); ++expected) {
     const auto at = std::find_if(job.ranks.begin(), job.ranks.end(),
@@ -27,21 +92,41 @@ std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node) 
     if (at == job.ranks.end())
       throw InputError(SourcePlace{job.ranks.empty() ? "" : job.ranks.front().recording->file},
                        fmt::format("no recording of rank {} beside it", expected),
-                       fmt::format("all {} ranks of a realistic recording", job.topology.world()));
-    RankPlan plan;
-    plan.rank = at->rank;
-    plan.recording = at->recording;
-    double reached =
-        first_start.contains(at->rank / gpus_per_node) ? first_start.at(at->rank / gpus_per_node) : 0;
-    for (std::size_t s = 0; s < at->steps.size(); ++s) {
-      PlannedStep planned{at->steps[s], 0};
-      const bool second_of_pair = s > 0 && at->steps[s - 1].fused_with_next;
-      if (planned.step.start_us > 0 && !second_of_pair)
-        planned.gap_us = std::max(0.0, planned.step.start_us - reached);
-      if (planned.step.start_us > 0) reached = std::max(reached, planned.step.end_us());
-      plan.steps.push_back(std::move(planned));
-    }
-    plans.push_back(std::move(plan));
+                       fmt::format("all {} ranks of a realistic recording, or --ranks-missing: they are then "
+                                   "filled by symmetry",
+                                   job.topology.world()));
+    const auto start = first_start.find(at->rank / gpus_per_node);
+    plans.push_back(plan_of(*at, start == first_start.end() ? 0 : start->second));
+  }
+  if (job.topology.expert == 1) couple_optimizers(job.topology, plans, gpus_per_node);
+  return plans;
+}
+
+std::vector<RankPlan> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
+                                        std::vector<std::string>& warnings) {
+  check(!job.ranks.empty(), "a recording has ranks");
+  const int missing = job.topology.world() - static_cast<int>(job.ranks.size());
+  if (missing == 0)
+    throw InputError(fmt::format(
+        "found --ranks-missing with all {} ranks, expected it where some are missing", job.topology.world()));
+  const std::map<int, double> first_start = first_starts(job, gpus_per_node);
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < job.topology.world(); ++rank) {
+    const RankSteps& source = stand_in(job, rank);
+    const auto start = first_start.find(source.rank / gpus_per_node);
+    plans.push_back(plan_of(source, start == first_start.end() ? 0 : start->second));
+    plans.back().rank = rank;
+  }
+  warnings.push_back(
+      fmt::format("{} of {} ranks were not recorded: each takes what a recorded rank of its stage and expert "
+                  "rank took, or "
+                  "the nearest there is; how ranks differed is not in the answer",
+                  missing, job.topology.world()));
+  if (job.topology.pp > 1 && !stages_fit(job)) {
+    keep_p2p_times(plans);
+    warnings.emplace_back(
+        "not all stages were recorded: sends and receives between stages keep the time that they took, "
+        "waiting included");
   }
   if (job.topology.expert == 1) couple_optimizers(job.topology, plans, gpus_per_node);
   return plans;
@@ -89,14 +174,14 @@ void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, i
   }
 }
 
-// An instance's traffic is its number, which names its recorded duration.
+// An instance's price is its number, which names its recorded duration.
 class RecordedPricing::Costs final : public sim::Costs {
  public:
   void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const override {
     check(keys.empty(), "recorded computing has its times in the graph");
   }
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
-    const std::vector<double>& us = durations_us.at(shape.traffic.bytes);
+    const std::vector<double>& us = durations_us.at(shape.traffic.price);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[us.size() > 1 ? m : 0]);
   }
   sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override {
@@ -113,7 +198,7 @@ RecordedPricing::RecordedPricing(std::function<double(const Instance&)> added_us
 RecordedPricing::~RecordedPricing() = default;
 
 sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t index,
-                                         sim::TaskGraphBuilder&) {
+                                         sim::TaskGraphBuilder& builder) {
   check(index == costs_->durations_us.size(), "instances come in order");
   if (instance.modelled_us.empty()) {
     costs_->durations_us.push_back({instance.shortest_us});
@@ -121,7 +206,7 @@ sim::TrafficRef RecordedPricing::traffic(const Instance& instance, std::size_t i
     costs_->durations_us.push_back(instance.modelled_us);
     for (double& us : costs_->durations_us.back()) us += costs_->added_us ? costs_->added_us(instance) : 0.0;
   }
-  return sim::uniform_traffic(index);
+  return bytes_.of(instance, builder).priced(static_cast<std::uint32_t>(index));
 }
 
 const sim::Costs& RecordedPricing::costs() const { return *costs_; }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "replay/run/instance_traffic.h"
 #include "replay/run/iteration.h"
 
 namespace moesim::replay {
@@ -13,6 +14,11 @@ namespace moesim::replay {
 // Plans with the recorded steps and the host gaps between them, one per rank of the job. Throws InputError
 // when a rank of the topology was not recorded: in a realistic recording no rank can stand for another.
 std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node);
+// The same where ranks were not recorded: each does what a recorded one did that stands for it, of the same
+// stage and expert rank where there is one. Between stages of which none was recorded, or that do not fit
+// together, sends and receives keep their recorded time. `warnings` say what was filled from what.
+std::vector<RankPlan> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,
+                                        std::vector<std::string>& warnings);
 
 // The optimizer of dense jobs first takes the gradients' norm over all stages and tensor-parallel ranks, so
 // that its recorded time is mostly waiting where a stage finishes early. In plans whose optimizers end
@@ -35,6 +41,7 @@ class RecordedPricing final : public Pricing {
  private:
   class Costs;
   std::unique_ptr<Costs> costs_;
+  InstanceTraffic bytes_;
 };
 
 }  // namespace moesim::replay

@@ -23,9 +23,10 @@ struct JobDraw {
   double sigma = 0;
 };
 
-// Iterations told from recordings of other expert-parallel sizes and expert counts scatter by this much
-// around those told from their own (twenty pairs of the development jobs, docs/replay.md).
-inline constexpr double kOtherSizes = 0.028;
+// Iterations told from recordings of other sizes scatter by this much: twenty pairs of the development jobs
+// with other expert-parallel sizes and expert counts, around those told from their own, and fifteen at four
+// times the sequence (docs/replay.md).
+inline constexpr double kOtherSizes = 0.016;
 
 // Summaries of `draws` forecasts, each with its own effects, profile and jitter; draw i depends on (seed, i)
 // only. `drawn_job` replaces `job` where it is given.

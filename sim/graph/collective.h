@@ -39,6 +39,10 @@ struct Traffic {
   std::uint64_t bytes = 0;                     // uniform: as above; matrix: bytes of one row
   std::span<const std::uint64_t> pieces = {};  // g bytes
   std::span<const std::uint32_t> rows = {};    // g x g rows
+  // What whoever made the graph knows the time of this collective by, beside its bytes; for its own Costs.
+  std::uint32_t price = kNoPrice;
+
+  static constexpr std::uint32_t kNoPrice = ~std::uint32_t{0};
 
   // Of a matrix, or of a uniform all_to_all (bytes / g, rounded down): what `sender` sends to `receiver`.
   std::uint64_t between(std::size_t sender, std::size_t receiver, std::size_t members) const {

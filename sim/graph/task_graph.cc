@@ -27,7 +27,17 @@ std::string_view name(StreamKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-TrafficRef uniform_traffic(std::uint64_t bytes) { return {Traffic::Kind::uniform, false, bytes, 0}; }
+TrafficRef uniform_traffic(std::uint64_t bytes) {
+  TrafficRef out;
+  out.bytes = bytes;
+  return out;
+}
+
+TrafficRef TrafficRef::priced(std::uint32_t number) const {
+  TrafficRef out = *this;
+  out.price = number;
+  return out;
+}
 
 TrafficRef pieces_traffic(PiecesId pieces) { return {Traffic::Kind::pieces, false, 0, pieces.value()}; }
 
@@ -41,6 +51,7 @@ CollectiveShape TaskGraph::shape(std::uint32_t shape_index) const {
   result.traffic.kind = shape.traffic.kind;
   result.traffic.transposed = shape.traffic.transposed;
   result.traffic.bytes = shape.traffic.bytes;
+  result.traffic.price = shape.traffic.price;
   const std::size_t id = shape.traffic.id;
   if (shape.traffic.kind == Traffic::Kind::pieces)
     result.traffic.pieces = {pieces_.data() + pieces_begin_[id], pieces_begin_[id + 1] - pieces_begin_[id]};
@@ -76,6 +87,7 @@ struct TaskGraphBuilder::Work {
   struct ShapeHash {
     std::size_t operator()(const TaskGraph::Shape& s) const {
       std::uint64_t h = s.traffic.bytes * 0x9e3779b97f4a7c15u;
+      h ^= std::uint64_t{s.traffic.price} * 0x94d049bb133111ebu;
       h = (h ^ s.traffic.id ^ (std::uint64_t{s.group.value()} << 32)) * 0xbf58476d1ce4e5b9u;
       h ^= (static_cast<std::uint64_t>(s.op) << 8) | (static_cast<std::uint64_t>(s.traffic.kind) << 4) |
            static_cast<std::uint64_t>(s.traffic.transposed);

@@ -73,7 +73,10 @@ struct TrafficRef {
   bool transposed = false;
   std::uint64_t bytes = 0;
   std::uint32_t id = 0;  // of the pieces or the matrix
+  std::uint32_t price = Traffic::kNoPrice;
 
+  // The same traffic, known to its Costs by this number.
+  TrafficRef priced(std::uint32_t number) const;
   friend bool operator==(const TrafficRef&, const TrafficRef&) = default;
 };
 TrafficRef uniform_traffic(std::uint64_t bytes);

@@ -28,7 +28,7 @@ class Priced : public ::testing::Test {
  protected:
   std::vector<double> us_of(ModelPricing& pricing, const Instance& instance) {
     sim::CollectiveShape shape{instance.op, ranks_, {}};
-    shape.traffic.bytes = pricing.traffic(instance, 0, builder_).bytes;
+    shape.traffic.price = pricing.traffic(instance, 0, builder_).price;
     std::array<sim::Time, 4> times;
     pricing.costs().price_collective(shape, times);
     std::vector<double> us;
@@ -64,7 +64,7 @@ TEST_F(Priced, EqualTransfersArePricedOnce) {
   ModelPricing pricing(made_.spec.cluster, made_.clean, effects_);
   Instance other = gather_of_four();
   other.row_bytes = 2048;
-  const auto number = [&](const Instance& instance) { return pricing.traffic(instance, 0, builder_).bytes; };
+  const auto number = [&](const Instance& instance) { return pricing.traffic(instance, 0, builder_).price; };
   EXPECT_EQ(number(gather_of_four()), number(gather_of_four()));
   EXPECT_NE(number(gather_of_four()), number(other));
 }

@@ -10,7 +10,9 @@
 
 #include "echo_data.h"
 #include "made_job.h"
+#include "replay/run/forecast_recording.h"
 #include "replay/run/run_summary.h"
+#include "replay/run/validate.h"
 #include "traces/cmd_reader.h"
 
 namespace moesim::replay {
@@ -139,6 +141,49 @@ TEST(RescaleEcho, JobsAreToldFromEachOthersRecordings) {
   EXPECT_LE(sum / cases, 0.03);
   EXPECT_LE(worst, 0.06);
   RecordProperty("mean_abs_error", std::to_string(sum / cases));
+}
+
+// Four times the sequence of every recording: where the host was the bound the device is, and the clocks are
+// those of sustained load.
+TEST(RescaleEcho, LongSequencesAreToldFromShortOnes) {
+  if (!std::filesystem::exists(testing::echo_folder() / testing::kLongSequences[0]))
+    GTEST_SKIP() << "the public recordings are not here";
+  double sum = 0, worst = 0, forward = 0, backward = 0;
+  int cases = 0, covered = 0;
+  for (const char* from : testing::kMoeConfigurations)
+    for (const char* to : testing::kLongSequences) {
+      const traces::Recording source = traces::read_cmd(testing::echo_folder() / from / "scaling");
+      const RecordedJob job = interpret(source);
+      const traces::Recording truth = traces::read_cmd(testing::echo_folder() / to / "realistic");
+      const RecordedJob run = interpret(truth);
+      RecordingQuestion question;
+      question.job.recorded_there = true;
+      question.job.cluster = "echo-h800x2";
+      question.job.change.seq = truth.named.seq;
+      question.job.change.ep = run.topology.expert;
+      question.job.change.experts = truth.named.experts;
+      question.job.change.dp = run.topology.dp();
+      question.job.change.pp = run.topology.pp;
+      question.job.change.received.emplace();
+      const CleanJob shown = denoise(std::span(&run, 1));
+      for (int e = 0; e < run.topology.expert; ++e)
+        question.job.change.received->push_back(shown.places.at({0, 0, e}).received_rows);
+      question.microbatches = microbatches_of(run);
+      question.draws = 16;
+      const RecordingForecast told = forecast_recording(std::span(&job, 1), source.named, question);
+      const Validation held = validate(told.summary, summarize(run, 8), told.drawn);
+      const double error = std::abs(held.iteration.error());
+      sum += error, worst = std::max(worst, error), ++cases, covered += held.iteration.covered();
+      for (const Comparison& one : held.components) {
+        if (one.name == "forward") forward = std::max(forward, std::abs(one.error()));
+        if (one.name == "backward") backward = std::max(backward, std::abs(one.error()));
+      }
+    }
+  EXPECT_LE(sum / cases, 0.02);
+  EXPECT_LE(worst, 0.04);
+  EXPECT_LE(forward, 0.035);
+  EXPECT_LE(backward, 0.035);
+  EXPECT_GE(covered, cases * 8 / 10);
 }
 
 }  // namespace
