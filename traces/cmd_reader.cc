@@ -30,6 +30,19 @@ std::size_t count_of(std::string_view text, std::string_view word) {
   return count;
 }
 
+bool is_profiler_trace(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".json") || name.ends_with(".json.gz");
+}
+
+std::string profiler_traces(const fs::path& folder) {
+  for (const fs::path& entry : entries_of(folder))
+    if (!is_folder(entry) && is_profiler_trace(entry) && entry.filename() != "dispatching.json")
+      return "; `moesim trace convert " + folder.string() +
+             " FOLDER` makes a recording of traces of the PyTorch profiler";
+  return "";
+}
+
 std::vector<RankFile> rank_files_of(const fs::path& folder) {
   std::vector<RankFile> files;
   std::vector<std::string> folders;  // below this one, with rank files of their own
@@ -47,8 +60,8 @@ std::vector<RankFile> rank_files_of(const fs::path& folder) {
     }
   }
   if (files.empty()) {
-    std::string hint;
-    if (!folders.empty()) hint = "; there are recordings in its folders " + join(folders, ", ");
+    std::string hint = profiler_traces(folder);
+    if (!folders.empty()) hint += "; there are recordings in its folders " + join(folders, ", ");
     throw InputError({folder.string()}, "a folder without rank files",
                      "files like rank00.txt or ..._rank0_20250818063302.txt" + hint);
   }
@@ -127,6 +140,9 @@ Recording read_cmd(const fs::path& path, const CmdReadOptions& options) {
                                    " passes; this is pass " + std::to_string(options.pass) + ", begun at " +
                                    files.front().time);
   } else {
+    if (is_profiler_trace(path))
+      throw InputError({path.string()}, "a trace of the PyTorch profiler, by its name",
+                       "a recording: `moesim trace convert " + path.string() + " FOLDER` makes one of it");
     RankRecording rank = read_cmd_text(read_file(path, kMaxFileBytes), path.string(), recording.pool);
     const std::optional<RankFile> file = parse_rank_file_name(path);
     if (file && file->rank != rank.rank)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -75,6 +76,19 @@ bool is_nccl(std::string_view kernel) {
   return text.find("nccl") != std::string::npos || text.find("rccl") != std::string::npos;
 }
 
+// What a kernel of DeepEP ("deep_ep::internode::dispatch", "dpsk::ep::..." in DeepSeek's own traces) or
+// HybridEP
+// ("hybrid_ep::dispatch_kernel") communicates: rows, or who sends how many of them; "" for other kernels.
+std::string_view expert_comm_of(std::string_view kernel) {
+  const std::string text = lower(kernel);
+  const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+  if (!has("deep_ep::") && !has("hybrid_ep") && !has("hybridep") && !has("dpsk::ep::")) return {};
+  if (has("notify") || has("layout") || has("metadata") || has("preprocess") || has("scan"))
+    return "allgather";
+  if (has("dispatch") || has("combine")) return "all_to_all";
+  return {};
+}
+
 // A range of host time on one thread.
 struct HostRange {
   int thread = 0;
@@ -115,12 +129,14 @@ class HostRanges {
 struct Activity {
   std::int64_t start_ns, end_ns, correlation, stream;
   std::size_t call = kNone;
+  std::size_t name = 0;  // equal for kernels of one name
   KinetoPhase phase = KinetoPhase::forward;
 };
 
 class RankReader {
  public:
-  RankReader(const std::filesystem::path& path, std::size_t step) : step_(step) {
+  RankReader(const std::filesystem::path& path, std::size_t step, std::optional<std::size_t> iterations)
+      : step_(step), iterations_(iterations) {
     rank_.file = path.string();
   }
 
@@ -158,7 +174,14 @@ class RankReader {
       if (is_nccl(event.name)) {
         made.call = named_.size();
         named_.push_back(call_of(event));
+      } else if (const std::string_view comm = expert_comm_of(event.name); !comm.empty()) {
+        made.call = named_.size();
+        named_.push_back(call_of(event));
+        named_.back().comm = comm;
+        named_.back().expert_kernel = true;
+        ++rank_.expert_kernels;
       }
+      made.name = names_.try_emplace(event.name, names_.size()).first->second;
       work_.push_back(made);
     } else if (event.category == "cuda_runtime" || event.category == "cuda_driver" ||
                event.category == "Runtime") {
@@ -197,8 +220,56 @@ class RankReader {
     return call;
   }
 
+  // Where no profiler marked iterations, a sequence of kernels that fills the main stream several times over
+  // is one. Where in it an iteration begins nobody says: after the longest pause, on average.
+  void find_repetition() {
+    std::vector<const Activity*> items;
+    const std::int64_t main = main_stream();
+    for (const Activity& one : work_)
+      if (one.stream == main) items.push_back(&one);
+    const std::size_t n = items.size();
+    constexpr std::size_t kFewest = 8, kMostTried = 200'000;  // kernels of an iteration, of a trace
+    constexpr double kAlike = 0.98;
+    std::size_t period = 0;
+    const std::size_t most = iterations_ ? n / *iterations_ + 1 : n / 2;
+    const std::size_t least = iterations_ ? n / (*iterations_ + 1) : kFewest;
+    for (std::size_t p = std::max<std::size_t>(1, least); p <= most && n <= kMostTried && period == 0; ++p) {
+      const std::size_t pairs = n - p,
+                        allowed = static_cast<std::size_t>((1 - kAlike) * static_cast<double>(pairs));
+      std::size_t unlike = 0;
+      for (std::size_t i = 0; i < pairs && unlike <= allowed; ++i)
+        unlike += items[i]->name != items[i + p]->name;
+      if (unlike <= allowed && pairs >= p) period = p;
+    }
+    if (period == 0) {
+      if (iterations_)
+        throw InputError(
+            SourcePlace{rank_.file},
+            fmt::format("no {} repetitions among {} kernels of the main stream", *iterations_, n),
+            "--iterations with the number that the trace holds");
+      return;
+    }
+    std::size_t first = 0;
+    double longest = -1;
+    for (std::size_t o = 0; o < period && o + period <= n; ++o) {
+      double sum = 0;
+      std::size_t count = 0;
+      for (std::size_t i = o == 0 ? period : o; i < n; i += period, ++count)
+        sum += static_cast<double>(items[i]->start_ns - items[i - 1]->end_ns);
+      if (count > 0 && sum / static_cast<double>(count) > longest)
+        longest = sum / static_cast<double>(count), first = o;
+    }
+    // Bounds are times of the GPU: launches of one iteration run ahead into another.
+    for (std::size_t i = first; i + period <= n; i += period)
+      steps_.emplace_back(items[i]->start_ns, i + period < n ? items[i + period]->start_ns
+                                                             : std::numeric_limits<std::int64_t>::max());
+    rank_.by_repetition = steps_.size() > 1;
+    if (steps_.size() < 2) steps_.clear();
+  }
+
   // Work belongs to the step in which the host launched it.
   void select_step() {
+    if (steps_.empty() && !work_.empty() && iterations_.value_or(2) > 1) find_repetition();
     std::sort(steps_.begin(), steps_.end());
     rank_.steps = steps_.size();
     const std::size_t there = std::max<std::size_t>(1, steps_.size());
@@ -208,7 +279,7 @@ class RankReader {
     if (!steps_.empty()) {
       const auto& step = steps_[step_];
       std::erase_if(work_, [&](const Activity& one) {
-        const std::int64_t at = launched_at(one);
+        const std::int64_t at = rank_.by_repetition ? one.start_ns : launched_at(one);
         return at < step.first || at >= step.second;
       });
     }
@@ -239,6 +310,7 @@ class RankReader {
                                                                                    : KinetoPhase::forward;
       }
       one.phase = before;
+      rank_.has_backward = rank_.has_backward || before == KinetoPhase::backward;
     }
   }
 
@@ -366,6 +438,8 @@ class RankReader {
   };
 
   std::size_t step_;
+  std::optional<std::size_t> iterations_;
+  std::unordered_map<std::string, std::size_t> names_;
   KinetoRank rank_;
   std::map<std::string, int> threads_;
   std::unordered_map<std::int64_t, Launch> launches_;  // by correlation
@@ -380,8 +454,9 @@ class RankReader {
 
 }  // namespace
 
-KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step) {
-  return RankReader(path, step).run();
+KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step,
+                            std::optional<std::size_t> iterations) {
+  return RankReader(path, step, iterations).run();
 }
 
 }  // namespace moesim::traces

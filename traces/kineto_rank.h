@@ -24,6 +24,7 @@ struct KinetoCall {
   std::string group_description;
   std::vector<std::int64_t> group_ranks;  // empty: not known
   std::optional<std::int64_t> peer;       // of sends and receives
+  bool expert_kernel = false;             // of DeepEP or HybridEP, which name no group: the experts' ranks
   std::int64_t start_ns = 0, end_ns = 0;  // of the kernel
   std::int64_t waited_ns = 0;             // of it, what the main stream waited; up to end_ns
   std::size_t operation = 0;              // index into KinetoRank::operations
@@ -38,15 +39,20 @@ struct KinetoOperation {
 struct KinetoRank {
   std::string file;
   KinetoFacts facts;
-  std::size_t steps = 0;                    // profiled steps in the file; 0: not marked
+  std::size_t steps = 0;                    // iterations in the file; 0: not marked, and none found
+  bool by_repetition = false;               // no marks: iterations are what repeats
+  bool has_backward = false;                // some work was launched by autograd
+  std::size_t expert_kernels = 0;           // DeepEP's and HybridEP's
   std::vector<KinetoOperation> operations;  // in time, of the step that was asked for
   std::vector<KinetoCall> calls;            // by end
   std::size_t unsized = 0;                  // calls of unknown size
   std::size_t unknown = 0;                  // NCCL kernels of unknown kind, kept as computing
 };
 
-// Reads one file. Times are absolute where the file names its origin. Throws InputError for a file that is no
-// trace (scan_kineto), has no work of a GPU, or not as many steps.
-KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step);
+// Reads one file. Times are absolute where the file names its origin. Iterations are the profiler's own marks
+// ("ProfilerStep"), else what repeats on the main stream, `iterations` times where that is given. Throws
+// InputError for a file that is no trace (scan_kineto), has no work of a GPU, or not as many steps.
+KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step,
+                            std::optional<std::size_t> iterations = std::nullopt);
 
 }  // namespace moesim::traces

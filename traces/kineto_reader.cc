@@ -99,7 +99,7 @@ class Importer {
 
   void read_ranks(const std::vector<fs::path>& files) {
     for (const fs::path& file : files) {
-      KinetoRank read = read_kineto_rank(file, options_.step);
+      KinetoRank read = read_kineto_rank(file, options_.step, options_.iterations);
       const auto rank = read.facts.rank ? read.facts.rank : rank_in_name(file);
       if (!rank && files.size() > 1)
         refuse(read.file, "no rank in \"distributedInfo\" or the name", "rank<number> in the file's name");
@@ -121,10 +121,12 @@ class Importer {
     if (world_ < 1 || world_ > kMostRanks)
       refuse(recording_.source, fmt::format("a world of {} ranks", world_),
              fmt::format("1 to {}", kMostRanks));
-    for (std::int64_t r = 0; r < world_; ++r)
-      if (!ranks_.contains(r))
-        refuse(recording_.source, fmt::format("traces of {} ranks and none of rank {}", ranks_.size(), r),
-               fmt::format("all {}: a real run's ranks cannot stand for each other", world_));
+    if (const auto there = static_cast<std::int64_t>(ranks_.size()); there < world_)
+      recording_.warnings.push_back(
+          fmt::format("traces of {} of {} ranks: the recording holds these, and `moesim replay "
+                      "--ranks-missing` fills the "
+                      "others by symmetry",
+                      there, world_));
     if (ranks_.rbegin()->first >= world_)
       refuse(ranks_.rbegin()->second.file, fmt::format("rank {}", ranks_.rbegin()->first),
              fmt::format("less than the world of {}", world_));
@@ -159,6 +161,7 @@ class Importer {
   }
 
   std::vector<std::int64_t> ranks_of(std::int64_t rank, const KinetoCall& call) const {
+    if (call.expert_kernel) return expert_group(rank);
     std::vector<std::int64_t> ranks = call.group_ranks;
     if (const auto at = listed_.find({rank, call.group_name}); ranks.empty() && at != listed_.end())
       ranks = at->second.ranks;
@@ -167,6 +170,14 @@ class Importer {
       std::iota(ranks.begin(), ranks.end(), 0);
     }
     std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
+  // By the plan; kernels of experts name no group.
+  std::vector<std::int64_t> expert_group(std::int64_t rank) const {
+    const std::int64_t first = rank - rank % (plan_.tp * plan_.ep) + rank % plan_.tp;
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t e = 0; e < plan_.ep; ++e) ranks.push_back(first + e * plan_.tp);
     return ranks;
   }
 
@@ -191,6 +202,7 @@ class Importer {
           distance = distance == 0 ? far : std::min(distance, far);
           continue;
         }
+        if (call.expert_kernel) continue;  // they follow from the plan
         SeenGroup& group = groups[ranks_of(rank, call)];
         group.ranks = ranks_of(rank, call);
         if (group.description.empty()) group.description = description_of(rank, call);
@@ -200,6 +212,16 @@ class Importer {
     seen.reserve(groups.size());
     for (auto& [ranks, group] : groups) seen.push_back(std::move(group));
     plan_ = parallel_plan(world_, seen, distance, options_.tp, options_.ep, options_.pp, recording_.source);
+    const bool expert_kernels =
+        std::ranges::any_of(ranks_, [](const auto& read) { return read.second.expert_kernels > 0; });
+    if (!expert_kernels || plan_.ep > 1 || options_.ep) return;
+    // Somebody exchanges rows: without a word on who, all ranks of a stage.
+    plan_ = parallel_plan(world_, seen, distance, plan_.tp, world_ / (plan_.tp * plan_.pp), plan_.pp,
+                          recording_.source);
+    recording_.warnings.push_back(fmt::format(
+        "kernels of DeepEP or HybridEP name no process group: taken as exchanges of all {} ranks of a stage; "
+        "--ep tells otherwise",
+        plan_.ep));
   }
 
   void label_calls() {
@@ -211,7 +233,10 @@ class Importer {
         if (!is_p2p(call)) {
           const auto ranks = ranks_of(rank, call);
           const bool inside = std::ranges::find(ranks, rank) != ranks.end();
-          if (inside && ranks.size() > 1) label.group = group_label(plan_, ranks, call.comm == "all_to_all");
+          if (call.expert_kernel)
+            label.group = "exp";
+          else if (inside && ranks.size() > 1)
+            label.group = group_label(plan_, ranks, call.comm == "all_to_all");
           if (label.group.empty() && ranks.size() != 1)
             strange.insert(call.group_name.empty() ? "without a name" : in_quotes(call.group_name));
         }
@@ -248,6 +273,7 @@ class Importer {
       const Sequence& first = sequences.front();
       const KinetoRank& model = ranks_.at(first.rank);
       for (const std::int64_t member : key.second) {
+        if (!ranks_.contains(member)) continue;  // not recorded
         const auto at = std::ranges::find(sequences, member, &Sequence::rank);
         const std::size_t count = at == sequences.end() ? 0 : at->calls.size();
         if (count != first.calls.size())
@@ -289,6 +315,7 @@ class Importer {
         std::string(kRealRunHeader),
         fmt::format(" from {}, a trace of the PyTorch profiler{}", fs::path(read.file).filename().string(),
                     read.facts.device.empty() ? "" : " on " + printable(read.facts.device))};
+    if (!read.facts.device.empty()) out.header.push_back(" device: cuda, " + printable(read.facts.device));
     std::map<std::string, std::int32_t> counters;
     std::size_t next = 0;
     std::vector<std::size_t> order(read.calls.size());
@@ -319,7 +346,8 @@ class Importer {
         }
         if (label.group.empty()) continue;
         SubOperation sub;
-        sub.source = pool.name(fmt::format("nccl_{}{}", call.comm, label.hidden ? "_async" : ""));
+        sub.source = pool.name(fmt::format("{}_{}{}", call.expert_kernel ? "expert_kernel" : "nccl",
+                                           call.comm, label.hidden ? "_async" : ""));
         const std::int64_t waited = label.hidden ? call.end_ns - call.start_ns : call.waited_ns;
         const std::int64_t end = std::clamp(call.end_ns, reached, std::max(reached, from.end_ns));
         sub.duration = Decimal::from_ns(label.hidden ? waited : std::min(waited, end - reached));
@@ -350,7 +378,10 @@ class Importer {
 
   void finish() {
     std::size_t unsized = 0, unknown = 0, steps = 0;
+    bool backward = false, repeated = false;
     for (const auto& [rank, read] : ranks_) {
+      backward = backward || read.has_backward;
+      repeated = repeated || read.by_repetition;
       unsized += read.unsized;
       unknown += read.unknown;
       steps = std::max(steps, read.steps);
@@ -362,8 +393,18 @@ class Importer {
       recording_.warnings.push_back(fmt::format(
           "{} NCCL kernels of unknown kind: their time stays in the computing around them", unknown));
     if (steps > 1)
-      recording_.warnings.push_back(
-          fmt::format("the traces hold {} profiled steps; this is number {}", steps, options_.step));
+      recording_.warnings.push_back(fmt::format(
+          "the traces hold {} {}; this is number {}", steps,
+          repeated ? "iterations, found by repetition as no ProfilerStep marks them" : "profiled steps",
+          options_.step));
+    if (steps == 0)
+      recording_.warnings.emplace_back(
+          "no ProfilerStep marks an iteration and nothing repeats: the trace is taken as one; --iterations N "
+          "tells how many it holds");
+    if (!backward)
+      recording_.warnings.emplace_back(
+          "no work was launched by autograd's threads: a trace of inference, or of a profiler that did not "
+          "record them (2020 and 2021), whose backward pass is then part of forward_step");
     recording_.passes = std::max<std::size_t>(1, steps);
     recording_.pass = options_.step;
     recording_.named.world = world_;

@@ -14,6 +14,8 @@ struct KinetoReadOptions {
   std::size_t step = 0;
   // Sizes of the parallel plan, where the process groups of the traces do not tell them.
   std::optional<std::int64_t> tp, pp, ep;
+  // How many iterations a trace without marks holds; nullopt: what repeats tells.
+  std::optional<std::size_t> iterations;
 };
 
 // Reads the traces of all ranks (a folder of *.json and *.json.gz files, or one file) as a realistic
@@ -29,8 +31,11 @@ struct KinetoReadOptions {
 // - Computing is what lies between. Kernels of other streams are kept as far as the main stream waits for
 // them.
 //
+// Ranks that have no trace are left out with a warning: replay fills them by symmetry. Kernels of DeepEP and
+// HybridEP are exchanges of the experts' ranks, whose bytes they do not tell.
+//
 // Memory follows the number of kernels, not the size of the files. Throws InputError with one line for files
-// that are unfinished, cut short or no traces, for ranks that are missing or stand there twice, for clocks
+// that are unfinished, cut short or no traces, for ranks that stand there twice, for clocks
 // that do not fit together, for ranks that differ in their calls on a process group, and for sizes that do
 // not divide.
 Recording read_kineto(const std::filesystem::path& path, const KinetoReadOptions& options = {});

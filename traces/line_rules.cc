@@ -24,23 +24,54 @@ double call_start_ms(const Operation& operation, const SubOperation& sub) {
   return operation.form == LineForm::kV2 ? stamp : stamp - sub.duration.value();
 }
 
-std::optional<Fault> fault_in_times(const RankRecording& rank, const Operation& operation) {
+namespace {
+
+// What the time stamps of an operation's calls contradict, and by how much.
+struct Contradiction {
+  double ms = 0;
+  Fault fault;
+};
+
+std::vector<Contradiction> contradictions(const RankRecording& rank, const Operation& operation) {
+  std::vector<Contradiction> all;
   const bool measured = !operation.timestamp.is_placeholder();
   double reached = measured ? operation.start_ms() : 0.0;
+  double stamped = reached;  // where the one before was stamped
   for (const SubOperation& sub : rank.subs(operation)) {
     if (!is_communication(sub) || is_asynchronous(sub)) continue;
     const double begin = call_start_ms(operation, sub);
-    if (begin < reached - kClockSlackMs)
-      return Fault{fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
-                               sub.source.view(), begin, reached),
-                   "calls in the order of their time stamps"};
-    reached = std::max(reached, begin) + sub.duration.value();
+    // A stamp that comes late moves a whole call, however long it waited: then the stamps say how far.
+    const double back = stamped - sub.timestamp.value();
+    const double by = back > 0 ? std::min(back, reached - begin) : reached - begin;
+    if (by > kClockSlackMs)
+      all.push_back({by,
+                     {fmt::format("a call of {} at {:.2f} ms, before {:.2f} ms where the one before ends",
+                                  sub.source.view(), begin, reached),
+                      "calls in the order of their time stamps"}});
+    stamped = std::max(stamped, sub.timestamp.value());
+    reached = std::max(reached, begin + sub.duration.value());
   }
   const double end = operation.timestamp.value();
   if (measured && reached > end + kClockSlackMs)
-    return Fault{fmt::format("calls that end {:.2f} ms after {}", reached - end, operation.name.view()),
-                 "calls inside the operation"};
+    all.push_back({reached - end,
+                   {fmt::format("calls that end {:.2f} ms after {}", reached - end, operation.name.view()),
+                    "calls inside the operation"}});
+  return all;
+}
+
+}  // namespace
+
+std::optional<Fault> fault_in_times(const RankRecording& rank, const Operation& operation) {
+  for (Contradiction& one : contradictions(rank, operation))
+    if (one.ms > kRepairedMs) return std::move(one.fault);
   return std::nullopt;
+}
+
+std::vector<ClockRepair> repairs_in_times(const RankRecording& rank, const Operation& operation) {
+  std::vector<ClockRepair> all;
+  for (const Contradiction& one : contradictions(rank, operation))
+    if (one.ms <= kRepairedMs) all.push_back({one.ms, one.fault.found});
+  return all;
 }
 
 const Operation* bucket_without_trigger(const RankRecording& rank) {

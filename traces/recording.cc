@@ -99,8 +99,13 @@ bool is_fused_pair(std::span<const Operation> operations, std::size_t index) {
   const Operation& receive = operations[index + 1];
   const bool opposite = (send.name == "send_forward" && receive.name == "recv_backward") ||
                         (send.name == "send_backward" && receive.name == "recv_forward");
-  return opposite && send.duration == receive.duration && send.timestamp == receive.timestamp &&
-         !send.timestamp.is_placeholder();
+  // Stamps come late, durations do not: of two calls in a row the second is stamped after the first by all it
+  // took, or one duration would not be the other's.
+  constexpr double kRoundedMs = 0.011, kLateMs = 5.0;
+  const double apart = std::abs(send.timestamp.value() - receive.timestamp.value());
+  return opposite && !send.timestamp.is_placeholder() &&
+         std::abs(send.duration.value() - receive.duration.value()) <= kRoundedMs &&
+         (apart == 0 || (apart <= kLateMs && apart < 0.9 * receive.duration.value()));
 }
 
 const RankRecording* Recording::find(std::int32_t rank) const {

@@ -88,17 +88,21 @@ class Examiner {
       ++expected;
       if (op.timestamp.is_placeholder()) continue;
       if (before != nullptr && op.timestamp.value() < before->timestamp.value()) {
-        add(Severity::kProblem, rank.place(op),
-            fmt::format("time runs backwards: {} ms after {} ms", op.timestamp.str(),
-                        before->timestamp.str()));
-        break;
+        const bool late = before->timestamp.value() - op.timestamp.value() <= kRepairedMs;
+        add(late ? Severity::kWarning : Severity::kProblem, rank.place(op),
+            fmt::format("time runs backwards: {} ms after {} ms{}", op.timestamp.str(),
+                        before->timestamp.str(), late ? " (repaired: lines keep their order)" : ""));
+        if (!late) break;
       }
       before = &op;
     }
-    for (const Operation& op : rank.operations)
+    for (const Operation& op : rank.operations) {
       if (const auto fault = fault_in_times(rank, op))
         add(Severity::kProblem, rank.place(op),
             fmt::format("found {}, expected {}", fault->found, fault->expected));
+      for (const ClockRepair& repair : repairs_in_times(rank, op))
+        add(Severity::kWarning, rank.place(op), "found " + repair.what + " (repaired)");
+    }
     if (const Operation* bucket = bucket_without_trigger(rank)) {
       const Fault fault = fault_of_bucket(rank, *bucket);
       add(Severity::kProblem, rank.place(*bucket),
@@ -368,7 +372,7 @@ class Examiner {
     const std::string which = fmt::format("{} of {} ranks are missing: {}", missing.size(),
                                           missing.size() + recording_.ranks.size(), runs_of(missing));
     if (facts_.side == Side::kRealistic) {
-      add(Severity::kProblem, {recording_.source}, which + "; a run is replayed with all of its ranks");
+      add(Severity::kProblem, {recording_.source}, which + "; replay --ranks-missing fills them by symmetry");
       return;
     }
     if (!named.pp || !facts_.world || *facts_.world % *named.pp != 0) {

@@ -155,11 +155,30 @@ bool in_experts(const Step& step, std::size_t segment) {
 
 SourcePlace place_of(const RankSteps& rank, const Step& step) { return rank.recording->place(*step.line); }
 
+namespace {
+
+// Takes time out of a step whose calls were stamped late, until it is as long as it was recorded: from the
+// computing between calls, the last first, then from the calls.
+void give_way(Step& step, double excess_us) {
+  for (auto segment = step.segments_us.rbegin(); segment != step.segments_us.rend(); ++segment) {
+    const double taken = std::min(*segment, excess_us);
+    *segment -= taken, excess_us -= taken;
+  }
+  for (auto call = step.calls.rbegin(); call != step.calls.rend(); ++call) {
+    const double taken = std::min(call->recorded_us, excess_us);
+    call->recorded_us -= taken, excess_us -= taken;
+  }
+}
+
+}  // namespace
+
 RecordedJob interpret(const traces::Recording& recording) {
   RecordedJob job;
   job.topology = topology_of(recording);
   if (const auto strangers = traces::calls_without_role(recording); strangers.count > 0)
     job.unknown_calls = strangers.sentence();
+  std::size_t repairs = 0;  // of time stamps
+  double most_ms = 0;
   bool unseen = false;  // a bucket of a run whose end nobody observed
   struct Place {
     std::size_t rank, step, call;
@@ -195,6 +214,11 @@ RecordedJob interpret(const traces::Recording& recording) {
 
       if (const auto fault = traces::fault_in_times(recorded, line))
         throw InputError(recorded.place(line), fault->found, fault->expected);
+      const std::vector<traces::ClockRepair> repaired = traces::repairs_in_times(recorded, line);
+      for (const traces::ClockRepair& repair : repaired) {
+        ++repairs;
+        most_ms = std::max(most_ms, repair.ms);
+      }
       double reached = step.start_us;
       for (const auto& sub : recorded.subs(line)) {
         const auto role = traces::role_of(sub);
@@ -224,6 +248,7 @@ RecordedJob interpret(const traces::Recording& recording) {
         step.segments_us.clear();  // the step is the transfer itself
       else
         step.segments_us.push_back(measured ? std::max(0.0, end - reached) : step.duration_us);
+      if (measured && !repaired.empty() && reached > end) give_way(step, reached - end);
       for (std::size_t b = 0; b < step.buckets.size(); ++b) place_bucket(step, pending[b], step.buckets[b]);
       pending.clear();
       rank.steps.push_back(std::move(step));
@@ -237,6 +262,11 @@ RecordedJob interpret(const traces::Recording& recording) {
       for (Step& step : rank.steps) step.waits_for_buckets = false;
     job.ranks.push_back(std::move(rank));
   }
+  if (repairs > 0)
+    job.warnings.push_back(fmt::format(
+        "{} time stamp{} of calls contradict{} the order of lines, by up to {:.2f} ms: repaired, calls keep "
+        "their order and durations (moesim trace check lists them)",
+        repairs, repairs == 1 ? "" : "s", repairs == 1 ? "s" : "", most_ms));
   if (!job.realistic)
     for (const Place& at : hidden) job.ranks[at.rank].steps[at.step].calls[at.call].modelled_us = 0;
   if (unseen)

@@ -71,6 +71,10 @@ models::Cluster cluster_of(const JobRequest& request, const Topology& topology) 
   return request.nodes ? with_nodes(cluster, *request.nodes) : cluster;
 }
 
+models::Cluster on_its_machine(const std::string& cluster, const Topology& topology) {
+  return with_room(models::Cluster::load(cluster), topology);
+}
+
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
                            const JobRequest& request) {
   RequestedJob out;
@@ -147,7 +151,8 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
 RequestedPlans requested_plans(const RecordedJob& job, const traces::NamedTopology& named,
                                const models::Cluster& cluster, const JobRequest& request) {
   RequestedPlans out;
-  out.plans = recorded_plans(job, cluster.gpus_per_node);
+  out.plans = request.ranks_missing ? plans_by_symmetry(job, cluster.gpus_per_node, out.warnings)
+                                    : recorded_plans(job, cluster.gpus_per_node);
   if (!request.changes_job()) return out;
   if (request.change.resizes() || request.nodes || !request.recorded_on.empty())
     throw InputError(

@@ -24,6 +24,8 @@ struct JobRequest {
   std::string cluster;                // "": as many Echo nodes as the job needs
   std::string recorded_on;            // whose GPUs made the recording; "": see recorded_machine.h
   bool recorded_there = false;        // `cluster` is what it was recorded on, unless its files say otherwise
+  bool ranks_missing =
+      false;  // of a realistic recording: ranks that were not recorded are filled by symmetry
   std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
   std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
 
@@ -52,6 +54,9 @@ JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named,
 
 // The cluster of a job that is replayed at its own size.
 models::Cluster cluster_of(const JobRequest& request, const Topology& topology);
+
+// The cluster of this name with room for all ranks of a job.
+models::Cluster on_its_machine(const std::string& cluster, const Topology& topology);
 
 // Of a realistic recording: plans as recorded, with the dispatcher or routing replaced. Sizes cannot change.
 struct RequestedPlans {

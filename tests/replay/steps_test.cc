@@ -192,16 +192,37 @@ TEST(Steps, RefusesCallsOutOfOrder) {
   for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
   traces::Recording recording = builder.take();
   auto& calls = recording.ranks[1].sub_operations;
-  std::swap(calls[0].timestamp, calls[1].timestamp);
+  calls[1].timestamp = traces::Decimal::from_ms(calls[0].timestamp.value() - 6);
   EXPECT_THAT(refusal_of_steps(recording),
               HasSubstr("rank01.txt:1: found a call of _profiled_all_to_all_single at"));
+}
+
+// Host clocks stamp late: calls keep their order and what they took, the step keeps its length.
+TEST(Steps, LateStampsAreRepairedAndCounted) {
+  RecordingBuilder builder(one_stage());
+  for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
+  traces::Recording recording = builder.take();
+  std::swap(recording.ranks[1].sub_operations[0].timestamp, recording.ranks[1].sub_operations[1].timestamp);
+  auto& last = recording.ranks[0].sub_operations[2].timestamp;
+  last = traces::Decimal::from_ms(last.value() + 1);
+  const RecordedJob job = interpret(recording);
+  EXPECT_THAT(job.warnings, ::testing::Contains(HasSubstr("2 time stamps of calls contradict the order")));
+  for (const RankSteps& rank : job.ranks) {
+    const Step& step = rank.steps.at(0);
+    ASSERT_EQ(step.calls.size(), 3u);
+    EXPECT_EQ(step.calls[0].op, sim::CollectiveOp::all_gather);
+    double sum = std::accumulate(step.segments_us.begin(), step.segments_us.end(), 0.0);
+    for (const Call& call : step.calls) sum += call.recorded_us;
+    EXPECT_NEAR(sum, 7900, 1e-3);
+    EXPECT_DOUBLE_EQ(step.calls[2].recorded_us, 750);
+  }
 }
 
 TEST(Steps, RefusesCallsBeyondTheirOperation) {
   RecordingBuilder builder(one_stage());
   for (int rank = 0; rank < 2; ++rank) builder.add(rank, moe_forward());
   traces::Recording recording = builder.take();
-  recording.ranks[0].operations[0].timestamp = traces::Decimal::from_ms(1005.0);
+  recording.ranks[0].operations[0].timestamp = traces::Decimal::from_ms(1001.0);
   EXPECT_THAT(refusal_of_steps(recording), HasSubstr("rank00.txt:1: found calls that end"));
 }
 

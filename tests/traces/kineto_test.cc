@@ -276,6 +276,67 @@ TEST(Kineto, BrokenTracesAreOneLine) {
   }
 }
 
+// One rank of many is a recording of one rank, and says what fills the others.
+TEST(Kineto, OneRankOfManyIsARecordingOfOneRank) {
+  const TemporaryFolder folder;
+  folder.write("rank0.json", small_trace(0));
+  const Recording recording = read_kineto(folder.path());
+  ASSERT_EQ(recording.ranks.size(), 1u);
+  EXPECT_EQ(recording.named.world, 2);
+  EXPECT_THAT(recording.warnings, Contains(AllOf(HasSubstr("1 of 2 ranks"), HasSubstr("--ranks-missing"))));
+}
+
+// Kernels of DeepEP, in the names that DeepSeek's own trace and the library give them, are exchanges.
+TEST(Kineto, KernelsOfExpertsAreCommunication) {
+  const TemporaryFolder folder;
+  TraceText trace(3, 8);
+  trace.kernel("void deep_ep::internode::notify_dispatch(int)", 27, kMain, 10, 20);
+  trace.kernel("void dpsk::ep::internode::dispatch(int4*)", 27, kMain, 30, 100);
+  trace.kernel("gemm", 7, kMain, 140, 50);
+  trace.kernel("hybrid_ep::combine_kernel", 27, kMain, 200, 70);
+  trace.kernel("gemm", 7, kMain, 280, 50);
+  folder.write("rank3.json", trace.str());
+  for (const std::int64_t ep : {0, 4}) {
+    const Recording recording = read_kineto(folder.path(), ep > 0 ? with_ep(ep) : KinetoReadOptions{});
+    EXPECT_EQ(recording.named.ep, ep > 0 ? ep : 8);
+    ASSERT_EQ(recording.ranks.size(), 1u);
+    double waited = 0;
+    std::vector<std::string> calls;
+    for (const SubOperation& sub : recording.ranks[0].sub_operations) {
+      EXPECT_EQ(sub.group, "exp");
+      calls.push_back(sub.comm_func.str());
+      waited += sub.duration.value();
+    }
+    EXPECT_THAT(calls, ElementsAre("allgather", "all_to_all", "all_to_all"));
+    EXPECT_NEAR(waited, 0.19, 0.01);
+    EXPECT_EQ(describe(recording).dispatcher, "alltoall");
+    if (ep == 0) EXPECT_THAT(recording.warnings, Contains(HasSubstr("--ep tells otherwise")));
+  }
+}
+
+// Without the profiler's marks iterations are what repeats, or as many as somebody says.
+TEST(Kineto, IterationsAreFoundByRepetition) {
+  const TemporaryFolder folder;
+  TraceText trace(0, 1);
+  for (int iteration = 0; iteration < 5; ++iteration)
+    for (int k = 0; k < 12; ++k)
+      trace.kernel(fmt::format("kernel_{}", k * k % 11), 7, kMain, 2000 + 200 * iteration + 10 * k, 8);
+  std::string text = trace.str();
+  const std::size_t mark = text.find("ProfilerStep#1");
+  text.replace(mark, 14, "something else");
+  folder.write("rank0.json", text);
+  const Recording recording = read_kineto(folder.path(), with_step(2));
+  EXPECT_EQ(recording.passes, 5u);
+  EXPECT_THAT(recording.warnings, Contains(HasSubstr("5 iterations, found by repetition")));
+  ASSERT_EQ(recording.ranks.size(), 1u);
+  EXPECT_NEAR(recording.ranks[0].operations.front().duration.value(), 0.118, 1e-6);
+  KinetoReadOptions seven;
+  seven.iterations = 7;
+  EXPECT_THAT(refusal(folder.path(), seven), HasSubstr("no 7 repetitions"));
+  // Nothing of autograd's: said at conversion.
+  EXPECT_THAT(recording.warnings, Contains(HasSubstr("part of forward_step")));
+}
+
 TEST(Kineto, TracesThatDoNotFitTogetherAreRefused) {
   {
     const TemporaryFolder folder;
@@ -293,7 +354,7 @@ TEST(Kineto, TracesThatDoNotFitTogetherAreRefused) {
   {
     const TemporaryFolder folder;
     folder.write("rank0.json", small_trace(0));
-    EXPECT_THAT(refusal(folder.path()), HasSubstr("none of rank 1"));
+    EXPECT_EQ(refusal(folder.path()), "nothing was refused");
     folder.write("rank1.json", small_trace(1, 0, 5e9));
     EXPECT_THAT(refusal(folder.path()), HasSubstr("one clock and one step for all ranks"));
     folder.write("rank1.json", small_trace(0));

@@ -99,6 +99,7 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
     models::parse_dispatchers(dispatcher);  // a wrong name is told before reading
   request.cluster = cluster;
   request.recorded_on = recorded_on;
+  request.ranks_missing = ranks_missing;
   if (!model.empty()) request.architecture = mixture_named(model);
   return request;
 }

@@ -51,6 +51,7 @@ struct JobOptions {
   std::string routing;
   std::string model;
   std::string recorded_on;
+  bool ranks_missing = false;
   std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
 
   void declare(CLI::App& app);
