@@ -1,6 +1,7 @@
 #include "traces/dispatching.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -328,7 +329,43 @@ void sizes_from_lists(const JsonNode& per_rank, Settings& out) {
     out.experts = static_cast<std::int64_t>(sent->size());
 }
 
+// Loads of experts: an array of numbers, or one per layer. Shares become whole counts.
+Dispatching loads_of(const JsonNode& root) {
+  Dispatching out;
+  out.ep = 1;
+  out.loads = true;
+  std::vector<JsonNode> layers = root.items();
+  const bool one = !layers.empty() && layers.front().is_number();
+  if (one) layers = {root};
+  if (layers.empty() || std::cmp_greater(layers.size(), kMaxLayer))
+    root.fail(std::to_string(layers.size()) + " layers", "loads of experts, [layers][experts]");
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (!layers[l].is_array())
+      layers[l].fail(layers[l].describe(), "an array of the loads of a layer's experts");
+    const std::vector<JsonNode> loads = layers[l].items();
+    if (l == 0) out.experts = static_cast<std::int64_t>(loads.size());
+    if (loads.empty() || std::cmp_not_equal(loads.size(), out.experts) || out.experts > kMaxMatrixEntries)
+      layers[l].fail(std::to_string(loads.size()) + " loads",
+                     std::to_string(out.experts) + " as of the first layer");
+    double sum = 0;
+    bool whole = true;
+    for (const JsonNode& load : loads) {
+      sum += load.number(0, 9e15);
+      whole = whole && load.is_integer();
+    }
+    if (sum <= 0) layers[l].fail("no load on any expert", "a positive one");
+    constexpr double kWhole = 1e9;  // of shares
+    DispatchingEntry entry;
+    if (!one) entry.layer = static_cast<std::int64_t>(l);
+    for (const JsonNode& load : loads)
+      entry.table.received.push_back(std::llround(whole ? load.number() : kWhole * load.number() / sum));
+    out.entries.push_back(std::move(entry));
+  }
+  return out;
+}
+
 Dispatching dispatching_of(const JsonNode& root) {
+  if (root.is_array()) return loads_of(root);
   JsonObject object(root);
   Dispatching out;
   Settings settings;

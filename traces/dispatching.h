@@ -57,6 +57,8 @@ struct Dispatching {
   // Sorted by layer, then microbatch, "every one" first; each pair at most once.
   std::vector<DispatchingEntry> entries;
   std::optional<ScalingMode> scaling;  // of files with the recorder's settings
+  // The counts are loads of experts alone ([layers][experts]), of nobody's ranks and tokens; `ep` is 1.
+  bool loads = false;
   friend bool operator==(const Dispatching&, const Dispatching&) = default;
 
   // The most particular table for this layer and microbatch: both named, then the layer, then the microbatch,
@@ -68,12 +70,12 @@ struct Dispatching {
 inline constexpr std::int64_t kMaxRowsPerRank = (std::int64_t{1} << 31) - 1;
 inline constexpr std::int64_t kMaxMatrixEntries = std::int64_t{1} << 26;
 
-// Reads moesim's own form and that of a recorder in scaling mode, whose config holds
-// per_rank_dispatching_results, is_scaling_mode, fake_tp and exp_rank. A rank without an entry gets the
-// histogram that the recorder's fallback makes, and the table says so (not_representative).
-// Throws InputError with file and line for wrong types or sizes, negative or overflowing counts, a rank that
-// is out of range, and parts that contradict each other (received counts that are not the column
-// sums of the sent ones, histograms that are not those of the top-k indices, ...).
+// Reads a plain array of expert loads, [experts] or [layers][experts], moesim's own form and that of a
+// recorder in scaling mode, whose config holds per_rank_dispatching_results, is_scaling_mode, fake_tp and
+// exp_rank. A rank without an entry gets the histogram that the recorder's fallback makes, and the table says
+// so (not_representative). Throws InputError with file and line for wrong types or sizes, negative or
+// overflowing counts, a rank that is out of range, and parts that contradict each other (received counts that
+// are not the column sums of the sent ones, histograms that are not those of the top-k indices, ...).
 Dispatching read_dispatching(const std::filesystem::path& path);
 Dispatching parse_dispatching(std::string_view text, const std::string& file);
 

@@ -92,6 +92,8 @@ class RoutingFile {
     int ranks = 1, etp = 1;  // of the dispatch group; ranks = etp x ep
     std::int64_t experts = 0;
     std::int64_t topk = 0;
+    std::int64_t tokens = 0;       // of a rank, where the job has a size of its own; 0: the file's
+    bool tokens_required = false;  // its user gave them
   };
   // Of the `ordinal`-th MoE layer and a microbatch; those that the file does not have are repeated from the
   // start. Appends what is to be said. Throws InputError where file and job disagree.

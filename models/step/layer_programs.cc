@@ -47,8 +47,9 @@ Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>*
              topk = static_cast<int>(s_.topk);
   if (s_.routing.kind == RoutingSpec::Kind::kFile) {
     std::vector<std::string> unheard;
-    return s_.routing.file->routing({ranks, static_cast<int>(p.etp), s_.model.experts, s_.topk}, ordinal,
-                                    microbatch, warnings ? *warnings : unheard);
+    return s_.routing.file->routing({ranks, static_cast<int>(p.etp), s_.model.experts, s_.topk,
+                                     p.tokens_per_rank(), s_.gave("parallel.seq")},
+                                    ordinal, microbatch, warnings ? *warnings : unheard);
   }
   if (ordinal == 0 && microbatch == 0)
     return cache_ ? cache_->draw(s_.routing, ranks, p.tokens_per_rank(), experts, topk, s_.seed)

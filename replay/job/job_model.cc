@@ -187,7 +187,7 @@ LoadedRouting routing_of_layer(const std::string& path, const JobModel& job, int
   const NamedTables named = named_tables(file);
   return routing_from_dispatching(file, path, job.ranks(), job.topology.tp, job.architecture.experts,
                                   job.architecture.topk, NamedTables::of(named.layers, layer),
-                                  NamedTables::of(named.microbatches, microbatch));
+                                  NamedTables::of(named.microbatches, microbatch), {job.tokens(), true});
 }
 
 // The routing that a user names, for a job whose sizes are known.
@@ -270,6 +270,10 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
   out.architecture = architecture != nullptr ? *architecture : models::Architecture::load(facts.source);
   out.architecture.layers = facts.layers;
   out.architecture.experts = facts.experts;
+  // The recorded table of words, padded, decides what the ends of the model take.
+  std::vector<std::string> ignored;
+  if (const std::int64_t table = gradient_sizes(job, {0, 0, 0}, facts, ignored).embedding; table > 0)
+    out.architecture.vocabulary = table * job.topology.tp / out.architecture.hidden;
   out.micro_batch = std::max<std::int64_t>(1, named.micro_batch.value_or(1));
   if (!named.seq) refuse("no sequence length in the names of the recording", "sl<N> in the folder's name");
   out.seq = *named.seq;

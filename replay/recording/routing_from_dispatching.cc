@@ -24,11 +24,66 @@ std::vector<std::int64_t> spread_evenly(const std::vector<std::int64_t>& receive
   return counts;
 }
 
+// Rows of `ranks` ranks with so many tokens each, spread over the experts like their loads, to the row: every
+// rank has tokens x topk, and no expert more rows of a rank than it has tokens.
+models::Routing routing_of_loads(const std::vector<std::int64_t>& loads, int ranks, std::int64_t tokens,
+                                 std::int64_t topk) {
+  const std::size_t experts = loads.size();
+  const double rows = static_cast<double>(tokens * topk);
+  std::vector<double> wanted(experts, -1);  // of a rank; -1: not settled
+  double left = rows, load = 0;
+  for (const std::int64_t one : loads) load += static_cast<double>(one);
+  // Experts that more than all tokens would choose get all tokens, the others share what is left.
+  for (bool settled = true; settled && load > 0;) {
+    settled = false;
+    for (std::size_t e = 0; e < experts; ++e)
+      if (wanted[e] < 0 && left * static_cast<double>(loads[e]) / load > static_cast<double>(tokens)) {
+        wanted[e] = static_cast<double>(tokens);
+        left -= wanted[e], load -= static_cast<double>(loads[e]);
+        settled = true;
+      }
+  }
+  std::size_t open = 0;  // without a load, where the others hold all they can
+  for (std::size_t e = 0; e < experts; ++e) open += wanted[e] < 0;
+  for (std::size_t e = 0; e < experts; ++e)
+    if (wanted[e] < 0)
+      wanted[e] = load > 0 ? left * static_cast<double>(loads[e]) / load : left / static_cast<double>(open);
+  std::vector<std::int64_t> counts;
+  std::vector<double> owed(experts, 0);  // what rounding kept from an expert on the ranks before
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<std::int64_t> mine(experts);
+    std::int64_t given = 0;
+    std::vector<std::size_t> order(experts);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t e = 0; e < experts; ++e) {
+      owed[e] += wanted[e];
+      mine[e] = std::clamp<std::int64_t>(static_cast<std::int64_t>(owed[e]), 0, tokens);
+      given += mine[e];
+    }
+    const auto remainder = [&](std::size_t e) { return owed[e] - static_cast<double>(mine[e]); };
+    std::ranges::stable_sort(order,
+                             [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
+    for (std::size_t i = 0; given != tokens * topk; i = (i + 1) % experts) {
+      const std::size_t e = given < tokens * topk ? order[i] : order[experts - 1 - i];
+      if (given < tokens * topk && mine[e] < tokens)
+        ++mine[e], ++given;
+      else if (given > tokens * topk && mine[e] > 0)
+        --mine[e], --given;
+    }
+    for (std::size_t e = 0; e < experts; ++e) owed[e] -= static_cast<double>(mine[e]);
+    counts.insert(counts.end(), mine.begin(), mine.end());
+  }
+  return models::Routing::from_counts(ranks, static_cast<int>(experts), static_cast<int>(topk),
+                                      std::vector<std::int64_t>(static_cast<std::size_t>(ranks), tokens),
+                                      std::move(counts));
+}
+
 }  // namespace
 
 LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, const std::string& file,
                                        int ranks, int etp, std::int64_t experts, std::int64_t topk,
-                                       std::int64_t layer, std::int64_t microbatch) {
+                                       std::int64_t layer, std::int64_t microbatch,
+                                       const JobTokens& job_tokens) {
   const SourcePlace place{file};
   LoadedRouting loaded;
   if (dispatching.experts != experts)
@@ -39,6 +94,20 @@ LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, c
     throw InputError(place, fmt::format("nothing for layer {}, microbatch {}", layer, microbatch),
                      "a table for it");
   const auto& scaling = dispatching.scaling;
+  if (table->sent.empty() && table->topk.empty() && !scaling && job_tokens.per_rank > 0 && topk > 0 &&
+      topk <= experts) {
+    std::int64_t total = 0;
+    for (const std::int64_t one : table->received) total += one;
+    const bool fits = total == job_tokens.per_rank * topk * ranks;
+    if (dispatching.loads || dispatching.ep * std::max(1, etp) != ranks || (job_tokens.required && !fits)) {
+      loaded.routing = routing_of_loads(table->received, ranks, job_tokens.per_rank, topk);
+      loaded.warnings.push_back(
+          fmt::format("{}: loads of experts, not who sent what: the same shares of {} tokens x top-{} on "
+                      "each of {} ranks",
+                      file, job_tokens.per_rank, topk, ranks));
+      return loaded;
+    }
+  }
   if (scaling && scaling->topk && topk > 0 && *scaling->topk != topk)
     throw InputError(place, fmt::format("moe_router_topk {}", *scaling->topk),
                      fmt::format("top-{} as the model or --topk says", topk));
@@ -117,7 +186,8 @@ class DispatchingRouting : public models::RoutingFile {
                           std::vector<std::string>& warnings) const override {
     LoadedRouting loaded = routing_from_dispatching(dispatching_, path_, job.ranks, job.etp, job.experts,
                                                     job.topk, NamedTables::of(tables_.layers, ordinal),
-                                                    NamedTables::of(tables_.microbatches, microbatch));
+                                                    NamedTables::of(tables_.microbatches, microbatch),
+                                                    {job.tokens, job.tokens_required});
     warnings.insert(warnings.end(), loaded.warnings.begin(), loaded.warnings.end());
     return std::move(loaded.routing);
   }

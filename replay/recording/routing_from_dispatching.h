@@ -24,9 +24,18 @@ struct LoadedRouting {
 // The file's ranks are the source ranks of the group. `topk` > 0 must agree with the file where it lists
 // choices. Tokens per rank: from the choices; else rows / topk. A file that holds received counts only is
 // spread evenly over the sources and says so. Throws InputError where file, group and model disagree.
+//
+// A file that holds received counts only tells how popular experts are: where `tokens.per_rank` is known, a
+// plain table of loads, one of another number of ranks, and one of other tokens than a job must have become
+// the same shares of rows on every rank.
+struct JobTokens {
+  std::int64_t per_rank = 0;  // 0: not known, the file's are taken
+  bool required = false;      // the file's must not take their place
+};
 LoadedRouting routing_from_dispatching(const traces::Dispatching& dispatching, const std::string& file,
                                        int ranks, int etp, std::int64_t experts, std::int64_t topk,
-                                       std::int64_t layer = 0, std::int64_t microbatch = 0);
+                                       std::int64_t layer = 0, std::int64_t microbatch = 0,
+                                       const JobTokens& tokens = {});
 // The layers and microbatches that the tables of a file name, in order; those that a job has beyond them
 // repeat from the start. Empty: one table holds for all.
 struct NamedTables {

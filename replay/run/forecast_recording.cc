@@ -34,6 +34,10 @@ void check(std::span<const RecordedJob> jobs, const RecordingQuestion& q) {
           "found --microbatches with a realistic recording, expected a scaling recording: a run is replayed "
           "with the microbatches it had");
   }
+  if (q.job.ranks_missing && !jobs.front().realistic)
+    throw InputError(
+        "found --ranks-missing with a scaling recording, expected a realistic one: a scaling recording is "
+        "filled by symmetry anyway");
   if (q.flow && q.job.changes_dispatcher())
     throw InputError(
         "found --timing flow with --dispatcher, expected the recorded dispatcher (compare --timing flow sees "
@@ -42,6 +46,13 @@ void check(std::span<const RecordedJob> jobs, const RecordingQuestion& q) {
 
 void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
   all.insert(all.end(), more.begin(), more.end());
+}
+
+std::optional<double> tokens_of(const traces::NamedTopology& named, const Topology& topology,
+                                int microbatches) {
+  if (!named.seq) return std::nullopt;
+  return static_cast<double>(*named.seq) * static_cast<double>(named.micro_batch.value_or(1)) * microbatches *
+         topology.dp();
 }
 
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
@@ -76,6 +87,10 @@ class RealisticForecast {
                                   [&] { return std::make_unique<RecordedPricing>(added(effects)); });
     }
     out.summary = summarize(out.iteration);
+    out.tokens = tokens_of(named_, out.iteration.topology, out.microbatches);
+    if (!out.changes.empty())
+      out.before = {summarize(job_, out.cluster.gpus_per_node).iteration_us, out.tokens,
+                    job_.topology.str() + ", as recorded"};
     out.iteration_us = interval(out.summary.iteration_us, {});
     return out;
   }
@@ -150,6 +165,8 @@ class ScalingModeForecast {
       });
     }
     out.summary = summarize(out.iteration);
+    out.tokens = tokens_of(requested_.named, out.iteration.topology, out.microbatches);
+    if (!out.changes.empty() && q_.attribution) out.before = before(*out.effects);
     draw(out, calibrated_us);
     if (q_.effect_gains)
       for (std::size_t k = 0; k < kEffects; ++k)
@@ -163,6 +180,21 @@ class ScalingModeForecast {
   static ScalingForecast told(const RequestedJob& job, const Effects& effects,
                               const ForecastOptions& options) {
     return forecast(job.clean, job.named, job.cluster, effects, options);
+  }
+
+  // Nothing changed, on the machine that the recording is of, with its own number of microbatches.
+  RecordingForecast::Before before(const Effects& effects) const {
+    JobRequest same;
+    same.cluster = q_.job.recorded_on.empty() ? q_.job.cluster : "";
+    same.architecture = q_.job.architecture;
+    RequestedJob job = requested_job(recorded_, named_, same);
+    if (!q_.job.recorded_on.empty()) job.cluster = on_its_machine(q_.job.recorded_on, recorded_.topology);
+    ForecastOptions options = options_;
+    options.microbatches = default_microbatches(recorded_.topology, named_);
+    const double us = told(job, effects, options).iteration.us();
+    return {us, tokens_of(named_, recorded_.topology, options.microbatches),
+            fmt::format("{}, {} microbatches, on {}", recorded_.topology.str(), options.microbatches,
+                        job.cluster.name)};
   }
 
   void draw(RecordingForecast& out, double calibrated_us) const {

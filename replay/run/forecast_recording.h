@@ -51,6 +51,14 @@ struct RecordingForecast {
   std::optional<double> measured_us;     // what the recording itself took: realistic, nothing changed
   std::optional<Iteration> as_recorded;  // where another dispatcher was asked for: the recorded one
   int microbatches = 0;
+  std::optional<double> tokens;  // that an iteration trains on, of all ranks; where the sizes are known
+  // The job as it was recorded, on what it was recorded on, where anything of a scaling recording differs.
+  struct Before {
+    double us = 0;
+    std::optional<double> tokens;
+    std::string what;  // topology, cluster, dispatcher, for people
+  };
+  std::optional<Before> before;
   std::string changes;                       // what differs from the recording, for people; empty: nothing
   std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
   Attribution attribution;

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +97,40 @@ RC_GTEST_PROP(RoutingFromDispatching, ReceivedRowsAreSpreadEvenly, ()) {
       RC_ASSERT(std::abs(loaded.routing.count(r, e) * ranks - table.received[static_cast<std::size_t>(e)]) <
                 ranks);
     RC_ASSERT(std::abs(loaded.routing.rows(r) * ranks - total) < ranks);
+  }
+}
+
+// Loads of experts are shares: of any number of ranks and tokens, every rank sends all its rows, and experts
+// keep their popularity as far as tokens allow.
+RC_GTEST_PROP(RoutingFromDispatching, LoadsBecomeRoutingOfAnySize, ()) {
+  const auto ranks = *rc::gen::inRange(1, 9);
+  const auto experts = *rc::gen::inRange<std::int64_t>(2, 20);
+  const auto topk = *rc::gen::inRange<std::int64_t>(1, experts + 1);
+  const auto tokens = *rc::gen::inRange<std::int64_t>(1, 500);
+  traces::Dispatching file;
+  file.ep = 1;
+  file.loads = true;
+  file.experts = experts;
+  file.entries.push_back({});
+  for (std::int64_t e = 0; e < experts; ++e)
+    file.entries[0].table.received.push_back(*rc::gen::inRange<std::int64_t>(0, 1000));
+  file.entries[0].table.received[0] += 1;
+  const models::Routing routing =
+      routing_from_dispatching(file, "loads.json", ranks, 1, experts, topk, 0, 0, {tokens, true}).routing;
+  const auto& loads = file.entries[0].table.received;
+  const std::int64_t all = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+  const auto totals = routing.expert_totals();
+  for (int r = 0; r < ranks; ++r) {
+    RC_ASSERT(routing.tokens(r) == tokens);
+    RC_ASSERT(routing.rows(r) == tokens * topk);
+  }
+  for (std::size_t e = 0; e < loads.size(); ++e) {
+    const double wanted =
+        static_cast<double>(ranks * tokens * topk) * static_cast<double>(loads[e]) / static_cast<double>(all);
+    // No expert was popular beyond all tokens: then shares are kept to the row.
+    const bool capped = static_cast<double>(*std::ranges::max_element(loads)) * static_cast<double>(topk) >
+                        static_cast<double>(all);
+    if (!capped) RC_ASSERT(std::abs(static_cast<double>(totals[e]) - wanted) < 2.0);
   }
 }
 

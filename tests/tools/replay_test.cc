@@ -107,6 +107,66 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
   EXPECT_LT(us(by_user, "high"), us(said({job, "--cluster", "echo-h800x2"}), "value"));
 }
 
+TEST(Replay, TokensMoneyAndWhatItWasBefore) {
+  // 8 microbatches of 1024 tokens on 8 data-parallel ranks.
+  const json same = replayed("scaling", {"--cluster", "echo-h800x2", "--prices", R"({"gpu_hour": 2})"});
+  const double us = same.at("iteration_us").at("value").get<double>();
+  const double rate = same.at("tokens_per_s").get<double>();
+  EXPECT_NEAR(rate, 8 * 8 * 1024 / (us * 1e-6), 1e-3 * rate);
+  EXPECT_NEAR(same.at("cost_per_million_tokens").at("value").get<double>(), 16 * 2 / 3600.0 / rate * 1e6,
+              1e-9);
+  EXPECT_FALSE(same.contains("before"));
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--seq", "4096"}, {"--dispatcher", "allgather"}, {"--cluster", "dgx-b200x2"}}) {
+    const json other = replayed("scaling", more);
+    EXPECT_NEAR(other.at("before").at("iteration_us").get<double>() / us, 1, 1e-6) << more.back();
+    const Outcome shown = run_moesim(replay("scaling", more));
+    EXPECT_THAT(shown.out, HasSubstr("tokens/s"));
+    EXPECT_THAT(shown.out, HasSubstr("\nbefore: "));
+  }
+  const Outcome csv = run_moesim(replay("scaling", {"--format", "csv"}));
+  EXPECT_THAT(csv.out.substr(0, csv.out.find('\n')), HasSubstr("iteration ms"));
+}
+
+TEST(Replay, RanksThatWereNotRecordedAreFilledOnRequest) {
+  const TempFolder folder;
+  const std::string job = anonymous(folder, "realistic");
+  const double whole = replayed("realistic", {}).at("iteration_us").at("value").get<double>();
+  for (const char* rank : {"rank03.txt", "rank07.txt", "rank12.txt"})
+    std::filesystem::remove(job + "/" + rank);
+  const Outcome refused = run_moesim({"replay", job, "--recorded-on", "echo-h800x2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--ranks-missing"));
+  const Outcome filled = run_moesim(
+      {"replay", job, "--recorded-on", "echo-h800x2", "--ranks-missing", "--format", "json", "--quiet"});
+  ASSERT_EQ(filled.exit_code, 0) << filled.err;
+  const json result = json::parse(filled.out);
+  EXPECT_NEAR(result.at("iteration_us").at("value").get<double>() / whole, 1, 0.05);
+  EXPECT_EQ(result.at("ranks").size(), 16u);
+  EXPECT_THAT(result.at("warnings").dump(), HasSubstr("3 of 16 ranks were not recorded"));
+  // One rank stands for all.
+  for (const auto& file : std::filesystem::directory_iterator(job))
+    if (file.path().filename() != "rank05.txt") std::filesystem::remove(file.path());
+  const Outcome alone = run_moesim({"replay", job, "--recorded-on", "echo-h800x2", "--ranks-missing"});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("15 of 16 ranks"));
+  EXPECT_THAT(alone.err, HasSubstr("not all stages were recorded"));
+}
+
+TEST(Replay, LoadsOfExpertsAreRoutingAtAnySize) {
+  const TempFolder folder;
+  folder.write("loads.json", "[[8, 1, 1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 1, 1, 1]]");
+  for (const char* ep : {"2", "4", "8"})
+    for (const char* seq : {"1024", "2048"}) {
+      const json result = replayed("scaling", {"--ep", ep, "--seq", seq, "--routing", folder / "loads.json"});
+      EXPECT_GT(result.at("overload").at("max").get<double>(), 1.1) << ep;
+      const Outcome compared =
+          run_moesim({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", ep, "--seq",
+                      seq, "--routing", folder / "loads.json", "--dispatcher", "alltoall", "--quiet"});
+      EXPECT_EQ(compared.exit_code, 0) << compared.err;
+    }
+}
+
 TEST(Replay, SyntheticRecordingsSaySoFirst) {
   for (const char* side : {"scaling", "realistic"}) {
     const Outcome shown = run_moesim(replay(side, {}));

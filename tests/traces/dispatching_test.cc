@@ -119,6 +119,19 @@ TEST(Dispatching, ReceivedCountsAloneAreAccepted) {
   EXPECT_EQ(dispatching.entries[0].table.received, (std::vector<std::int64_t>{7, 2, 5, 2}));
 }
 
+// Loads of experts as load balancers write them: a table per layer, of any number of ranks.
+TEST(Dispatching, PlainLoadsAreTablesPerLayer) {
+  const Dispatching two = parse_dispatching("[[90, 132, 40], [20, 107, 104]]", "loads.json");
+  EXPECT_TRUE(two.loads);
+  EXPECT_EQ(two.experts, 3);
+  ASSERT_EQ(two.entries.size(), 2u);
+  EXPECT_EQ(two.find(1, 7)->received, (std::vector<std::int64_t>{20, 107, 104}));
+  const Dispatching one = parse_dispatching("[0.25, 0.5, 0.25]", "loads.json");
+  EXPECT_EQ(one.find(4, 0)->received[1], 2 * one.find(4, 0)->received[0]);
+  for (const char* bad : {"[]", "[[1, 2], [3]]", "[[0, 0]]", "[[1, -1]]", "[[1, \"a\"]]", "[[1], 2]"})
+    EXPECT_THROW(parse_dispatching(bad, "loads.json"), InputError) << bad;
+}
+
 TEST(Dispatching, PartsThatContradictEachOtherAreRefusedWithTheirLines) {
   EXPECT_EQ(dispatching_error(R"({"ep": 2, "experts": 4,
  "per_rank_results": {

@@ -14,8 +14,10 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "models/answers/invariants.h"
 #include "models/hardware/cluster_fabric.h"
+#include "models/hardware/rental.h"
 #include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
@@ -40,6 +42,7 @@ struct ReplayOptions {
   JobOptions job;
   std::string timeline, report;
   TimelineOptions shown;
+  std::string prices;
   int microbatches = 0;
   int draws = 16;
   std::uint64_t seed = 1;
@@ -112,7 +115,42 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
 // One sentence on why another dispatcher takes longer or shorter; empty where none was asked for.
 std::string because(const RecordingForecast& answer);
 
-nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs) {
+// What a second of the iteration trains, and what that costs.
+struct Throughput {
+  double tokens_per_s = 0;
+  std::optional<double> per_million;  // in the currency of the prices
+};
+
+std::optional<Throughput> throughput(const RecordingForecast& answer, const models::PriceTable& prices) {
+  if (!answer.tokens || answer.iteration_us.value <= 0) return std::nullopt;
+  Throughput out{*answer.tokens / (answer.iteration_us.value * 1e-6), std::nullopt};
+  if (prices.given())
+    out.per_million = prices.per_hour(answer.cluster.profile.name(), answer.iteration.topology.world(),
+                                      answer.cluster.gpus_per_node) /
+                      3600 / out.tokens_per_s * 1e6;
+  return out;
+}
+
+std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
+  const auto told = throughput(answer, prices);
+  if (!told) return "";
+  std::string text = fmt::format("\n{:.0f} tokens/s", told->tokens_per_s);
+  text += told->per_million
+              ? fmt::format(", {:.4g} {} per million tokens", *told->per_million, prices.currency)
+              : ", no price (--prices '{\"gpu_hour\": 2.5}' gives the cost per million tokens)";
+  if (answer.before) {
+    text += fmt::format("\nbefore: {:.2f} ms ({}), now {}", answer.before->us / 1e3, answer.before->what,
+                        percent(answer.iteration_us.value / answer.before->us - 1));
+    if (answer.before->tokens)
+      text +=
+          fmt::format(" in time and {} in tokens/s",
+                      percent(told->tokens_per_s * answer.before->us * 1e-6 / *answer.before->tokens - 1));
+  }
+  return text;
+}
+
+nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs,
+                                   const models::PriceTable& prices) {
   std::vector<std::string> warnings = answer.warnings;
   warnings.emplace_back(
       "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
@@ -121,6 +159,16 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
+  if (const auto told = throughput(answer, prices)) {
+    result["tokens_per_s"] = told->tokens_per_s;
+    if (told->per_million)
+      result["cost_per_million_tokens"] = {{"value", *told->per_million}, {"currency", prices.currency}};
+  }
+  if (answer.before) {
+    result["before"] = {{"iteration_us", answer.before->us}, {"what", answer.before->what}};
+    if (answer.before->tokens)
+      result["before"]["tokens_per_s"] = *answer.before->tokens / (answer.before->us * 1e-6);
+  }
   result["synthetic"] = answer.synthetic;
   result["recorded_on"] = {{"gpu", answer.recorded_on.gpu}, {"told_by", name(answer.recorded_on.told)}};
   if (!answer.changes.empty()) result["changes"] = answer.changes;
@@ -243,14 +291,36 @@ std::string ranks_text(const RecordingForecast& answer) {
   return text;
 }
 
-Table rank_table(const RecordingForecast& answer) {
-  Table table(
-      {{"rank"}, {"computing ms"}, {"transfer ms"}, {"straggler wait ms"}, {"bubble ms"}, {"host ms"}});
+// Of a program: the iteration stands on every row, which one table needs.
+Table rank_table(const RecordingForecast& answer, const models::PriceTable& prices) {
+  Table table({{"rank"},
+               {"computing ms"},
+               {"transfer ms"},
+               {"straggler wait ms"},
+               {"bubble ms"},
+               {"host ms"},
+               {"iteration ms"},
+               {"low"},
+               {"high"},
+               {"measured ms"},
+               {"tokens/s"},
+               {"cost per million tokens"}});
+  const auto us = [](double value) { return fmt::format("{:.2f}", value / 1e3); };
+  const auto told = throughput(answer, prices);
+  const std::vector<std::string> iteration{
+      us(answer.iteration_us.value),
+      us(answer.iteration_us.low),
+      us(answer.iteration_us.high),
+      answer.measured_us ? us(*answer.measured_us) : "",
+      told ? fmt::format("{:.1f}", told->tokens_per_s) : "",
+      told && told->per_million ? fmt::format("{:.6g}", *told->per_million) : ""};
   const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
   for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
     const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
-    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
-               ms(rank.bubble), ms(rank.host)});
+    std::vector<std::string> row{std::to_string(r),       ms(rank.busy),   ms(rank.exposed_comm),
+                                 ms(rank.straggler_wait), ms(rank.bubble), ms(rank.host)};
+    row.insert(row.end(), iteration.begin(), iteration.end());
+    table.row(std::move(row));
   }
   return table;
 }
@@ -320,7 +390,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
 
 // What is said above the tables; `notes` are the warnings that come first.
 std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
-                     const std::vector<std::string>& notes) {
+                     const std::vector<std::string>& notes, const models::PriceTable& prices) {
   std::string text;
   for (const std::string& note : notes) text += "warning: " + note + "\n";
   text += fmt::format(
@@ -346,11 +416,12 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
   if (answer.as_recorded) text += "\n" + because(answer);
+  text += throughput_text(answer, prices);
   return text + "\n";
 }
 
 void write_files(const ReplayOptions& options, const RecordingForecast& answer, const TimelineBounds& bounds,
-                 const nlohmann::ordered_json& inputs) {
+                 const nlohmann::ordered_json& inputs, const models::PriceTable& prices) {
   if (!options.timeline.empty())
     write_file(options.timeline,
                timeline_json(std::vector{timeline_view("forecast", answer.iteration, bounds)}, inputs));
@@ -361,13 +432,16 @@ void write_files(const ReplayOptions& options, const RecordingForecast& answer, 
   extras.timelines.push_back(timeline_view("forecast", answer.iteration, fewer));
   extras.matrices.push_back(traffic_matrix("iteration", answer.iteration.graph));
   extras.gpus_per_node = answer.cluster.gpus_per_node;
-  auto result = result_json(answer, inputs);
+  auto result = result_json(answer, inputs, prices);
   if (answer.effects) add_effects(result, answer);
   write_report(options.report, "replay", result, extras);
 }
 
 int run(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
+  const models::PriceTable prices =
+      options.prices.empty() ? models::PriceTable{}
+                             : models::PriceTable::parse(JsonNode::parse(options.prices, "--prices"));
   if (options.explain && common.format == Format::kCsv)
     throw InputError("replay: found --explain with --format csv, expected table or json");
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
@@ -382,9 +456,9 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   });
   answer.warnings.insert(answer.warnings.begin(), notes.begin(), notes.end());
   inputs["files"] = files_read();
-  write_files(options, answer, bounds, inputs);
+  write_files(options, answer, bounds, inputs, prices);
   if (common.format == Format::kJson) {
-    auto result = result_json(answer, inputs);
+    auto result = result_json(answer, inputs, prices);
     if (options.explain && answer.effects) add_effects(result, answer);
     print_json(result);
     return 0;
@@ -392,11 +466,11 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   for (std::size_t i = common.format == Format::kCsv ? 0 : notes.size(); i < answer.warnings.size(); ++i)
     warn(common, answer.warnings[i]);
   if (common.format == Format::kCsv) {
-    print(rank_table(answer).csv());
+    print(rank_table(answer, prices).csv());
     return 0;
   }
-  print(headline(answer, recordings.jobs().front().topology, notes) + "\n" + ranks_text(answer) + "\n" +
-        operation_table(answer).text() + "\n" + attribution_text(answer));
+  print(headline(answer, recordings.jobs().front().topology, notes, prices) + "\n" + ranks_text(answer) +
+        "\n" + operation_table(answer).text() + "\n" + attribution_text(answer));
   if (options.explain) print("\n" + critical_path_text(answer.iteration));
   if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());
   return 0;
@@ -423,6 +497,10 @@ Verb replay_verb() {
                        "cluster's fabric [calibrated]")
             ->check(CLI::IsMember({"calibrated", "flow"}));
         options->job.declare(app);
+        app.add_option("--prices", options->prices,
+                       "JSON object: gpu_hour or node_hour, a number or one per profile; currency");
+        app.add_flag("--ranks-missing", options->job.ranks_missing,
+                     "of a real run: ranks that were not recorded are filled by symmetry");
         app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
             ->check(CLI::Range(1, 1 << 20).description(""));
         app.add_option("--draws", options->draws,

@@ -21,6 +21,7 @@
 #include "traces/csv_reader.h"
 #include "traces/foreign_format.h"
 #include "traces/kineto_reader.h"
+#include "traces/router_trace.h"
 
 namespace moesim::tools {
 namespace {
@@ -31,6 +32,8 @@ struct ConvertOptions {
   std::string format;
   std::size_t pass = 0;
   std::optional<std::int64_t> tp, pp, ep;
+  std::optional<std::size_t> iterations;
+  std::optional<std::int64_t> experts;
 };
 
 // What a path looks like.
@@ -40,6 +43,7 @@ std::string format_of(const std::string& path) {
     return file.filename().string().ends_with(ending);
   };
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
+  if (traces::is_router_trace(path)) return "router-trace";
   if (!is_folder(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
   bool traces = false;
   for (const fs::path& entry : entries_of(path)) {
@@ -51,7 +55,10 @@ std::string format_of(const std::string& path) {
 
 traces::Recording read(const ConvertOptions& options, const std::string& format) {
   if (format == "kineto")
-    return traces::read_kineto(options.from, {options.pass, options.tp, options.pp, options.ep});
+    return traces::read_kineto(options.from,
+                               {options.pass, options.tp, options.pp, options.ep, options.iterations});
+  if (options.iterations)
+    throw InputError("found --iterations with --from " + format + ", expected it with --from kineto only");
   if (options.tp || options.pp || options.ep)
     throw InputError("found --tp, --pp or --ep with --from " + format +
                      ", expected them with --from kineto only: other recordings are named after their sizes");
@@ -60,9 +67,38 @@ traces::Recording read(const ConvertOptions& options, const std::string& format)
   return traces::read_csv_recording(options.from);
 }
 
+// Routers' choices become a dispatching file, not a recording.
+int convert_router_trace(const ConvertOptions& options, const CommonOptions& common) {
+  if (options.tp || options.pp || options.iterations)
+    throw InputError("found --tp, --pp or --iterations with --from router-trace, expected --ep or --experts");
+  if (!options.to.ends_with(".json"))
+    throw InputError(SourcePlace{options.to}, "a name without .json",
+                     "the dispatching file that routers' choices become, e.g. routing.json");
+  const traces::RouterTrace trace =
+      traces::read_router_trace(options.from, {options.pass, options.ep, options.experts});
+  write_file(options.to, traces::write_dispatching(trace.dispatching));
+  for (const std::string& warning : trace.warnings) warn(common, warning);
+  const std::size_t tables = trace.dispatching.entries.size();
+  if (common.format == Format::kJson) {
+    nlohmann::ordered_json out = envelope("trace-convert", describe_inputs(common), trace.warnings);
+    out["from"] = "router-trace";
+    out["output"] = options.to;
+    out["files"] = 1;
+    out["operations"] = tables;
+    print_json(out);
+  } else {
+    print(fmt::format("{}: {} tables of {} ranks and {} experts\n", options.to, tables, trace.dispatching.ep,
+                      trace.dispatching.experts));
+  }
+  return 0;
+}
+
 int run(const ConvertOptions& options, const CommonOptions& common) {
   traces::refuse_foreign(options.from, traces::Traces::kRead);
   const std::string format = options.format.empty() ? format_of(options.from) : options.format;
+  if (format == "router-trace") return convert_router_trace(options, common);
+  if (options.experts)
+    throw InputError("found --experts with --from " + format + ", expected it with --from router-trace only");
   const traces::Recording recording = read(options, format);
   traces::write_cmd(recording, options.to);
   for (const std::string& warning : recording.warnings) warn(common, warning);
@@ -85,16 +121,22 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
 
 TraceCommand declare_trace_convert(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand(
-      "convert", "write a recording, CMD files, PyTorch profiler traces or a table, as CMD files");
+      "convert",
+      "write a recording, CMD files, PyTorch profiler traces or a table, as CMD files; routers' choices as a "
+      "dispatching file");
   const auto options = std::make_shared<ConvertOptions>();
   const auto to = std::make_shared<std::string>("cmd");
   command
-      ->add_option("recording", options->from,
-                   "a folder of rank files or of *.json[.gz] traces, one per rank; one file; a .csv table")
+      ->add_option(
+          "recording", options->from,
+          "a folder of rank files, of *.json[.gz] traces or of Megatron-Core's router_trace_rank*.jsonl, "
+          "one per rank; one file; a .csv table")
       ->required();
   command->add_option("folder", options->to, "where to write; new or empty")->required();
-  command->add_option("--from", options->format, "cmd, kineto or csv; default: what the names look like")
-      ->check(CLI::IsMember({"cmd", "kineto", "csv"}).description(""));
+  command
+      ->add_option("--from", options->format,
+                   "cmd, kineto, csv or router-trace; default: what the names look like")
+      ->check(CLI::IsMember({"cmd", "kineto", "csv", "router-trace"}).description(""));
   command->add_option("--to", *to, "cmd")->check(CLI::IsMember({"cmd"}).description(""));
   command
       ->add_option("--pass", options->pass,
@@ -109,9 +151,16 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
                            {"--pp", &options->pp, "pipeline stages"},
                            {"--ep", &options->ep, "expert-parallel size"}})
     command
-        ->add_option(size.option, *size.value,
-                     std::string(size.help) + " of kineto traces, where their process groups do not tell")
+        ->add_option(size.option, *size.value, std::string(size.help) + " of traces, where they do not tell")
         ->check(CLI::Range(1, 1 << 20).description(""));
+  command
+      ->add_option("--iterations", options->iterations,
+                   "how many a kineto trace without ProfilerStep marks holds; default: what repeats")
+      ->check(CLI::Range(1, 1 << 20).description(""));
+  command
+      ->add_option("--experts", options->experts,
+                   "of a router-trace; default: as the largest that was chosen")
+      ->check(CLI::Range(1, 1 << 16).description(""));
   return {command, [options, to](const CommonOptions& common) { return run(*options, common); }};
 }
 

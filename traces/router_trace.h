@@ -1,0 +1,36 @@
+// The routers' choices as Megatron-Core writes them: `--moe-routing-trace-path` makes a file
+// router_trace_rank<N>.jsonl per rank with a record per (step, layer): {"step", "stage", "block", "layer",
+// "rank", "num_tokens", "topk", "top_indices": [[...], ...]}.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/dispatching.h"
+
+namespace moesim::traces {
+
+struct RouterTraceOptions {
+  std::size_t step = 0;                 // which of the recorded steps, from 0
+  std::optional<std::int64_t> ep;       // ranks of a dispatch group; nullopt: all that recorded a layer
+  std::optional<std::int64_t> experts;  // nullopt: one more than the largest that was chosen
+};
+
+struct RouterTrace {
+  Dispatching dispatching;  // a table per layer and microbatch
+  std::vector<std::string> warnings;
+};
+
+// Reads a folder of such files, or one of them. The ranks that recorded a layer are those of its pipeline
+// stage, and the first `ep` of them a dispatch group; the k-th record of a step and layer is microbatch k.
+// Layers are those of the decoder. Throws InputError naming file and line for records that are none, for
+// ranks that differ in what they recorded, and for sizes that do not divide.
+RouterTrace read_router_trace(const std::filesystem::path& path, const RouterTraceOptions& options = {});
+
+// Whether `path` is a file of that kind, or a folder with some.
+bool is_router_trace(const std::filesystem::path& path);
+
+}  // namespace moesim::traces
