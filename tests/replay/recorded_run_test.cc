@@ -139,14 +139,17 @@ TEST(RecordedPricing, TransfersTakeTheShortestDuration) {
   builder.add_ranks(2);
   Instance recorded;
   recorded.members = {0, 1};
+  recorded.rows = {8, 8};
+  recorded.row_bytes = 4;
   recorded.shortest_us = 12;
   Instance modelled = recorded;
   modelled.modelled_us = {3, 4};
   const std::array<sim::RankId, 2> ranks{sim::RankId(0), sim::RankId(1)};
   const auto us_of = [&](const Instance& instance, std::size_t index) {
-    pricing.traffic(instance, index, builder);
+    const sim::TrafficRef traffic = pricing.traffic(instance, index, builder);
+    EXPECT_EQ(traffic.bytes, 32u);
     sim::CollectiveShape shape{instance.op, ranks, {}};
-    shape.traffic.bytes = index;  // names the instance
+    shape.traffic.price = traffic.price;
     std::array<sim::Time, 2> times;
     pricing.costs().price_collective(shape, times);
     return std::array{times[0].us(), times[1].us()};
