@@ -28,6 +28,18 @@ std::string cluster_with(const std::string& profile) {
   return "";
 }
 
+// Whether `cluster` is a built-in one of this profile.
+bool built_in(const std::string& cluster, const std::string& profile) {
+  return std::ranges::any_of(models::Cluster::patterns(), [&](const models::Cluster::Pattern& pattern) {
+    const std::string stem = pattern.name.substr(0, pattern.name.size() - 1);  // without its "N"
+    if (!cluster.starts_with(stem) || cluster.size() == stem.size()) return false;
+    const std::string_view nodes = std::string_view(cluster).substr(stem.size());
+    const bool number = nodes.size() < 7 && nodes.find_first_not_of("0123456789") == std::string_view::npos &&
+                        nodes.front() != '0';
+    return number && models::Cluster::load(cluster).profile.name() == profile;
+  });
+}
+
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> out(1);
   for (const char c : text)
@@ -45,7 +57,7 @@ std::optional<RecordedMachine> machine_in_files(const RecordedJob& job) {
     const traces::RankRecording& rank = *steps.recording;
     if (const auto made = traces::synthetic_of(rank)) {
       // A cluster file may be gone; its profile, or one of the same GPU, tells as much.
-      out.cluster = cluster_with(made->profile);
+      out.cluster = built_in(made->cluster, made->profile) ? made->cluster : cluster_with(made->profile);
       out.gpu = out.cluster.empty() ? made->profile : models::Cluster::load(out.cluster).profile.gpu();
       return out;
     }

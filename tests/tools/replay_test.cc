@@ -128,6 +128,27 @@ TEST(Replay, TokensMoneyAndWhatItWasBefore) {
   EXPECT_THAT(csv.out.substr(0, csv.out.find('\n')), HasSubstr("iteration ms"));
 }
 
+// "Who sends how much to whom" on the page is what the shapes of the recording say.
+TEST(Replay, ThePageShowsTheBytesOfTheShapes) {
+  const TempFolder folder;
+  const std::string page = folder / "page.html";
+  ASSERT_EQ(run_moesim(replay("realistic", {"--report", page})).exit_code, 0);
+  const std::string text = testing::read_text(page);
+  const std::size_t from = text.find("\"bytes\":[", text.find("\"matrices\""));
+  ASSERT_NE(from, std::string::npos);
+  const std::size_t begin = from + std::string("\"bytes\":").size();
+  const json bytes = json::parse(text.substr(begin, text.find(']', begin) + 1 - begin));
+  ASSERT_EQ(bytes.size(), 256u);
+  // Four activations of [1024, 1, 4096] in bfloat16 from stage to stage, and their gradients back.
+  EXPECT_EQ(bytes.at(0 * 16 + 8).get<double>(), 4.0 * 1024 * 4096 * 2);
+  EXPECT_EQ(bytes.at(8 * 16 + 0).get<double>(), 4.0 * 1024 * 4096 * 2);
+  // Dispatch group of four: 2048 rows of 8 KiB in each of 4 exchanges a layer and microbatch, the own part
+  // left out.
+  double sent = 0;
+  for (int to = 0; to < 4; ++to) sent += bytes.at(to).get<double>();
+  EXPECT_GT(sent, 0.5 * 4 * 4 * 2 * 2048 * 8192);
+}
+
 TEST(Replay, RanksThatWereNotRecordedAreFilledOnRequest) {
   const TempFolder folder;
   const std::string job = anonymous(folder, "realistic");
