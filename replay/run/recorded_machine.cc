@@ -22,7 +22,7 @@ namespace {
 // The first built-in cluster of this profile; "" where there is none.
 std::string cluster_with(const std::string& profile) {
   for (const models::Cluster::Pattern& pattern : models::Cluster::patterns()) {
-    const std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "1";  // without its "N"
+    std::string name = pattern.name.substr(0, pattern.name.size() - 1) + "1";  // without its "N"
     if (models::Cluster::load(name).profile.name() == profile) return name;
   }
   return "";
