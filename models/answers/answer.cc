@@ -215,7 +215,7 @@ class Answering {
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
     const DomainReport::Unmeasured part{"launches of " + spec.name,
                                         waiting / a.time_us.value * share_of_launches(programs)};
-    constexpr double kSigma = 0.5;
+    constexpr double kSigma = 0.8;
     doubt_unmeasured(std::span(&part, 1), a.time_us.value, a.draws_us, kSigma);
     const Estimate drawn = Estimate::from_samples(a.time_us.value, a.draws_us);
     a.time_us.low = std::min(a.time_us.low, drawn.low);

@@ -25,17 +25,19 @@ std::vector<std::size_t> candidates(const std::vector<Answer>& answers) {
   return order;
 }
 
-// Share of the draws under which each of `order` is the fastest; several that take the same time share a win.
+// Probability that each of `order` is the fastest: its share of the draws, several that take the same time share a
+// win. One draw is added in which all are alike, since so many draws cannot tell more than that.
 std::vector<double> shares_of(const std::vector<Answer>& answers, const std::vector<std::size_t>& order) {
-  std::vector<double> shares(order.size(), 0);
   const std::size_t draws = answers[order.front()].draws_us.size();
+  const auto counted = static_cast<double>(draws + 1);
+  std::vector<double> shares(order.size(), 1 / static_cast<double>(order.size()) / counted);
   for (std::size_t d = 0; d < draws; ++d) {
     double best = answers[order.front()].draws_us[d];
     for (const std::size_t i : order) best = std::min(best, answers[i].draws_us[d]);
     double as_fast = 0;
     for (const std::size_t i : order) as_fast += answers[i].draws_us[d] == best ? 1 : 0;
     for (std::size_t o = 0; o < order.size(); ++o)
-      if (answers[order[o]].draws_us[d] == best) shares[o] += 1 / as_fast / static_cast<double>(draws);
+      if (answers[order[o]].draws_us[d] == best) shares[o] += 1 / as_fast / counted;
   }
   return shares;
 }

@@ -93,8 +93,9 @@ TEST(Replay, WhatItWasRecordedOnIsToldOrAsked) {
     EXPECT_EQ(told.at("recorded_on").at("told_by"), "user");
     EXPECT_EQ(us(guessed, "value"), us(told, "value"));
     EXPECT_FALSE(told.contains("changes"));
-    if (std::string(side) == "scaling")
+    if (std::string(side) == "scaling") {
       EXPECT_GT(us(guessed, "high") - us(guessed, "low"), us(told, "high") - us(told, "low"));
+    }
   }
   // What files say and what a user says gives the same computing elsewhere.
   const std::string job = anonymous(folder, "scaling");
