@@ -81,7 +81,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 TEST(Systems, R0_9_CallsAsTheDocumentDecoratesThemAreCallsOfTheDispatcher) {
   const TempFolder folder;
   const std::string decorated = changed(folder, decorate);
-  EXPECT_NEAR(replayed_ms(decorated), 440, 1);
+  EXPECT_NEAR(replayed_ms(decorated), 445.5, 1);
   EXPECT_EQ(replayed_ms(decorated), replayed_ms(host("allgather", "scaling")));
   EXPECT_THAT(run_moesim({"trace", "info", decorated}).out, HasSubstr("dispatcher    allgather, "));
   // Another dispatcher takes their place, which needs to know where every layer's calls are.

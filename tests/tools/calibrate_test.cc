@@ -87,9 +87,9 @@ TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
 
 TEST_F(Calibrate, RowsBetweenNodesAreHeldAgainstANetwork) {
   const std::string columns =
-      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,busbw_GBps,datatype,library_version,source";
+      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,algbw_GBps,busbw_GBps,datatype,library_version,source";
   const std::string row =
-      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,201.33,float,NCCL 2.29.2,somebody";
+      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,214.75,201.33,float,NCCL 2.29.2,somebody";
   here_.write("far.csv", columns + "\n" + row + "\n");
   here_.write("named.csv", columns + ",network\n" + row + ",tcpxo-a3-mega\n");
   here_.write("wrong.csv", columns + ",network\n" + row + ",tcpxo\n");

@@ -44,7 +44,7 @@ struct ReplayOptions {
   TimelineOptions shown;
   std::string prices;
   int microbatches = 0;
-  int draws = 16;
+  int draws = 32;
   std::uint64_t seed = 1;
   bool explain = false;
 };

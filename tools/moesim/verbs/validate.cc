@@ -51,7 +51,7 @@ struct ValidateOptions {
   TimelineOptions shown;
   std::uint64_t seed = 1;
   int microbatches = 0;
-  int draws = 16;
+  int draws = 32;
   bool rescale = false;
 };
 
