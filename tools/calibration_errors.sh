@@ -18,10 +18,12 @@ section "Four GPUs from two and eight (of a machine with the same links, where n
 "$moesim" calibrate fit "$published/collectives_intranode.csv" --leave-out between -q
 section "A whole rank count left out, with only the other one to fit"
 "$moesim" calibrate fit "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" --leave-out ranks -q
-section "One node count left out, collectives across nodes"
-"$moesim" calibrate fit "$published/collectives_multinode.csv" --leave-out nodes -q
-section "Fitted on the two smallest node counts, checked on all others"
-"$moesim" calibrate fit "$published/collectives_multinode.csv" --leave-out far -q
+# nodes: one node count of a network; far: all but the two smallest; clusters: one of several with the same network.
+for left in nodes far clusters networks; do
+  section "Between domains, left out: $left"
+  "$moesim" calibrate fit "$published"/collectives_multinode*.csv "$published"/ep_dispatch_combine_*.csv \
+    "$data/decisions/awslabs_ep_kernels.csv" --leave-out "$left" -q
+done
 section "One (n, k) left out, dense products"
 "$moesim" calibrate fit "$published/gemm_dense.csv" --leave-out shapes -q
 section "A whole GPU left out: its data sheet and its relative's rows"

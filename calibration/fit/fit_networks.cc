@@ -39,7 +39,7 @@ struct KernelCall {
   std::string network, source;
 };
 
-std::string sources_of(std::set<std::string> sources) {
+std::string sources_of(const std::set<std::string>& sources) {
   std::string text;
   int count = 0;
   for (const std::string& source : sources) {

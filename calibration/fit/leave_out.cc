@@ -243,8 +243,12 @@ void each_network_of(std::vector<Row> Measurements::*member, const Measurements&
     const std::string name(device.profile);
     return profiles.try_emplace(name, Profile::load(name)).first->second;
   };
-  for (const auto& [group, rows] : groups)
-    for (const auto& [part, held] : parts_of(rows, what)) {
+  for (const auto& entry : groups) {
+    const NetworkGroup& group = entry.first;
+    const std::vector<Row>& rows = entry.second;
+    for (const auto& one_part : parts_of(rows, what)) {
+      const std::string& part = one_part.first;
+      const std::vector<Row>& held = one_part.second;
       Measurements rest, out;
       out.*member = held;
       for (const auto& [other, others] : groups) {
@@ -272,14 +276,15 @@ void each_network_of(std::vector<Row> Measurements::*member, const Measurements&
       std::map<std::string, Profile> with_law;
       append(report, check_rows(out, [&](const std::string& gpu) -> const Profile* {
                const Device* device = device_of_gpu(gpu);
-               const auto [entry, added] = with_law.try_emplace(gpu, shipped(*device));
+               const auto [known, added] = with_law.try_emplace(gpu, shipped(*device));
                if (added)
-                 entry->second.set(group.law, group.law.starts_with("ep/")
-                                                  ? models::with_links(*law, entry->second, group.law)
+                 known->second.set(group.law, group.law.starts_with("ep/")
+                                                  ? models::with_links(*law, known->second, group.law)
                                                   : *law);
-               return &entry->second;
+               return &known->second;
              }));
     }
+  }
 }
 
 void each_network(const Measurements& all, const std::string& what, CheckReport& report) {

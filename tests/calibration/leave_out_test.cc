@@ -42,6 +42,42 @@ TEST(LeaveOut, ForecastsWhatItDidNotSee) {
   EXPECT_THROW(leave_out(measured, "weather"), InputError);
 }
 
+// Between domains a law belongs to its network: of two clusters of one kind the second is forecast from the
+// first, and a network that is left out from what the other one reaches of its line rate.
+TEST(LeaveOut, BetweenDomainsANetworkKeepsItsOwnLaw) {
+  Measurements measured;
+  Random random(7);
+  const auto add = [&](const char* source, double rate) {
+    for (const int nodes : {2, 4, 8, 16})
+      for (double bytes = 1 << 24; bytes <= 1 << 30; bytes *= 4) {
+        CollectiveRow row;
+        row.origin = {{}, "H100-SXM5-80GB", source};
+        row.op = CollectiveOp::all_gather;
+        row.nodes = nodes;
+        row.gpus_per_node = 8;
+        row.bytes = bytes;
+        const double n = row.ranks();
+        row.seconds = (50e-6 + 5e-6 * n + bytes * (n - 1) / n / rate) * noise(random);
+        measured.collectives.push_back(row);
+      }
+  };
+  add("together-nccl-tests", 320e9);
+  add("xxrjun/nccl-tests-cluster", 320e9);
+  add("aws-samples", 160e9);
+  const auto mean_error = [&](const char* what) {
+    const CheckReport report = leave_out(measured, what);
+    EXPECT_FALSE(report.rows.empty()) << what;
+    double sum = 0;
+    for (const CheckedRow& row : report.rows) sum += std::abs(row.error());
+    return sum / static_cast<double>(report.rows.size());
+  };
+  EXPECT_LT(mean_error("nodes"), 0.1);
+  EXPECT_LT(mean_error("far"), 0.2);
+  EXPECT_LT(mean_error("clusters"), 0.1);
+  // The other network reaches another share, which nobody can know.
+  EXPECT_GT(mean_error("networks"), 0.2);
+}
+
 TEST(LeaveOut, FourGpusOfOneMachineFromTwoAndEightOfAnother) {
   const auto file = std::filesystem::path(MOESIM_DATA_DIR) / "published" / "collectives_intranode.csv";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not here";
