@@ -75,6 +75,18 @@ TEST(OutputFiles, ConvertedRecordingsKeepTheirBytes) {
     EXPECT_EQ(read_text(entry.path()), read_text(here.path() / "copy" / entry.path().filename()));
 }
 
+// moesim-capture writes what the routers chose beside the recording that it made.
+TEST(OutputFiles, ARecordingBesideItsRoutingIsConvertedAsARecording) {
+  const TempFolder here;
+  fs::copy(realistic(), here.path() / "run");
+  const std::string record =
+      R"({"step": 0, "stage": "pre_dispatch", "block": "decoder", "layer": 0, "rank": 0, "num_tokens": 1, "topk": 1, "top_indices": [[0]]})";
+  here.write("run/routing_rank0.jsonl", record + "\n");
+  const Outcome outcome = run_moesim({"trace", "convert", "run", "copy"}, here.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(files_in(here.path() / "copy"), 16u);
+}
+
 TEST(OutputFiles, SynthesizedRecordingsAreReplayedAndValidated) {
   const TempFolder here;
   const std::string folder = here / "out/pp4_tp1_ep2_expn8_dp2_nl8_hs4096_sl2048";

@@ -43,14 +43,18 @@ std::string format_of(const std::string& path) {
     return file.filename().string().ends_with(ending);
   };
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
-  if (traces::is_router_trace(path)) return "router-trace";
-  if (!is_folder(path)) return is_trace(path) ? "kineto" : has(path, ".csv") ? "csv" : "cmd";
+  if (!is_folder(path))
+    return traces::is_router_trace(path) ? "router-trace"
+           : is_trace(path)              ? "kineto"
+           : has(path, ".csv")           ? "csv"
+                                         : "cmd";
   bool traces = false;
   for (const fs::path& entry : entries_of(path)) {
+    // A recording stays one where its routers' choices lie beside it, as moesim-capture writes them.
     if (has(entry, ".txt")) return "cmd";
     traces = traces || is_trace(entry);
   }
-  return traces ? "kineto" : "cmd";
+  return traces::is_router_trace(path) ? "router-trace" : traces ? "kineto" : "cmd";
 }
 
 traces::Recording read(const ConvertOptions& options, const std::string& format) {
