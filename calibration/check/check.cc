@@ -49,9 +49,8 @@ class Predictor {
  public:
   Predictor(const Profile& profile, const std::string& network) : profile_(profile) {
     if (network.empty()) return;
-    const models::NetworkProfile named = models::NetworkProfile::load(network);
     named_ = network;
-    machine_ = Machine{named_, "", "", named.gpus_per_node, named.ports_per_node, named.line_rate, named_};
+    machine_ = machine_on(named_, models::NetworkProfile::load(network));
   }
 
   // Each fills `out` and returns "" or the reason why not.
@@ -199,8 +198,7 @@ class Predictor {
     out.law = law_key(row) + std::string(models::kNetworkLaw);
     const ParameterSet* set = cluster.profile.find(out.law);
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") between nodes";
-    const double port = cluster.nic.bandwidth * cluster.nic.ports_per_node / cluster.gpus_per_node;
-    const models::EpKernelModel model(cluster.profile, out.law, port);
+    const models::EpKernelModel model(cluster.profile, out.law, cluster.network_per_gpu());
     // As in a forecast, less is known outside of the law's rows.
     const auto range = [&](std::string_view quantity, double value) {
       const models::DomainRange* measured = set->range(quantity);

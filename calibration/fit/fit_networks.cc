@@ -50,10 +50,6 @@ std::string sources_of(const std::set<std::string>& sources) {
   return text;
 }
 
-double port_of(const Machine& machine) {
-  return machine.port_bandwidth * machine.ports_per_node / machine.gpus_per_node;
-}
-
 void widen(ParameterSet& set, const char* quantity, double value) {
   for (auto& range : set.domain)
     if (range.quantity == quantity) {
@@ -150,8 +146,8 @@ class Fitter {
     const auto call = call_of(row);
     const double seconds = seconds_of(row);
     if (!call || seconds <= 0) return;
-    kernels_[law_key(row)].push_back(
-        {device, *call, seconds, port_of(*machine), std::string(machine->network), row.origin.source});
+    kernels_[law_key(row)].push_back({device, *call, seconds, cluster_of(*machine).network_per_gpu(),
+                                      std::string(machine->network), row.origin.source});
   }
 
   static std::string machine_named(const CollectiveRow& row) {
@@ -177,18 +173,23 @@ class Fitter {
     std::map<std::string, double> machines;
     for (const CollectiveRow& row : rows) ++machines[machine_named(row)];
     for (const CollectiveRow& row : rows) {
-      const Machine* machine = machine_of(row.origin);
-      auto& cluster = clusters_[std::string(machine->network)];
-      if (!cluster) {
-        cluster = std::make_unique<models::Cluster>();
-        cluster->name = machine->network;
-        cluster->gpus_per_node = cluster->nvlink.domain = machine->gpus_per_node;
-        cluster->nic.ports_per_node = machine->ports_per_node;
-        cluster->nic.bandwidth = machine->port_bandwidth;
-      }
-      result.push_back({cluster.get(), &row, weight * each(machines, machine_named(row), rows.size())});
+      const double share = each(machines, machine_named(row), rows.size());
+      result.push_back({&cluster_of(*machine_of(row.origin)), &row, weight * share});
     }
     return result;
+  }
+
+  // Nodes and ports as the network's laws see them.
+  const models::Cluster& cluster_of(const Machine& machine) {
+    auto& cluster = clusters_[std::string(machine.network)];
+    if (!cluster) {
+      cluster = std::make_unique<models::Cluster>();
+      cluster->name = machine.network;
+      cluster->gpus_per_node = cluster->nvlink.domain = machine.gpus_per_node;
+      cluster->nic.ports_per_node = machine.ports_per_node;
+      cluster->nic.bandwidth = machine.port_bandwidth;
+    }
+    return *cluster;
   }
 
   void collectives(std::vector<NetworkProfile>& profiles, NetworkProfile& all) {
@@ -218,7 +219,10 @@ class Fitter {
         fitted[name] = fit_networks_law(op, rows_of(rows, 1), &pooled);
         squares += fitted[name].residual * fitted[name].residual;
       }
-      const double beyond = beyond_the_usual(op, by_network, fitted, pooled);
+      std::map<std::string, double> left;
+      for (const auto& [name, set] : fitted)
+        if (const auto error = left_out(op, by_network.at(name), pooled)) left[name] = *error;
+      const double beyond = beyond_the_usual(fitted, left);
       const double usual = fitted.empty() ? 0 : squares / static_cast<double>(fitted.size());
       for (auto& [name, set] : fitted) {
         // A few rows that a law meets do not say how far it is off.
@@ -226,11 +230,10 @@ class Fitter {
         const auto own = static_cast<double>(rows.size());
         set.residual =
             std::sqrt((own * set.residual * set.residual + kScatterRows * usual) / (own + kScatterRows));
-        const auto left = left_out(op, rows, pooled);
-        set.systematic = left
-                             ? std::max(kLeastUnmeasured,
-                                        std::sqrt(std::max(0.0, *left * *left - set.residual * set.residual)))
-                             : beyond;
+        set.systematic =
+            left.contains(name)
+                ? std::max(kLeastUnmeasured, std::sqrt(std::max(0.0, beyond_scatter(left.at(name), set))))
+                : beyond;
         std::set<std::string> sources;
         for (const CollectiveRow& row : rows) sources.insert(row.origin.source);
         set.source = sources_of(sources);
@@ -260,18 +263,18 @@ class Fitter {
     return std::sqrt(squares / static_cast<double>(rows.size()));
   }
 
-  // The same beyond the scatter of the rows, in the mean of the networks where it can be told.
-  double beyond_the_usual(sim::CollectiveOp op,
-                          const std::map<std::string, std::vector<CollectiveRow>>& by_network,
-                          const std::map<std::string, ParameterSet>& fitted, const ParameterSet& pooled) {
+  // Of the squared error `left`, what the scatter of the rows does not explain.
+  static double beyond_scatter(double left, const ParameterSet& set) {
+    return left * left - set.residual * set.residual;
+  }
+
+  // The same as an error, in the mean of the networks where it can be told.
+  static double beyond_the_usual(const std::map<std::string, ParameterSet>& fitted,
+                                 const std::map<std::string, double>& left) {
     double squares = 0;
-    int count = 0;
-    for (const auto& [name, set] : fitted)
-      if (const auto left = left_out(op, by_network.at(name), pooled)) {
-        squares += std::max(kLeastUnmeasured * kLeastUnmeasured, *left * *left - set.residual * set.residual);
-        ++count;
-      }
-    return count > 0 ? std::sqrt(squares / count) : kUnmeasuredNodes;
+    for (const auto& [name, error] : left)
+      squares += std::max(kLeastUnmeasured * kLeastUnmeasured, beyond_scatter(error, fitted.at(name)));
+    return left.empty() ? kUnmeasuredNodes : std::sqrt(squares / static_cast<double>(left.size()));
   }
 
   // How far the law of all networks is off on one of them: every network counts the same.

@@ -177,10 +177,14 @@ void each_sibling(const Measurements& all, CheckReport& report) {
     }
 }
 
-std::string collective_group(const CollectiveRow& row, const Device& device) {
+bool inside_domain_of(const Device& device, const CollectiveRow& row) {
   Profile limits;
   limits.device() = device.limits;
-  if (!inside_domain(row, limits)) return "";
+  return inside_domain(row, limits);
+}
+
+std::string collective_group(const CollectiveRow& row, const Device& device) {
+  if (!inside_domain_of(device, row)) return "";
   const std::string group = collective_key(row.op, false) + "@" + row.library;
   return integer_reduction(row) ? group + ",int" : group;
 }
@@ -194,10 +198,7 @@ struct NetworkGroup {
 std::optional<NetworkGroup> group_of(const CollectiveRow& row) {
   const Device* device = device_of_gpu(row.origin.gpu);
   const Machine* machine = machine_of(row.origin);
-  if (!device || !machine || integer_reduction(row)) return std::nullopt;
-  Profile limits;
-  limits.device() = device->limits;
-  if (inside_domain(row, limits)) return std::nullopt;
+  if (!device || !machine || integer_reduction(row) || inside_domain_of(*device, row)) return std::nullopt;
   return NetworkGroup{std::string(machine->network), collective_key(row.op, true)};
 }
 
@@ -208,26 +209,35 @@ std::optional<NetworkGroup> group_of(const DispatchRow& row) {
   return NetworkGroup{std::string(machine->network), law_key(row) + std::string(models::kNetworkLaw)};
 }
 
-// What is left out together: a node count, all but the two smallest, a cluster, or the whole network.
+// Rows of one group: what is left out together, and what its fit keeps of the group.
 template <class Row>
-std::map<std::string, std::vector<Row>> parts_of(const std::vector<Row>& rows, const std::string& what) {
+struct Part {
+  std::vector<Row> held, kept;
+};
+
+// One part for a node count, for all but the two smallest counts, for a cluster, or for the whole network.
+template <class Row>
+std::vector<Part<Row>> parts_of(const std::vector<Row>& rows, const std::string& what) {
   std::set<int> nodes;
   for (const Row& row : rows) nodes.insert(row.nodes);
-  std::map<std::string, std::vector<Row>> parts;
-  for (const Row& row : rows) {
-    if (what == "nodes")
-      parts[std::to_string(row.nodes)].push_back(row);
-    else if (what == "networks")
-      parts["all"].push_back(row);
-    else if (what == "clusters")
-      parts[std::string(machine_of(row.origin)->name) + ", " +
-            row.origin.source.substr(0, row.origin.source.find(' '))]
-          .push_back(row);
-    else if (nodes.size() > 2 && row.nodes > *std::next(nodes.begin()))
-      parts["far"].push_back(row);
+  const auto far = [&](const Row& row) { return nodes.size() > 2 && row.nodes > *std::next(nodes.begin()); };
+  const auto name = [&](const Row& row) -> std::string {
+    if (what == "nodes") return std::to_string(row.nodes);
+    if (what == "networks") return "all";
+    if (what == "far") return far(row) ? "far" : "near";
+    return std::string(machine_of(row.origin)->name) + ", " +
+           row.origin.source.substr(0, row.origin.source.find(' '));
+  };
+  std::set<std::string> names;
+  for (const Row& row : rows) names.insert(name(row));
+  names.erase("near");
+  std::vector<Part<Row>> parts;
+  for (const std::string& one : names) {
+    Part<Row> part;
+    for (const Row& row : rows) (name(row) == one ? part.held : part.kept).push_back(row);
+    // Something of the network has to be left to fit from.
+    if (what == "networks" || !part.kept.empty()) parts.push_back(std::move(part));
   }
-  // Something of the network has to be left to fit from.
-  if (what != "networks" && (parts.size() < 2 && what != "far")) parts.clear();
   return parts;
 }
 
@@ -245,24 +255,13 @@ void each_network_of(std::vector<Row> Measurements::*member, const Measurements&
   };
   for (const auto& entry : groups) {
     const NetworkGroup& group = entry.first;
-    const std::vector<Row>& rows = entry.second;
-    for (const auto& one_part : parts_of(rows, what)) {
-      const std::string& part = one_part.first;
-      const std::vector<Row>& held = one_part.second;
+    for (const Part<Row>& part : parts_of(entry.second, what)) {
       Measurements rest, out;
-      out.*member = held;
-      for (const auto& [other, others] : groups) {
-        if (other.law != group.law) continue;
-        if (other.network != group.network)
+      out.*member = part.held;
+      rest.*member = part.kept;
+      for (const auto& [other, others] : groups)
+        if (other.law == group.law && other.network != group.network)
           (rest.*member).insert((rest.*member).end(), others.begin(), others.end());
-        else
-          for (const auto& [same, kept] : parts_of(rows, what))
-            if (same != part) (rest.*member).insert((rest.*member).end(), kept.begin(), kept.end());
-      }
-      if (what == "far")
-        for (const Row& row : rows)
-          if (std::none_of(held.begin(), held.end(), [&](const Row& one) { return one.nodes == row.nodes; }))
-            (rest.*member).push_back(row);
       if ((rest.*member).empty()) continue;
       const std::vector<models::NetworkProfile> fitted = fit_networks(rest, shipped);
       const auto law_of = [&](const std::string& network) -> const ParameterSet* {

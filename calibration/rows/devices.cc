@@ -211,14 +211,16 @@ const Machine* machine_of(std::string_view source, std::string_view gpu) {
   return nullptr;
 }
 
+Machine machine_on(std::string_view name, const models::NetworkProfile& network) {
+  return {name, "", "", network.gpus_per_node, network.ports_per_node, network.line_rate, name};
+}
+
 const Machine* machine_of(const Origin& origin) {
   if (origin.network.empty()) return machine_of(origin.source, origin.gpu);
   static const std::map<std::string, Machine, std::less<>> machines = [] {
     std::map<std::string, Machine, std::less<>> result;
-    for (const std::string& name : models::NetworkProfile::names()) {
-      const models::NetworkProfile network = models::NetworkProfile::load(name);
-      result[name] = {name, "", "", network.gpus_per_node, network.ports_per_node, network.line_rate, name};
-    }
+    for (const std::string& name : models::NetworkProfile::names())
+      result[name] = machine_on(name, models::NetworkProfile::load(name));
     return result;
   }();
   return &machines.at(origin.network);

@@ -8,6 +8,7 @@
 
 #include "calibration/rows/measurements.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
@@ -41,7 +42,9 @@ struct Machine {
 
 // The machine behind a row, by its source and GPU; nullptr when unknown.
 const Machine* machine_of(std::string_view source, std::string_view gpu);
-// The same, or a machine of the network that the row names.
+// A machine that is known by its network alone; `name` outlives it.
+Machine machine_on(std::string_view name, const models::NetworkProfile& network);
+// As by source and GPU, or a machine of the network that the row names.
 const Machine* machine_of(const Origin& origin);
 
 // A network of machines that published rows, or one that is only known by its ports.

@@ -80,7 +80,7 @@ class Answering {
         scenario_(resolved(std::move(scenario), c_.warnings)),
         s_(*scenario_),
         routing_(s_, options.routings),
-        placement_(s_.parallel, s_.training.unfolded, *s_.cluster, s_.training.stages_inside) {
+        placement_(s_) {
     c_.scenario = scenario_;
     c_.routing = routing_.of(0, 0);
     c_.warnings.insert(c_.warnings.end(), s_.model.remarks.begin(), s_.model.remarks.end());

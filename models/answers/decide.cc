@@ -25,8 +25,8 @@ std::vector<std::size_t> candidates(const std::vector<Answer>& answers) {
   return order;
 }
 
-// Probability that each of `order` is the fastest: its share of the draws, several that take the same time share a
-// win. One draw is added in which all are alike, since so many draws cannot tell more than that.
+// Probability that each of `order` is the fastest: its share of the draws, several that take the same time
+// share a win. One draw is added in which all are alike, since so many draws cannot tell more than that.
 std::vector<double> shares_of(const std::vector<Answer>& answers, const std::vector<std::size_t>& order) {
   const std::size_t draws = answers[order.front()].draws_us.size();
   const auto counted = static_cast<double>(draws + 1);
@@ -187,8 +187,7 @@ Decision decide(const std::vector<Answer>& answers) {
     const Answer& o = answers[order[1]];
     d.speedup = ratio(w, o);
     const std::vector<double> shares = w.draws_us.empty() ? std::vector<double>{} : shares_of(answers, order);
-    // Shares of draws are sums, a rounding beyond one.
-    d.probability = std::min(1.0, shares.empty() ? exact_share(answers, order) : shares.front());
+    d.probability = shares.empty() ? exact_share(answers, order) : shares.front();
     const std::string unmeasured = deciding_part(w, o);
     // A dispatch kernel that was never measured on this network does not win on its own word.
     if (unmeasured.find(" kernel ") != std::string::npos && has(w.unmeasured, unmeasured))

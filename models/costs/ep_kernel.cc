@@ -73,9 +73,9 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
   const double sms = call.sms > 0 ? 1 + sm_half_ / call.sms : 1;
   double transfer = nvlink * token / scaleup_;
   if (network > 0) transfer = std::max(transfer, network * token / network_);
-  transfer = std::max(transfer, copying((nvlink + network) * token, call.sms));
+  transfer = std::max(transfer * sms, copying((nvlink + network) * token, call.sms));
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(call.ranks, 1)) +
-                    per_token_ * call.tokens + call.tokens * transfer * sms);
+                    per_token_ * call.tokens + call.tokens * transfer);
 }
 
 double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes,

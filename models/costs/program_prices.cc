@@ -64,13 +64,6 @@ std::size_t slot_of(ExchangeLibrary library, bool combine) {
 
 constexpr std::array kGroupKinds{GroupKind::kTpEp, GroupKind::kEp, GroupKind::kTp, GroupKind::kDense};
 
-// Network bandwidth of a GPU's share of its node's ports.
-double port_of(const Cluster& cluster) {
-  return cluster.gpus_per_node > 0
-             ? cluster.nic.bandwidth * cluster.nic.ports_per_node / static_cast<double>(cluster.gpus_per_node)
-             : 0;
-}
-
 }  // namespace
 
 GroupShapes::GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank,
@@ -163,7 +156,7 @@ sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
 
 void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   const Profile& profile = cluster.profile;
-  const double port = port_of(cluster);
+  const double port = cluster.network_per_gpu();
   struct Law {
     ExchangeLibrary library;
     bool combine;

@@ -14,20 +14,25 @@ constexpr std::array<std::string_view, 2> kTransports{"nvshmem", "uccl"};
 // SMs that the libraries' own measurements used (DeepEP README; V2: DeepEP README, EFA reports).
 constexpr int kSms = 20, kSmsV2 = 12;
 
+ExchangeLibrary library_of(DispatcherOptions& options) {
+  const bool uccl = options.choice("transport", 0, kTransports) == 1;
+  if (!options.flag("v2", false)) return uccl ? ExchangeLibrary::kUccl : ExchangeLibrary::kDeepEp;
+  if (options.given("transport"))
+    options.fail("found transport beside v2, expected one of them: DeepEP V2 goes over NCCL");
+  return ExchangeLibrary::kDeepEpV2;
+}
+
 class FlexDeepEp final : public Dispatcher {
  public:
   explicit FlexDeepEp(DispatcherOptions& options)
       : fp8_(options.flag("fp8_dispatch", false)),
         worst_case_(options.flag("worst_case_rows", false)),
         pad_map_(options.integer("pad_rows", 1, 1, 1 << 20)),
-        uccl_(options.choice("transport", 0, kTransports) == 1),
-        v2_(options.flag("v2", false)),
-        sms_(static_cast<int>(options.integer("sms", v2_ ? kSmsV2 : kSms, 2, 256))),
+        library_(library_of(options)),
+        sms_(static_cast<int>(
+            options.integer("sms", library_ == ExchangeLibrary::kDeepEpV2 ? kSmsV2 : kSms, 2, 256))),
         shared_overlap_(options.flag("shared_overlap", false)),
-        batch_overlap_(options.flag("batch_overlap", false)) {
-    if (v2_ && options.given("transport"))
-      options.fail("found transport beside v2, expected one of them: DeepEP V2 goes over NCCL");
-  }
+        batch_overlap_(options.flag("batch_overlap", false)) {}
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.ranks() == 1) return "it needs more than one rank: DeepEP exchanges rows between ranks";
@@ -43,7 +48,7 @@ class FlexDeepEp final : public Dispatcher {
     layer.router = DType::kFp32;  // probabilities are forced to fp32
     const LayerSizes f(layer);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
-    const DeduplicatedExchange exchange(b, layer, f, library(), sms_);
+    const DeduplicatedExchange exchange(b, layer, f, library_, sms_);
     const std::vector<std::int64_t>& U = exchange.received();
     b.program().overlaps_batches = batch_overlap_;
     ExpertBlock block = expert_block(layer, f, b);
@@ -117,13 +122,9 @@ class FlexDeepEp final : public Dispatcher {
   }
 
  private:
-  ExchangeLibrary library() const {
-    return v2_ ? ExchangeLibrary::kDeepEpV2 : uccl_ ? ExchangeLibrary::kUccl : ExchangeLibrary::kDeepEp;
-  }
-
   bool fp8_, worst_case_;
   std::int64_t pad_map_;
-  bool uccl_, v2_;
+  ExchangeLibrary library_;
   int sms_;
   bool shared_overlap_, batch_overlap_;
 };

@@ -89,6 +89,13 @@ void fill_from_profile(Cluster& cluster) {
   if (cluster.nic.bandwidth <= 0) cluster.nic.bandwidth = device.nic_bandwidth;
 }
 
+// With the network's rails, unless a fabric of another kind is there.
+void take_network(Cluster& cluster, const NetworkProfile& network) {
+  if (cluster.fabric.empty() || cluster.fabric == kRails || cluster.fabric == kNoRails)
+    cluster.fabric = network.rails ? kRails : kNoRails;
+  use_network(cluster, network);
+}
+
 std::optional<Cluster> built_in(std::string_view name) {
   for (const NodeType& type : kNodeTypes) {
     const std::string_view prefix = type.prefix;
@@ -109,12 +116,11 @@ std::optional<Cluster> built_in(std::string_view name) {
     cluster.nvlink.domain = type.domain;
     cluster.nic.ports_per_node = type.ports_per_node;
     cluster.nic.bandwidth = type.port_bandwidth;
-    const NetworkProfile network = NetworkProfile::load(type.network);
-    cluster.fabric = *type.fabric != '\0' ? type.fabric : network.rails ? kRails : kNoRails;
+    cluster.fabric = type.fabric;
     if (prefix == "echo-h800x")
       cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
     fill_from_profile(cluster);
-    use_network(cluster, network);
+    take_network(cluster, NetworkProfile::load(type.network));
     return cluster;
   }
   return std::nullopt;
@@ -206,13 +212,6 @@ void read_gpu(const JsonNode& node, Cluster& cluster) {
   if (const auto memory = object.find("memory"))
     device.memory_bytes = quantity(*memory, parse_bytes, 1e6, 1e15);
   object.finish();
-}
-
-// With the network's rails, unless a fabric of another kind is there.
-void take_network(Cluster& cluster, const NetworkProfile& network) {
-  if (cluster.fabric.empty() || cluster.fabric == kRails || cluster.fabric == kNoRails)
-    cluster.fabric = network.rails ? kRails : kNoRails;
-  use_network(cluster, network);
 }
 
 // The network that a cluster names, else that of its base, else what its profile brings, else that of the

@@ -57,10 +57,10 @@ struct Cluster {
   double gpu_network() const {
     return nic.bandwidth * std::max(1.0, static_cast<double>(nic.ports_per_node) / gpus_per_node);
   }
+  // A GPU's share of its node's ports, where all GPUs send at once.
+  double network_per_gpu() const { return nic.bandwidth * nic.ports_per_node / gpus_per_node; }
   // All ports of an NVLink domain: it may be several nodes, or a part of one.
-  double domain_network() const {
-    return nic.bandwidth * nic.ports_per_node * static_cast<double>(nvlink.domain) / gpus_per_node;
-  }
+  double domain_network() const { return network_per_gpu() * nvlink.domain; }
   int node_of(std::int64_t rank) const { return static_cast<int>(rank / gpus_per_node); }
   int local_gpu(std::int64_t rank) const { return static_cast<int>(rank % gpus_per_node); }
   // Index of the NVLink domain of a rank; equal indices mean no network in between.

@@ -285,9 +285,8 @@ Profile Profile::draw(Random& random) const {
   for (double* seconds : {&result.launch_.kernel, &result.launch_.host_sync, &result.launch_.d2h_copy})
     *seconds *= host;
   // Libraries that came later draw last, so that the others' draws stay what they were.
-  for (const ExchangeLibrary library :
-       {ExchangeLibrary::kDeepEpV2, ExchangeLibrary::kUccl, ExchangeLibrary::kNcclEp})
-    judge(library);
+  for (const ExchangeLibrary library : kExchangeLibraries)
+    if (!result.find(unmeasured_kernel_key(library))) judge(library);
   return result;
 }
 

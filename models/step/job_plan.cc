@@ -47,8 +47,7 @@ std::vector<Chunk> chunks_of(const Scenario& s) {
 TrainingPlan with_shard_group(const Scenario& s) {
   TrainingPlan plan = s.training;
   if (plan.sharding == ShardingScheme::kHsdp && plan.shard_group == 0)
-    plan.shard_group =
-        Placement(s.parallel, plan.unfolded, *s.cluster, plan.stages_inside).dense_replicas().per_domain();
+    plan.shard_group = Placement(s).dense_replicas().per_domain();
   return plan;
 }
 

@@ -30,8 +30,7 @@ std::vector<std::vector<RankFaults>> faults_of_stages(const Scenario& scenario,
   for (const auto* ports : {&faults.nvlinks, &faults.nics})
     for (const Faults::Port& port : *ports) outside += port.gpu >= p.world();
   if (outside > 0) warnings.push_back(fmt::format("faults: {} on GPUs that the plan does not use", outside));
-  const Placement placement(p, scenario.training.unfolded, *scenario.cluster,
-                            scenario.training.stages_inside);
+  const Placement placement(scenario);
   for (std::int64_t stage = 0; stage < p.pp; ++stage) {
     std::vector<RankFaults> found;
     for (const std::vector<std::int32_t>& gpus : placement.dispatch_groups(stage)) {

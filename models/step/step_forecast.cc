@@ -33,11 +33,7 @@ struct StepForecaster::Timed {
 StepForecaster::~StepForecaster() = default;
 
 StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher)
-    : scenario_(scenario),
-      dispatcher_(dispatcher),
-      routing_(scenario_),
-      placement_(scenario_.parallel, scenario_.training.unfolded, *scenario_.cluster,
-                 scenario_.training.stages_inside) {
+    : scenario_(scenario), dispatcher_(dispatcher), routing_(scenario_), placement_(scenario_) {
   const Parallel& p = scenario_.parallel;
   const TrainingPlan& plan = scenario_.training;
   if (!plan.note.empty()) warnings_.push_back(plan.note);

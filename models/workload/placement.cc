@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "models/workload/scenario.h"
+
 namespace moesim::models {
 
 namespace {
@@ -18,6 +20,10 @@ bool price_alike(const GroupShape& a, const GroupShape& b) {
 }
 
 }  // namespace
+
+Placement::Placement(const Scenario& scenario)
+    : Placement(scenario.parallel, scenario.training.unfolded, *scenario.cluster,
+                scenario.training.stages_inside) {}
 
 Placement::Placement(const Parallel& p, bool unfolded, const Cluster& cluster, bool stages_inside)
     : parallel_(p),
@@ -187,21 +193,25 @@ Placement::Shapes Placement::across_blocks(const Replicas& replicas, std::int64_
   return classes_of(lines);
 }
 
+std::vector<std::int64_t> Placement::ranks_with_own_place(std::int64_t stage) const {
+  std::vector<std::int64_t> ranks;
+  std::set<std::int64_t> places;
+  for (std::int64_t r = 0; r < stage_ranks() && static_cast<std::int64_t>(places.size()) < period_; ++r)
+    if (places.insert(place_of(gpu(stage, r))).second) ranks.push_back(r);
+  return ranks;
+}
+
 const Placement::Shapes& Placement::pipeline_pairs(std::int64_t from, std::int64_t to) const {
   const auto [at, added] = pairs_.try_emplace({from, to});
   if (!added) return at->second;
   std::vector<std::vector<std::int32_t>> pairs;
-  std::set<std::int64_t> places;
-  for (std::int64_t r = 0; r < stage_ranks() && static_cast<std::int64_t>(places.size()) < period_; ++r)
-    if (places.insert(place_of(gpu(from, r))).second) pairs.push_back({gpu(from, r), gpu(to, r)});
+  for (const std::int64_t r : ranks_with_own_place(from)) pairs.push_back({gpu(from, r), gpu(to, r)});
   return at->second = classes_of(pairs);
 }
 
 Placement::Shapes Placement::pipelines() const {
   std::vector<std::vector<std::int32_t>> groups;
-  std::set<std::int64_t> places;
-  for (std::int64_t r = 0; r < stage_ranks() && static_cast<std::int64_t>(places.size()) < period_; ++r) {
-    if (!places.insert(place_of(gpu(0, r))).second) continue;
+  for (const std::int64_t r : ranks_with_own_place(0)) {
     groups.emplace_back();
     for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) groups.back().push_back(gpu(stage, r));
   }

@@ -14,6 +14,8 @@
 
 namespace moesim::models {
 
+struct Scenario;
+
 // Ranks are laid out as Megatron does by default: TP fastest, then CP, EP, DP, PP. With its TP-PP-DP mapping
 // the stages of a replica are neighbours: a block of TP x CP ranks, the same block of the next stage, and so
 // on.
@@ -22,9 +24,11 @@ namespace moesim::models {
 // whoever prices a kind of group takes the slowest of its classes. Not for several threads at a time.
 class Placement {
  public:
+  // The scenario's cluster must outlive the placement.
+  explicit Placement(const Scenario& scenario);
   // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `stages_inside`:
   // TrainingPlan's. `cluster` must outlive the placement.
-  Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster, bool stages_inside = false);
+  Placement(const Parallel& parallel, bool unfolded, const Cluster& cluster, bool stages_inside);
 
   const Cluster& cluster() const { return *cluster_; }
   std::int64_t stage_ranks() const { return parallel_.world() / parallel_.pp; }
@@ -82,6 +86,8 @@ class Placement {
   std::int32_t gpu(std::int64_t stage, std::int64_t rank) const;
   // Groups whose first GPUs have the same place in the pattern of nodes and domains are moved copies.
   std::int64_t place_of(std::int64_t gpu) const { return gpu % period_; }
+  // The first rank of a stage at each place in the pattern of nodes and domains.
+  std::vector<std::int64_t> ranks_with_own_place(std::int64_t stage) const;
   void find_classes();
   void find_context_pair();
   Shapes classes_of(std::span<const std::vector<std::int32_t>> groups) const;

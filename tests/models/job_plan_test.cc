@@ -82,7 +82,7 @@ TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
     s.training.set_sharding("hsdp");
     s.training.shard_group = shard;
     s.resolve();
-    const Placement placement(s.parallel, s.training.unfolded, *s.cluster);
+    const Placement placement(s);
     const JobRouting routing(s);
     const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
     return memory_of(s, JobPlan(s, false), *programs.front(), routing).max_bytes;
@@ -96,7 +96,7 @@ TEST(MemoryOf, HybridShardingIsOfANodeUnlessSaid) {
 TEST(KeptByPass, IsWhatAStageOfOneMicrobatchHolds) {
   Scenario s = small_job();
   s.resolve();
-  const Placement placement(s.parallel, s.training.unfolded, *s.cluster);
+  const Placement placement(s);
   const JobRouting routing(s);
   const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
   const JobPlan plan(s, false);

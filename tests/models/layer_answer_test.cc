@@ -15,7 +15,7 @@ struct Job {
   explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
   Scenario scenario;
   JobRouting routing{scenario};
-  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  Placement placement{scenario};
   LayerPrograms programs{scenario, scenario.dispatchers.front(), routing, placement,
                          placement.dispatch_classes().front()};
   ProgramPricer pricer{*scenario.cluster};

@@ -17,7 +17,7 @@ struct Job {
   explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
   Scenario scenario;
   JobRouting routing{scenario};
-  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  Placement placement{scenario};
 
   LayerPrograms programs() const {
     return {scenario, scenario.dispatchers.front(), routing, placement, placement.dispatch_classes().front()};

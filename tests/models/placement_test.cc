@@ -21,13 +21,13 @@ Parallel plan(std::int64_t ep, std::int64_t world, std::int64_t pp = 1) {
 
 TEST(Placement, GroupsThatLieAlikeAreOneClass) {
   const Cluster cluster = Cluster::load("dgx-h100x3");
-  const Placement whole(plan(8, 24), false, cluster);
+  const Placement whole(plan(8, 24), false, cluster, false);
   ASSERT_EQ(whole.dispatch_classes().size(), 1u);
   EXPECT_EQ(whole.dispatch_classes()[0].groups, 3);
   EXPECT_EQ(whole.dispatch_classes()[0].block(), 8);
   EXPECT_TRUE(whole.notes().empty());
   // GPUs 6 7 | 8 and 15 | 16 17.
-  const Placement three(plan(3, 24), false, cluster);
+  const Placement three(plan(3, 24), false, cluster, false);
   ASSERT_EQ(three.dispatch_classes().size(), 3u);
   EXPECT_EQ(three.dispatch_classes()[0].groups, 6);
   EXPECT_EQ(three.dispatch_classes()[1].gpus, (std::vector<std::int32_t>{6, 7, 8}));
@@ -41,7 +41,7 @@ TEST(Placement, GroupsThatLieAlikeAreOneClass) {
 
 TEST(Placement, RacksAreNotFilledByGroupsOf64) {
   const Cluster racks = Cluster::load("gb200-nvl72x2");
-  const Placement placement(plan(64, 128), false, racks);
+  const Placement placement(plan(64, 128), false, racks, false);
   ASSERT_EQ(placement.dispatch_classes().size(), 2u);
   EXPECT_FALSE(placement.dispatch_classes()[0].shape.across_domains());
   EXPECT_TRUE(placement.dispatch_classes()[1].shape.across_domains());
@@ -49,7 +49,7 @@ TEST(Placement, RacksAreNotFilledByGroupsOf64) {
 
 TEST(Placement, EveryPairOfStagesStandsOnItsOwnGpus) {
   const Cluster cluster = Cluster::load("dgx-h100x4");
-  const Placement placement(plan(2, 32, 16), false, cluster);
+  const Placement placement(plan(2, 32, 16), false, cluster, false);
   const auto across = [&](std::int64_t from, std::int64_t to) {
     const auto& pairs = placement.pipeline_pairs(from, to);
     return std::any_of(pairs.begin(), pairs.end(), [](const GroupShape& s) { return s.across_domains(); });
@@ -115,7 +115,7 @@ RC_GTEST_PROP(PlacementProperty, GroupsCoverEveryRankOnce, ()) {
   p.dp = p.ep * p.etp * *rc::gen::inRange<std::int64_t>(1, 3);
   const bool unfolded = *rc::gen::arbitrary<bool>();
   const Cluster cluster = Cluster::load("dgx-h100x256");
-  const Placement placement(p, unfolded, cluster);
+  const Placement placement(p, unfolded, cluster, false);
   std::int64_t groups = 0;
   for (const auto& c : placement.dispatch_classes()) groups += c.groups;
   RC_ASSERT(groups * p.etp * p.ep == p.world());
@@ -137,7 +137,7 @@ RC_GTEST_PROP(PlacementProperty, ClassesKnowAllShapesOfReplicas, ()) {
   const auto ep = *rc::gen::element<std::int64_t>(1, 2, 3, 4, 6, 8, 16);
   const std::int64_t world = 96;
   const Cluster cluster = Cluster::load("dgx-h100x12");
-  const Placement placement(plan(ep, world), false, cluster);
+  const Placement placement(plan(ep, world), false, cluster, false);
   const Placement::Replicas& replicas = placement.expert_replicas();
   for (std::int64_t m = 0; m < ep; ++m) {
     const GroupShape shape = [&] {

@@ -19,7 +19,7 @@ struct Job {
                  placement.dispatch_classes().front()) {}
   Scenario scenario;
   JobRouting routing{scenario};
-  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  Placement placement{scenario};
   JobPlan plan{scenario, false};
   LayerPrograms programs;
 

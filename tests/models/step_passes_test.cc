@@ -20,7 +20,7 @@ struct Job {
   explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
   Scenario scenario;
   JobRouting routing{scenario};
-  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  Placement placement{scenario};
   JobPlan plan{scenario, false};
   LayerPrograms programs{scenario, scenario.dispatchers.front(), routing, placement,
                          placement.dispatch_classes().front()};

@@ -17,7 +17,7 @@ using sim::CollectiveOp;
 struct Job {
   explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
   Scenario scenario;
-  Placement placement{scenario.parallel, scenario.training.unfolded, *scenario.cluster};
+  Placement placement{scenario};
   ProgramPricer pricer{*scenario.cluster};
   JobPlan plan{scenario, false};
 

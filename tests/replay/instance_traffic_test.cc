@@ -7,6 +7,7 @@
 #include <string>
 
 #include "echo_data.h"
+#include "made_job.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
@@ -88,14 +89,7 @@ void hold_bytes(const traces::Recording& recording, const char* cluster) {
 }
 
 TEST(InstanceTraffic, IsThatOfTheShapes) {
-  SynthesisSpec spec;
-  spec.model = models::Architecture::load("mixtral-8x7b");
-  spec.cluster = models::Cluster::load("echo-h800x2");
-  spec.topology.pp = 2;
-  spec.topology.expert = 4;
-  spec.topology.expert_dp = 2;
-  spec.routing = models::RoutingSpec::parse("zipf:1.2");
-  const SyntheticRecordings made = synthesize(spec);
+  const SyntheticRecordings made = synthesize(testing::replicated_job());
   hold_bytes(made.realistic, "echo-h800x2");
   hold_bytes(made.scaling, "echo-h800x2");
 }

@@ -24,6 +24,18 @@ inline SynthesisSpec deep_job() {
   return spec;
 }
 
+// The same model on all layers with two stages and two replicas of each rank.
+inline SynthesisSpec replicated_job() {
+  SynthesisSpec spec;
+  spec.model = models::Architecture::load("mixtral-8x7b");
+  spec.cluster = models::Cluster::load("echo-h800x2");
+  spec.topology.pp = 2;
+  spec.topology.expert = 4;
+  spec.topology.expert_dp = 2;
+  spec.routing = models::RoutingSpec::parse("zipf:1.2");
+  return spec;
+}
+
 inline double forecast_us(const CleanJob& recorded, const traces::NamedTopology& named,
                           const JobRequest& request, int microbatches = 8) {
   const RequestedJob job = requested_job(recorded, named, request);

@@ -10,6 +10,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "echo_data.h"
+#include "made_job.h"
 #include "replay/job/synthesize.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
@@ -22,13 +23,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 traces::Recording whole(bool realistic) {
-  SynthesisSpec spec;
-  spec.model = models::Architecture::load("mixtral-8x7b");
-  spec.cluster = models::Cluster::load("echo-h800x2");
-  spec.topology.pp = 2;
-  spec.topology.expert = 4;
-  spec.topology.expert_dp = 2;
-  spec.routing = models::RoutingSpec::parse("zipf:1.2");
+  SynthesisSpec spec = testing::replicated_job();
   spec.microbatches = 4;
   SyntheticRecordings made = synthesize(spec);
   return realistic ? std::move(made.realistic) : std::move(made.scaling);
