@@ -93,21 +93,27 @@ class Answering {
       own_.emplace(*s_.cluster, Recipe::of(s_.training, s_.parallel.world()), s_.seed, o_.draws);
       prices_ = &*own_;
     }
-    if (s_.scope == Scenario::Scope::kStep) {
-      if (o_.flow) throw InputError("compare: found timing flow with scope step, expected calibrated");
-      return;
-    }
     if (o_.flow && static_cast<std::size_t>(s_.parallel.dispatch_ranks()) > kMostFlowRanks)
       throw InputError(
           fmt::format("compare: found a dispatch group of {} ranks with timing flow, expected at most {}",
                       s_.parallel.dispatch_ranks(), kMostFlowRanks));
+    if (o_.flow && s_.cluster->ranks() > kMostFlowGpus)
+      throw InputError(
+          fmt::format("compare: found a cluster of {} GPUs with timing flow, expected at most {}",
+                      s_.cluster->ranks(), kMostFlowGpus));
+    if (o_.flow && s_.parallel.world() > static_cast<std::int64_t>(kMostFlowRanks))
+      c_.warnings.push_back(
+          fmt::format("timing flow follows {} of {} ranks of each kind of group: others do not contend",
+                      kMostFlowRanks, s_.parallel.world()));
     if (o_.flow)
       fabric_ = cluster_fabric(*s_.cluster);
     else if (has_own_fabric(*s_.cluster))
       c_.warnings.push_back(
           "the cluster's fabric is not seen by calibrated timing, which knows no contention; --timing flow "
           "does");
-    faults_ = faults_of_layer();
+    if (o_.flow && s_.faults.slow())
+      throw InputError("compare: found faults with timing flow, expected calibrated");
+    if (s_.scope == Scenario::Scope::kLayer) faults_ = faults_of_layer();
   }
 
   Comparison all() {
@@ -194,7 +200,6 @@ class Answering {
   // Of the dispatch group of the first GPUs, on which the layer stands, where one of them has a fault.
   std::optional<RankFaults> faults_of_layer() {
     if (!s_.faults.slow()) return std::nullopt;
-    if (o_.flow) throw InputError("compare: found faults with timing flow, expected calibrated");
     RankFaults faults = RankFaults::of(s_.faults, *s_.cluster, placement_.dispatch());
     if (faults.any()) return faults;
     c_.warnings.push_back(
@@ -258,6 +263,12 @@ class Answering {
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
   }
 
+  // Of timing `flow`.
+  std::optional<Contention> contention_of(const LayerPrograms& programs) const {
+    if (!fabric_) return std::nullopt;
+    return std::make_optional<Contention>(s_, programs, prices_->nominal(), *fabric_);
+  }
+
   // The layer is as slow as the class of dispatch groups that takes longest.
   const LayerPrograms& slowest(const std::vector<std::unique_ptr<LayerPrograms>>& classes,
                                const ProgramPricer& pricer) const {
@@ -266,7 +277,7 @@ class Answering {
     for (const auto& programs : classes) {
       if (classes.size() == 1) break;
       const std::int64_t ps =
-          LayerAnswer(s_, *programs, routing_, faults_).time(pricer, false, false).total_ps;
+          LayerAnswer(s_, *programs, routing_, faults_, nullptr).time(pricer, false, false).total_ps;
       if (ps > longest) longest = ps, found = programs.get();
     }
     return *found;
@@ -278,7 +289,8 @@ class Answering {
     dense_ = classes.front()->dense();
     const ProgramPricer& pricer = prices_->nominal();
     const LayerPrograms& programs = slowest(classes, pricer);
-    const LayerAnswer layer(s_, programs, routing_, faults_);
+    const std::optional<Contention> contention = contention_of(programs);
+    const LayerAnswer layer(s_, programs, routing_, faults_, contention ? &*contention : nullptr);
     Answer a;
     a.dispatcher = spec.text();
     describe(programs, a);
@@ -287,8 +299,12 @@ class Answering {
       a.warnings.push_back(a.dispatcher + ": " + warning);
     LayerAnswer::Timed timed = layer.time(pricer, o_.breakdown, o_.trace);
     const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-    double value = us(timed.total_ps);
+    const double value = us(timed.total_ps);
     a.healthy_us = faults_ ? us(layer.time(pricer, false, false, false).total_ps) : value;
+    if (contention) {
+      const LayerAnswer free(s_, programs, routing_, faults_, nullptr);
+      a.network = contention->report(us(free.time(pricer, false, false).total_ps));
+    }
     a.critical_rank = timed.critical_rank;
     a.exposed_comm_us = timed.booked.exposed_comm.us();
     for (std::size_t i = 0; i < sim::kCategories; ++i) a.breakdown_us[i] = timed.booked.breakdown[i].us();
@@ -299,23 +315,9 @@ class Answering {
     add_new(a.warnings, report.lines());
     const std::vector<DomainReport::Unmeasured> unmeasured = report.unmeasured();
     for (const DomainReport::Unmeasured& one : unmeasured) a.unmeasured.push_back(one.part);
-    double contention = 1;
-    if (fabric_) {
-      const auto own_kernel = [](const Op& op) { return op.one_kernel; };
-      if (std::any_of(a.program().forward().begin(), a.program().forward().end(), own_kernel))
-        a.warnings.push_back(a.dispatcher +
-                             ": timing flow takes its dispatch and combine kernels for NCCL's all-to-all");
-      const LayerAnswer::FlowTimed flow = layer.time_on(*fabric_, pricer);
-      a.network = {value, flow.groups, flow.busiest};
-      contention = us(flow.total_ps) / value;
-      value = us(flow.total_ps);
-      for (std::size_t i = 0; i < sim::kCategories; ++i) a.breakdown_us[i] = flow.breakdown[i].us();
-      a.critical_rank = flow.critical_rank;
-    }
     a.time_us = Estimate::exact(value);
-    // What contention adds is taken to be the same share under every drawn profile.
     for (const ProgramPricer& drawn : prices_->drawn())
-      a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps) * contention);
+      a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps));
     doubt_unmeasured(unmeasured, value, a.draws_us);
     if (!a.draws_us.empty()) a.time_us = Estimate::from_samples(value, a.draws_us);
     doubt_launches(spec, programs, a);
@@ -347,7 +349,9 @@ class Answering {
 
   Answer step(const DispatcherSpec& spec) {
     const StepForecaster forecaster(s_, spec);
-    const StepForecast f = forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace);
+    const std::optional<Contention> contention = contention_of(forecaster.programs());
+    const Contention* all_at_once = contention ? &*contention : nullptr;
+    const StepForecast f = forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace, all_at_once);
     Answer a;
     a.dispatcher = spec.text();
     describe(forecaster.programs(), a);
@@ -370,6 +374,7 @@ class Answering {
     a.goodput = f.goodput;
     a.overload = forecaster.overload();
     a.overload_report = f.overload_report;
+    a.network = f.network;
     add_new(a.warnings, f.warnings);
     finish(a);
     if (s_.train) {
@@ -378,7 +383,7 @@ class Answering {
       a.optimizer_launches = optimizer_launches(s_, n);
     }
     if (!o_.trace) return a;
-    const LayerAnswer layer(s_, forecaster.programs(), forecaster.routing(), std::nullopt);
+    const LayerAnswer layer(s_, forecaster.programs(), forecaster.routing(), std::nullopt, all_at_once);
     LayerAnswer::Timed timed = layer.time(prices_->nominal(), false, true);
     a.layer = std::move(timed.traces);
     a.memory_over_time = memory_over_time(a);
@@ -464,9 +469,10 @@ class Answering {
       const bool reduce = one.kind == CommKind::kAllReduce;
       // Sharding groups are consecutive replicas; replicate groups take one of each.
       const bool of_replicas = reduce || one.what.ends_with("shampoo updates");
-      const Placement::Shapes shapes = of_replicas && one.group < replicas.ranks
-                                           ? placement_.across_blocks(replicas, replicas.ranks / one.group)
-                                           : placement_.block_of(replicas, one.group);
+      const Placement::Shapes shapes =
+          placement_.shapes_of(of_replicas && one.group < replicas.ranks
+                                   ? Placement::Members{&replicas, replicas.ranks / one.group, true}
+                                   : Placement::Members{&replicas, one.group, false});
       const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);
       double seconds = 0;
       for (const GroupShape& shape : shapes)

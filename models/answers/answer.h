@@ -12,10 +12,10 @@
 
 #include "models/answers/breakdown_parts.h"
 #include "models/costs/program_prices.h"
-#include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
 #include "models/routing/overload.h"
 #include "models/routing/routing_cache.h"
+#include "models/step/contention.h"
 #include "models/step/faults.h"
 #include "models/step/jitter.h"
 #include "models/step/layer_programs.h"
@@ -82,14 +82,7 @@ struct Answer {
   double cost = 0;  // of the time on its GPUs; 0 without prices
 
   std::shared_ptr<const MoeProgram> moe;  // the dispatcher's program of the first MoE layer
-  // Of timing `flow`: the time without contention, how many dispatch groups ran side by side, the busiest
-  // link.
-  struct Network {
-    double calibrated_us = 0;
-    int groups = 0;  // 0: timing was calibrated
-    LinkLoad busiest;
-  };
-  Network network;
+  FlowReport network;
   // Of a step on its first stage: meshes whose weights one kernel can update, and kernels that Adam launches.
   std::int64_t optimizer_meshes = 0, optimizer_launches = 0;
   std::string
@@ -202,7 +195,7 @@ inline constexpr int kMostDraws = 10'000;  // of AnswerOptions; about 35 kB each
 struct AnswerOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;
-  bool flow = false;                 // on the cluster's fabric, all dispatch groups at once
+  bool flow = false;                 // all groups of the job at once on the cluster's fabric
   bool trace = false;                // when operations and slots ran, and memory over time
   bool suggest = false;              // where nothing fits, search for the cheapest change that makes it fit
   bool each = false;                 // an illegal dispatcher beside others is an answer with its error

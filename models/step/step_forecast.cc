@@ -93,10 +93,11 @@ void StepForecaster::choose_programs() {
   programs_ = std::move(classes[slowest]);
 }
 
-StepPasses::Options StepForecaster::passes_options(bool faults) const {
+StepPasses::Options StepForecaster::passes_options(bool faults, const Contention* contention) const {
   const TrainingPlan& plan = scenario_.training;
   StepPasses::Options o;
   o.chunks = &plan_->chunks;
+  o.contention = contention;
   o.full_recompute = plan.recompute.full;
   o.delayed_weight_gradients = plan.overlap.delayed_wgrad;
   o.split = plan.pipeline != PipelineKind::k1F1B || plan.overlap.delayed_wgrad;
@@ -106,8 +107,8 @@ StepPasses::Options StepForecaster::passes_options(bool faults) const {
 }
 
 StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool book, bool faults,
-                                           DomainReport* report) const {
-  StepPasses::Options o = passes_options(faults);
+                                           const Contention* contention, DomainReport* report) const {
+  StepPasses::Options o = passes_options(faults, contention);
   LinkFaults links;
   if (!o.faults.empty()) {
     // Of several dispatch groups of a stage with faults, the one that is slowest on the first routing.
@@ -120,7 +121,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
           o.faults[s] = group;
           continue;
         }
-        StepPasses::Options alone = passes_options(false);
+        StepPasses::Options alone = passes_options(false, contention);
         alone.faults = {group};
         StepPasses passes(*programs_, routing_, pricer, alone);
         std::int64_t sum = 0;
@@ -137,7 +138,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
   Timed timed;
   std::map<std::size_t, StepPasses::Times> network;
   timed.transfers = step_transfers(
-      scenario_, plan_->chunks, placement_, pricer, links,
+      scenario_, plan_->chunks, placement_, pricer, links, contention,
       [&](std::size_t chunk, bool forward) {
         auto [at, added] = network.try_emplace(chunk);
         if (added) at->second = passes.network_of(chunk);
@@ -151,7 +152,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
 
 double StepForecaster::seconds(const Cluster& cluster) const {
   const ProgramPricer pricer(cluster, Recipe::of(scenario_.training, scenario_.parallel.world()));
-  return static_cast<double>(time(pricer, false, true, nullptr).run.total) * 1e-12;
+  return static_cast<double>(time(pricer, false, true, nullptr, nullptr).run.total) * 1e-12;
 }
 
 // Steps under drawn profiles: a sample of the passes is priced again, and the pipeline is run with passes
@@ -160,8 +161,12 @@ double StepForecaster::seconds(const Cluster& cluster) const {
 // change.
 class StepForecaster::Draws {
  public:
-  Draws(const StepForecaster& f, const Timed& nominal, const ProgramPricer& pricer, std::size_t draws)
-      : f_(f), nominal_(nominal), healthy_(*f.programs_, f.routing_, pricer, f.passes_options(false)) {
+  Draws(const StepForecaster& f, const Timed& nominal, const ProgramPricer& pricer,
+        const Contention* contention, std::size_t draws)
+      : f_(f),
+        nominal_(nominal),
+        contention_(contention),
+        healthy_(*f.programs_, f.routing_, pricer, f.passes_options(false, contention)) {
     const std::int64_t passes =
         static_cast<std::int64_t>(f.programs_->kind_of_layer().size()) * f.scenario_.parallel.microbatches;
     samples_ = f.routing_.shared()
@@ -179,7 +184,7 @@ class StepForecaster::Draws {
   // Seconds of the step under draw `d`.
   double seconds(std::size_t d, const ProgramPricer& pricer) {
     Random random = Random::for_item(f_.scenario_.seed ^ kDrawStream, d);
-    StepPasses drawn(*f_.programs_, f_.routing_, pricer, f_.passes_options(false));
+    StepPasses drawn(*f_.programs_, f_.routing_, pricer, f_.passes_options(false, contention_));
     const std::vector<Ratio> ratios = ratios_of(drawn, random);
     Blocks blocks = blocks_;
     for (std::size_t s = 0; s < blocks.size(); ++s)
@@ -191,7 +196,7 @@ class StepForecaster::Draws {
       }
     std::map<std::size_t, StepPasses::Times> network;
     const PipelineTransfers transfers = step_transfers(
-        f_.scenario_, f_.plan_->chunks, f_.placement_, pricer, {},
+        f_.scenario_, f_.plan_->chunks, f_.placement_, pricer, {}, contention_,
         [&](std::size_t chunk, bool forward) {
           auto [at, added] = network.try_emplace(chunk);
           if (added) at->second = drawn.network_of(chunk);
@@ -328,6 +333,7 @@ class StepForecaster::Draws {
 
   const StepForecaster& f_;
   const Timed& nominal_;
+  const Contention* contention_;
   StepPasses healthy_;
   std::int64_t samples_ = 1;
   Blocks blocks_;
@@ -414,9 +420,9 @@ std::string StepForecaster::recompute_that_fits() const {
 }
 
 StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn,
-                                      bool slots) const {
+                                      bool slots, const Contention* contention) const {
   DomainReport report;
-  const Timed timed = time(nominal, true, true, &report);
+  const Timed timed = time(nominal, true, true, contention, &report);
   const Parallel& p = scenario_.parallel;
   StepForecast f;
   f.dispatcher = dispatcher_.text();
@@ -424,11 +430,15 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   const double logging_us = f.overload_report.seconds * 1e6;
   const double seconds = static_cast<double>(timed.run.total) * 1e-12 + f.overload_report.seconds;
   f.time_us = Estimate::exact(seconds * 1e6);
-  f.healthy_us = stage_faults_.empty()
-                     ? f.time_us.value
-                     : (static_cast<double>(time(nominal, false, false, nullptr).run.total) * 1e-12 +
-                        f.overload_report.seconds) *
-                           1e6;
+  f.healthy_us =
+      stage_faults_.empty()
+          ? f.time_us.value
+          : (static_cast<double>(time(nominal, false, false, contention, nullptr).run.total) * 1e-12 +
+             f.overload_report.seconds) *
+                1e6;
+  if (contention)
+    f.network = contention->report(
+        static_cast<double>(time(nominal, false, true, nullptr, nullptr).run.total) * 1e-6 + logging_us);
   f.goodput = goodput(scenario_.faults, p.world(), seconds);
   for (std::size_t i = 0; i < sim::kCategories; ++i) f.breakdown_us[i] = timed.run.booked.breakdown[i].us();
   f.breakdown_us[static_cast<std::size_t>(Category::other)] += logging_us;
@@ -461,7 +471,7 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.unmeasured = report.unmeasured();
   if (slots) f.run = timed.run, f.schedule = plan_->schedule;
   if (drawn.empty()) return f;
-  Draws draws(*this, timed, nominal, drawn.size());
+  Draws draws(*this, timed, nominal, contention, drawn.size());
   for (std::size_t d = 0; d < drawn.size(); ++d)
     f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6 + logging_us);
   doubt_unmeasured(f.unmeasured, f.time_us.value, f.draws_us);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/hardware/estimate.h"
+#include "models/step/contention.h"
 #include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_run.h"
@@ -54,6 +55,7 @@ struct StepForecast {
   OverloadReport overload_report;  // part of the time, of category other
   std::vector<double> draws_us;
   std::vector<std::string> warnings;
+  FlowReport network;
   PipelineRun run;  // when its slots ran, where asked for
   std::vector<std::vector<PipelineSlot>> schedule;
 };
@@ -68,8 +70,9 @@ class StepForecaster {
 
   // On `nominal` prices. `drawn`: prices of drawn profiles, for the interval (none: low = high = value),
   // widened by kStepSigma. `slots`: notes when every slot ran.
+  // `contention`: of timing `flow`; null: none.
   StepForecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
-                        bool slots = false) const;
+                        bool slots = false, const Contention* contention = nullptr) const;
   // How unevenly the ranks compute, over all layers and microbatches, without pricing anything.
   StepOverload overload() const;
   // What every stage holds, and whether it fits, without pricing anything.
@@ -94,9 +97,11 @@ class StepForecaster {
 
   // Of several classes of dispatch groups, the one whose layers take longest.
   void choose_programs();
-  StepPasses::Options passes_options(bool faults) const;
-  // `faults`: off for the healthy machine. `report`: of what lies outside the measured domain; may be null.
-  Timed time(const ProgramPricer& pricer, bool book, bool faults, DomainReport* report) const;
+  StepPasses::Options passes_options(bool faults, const Contention* contention) const;
+  // `faults`: off for the healthy machine. `contention`: null: none. `report`: of what lies outside the
+  // measured domain; may be null.
+  Timed time(const ProgramPricer& pricer, bool book, bool faults, const Contention* contention,
+             DomainReport* report) const;
 
   const Scenario scenario_;
   DispatcherSpec dispatcher_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "models/step/contention.h"
 
 namespace moesim::models {
 
@@ -78,6 +79,10 @@ PricedProgram StepPasses::price(const Program& program, const UnevenLoads& loads
   p.program = &program;
   p.forward = pricer_.price(program, program.forward(), programs_.shapes(), loads);
   p.backward = pricer_.price(program, program.backward(), programs_.shapes(), loads);
+  if (o_.contention) {
+    o_.contention->slow(program, true, p.forward);
+    o_.contention->slow(program, false, p.backward);
+  }
   if (faults) {
     apply_faults(*faults, program, program.forward(), programs_.shapes(), salt, p.forward);
     apply_faults(*faults, program, program.backward(), programs_.shapes(), salt + kSaltOfKind / 2,

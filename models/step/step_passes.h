@@ -18,6 +18,8 @@
 
 namespace moesim::models {
 
+class Contention;
+
 // A program with its prices, forward and backward, and the backward split where weight gradients run apart.
 struct PricedProgram {
   std::shared_ptr<const MoeProgram> moe;  // what `program` belongs to where it is a dispatcher's
@@ -40,9 +42,10 @@ class StepPasses : public PipelinePasses {
   struct Options {
     const std::vector<Chunk>* chunks = nullptr;
     bool full_recompute = false;
-    bool split = false;                     // weight gradients run apart, in slots of their own
-    bool delayed_weight_gradients = false;  // of overlapped slots: set aside until computing would idle
-    bool all_ranks = false;                 // run every rank, also where all do the same
+    bool split = false;                      // weight gradients run apart, in slots of their own
+    bool delayed_weight_gradients = false;   // of overlapped slots: set aside until computing would idle
+    bool all_ranks = false;                  // run every rank, also where all do the same
+    const Contention* contention = nullptr;  // of timing `flow`; kept
     // By stage: the faults of its ranks; empty: healthy everywhere.
     std::vector<std::optional<RankFaults>> faults;
   };

@@ -6,6 +6,7 @@
 
 #include "models/costs/gemm.h"
 #include "models/hardware/cluster.h"
+#include "models/step/contention.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
 #include "models/step/step_memory.h"
@@ -40,11 +41,12 @@ OutsideDomain host_link_unmeasured(const Profile& profile) {
 class Transfers {
  public:
   Transfers(const Scenario& s, const Placement& placement, const ProgramPricer& pricer,
-            const LinkFaults& faults, DomainReport* report)
+            const LinkFaults& faults, const Contention* contention, DomainReport* report)
       : s_(s),
         plan_(s.training),
         placement_(placement),
         model_(pricer.collectives()),
+        contention_(contention),
         report_(report),
         once_(1 / static_cast<double>(s.parallel.microbatches)),
         dense_(placement.dense_replicas()),
@@ -103,11 +105,10 @@ class Transfers {
           shampoo_gather(scheme, "", static_cast<std::int64_t>(parameters), static_cast<int>(kBf16Bytes),
                          replicas.ranks, shard_of(replicas, scheme));
       if (one.group <= 1) return;
-      const Placement::Shapes shapes = one.group < replicas.ranks
-                                           ? placement_.across_blocks(replicas, replicas.ranks / one.group)
-                                           : replicas.all;
-      seconds += factor_ * transfer(sim::CollectiveOp::all_gather, shapes,
-                                    static_cast<double>(one.bytes) / static_cast<double>(one.group), once_);
+      const Placement::Members members =
+          one.group < replicas.ranks ? across(replicas, replicas.ranks / one.group) : whole(replicas);
+      seconds += factor_ * among(sim::CollectiveOp::all_gather, members,
+                                 static_cast<double>(one.bytes) / static_cast<double>(one.group), once_);
     };
     gather(dense_, n.dense, plan_.sharding);
     gather(experts_, n.experts, plan_.expert_sharding.value_or(plan_.sharding));
@@ -122,6 +123,18 @@ class Transfers {
     const double seconds = link + shard * optimizer_traffic(plan_.optimizer) / device.host_memory;
     if (report_) report_->add(seconds * once_, host_link_unmeasured(s_.cluster->profile));
     return seconds;
+  }
+
+  using Members = Placement::Members;
+  static Members whole(const Placement::Replicas& replicas) { return {&replicas, replicas.ranks, false}; }
+  static Members across(const Placement::Replicas& replicas, std::int64_t block) {
+    return {&replicas, block, true};
+  }
+
+  // Of the slowest class of such groups, all of which send at once.
+  double among(sim::CollectiveOp op, const Members& members, double bytes, double times) const {
+    return transfer(op, placement_.shapes_of(members), bytes, times) *
+           (contention_ ? contention_->of_replicas(op, members, bytes) : 1);
   }
 
   // Of the slowest class of groups.
@@ -172,22 +185,21 @@ class Transfers {
     if (replicas.ranks == 1 || parameters == 0) return;
     const double bytes = parameters * static_cast<double>(plan_.gradient_bytes);
     if (scheme == ShardingScheme::kDdp) {
-      all.reduce += transfer(sim::CollectiveOp::all_reduce, replicas.all, bytes, once_);
+      all.reduce += among(sim::CollectiveOp::all_reduce, whole(replicas), bytes, once_);
       return;
     }
     const std::int64_t block = shard_of(replicas, scheme);
-    const Placement::Shapes shard =
-        block < replicas.ranks ? placement_.block_of(replicas, block) : replicas.all;
+    const Members shard{&replicas, block, false};
     const double times = sharded_passes(scheme) ? 1 : once_;
     const double calls = sharded(scheme) ? units : 1, share = calls * static_cast<double>(block);
-    const auto together = [&](sim::CollectiveOp op, const Placement::Shapes& shapes, double of) {
-      return calls * transfer(op, shapes, of / share, times * calls);
+    const auto together = [&](sim::CollectiveOp op, const Members& members, double of) {
+      return calls * among(op, members, of / share, times * calls);
     };
     all.gather += together(sim::CollectiveOp::all_gather, shard, parameters * kBf16Bytes);
     all.reduce += together(sim::CollectiveOp::reduce_scatter, shard, bytes);
     if (block < replicas.ranks)
       all.reduce +=
-          together(sim::CollectiveOp::all_reduce, placement_.across_blocks(replicas, block), bytes) /
+          together(sim::CollectiveOp::all_reduce, across(replicas, block), bytes) /
           (sharded_passes(scheme) ? static_cast<double>(s_.parallel.microbatches) : 1);  // once a step
   }
 
@@ -195,6 +207,7 @@ class Transfers {
   const TrainingPlan& plan_;
   const Placement& placement_;
   const CollectiveModel& model_;
+  const Contention* contention_;
   DomainReport* report_;
   double once_, factor_ = 1;
   const Placement::Replicas &dense_, &experts_;
@@ -215,14 +228,14 @@ std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
 
 PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& chunks,
                                  const Placement& placement, const ProgramPricer& pricer,
-                                 const LinkFaults& faults,
+                                 const LinkFaults& faults, const Contention* contention,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
                                  bool waits_before_experts,
                                  const std::function<std::vector<double>()>& kept_of_pass,
                                  DomainReport* report) {
   const Parallel& p = s.parallel;
   const TrainingPlan& plan = s.training;
-  const Transfers transfers(s, placement, pricer, faults, report);
+  const Transfers transfers(s, placement, pricer, faults, contention, report);
   const bool across = transfers.across();
   // Whether any module, and whether all of them, are gathered and reduced in every pass.
   const ShardingScheme of_router = plan.router_sharding.value_or(plan.sharding),
@@ -308,7 +321,8 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                                        [](const GroupShape& pair) { return pair.across_domains(); });
       // Of a microbatch: activations, gradients.
       return transfers.transfer(sim::CollectiveOp::send_recv, pairs, bytes, 2) *
-             (network ? faults.network : faults.nvlink);
+             (network ? faults.network : faults.nvlink) *
+             (contention ? contention->of_stages(from, to, bytes) : 1);
     };
     for (std::size_t c = 0; c + 1 < chunks.size(); ++c) {
       const std::int64_t from = static_cast<std::int64_t>(c) % p.pp, to = (from + 1) % p.pp;

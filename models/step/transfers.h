@@ -15,6 +15,8 @@
 
 namespace moesim::models {
 
+class Contention;
+
 // How much longer links take that have a fault somewhere in the machine.
 struct LinkFaults {
   double network = 1, nvlink = 1;
@@ -28,11 +30,11 @@ std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters&
 // `network_of(chunk, forward)`: how long the collectives of a chunk's pass hold the network between NVLink
 // domains. `waits_before_experts`:
 // the host waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job,
-// asked where activations are offloaded. What is priced outside the measured domain is
-// added to `report`, where given, for one microbatch.
+// asked where activations are offloaded. `contention`: of timing `flow`; null: none. What is priced outside
+// the measured domain is added to `report`, where given, for one microbatch.
 PipelineTransfers step_transfers(const Scenario& scenario, const std::vector<Chunk>& chunks,
                                  const Placement& placement, const ProgramPricer& pricer,
-                                 const LinkFaults& faults,
+                                 const LinkFaults& faults, const Contention* contention,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
                                  bool waits_before_experts,
                                  const std::function<std::vector<double>()>& kept_of_pass,

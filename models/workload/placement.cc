@@ -19,6 +19,25 @@ bool price_alike(const GroupShape& a, const GroupShape& b) {
          a.pair_bandwidth == b.pair_bandwidth;
 }
 
+// What is left where a block is not whole has no part.
+Placement::Groups split(const Placement::Groups& replicas, const Placement::Members& members) {
+  Placement::Groups groups;
+  for (const std::vector<std::int32_t>& all : replicas) {
+    const auto ranks = static_cast<std::int64_t>(all.size());
+    if (!members.across) {
+      for (auto begin = all.begin(); all.end() - begin >= members.size; begin += members.size)
+        groups.emplace_back(begin, begin + members.size);
+      continue;
+    }
+    for (std::int64_t first = 0; first < members.size; ++first) {
+      groups.emplace_back();
+      for (std::int64_t i = first; i < ranks / members.size * members.size; i += members.size)
+        groups.back().push_back(all[static_cast<std::size_t>(i)]);
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 Placement::Placement(const Scenario& scenario)
@@ -46,14 +65,14 @@ std::int32_t Placement::gpu(std::int64_t stage, std::int64_t rank) const {
   return static_cast<std::int32_t>(rank % block + block * (stage + parallel_.pp * (rank / block)));
 }
 
-std::vector<std::vector<std::int32_t>> Placement::dispatch_groups(std::int64_t stage) const {
+Placement::Groups Placement::dispatch_groups(std::int64_t stage) const {
   const Parallel& p = parallel_;
   const auto ranks = static_cast<std::int64_t>(dispatch_.size());
   // Groups are consecutive, or, where EP lies inside data parallelism, interleave over TP and CP.
   const bool apart = dispatch_.back() - dispatch_.front() != ranks - 1;
   const std::int64_t span = apart ? p.tp * p.cp * p.ep : ranks;
   const std::int64_t shifts = apart ? p.tp * p.cp : p.etp;
-  std::vector<std::vector<std::int32_t>> groups;
+  Groups groups;
   for (std::int64_t begin = 0; begin + span <= stage_ranks(); begin += span)
     for (std::int64_t shift = 0; shift < shifts; shift += p.etp) {
       std::vector<std::int32_t> gpus;
@@ -91,7 +110,7 @@ void Placement::find_classes() {
       }
       ++classes_[at->second].groups;
     }
-  std::vector<std::vector<std::int32_t>> blocks;
+  Groups blocks;
   std::set<std::int64_t> places;
   for (std::int64_t begin = 0; begin < parallel_.world(); begin += parallel_.tp) {
     if (!places.insert(place_of(begin)).second) break;  // from here on they repeat
@@ -119,7 +138,7 @@ void Placement::find_context_pair() {
   }
 }
 
-Placement::Shapes Placement::classes_of(std::span<const std::vector<std::int32_t>> groups) const {
+Placement::Shapes Placement::classes_of(const Groups& groups) const {
   Shapes shapes;
   for (const std::vector<std::int32_t>& gpus : groups) {
     GroupShape shape = GroupShape::of(*cluster_, gpus);
@@ -134,18 +153,39 @@ bool Placement::Replicas::across_domains() const {
   return std::any_of(all.begin(), all.end(), [](const GroupShape& shape) { return shape.across_domains(); });
 }
 
+Placement::Groups Placement::dense_groups(bool one_of_each) const {
+  const std::int64_t stride = parallel_.tp * parallel_.mesh_ep;
+  Groups groups;
+  std::set<std::int64_t> places;
+  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
+    for (std::int64_t t = 0; t < stride; ++t) {
+      if (one_of_each && !places.insert(place_of(gpu(stage, t))).second) continue;
+      groups.emplace_back();
+      for (std::int64_t i = 0; i < parallel_.data_ranks(); ++i)
+        groups.back().push_back(gpu(stage, t + i * stride));
+    }
+  return groups;
+}
+
+Placement::Groups Placement::expert_groups(bool one_of_each) const {
+  Groups groups;
+  std::set<std::int64_t> places;
+  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) {
+    const Groups dispatch = dispatch_groups(stage);
+    for (std::size_t m = 0; m < dispatch_.size(); ++m) {
+      if (one_of_each && !places.insert(place_of(dispatch.front()[m])).second) continue;
+      groups.emplace_back();
+      for (const std::vector<std::int32_t>& gpus : dispatch) groups.back().push_back(gpus[m]);
+    }
+  }
+  return groups;
+}
+
 const Placement::Replicas& Placement::dense_replicas() const {
   if (dense_) return *dense_;
   Replicas r;
   r.ranks = parallel_.data_ranks();
-  const std::int64_t stride = parallel_.tp * parallel_.mesh_ep;
-  std::set<std::int64_t> places;
-  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage)
-    for (std::int64_t t = 0; t < stride; ++t) {
-      if (!places.insert(place_of(gpu(stage, t))).second) continue;
-      r.groups.emplace_back();
-      for (std::int64_t i = 0; i < r.ranks; ++i) r.groups.back().push_back(gpu(stage, t + i * stride));
-    }
+  r.groups = dense_groups(true);
   r.all = classes_of(r.groups);
   dense_ = std::move(r);
   return *dense_;
@@ -155,42 +195,28 @@ const Placement::Replicas& Placement::expert_replicas() const {
   if (parallel_.mesh_ep > 1) return dense_replicas();  // a mesh has one data-parallel group for all weights
   if (experts_) return *experts_;
   Replicas r;
-  std::set<std::int64_t> places;
-  for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) {
-    const std::vector<std::vector<std::int32_t>> dispatch = dispatch_groups(stage);
-    r.ranks = static_cast<std::int64_t>(dispatch.size());
-    for (std::size_t m = 0; m < dispatch_.size(); ++m) {
-      if (!places.insert(place_of(dispatch.front()[m])).second) continue;
-      r.groups.emplace_back();
-      for (const std::vector<std::int32_t>& gpus : dispatch) r.groups.back().push_back(gpus[m]);
-    }
-  }
+  r.groups = expert_groups(true);
+  r.ranks = static_cast<std::int64_t>(r.groups.front().size());
   r.all = classes_of(r.groups);
   experts_ = std::move(r);
   return *experts_;
 }
 
-Placement::Shapes Placement::block_of(const Replicas& replicas, std::int64_t size) const {
-  std::vector<std::vector<std::int32_t>> blocks;
+Placement::Groups Placement::one_of_each_place(Groups groups) const {
   std::set<std::int64_t> places;
-  for (const std::vector<std::int32_t>& group : replicas.groups)
-    for (std::int64_t begin = 0; begin + size <= replicas.ranks; begin += size)
-      if (places.insert(place_of(group[static_cast<std::size_t>(begin)])).second)
-        blocks.emplace_back(group.begin() + begin, group.begin() + begin + size);
-  return classes_of(blocks);
+  std::erase_if(groups, [&](const std::vector<std::int32_t>& group) {
+    return !places.insert(place_of(group.front())).second;
+  });
+  return groups;
 }
 
-Placement::Shapes Placement::across_blocks(const Replicas& replicas, std::int64_t size) const {
-  std::vector<std::vector<std::int32_t>> lines;
-  std::set<std::int64_t> places;
-  for (const std::vector<std::int32_t>& group : replicas.groups)
-    for (std::int64_t first = 0; first < size; ++first) {
-      if (!places.insert(place_of(group[static_cast<std::size_t>(first)])).second) continue;
-      lines.emplace_back();
-      for (std::int64_t i = first; i < replicas.ranks / size * size; i += size)
-        lines.back().push_back(group[static_cast<std::size_t>(i)]);
-    }
-  return classes_of(lines);
+Placement::Shapes Placement::shapes_of(const Members& members) const {
+  if (!members.across && members.size >= members.replicas->ranks) return members.replicas->all;
+  return classes_of(one_of_each_place(split(members.replicas->groups, members)));
+}
+
+Placement::Groups Placement::groups_of(const Members& members) const {
+  return split(members.replicas == &dense_replicas() ? dense_groups(false) : expert_groups(false), members);
 }
 
 std::vector<std::int64_t> Placement::ranks_with_own_place(std::int64_t stage) const {
@@ -204,13 +230,19 @@ std::vector<std::int64_t> Placement::ranks_with_own_place(std::int64_t stage) co
 const Placement::Shapes& Placement::pipeline_pairs(std::int64_t from, std::int64_t to) const {
   const auto [at, added] = pairs_.try_emplace({from, to});
   if (!added) return at->second;
-  std::vector<std::vector<std::int32_t>> pairs;
+  Groups pairs;
   for (const std::int64_t r : ranks_with_own_place(from)) pairs.push_back({gpu(from, r), gpu(to, r)});
   return at->second = classes_of(pairs);
 }
 
+Placement::Groups Placement::all_pipeline_pairs(std::int64_t from, std::int64_t to) const {
+  Groups pairs;
+  for (std::int64_t r = 0; r < stage_ranks(); ++r) pairs.push_back({gpu(from, r), gpu(to, r)});
+  return pairs;
+}
+
 Placement::Shapes Placement::pipelines() const {
-  std::vector<std::vector<std::int32_t>> groups;
+  Groups groups;
   for (const std::int64_t r : ranks_with_own_place(0)) {
     groups.emplace_back();
     for (std::int64_t stage = 0; stage < parallel_.pp; ++stage) groups.back().push_back(gpu(stage, r));

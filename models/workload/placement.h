@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +23,8 @@ struct Scenario;
 // whoever prices a kind of group takes the slowest of its classes. Not for several threads at a time.
 class Placement {
  public:
+  using Groups = std::vector<std::vector<std::int32_t>>;  // the GPUs of each
+
   // The scenario's cluster must outlive the placement.
   explicit Placement(const Scenario& scenario);
   // `unfolded`: experts stand as before parallel folding, EP inside DP and ETP along TP. `stages_inside`:
@@ -36,7 +37,7 @@ class Placement {
   // GPU of each rank of the first dispatch group of stage 0 (ETP fastest, then EP).
   const std::vector<std::int32_t>& dispatch() const { return dispatch_; }
   // Every dispatch group of a stage.
-  std::vector<std::vector<std::int32_t>> dispatch_groups(std::int64_t stage) const;
+  Groups dispatch_groups(std::int64_t stage) const;
 
   // Dispatch groups whose members lie in the same pattern of domains and nodes.
   struct DispatchClass {
@@ -62,7 +63,7 @@ class Placement {
   struct Replicas {
     std::int64_t ranks = 1;
     Shapes all;
-    std::vector<std::vector<std::int32_t>> groups;  // GPUs of one group of each kind
+    Groups groups;  // GPUs of one group of each kind
 
     bool across_domains() const;
     // How many share an NVLink domain in the fullest one: HSDP's shard group where nobody says.
@@ -70,13 +71,21 @@ class Placement {
   };
   const Replicas& dense_replicas() const;
   const Replicas& expert_replicas() const;
-  // `size` neighbours of such a group, and those with the same place in different blocks of `size`.
-  Shapes block_of(const Replicas& replicas, std::int64_t size) const;
-  Shapes across_blocks(const Replicas& replicas, std::int64_t size) const;
+  // Some of the replicas: `size` neighbours, or those with the same place in different blocks of `size`.
+  struct Members {
+    const Replicas* replicas = nullptr;
+    std::int64_t size = 1;
+    bool across = false;
+    bool operator==(const Members&) const = default;
+  };
+  Shapes shapes_of(const Members& members) const;
+  // All such groups of the job.
+  Groups groups_of(const Members& members) const;
   // The ranks of all stages that work on the same tokens.
   Shapes pipelines() const;
   // A rank of stage `from` and the one of stage `to` that it sends to.
   const Shapes& pipeline_pairs(std::int64_t from, std::int64_t to) const;
+  Groups all_pipeline_pairs(std::int64_t from, std::int64_t to) const;
 
   // What a reader should know of groups that straddle domains beside others that do not, a sentence each.
   std::vector<std::string> notes() const;
@@ -88,9 +97,13 @@ class Placement {
   std::int64_t place_of(std::int64_t gpu) const { return gpu % period_; }
   // The first rank of a stage at each place in the pattern of nodes and domains.
   std::vector<std::int64_t> ranks_with_own_place(std::int64_t stage) const;
+  // Of all stages; `one_of_each`: those whose first GPUs have different places.
+  Groups dense_groups(bool one_of_each) const;
+  Groups expert_groups(bool one_of_each) const;
+  Groups one_of_each_place(Groups groups) const;
   void find_classes();
   void find_context_pair();
-  Shapes classes_of(std::span<const std::vector<std::int32_t>> groups) const;
+  Shapes classes_of(const Groups& groups) const;
 
   Parallel parallel_;
   const Cluster* cluster_;

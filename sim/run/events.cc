@@ -25,7 +25,8 @@ class Events {
       ranks_.resize(graph.rank_count());
       progress_.resize(graph.task_count());
     }
-    if (options.timing == Timing::flow) flows_.emplace(graph, prices, *options.fabric, options.flow_window);
+    if (options.timing == Timing::flow)
+      flows_.emplace(graph, prices, *options.fabric, options.flow_window, options.router);
     for (std::uint32_t i = 0; i < graph.task_count(); ++i) {
       waiting_for_[i] = graph.predecessor_count(TaskId(i));
       if (waiting_for_[i] == 0) ready_.push_back(TaskId(i));

@@ -11,11 +11,11 @@
 namespace moesim::sim {
 
 FlowCollectives::FlowCollectives(const TaskGraph& graph, const Prices& prices, const Fabric& fabric,
-                                 double window)
+                                 double window, Router* router)
     : graph_(graph),
       prices_(prices),
       fabric_(fabric),
-      router_(fabric),
+      router_(router ? *router : own_router_.emplace(fabric)),
       exact_(fabric.capacities()),
       step_flows_(graph.shape_count()) {
   if (graph.rank_count() > fabric.gpu_count())

@@ -22,7 +22,8 @@ namespace moesim::sim {
 // other operations are one flow each (step_flow.h).
 class FlowCollectives {
  public:
-  FlowCollectives(const TaskGraph& graph, const Prices& prices, const Fabric& fabric, double window);
+  FlowCollectives(const TaskGraph& graph, const Prices& prices, const Fabric& fabric, double window,
+                  Router* router);
 
   // All members have come.
   void begin(CollectiveId collective, Time now);
@@ -84,7 +85,8 @@ class FlowCollectives {
   const TaskGraph& graph_;
   const Prices& prices_;
   const Fabric& fabric_;
-  Router router_;
+  std::optional<Router> own_router_;
+  Router& router_;
   FlowNetwork exact_;
   std::optional<WindowedFlowNetwork> windowed_;  // in its place
   DelayLines<Part> delays_;

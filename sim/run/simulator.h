@@ -10,6 +10,7 @@
 namespace moesim::sim {
 
 class Fabric;
+class Router;
 
 enum class Timing : std::uint8_t {
   calibrated,  // collectives take what Costs::price_collective says
@@ -29,6 +30,8 @@ struct RunOptions {
   // Of `flow`: zero solves the fair rates at every instant; see FlowNetwork for what a positive fraction
   // does.
   double flow_window = 0.0;
+  Router* router =
+      nullptr;  // of `flow`: one of the fabric's that several runs share; null: one of the run's own
 };
 
 // The timeline of `graph`. The same graph, costs and options give the same timeline on every machine.

@@ -1,7 +1,7 @@
 // What answers users: models::answer(), which `compare`, `whatif`, `sweep` and `--best` ask. step:
 // DeepSeek-V3 on PP16 EP64 with 60 microbatches, one dispatcher, no draws of the profile, its routing drawn
-// for every layer and microbatch or balanced; forecasts: scenarios that differ in their top-k, as a sweep
-// answers them.
+// for every layer and microbatch or balanced, step-flow with all groups at once on the fabric; forecasts:
+// scenarios that differ in their top-k, as a sweep answers them.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -30,11 +30,13 @@ Scenario deepseek_v3(std::int64_t gpus, const std::string& routing) {
   return s;
 }
 
-void add_step(const std::string& name, const std::string& routing, std::int64_t gpus) {
+void add_step(const std::string& name, const std::string& routing, std::int64_t gpus, bool flow = false) {
   benchmark::RegisterBenchmark((name + "/" + std::to_string(gpus)).c_str(), [=](benchmark::State& state) {
     double simulated = 0;
     for (auto _ : state)
-      simulated = models::answer(deepseek_v3(gpus, routing), {.draws = 0}).answers.front().time_us.value;
+      simulated = models::answer(deepseek_v3(gpus, routing), {.draws = 0, .flow = flow})
+                      .answers.front()
+                      .time_us.value;
     report(state, simulated);
   })->Unit(benchmark::kMillisecond);
 }
@@ -70,6 +72,7 @@ void add_all() {
     add_step("step", "zipf:0.8", gpus);
     add_step("step-balanced", "balanced", gpus);
   }
+  for (const std::int64_t gpus : {1024, 16384}) add_step("step-flow", "balanced", gpus, true);
   add_forecasts("forecasts/layer", Scenario::Scope::kLayer, "balanced");
   add_forecasts("forecasts/layer-skewed", Scenario::Scope::kLayer, "zipf:0.8");
   add_forecasts("forecasts/step", Scenario::Scope::kStep, "balanced");

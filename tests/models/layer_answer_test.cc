@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/json_reader.h"
-#include "tests/message_of.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -21,7 +20,10 @@ struct Job {
   ProgramPricer pricer{*scenario.cluster};
 
   LayerAnswer answer(const std::optional<RankFaults>& faults = std::nullopt) const {
-    return {scenario, programs, routing, faults};
+    return {scenario, programs, routing, faults, nullptr};
+  }
+  LayerAnswer answer_beside(const Contention& contention) const {
+    return {scenario, programs, routing, std::nullopt, &contention};
   }
 };
 
@@ -110,20 +112,17 @@ TEST(LayerAnswer, RecomputationRunsTheForwardAgain) {
 
 // One group alone on its node has the network to itself.
 TEST(LayerAnswer, OnANetworkThatNothingFillsItTakesAsLong) {
-  const Job job(one_layer("alltoall", "zipf:1.2"));
-  const sim::Fabric fabric = cluster_fabric(*job.scenario.cluster);
-  const LayerAnswer::FlowTimed flow = job.answer().time_on(fabric, job.pricer);
-  const auto calibrated = static_cast<double>(job.answer().time(job.pricer, false, false).total_ps);
-  EXPECT_EQ(flow.groups, 1);
-  EXPECT_NEAR(static_cast<double>(flow.total_ps) / calibrated, 1, 0.01);
-  EXPECT_FALSE(flow.busiest.from.empty());
-}
-
-TEST(LayerAnswer, TwoBatchesTogetherAreRefusedOnANetwork) {
-  const Job job(one_layer("alltoall:batch_overlap=true"));
-  const sim::Fabric fabric = cluster_fabric(*job.scenario.cluster);
-  EXPECT_EQ(moesim::testing::message_of([&] { job.answer().time_on(fabric, job.pricer); }),
-            "alltoall:batch_overlap=true: found an overlap of two batches, expected none under timing flow");
+  for (const char* dispatcher : {"alltoall", "allgather", "flex-deepep", "alltoall:batch_overlap=true"}) {
+    const Job job(one_layer(dispatcher, "zipf:1.2"));
+    const sim::Fabric fabric = cluster_fabric(*job.scenario.cluster);
+    const Contention contention(job.scenario, job.programs, job.pricer, fabric);
+    const auto flow =
+        static_cast<double>(job.answer_beside(contention).time(job.pricer, false, false).total_ps);
+    const auto calibrated = static_cast<double>(job.answer().time(job.pricer, false, false).total_ps);
+    EXPECT_NEAR(flow / calibrated, 1, 0.01) << dispatcher;
+    EXPECT_EQ(contention.report(0).groups, 1);
+    EXPECT_FALSE(contention.report(0).busiest.from.empty());
+  }
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Job {
 
   PipelineTransfers transfers(const LinkFaults& faults = {}, bool waits_before_experts = false) const {
     return step_transfers(
-        scenario, plan.chunks, placement, pricer, faults, [](std::size_t, bool) { return 0; },
+        scenario, plan.chunks, placement, pricer, faults, nullptr, [](std::size_t, bool) { return 0; },
         waits_before_experts, [] { return std::vector<double>{1e9}; }, nullptr);
   }
   StageParameters parameters(std::size_t chunk = 0) const {

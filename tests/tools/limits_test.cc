@@ -103,7 +103,7 @@ TEST(Limits, OfRoutingFilesAndNetworks) {
   folder.write("tree.json",
                R"({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "cluster": {"profile": "h100-sxm",
     "nodes": 1000000, "fabric": {"preset": "rail-tree"}}})");
-  expect_refusal_that_says(run_moesim({"compare", "tree.json", "--timing", "flow"}, folder.path()), "131072");
+  expect_refusal_that_says(run_moesim({"compare", "tree.json", "--timing", "flow"}, folder.path()), "32768");
 }
 
 TEST(Limits, OfSweeps) {

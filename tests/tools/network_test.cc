@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +16,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::read_text;
 using testing::run_moesim;
 using testing::TempFolder;
 
@@ -87,9 +90,35 @@ TEST(Network, WhatDoesNotFitIsOneLine) {
     EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(said));
   }
-  const Outcome both = compare("dgx-h100x8", {"--timing", "flow", "--timeline", folder / "t.json"});
-  EXPECT_EQ(both.exit_code, 2);
-  EXPECT_THAT(both.err, HasSubstr("--timing flow"));
+}
+
+// Times by operation and timelines are those of the answer.
+TEST(Network, TheTimelineFollowsTheFlow) {
+  const TempFolder folder;
+  folder.write("tight.json", R"({ "base": "dgx-h100x8",
+  "fabric": { "preset": "fat-tree", "nodes_per_leaf": 2, "spines": 2, "oversubscription": 8 } })");
+  const double us =
+      time_us(compare(folder / "tight.json", {"--timing", "flow", "--timeline", folder / "t.json"}));
+  double end = 0;
+  const json timeline = json::parse(read_text(folder.path() / "t.json"));
+  for (const json& event : timeline["traceEvents"])
+    if (event.contains("dur")) end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  EXPECT_NEAR(end, us, 0.01 * us);
+}
+
+TEST(Network, AStepTakesLongerOnATightNetwork) {
+  const TempFolder folder;
+  folder.write("tight.json", R"({ "base": "dgx-h100x8",
+  "fabric": { "preset": "fat-tree", "nodes_per_leaf": 2, "spines": 2, "oversubscription": 8 } })");
+  const std::vector<std::string> step{"--scope", "step", "--pp", "2", "--microbatches", "4"};
+  const Outcome blind = compare(folder / "tight.json", step);
+  EXPECT_THAT(blind.err, HasSubstr("--timing flow"));
+  std::vector<std::string> words = step;
+  words.insert(words.end(), {"--timing", "flow"});
+  const Outcome flow = compare(folder / "tight.json", words);
+  EXPECT_GT(time_us(flow), 1.1 * time_us(blind));
+  const json network = json::parse(flow.out)["scenarios"][0]["network"];
+  EXPECT_NEAR(network["calibrated_us"].get<double>(), time_us(blind), 1e-6 * time_us(blind));
 }
 
 }  // namespace

@@ -40,10 +40,6 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (o.explain && common.format != Format::kTable)
     throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
   const Detail detail = parse_detail(o.detail);
-  if (flow && (!o.timeline.empty() || detail == Detail::kOperations || detail == Detail::kRanks))
-    throw InputError(
-        "compare: found --timing flow with --timeline or --detail operations or ranks, which follow "
-        "calibrated times");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   models::AnswerOptions options;
   options.suggest = true;
@@ -91,7 +87,7 @@ Verb compare_verb() {
             ->group(kGroup);
         app.add_option(
                "--timing", o->timing,
-               "calibrated, or flow: on the cluster's fabric with all dispatch groups at once [calibrated]")
+               "calibrated, or flow: all groups of the job at once on the cluster's fabric [calibrated]")
             ->check(CLI::IsMember({"calibrated", "flow"}))
             ->group(kGroup);
         app.add_option("--timeline", o->timeline, "Write what every rank does when, as Chrome trace events")

@@ -1,0 +1,271 @@
+#include "models/step/contention.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "models/programs/memory.h"
+#include "models/step/layer_graph.h"
+#include "models/step/step_passes.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::CollectiveId;
+using sim::Timeline;
+
+sim::RankId rank_of(std::int32_t gpu) { return sim::RankId(static_cast<std::uint32_t>(gpu)); }
+
+// Collectives that all start at once, each on streams of its own.
+class AtOnce {
+ public:
+  explicit AtOnce(std::int64_t gpus) {
+    b_.add_ranks(static_cast<std::size_t>(gpus));
+    label_ = b_.add_label("at once", sim::Category::other);
+  }
+
+  CollectiveId add(sim::CollectiveOp op, std::span<const sim::RankId> ranks, const sim::TrafficRef& traffic) {
+    const CollectiveId id = b_.add_collective(op, b_.add_group(ranks), traffic, label_);
+    for (std::size_t m = 0; m < ranks.size(); ++m)
+      b_.add_member(b_.add_stream(ranks[m], sim::StreamKind::comm), id, static_cast<std::uint32_t>(m));
+    return id;
+  }
+
+  CollectiveId add(sim::CollectiveOp op, const std::vector<std::int32_t>& gpus, double bytes) {
+    std::vector<sim::RankId> ranks;
+    for (const std::int32_t gpu : gpus) ranks.push_back(rank_of(gpu));
+    return add(op, ranks, sim::uniform_traffic(static_cast<std::uint64_t>(bytes)));
+  }
+
+  // The same as in another graph.
+  CollectiveId add(const sim::CollectiveShape& shape) {
+    const sim::Traffic& traffic = shape.traffic;
+    switch (traffic.kind) {
+      case sim::Traffic::Kind::pieces:
+        return add(shape.op, shape.ranks, sim::pieces_traffic(b_.add_pieces(traffic.pieces)));
+      case sim::Traffic::Kind::matrix:
+        return add(shape.op, shape.ranks,
+                   sim::matrix_traffic(b_.add_matrix(shape.members(), traffic.rows), traffic.bytes,
+                                       traffic.transposed));
+      case sim::Traffic::Kind::uniform:
+        break;
+    }
+    return add(shape.op, shape.ranks, sim::uniform_traffic(traffic.bytes));
+  }
+
+  sim::TaskGraph finish() { return b_.finalize(); }
+
+ private:
+  sim::TaskGraphBuilder b_;
+  sim::LabelId label_;
+};
+
+// From the arrival of the last member to the end of the last one.
+double seconds_of(const sim::TaskGraph& graph, const Timeline& timeline, CollectiveId id) {
+  std::int64_t end = 0;
+  for (const sim::TaskId task : graph.members(id)) end = std::max(end, timeline.end(task).ps());
+  return static_cast<double>(end - timeline.begin(id).ps()) * 1e-12;
+}
+
+double at_least_one(double contended, double alone) {
+  return alone > 0 ? std::max(1.0, contended / alone) : 1;
+}
+
+}  // namespace
+
+Contention::Contention(const Scenario& scenario, const LayerPrograms& programs, const ProgramPricer& pricer,
+                       const sim::Fabric& fabric)
+    : s_(scenario),
+      programs_(programs),
+      pricer_(pricer),
+      fabric_(fabric),
+      router_(std::make_unique<sim::Router>(fabric)),
+      costs_(*scenario.cluster) {
+  // The job's dispatch groups, as many as stay cheap, the group that the programs are of among them.
+  groups_ = {programs.where().gpus};
+  for (std::int64_t stage = 0; stage < s_.parallel.pp; ++stage)
+    for (std::vector<std::int32_t>& gpus : programs.placement().dispatch_groups(stage))
+      if ((groups_.size() + 1) * gpus.size() <= kMostFlowRanks && gpus != groups_.front())
+        groups_.push_back(std::move(gpus));
+  const UnevenLoads none(programs.after(), programs.shapes());
+  const auto both = [&](const Program& program, const UnevenLoads& loads) {
+    follow(program, loads, true);
+    if (s_.train) follow(program, loads, false);
+  };
+  both(programs.embedding(), none);
+  for (std::size_t kind = 0; kind < programs.kinds().size(); ++kind) both(programs.before(kind), none);
+  both(programs.first()->program, programs.first()->loads);
+  both(programs.after(), none);
+  both(programs.head(), none);
+}
+
+sim::RunOptions Contention::on_fabric(std::int64_t messages) const {
+  sim::RunOptions options;
+  options.timing = sim::Timing::flow;
+  options.fabric = &fabric_;
+  options.flow_window = flow_window(messages);
+  options.router = router_.get();
+  return options;
+}
+
+Contention::Key Contention::key_of(const Program& program, bool forward, std::string_view op) const {
+  const LayerPrograms& p = programs_;
+  bool dense = &program == &p.embedding() || &program == &p.after() || &program == &p.head();
+  for (std::size_t kind = 0; kind < p.kinds().size(); ++kind) dense = dense || &program == &p.before(kind);
+  return {dense ? &program : nullptr, forward, std::string(op)};
+}
+
+void Contention::follow(const Program& program, const UnevenLoads& loads, bool forward) {
+  const std::vector<Op>& ops = forward ? program.forward() : program.backward();
+  if (std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.kind == OpKind::kCollective; }))
+    return;
+  const sim::LockstepProgram priced = pricer_.price(program, ops, programs_.shapes(), loads);
+  const PricedPass pass{&program, &ops, &priced};
+  const sim::TaskGraph graph = layer_graph(std::span(&pass, 1), pricer_.launch_ps(), groups_);
+  if (graph.collective_count() == 0) return;
+  const auto ranks = static_cast<std::int64_t>(program.ranks());
+  const Timeline alone = sim::run(graph, costs_);
+  const Timeline together =
+      sim::run(graph, costs_, on_fabric(static_cast<std::int64_t>(groups_.size()) * ranks * ranks));
+  struct Longest {
+    double alone = 0, together = 0;
+  };
+  std::map<std::string, Longest> longest;  // by operation
+  for (std::uint32_t i = 0; i < graph.collective_count(); ++i) {
+    Longest& one = longest[graph.label(graph.label_of(CollectiveId(i))).name];
+    one.alone = std::max(one.alone, seconds_of(graph, alone, CollectiveId(i)));
+    one.together = std::max(one.together, seconds_of(graph, together, CollectiveId(i)));
+  }
+  for (const auto& [op, seconds] : longest)
+    factors_[key_of(program, forward, op)] = at_least_one(seconds.together, seconds.alone);
+  if (const LinkLoad link = busiest_link(together, fabric_); link.bytes > busiest_.bytes) busiest_ = link;
+}
+
+void Contention::slow(const Program& program, bool forward, sim::LockstepProgram& priced) const {
+  const std::vector<Op>& ops = forward ? program.forward() : program.backward();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind != OpKind::kCollective) continue;
+    const auto factor = factors_.find(key_of(program, forward, ops[i].name));
+    if (factor == factors_.end() || factor->second == 1) continue;
+    const sim::LockstepOp& op = priced.ops[i];
+    const std::size_t ranks = op.step == 0 ? 1 : static_cast<std::size_t>(program.ranks());
+    for (std::size_t r = 0; r < ranks; ++r) {
+      std::int64_t& ps = priced.ps[op.first + op.step * r];
+      if (ps > 0) ps = std::llround(static_cast<double>(ps) * factor->second);
+    }
+  }
+}
+
+double Contention::of_replicas(sim::CollectiveOp op, const Placement::Members& members, double bytes) const {
+  const auto [at, added] =
+      replicas_.try_emplace({op, members.replicas, members.size, members.across, bytes}, 1);
+  if (!added) return at->second;
+  AtOnce all(s_.cluster->ranks());
+  std::size_t ranks = 0;
+  for (const std::vector<std::int32_t>& gpus : programs_.placement().groups_of(members)) {
+    ranks += gpus.size();
+    if (ranks > kMostFlowRanks && ranks > gpus.size()) break;
+    all.add(op, gpus, bytes);
+  }
+  const sim::TaskGraph graph = all.finish();
+  return at->second = at_least_one(
+             sim::run(graph, costs_, on_fabric(static_cast<std::int64_t>(ranks))).iteration().seconds(),
+             sim::run(graph, costs_).iteration().seconds());
+}
+
+double Contention::of_stages(std::int64_t from, std::int64_t to, double bytes) const {
+  if (stages_.empty()) follow_stages(bytes);
+  const auto at = stages_.find({from, to});
+  return at == stages_.end() ? 1 : at->second;
+}
+
+void Contention::follow_stages(double bytes) const {
+  const Parallel& p = s_.parallel;
+  using Pair = std::pair<std::int64_t, std::int64_t>;
+  std::vector<Pair> pairs;
+  for (std::int64_t from = 0; from + 1 < p.pp; ++from) pairs.emplace_back(from, from + 1);
+  if (p.vpp > 1 && p.pp > 1) pairs.emplace_back(p.pp - 1, 0);
+  // Of DualPipe, microbatches go both ways.
+  const int ways = s_.training.pipeline == PipelineKind::kDualPipe ? 2 : 1;
+  // Seconds of the longest send of each pair of stages, activations there and gradients back.
+  const auto longest = [&](AtOnce all, const std::optional<sim::RunOptions>& options) {
+    std::map<Pair, std::vector<CollectiveId>> sends;
+    std::size_t ranks = 0;
+    for (const Pair& pair : pairs)
+      for (const std::vector<std::int32_t>& gpus :
+           programs_.placement().all_pipeline_pairs(pair.first, pair.second)) {
+        // At least one of each pair of stages.
+        if (++ranks > kMostFlowRanks && !sends[pair].empty()) break;
+        for (int way = 0; way < ways; ++way) {
+          sends[pair].push_back(all.add(sim::CollectiveOp::send_recv, gpus, bytes));
+          sends[pair].push_back(all.add(sim::CollectiveOp::send_recv, std::vector{gpus[1], gpus[0]}, bytes));
+        }
+      }
+    const sim::TaskGraph graph = all.finish();
+    const Timeline timeline = sim::run(graph, costs_, options.value_or(sim::RunOptions{}));
+    std::map<Pair, double> seconds;
+    for (const auto& [pair, ids] : sends)
+      for (const CollectiveId id : ids)
+        seconds[pair] = std::max(seconds[pair], seconds_of(graph, timeline, id));
+    return seconds;
+  };
+  const std::int64_t world = s_.cluster->ranks();
+  const auto alone = longest(AtOnce(world), std::nullopt);
+  const auto together = longest(AtOnce(world), on_fabric(2 * ways * p.world()));
+  auto beside = together;
+  double share = 0;
+  if (const auto exchange = longest_exchange()) {
+    AtOnce all(world);
+    for (const sim::CollectiveShape& shape : exchange->shapes) all.add(shape);
+    const auto ranks = static_cast<std::int64_t>(programs_.ranks());
+    beside = longest(std::move(all), on_fabric(static_cast<std::int64_t>(groups_.size()) * ranks * ranks));
+    share = exchange->share;
+  }
+  // A send meets an exchange as often as the network is busy with exchanges.
+  for (const Pair& pair : pairs)
+    stages_[pair] = at_least_one((1 - share) * together.at(pair) + share * beside.at(pair), alone.at(pair));
+}
+
+std::optional<Contention::Exchange> Contention::longest_exchange() const {
+  const Program& program = programs_.first()->program;
+  const auto leaves = [&](const Op& op) {
+    return op.kind == OpKind::kCollective &&
+           (op.one_kernel ? op.across_nodes : programs_.shapes().across_domains(op.group));
+  };
+  const sim::LockstepProgram priced =
+      pricer_.price(program, program.forward(), programs_.shapes(), programs_.first()->loads);
+  const PricedPass pass{&program, &program.forward(), &priced};
+  Exchange exchange{layer_graph(std::span(&pass, 1), pricer_.launch_ps(), groups_), {}, 0};
+  const Timeline alone = sim::run(exchange.graph, costs_);
+  std::string name;
+  double longest = 0;
+  const auto each = [&](const auto& what) {
+    for (std::uint32_t i = 0; i < exchange.graph.collective_count(); ++i)
+      what(CollectiveId(i), exchange.graph.label(exchange.graph.label_of(CollectiveId(i))).name);
+  };
+  each([&](CollectiveId id, const std::string& op) {
+    if (std::none_of(program.forward().begin(), program.forward().end(),
+                     [&](const Op& one) { return one.name == op && leaves(one); }))
+      return;
+    if (const double seconds = seconds_of(exchange.graph, alone, id); seconds > longest)
+      longest = seconds, name = op;
+  });
+  if (longest == 0) return std::nullopt;
+  each([&](CollectiveId id, const std::string& op) {
+    if (op == name) exchange.shapes.push_back(exchange.graph.shape(id));
+  });
+  const std::vector<Chunk> none;
+  StepPasses::Options options;
+  options.chunks = &none;
+  const JobRouting routing(s_);
+  StepPasses passes(programs_, routing, pricer_, options);
+  for (std::size_t kind = 0; kind < programs_.kinds().size(); ++kind) {
+    if (programs_.kinds()[kind].ffn != LayerKind::Ffn::kMoe) continue;
+    const auto forward = static_cast<double>(passes.layer_times(kind, 0, 0).forward) / 2;
+    exchange.share = std::min(
+        1.0, static_cast<double>(network_ps(priced, program.forward(), programs_.shapes())) / forward);
+  }
+  return exchange;
+}
+
+}  // namespace moesim::models
