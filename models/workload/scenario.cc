@@ -108,6 +108,17 @@ void check_plan(const Scenario& s) {
     throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
 }
 
+// Products in a precision that the GPU's matrix units have.
+void check_precision(const Scenario& s) {
+  const Profile& gpu = s.cluster->profile;
+  if (gpu.device().has_precision(s.training.precision)) return;
+  std::vector<std::string> has;
+  for (const std::string_view name : precision_names())
+    if (gpu.device().has_precision(name)) has.emplace_back(name);
+  throw InputError(fmt::format("training.precision: found {} on {}, expected {}: what the GPU has",
+                               s.training.precision, gpu.name(), join(has, ", ")));
+}
+
 // Throws InputError for what one layer has no part for.
 void check_layer_plan(const TrainingPlan& plan) {
   if (plan.recompute.dense)
@@ -288,6 +299,7 @@ void Scenario::resolve() {
                       "(etp x ep = tp x cp): Megatron's pipeline groups would differ",
                       found, p.dp, p.edp()));
   }
+  check_precision(*this);
   check_sizes(*this);
   resolved = true;
 }
