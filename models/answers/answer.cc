@@ -442,8 +442,9 @@ class Answering {
     traffic.expert_scheme = job.expert_sharding;
     traffic.root_unit = job.fsdp_unit == FsdpUnit::kRoot;
     traffic.shard_group = job.shard_group;
-    traffic.microbatches = s_.parallel.microbatches;
-    traffic.reshard_after_forward = job.reshard_after_forward;
+    const bool every_pass = sharded_in_every_pass(s_.parallel);
+    traffic.microbatches = every_pass ? s_.parallel.microbatches : 1;
+    traffic.reshard_after_forward = every_pass && job.reshard_after_forward;
     std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
     if (job.shampoo)
       for (const bool of_experts : {false, true}) {

@@ -280,9 +280,8 @@ class Stages {
       // work and of the next, and reduces gradients in fp32.
       both(MemoryKind::kParameters, std::string(name_of(plan_.optimizer.master)),
            bytes_of(plan_.optimizer.master), fully);
-      // In a pipeline a stage stays gathered for all microbatches (models/step/transfers.cc), and its
-      // gradients leave after the last.
-      const bool whole_stage = p_.pp > 1;
+      // A stage that stays gathered for all microbatches, and whose gradients leave after the last.
+      const bool whole_stage = !sharded_in_every_pass(p_);
       const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
       if (whole_stage || root || !plan_.reshard_after_forward)
         add(MemoryKind::kParameters, root ? "gathered model/bf16" : "gathered stage/bf16",

@@ -55,8 +55,7 @@ void check_plan(const Scenario& s) {
     found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
   if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
     found_with("reshard_after_forward", "false", "fsdp or hsdp");
-  if (plan.reshard_after_forward && s.scope == Scenario::Scope::kStep && s.parallel.pp > 1 &&
-      s.gave("training.reshard_after_forward"))
+  if (plan.reshard_after_forward && s.parallel.pp > 1 && s.gave("training.reshard_after_forward"))
     throw InputError(fmt::format(
         "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
         "microbatches; expected false, or pp 1",

@@ -141,7 +141,6 @@ TEST(Resolve, RefusesPrecisionsThatTheGpuHasNot) {
 TEST(Resolve, RefusesToGatherAgainWhereAPipelineDoesNot) {
   const auto with = [](int pp, const char* sharding, bool again) {
     return refusal([&](Scenario& s) {
-      s.scope = Scenario::Scope::kStep;
       s.parallel.pp = pp;
       s.training.set_sharding(sharding);
       s.training.reshard_after_forward = again;
