@@ -38,6 +38,7 @@ struct MoeLayer {
   Recompute recompute = Recompute::kNone;
   bool train = true;
   bool routing_given = false;  // by a file or recording: every rank's rows are as they are
+  bool placed = false;         // the routing's experts are slots, to which experts were dealt out
   const Routing* routing = nullptr;
 
   int ranks() const { return ep * etp; }
@@ -77,7 +78,8 @@ class Dispatcher {
   // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when
   // legal.
   virtual std::optional<std::string> illegal(const MoeLayer& layer) const = 0;
-  // Whether the hidden size of experts is split where there are more ranks than experts (MegaBlocks).
+  // Whether it splits the inner size of experts, so that experts need not be dealt out evenly: where there
+  // are more ranks than experts (MegaBlocks), or always (expert tensor parallelism).
   virtual bool splits_experts() const { return false; }
   // The program of one layer. Call only when legal.
   virtual Program build(const MoeLayer& layer) const = 0;

@@ -86,6 +86,7 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.recompute = s.training.recompute.of_program();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
+  layer.placed = s.placement.given();
   layer.routing = &routing;
   return layer;
 }
