@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/layer_answer.h"
@@ -139,6 +140,7 @@ class Answering {
                  s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
       check_answer(s_, a);
     }
+    tell_defaults();
     if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
@@ -157,6 +159,31 @@ class Answering {
             ? fmt::format(" None of {} changes makes it fit.", change.tried)
             : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {:.1f} ms.", change.tried,
                           change.fitting, change.options, change.seconds * 1e3);
+  }
+
+  // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.
+  void tell_defaults() {
+    if (s_.gave("router_dtype") || bytes_of(s_.router_dtype) == bytes_of(s_.activation)) return;
+    std::vector<std::string> in_it;
+    std::size_t answered = 0;
+    for (const Answer& a : c_.answers) {
+      if (!a.ok()) continue;
+      ++answered;
+      const auto& forward = a.program().forward();
+      if (std::any_of(forward.begin(), forward.end(), [&](const Op& op) {
+            return (op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV) &&
+                   op.kind == OpKind::kCollective && op.category == sim::Category::combine &&
+                   op.dtype == s_.router_dtype;
+          }))
+        in_it.push_back(a.dispatcher);
+    }
+    if (in_it.empty() || in_it.size() == answered) return;
+    c_.defaults.push_back(
+        fmt::format("router in {}, as recipes of Megatron give it (without --moe-router-dtype Megatron-LM "
+                    "keeps the rows' "
+                    "{}): {} {} outputs in it, {} times the bytes; --router-dtype",
+                    name_of(s_.router_dtype), name_of(s_.activation), join(in_it, ", "),
+                    in_it.size() == 1 ? "sums" : "sum", bytes_of(s_.router_dtype) / bytes_of(s_.activation)));
   }
 
   static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {

@@ -104,5 +104,25 @@ TEST(ExpertTp, HoldsAsManyWeightsAsWholeExperts) {
   }
 }
 
+// Outputs that some arms sum in the router's type: the default is said, what was asked for is not.
+TEST(Defaults, TheRoutersTypeIsSaidWhereItDecides) {
+  const auto said = [](const char* dispatchers, const char* router) {
+    Scenario s = small_job();
+    s.scope = Scenario::Scope::kLayer;
+    s.set_dispatchers(dispatchers);
+    if (*router) s.set_router_dtype(router), s.give("router_dtype");
+    AnswerOptions options;
+    options.draws = 0;
+    return answer(s, options).defaults;
+  };
+  const std::vector<std::string> defaults = said("allgather,alltoall,expert-tp", "");
+  ASSERT_EQ(defaults.size(), 1u);
+  EXPECT_NE(defaults[0].find("allgather, expert-tp sum outputs in it, 2 times"), std::string::npos)
+      << defaults[0];
+  EXPECT_TRUE(said("alltoall,flex-deepep", "").empty());
+  EXPECT_TRUE(said("allgather", "").empty());
+  EXPECT_TRUE(said("allgather,alltoall", "fp32").empty());
+}
+
 }  // namespace
 }  // namespace moesim::models::testing

@@ -262,10 +262,12 @@ std::string headline(const Comparison& c) {
                     s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
   if (s.model.experts == 0) return text + "no experts: a dense model\n\n";
-  return text + fmt::format(
-                    "routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n\n",
-                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
-                    c.routing.gini(), of_step(s) ? " in the first layer" : "");
+  text +=
+      fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
+                  s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
+                  c.routing.gini(), of_step(s) ? " in the first layer" : "");
+  for (const std::string& one : c.defaults) text += one + "\n";
+  return text + "\n";
 }
 
 // What is said below the tables, the answer last.
@@ -441,6 +443,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   }
   result["winner"] = decision_json(c);
   result["because"] = c.decision.because;
+  if (!c.defaults.empty()) result["defaults"] = c.defaults;
   if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
   return result;
 }
