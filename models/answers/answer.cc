@@ -12,6 +12,7 @@
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/layer_answer.h"
+#include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/step/order_of_waits.h"
@@ -280,6 +281,37 @@ class Answering {
     a.dropped_share = rows > 0 ? std::min(1.0, static_cast<double>(a.dropped_rows) / rows) : 0;
   }
 
+  std::optional<Answer::Balance> balance_of(const DispatcherSpec& spec, const LayerPrograms& programs) const {
+    const auto plain = without_balance(spec);
+    if (!plain) return std::nullopt;
+    const LayerPrograms without(s_, *plain, routing_, placement_, programs.where(), programs.dense());
+    const ProgramPricer& pricer = prices_->nominal();
+    const auto timed = [&](const LayerPrograms& of) {
+      return LayerAnswer(s_, of, routing_, faults_).time(pricer, false, true);
+    };
+    const LayerAnswer::Timed own = timed(programs), before = timed(without);
+    std::int64_t paid = 0;
+    for (const PassTrace& pass : own.traces) {
+      if (!pass.dispatcher) continue;
+      for (std::size_t i = 0; i < pass.pass().size(); ++i) {
+        if (!pays_for_balance(pass.pass()[i])) continue;
+        std::int64_t longest = 0;  // a rank that moves nothing waits for the others later
+        for (std::size_t at = i * pass.trace.ranks; at < (i + 1) * pass.trace.ranks; ++at)
+          longest = std::max(longest, pass.trace.end[at] - pass.trace.begin[at]);
+        paid += longest;
+      }
+    }
+    Answer::Balance balance;
+    balance.paid_us = static_cast<double>(paid) * 1e-6;
+    balance.saved_us = static_cast<double>(before.total_ps - own.total_ps + paid) * 1e-6;
+    if (balance.saved_us > 0)
+      balance.break_even_tokens =
+          static_cast<double>(s_.parallel.tokens_per_rank()) * balance.paid_us / balance.saved_us;
+    balance.busiest_before = overload_of_layer(s_, without).printed().max;
+    balance.busiest = overload_of_layer(s_, programs).printed().max;
+    return balance;
+  }
+
   void finish(Answer& a) const {
     const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
@@ -348,6 +380,7 @@ class Answering {
     doubt_launches(spec, programs, a);
     a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
+    a.balance = balance_of(spec, programs);
     a.gpus = s_.parallel.dispatch_ranks();
     for (int r = 0; r < c_.routing.ranks(); ++r) a.tokens += static_cast<double>(c_.routing.tokens(r));
     if (a.program().tokens_replicated) a.tokens /= static_cast<double>(s_.parallel.ep);
@@ -398,6 +431,7 @@ class Answering {
     a.overload = forecaster.overload();
     a.overload_report = f.overload_report;
     add_new(a.warnings, f.warnings);
+    a.balance = balance_of(spec, forecaster.programs());
     finish(a);
     if (s_.train) {
       const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
