@@ -120,7 +120,7 @@ class Balanced final : public Dispatcher {
 }  // namespace
 
 std::unique_ptr<Dispatcher> balanced(std::unique_ptr<Dispatcher> inner, DispatcherOptions& options) {
-  if (!options.given(kBalanceOption)) return inner;
+  if (!options.given(kBalanceOption) && !inner->balances()) return inner;
   const std::size_t kind = options.choice(kBalanceOption, 0, kKinds);
   if (kind == 0) return inner;
   if (!inner->balances())
