@@ -164,7 +164,7 @@ class Answering {
 
   // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.
   void tell_defaults() {
-    if (s_.gave("router_dtype") || bytes_of(s_.router_dtype) == bytes_of(s_.activation)) return;
+    if (bytes_of(s_.router_dtype) <= bytes_of(s_.activation)) return;
     std::vector<std::string> in_it;
     std::size_t answered = 0;
     for (const Answer& a : c_.answers) {

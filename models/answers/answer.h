@@ -168,7 +168,8 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
-  // Defaults that the order of the answers may hang on, one sentence each: what was taken, whose it is.
+  // Settings whose default differs between frameworks and that the order of the answers may hang on, a
+  // sentence each: what was taken, whose it is.
   std::vector<std::string> defaults;
   // Where nothing fits, and on request: options with which the winner's dispatcher fits, those with the
   // shortest step; empty: none was found.
