@@ -137,6 +137,10 @@ class Fitter {
       gaps.emplace_back(
           "memory-bound kernels: shares of the measured HBM bandwidth as models/costs/kernels.cc states "
           "them");
+    if (device_.limits.power_slowdown > 1)
+      gaps.emplace_back(
+          "power_slowdown: fitted to the DeepSeek-V3 rows of published training steps (docs/validation.md), "
+          "scored on the others");
     std::vector<std::string> across;
     for (const auto& [key, set] : profile_.sets())
       if (set.derived && key.starts_with("ep/")) across.push_back(key);

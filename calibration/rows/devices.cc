@@ -17,13 +17,33 @@ constexpr double kGB = 1e9, kGiB = 1024.0 * 1024 * 1024, kTF = 1e12, kUs = 1e-6;
 // bandwidth that falls to one GPU, GB/s.
 struct Host {
   double link = 0, memory = 0;
+  double launch = 4e-6;  // seconds of a kernel's
 };
 constexpr Host kRome{31.5, 51.2};          // PCIe 4 x16; 2 x 8 channels of DDR4-3200 for 8 GPUs
 constexpr Host kSapphireRapids{63, 76.8};  // PCIe 5 x16; 2 x 8 channels of DDR5-4800
 constexpr Host kEmeraldRapids{63, 89.6};   // DDR5-5600
-constexpr Host kGraniteRapids{63, 102.4};  // DDR5-6400
-constexpr Host kGrace{225, 256};           // NVLink-C2C, 900 GB/s both ways for two GPUs; LPDDR5X
-constexpr Host kGenoa{63, 115.2};          // 2 x 12 channels of DDR5-4800
+// Hosts of B300 nodes launch faster: steps of Qwen3 that the host bounds took 1.27 times the forecast of 4 us
+// a launch on p6-b300 where they took 2.1 times on p5 (H100), with the same software
+// (awslabs/awsome-distributed-ai @95b939c).
+constexpr Host kGraniteRapids{63, 102.4, 2.4e-6};  // DDR5-6400
+constexpr Host kGrace{225, 256};                   // NVLink-C2C, 900 GB/s both ways for two GPUs; LPDDR5X
+constexpr Host kGenoa{63, 115.2};                  // 2 x 12 channels of DDR5-4800
+
+// What GPUs of a generation can do, and what power takes of it in a training step: the latter was fitted to
+// the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
+struct Generation {
+  std::vector<std::string> precisions;
+  double power_slowdown = 1, exponentials_elsewhere = 0;
+  double kernel_floor = 2.5e-6;  // seconds of the smallest kernel
+};
+const Generation kAmpere{{"bf16"}};
+const Generation kHopper{{"bf16", "fp8", "fp8_block"}};
+// FlashAttention-4 and cuDNN 9 compute a share of the exponentials on the ordinary units.
+const Generation kBlackwell{{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"}, 1.3, 0.25, 1.8e-6};
+// The same peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
+const Generation kBlackwell1400W{kBlackwell.precisions, 1.2, 0.25, 1.8e-6};
+const Generation kCdna3{{"bf16", "fp8", "fp8_block"}};
+const Generation kCdna4{{"bf16", "fp8", "fp8_block", "mxfp8"}, 1, 0, 1.8e-6};
 
 struct Sheet {
   int sms;
@@ -36,14 +56,8 @@ struct Sheet {
   Host host;
 };
 
-// Hosts of B300 nodes launch faster: steps of Qwen3 that the host bounds took 1.27 times the forecast of 4 us
-// a launch on p6-b300 where they took 2.1 times on p5 (H100), with the same software
-// (awslabs/awsome-distributed-ai
-// @95b939c).
-constexpr double kB300Launch = 2.4e-6;
-
-Device device(std::string_view profile, std::string_view gpu, const Sheet& s, std::string_view relative,
-              std::string_view source) {
+Device device(std::string_view profile, std::string_view gpu, const Generation& generation, const Sheet& s,
+              std::string_view relative, std::string_view source) {
   Device d;
   d.profile = profile;
   d.gpu = gpu;
@@ -63,7 +77,11 @@ Device device(std::string_view profile, std::string_view gpu, const Sheet& s, st
   peak(DType::kTf32, s.bf16 / 2);
   peak(DType::kFp8, s.fp8);
   peak(DType::kFp8Block, s.fp8);
-  peak(DType::kMxFp8, s.fp8);
+  const auto& have = generation.precisions;
+  if (std::find(have.begin(), have.end(), "mxfp8") != have.end()) peak(DType::kMxFp8, s.fp8);
+  l.precisions = have;
+  l.power_slowdown = generation.power_slowdown;
+  l.exponentials_elsewhere = generation.exponentials_elsewhere;
   peak(DType::kFp32, s.fp32);
   peak(DType::kFp64, s.fp64);
   // Sustained matrix rate over the short-burst one: 794 of 956 TFLOP/s on H100 (data set README, gemm_dense).
@@ -77,42 +95,45 @@ Device device(std::string_view profile, std::string_view gpu, const Sheet& s, st
   // Eager launch 4 us host-bound per kernel when the queue is full; smallest kernel 2.5 us (1.8 on
   // Blackwell); a blocking copy of a few bytes costs about 15 us until the next kernel runs. The first and
   // last are common knowledge, not in the data set: the profiles say so in their gaps.
-  d.launch = {d.profile == "b300-sxm" ? kB300Launch : 4 * kUs, (s.hbm_gbps > 7000 ? 1.8 : 2.5) * kUs,
-              15 * kUs, 8 * kUs};
+  d.launch = {s.host.launch, generation.kernel_floor, 15 * kUs, 8 * kUs};
   return d;
 }
 
 const std::vector<Device>& table() {
   static const std::vector<Device> devices = {
-      device("a100-sxm", "A100-SXM4-80GB",
+      device("a100-sxm", "A100-SXM4-80GB", kAmpere,
              {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome}, "",
              "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
-      device("a800-sxm", "A800-SXM4-80GB",
+      device("a800-sxm", "A800-SXM4-80GB", kAmpere,
              {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome}, "a100-sxm",
              "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
-      device("h100-sxm", "H100-SXM5-80GB",
+      device("h100-sxm", "H100-SXM5-80GB", kHopper,
              {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "",
              "NVIDIA H100 data sheet; HBM measured: Azure ND H100 v5"),
-      device("h200-sxm", "H200-SXM5-141GB",
+      device("h200-sxm", "H200-SXM5-141GB", kHopper,
              {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "h100-sxm",
              "NVIDIA H200 data sheet; HBM measured: Azure guide"),
-      device("h800-sxm", "H800-SXM5-80GB",
+      device("h800-sxm", "H800-SXM5-80GB", kHopper,
              {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids}, "h100-sxm",
              "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
-      device("b200-sxm", "B200-SXM6-180GB",
+      device("b200-sxm", "B200-SXM6-180GB", kBlackwell,
              {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids}, "h100-sxm",
              "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
-      device("b300-sxm", "B300-SXM6",
+      device("b300-sxm", "B300-SXM6", kBlackwell,
              {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids}, "b200-sxm",
              "NVIDIA B300 data sheet (stas00/ml-engineering)"),
-      device("gb200", "GB200", {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace},
-             "b200-sxm", "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
-      device("gb300", "GB300", {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace},
-             "gb200", "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
-      device("mi300x", "MI300X", {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
-             "h100-sxm", "AMD MI300X data sheet; HBM measured: Azure guide"),
-      device("mi355x", "MI355X", {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
-             "mi300x", "AMD MI355X data sheet; HBM share taken from MI300X"),
+      device("gb200", "GB200", kBlackwell,
+             {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace}, "b200-sxm",
+             "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
+      device("gb300", "GB300", kBlackwell1400W,
+             {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace}, "gb200",
+             "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
+      device("mi300x", "MI300X", kCdna3,
+             {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa}, "h100-sxm",
+             "AMD MI300X data sheet; HBM measured: Azure guide"),
+      device("mi355x", "MI355X", kCdna4,
+             {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa}, "mi300x",
+             "AMD MI355X data sheet; HBM share taken from MI300X"),
   };
   return devices;
 }
@@ -121,7 +142,7 @@ const std::vector<Device>& table() {
 // reaches, so that all that counts is fitted. It has no built-in profile.
 const Device& host() {
   static const Device one = [] {
-    Device d = device("host", "HOST", {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}}, "",
+    Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}}, "",
                       "moesim-bench-host");
     d.launch = {};
     return d;

@@ -8,9 +8,11 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/layer_answer.h"
+#include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/step/order_of_waits.h"
@@ -145,6 +147,7 @@ class Answering {
                  s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
       check_answer(s_, a);
     }
+    tell_defaults();
     if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
@@ -163,6 +166,31 @@ class Answering {
             ? fmt::format(" None of {} changes makes it fit.", change.tried)
             : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {:.1f} ms.", change.tried,
                           change.fitting, change.options, change.seconds * 1e3);
+  }
+
+  // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.
+  void tell_defaults() {
+    if (bytes_of(s_.router_dtype) <= bytes_of(s_.activation)) return;
+    std::vector<std::string> in_it;
+    std::size_t answered = 0;
+    for (const Answer& a : c_.answers) {
+      if (!a.ok()) continue;
+      ++answered;
+      const auto& forward = a.program().forward();
+      if (std::any_of(forward.begin(), forward.end(), [&](const Op& op) {
+            return (op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV) &&
+                   op.kind == OpKind::kCollective && op.category == sim::Category::combine &&
+                   op.dtype == s_.router_dtype;
+          }))
+        in_it.push_back(a.dispatcher);
+    }
+    if (in_it.empty() || in_it.size() == answered) return;
+    c_.defaults.push_back(
+        fmt::format("router in {}, as recipes of Megatron give it (without --moe-router-dtype Megatron-LM "
+                    "keeps the rows' "
+                    "{}): {} {} outputs in it, {} times the bytes; --router-dtype",
+                    name_of(s_.router_dtype), name_of(s_.activation), join(in_it, ", "),
+                    in_it.size() == 1 ? "sums" : "sum", bytes_of(s_.router_dtype) / bytes_of(s_.activation)));
   }
 
   static std::shared_ptr<const Scenario> resolved(Scenario s, std::vector<std::string>& warnings) {
@@ -258,6 +286,37 @@ class Answering {
     a.dropped_share = rows > 0 ? std::min(1.0, static_cast<double>(a.dropped_rows) / rows) : 0;
   }
 
+  std::optional<Answer::Balance> balance_of(const DispatcherSpec& spec, const LayerPrograms& programs) const {
+    const auto plain = without_balance(spec);
+    if (!plain) return std::nullopt;
+    const LayerPrograms without(s_, *plain, routing_, placement_, programs.where(), programs.dense());
+    const ProgramPricer& pricer = prices_->nominal();
+    const auto timed = [&](const LayerPrograms& of) {
+      return LayerAnswer(s_, of, routing_, faults_).time(pricer, false, true);
+    };
+    const LayerAnswer::Timed own = timed(programs), before = timed(without);
+    std::int64_t paid = 0;
+    for (const PassTrace& pass : own.traces) {
+      if (!pass.dispatcher) continue;
+      for (std::size_t i = 0; i < pass.pass().size(); ++i) {
+        if (!pays_for_balance(pass.pass()[i])) continue;
+        std::int64_t longest = 0;  // a rank that moves nothing waits for the others later
+        for (std::size_t at = i * pass.trace.ranks; at < (i + 1) * pass.trace.ranks; ++at)
+          longest = std::max(longest, pass.trace.end[at] - pass.trace.begin[at]);
+        paid += longest;
+      }
+    }
+    Answer::Balance balance;
+    balance.paid_us = static_cast<double>(paid) * 1e-6;
+    balance.saved_us = static_cast<double>(before.total_ps - own.total_ps + paid) * 1e-6;
+    if (balance.saved_us > 0)
+      balance.break_even_tokens =
+          static_cast<double>(s_.parallel.tokens_per_rank()) * balance.paid_us / balance.saved_us;
+    balance.busiest_before = overload_of_layer(s_, without).printed().max;
+    balance.busiest = overload_of_layer(s_, programs).printed().max;
+    return balance;
+  }
+
   void finish(Answer& a) const {
     const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;
@@ -323,6 +382,7 @@ class Answering {
     doubt_launches(spec, programs, a);
     a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
     if (o_.trace) a.memory_over_time = memory_over_time(a);
+    a.balance = balance_of(spec, programs);
     a.gpus = s_.parallel.dispatch_ranks();
     for (int r = 0; r < c_.routing.ranks(); ++r) a.tokens += static_cast<double>(c_.routing.tokens(r));
     if (a.program().tokens_replicated) a.tokens /= static_cast<double>(s_.parallel.ep);
@@ -376,6 +436,7 @@ class Answering {
     a.overload_report = f.overload_report;
     a.network = f.network;
     add_new(a.warnings, f.warnings);
+    a.balance = balance_of(spec, forecaster.programs());
     finish(a);
     if (s_.train) {
       const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
@@ -447,8 +508,9 @@ class Answering {
     traffic.expert_scheme = job.expert_sharding;
     traffic.root_unit = job.fsdp_unit == FsdpUnit::kRoot;
     traffic.shard_group = job.shard_group;
-    traffic.microbatches = s_.parallel.microbatches;
-    traffic.reshard_after_forward = job.reshard_after_forward;
+    const bool every_pass = sharded_in_every_pass(s_.parallel);
+    traffic.microbatches = every_pass ? s_.parallel.microbatches : 1;
+    traffic.reshard_after_forward = every_pass && job.reshard_after_forward;
     std::vector<ParameterCollective> collectives = parameter_collectives(job.sharding, traffic);
     if (job.shampoo)
       for (const bool of_experts : {false, true}) {

@@ -89,6 +89,15 @@ struct Answer {
       hang;  // how ranks come to wait for each other (rule F of docs/spec.md 2.11); empty: they do not
   std::vector<std::string> warnings;
 
+  // Of a dispatcher that balances, for the first MoE layer's first microbatch: what its transfers of weights
+  // or gradients take, what the layer without balancing takes longer than the rest of it, and the tokens of a
+  // rank and microbatch from which on it is worth them: both in proportion, 0 where nothing is saved.
+  struct Balance {
+    double paid_us = 0, saved_us = 0, break_even_tokens = 0;
+    double busiest_before = 1, busiest = 1;  // rows of the busiest rank in balanced shares
+  };
+  std::optional<Balance> balance;
+
   // On request (AnswerOptions::trace). Of one MoE layer: at scope layer the answer itself, at scope step one
   // layer of the critical stage, run from idle clocks.
   std::vector<PassTrace> layer;
@@ -152,6 +161,9 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
+  // Settings whose default differs between frameworks and that the order of the answers may hang on, a
+  // sentence each: what was taken, whose it is.
+  std::vector<std::string> defaults;
   // Where nothing fits, and on request: options with which the winner's dispatcher fits, those with the
   // shortest step; empty: none was found.
   std::string change_that_fits;

@@ -16,9 +16,6 @@ namespace {
 constexpr double kForwardMatrix = 1.02, kBackwardMatrix = 1.586, kExponential = 0.92;
 // Below a stretch of keys s the edges of tiles cost: s / (s + h) (same figures, 1k to 16k).
 constexpr double kForwardHalf = 900, kBackwardHalf = 1300;
-// GPUs whose matrix units outgrew the special functions (Blackwell) compute a share of the exponentials on
-// the ordinary units (FlashAttention-4 and cuDNN 9).
-constexpr double kExponentialsElsewhere = 0.25;
 constexpr double kExponentialsPerClock = 16;
 constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
@@ -36,6 +33,7 @@ double mean_keys(std::int64_t seq, std::int64_t window) {
 AttentionModel::AttentionModel(const Profile& profile) {
   const DeviceLimits& device = profile.device();
   peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  exponentials_elsewhere_ = device.exponentials_elsewhere;
   per_clock_ = device.sms > 0 ? peak_ / device.sms / kBoostClock : 4096;
   const auto correction = [&](const char* name, bool forward) {
     const Constant* share = profile.find_constant(name);
@@ -47,7 +45,7 @@ AttentionModel::AttentionModel(const Profile& profile) {
 
 double AttentionModel::matrix_times(bool forward, double width) const {
   double exponential = per_clock_ / (kExponentialsPerClock * (forward ? 4 : 10) * width);
-  if (per_clock_ > 6000) exponential *= 1 - kExponentialsElsewhere;
+  exponential *= 1 - exponentials_elsewhere_;
   return (forward ? kForwardMatrix : kBackwardMatrix) + kExponential * exponential;
 }
 

@@ -39,6 +39,7 @@ class AttentionModel {
   double matrix_times(bool forward, double width) const;
 
   double peak_ = 0;                    // FLOP/s
+  double exponentials_elsewhere_ = 0;  // share that ordinary units compute
   double per_clock_ = 0;               // FLOPs of the matrix units per clock and SM
   double forward_ = 0, backward_ = 0;  // the profile's share of the peak over the defaults'
 };

@@ -134,7 +134,7 @@ ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
   bare_launch_ps_ = to_ps(profile.launch().kernel);
   copy_ps_ = to_ps(profile.launch().d2h_copy);
   host_sync_ps_ = std::max<std::int64_t>(0, to_ps(profile.launch().host_sync) - copy_ps_);
-  if (recipe.framework) power_ = power_slowdown(profile) * recipe.products.slowest;
+  if (recipe.framework) power_ = profile.device().power_slowdown * recipe.products.slowest;
   overlap_ = {profile.overlap().compute_under_communication, profile.overlap().communication_under_compute};
   all_sms_ = profile.device().sms;
   memory_seconds_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency);

@@ -25,16 +25,6 @@ Profile converted_already(const Profile& profile) {
 
 }  // namespace
 
-double power_slowdown(const Profile& profile) {
-  const DeviceLimits& device = profile.device();
-  const double per_sm =
-      device.sms > 0 ? device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / device.sms : 0;
-  constexpr double kHopper = 7.5e12;  // FLOP/s of an SM
-  if (per_sm < 1.6 * kHopper || device.scaleup_bandwidth < 800e9) return 1;
-  // The same peak at 1,400 W (GB300) and at 1,000 to 1,200 W (B200, GB200, B300).
-  return profile.name() == "gb300" ? 1.2 : 1.3;
-}
-
 double slowest_of(std::int64_t gpus) {
   if (gpus < 2) return 1;
   constexpr double kSpread = 0.08 / 5.4;
@@ -50,7 +40,7 @@ TrainingProducts::TrainingProducts(const Profile& profile, const ProductRecipe& 
   if (recipe_.gemm == DType::kMxFp8 && !profile.find("gemm/mxfp8") && profile.find("gemm/fp8"))
     recipe_.gemm = DType::kFp8;
   seconds_per_byte_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency * 0.95);
-  power_ = power_slowdown(profile) * recipe.slowest;
+  power_ = profile.device().power_slowdown * recipe.slowest;
   floor_ = profile.launch().kernel_floor;
   // Read bf16, write one byte row-major and one byte transposed (the weight gradient contracts over rows). A
   // scale for the whole tensor needs the largest element first: one more read.

@@ -21,11 +21,6 @@ struct ProductRecipe {
   friend bool operator==(const ProductRecipe&, const ProductRecipe&) = default;
 };
 
-// How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 on
-// Hopper, whose profiles' sustained clock was measured on long runs; more on Blackwell, whose was not. Fitted
-// to the DeepSeek-V3 rows of published steps (docs/validation.md), scored on the others.
-double power_slowdown(const Profile& profile);
-
 // How much longer compute-bound kernels take on the slowest of `gpus` equal GPUs than on a usual one. In a
 // step all wait for it. GPUs of one kind spread by 8 % between the whiskers (5.4 standard deviations) of
 // large machines (arXiv 2208.11035); the mean of the largest of n normal numbers is the extreme value law's.

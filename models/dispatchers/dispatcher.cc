@@ -6,6 +6,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/dispatchers/parts/balanced.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {
@@ -125,7 +126,7 @@ std::unique_ptr<Dispatcher> make_dispatcher(const DispatcherSpec& spec) {
                                  in_quotes(spec.name), join(names, ", "), did_you_mean(spec.name, names)));
   }
   DispatcherOptions options(spec.name, spec.options, spec.origin);
-  std::unique_ptr<Dispatcher> dispatcher = entry->make(options);
+  std::unique_ptr<Dispatcher> dispatcher = balanced(entry->make(options), options);
   options.finish();
   return dispatcher;
 }

@@ -22,6 +22,15 @@ namespace moesim::models {
 
 struct Scenario;
 
+// Copies of experts on other ranks than their own (docs/spec.md 2.15).
+struct ExpertMoves {
+  std::vector<std::int64_t> copies;   // [ep][ep]: experts of the first rank that the second holds copies of
+  std::vector<std::int64_t> foreign;  // by rank: copies that it holds for others
+  // Weights travel before the products of every pass and their gradients after them; else copies stay where
+  // they are and their gradients are summed once a step.
+  bool every_pass = true;
+};
+
 // One MoE layer on one dispatch group: everything a dispatcher may look at.
 struct MoeLayer {
   std::int64_t hidden = 0;      // H (or the latent width)
@@ -37,8 +46,16 @@ struct MoeLayer {
   DType weight = DType::kBf16;
   Recompute recompute = Recompute::kNone;
   bool train = true;
-  bool routing_given = false;  // by a file or recording: every rank's rows are as they are
+  bool routing_given = false;     // by a file or recording: every rank's rows are as they are
+  bool placed = false;            // the routing's experts are slots, to which experts were dealt out
+  bool fp8 = true;                // the GPU has 8-bit floats
+  std::int64_t microbatches = 1;  // of a step
+  int gradient_bytes = 4;         // of a weight's gradient that is summed over copies
+  int routing_groups = 1;         // experts lie in as many blocks, of which a token uses some
+  int routing_topk_groups = 1;
   const Routing* routing = nullptr;
+  const std::vector<std::int64_t>* load = nullptr;  // rows per expert when experts were last dealt out
+  const ExpertMoves* moves = nullptr;
 
   int ranks() const { return ep * etp; }
   int experts() const { return routing->experts(); }
@@ -77,8 +94,13 @@ class Dispatcher {
   // The rule that forbids this dispatcher (with its options) on this layer, in one clause; nullopt when
   // legal.
   virtual std::optional<std::string> illegal(const MoeLayer& layer) const = 0;
-  // Whether the hidden size of experts is split where there are more ranks than experts (MegaBlocks).
+  // Whether it splits the inner size of experts, so that experts need not be dealt out evenly: where there
+  // are more ranks than experts (MegaBlocks), or always (expert tensor parallelism).
   virtual bool splits_experts() const { return false; }
+  // Whether its rows go to whole experts, each to any rank, so that experts can be copied and moved.
+  virtual bool balances() const { return false; }
+  // Experts that the group holds, copies that stay included.
+  virtual int expert_slots(const MoeLayer& layer) const { return layer.experts(); }
   // The program of one layer. Call only when legal.
   virtual Program build(const MoeLayer& layer) const = 0;
 };

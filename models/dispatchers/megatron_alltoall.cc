@@ -38,6 +38,8 @@ class AllToAll final : public Dispatcher {
     return std::nullopt;
   }
 
+  bool balances() const override { return capacity_factor_ == 0 && pad_map_ == 1; }
+
   Program build(const MoeLayer& layer) const override {
     if (pad_) return build_padded(layer);
     if (capacity_factor_ > 0) {

@@ -36,12 +36,15 @@ class FlexDeepEp final : public Dispatcher {
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.ranks() == 1) return "it needs more than one rank: DeepEP exchanges rows between ranks";
+    if (fp8_ && !layer.fp8) return "fp8_dispatch needs a GPU with 8-bit floats, this one has none";
     if (shared_overlap_ && layer.shared_ffn == 0)
       return "shared_overlap needs a shared expert, this model has none";
     if (batch_overlap_)
       if (auto rule = rule_against_batch_overlap(layer, shared_overlap_)) return rule;
     return DeduplicatedExchange::illegal(layer);
   }
+
+  bool balances() const override { return true; }
 
   Program build(const MoeLayer& given) const override {
     MoeLayer layer = given;

@@ -7,6 +7,7 @@ set(dispatchers
   megatron_flex_deepep
   megatron_flex_hybridep
   megatron_nccl_ep
+  expert_tp
   torchtitan_local
   torchtitan_alltoall
   torchtitan_equal_split

@@ -18,6 +18,8 @@ class TorchtitanAllToAll final : public Dispatcher {
   }
 
   // Without a group of several ranks torchtitan's dispatcher hands over to the local one.
+  bool balances() const override { return true; }
+
   Program build(const MoeLayer& layer) const override {
     return layer.ep == 1 ? torchtitan_local_program(layer, o_)
                          : torchtitan_normal_program(layer, LayerSizes(layer), o_);

@@ -38,12 +38,17 @@ struct Field {
 };
 
 std::vector<Field> device_fields(DeviceLimits& d) {
-  return {
-      {"memory_bytes", &d.memory_bytes, 0, kHuge},      {"l2_bytes", &d.l2_bytes, 0, kHuge},
-      {"hbm_bandwidth", &d.hbm_bandwidth, 0, kHuge},    {"hbm_efficiency", &d.hbm_efficiency, 0.01, 1},
-      {"sustained_clock", &d.sustained_clock, 0.01, 1}, {"scaleup_bandwidth", &d.scaleup_bandwidth, 0, kHuge},
-      {"nic_bandwidth", &d.nic_bandwidth, 0, kHuge},    {"host_link", &d.host_link, 0, kHuge},
-      {"host_memory", &d.host_memory, 0, kHuge}};
+  return {{"memory_bytes", &d.memory_bytes, 0, kHuge},
+          {"l2_bytes", &d.l2_bytes, 0, kHuge},
+          {"hbm_bandwidth", &d.hbm_bandwidth, 0, kHuge},
+          {"hbm_efficiency", &d.hbm_efficiency, 0.01, 1},
+          {"sustained_clock", &d.sustained_clock, 0.01, 1},
+          {"power_slowdown", &d.power_slowdown, 1, 10},
+          {"exponentials_elsewhere", &d.exponentials_elsewhere, 0, 0.9},
+          {"scaleup_bandwidth", &d.scaleup_bandwidth, 0, kHuge},
+          {"nic_bandwidth", &d.nic_bandwidth, 0, kHuge},
+          {"host_link", &d.host_link, 0, kHuge},
+          {"host_memory", &d.host_memory, 0, kHuge}};
 }
 
 std::vector<Field> launch_fields(LaunchCosts& l) {
@@ -83,6 +88,13 @@ DeviceLimits read_device(const JsonNode& node) {
       device.peak_flops[static_cast<std::size_t>(dtype)] = value.number(0, kHuge);
     }
   }
+  if (const auto precisions = object.find("precisions"))
+    for (const JsonNode& name : precisions->items()) {
+      static constexpr std::array<std::string_view, 5> kKnown{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"};
+      if (std::find(kKnown.begin(), kKnown.end(), name.string()) == kKnown.end())
+        name.fail(name.describe(), "bf16, fp8, fp8_block, mxfp8 or nvfp4");
+      device.precisions.push_back(name.string());
+    }
   object.finish();
   return device;
 }
@@ -122,6 +134,12 @@ ParameterSet draw_set(const ParameterSet& set, Random& random) {
 }
 
 }  // namespace
+
+bool DeviceLimits::has_precision(std::string_view name) const {
+  if (!precisions.empty()) return std::find(precisions.begin(), precisions.end(), name) != precisions.end();
+  // Nobody's products in NVFP4 were measured: MXFP8's stand for them.
+  return peak_flops[static_cast<std::size_t>(dtype_named(name == "nvfp4" ? "mxfp8" : name))] > 0;
+}
 
 double ParameterSet::get(std::string_view name, double fallback) const {
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -308,6 +326,7 @@ std::string Profile::to_json() const {
     if (device_.peak_flops[i] > 0)
       peaks[std::string(models::name_of(static_cast<DType>(i)))] = device_.peak_flops[i];
   device["peak_flops"] = std::move(peaks);
+  if (!device_.precisions.empty()) device["precisions"] = device_.precisions;
   out["device"] = std::move(device);
   for (const Field& field : launch_fields(copy.launch_)) out["launch"][field.key] = *field.value;
   for (const Field& field : overlap_fields(copy.overlap_)) out["overlap"][field.key] = *field.value;

@@ -68,14 +68,24 @@ struct DeviceLimits {
   double hbm_bandwidth = 0;   // bytes/s of the data sheet
   double hbm_efficiency = 1;  // best measured share of it
   std::array<double, kDTypes>
-      peak_flops{};              // dense FLOP/s of the data sheet, indexed by DType; 0 = unsupported
-  double sustained_clock = 1;    // sustained over burst speed of compute-bound kernels
+      peak_flops{};            // dense FLOP/s of the data sheet, indexed by DType; 0 = unsupported
+  double sustained_clock = 1;  // sustained over burst speed of compute-bound kernels
+  // How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 where
+  // the sustained clock was measured on long runs.
+  double power_slowdown = 1;
+  // Share of attention's exponentials that its kernels compute on the ordinary units, where the matrix units
+  // outgrew the special functions (FlashAttention-4 and cuDNN 9).
+  double exponentials_elsewhere = 0;
+  // Precisions of products that the GPU has, as --precision names them; empty: those with a peak.
+  std::vector<std::string> precisions;
   double scaleup_bandwidth = 0;  // NVLink / xGMI bytes/s per GPU and direction
   int scaleup_domain = 8;        // GPUs of one NVLink domain
   double nic_bandwidth = 0;      // usual network bytes/s per GPU and direction
   double host_link = 0;          // PCIe or NVLink-C2C to the host's memory, bytes/s per GPU and direction
   double host_memory = 0;        // bytes/s of the host's memory for one GPU; data sheets of the usual node
   int gpus_per_node = 8;
+
+  bool has_precision(std::string_view name) const;
 };
 
 // Host-side costs in seconds.

@@ -27,16 +27,17 @@ ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int 
                     "and at least a slot per expert",
                     slots, ranks, experts));
   std::vector<int> replicas(totals.size(), 1);
+  // Second copies behind all first ones, so that copies of equal load are not dealt out to one rank together.
+  std::vector<std::int32_t> copies(totals.size());
+  std::iota(copies.begin(), copies.end(), 0);
   const auto load = [&](std::size_t e) { return static_cast<double>(totals[e]) / replicas[e]; };
   for (int extra = experts; extra < slots; ++extra) {
     std::size_t heaviest = 0;
     for (std::size_t e = 1; e < totals.size(); ++e)
       if (load(e) > load(heaviest)) heaviest = e;
     ++replicas[heaviest];
+    copies.push_back(static_cast<std::int32_t>(heaviest));
   }
-  std::vector<std::int32_t> copies;
-  for (std::int32_t e = 0; e < experts; ++e)
-    copies.insert(copies.end(), static_cast<std::size_t>(replicas[e]), e);
   std::stable_sort(copies.begin(), copies.end(),
                    [&](std::int32_t a, std::int32_t b) { return load(a) > load(b); });
   const int per_rank = slots / ranks;
@@ -53,6 +54,44 @@ ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int 
   ExpertPlacement placement;
   for (const auto& rank : held)
     placement.expert_of.insert(placement.expert_of.end(), rank.begin(), rank.end());
+  return placement;
+}
+
+ExpertPlacement hierarchical_placement(const std::vector<std::int64_t>& totals, int ranks, int slots,
+                                       int groups, int nodes) {
+  const auto experts = static_cast<int>(totals.size());
+  if (nodes <= 1 || groups < nodes || groups % nodes != 0 || experts % groups != 0 || ranks % nodes != 0 ||
+      slots % ranks != 0)
+    return balanced_placement(totals, ranks, slots);
+  const auto size = static_cast<std::size_t>(experts / groups),
+             at_most = static_cast<std::size_t>(groups / nodes);
+  std::vector<std::int64_t> load(static_cast<std::size_t>(groups), 0);
+  for (std::size_t e = 0; e < totals.size(); ++e) load[e / size] += totals[e];
+  std::vector<std::size_t> order(load.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return load[a] > load[b]; });
+  std::vector<std::vector<std::size_t>> held(static_cast<std::size_t>(nodes));
+  std::vector<std::int64_t> carried(held.size(), 0);
+  for (const std::size_t group : order) {
+    std::size_t best = held.size();
+    for (std::size_t m = 0; m < held.size(); ++m)
+      if (held[m].size() < at_most && (best == held.size() || carried[m] < carried[best])) best = m;
+    held[best].push_back(group);
+    carried[best] += load[group];
+  }
+  ExpertPlacement placement;
+  for (const std::vector<std::size_t>& node : held) {
+    std::vector<std::int32_t> own;
+    std::vector<std::int64_t> rows;
+    for (const std::size_t group : node)
+      for (std::size_t e = group * size; e < (group + 1) * size; ++e) {
+        own.push_back(static_cast<std::int32_t>(e));
+        rows.push_back(totals[e]);
+      }
+    for (const std::int32_t e : balanced_placement(rows, ranks / nodes, slots / nodes).expert_of)
+      placement.expert_of.push_back(own[static_cast<std::size_t>(e)]);
+  }
   return placement;
 }
 

@@ -28,6 +28,13 @@ ExpertPlacement identity_placement(int experts);
 // least the number of experts. Throws InputError otherwise.
 ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots);
 
+// The same with the experts of a group on one node, as DeepSeek's EPLB deals them out: groups go to the nodes
+// by their load, equally many to each, then copies and experts within every node. Where the nodes do not
+// divide the groups, ranks and slots, balanced_placement(). Slots are in the order of ranks, ranks in that of
+// nodes.
+ExpertPlacement hierarchical_placement(const std::vector<std::int64_t>& totals, int ranks, int slots,
+                                       int groups, int nodes);
+
 // How a user asks for it: "balanced", "balanced:slots=72" (replicas fill the slots), or a list of the expert
 // of each slot. Empty text: experts lie in order.
 struct PlacementSpec {

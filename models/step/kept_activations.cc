@@ -140,12 +140,13 @@ namespace {
 constexpr std::string_view kRouterInput = "router input";
 
 // Bytes by which fp8 narrows what a program keeps on a rank: the rows of an expert's two products.
-double narrowed_by(const Program& program, std::size_t rank, const Architecture& a, const Parallel& p,
+double narrowed_by(const Program& program, std::size_t rank, const Architecture& a,
                    const TrainingPlan& plan) {
   if (plan.gemm == DType::kBf16) return 0;
   const double columns =
       static_cast<double>(a.expert_width()) +
-      (plan.recompute.activation ? 0 : static_cast<double>(a.expert_ffn) / static_cast<double>(p.etp));
+      (plan.recompute.activation ? 0
+                                 : static_cast<double>(a.expert_ffn) / static_cast<double>(program.etp()));
   return static_cast<double>(program.computed_rows[rank]) * columns * (kBf16Bytes - product_bytes(plan));
 }
 
@@ -157,8 +158,7 @@ bool keeps_input_only(const Program& program) {
 
 }  // namespace
 
-double kept_bytes(const Program& program, int rank, const Architecture& a, const Parallel& p,
-                  const TrainingPlan& plan) {
+double kept_bytes(const Program& program, int rank, const Architecture& a, const TrainingPlan& plan) {
   if (program.saved_bytes.empty() || plan.recompute.full) return 0;
   const auto r = static_cast<std::size_t>(rank);
   const auto saved = static_cast<double>(program.saved_bytes[r]);
@@ -168,11 +168,11 @@ double kept_bytes(const Program& program, int rank, const Architecture& a, const
     if (op.kind == OpKind::kAllocate && op.name == kRouterInput)
       input += static_cast<double>(program.value(op.bytes, rank));
   return (plan.recompute.norms ? 0 : input) + saved - input -
-         std::min(narrowed_by(program, r, a, p, plan), saved - input);
+         std::min(narrowed_by(program, r, a, plan), saved - input);
 }
 
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& a,
-                                        const Parallel& p, const TrainingPlan& plan) {
+                                        const TrainingPlan& plan) {
   const auto r = static_cast<std::size_t>(rank);
   Kept kept;
   if (program.saved_bytes.empty() || plan.recompute.full) return {};
@@ -194,7 +194,7 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
   double rows = 0;
   for (const auto& [name, bytes] : open)
     if (name != kRouterInput) rows += bytes;
-  const double narrowed = std::min(narrowed_by(program, r, a, p, plan), rows);
+  const double narrowed = std::min(narrowed_by(program, r, a, plan), rows);
   for (const auto& [name, bytes] : open) {
     if (name == kRouterInput && plan.recompute.norms) continue;
     const double share = name == kRouterInput || rows <= 0 ? 0 : narrowed * bytes / rows;

@@ -31,11 +31,10 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& model, const Parallel&
 // What the dispatcher's program keeps on a rank, by the names of its operations. Products in fp8 keep their
 // inputs in one byte.
 std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const Architecture& model,
-                                        const Parallel& parallel, const TrainingPlan& plan);
+                                        const TrainingPlan& plan);
 
 // The sum of the same.
-double kept_bytes(const Program& program, int rank, const Architecture& model, const Parallel& parallel,
-                  const TrainingPlan& plan);
+double kept_bytes(const Program& program, int rank, const Architecture& model, const TrainingPlan& plan);
 
 // The most that the backward of the layer holds besides what forward kept, without the dispatcher's part.
 double backward_transient(const Architecture& model, const Parallel& parallel, const TrainingPlan& plan,

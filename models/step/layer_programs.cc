@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/dispatchers/parts/balanced.h"
 #include "models/programs/program_builder.h"
 #include "models/routing/expert_placement.h"
 
@@ -39,6 +40,10 @@ Routing JobRouting::of(int ordinal, int microbatch, std::vector<std::string>* wa
     at = placements_.emplace(ordinal, s_.placement.make(load, static_cast<int>(s_.parallel.ep))).first;
   }
   return placed(routing, at->second);
+}
+
+std::vector<std::int64_t> JobRouting::load(int ordinal) const {
+  return drawn(shared() ? 0 : ordinal, 0, nullptr).expert_totals();
 }
 
 Routing JobRouting::drawn(int ordinal, int microbatch, std::vector<std::string>* warnings) const {
@@ -86,6 +91,12 @@ MoeLayer moe_layer_of(const Scenario& s, const Routing& routing, const Placement
   layer.recompute = s.training.recompute.of_program();
   layer.train = s.train;
   layer.routing_given = s.routing.kind == RoutingSpec::Kind::kFile;
+  layer.placed = s.placement.given();
+  layer.fp8 = s.cluster->profile.device().has_precision("fp8");
+  layer.microbatches = s.parallel.microbatches;
+  layer.gradient_bytes = s.training.gradient_bytes;
+  layer.routing_groups = static_cast<int>(s.model.routing_groups);
+  layer.routing_topk_groups = static_cast<int>(s.model.routing_topk_groups);
   layer.routing = &routing;
   return layer;
 }
@@ -173,13 +184,16 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
   }
   made_ = make_dispatcher(dispatcher);
   const Routing sample = routing.of(0, 0);
-  const MoeLayer layer = moe_layer_of(scenario, sample, where);
+  MoeLayer layer = moe_layer_of(scenario, sample, where);
+  balances_ = without_balance(dispatcher).has_value();
+  std::vector<std::int64_t> load;
+  if (balances_) load = routing.load(0), layer.load = &load;
   if (const auto rule = models::rule_against(*made_, layer))
     throw InputError(fmt::format("{}: dispatcher {}: {}", dispatcher.origin, text_, *rule));
   Program program = made_->build(layer);
   shapes_ = std::make_shared<const GroupShapes>(placement, program, where.gpus);
   shared_expert_ = !program.runs_shared_expert;
-  experts_ = sample.experts();
+  experts_ = made_->expert_slots(layer);
   if (!dense_)
     dense_ = std::make_shared<const DensePrograms>(scenario, sample.max_tokens(), sample.experts());
   UnevenLoads loads(program, *shapes_);
@@ -188,7 +202,10 @@ LayerPrograms::LayerPrograms(const Scenario& scenario, const DispatcherSpec& dis
 
 MoeProgram LayerPrograms::moe(int ordinal, int microbatch) const {
   const Routing routing = routing_.of(ordinal, microbatch);
-  Program program = made_->build(moe_layer_of(scenario_, routing, where_));
+  MoeLayer layer = moe_layer_of(scenario_, routing, where_);
+  std::vector<std::int64_t> load;
+  if (balances_) load = routing_.load(ordinal), layer.load = &load;
+  Program program = made_->build(layer);
   UnevenLoads loads(program, *shapes_);
   return {std::move(program), std::move(loads)};
 }

@@ -32,6 +32,9 @@ class JobRouting {
 
   // Of the `ordinal`-th MoE layer (from 0), with experts placed as the scenario asks.
   Routing of(int ordinal, int microbatch) const { return of(ordinal, microbatch, nullptr); }
+  // Rows per expert of the `ordinal`-th MoE layer when experts were last dealt out: those of the step's first
+  // microbatch.
+  std::vector<std::int64_t> load(int ordinal) const;
   // Whether every layer and microbatch has the same one.
   bool shared() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -122,6 +125,7 @@ class LayerPrograms {
   std::vector<int> ordinals_;
   std::shared_ptr<const DensePrograms> dense_;
   bool shared_expert_ = true;
+  bool balances_ = false;  // experts are dealt out by their load
   int experts_ = 0;
   std::shared_ptr<const GroupShapes> shapes_;
   std::shared_ptr<const MoeProgram> first_;

@@ -8,9 +8,16 @@
 #include <vector>
 
 #include "models/programs/program.h"
+#include "models/workload/parallel.h"
 #include "models/workload/sharding.h"
 
 namespace moesim::models {
+
+// Whether FSDP and HSDP gather parameters and reduce gradients in every pass. In a pipeline parameters stay
+// gathered for all microbatches and gradients leave after the last one, once a step: torchtitan's default
+// there, and its pipeline stages reduce in their last backward only. (DeepSpeed has no ZeRO-3 with a
+// pipeline.)
+inline bool sharded_in_every_pass(const Parallel& parallel) { return parallel.pp == 1; }
 
 struct ParameterTraffic {
   std::int64_t dense_parameters = 0;  // held by one rank before data-parallel sharding
@@ -23,7 +30,7 @@ struct ParameterTraffic {
   std::int64_t shard_group = 1;   // HSDP: ranks that shard; the rest replicates
   int gradient_bytes = 4;
   int weight_bytes = 2;
-  std::int64_t microbatches = 1;
+  std::int64_t microbatches = 1;      // that FSDP gathers and reduces for; 1 unless sharded_in_every_pass()
   bool reshard_after_forward = true;  // FSDP, HSDP: gather again in backward
   bool root_unit = false;             // FSDP, HSDP: one unit, which stays gathered until its backward
   bool overlapped = true;             // DDP: gradients are bucketed, to overlap with backward

@@ -58,7 +58,7 @@ class KeptRows {
     if (!q.program || q.program->saved_bytes.empty()) return;
     const std::size_t ranks = q.program->saved_bytes.size();
     for (std::size_t r = 0; r < ranks; ++r)
-      loads_.push_back(kept_bytes(*q.program, static_cast<int>(r), *q.model, q.parallel, *q.plan));
+      loads_.push_back(kept_bytes(*q.program, static_cast<int>(r), *q.model, *q.plan));
     mean_ = std::accumulate(loads_.begin(), loads_.end(), 0.0) / static_cast<double>(ranks);
     most_ = *std::max_element(loads_.begin(), loads_.end());
   }
@@ -280,9 +280,8 @@ class Stages {
       // work and of the next, and reduces gradients in fp32.
       both(MemoryKind::kParameters, std::string(name_of(plan_.optimizer.master)),
            bytes_of(plan_.optimizer.master), fully);
-      // In a pipeline a stage stays gathered for all microbatches (models/step/transfers.cc), and its
-      // gradients leave after the last.
-      const bool whole_stage = p_.pp > 1;
+      // A stage that stays gathered for all microbatches, and whose gradients leave after the last.
+      const bool whole_stage = !sharded_in_every_pass(p_);
       const bool root = plan_.fsdp_unit == FsdpUnit::kRoot;
       if (whole_stage || root || !plan_.reshard_after_forward)
         add(MemoryKind::kParameters, root ? "gathered model/bf16" : "gathered stage/bf16",
@@ -330,9 +329,12 @@ class Stages {
     if (plan_.framework != Framework::kMegatron) return;
     const bool grouped = q_.program && p_.edp() > 0;
     add(MemoryKind::kPersistent, "GEMM workspaces", (grouped ? 1 + kGroupedStreams : 1) * kGemmWorkspace);
-    if (q_.train && (plan_.sharding == ShardingScheme::kDdp || plan_.sharding == ShardingScheme::kZero1))
+    if (q_.train && (plan_.sharding == ShardingScheme::kDdp || plan_.sharding == ShardingScheme::kZero1)) {
+      Parallel held = p_;  // experts as the dispatcher splits them
+      if (q_.program) held.etp = q_.program->etp();
       add(MemoryKind::kPersistent, "placeholders of weight gradients",
-          distinct_weights(a_, p_, kinds) * kBf16Bytes);
+          distinct_weights(a_, held, kinds) * kBf16Bytes);
+    }
   }
 
   // What a pass leaves on the GPU.
@@ -416,7 +418,7 @@ class Stages {
     if (rows > 0) {
       const auto& saved = q_.program->saved_bytes;
       const auto fullest = static_cast<int>(std::max_element(saved.begin(), saved.end()) - saved.begin());
-      const std::vector<KeptTensor> tensors = kept_by_program(*q_.program, fullest, a_, p_, plan_);
+      const std::vector<KeptTensor> tensors = kept_by_program(*q_.program, fullest, a_, plan_);
       const double each = bytes_of(tensors);
       if (each > 0) sum(tensors, 1, rows / each);
     }

@@ -28,6 +28,13 @@ std::vector<std::int64_t> received_rows(const Routing& routing, int ep, int etp)
   return rows;
 }
 
+// T_r * K of every rank.
+std::vector<std::int64_t> own_rows(const Routing& routing) {
+  std::vector<std::int64_t> rows;
+  for (int r = 0; r < routing.ranks(); ++r) rows.push_back(routing.tokens(r) * routing.topk());
+  return rows;
+}
+
 class Entries {
  public:
   Entries(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing)
@@ -35,7 +42,8 @@ class Entries {
     const Program& first = programs.first()->program;
     const Routing sample = routing.of(0, 0);
     const bool whole = sample.experts() % first.ep() == 0 && sample.ranks() == first.ranks();
-    dropless_ = whole && first.dispatched_rows == received_rows(sample, first.ep(), first.etp());
+    dropless_ = whole && first.dispatched_rows == received_rows(sample, first.ep(), first.etp()) &&
+                first.balanced_rows == own_rows(sample);
     const std::int64_t layers = std::max<std::int64_t>(1, s.model.moe_layers());
     const std::int64_t counts = std::int64_t{sample.ranks()} * sample.experts() * layers;
     const std::int64_t all = s.parallel.microbatches * std::max<std::int64_t>(1, s.parallel.edp());
@@ -69,9 +77,7 @@ class Entries {
       return {own.program.dispatched_rows, own.program.balanced_rows};
     }
     const Routing routing = routing_.of(ordinal, draw);
-    OverloadEntry entry{received_rows(routing, first.ep(), first.etp()), {}};
-    for (int r = 0; r < routing.ranks(); ++r) entry.balanced.push_back(routing.tokens(r) * routing.topk());
-    return entry;
+    return {received_rows(routing, first.ep(), first.etp()), own_rows(routing)};
   }
 
   const Scenario& s_;

@@ -55,9 +55,9 @@ class Transfers {
   }
 
   bool across() const { return dense_.across_domains() || experts_.across_domains(); }
-  // In a pipeline, parameters stay gathered for all microbatches and gradients leave after the last one
-  // (torchtitan).
-  bool sharded_passes(ShardingScheme scheme) const { return s_.parallel.pp == 1 && sharded(scheme); }
+  bool sharded_passes(ShardingScheme scheme) const {
+    return sharded_in_every_pass(s_.parallel) && sharded(scheme);
+  }
 
   // Of the modules of a chunk that are sharded in every pass, or of the others.
   Seconds of(const StageParameters& n, const Chunk& chunk, bool in_passes) const {

@@ -55,8 +55,7 @@ void check_plan(const Scenario& s) {
     found_with("shard_group", std::to_string(plan.shard_group), "hsdp");
   if (!plan.reshard_after_forward && plan.sharding != kFsdp && plan.sharding != kHsdp)
     found_with("reshard_after_forward", "false", "fsdp or hsdp");
-  if (plan.reshard_after_forward && s.scope == Scenario::Scope::kStep && s.parallel.pp > 1 &&
-      s.gave("training.reshard_after_forward"))
+  if (plan.reshard_after_forward && s.parallel.pp > 1 && s.gave("training.reshard_after_forward"))
     throw InputError(fmt::format(
         "training.reshard_after_forward: found true with parallel.pp {}, whose stages stay gathered for all "
         "microbatches; expected false, or pp 1",
@@ -106,6 +105,17 @@ void check_plan(const Scenario& s) {
     throw InputError("training.foreach: found false without training, which has no optimizer; expected both");
   if (s.gave("faults.seed") && !s.gave("faults.jitter"))
     throw InputError("faults.seed: found without faults.jitter, which it is of; expected both");
+}
+
+// Products in a precision that the GPU's matrix units have.
+void check_precision(const Scenario& s) {
+  const Profile& gpu = s.cluster->profile;
+  if (gpu.device().has_precision(s.training.precision)) return;
+  std::vector<std::string> has;
+  for (const std::string_view name : precision_names())
+    if (gpu.device().has_precision(name)) has.emplace_back(name);
+  throw InputError(fmt::format("training.precision: found {} on {}, expected {}: what the GPU has",
+                               s.training.precision, gpu.name(), join(has, ", ")));
 }
 
 // Throws InputError for what one layer has no part for.
@@ -288,6 +298,7 @@ void Scenario::resolve() {
                       "(etp x ep = tp x cp): Megatron's pipeline groups would differ",
                       found, p.dp, p.edp()));
   }
+  check_precision(*this);
   check_sizes(*this);
   resolved = true;
 }

@@ -8,7 +8,8 @@ from common import Hostile
 
 MODELS = ["deepseek-v3", "mixtral-8x7b", "olmoe", "qwen3-30b-a3b"]
 DISPATCHERS = ["allgather", "alltoall", "alltoall-legacy", "flex-deepep", "flex-hybridep", "torchtitan-alltoall",
-               "torchtitan-equal-split", "megablocks-moe", "megablocks-dmoe-sparse", "deepspeed", "tutel", "all"]
+               "torchtitan-equal-split", "megablocks-moe", "megablocks-dmoe-sparse", "deepspeed", "tutel", "expert-tp",
+               "alltoall:balance=eplb:slots=256", "flex-deepep:balance=least-loaded:min_rows=1", "all"]
 
 
 def possible(scenario):

@@ -37,6 +37,25 @@ TEST(ExpertPlacement, BalancesLoadAndKeepsRows) {
   EXPECT_EQ(chosen.rows(0), 16);
 }
 
+// The example of deepseek-ai/EPLB's README: two layers of 12 experts in 4 groups, 16 slots on 8 GPUs of 2
+// nodes, and what it prints for them.
+TEST(ExpertPlacement, KeepsGroupsOnANodeAsEplbDoes) {
+  const auto of_ranks = [](std::vector<std::int32_t> slots) {
+    for (std::size_t r = 0; r < slots.size(); r += 2)
+      std::sort(slots.begin() + static_cast<std::ptrdiff_t>(r),
+                slots.begin() + static_cast<std::ptrdiff_t>(r + 2));
+    return slots;
+  };
+  const std::vector<std::int64_t> first{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
+      second{20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27};
+  EXPECT_EQ(of_ranks(hierarchical_placement(first, 8, 16, 4, 2).expert_of),
+            of_ranks({5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1}));
+  EXPECT_EQ(of_ranks(hierarchical_placement(second, 8, 16, 4, 2).expert_of),
+            of_ranks({7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1}));
+  // Nodes that do not divide the groups: as without groups.
+  EXPECT_EQ(hierarchical_placement(first, 8, 16, 3, 2).expert_of, balanced_placement(first, 8, 16).expert_of);
+}
+
 TEST(ExpertPlacement, RefusesWhatDoesNotFit) {
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 3), InputError);
   EXPECT_THROW(balanced_placement({1, 2, 3, 4}, 4, 6), InputError);

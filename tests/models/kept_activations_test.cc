@@ -84,13 +84,11 @@ TEST(KeptByLayer, OfExpertsOnlyScoresAndTheSharedExpert) {
 TEST(KeptByProgram, IsWhatTheProgramSaves) {
   const Example example;
   const Architecture model = Architecture::load("mixtral-8x7b");
-  Parallel parallel;
-  parallel.ep = 4;
-  for (const char* dispatcher : {"alltoall", "allgather", "flex-deepep", "flex-hybridep"}) {
+  for (const char* dispatcher : {"alltoall", "allgather", "flex-deepep", "flex-hybridep", "expert-tp"}) {
     SCOPED_TRACE(dispatcher);
     const Program program = build(dispatcher, example.layer);
     for (int r = 0; r < program.ranks(); ++r) {
-      const auto kept = kept_by_program(program, r, model, parallel, TrainingPlan());
+      const auto kept = kept_by_program(program, r, model, TrainingPlan());
       EXPECT_GT(kept.size(), 2u);
       EXPECT_NEAR(bytes_of(kept), static_cast<double>(program.saved_bytes[static_cast<std::size_t>(r)]),
                   1e-6);
@@ -99,8 +97,8 @@ TEST(KeptByProgram, IsWhatTheProgramSaves) {
           TrainingPlan plan;
           plan.set_precision(precision);
           plan.recompute = StepRecompute::parse(recompute);
-          EXPECT_NEAR(bytes_of(kept_by_program(program, r, model, parallel, plan)),
-                      kept_bytes(program, r, model, parallel, plan), 1e-6);
+          EXPECT_NEAR(bytes_of(kept_by_program(program, r, model, plan)), kept_bytes(program, r, model, plan),
+                      1e-6);
         }
     }
   }

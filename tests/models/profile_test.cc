@@ -81,6 +81,24 @@ TEST(Profile, EveryBuiltInReadsWhatItWritesAndServesItsModels) {
   }
 }
 
+// One table of what the GPUs can do: a type has a peak where its products can be asked for.
+TEST(Profile, SaysWhichPrecisionsTheGpuHas) {
+  for (const std::string& name : Profile::names()) {
+    const DeviceLimits device = Profile::load(name).device();
+    EXPECT_TRUE(device.has_precision("bf16")) << name;
+    for (const DType type : {DType::kFp8, DType::kFp8Block, DType::kMxFp8})
+      EXPECT_EQ(device.has_precision(name_of(type)), device.peak_flops[static_cast<std::size_t>(type)] > 0)
+          << name << " " << name_of(type);
+  }
+  EXPECT_FALSE(Profile::load(std::string("h100-sxm")).device().has_precision("nvfp4"));
+  EXPECT_TRUE(Profile::load(std::string("gb200")).device().has_precision("nvfp4"));
+  EXPECT_FALSE(Profile::load(std::string("mi355x")).device().has_precision("nvfp4"));
+  DeviceLimits own;  // of a file without the list
+  own.peak_flops[static_cast<std::size_t>(DType::kMxFp8)] = 1e15;
+  EXPECT_TRUE(own.has_precision("mxfp8"));
+  EXPECT_FALSE(own.has_precision("fp8"));
+}
+
 TEST(Profile, NamesWhatIsWrongWithItsLine) {
   EXPECT_THAT(error_of(with(kSmall, "\"sms\"", "\"smss\"")), HasSubstr("sms"));
   EXPECT_THAT(error_of(with(kSmall, "moesim.profile/1", "moesim.profile/9")), HasSubstr("toy.json:2"));

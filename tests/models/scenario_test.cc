@@ -16,6 +16,7 @@ namespace moesim::models {
 namespace {
 
 using moesim::testing::message_of;
+using testing::cluster_named;
 using testing::small_job;
 
 std::string refusal(const std::function<void(Scenario&)>& change) {
@@ -121,10 +122,25 @@ TEST(Resolve, RefusesToComputeAgainWhatTheModelHasNot) {
   EXPECT_THAT(message_of([&] { dense.resolve(); }), ::testing::HasSubstr("which has no experts"));
 }
 
+TEST(Resolve, RefusesPrecisionsThatTheGpuHasNot) {
+  const auto on = [](const char* cluster, const char* precision) {
+    return refusal([&](Scenario& s) {
+      s.cluster = cluster_named(cluster);
+      s.training.set_precision(precision);
+    });
+  };
+  EXPECT_EQ(on("dgx-h100x1", "mxfp8"),
+            "training.precision: found mxfp8 on h100-sxm, expected bf16, fp8, fp8_block: what the GPU has");
+  EXPECT_EQ(on("dgx-a100x1", "fp8"),
+            "training.precision: found fp8 on a100-sxm, expected bf16: what the GPU has");
+  EXPECT_NE(on("dgx-h100x1", "nvfp4"), "");
+  for (const char* precision : {"bf16", "fp8", "fp8_block"}) EXPECT_EQ(on("dgx-h100x1", precision), "");
+  for (const char* precision : {"fp8_block", "mxfp8", "nvfp4"}) EXPECT_EQ(on("dgx-b200x1", precision), "");
+}
+
 TEST(Resolve, RefusesToGatherAgainWhereAPipelineDoesNot) {
   const auto with = [](int pp, const char* sharding, bool again) {
     return refusal([&](Scenario& s) {
-      s.scope = Scenario::Scope::kStep;
       s.parallel.pp = pp;
       s.training.set_sharding(sharding);
       s.training.reshard_after_forward = again;

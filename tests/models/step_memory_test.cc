@@ -213,7 +213,7 @@ TEST(StepMemory, TheBusiestRankIsAnotherOneInEveryLayer) {
   const StepMemory alike = job.memory();
   std::vector<double> loads;
   for (int r = 0; r < job.program.ranks(); ++r)
-    loads.push_back(bytes_of(kept_by_program(job.program, r, job.model, job.parallel, job.plan)));
+    loads.push_back(bytes_of(kept_by_program(job.program, r, job.model, job.plan)));
   const double most = *std::max_element(loads.begin(), loads.end());
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
   ASSERT_GT(most, mean);

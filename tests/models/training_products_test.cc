@@ -23,13 +23,19 @@ TEST(SlowestOf, GrowsSlowlyWithTheGpusThatWait) {
   EXPECT_NEAR((slowest_of(1000) - 1) / (0.08 / 5.4), 3.241, 0.05);
 }
 
-TEST(PowerSlowdown, IsOfBlackwellOnly) {
-  for (const char* name : {"a100-sxm", "h100-sxm", "h800-sxm", "h200-sxm", "mi300x"})
-    EXPECT_EQ(power_slowdown(Profile::load(std::string(name))), 1) << name;
-  const double gb300 = power_slowdown(Profile::load(std::string("gb300")));
-  const double b200 = power_slowdown(Profile::load(std::string("b200-sxm")));
-  EXPECT_GT(gb300, 1);
-  EXPECT_GT(b200, gb300);  // the same peak with less power
+// Data of the profile, whatever the GPU is called.
+TEST(PowerSlowdown, IsTheProfiles) {
+  for (const char* name : {"a100-sxm", "h100-sxm", "h800-sxm", "h200-sxm", "mi300x", "mi355x"})
+    EXPECT_EQ(Profile::load(std::string(name)).device().power_slowdown, 1) << name;
+  for (const char* name : {"b200-sxm", "b300-sxm", "gb200"})
+    EXPECT_EQ(Profile::load(std::string(name)).device().power_slowdown, 1.3) << name;
+  EXPECT_EQ(Profile::load(std::string("gb300")).device().power_slowdown,
+            1.2);  // the same peak with more power
+  Profile slower = Profile::load(std::string("h100-sxm"));
+  slower.device().power_slowdown = 1.5;
+  const TrainingProducts usual(Profile::load(std::string("h100-sxm")), {}), taken(slower, {});
+  EXPECT_NEAR(taken.dense(4096, 4096, 4096, GemmPass::kForward),
+              1.5 * usual.dense(4096, 4096, 4096, GemmPass::kForward), 1e-12);
 }
 
 // H100 with 1 TB/s of memory, of which passes reach 95 %, and a smallest kernel of 2 us.

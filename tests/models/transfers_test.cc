@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "models/answers/answer.h"
 #include "models/step/job_plan.h"
 #include "tests/models/small_job.h"
 
@@ -119,6 +120,32 @@ TEST(StepTransfers, FsdpGathersInEveryPass) {
   root.training.set_fsdp_unit("root");
   EXPECT_EQ(Job(root).transfers().sharded[0].forward_link, std::numeric_limits<std::int64_t>::max() / 4);
   EXPECT_EQ(t.sharded[0].forward_link, 0);
+}
+
+// In a pipeline once a step, whatever the number of microbatches; a layer's answer says the same.
+TEST(StepTransfers, APipelineGathersOnceAStepInBothScopes) {
+  Scenario s = testing::small_job("dgx-h100x2");
+  s.training.set_sharding("fsdp");
+  s.training.set_fsdp_unit("root");
+  s.parallel.pp = 2;
+  s.parallel.microbatches = 4;
+  const PipelineTransfers t = Job(s).transfers();
+  EXPECT_TRUE(t.sharded.empty());
+  ASSERT_EQ(t.parameters.size(), 2u);
+  s.scope = Scenario::Scope::kLayer;
+  AnswerOptions options;
+  options.draws = 0;
+  double gathers = 0, reductions = 0;
+  for (const StepCollective& one : answer(s, options).step_collectives) {
+    EXPECT_EQ(one.what.calls, 1) << one.what.what;
+    (one.what.kind == CommKind::kAllGather ? gathers : reductions) += one.time_us;
+  }
+  EXPECT_NEAR(static_cast<double>(t.parameters[0]) * 1e-6, gathers, 1e-3);
+  EXPECT_NEAR(static_cast<double>(t.gradients[0]) * 1e-6, reductions, 1e-3);
+  // Without one in every pass.
+  s.parallel.pp = 1;
+  for (const StepCollective& one : answer(s, options).step_collectives)
+    EXPECT_EQ(one.what.calls, 4) << one.what.what;
 }
 
 // A group of one data-parallel rank moves nothing, inference nothing at all.

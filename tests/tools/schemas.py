@@ -30,6 +30,8 @@ RESULTS = {
     "compare": [["compare", SCENARIO, *FAST], ["compare", SCENARIO, "--dispatcher", "all", *FAST],
                 ["compare", SCENARIO, "--detail", "messages", *FAST], ["compare", SCENARIO, "--timing", "flow", *FAST],
                 ["compare", SCENARIO, "--scope", "step", *FAST],
+                ["compare", SCENARIO, "--dispatcher",
+                 "allgather,alltoall:balance=least-loaded,alltoall:balance=eplb:slots=144", *FAST],
                 # Counters differ from option to option.
                 ["compare", SCENARIO, "--dispatcher", "torchtitan-force-balance,torchtitan-equal-split", *FAST],
                 ["compare", SCENARIO, "--ep", "1", "--inference", "--dispatcher", "torchtitan-local", *FAST]],

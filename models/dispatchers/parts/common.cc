@@ -90,10 +90,41 @@ ExpertBlock expert_block(const MoeLayer& layer, const LayerSizes& f, ProgramBuil
   block.gated = f.gated;
   block.recompute_activation = layer.recompute == Recompute::kActivation;
   block.dtype = layer.activation;
+  const std::int64_t weights = f.H * (f.F_up + f.F);
+  block.expert_bytes = weights * bytes_of(layer.weight);
+  block.copied_gradient = ceil_div(weights * layer.gradient_bytes, layer.microbatches);
+  const auto any = [](const std::vector<std::int64_t>& copies) {
+    return std::any_of(copies.begin(), copies.end(), [](std::int64_t n) { return n > 0; });
+  };
+  if (layer.moves && any(layer.moves->copies)) {
+    block.moves = layer.moves;
+    block.copies = builder.matrix(GroupKind::kEp, layer.moves->copies);
+  }
   return block;
 }
 
 namespace {
+
+// Weights of the experts that a rank computes for others, before its products.
+void fetch_weights(ProgramBuilder& b, const ExpertBlock& block) {
+  if (!block.moves || !block.moves->every_pass) return;
+  b.save("weights of others' experts", b.scaled(block.moves->foreign, block.expert_bytes));
+  b.all_to_all_v("weights of moved experts", Category::dispatch, block.dtype, block.copies, false,
+                 block.expert_bytes);
+}
+
+// Gradients of copies go home; those of copies that stay come back as their sum.
+void return_gradients(ProgramBuilder& b, const ExpertBlock& block) {
+  if (!block.moves) return;
+  const bool home = block.moves->every_pass;
+  const std::int64_t bytes = home ? block.expert_bytes : block.copied_gradient;
+  const PerRank held = b.scaled(block.moves->foreign, home ? bytes : 0);
+  b.allocate("gradients of others' experts", held);
+  b.all_to_all_v("gradients of copies", Category::combine, home ? block.dtype : DType::kFp32, block.copies,
+                 true, bytes);
+  b.free("gradients of others' experts", held);
+  if (!home) b.all_to_all_v("summed gradients", Category::combine, DType::kFp32, block.copies, false, bytes);
+}
 
 PerRank activation_bytes(ProgramBuilder& builder, const ExpertBlock& block, std::int64_t columns) {
   return builder.scaled(block.rows, columns * block.b + (block.probability ? block.b_p : 0));
@@ -108,6 +139,7 @@ void up_gemms(ProgramBuilder& b, const ExpertBlock& block, std::string_view name
 }  // namespace
 
 void experts_forward(ProgramBuilder& b, const ExpertBlock& block) {
+  fetch_weights(b, block);
   b.save("fc1 output", b.scaled(block.rows, block.F_up() * block.b));
   up_gemms(b, block, "fc1", GemmPass::kForward);
   const PerRank hidden = b.scaled(block.rows, block.F * block.b);
@@ -152,6 +184,7 @@ void experts_backward(ProgramBuilder& b, const ExpertBlock& block) {
   b.free("gradient of fc2 input", hidden);
   if (block.recompute_activation) b.free("fc2 input again", hidden);
   b.free("outgoing gradient", rows);
+  return_gradients(b, block);
 }
 
 void gather_rows(ProgramBuilder& b, std::string_view name, Category category,

@@ -52,6 +52,10 @@ struct ExpertBlock {
   DType dtype = DType::kBf16;
   GemmBackend backend = GemmBackend::kGrouped;
   Category category = Category::expert;
+  const ExpertMoves* moves = nullptr;
+  int copies = -1;                   // matrix of the moves
+  std::int64_t expert_bytes = 0;     // of the weights of an expert
+  std::int64_t copied_gradient = 0;  // bytes of its gradient that are summed over copies, by microbatch
 
   int launches() const { return backend == GemmBackend::kLoop ? experts : 1; }
   std::int64_t F_up() const { return (gated ? 2 : 1) * F; }

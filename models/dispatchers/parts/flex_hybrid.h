@@ -19,6 +19,7 @@ class FlexHybrid : public Dispatcher {
   FlexHybrid(DispatcherOptions& options, ExchangeLibrary library);
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override;
+  bool balances() const override { return mode_ == kDynamic; }
   Program build(const MoeLayer& given) const override;
 
  private:

@@ -262,10 +262,24 @@ std::string headline(const Comparison& c) {
                     s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
   if (s.model.experts == 0) return text + "no experts: a dense model\n\n";
-  return text + fmt::format(
-                    "routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n\n",
-                    s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
-                    c.routing.gini(), of_step(s) ? " in the first layer" : "");
+  text +=
+      fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
+                  s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
+                  c.routing.gini(), of_step(s) ? " in the first layer" : "");
+  for (const std::string& one : c.defaults) text += one + "\n";
+  return text + "\n";
+}
+
+std::string balance_text(const Answer& a) {
+  const Answer::Balance& b = *a.balance;
+  const std::string worth =
+      b.saved_us > 0
+          ? fmt::format("worth it from {:.0f} tokens a rank and microbatch on", b.break_even_tokens)
+          : "not worth it with any number of tokens";
+  return fmt::format(
+      "balance, {}: busiest rank {:.2f}x instead of {:.2f}x; moving weights or gradients takes {} of a layer "
+      "and saves {}: {}\n",
+      a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
 // What is said below the tables, the answer last.
@@ -280,6 +294,7 @@ std::string conclusion(const Comparison& c) {
           "{:.0f} %\n",
           a.dispatcher, a.network.groups, a.time_us.value / a.network.calibrated_us, a.network.busiest.from,
           a.network.busiest.to, 100 * a.network.busiest.utilisation);
+    if (a.balance) text += balance_text(a);
     if (!a.not_ranked.empty()) text += fmt::format("not ranked: {}: {}\n", a.dispatcher, a.not_ranked);
   }
   for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
@@ -386,6 +401,13 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
                     {"calibrated_us", a.network.calibrated_us},
                     {"groups", a.network.groups},
                     {"busiest_link", link_json(a.network.busiest)}};
+  if (a.balance)
+    j["balance"] = {{"busiest_rank", a.balance->busiest},
+                    {"busiest_rank_without", a.balance->busiest_before},
+                    {"paid_us", a.balance->paid_us},
+                    {"saved_us", a.balance->saved_us},
+                    {"break_even_tokens",
+                     a.balance->saved_us > 0 ? ordered_json(a.balance->break_even_tokens) : ordered_json()}};
   if (!a.hang.empty()) j["hang"] = a.hang;
   if (!a.program().counters.empty()) {
     ordered_json counters = ordered_json::object();
@@ -441,6 +463,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   }
   result["winner"] = decision_json(c);
   result["because"] = c.decision.because;
+  if (!c.defaults.empty()) result["defaults"] = c.defaults;
   if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
   return result;
 }
