@@ -50,7 +50,7 @@ RESULTS = {
     "trace-check": [["trace", "check", str(SAMPLE / "scaling")]],
     "trace-convert": [["trace", "convert", str(SAMPLE / "scaling"), "converted"]],
     "trace-synthesize": [["trace", "synthesize", "--out", "synthetic", "--routing", "zipf:1.2"]],
-    "list": [["list"], ["list", "models"], ["list", "profiles"]],
+    "list": [["list"], ["list", "models"], ["list", "models", "--detail"], ["list", "profiles"]],
 }
 # With the public measurements, where they are.
 PUBLISHED = SOURCE.parent / "shared/data/published"

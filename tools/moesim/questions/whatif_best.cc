@@ -24,6 +24,7 @@
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -156,6 +157,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(scenario);
     ordered_json result = envelope("whatif", inputs, warnings);
+    add_model(result, scenario);
     result["best"] = ordered_json::array();
     for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
     result["plans"] = {{"candidates", r.candidates},

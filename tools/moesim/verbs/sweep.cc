@@ -17,6 +17,7 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"
 #include "tools/moesim/sweeps/sweep_mpi.h"
@@ -78,11 +79,13 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
 
 // What made a finished table, beside it.
 void write_record(const std::string& out, const std::string& sha256, const std::string& definition,
-                  std::uint64_t scenarios, const CommonOptions& common) {
+                  std::uint64_t scenarios, const models::Scenario& base,
+                  const CommonOptions& common) {
   nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
   nlohmann::ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
+  add_model(record, base);
   record["rows"] = {
       {"file", fs::path(out).filename().string()}, {"sha256", sha256}, {"scenarios", scenarios}};
   record["definition"] = std::move(defined);
@@ -187,7 +190,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
     warn(common, fmt::format("{} is complete: nothing left to do", o.out));
   } else {
     file.finish();
-    if (!o.out.empty()) write_record(o.out, file.sha256(), definition, plan.size(), common);
+    if (!o.out.empty()) write_record(o.out, file.sha256(), definition, plan.size(), job.base.scenario(), common);
   }
   if (failed > 0)
     warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
