@@ -51,6 +51,8 @@ RESULTS = {
     "trace-check": [["trace", "check", str(SAMPLE / "scaling")]],
     "trace-convert": [["trace", "convert", str(SAMPLE / "scaling"), "converted"]],
     "trace-synthesize": [["trace", "synthesize", "--out", "synthetic", "--routing", "zipf:1.2"]],
+    "validate-log": [["validate", "--log", str(SOURCE / "tests/fuzz/corpus/training_log/megatron.log"), "--cluster",
+                      "dgx-h100x2", *FAST]],
     "scenario-from": [["scenario", "from", "megatron", JOB, "--detail"]],
     "scenario-to": [["scenario", "to", "megatron", SCENARIO, "--scope", "step", "--dispatcher", "alltoall"],
                     ["scenario", "to", "torchtitan", SCENARIO, "--scope", "step", "--dispatcher", "torchtitan-alltoall"]],
