@@ -127,7 +127,7 @@ std::optional<ForeignFormat> foreign_format(std::string_view beginning, std::str
       has(text, "Setting ds_accelerator to"))
     return ForeignFormat{
         "a training log of Megatron or DeepSpeed",
-        std::string(kDescribe) + ", and its step times as rows for 'moesim validate --training'"};
+        std::string(kDescribe) + "; 'moesim validate --log' holds its steps against the forecast"};
   if (has(text, "_perf") && has(text, "algbw"))
     return ForeignFormat{"a log of nccl-tests", "a recording; 'moesim calibrate import nccl-tests' reads it"};
   const std::string_view first = line_of(text, 0);

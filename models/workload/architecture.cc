@@ -61,6 +61,10 @@ std::int64_t count_parameters(const Architecture& a, std::int64_t routed_experts
 }  // namespace
 
 std::int64_t Architecture::parameters() const { return count_parameters(*this, experts); }
-std::int64_t Architecture::active_parameters() const { return count_parameters(*this, topk); }
+
+std::int64_t Architecture::active_parameters() const {
+  const std::int64_t table = tied_embeddings || embedding_active ? 0 : vocabulary * hidden;
+  return count_parameters(*this, topk) - table;
+}
 
 }  // namespace moesim::models

@@ -62,6 +62,8 @@ struct Architecture {
   std::int64_t layers = 0;  // dense and MoE layers together, without MTP layers
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
+  // Whether the publisher counts the table of input embeddings, of which a token reads one row, as active.
+  bool embedding_active = true;
   bool norm_bias = false;  // norms have a bias beside their scale (LayerNorm)
   Attention attention;
 
@@ -88,6 +90,9 @@ struct Architecture {
   std::string pattern;
   // What a reader should know of how somebody else's file was understood, a sentence each.
   std::vector<std::string> remarks;
+  std::string source;  // where it came from: "built-in", or the file
+  // Keys of somebody else's file: known to leave sizes and layers alone, and not known at all.
+  std::vector<std::string> ignored_keys, unknown_keys;
 
   // Width of a row as the experts see it.
   std::int64_t expert_width() const { return latent > 0 ? latent : hidden; }
@@ -106,9 +111,11 @@ struct Architecture {
   // A built-in name, our own object {"hidden", "experts", ...}, or the object of a Hugging Face config.json
   // (recognised by "hidden_size"). Throws InputError with the place for unknown keys of ours, missing or
   // impossible values, and for keys of a Hugging Face config that make another model than is described here;
-  // keys that nobody knows are named in `remarks`. DeepSeek's own names of keys are read, too.
-  static Architecture parse(const JsonNode& node);
-  // A built-in name, or the path of a JSON file or of a folder with a config.json. Throws InputError with the nearest name.
+  // keys that nobody knows are named in `remarks`. DeepSeek's own names of keys are read, too. `name` is what
+  // a model is called that has no name of its own; empty: "custom", or its model_type.
+  static Architecture parse(const JsonNode& node, const std::string& name = "");
+  // A built-in name, or the path of a JSON file or of a folder with a config.json, by whose name the model is
+  // called. Throws InputError with the nearest name.
   static Architecture load(const std::string& name_or_path);
   static std::span<const std::string> names();
 };

@@ -128,6 +128,7 @@ void add_gpt_oss(std::vector<Architecture>& all) {
     a.attention.window = 128;
     a.attention.window_every = 2;
     a.expert_bias = a.router_bias = true;
+    a.embedding_active = false;  // of its card: 5.13 B active
     all.push_back(a);
   }
 }
@@ -212,6 +213,7 @@ std::vector<Architecture> make_all() {
   for (const auto add :
        {add_mistral, add_deepseek_and_moonshot, add_qwen, add_gpt_oss, add_llama4, add_nemotron, add_others})
     add(all);
+  for (Architecture& a : all) a.source = "built-in";
   return all;
 }
 

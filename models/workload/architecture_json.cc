@@ -91,7 +91,7 @@ void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& no
   a.layers = static_cast<std::int64_t>(pattern.size());
 }
 
-Architecture parse_own(const JsonNode& node) {
+Architecture parse_own(const JsonNode& node, const std::string& name) {
   JsonObject o(node);
   Architecture a;
   if (const auto base = o.find("base")) {
@@ -105,7 +105,8 @@ Architecture parse_own(const JsonNode& node) {
     a = *found;
   }
   const bool based = !a.name.empty();
-  a.name = o.string("name", based ? a.name : "custom");
+  a.name = o.string("name", based ? a.name : name.empty() ? "custom" : name);
+  a.source = node.place().file;
   // What a layer needs has no default; what only a whole model needs has a small one.
   const auto size = [&](const char* key, std::int64_t present, std::int64_t low) {
     return based ? o.integer(key, present, low, kMaxSize) : o.at(key).integer(low, kMaxSize);
@@ -125,6 +126,7 @@ Architecture parse_own(const JsonNode& node) {
   a.layers = o.integer("layers", based ? a.layers : 1, 1, 1 << 20);
   a.vocabulary = o.integer("vocabulary", a.vocabulary, 0, kMaxSize);
   a.tied_embeddings = o.boolean("tied_embeddings", a.tied_embeddings);
+  a.embedding_active = o.boolean("embedding_active", a.embedding_active);
   a.norm_bias = o.boolean("norm_bias", a.norm_bias);
   if (const auto attention = o.find("attention")) {
     a.attention = parse_attention(*attention, a.hidden);
@@ -278,12 +280,13 @@ std::string hybrid_pattern(const JsonNode& node) {
   return letters;
 }
 
-Architecture parse_hugging_face(const JsonNode& node) {
+Architecture parse_hugging_face(const JsonNode& node, const std::string& name) {
   refuse_other_models(node);
   Architecture a;
   const auto type = first_of(node, {"model_type"});
   const std::string family = type && type->is_string() ? type->string() : "hugging-face";
-  a.name = family;
+  a.name = name.empty() ? family : name;
+  a.source = node.place().file;
   a.hidden = size_of(node, {"hidden_size", "d_model", "dim"}, 0, 1);
   const std::string pattern = hybrid_pattern(node);
   a.layers = pattern.empty() ? size_of(node, {"num_hidden_layers", "n_layers", "num_layers"}, 0, 1) : 1;
@@ -331,6 +334,7 @@ Architecture parse_hugging_face(const JsonNode& node) {
   if (family == "gpt_oss") {
     a.attention.sinks = a.expert_bias = a.router_bias = true;
     a.attention.window_every = 2;
+    a.embedding_active = false;
   }
   if (family == "deepseek_v3" || family == "kimi_k2") a.router_bias = true;
   if (!pattern.empty()) {
@@ -347,7 +351,12 @@ Architecture parse_hugging_face(const JsonNode& node) {
     set_pattern(a, pattern, node);
   }
   check_consistent(a, node);
-  if (std::string unknown = unknown_keys(node); !unknown.empty()) a.remarks.push_back(std::move(unknown));
+  KeyUse use = key_use(node);
+  if (!use.unknown.empty())
+    a.remarks.push_back(fmt::format("{}: not used, and not known to leave the model alone: {}",
+                                    node.place().file, join(use.unknown, ", ")));
+  a.ignored_keys = std::move(use.irrelevant);
+  a.unknown_keys = std::move(use.unknown);
   return a;
 }
 
@@ -367,6 +376,14 @@ std::string with_json_numbers(std::string text) {
   return text;
 }
 
+// What a model without a name of its own is called: as its file, or as the folder of a config.json.
+std::string name_of_file(const std::filesystem::path& file) {
+  if (file.filename() != "config.json") return file.stem().string();
+  const std::string folder =
+      std::filesystem::absolute(file).lexically_normal().parent_path().filename().string();
+  return folder.empty() ? file.stem().string() : folder;
+}
+
 }  // namespace
 
 std::span<const std::string> Architecture::names() {
@@ -378,19 +395,19 @@ std::span<const std::string> Architecture::names() {
   return names;
 }
 
-Architecture Architecture::parse(const JsonNode& node) {
+Architecture Architecture::parse(const JsonNode& node, const std::string& name) {
   if (node.is_string()) return load(node.string());
   if (!node.is_object()) node.fail(node.describe(), "a model's name, an object, or a Hugging Face config");
   // Multimodal checkpoints nest the language model.
   for (const char* part : {"text_config", "language_config", "llm_config"})
     if (const auto text = node.find(part); text && text->is_object()) {
-      Architecture a = parse(*text);
+      Architecture a = parse(*text, name);
       a.remarks.push_back(fmt::format("{}: the language model ({}) alone is taken", node.place().file, part));
       return a;
     }
   const bool hugging_face =
       node.find("hidden_size") || node.find("d_model") || (node.find("dim") && node.find("n_layers"));
-  return hugging_face ? parse_hugging_face(node) : parse_own(node);
+  return hugging_face ? parse_hugging_face(node, name) : parse_own(node, name);
 }
 
 Architecture Architecture::load(const std::string& name_or_path) {
@@ -408,7 +425,8 @@ Architecture Architecture::load(const std::string& name_or_path) {
                                          ? std::filesystem::path(name_or_path) / "config.json"
                                          : std::filesystem::path(name_or_path);
   return parse(
-      JsonNode::parse(with_json_numbers(read_file(file.string(), std::uint64_t{1} << 30)), file.string()));
+      JsonNode::parse(with_json_numbers(read_file(file.string(), std::uint64_t{1} << 30)), file.string()),
+      name_of_file(file));
 }
 
 }  // namespace moesim::models

@@ -49,6 +49,7 @@ ordered_json model_object(const Architecture& a) {
                       {"mtp_layers", a.mtp_layers},
                       {"latent", a.latent},
                       {"pattern", a.pattern}};
+  if (!a.embedding_active) object["embedding_active"] = false;
   if (a.mamba.heads > 0)
     object["mamba"] = {{"heads", a.mamba.heads},
                        {"head_dim", a.mamba.head_dim},

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/json_reader.h"
-#include "base/text.h"
 
 namespace moesim::models {
 
@@ -277,21 +276,20 @@ void refuse_other_models(const JsonNode& config) {
       value->fail(fmt::format("({})", r.because), "a model without it: such layers are not modelled here");
 }
 
-std::string unknown_keys(const JsonNode& config) {
+KeyUse key_use(const JsonNode& config) {
   const auto one_of = [](const auto& list, std::string_view key) {
     return std::find(list.begin(), list.end(), key) != list.end();
   };
-  std::vector<std::string> unknown;
+  KeyUse use;
   for (const std::string& key : config.keys()) {
-    if (one_of(kUsed, key) || one_of(kIrrelevant, key) || says_nothing(*config.find(key))) continue;
-    if (std::ranges::any_of(kIrrelevantStarts, [&](auto start) { return key.starts_with(start); }) ||
-        std::ranges::any_of(kIrrelevantEnds, [&](auto end) { return key.ends_with(end); }))
-      continue;
-    unknown.push_back(key);
+    if (one_of(kUsed, key) || says_nothing(*config.find(key))) continue;
+    const bool irrelevant =
+        one_of(kIrrelevant, key) ||
+        std::ranges::any_of(kIrrelevantStarts, [&](auto start) { return key.starts_with(start); }) ||
+        std::ranges::any_of(kIrrelevantEnds, [&](auto end) { return key.ends_with(end); });
+    (irrelevant ? use.irrelevant : use.unknown).push_back(key);
   }
-  if (unknown.empty()) return "";
-  return fmt::format("{}: not used, and not known to leave the model alone: {}", config.place().file,
-                     join(unknown, ", "));
+  return use;
 }
 
 }  // namespace moesim::models

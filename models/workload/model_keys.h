@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace moesim {
 class JsonNode;
@@ -14,8 +15,11 @@ namespace moesim::models {
 // Architecture has no words for. A key that is null, false, 0 or empty changes nothing.
 void refuse_other_models(const JsonNode& config);
 
-// Returns a sentence that names the keys which are neither used nor known to leave sizes and layers alone;
-// empty where there are none.
-std::string unknown_keys(const JsonNode& config);
+// Keys that say something and are not used, in file order.
+struct KeyUse {
+  std::vector<std::string> irrelevant;  // known to leave sizes and layers alone
+  std::vector<std::string> unknown;
+};
+KeyUse key_use(const JsonNode& config);
 
 }  // namespace moesim::models

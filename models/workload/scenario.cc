@@ -149,11 +149,7 @@ void check_dense(Scenario& s) {
 
 }  // namespace
 
-void Scenario::set_model(const std::string& name_or_path) {
-  model = Architecture::load(name_or_path);
-  if (model.name == "custom" || model.name == "hugging-face")
-    model.name = std::filesystem::path(name_or_path).stem().string();
-}
+void Scenario::set_model(const std::string& name_or_path) { model = Architecture::load(name_or_path); }
 
 void Scenario::set_cluster(const std::string& name_or_path) {
   cluster = std::make_shared<const Cluster>(Cluster::load(name_or_path));

@@ -36,15 +36,15 @@ INSTANTIATE_TEST_SUITE_P(
                       // The headers of moonshotai/Kimi-K2-Instruct's 61 files sum up to 1,026,408,232,448
                       // parameters (its report, arXiv 2507.20534, rounds to 1.04T); 32.6B active: the report.
                       Published{"kimi-k2", 1026.408, 32.6},
-                      Published{"qwen2-57b-a14b", 57.4, 14.2},      // model card: 57.41B, 14B
-                      Published{"qwen3-30b-a3b", 30.5, 3.3},        // model card
-                      Published{"qwen3-235b-a22b", 235, 22},        // model card
-                      Published{"gpt-oss-120b", 116.8, 0},          // arXiv 2508.10925: 116.83B
-                      Published{"gpt-oss-20b", 20.9, 0},            // arXiv 2508.10925: 20.91B
-                      Published{"llama4-maverick", 400, 17, 0.02},  // model card, language model
-                      Published{"llama4-scout", 109, 17, 0.02},     // model card, language model
-                      Published{"dbrx", 132, 36},                   // model card
-                      Published{"olmoe", 6.92, 1.28}),              // arXiv 2409.02060: 6.9B, 1.3B
+                      Published{"qwen2-57b-a14b", 57.4, 14.2},         // model card: 57.41B, 14B
+                      Published{"qwen3-30b-a3b", 30.5, 3.3},           // model card
+                      Published{"qwen3-235b-a22b", 235, 22},           // model card
+                      Published{"gpt-oss-120b", 116.83, 5.13, 0.001},  // arXiv 2508.10925, table 1
+                      Published{"gpt-oss-20b", 20.91, 3.61, 0.001},    // the same
+                      Published{"llama4-maverick", 400, 17, 0.02},     // model card, language model
+                      Published{"llama4-scout", 109, 17, 0.02},        // model card, language model
+                      Published{"dbrx", 132, 36},                      // model card
+                      Published{"olmoe", 6.92, 1.28}),                 // arXiv 2409.02060: 6.9B, 1.3B
     [](const auto& info) {
       std::string name = info.param.name;
       for (char& c : name)

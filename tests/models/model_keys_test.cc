@@ -32,12 +32,14 @@ TEST(ModelKeys, AKeyThatSaysNothingChangesNothing) {
 }
 
 TEST(ModelKeys, OnlyWhatNobodyKnowsIsNamed) {
-  EXPECT_EQ(unknown_keys(config(R"({"hidden_size": 8, "rope_theta": 10000.0, "eos_token_id": 1})")), "");
-  EXPECT_EQ(unknown_keys(config(R"({"odd": null, "odder": []})")), "");
-  const std::string said = unknown_keys(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"));
-  EXPECT_THAT(said, HasSubstr("config.json"));
-  EXPECT_THAT(said, HasSubstr("odd, odder"));
-  EXPECT_THAT(said, ::testing::Not(HasSubstr("hidden_size")));
+  const KeyUse known = key_use(config(R"({"hidden_size": 8, "rope_theta": 10000.0, "eos_token_id": 1})"));
+  EXPECT_THAT(known.unknown, ::testing::IsEmpty());
+  EXPECT_THAT(known.irrelevant, ::testing::ElementsAre("rope_theta", "eos_token_id"));
+  const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"));
+  EXPECT_THAT(nothing.unknown, ::testing::IsEmpty());
+  EXPECT_THAT(nothing.irrelevant, ::testing::IsEmpty());
+  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"));
+  EXPECT_THAT(odd.unknown, ::testing::ElementsAre("odd", "odder"));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ SOURCE, MOESIM = pathlib.Path(sys.argv[1]), sys.argv[2]
 SCHEMAS = SOURCE / "docs" / "schemas"
 SAMPLE = SOURCE / "traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024"
 SCENARIO = str(SOURCE / "docs/examples/scenario.json")
+JOB = str(SOURCE / "tests/fuzz/corpus/training_job/megatron.sh")
 FAST = ["--draws", "4"]
 FAILURES = []
 
@@ -52,7 +53,12 @@ RESULTS = {
     "trace-check": [["trace", "check", str(SAMPLE / "scaling")]],
     "trace-convert": [["trace", "convert", str(SAMPLE / "scaling"), "converted"]],
     "trace-synthesize": [["trace", "synthesize", "--out", "synthetic", "--routing", "zipf:1.2"]],
-    "list": [["list"], ["list", "models"], ["list", "profiles"]],
+    "validate-log": [["validate", "--log", str(SOURCE / "tests/fuzz/corpus/training_log/megatron.log"), "--cluster",
+                      "dgx-h100x2", *FAST]],
+    "scenario-from": [["scenario", "from", "megatron", JOB, "--detail"]],
+    "scenario-to": [["scenario", "to", "megatron", SCENARIO, "--scope", "step", "--dispatcher", "alltoall"],
+                    ["scenario", "to", "torchtitan", SCENARIO, "--scope", "step", "--dispatcher", "torchtitan-alltoall"]],
+    "list": [["list"], ["list", "models"], ["list", "models", "--detail"], ["list", "profiles"]],
 }
 # With the public measurements, where they are.
 PUBLISHED = SOURCE.parent / "shared/data/published"

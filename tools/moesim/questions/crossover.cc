@@ -297,7 +297,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
   const CrossoverResult r = find_crossovers(base, range, between, draws);
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), r.warnings);
+    ordered_json result = whatif_result(base, r.warnings, common);
     result["path"] = range.path.path;
     result["crossovers"] = ordered_json::array();
     for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c));

@@ -12,6 +12,7 @@
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
+#include "tools/moesim/jobs/load_job.h"
 
 namespace moesim::tools {
 
@@ -41,7 +42,23 @@ const json* at_path(const json& document, std::string_view path) {
 
 }  // namespace
 
-ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common) {
+ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common,
+                                        const std::vector<std::string>& with) {
+  if (const auto framework = framework_of_file(file)) {
+    const Job job = load_job(file, *framework, with);
+    models::Scenario settled = models::Scenario::parse(JsonNode::from_json(job.scenario, file.string()));
+    settle_job(job, settled);
+    ScenarioDocument made = from_json(job.scenario, file.string());
+    for (const char* path : {"parallel.dp", "parallel.microbatches"})
+      if (settled.gave(path)) set_nested(made.document_, path, models::find_field(path)->write(settled));
+    made.of_job_ = true;
+    made.remarks_ = job.remarks();
+    if (common.seed_given) made.set(find_path("seed"), common.seed);
+    return made;
+  }
+  if (!with.empty())
+    throw InputError(SourcePlace{file.string()}, "--with and no job's arguments",
+                     "one of them: it adds to these");
   const JsonNode node = JsonNode::read(file);
   models::Scenario checked = models::Scenario::parse(node);  // says what is wrong with its line
   models::name_dispatchers(checked);
@@ -68,6 +85,9 @@ ScenarioDocument ScenarioDocument::from_json(json document, std::string origin) 
 models::Scenario ScenarioDocument::scenario() const {
   models::Scenario s = models::Scenario::parse(JsonNode::from_json(document_, origin_));
   models::name_dispatchers(s);
+  s.model.remarks.insert(s.model.remarks.end(), remarks_.begin(), remarks_.end());
+  if (of_job_)
+    while (const models::Field* unused = models::unused_field(s)) s.given.reset(models::index_of(*unused));
   return s;
 }
 

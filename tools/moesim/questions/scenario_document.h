@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -16,8 +17,10 @@ namespace moesim::tools {
 class ScenarioDocument {
  public:
   // Reads and checks a scenario file; --seed stands in the place of its seed. Throws InputError with
-  // file:line.
-  static ScenarioDocument read(const std::filesystem::path& file, const CommonOptions& common);
+  // file:line. A job's file (tools/moesim/jobs/load_job.h) is one, too; `with`: what is added to its
+  // arguments.
+  static ScenarioDocument read(const std::filesystem::path& file, const CommonOptions& common,
+                               const std::vector<std::string>& with = {});
   static ScenarioDocument from_json(nlohmann::json document, std::string origin);
 
   // Sets one value. What a file gives by name (a model, a cluster, a routing) or in a short form becomes an
@@ -42,6 +45,8 @@ class ScenarioDocument {
 
   nlohmann::json document_ = nlohmann::json::object();
   std::string origin_;
+  bool of_job_ = false;               // what its scope does not use was said by no user
+  std::vector<std::string> remarks_;  // of the job's arguments
 };
 
 // Throws InputError for a field of `scenario` that was given and that its scope does not use, at its line in

@@ -8,6 +8,7 @@
 #include "base/json_reader.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/fields.h"
+#include "tools/moesim/jobs/load_job.h"
 #include "tools/moesim/questions/scenario_document.h"
 
 namespace moesim::tools {
@@ -33,11 +34,35 @@ std::string help_of(const Field& field) {
   return help;
 }
 
+// What a job says and the scope does not use is forgotten, what the user says is not.
+void forget_unused(models::Scenario& s, const std::map<std::size_t, std::string>& said) {
+  for (const Field& field : models::scenario_fields())
+    if (!field.used_in(models::scope_of(s)) && !said.contains(models::index_of(field)))
+      s.given.reset(models::index_of(field));
+}
+
 }  // namespace
 
+void declare_with(CLI::App& app, std::vector<std::string>& with) {
+  app.add_option("--with", with,
+                 "Of a job's file: arguments beside its own (--with \"--seq-length 8192\"), or NAME=VALUE, a "
+                 "variable of "
+                 "a script or a key of another file")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+}
+
 void ScenarioOptions::declare(CLI::App& app) {
-  app.add_option("scenario", file_, "Scenario file; the options below change it");
+  app.add_option(
+      "scenario", file_,
+      "Scenario file, or a job's: a Megatron script or YAML, torchtitan TOML, DeepSpeed JSON; the options "
+      "below change it");
   app.add_option("--scenario", file_, "The same");
+  declare_fields(app);
+}
+
+void ScenarioOptions::declare_fields(CLI::App& app) {
+  declare_with(app, with_);
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // --seed is of every verb
     const std::size_t index = models::index_of(field);
@@ -56,20 +81,49 @@ void ScenarioOptions::declare(CLI::App& app) {
   }
 }
 
-models::Scenario ScenarioOptions::scenario(const CommonOptions& common) const {
+void ScenarioOptions::take_file(const std::string& file, std::optional<JobFramework> framework,
+                                const std::vector<std::string>& words) {
+  file_ = file;
+  framework_ = framework;
+  words_ = words;
+}
+
+std::optional<Job> ScenarioOptions::job() const {
+  if (file_.empty() && !words_.empty()) return job_of_words(words_, *framework_, with_);
+  const auto framework = framework_ ? framework_ : file_.empty() ? std::nullopt : framework_of_file(file_);
+  if (framework) {
+    // What stands behind a script's name are its $1, $2, ...
+    std::vector<std::string> with = with_;
+    for (std::size_t i = 0; i < words_.size(); ++i) with.push_back(fmt::format("{}={}", i + 1, words_[i]));
+    return load_job(file_, *framework, with);
+  }
+  if (!with_.empty()) throw InputError("--with: found no job's file, expected one: it adds to its arguments");
+  return std::nullopt;
+}
+
+ScenarioOptions::Loaded ScenarioOptions::load(const CommonOptions& common) const {
   models::Scenario s;
-  if (!file_.empty()) s = models::Scenario::parse(JsonNode::read(file_));
+  std::optional<Job> from = job();
+  if (from)
+    s = models::Scenario::parse(JsonNode::from_json(from->scenario, from->file));
+  else if (!file_.empty())
+    s = models::Scenario::parse(JsonNode::read(file_));
   for (const auto& [index, text] : texts_) models::set_field(models::scenario_fields()[index], s, text);
+  if (from) {
+    settle_job(*from, s);
+    forget_unused(s, texts_);
+    for (std::string& remark : from->remarks()) s.model.remarks.push_back(std::move(remark));
+  }
   if (common.seed_given) {
     s.seed = common.seed;
     s.give("seed");
   }
   models::name_dispatchers(s);
   if (const Field* unused = models::unused_field(s)) {
-    if (!file_.empty() && !texts_.contains(models::index_of(*unused))) refuse_unused(s, file_);
+    if (!from && !file_.empty() && !texts_.contains(models::index_of(*unused))) refuse_unused(s, file_);
     throw InputError(models::unused_message(*unused, unused->flag.empty() ? unused->path : unused->flag, s));
   }
-  return s;
+  return {std::move(s), std::move(from)};
 }
 
 }  // namespace moesim::tools

@@ -22,8 +22,10 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -148,6 +150,9 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   const models::PlanSearchOptions options = options_of(o, common);
   const models::Scenario scenario = of_step(asked);
   const auto start = std::chrono::steady_clock::now();
+  const auto framework = o.arguments.empty() ? std::nullopt : std::optional(framework_named(o.arguments));
+  if (framework && common.format == Format::kCsv)
+    throw InputError("whatif: found --arguments with --format csv, expected table or json");
   const PlanSearchResult r = models::search_plans(opened(scenario), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<std::string> warnings;
@@ -156,6 +161,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(scenario);
     ordered_json result = envelope("whatif", inputs, warnings);
+    add_model(result, scenario);
     result["best"] = ordered_json::array();
     for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
     result["plans"] = {{"candidates", r.candidates},
@@ -168,6 +174,9 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
       result["plans"]["rules"].push_back({{"rule", rule}, {"plans", count}});
     result["plans"]["space"] = r.space;
     result["method"] = r.method;
+    if (framework && !r.best.empty())
+      result["arguments"] =
+          job_arguments_json(arguments_of(*r.best.front().scenario, *framework), *framework);
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
@@ -188,6 +197,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   print(fmt::format("Tried: {}.\n", r.space));
   if (!options.dispatcher && scenario.dispatchers.size() > 1)
     print("Add dispatcher to --best to search dispatchers, too.\n");
+  if (framework) print(plan_arguments_text(*first.scenario, *framework));
   if (!common.quiet) say(fmt::format("{} plans in {:.1f} s\n", r.candidates - r.skipped, seconds));
   return 0;
 }

@@ -11,8 +11,9 @@
 namespace moesim::tools {
 
 struct WhatifBest {
-  std::string axes;   // "parallel,dispatcher,recompute", any of them
-  std::string under;  // "memory", or "" for no limit
+  std::string axes;       // "parallel,dispatcher,recompute", any of them
+  std::string under;      // "memory", or "" for no limit
+  std::string arguments;  // a framework: the best plan as its arguments
   int top = 10;
   int draws = 16;
   std::int64_t most = 20'000;  // forecasts at most

@@ -284,7 +284,7 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   for (const std::string& warning : warnings) warn(common, warning);
   const Answer &b = *before.winner(), &a = *after.winner();
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), warnings);
+    ordered_json result = whatif_result(base, warnings, common);
     result["changes"] = ordered_json::array();
     for (const Change& change : changes) result["changes"].push_back(change_json(change));
     result["baseline"] = evaluation_json(before);
@@ -347,7 +347,7 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
         add_new(warnings, {row.change.text() + ": " + warning});
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), warnings);
+    ordered_json result = whatif_result(base, warnings, common);
     result["baseline"] = evaluation_json(before);
     result["ranking"] = ordered_json::array();
     for (const Row& row : rows) {

@@ -208,7 +208,7 @@ int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges
   const WinnerMap map = winner_map(base, ranges, between, draws, common.threads);
   if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), map.warnings);
+    ordered_json result = whatif_result(base, map.warnings, common);
     result["axes"] = {axis_json(map.across, map.columns), axis_json(map.down, map.rows)};
     result["map"] = map_json(map);
     if (publish(result, common)) return 0;

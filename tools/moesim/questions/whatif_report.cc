@@ -33,10 +33,14 @@ ordered_json evaluation_json(const Evaluation& e) {
   return j;
 }
 
-ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common) {
+ordered_json whatif_result(const ScenarioDocument& base, const std::vector<std::string>& warnings,
+                           const CommonOptions& common) {
+  const models::Scenario scenario = base.scenario();
   ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = models::to_json(base.scenario());
-  return inputs;
+  inputs["scenario"] = models::to_json(scenario);
+  ordered_json result = envelope("whatif", inputs, warnings);
+  add_model(result, scenario);
+  return result;
 }
 
 std::string change_text(const models::Estimate& ratio) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,8 +14,9 @@ namespace moesim::tools {
 
 // {"dispatchers": [...], "fastest": name, "probability": p}.
 nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
-// describe_inputs() with the scenario that the question starts from.
-nlohmann::ordered_json whatif_inputs(const ScenarioDocument& base, const CommonOptions& common);
+// The envelope of a result: its inputs with the scenario that the question starts from, and that one's model.
+nlohmann::ordered_json whatif_result(const ScenarioDocument& base, const std::vector<std::string>& warnings,
+                                     const CommonOptions& common);
 
 // "-3.1 % (-3.4 to -2.8)" of a ratio of times.
 std::string change_text(const models::Estimate& ratio);

@@ -129,7 +129,7 @@ Table sensitivity_table(const Sensitivities& s) {
 int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common) {
   const Sensitivities s = sensitivities(base.scenario(), draws);
   if (wants_result(common)) {
-    ordered_json result = envelope("whatif", whatif_inputs(base, common), s.baseline.warnings);
+    ordered_json result = whatif_result(base, s.baseline.warnings, common);
     result["baseline"] = evaluation_json(s.baseline);
     result["sensitivity"] = ordered_json::array();
     for (const Sensitivity& one : s.numbers)

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "models/hardware/cluster.h"
 #include "models/step/training_flops.h"
+#include "models/workload/model_summary.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison_detail.h"
@@ -261,6 +262,7 @@ std::string headline(const Comparison& c) {
         fmt::format("{} on {}: one MoE layer, {}; EP {} x ETP {}, TP {}, {} tokens per rank, top-{}\n",
                     s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
+  text += model_text(models::asked_model(s)) + "\n";
   if (s.model.experts == 0) return text + "no experts: a dense model\n\n";
   text +=
       fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
@@ -436,6 +438,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = models::to_json(s);
   ordered_json result = envelope("compare", inputs, c.warnings);
+  add_model(result, s);
   result["routing"] = {{"expert_skew", c.routing.expert_skew()},
                        {"rank_imbalance", c.routing.rank_imbalance(static_cast<int>(s.parallel.ep))},
                        {"gini", c.routing.gini()}};

@@ -7,6 +7,8 @@
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/estimate.h"
 #include "models/routing/overload.h"
+#include "models/workload/model_summary.h"
+#include "models/workload/scenario.h"
 
 namespace moesim::tools {
 
@@ -32,6 +34,10 @@ nlohmann::ordered_json overload_metrics_json(std::span<const models::Overload> s
     out[models::kMaxCumOverload].push_back(stage.max_cum);
   }
   return out;
+}
+
+void add_model(nlohmann::ordered_json& result, const models::Scenario& scenario) {
+  if (scenario.model.hidden > 0) result["model"] = models::model_summary(models::asked_model(scenario));
 }
 
 std::string microseconds(double us) { return fmt::format("{:.1f}", us); }

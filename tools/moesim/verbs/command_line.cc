@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -156,6 +157,11 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
   const CLI::App* command = chosen.front();
   if (const auto extras = command->remaining(true); !extras.empty())
     throw InputError(explain_extras(*command, extras));
+  // What stands behind "--" is no option, and one verb alone looks at it.
+  if (const auto dashes = std::find(words.begin(), words.end(), "--");
+      dashes != words.end() && command->get_name() != "scenario")
+    throw InputError(fmt::format("found {} words behind --, expected options and files before it",
+                                 words.end() - dashes - 1));
   refuse_odd_numbers(*command);
   check_outputs(*command);
   parser_->chosen = command;

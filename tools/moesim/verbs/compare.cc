@@ -16,6 +16,7 @@
 #include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
+#include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_view.h"
@@ -27,7 +28,7 @@ namespace {
 
 struct CompareOptions {
   ScenarioOptions scenario;
-  std::string detail, timeline, report, timing = "calibrated";
+  std::string detail, timeline, report, arguments, timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
   int draws = 48;
@@ -40,6 +41,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (o.explain && common.format != Format::kTable)
     throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
   const Detail detail = parse_detail(o.detail);
+  const auto framework = o.arguments.empty() ? std::nullopt : std::optional(framework_named(o.arguments));
+  if (framework && common.format == Format::kCsv)
+    throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
   models::AnswerOptions options;
   options.suggest = true;
@@ -52,9 +56,14 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {
-    case Format::kJson:
-      print_json(comparison_json(c, detail, common));
+    case Format::kJson: {
+      nlohmann::ordered_json result = comparison_json(c, detail, common);
+      if (framework && c.winner())
+        result["arguments"] = job_arguments_json(
+            arguments_of(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework), *framework);
+      print_json(result);
       break;
+    }
     case Format::kCsv:
       print(comparison_csv(c, detail));
       break;
@@ -63,6 +72,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       if (o.explain)
         for (const models::Answer& answer : c.answers)
           if (answer.ok()) print("\n" + critical_path_text(answer));
+      if (framework && c.winner())
+        print(plan_arguments_text(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework));
       break;
   }
   return 0;
@@ -96,6 +107,9 @@ Verb compare_verb() {
         declare_report(app, o->report);
         app.add_option("--draws", o->draws, "Draws of the profile for intervals; 0 for none [48]")
             ->check(CLI::Range(0, models::kMostDraws))
+            ->group(kGroup);
+        app.add_option("--arguments", o->arguments, "The winner's plan as arguments of a framework")
+            ->type_name("megatron|torchtitan|deepspeed|nemo")
             ->group(kGroup);
         app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher")
             ->group(kGroup);

@@ -19,6 +19,7 @@
 #include "models/hardware/profile.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
+#include "models/workload/model_summary.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/verb.h"
@@ -29,15 +30,18 @@ namespace {
 
 using Entries = std::vector<std::pair<std::string, std::string>>;  // name, description
 
+std::string description_of(const models::Architecture& model) {
+  return fmt::format("{:.1f} B parameters ({:.1f} B active), {} layers, hidden {}, {} experts, top-{}",
+                     static_cast<double>(model.parameters()) / 1e9,
+                     static_cast<double>(model.active_parameters()) / 1e9, model.layers, model.hidden,
+                     model.experts, model.topk);
+}
+
 Entries models_list() {
   Entries out;
   for (const std::string& name : models::Architecture::names()) {
     const auto model = models::Architecture::load(name);
-    out.emplace_back(
-        name, fmt::format("{:.1f} B parameters ({:.1f} B active), {} layers, hidden {}, {} experts, top-{}",
-                          static_cast<double>(model.parameters()) / 1e9,
-                          static_cast<double>(model.active_parameters()) / 1e9, model.layers, model.hidden,
-                          model.experts, model.topk));
+    out.emplace_back(name, description_of(model));
   }
   return out;
 }
@@ -95,7 +99,41 @@ const std::array<Kind, 6>& kinds() {
   return all;
 }
 
-int run(const std::vector<std::string>& wanted, const CommonOptions& common) {
+// Every built-in model as it is understood.
+int list_details(const CommonOptions& common) {
+  auto result = envelope("list", describe_inputs(common), {});
+  result["models"] = nlohmann::ordered_json::array();
+  Table table({{"model", Table::Align::kLeft},
+               {"parameters [B]"},
+               {"active [B]"},
+               {"layers", Table::Align::kLeft},
+               {"attention", Table::Align::kLeft},
+               {"experts", Table::Align::kLeft}});
+  for (const std::string& name : models::Architecture::names()) {
+    const auto model = models::Architecture::load(name);
+    std::vector<std::string> layers;
+    for (const models::LayerCount& one : models::layer_counts(model))
+      layers.push_back(fmt::format("{} x {}", one.count, one.kind));
+    table.row({name, fmt::format("{:.1f}", static_cast<double>(model.parameters()) * 1e-9),
+               fmt::format("{:.1f}", static_cast<double>(model.active_parameters()) * 1e-9),
+               join(layers, ", "), models::attention_text(model), models::experts_text(model)});
+    nlohmann::ordered_json one = models::model_summary(model);
+    one["description"] = description_of(model);
+    result["models"].push_back(std::move(one));
+  }
+  if (common.format == Format::kJson)
+    print_json(result);
+  else
+    print(common.format == Format::kCsv ? table.csv() : table.text());
+  return 0;
+}
+
+int run(const std::vector<std::string>& wanted, bool detail, const CommonOptions& common) {
+  if (detail) {
+    if (wanted != std::vector<std::string>{"models"})
+      throw InputError("list: found --detail without models alone, expected `list models --detail`");
+    return list_details(common);
+  }
   std::vector<const Kind*> chosen;
   for (const std::string& word : wanted) {
     std::vector<std::string> known;
@@ -134,12 +172,14 @@ int run(const std::vector<std::string>& wanted, const CommonOptions& common) {
 
 Verb list_verb() {
   return {"list", "what is built in: models, clusters, profiles, networks, dispatchers, routings",
-          "  moesim list dispatchers\n  moesim list models --format json", [](CLI::App& app) -> Run {
+          "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
             auto wanted = std::make_shared<std::vector<std::string>>();
             app.add_option("kind", *wanted,
                            "models, clusters, profiles, networks, dispatchers or routings; default: all")
                 ->type_name("KIND");
-            return [wanted](const CommonOptions& common) { return run(*wanted, common); };
+            auto detail = std::make_shared<bool>(false);
+            app.add_flag("--detail", *detail, "With models: layers by kind, attention and experts");
+            return [wanted, detail](const CommonOptions& common) { return run(*wanted, *detail, common); };
           }};
 }
 

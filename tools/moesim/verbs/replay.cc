@@ -18,6 +18,8 @@
 #include "models/answers/invariants.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/rental.h"
+#include "models/workload/architecture.h"
+#include "models/workload/model_summary.h"
 #include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
@@ -437,6 +439,11 @@ void write_files(const ReplayOptions& options, const RecordingForecast& answer, 
   write_report(options.report, "replay", result, extras);
 }
 
+// The model that the user says a recording is of; a recording itself knows sizes only.
+void add_named_model(nlohmann::ordered_json& result, const std::string& name) {
+  if (!name.empty()) result["model"] = models::model_summary(mixture_named(name));
+}
+
 int run(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
   const models::PriceTable prices =
@@ -459,6 +466,7 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   write_files(options, answer, bounds, inputs, prices);
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs, prices);
+    add_named_model(result, options.job.model);
     if (options.explain && answer.effects) add_effects(result, answer);
     print_json(result);
     return 0;

@@ -15,8 +15,10 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"
 #include "tools/moesim/sweeps/sweep_mpi.h"
@@ -33,6 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SweepVerbOptions {
+  std::vector<std::string> with;
   std::string scenario, out, sampling = "latin", pareto, report;
   SweepOptions plan;
   int draws = 0;
@@ -78,11 +81,12 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
 
 // What made a finished table, beside it.
 void write_record(const std::string& out, const std::string& sha256, const std::string& definition,
-                  std::uint64_t scenarios, const CommonOptions& common) {
+                  std::uint64_t scenarios, const models::Scenario& base, const CommonOptions& common) {
   nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
   nlohmann::ordered_json inputs = describe_inputs(common);
   inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
+  add_model(record, base);
   record["rows"] = {
       {"file", fs::path(out).filename().string()}, {"sha256", sha256}, {"scenarios", scenarios}};
   record["definition"] = std::move(defined);
@@ -111,7 +115,7 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
   if (o.scenario.empty()) throw InputError("sweep: found no scenario file, expected one");
   o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
   o.plan.seed = common.seed;
-  SweepJob job{ScenarioDocument::read(o.scenario, common), nullptr, nullptr, {}, false, 0, 1};
+  SweepJob job{ScenarioDocument::read(o.scenario, common, o.with), nullptr, nullptr, {}, false, 0, 1};
   const SweepPlan plan(o.plan);
   // Where the scope is swept over, each row says what it has no use for.
   if (std::none_of(plan.paths().begin(), plan.paths().end(),
@@ -187,7 +191,8 @@ int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
     warn(common, fmt::format("{} is complete: nothing left to do", o.out));
   } else {
     file.finish();
-    if (!o.out.empty()) write_record(o.out, file.sha256(), definition, plan.size(), common);
+    if (!o.out.empty())
+      write_record(o.out, file.sha256(), definition, plan.size(), job.base.scenario(), common);
   }
   if (failed > 0)
     warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
@@ -212,7 +217,9 @@ Verb sweep_verb() {
       "--range nic.bandwidth=25..400GBps:log --out results.csv --resume",
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<SweepVerbOptions>();
-        app.add_option("scenario", o->scenario, "Scenario file that the values are put into");
+        app.add_option("scenario", o->scenario,
+                       "Scenario file, or a job's (see compare), that the values are put into");
+        declare_with(app, o->with);
         app.add_option("--grid", o->plan.grids,
                        "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
             ->allow_extra_args(false);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "models/workload/model_summary.h"
 #include "replay/job/synthesize.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
@@ -65,6 +66,7 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
   traces::write_cmd(made.realistic, folder / "realistic");
   if (common.format == Format::kJson) {
     auto result = envelope("trace-synthesize", describe_inputs(common), {});
+    result["model"] = models::model_summary(spec.model);
     result["folder"] = folder.string();
     result["topology"] = spec.topology.str();
     result["synthetic"] = true;

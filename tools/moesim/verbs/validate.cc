@@ -25,11 +25,13 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/questions/replay_invariants.h"
+#include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/verbs/validate_decisions.h"
+#include "tools/moesim/verbs/validate_log.h"
 #include "tools/moesim/verbs/validate_memory.h"
 #include "tools/moesim/verbs/validate_training.h"
 #include "tools/moesim/verbs/verb.h"
@@ -47,6 +49,8 @@ struct ValidateOptions {
   std::string max_error;
   std::string only;
   std::string training, memory, decisions, detail;
+  std::string log, log_job, log_cluster;
+  std::vector<std::string> with;
   std::string timeline, report;
   TimelineOptions shown;
   std::uint64_t seed = 1;
@@ -342,8 +346,10 @@ struct TableQuestion {
   std::set<std::string> beside;
 };
 const TableQuestion* table_question(const CLI::App& app) {
-  static const std::array<TableQuestion, 3> kAll{
-      {{"--training", {"--draws", "--detail"}}, {"--decisions", {"--draws"}}, {"--memory", {"--detail"}}}};
+  static const std::array<TableQuestion, 4> kAll{{{"--log", {"--job", "--with", "--cluster", "--draws"}},
+                                                  {"--training", {"--draws", "--detail"}},
+                                                  {"--decisions", {"--draws"}},
+                                                  {"--memory", {"--detail"}}}};
   const auto at = std::find_if(kAll.begin(), kAll.end(),
                                [&](const TableQuestion& one) { return app.count(one.option) > 0; });
   return at == kAll.end() ? nullptr : &*at;
@@ -368,6 +374,9 @@ int run_table(const ValidateOptions& o, const std::string& question, std::option
   const std::string detail = question == "--memory" ? "causes" : "breakdown";
   if (!o.detail.empty() && o.detail != detail)
     throw InputError(fmt::format("found --detail {} beside {}, expected {}", o.detail, question, detail));
+  if (question == "--log")
+    return validate_log(
+        {o.log, o.log_job, o.with, o.log_cluster, draws.value_or(LogValidation{}.draws), limit}, common);
   if (question == "--memory") return validate_memory({o.memory, limit, o.detail}, common);
   if (question == "--decisions")
     return validate_decisions({o.decisions, draws.value_or(DecisionValidation{}.draws), limit}, common);
@@ -422,6 +431,14 @@ Verb validate_verb() {
                "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
             ->type_name("CSV");
         app.add_option(
+               "--log", options->log,
+               "log of a training job (Megatron, torchtitan): its steps against the forecast of the same job")
+            ->type_name("FILE");
+        app.add_option("--job", options->log_job,
+                       "with --log: the job's arguments or a scenario [the arguments that the log holds]")
+            ->type_name("FILE");
+        declare_with(app, options->with);
+        app.add_option(
                "--detail", options->detail,
                "with --training: breakdown, the parts of every step (JSON); with --memory: causes, what "
                "the fullest stage holds (JSON)")
@@ -429,6 +446,10 @@ Verb validate_verb() {
         app.add_option("--max-error", options->max_error, "exit 1 when an iteration is further off, e.g. 5%");
         return [options, draws, verb = &app](const CommonOptions& common) {
           options->seed = common.seed;
+          if (verb->count("--log") == 0 && (!options->log_job.empty() || !options->with.empty()))
+            throw InputError(
+                fmt::format("found {} without --log", options->log_job.empty() ? "--with" : "--job"));
+          if (verb->count("--cluster") > 0) options->log_cluster = options->cluster;
           if (const TableQuestion* question = table_question(*verb)) {
             check_beside(*verb, *question);
             return run_table(*options, question->option,

@@ -53,6 +53,7 @@ Verb calibrate_verb();
 Verb list_verb();
 Verb replay_verb();
 Verb rerun_verb();
+Verb scenario_verb();
 Verb sweep_verb();
 Verb validate_verb();
 Verb trace_verb();

@@ -10,6 +10,7 @@
 #include "base/input_error.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/questions/whatif_best.h"
 #include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/questions/whatif_map.h"
@@ -24,7 +25,7 @@ namespace {
 
 struct WhatIfOptions {
   std::string scenario, crossover, between, picture;
-  std::vector<std::string> sets, map;
+  std::vector<std::string> sets, map, with;
   bool each = false, sensitivity = false, paths = false;
   WhatifBest best;
   int draws = 48;
@@ -69,11 +70,11 @@ void print_paths(const CommonOptions& common) {
 // The scenario with the scope that was asked for, which is of the question: the baseline has it, too. What
 // else there is to change stays in `sets`.
 ScenarioDocument asked_about(const std::string& scenario, std::vector<std::string>& sets,
-                             const CommonOptions& common) {
+                             const std::vector<std::string>& with, const CommonOptions& common) {
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
   });
-  ScenarioDocument base = ScenarioDocument::read(scenario, common);
+  ScenarioDocument base = ScenarioDocument::read(scenario, common, with);
   if (others - sets.begin() > 1) throw InputError("--set: found scope twice, expected each path once");
   for (auto text = sets.begin(); text != others; ++text) {
     const ScenarioPath scope = find_path("scope");
@@ -92,7 +93,9 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   }
   if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
   std::vector<std::string> sets = o.sets;
-  const ScenarioDocument base = asked_about(o.scenario, sets, common);
+  const ScenarioDocument base = asked_about(o.scenario, sets, o.with, common);
+  if (o.best.axes.empty() && !o.best.arguments.empty())
+    throw InputError("--arguments: found no --best, expected one, whose plan is written");
   if (!o.best.axes.empty()) {
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
@@ -133,7 +136,8 @@ Verb whatif_verb() {
           "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<WhatIfOptions>();
-            app.add_option("scenario", o->scenario, "Scenario file");
+            app.add_option("scenario", o->scenario, "Scenario file, or a job's (see compare)");
+            declare_with(app, o->with);
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
             app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");
@@ -148,6 +152,9 @@ Verb whatif_verb() {
             app.add_option("--best", o->best.axes,
                            "The best legal plans over parallel, dispatcher, recompute (joined with commas)");
             app.add_option("--under", o->best.under, "With --best: memory, to leave out what does not fit");
+            app.add_option("--arguments", o->best.arguments,
+                           "With --best: the best plan as arguments of a framework")
+                ->type_name("megatron|torchtitan|deepspeed|nemo");
             app.add_option("--top", o->best.top, "With --best: plans shown [10]")->check(CLI::Range(1, 1000));
             app.add_option("--most", o->best.most, "With --best: forecasts at most [20000]")
                 ->check(CLI::Range(1, 10000000));

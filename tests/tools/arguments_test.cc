@@ -1,0 +1,332 @@
+#include "tools/moesim/jobs/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/json_reader.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_json.h"
+#include "tools/moesim/jobs/load_job.h"
+
+namespace moesim::tools {
+namespace {
+
+using models::Scenario;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kSmall =
+    "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --vocab-size 1000 --bf16 --swiglu "
+    "--disable-bias-linear "
+    "--normalization RMSNorm --untie-embeddings-and-output-weights ";
+
+Job megatron(const std::string& text) {
+  return read_job(read_shell_job(text, "train.sh", {}), JobFramework::kMegatron);
+}
+
+Scenario scenario_of(const Job& job, std::int64_t gpus = 0) {
+  Job with = job;
+  if (gpus > 0) with.gpus = gpus;
+  Scenario s = Scenario::parse(JsonNode::from_json(with.scenario, "train.sh"));
+  settle_job(with, s);
+  return s;
+}
+
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+std::vector<std::string> with_use(const Job& job, ArgumentUse use) {
+  std::vector<std::string> names;
+  for (const UsedArgument& a : job.arguments)
+    if (a.use == use) names.push_back(a.setting.shown);
+  return names;
+}
+
+TEST(MegatronArguments, SayAModelAndAPlan) {
+  const Job job =
+      megatron(std::string(kSmall) +
+               "--group-query-attention --num-query-groups 2 --ffn-hidden-size 1024 --num-experts 8 "
+               "--moe-router-topk 3 --moe-ffn-hidden-size 512 --moe-layer-freq '([0]*1+[1]*3)' "
+               "--moe-shared-expert-intermediate-size 128 --tensor-model-parallel-size 2 --sequence-parallel "
+               "--pipeline-model-parallel-size 2 --expert-model-parallel-size 4 "
+               "--expert-tensor-parallel-size 1 --micro-batch-size 2 --global-batch-size 64 --seq-length 512 "
+               "--moe-token-dispatcher-type flex --moe-enable-deepep --moe-router-dtype fp32 "
+               "--recompute-granularity selective --recompute-modules moe_act layernorm "
+               "--use-distributed-optimizer --overlap-grad-reduce");
+  const Scenario s = scenario_of(job, 16);
+  EXPECT_EQ(s.model.name, "train");
+  EXPECT_EQ(s.model.layers, 4);
+  EXPECT_EQ(s.model.attention.kv_heads, 2);
+  EXPECT_EQ(s.model.attention.head_dim, 64);
+  EXPECT_FALSE(s.model.attention.qkv_bias);
+  EXPECT_EQ(s.model.vocabulary, 1024);  // a multiple of 128 x TP
+  EXPECT_EQ(s.model.dense_layers, 1);
+  EXPECT_EQ(s.model.topk, 3);
+  EXPECT_EQ(s.model.shared_ffn, 128);
+  EXPECT_EQ(s.parallel.etp, 1);
+  EXPECT_EQ(s.parallel.dp, 4);
+  EXPECT_EQ(s.parallel.microbatches, 8);
+  EXPECT_EQ(s.dispatchers.front().name, "flex-deepep");
+  EXPECT_EQ(s.training.recompute.text(), "layernorm+moe_act");
+  EXPECT_TRUE(s.training.overlap.gradients);
+  EXPECT_FALSE(s.training.overlap.parameters);
+  EXPECT_EQ(s.scope, Scenario::Scope::kStep);
+  EXPECT_THAT(with_use(job, ArgumentUse::kUnknown), IsEmpty());
+  EXPECT_THAT(job.remarks(), IsEmpty());
+}
+
+// Megatron's defaults, where nobody says anything.
+TEST(MegatronArguments, DefaultsAreMegatrons) {
+  const Job job = megatron(
+      "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --vocab-size 1024 --bf16 --num-experts 4 "
+      "--tensor-model-parallel-size 2 --sequence-parallel");
+  const Scenario s = scenario_of(job, 2);
+  EXPECT_TRUE(s.model.norm_bias);
+  EXPECT_TRUE(s.model.tied_embeddings);
+  EXPECT_FALSE(s.model.gated);
+  EXPECT_TRUE(s.model.attention.qkv_bias);
+  EXPECT_TRUE(s.model.expert_bias);
+  EXPECT_EQ(s.model.expert_ffn, 1024);
+  EXPECT_EQ(s.model.topk, 2);
+  EXPECT_EQ(s.parallel.etp, 2);
+  EXPECT_EQ(s.dispatchers.front().name, "allgather");
+  EXPECT_EQ(s.router_dtype, models::DType::kBf16);
+  EXPECT_EQ(s.training.sharding, models::ShardingScheme::kDdp);
+  EXPECT_EQ(s.training.gradient_bytes, 4);
+  EXPECT_EQ(s.parallel.microbatches, 1);
+}
+
+TEST(MegatronArguments, EveryArgumentIsUsedIrrelevantOrNamed) {
+  const Job job = megatron(std::string(kSmall) +
+                           "--lr 1e-4 --data-path a b --save x --log-interval 1 --odd-one 3 "
+                           "--tp-comm-overlap --kitchen-config-file false --q-lora-rank 8");
+  EXPECT_THAT(with_use(job, ArgumentUse::kUnknown), ElementsAre("--odd-one"));
+  EXPECT_THAT(with_use(job, ArgumentUse::kApproximated), ElementsAre("--tp-comm-overlap"));
+  EXPECT_THAT(with_use(job, ArgumentUse::kIrrelevant),
+              ElementsAre("--lr", "--data-path", "--save", "--log-interval", "--kitchen-config-file",
+                          "--q-lora-rank"));
+  EXPECT_THAT(job.remarks(), ElementsAre(HasSubstr("--tp-comm-overlap: tensor-parallel"),
+                                         HasSubstr("train.sh: not understood, and not used: --odd-one")));
+}
+
+TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
+  const auto said = [](const std::string& more) {
+    return refusal([&] { megatron(std::string(kSmall) + more); });
+  };
+  EXPECT_THAT(said("--spec a b"), HasSubstr("train.sh:1: found --spec a b, expected a job without it"));
+  EXPECT_THAT(said("--optimizer muon"), HasSubstr("--optimizer muon"));
+  EXPECT_THAT(said("--tensor-model-parallel-size 2"), HasSubstr("--sequence-parallel"));
+  EXPECT_THAT(said("--num-experts 4 --moe-layer-freq [1,0,1,1]"), HasSubstr("--moe-layer-freq"));
+  EXPECT_THAT(said("--num-layers four"), HasSubstr("--num-layers four, expected a whole number"));
+  EXPECT_THAT(said("--recompute-granularity full --recompute-method block --recompute-num-layers 1"),
+              HasSubstr("--recompute-num-layers"));
+  EXPECT_THAT(refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16"); }),
+              HasSubstr("--vocab-size"));
+  EXPECT_THAT(
+      refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100"); }),
+      HasSubstr("--bf16"));
+  EXPECT_THAT(refusal([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
+}
+
+TEST(MegatronArguments, AValueThatNobodyCanTellIsNamedWhereItIsNeeded) {
+  const std::string script = std::string("torchrun --nproc_per_node 8 train.py ") + kSmall;
+  EXPECT_THAT(
+      refusal([&] { megatron(script + "--seq-length $SEQ"); }),
+      HasSubstr("found --seq-length $SEQ, expected a value that the file says ($SEQ is said outside"));
+  EXPECT_NO_THROW(megatron(script + "--data-path $DATA"));
+  const JobFile with = read_shell_job(script + "--seq-length $SEQ", "train.sh", {"SEQ=64"});
+  EXPECT_EQ(scenario_of(read_job(with, JobFramework::kMegatron)).parallel.seq, 64);
+  EXPECT_EQ(scenario_of(read_job(with, JobFramework::kMegatron)).parallel.dp, 8);  // torchrun's
+  EXPECT_EQ(read_shell_job(script, "train.sh", {"--seq-length 32"}).settings.back().values.front(), "32");
+}
+
+TEST(MegatronArguments, YamlSaysTheSame) {
+  const std::string text =
+      "model:\n  num_layers: 4\n  hidden_size: 256\n  num_attention_heads: 4\n  vocab_size: 1024\n"
+      "  gated_linear_unit: true\n  add_bias_linear: false\n  normalization: RMSNorm\n"
+      "  share_embeddings_and_output_weights: false\n  num_moe_experts: 8\n  moe_layer_freq: [0, 1, 1, 1]\n"
+      "train:\n  micro_batch_size: 1\n  global_batch_size: ${GBS:16}\nmixed_precision: bf16_mixed\n"
+      "ddp:\n  overlap_grad_reduce: true\n";
+  const Scenario s = scenario_of(read_job(read_yaml_job(text, "r.yaml", {}), JobFramework::kNemo), 8);
+  EXPECT_EQ(s.model.experts, 8);
+  EXPECT_EQ(s.model.dense_layers, 1);
+  EXPECT_TRUE(s.model.gated);
+  EXPECT_FALSE(s.model.attention.qkv_bias);
+  EXPECT_EQ(s.parallel.microbatches, 2);
+  const Scenario more = scenario_of(
+      read_job(read_yaml_job(text, "r.yaml", {"GBS=32", "model.hidden_size=512"}), JobFramework::kNemo), 8);
+  EXPECT_EQ(more.parallel.microbatches, 4);
+  EXPECT_EQ(more.model.hidden, 512);
+  EXPECT_THAT(refusal([&] { read_yaml_job("a: [1\n", "r.yaml", {}); }), HasSubstr("r.yaml:"));
+  EXPECT_THAT(refusal([&] { read_yaml_job("a: 1\na: 2\n", "r.yaml", {}); }),
+              HasSubstr("r.yaml:2: found the key 'a' twice"));
+  EXPECT_THAT(refusal([&] {
+                read_job(read_yaml_job("extends:\n  - b.yaml\nnum_layers: 2\n", "r.yaml", {}),
+                         JobFramework::kMegatron);
+              }),
+              HasSubstr("extends"));
+}
+
+TEST(MegatronArguments, ALayoutSaysHowManyStagesThereAre) {
+  const Job job = megatron(std::string(kSmall) +
+                           "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|(t|)*2tL'");
+  EXPECT_EQ(scenario_of(job, 2).parallel.vpp, 2);
+  EXPECT_THAT(job.remarks(), ElementsAre(HasSubstr("--pipeline-model-parallel-layout")));
+}
+
+TEST(TorchtitanArguments, SayAPlan) {
+  const char* text =
+      "[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n"
+      "[parallelism]\ndata_parallel_shard_degree = 64\nexpert_parallel_degree = "
+      "32\n[activation_checkpoint]\nmode = "
+      "\"full\"\n[metrics]\nlog_freq = 10\n[odd]\nkey = 1\n";
+  const Job job = read_job(read_toml_job(text, "t.toml", {}), JobFramework::kTorchtitan);
+  const Scenario s = scenario_of(job);
+  EXPECT_EQ(s.model.hidden, 7168);
+  EXPECT_EQ(s.parallel.dp, 64);
+  EXPECT_EQ(s.parallel.micro_batch, 4);
+  EXPECT_EQ(s.training.sharding, models::ShardingScheme::kFsdp);
+  EXPECT_TRUE(s.training.recompute.full);
+  EXPECT_EQ(s.dispatchers.front().name, "torchtitan-alltoall");
+  EXPECT_THAT(with_use(job, ArgumentUse::kUnknown), ElementsAre("odd.key"));
+  EXPECT_THAT(refusal([] { read_toml_job("[a\n", "t.toml", {}); }), HasSubstr("t.toml:1"));
+  EXPECT_THAT(refusal([] {
+                read_job(
+                    read_toml_job("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "
+                                  "\"ZBVZeroBubble\"\n",
+                                  "t.toml", {}),
+                    JobFramework::kTorchtitan);
+              }),
+              HasSubstr("ZBVZeroBubble"));
+}
+
+TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
+  const char* text =
+      R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})";
+  const Scenario s = scenario_of(read_job(read_json_job(text, "ds.json", {}), JobFramework::kDeepSpeed));
+  EXPECT_EQ(s.parallel.dp, 8);
+  EXPECT_EQ(s.parallel.microbatches, 4);
+  EXPECT_EQ(s.training.sharding, models::ShardingScheme::kFsdp);
+  EXPECT_EQ(s.training.offload, models::Offload::kOptimizer);
+  EXPECT_THAT(refusal([] {
+                read_job(read_json_job(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
+                                       "ds.json", {}),
+                         JobFramework::kDeepSpeed);
+              }),
+              HasSubstr("ds.json:1"));
+}
+
+TEST(SettleJob, SaysWhatDoesNotDivide) {
+  const std::string base =
+      std::string(kSmall) + "--pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size ";
+  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "64")); }), HasSubstr("no number of GPUs"));
+  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "64"), 7); }),
+              HasSubstr("7 GPUs for TP 1 x CP 1 x PP 2"));
+  EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "30"), 16); }),
+              HasSubstr("a multiple of micro batch 2 x DP 8"));
+}
+
+Scenario resolved(const char* text) {
+  Scenario s = Scenario::parse(JsonNode::parse(text, "s.json"));
+  s.resolve();
+  return s;
+}
+
+// Written arguments read back are the same job, for every built-in model.
+TEST(ArgumentsOut, MegatronCarriesEveryBuiltInModel) {
+  for (const std::string& name : models::Architecture::names()) {
+    Scenario s;
+    s.set_model(name);
+    s.scope = Scenario::Scope::kStep;
+    s.set_dispatchers("alltoall");
+    s.parallel.ep = s.parallel.dp = 8;
+    s.give("parallel.dp");
+    s.resolve();
+    const JobArguments made = arguments_of(s, JobFramework::kMegatron);
+    // Megatron has biases in all products of a layer or in none.
+    if (name == "phi-3.5-moe")
+      EXPECT_THAT(made.left_out, ElementsAre(HasSubstr("model.expert_bias")));
+    else
+      EXPECT_THAT(made.left_out, IsEmpty()) << name << ": " << ::testing::PrintToString(made.left_out);
+  }
+}
+
+TEST(ArgumentsOut, MegatronCarriesAPlan) {
+  const Scenario s =
+      resolved(R"({"model": "deepseek-v3", "scope": "step", "parallel": {"tp": 2, "pp": 4, "vpp": 2,
+    "ep": 16, "dp": 16, "microbatches": 8, "micro_batch": 2, "seq": 8192, "cp": 1},
+    "dispatcher": "flex-deepep:sms=24:pad_rows=16", "training": {"precision": "fp8_block", "fp8_attention": true,
+    "recompute": "mla_up_proj+moe_act", "sharding": "zero1", "optimizer_dtypes": "fp32,bf16,bf16",
+    "overlap": {"expert_communication": true, "gradients": true, "parameters": true, "delayed_wgrad": true},
+    "rank_order": "tp-cp-ep-dp-pp", "offload": "optimizer"}})");
+  const JobArguments made = arguments_of(s, JobFramework::kMegatron);
+  EXPECT_THAT(made.left_out, IsEmpty()) << ::testing::PrintToString(made.left_out);
+  const std::string text = arguments_text(made.arguments, JobFramework::kMegatron);
+  EXPECT_THAT(text, HasSubstr("--tensor-model-parallel-size 2 \\\n--sequence-parallel \\\n"));
+  EXPECT_THAT(text, HasSubstr("--moe-layer-freq '([0]*3+[1]*58)'"));
+  EXPECT_THAT(text, HasSubstr("--global-batch-size 256"));
+  // The text is a file of arguments.
+  const Job job = megatron(text);
+  Scenario back = scenario_of(job, s.parallel.world());
+  EXPECT_EQ(back.parallel.microbatches, 8);
+  EXPECT_EQ(back.training.precision, "fp8_block");
+  // As YAML, too.
+  const std::string yaml = arguments_text(made.arguments, JobFramework::kNemo);
+  EXPECT_EQ(read_job(read_yaml_job(yaml, "a.yaml", {}), JobFramework::kNemo).scenario["model"]["attention"],
+            job.scenario["model"]["attention"]);
+}
+
+TEST(ArgumentsOut, WhatAFrameworkHasNoArgumentForIsNamed) {
+  const Scenario s = resolved(R"({"model": "mixtral-8x7b", "scope": "step", "dispatcher": "alltoall",
+    "parallel": {"pp": 2, "ep": 8, "dp": 8, "microbatches": 4}, "training": {"schedule": "zero-bubble"}})");
+  EXPECT_THAT(arguments_of(s, JobFramework::kMegatron).left_out,
+              ElementsAre(HasSubstr("training.schedule = \"zero-bubble\"")));
+  const Scenario titan =
+      resolved(R"({"model": "mixtral-8x7b", "scope": "step", "dispatcher": "torchtitan-alltoall",
+    "parallel": {"ep": 8, "dp": 8}})");
+  EXPECT_THAT(refusal([&] { arguments_of(titan, JobFramework::kMegatron); }),
+              HasSubstr("torchtitan-alltoall"));
+  const Scenario two = resolved(R"({"model": "mixtral-8x7b", "scope": "step", "parallel": {"ep": 8}})");
+  EXPECT_THAT(refusal([&] { arguments_of(two, JobFramework::kMegatron); }),
+              HasSubstr("found 2, expected one"));
+}
+
+TEST(ArgumentsOut, TorchtitanCarriesItsOwnPlan) {
+  const Scenario s =
+      resolved(R"({"model": "deepseek-v3", "scope": "step", "dispatcher": "torchtitan-alltoall",
+    "parallel": {"ep": 8, "dp": 16, "micro_batch": 4, "microbatches": 1}, "training": {"sharding": "fsdp",
+    "recompute": "full", "gradient_bytes": 4}})");
+  const JobArguments made = arguments_of(s, JobFramework::kTorchtitan);
+  EXPECT_THAT(made.left_out, IsEmpty()) << ::testing::PrintToString(made.left_out);
+  const std::string text = arguments_text(made.arguments, JobFramework::kTorchtitan);
+  EXPECT_THAT(text, HasSubstr("[parallelism]\n"));
+  EXPECT_EQ(scenario_of(read_job(read_toml_job(text, "t.toml", {}), JobFramework::kTorchtitan)).parallel.dp,
+            16);
+}
+
+// No argument in two lists, none of them one that a rule reads.
+TEST(ArgumentTables, EveryNameStandsOnce) {
+  for (const ArgumentTable* table : {&megatron_table(), &torchtitan_table(), &deepspeed_table()}) {
+    std::set<std::string, std::less<>> names;
+    for (const ArgumentRule& rule : table->rules)
+      for (const std::string& name : rule.names) EXPECT_TRUE(names.insert(name).second) << name;
+    for (const auto& list : {table->irrelevant, table->approximated, table->refused})
+      for (const KnownArgument& known : list) {
+        EXPECT_TRUE(names.insert(std::string(known.name)).second) << known.name;
+        EXPECT_FALSE(known.because.empty()) << known.name;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,161 @@
+// Training jobs of other frameworks in the place of a scenario file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "refusal.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::expect_refusal;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+// A job of 8 GPUs, its sizes an argument of the script and its vocabulary in nobody's hands.
+constexpr const char* kScript =
+    "#!/bin/bash\n"
+    "EP=$1\n"
+    "MODEL_ARGS=(\n  --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu\n"
+    "  --normalization RMSNorm --disable-bias-linear --num-experts 8 --moe-ffn-hidden-size 2048 --bf16\n)\n"
+    "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py ${MODEL_ARGS[@]} --expert-model-parallel-size "
+    "$EP \\\n"
+    "  --micro-batch-size 1 --global-batch-size 16 --seq-length 1024 --moe-token-dispatcher-type alltoall "
+    "\\\n"
+    "  --moe-permute-fusion --moe-grouped-gemm --lr 1e-4 --data-path $DATA --use-distributed-optimizer "
+    "--odd-one\n";
+
+class TrainingJobs : public ::testing::Test {
+ protected:
+  TrainingJobs() { folder_.write("train.sh", kScript); }
+  std::string script() const { return (folder_.path() / "train.sh").string(); }
+  Words with(Words words) const {
+    for (const char* more : {"--with", "1=8", "--with", "--vocab-size 32000"}) words.emplace_back(more);
+    return words;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(TrainingJobs, BecomeScenariosThatGiveTheSameAnswer) {
+  const Outcome scenario = run_moesim(with({"scenario", "from", "megatron", script()}));
+  ASSERT_EQ(scenario.exit_code, 0) << scenario.err;
+  EXPECT_THAT(scenario.err, HasSubstr("not understood, and not used: --odd-one"));
+  const json made = json::parse(scenario.out);
+  EXPECT_EQ(made["parallel"]["dp"], 8);
+  EXPECT_EQ(made["parallel"]["microbatches"], 2);
+  EXPECT_EQ(made["parallel"]["ep"], 8);
+  folder_.write("job.json", scenario.out);
+  const Outcome direct = run_moesim(with({"compare", script(), "--draws", "2", "--format", "json"}));
+  const Outcome file =
+      run_moesim({"compare", (folder_.path() / "job.json").string(), "--draws", "2", "--format", "json"});
+  ASSERT_EQ(direct.exit_code, 0) << direct.err;
+  ASSERT_EQ(file.exit_code, 0) << file.err;
+  const json a = json::parse(direct.out), b = json::parse(file.out);
+  EXPECT_EQ(a["scenarios"], b["scenarios"]);
+  EXPECT_THAT(a["warnings"].dump(), HasSubstr("--odd-one"));
+  EXPECT_EQ(a["model"]["name"], "train");
+}
+
+TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
+  const Outcome whatif = run_moesim(with({"whatif", script(), "--set", "parallel.ep=4", "--draws", "0"}));
+  EXPECT_EQ(whatif.exit_code, 0) << whatif.err;
+  EXPECT_THAT(whatif.err, HasSubstr("--odd-one"));
+  const Outcome sweep = run_moesim(with({"sweep", script(), "--grid", "parallel.ep=4,8", "--draws", "0"}));
+  EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
+  const Outcome layer = run_moesim(with({"compare", script(), "--scope", "layer", "--draws", "0"}));
+  EXPECT_EQ(layer.exit_code, 0) << layer.err;
+  EXPECT_THAT(layer.out, HasSubstr("one MoE layer"));
+  const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("DP 16, 1 microbatches"));
+}
+
+TEST_F(TrainingJobs, SayWhatBecameOfEveryArgument) {
+  const Outcome csv = run_moesim({"scenario", "from", "megatron", script(), "8", "--with",
+                                  "--vocab-size 32000", "--detail", "--format", "csv"});
+  ASSERT_EQ(csv.exit_code, 0) << csv.err;
+  EXPECT_THAT(csv.out, HasSubstr("--num-layers,4,used,"));
+  EXPECT_THAT(csv.out, HasSubstr("--expert-model-parallel-size,8,used,"));
+  EXPECT_THAT(csv.out, HasSubstr("--data-path,$DATA,irrelevant,"));
+  EXPECT_THAT(csv.out, HasSubstr("--odd-one,,unknown,"));
+}
+
+TEST_F(TrainingJobs, AreWrittenAsArgumentsAgain) {
+  const Outcome out = run_moesim(with({"scenario", "to", "megatron", script()}));
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_EQ(out.err.find("not among"), std::string::npos) << out.err;
+  EXPECT_THAT(out.out, HasSubstr("--expert-model-parallel-size 8 \\\n"));
+  folder_.write("again.args", out.out);
+  const Outcome again =
+      run_moesim({"scenario", "to", "megatron", (folder_.path() / "again.args").string(), "--dp", "8"});
+  EXPECT_EQ(again.out, out.out) << again.err;
+  const Outcome winner = run_moesim(with({"compare", script(), "--dispatcher", "alltoall,flex-deepep",
+                                          "--draws", "0", "--arguments", "megatron"}));
+  ASSERT_EQ(winner.exit_code, 0) << winner.err;
+  EXPECT_THAT(winner.out, HasSubstr("arguments of megatron:"));
+  EXPECT_THAT(winner.out, HasSubstr("--moe-token-dispatcher-type"));
+  const Outcome best =
+      run_moesim(with({"whatif", script(), "--best", "dispatcher", "--draws", "0", "--arguments", "nemo"}));
+  ASSERT_EQ(best.exit_code, 0) << best.err;
+  EXPECT_THAT(best.out, HasSubstr("expert_model_parallel_size: 8\n"));
+}
+
+TEST_F(TrainingJobs, TypedArgumentsAreAJob) {
+  const Outcome out = run_moesim({"scenario", "from", "megatron", "--cluster", "dgx-h100x1", "--",
+                                  "--num-layers", "2", "--hidden-size", "256", "--num-attention-heads", "4",
+                                  "--vocab-size", "1024", "--bf16", "--global-batch-size", "16"});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_EQ(json::parse(out.out)["parallel"]["microbatches"], 2);
+}
+
+TEST_F(TrainingJobs, ADeepSpeedFileTakesItsModelFromOptions) {
+  folder_.write("ds.json",
+                R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 1}})");
+  const std::string file = (folder_.path() / "ds.json").string();
+  const Outcome out = run_moesim({"compare", file, "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x1",
+                                  "--ep", "8", "--dispatcher", "deepspeed", "--draws", "0"});
+  EXPECT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_THAT(out.out, HasSubstr("DP 8, 2 microbatches"));
+  expect_refusal(run_moesim({"compare", file, "--cluster", "dgx-h100x1"}), HasSubstr("found no model"));
+}
+
+TEST_F(TrainingJobs, BadOnesAreRefusedInOneLine) {
+  expect_refusal(run_moesim({"compare", script(), "--with", "--vocab-size 32000"}),
+                 HasSubstr("train.sh:7: found --expert-model-parallel-size $1"));
+  expect_refusal(run_moesim({"scenario", "from", "megatrom", script()}),
+                 HasSubstr("did you mean 'megatron'?"));
+  expect_refusal(run_moesim({"scenario", "from", "megatron"}), HasSubstr("no file"));
+  expect_refusal(run_moesim({"scenario", "to", "megatron", "--model", "mixtral-8x7b", "--scope", "step"}),
+                 HasSubstr("found 2, expected one"));
+  expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--with", "A=1"}), HasSubstr("--with"));
+  expect_refusal(run_moesim(with({"whatif", script(), "--set", "topk=1", "--arguments", "megatron"})),
+                 HasSubstr("--best"));
+  expect_refusal(run_moesim({"list", "models", "--", "--format", "json"}), HasSubstr("behind --"));
+  expect_refusal(run_moesim({"scenario", "from", "megatron", script(), "--", "--bf16"}), HasSubstr("--with"));
+  folder_.write("broken.yaml", "a: [1\n");
+  expect_refusal(run_moesim({"compare", (folder_.path() / "broken.yaml").string()}),
+                 HasSubstr("broken.yaml:"));
+}
+
+// A description that leans on another file says so, by the key.
+TEST_F(TrainingJobs, AForeignDescriptionIsRefusedByItsKey) {
+  const std::filesystem::path file =
+      std::filesystem::path(MOESIM_DATA_DIR) / "foreign/other/primus_mixtral_8x7B.yaml";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "no " << file;
+  expect_refusal(run_moesim({"scenario", "from", "megatron", file.string()}), HasSubstr("extends"));
+}
+
+}  // namespace
+}  // namespace moesim::tools

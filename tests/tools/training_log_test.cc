@@ -1,0 +1,116 @@
+#include "tools/moesim/jobs/training_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "process.h"
+#include "refusal.h"
+
+namespace moesim::tools {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_refusal;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_moesim;
+using testing::TempFolder;
+
+std::string sample(const char* name) {
+  return (std::filesystem::path(MOESIM_SOURCE_DIR) / "tests/fuzz/corpus/training_log" / name).string();
+}
+
+TEST(TrainingLog, ReadsStepsBehindPrefixesAndColours) {
+  const TrainingLog megatron = read_training_log(
+      "node-1:  iteration 1/ 5 | elapsed time per iteration (ms): 76015.3 | x\nother\n"
+      "iteration 2/5 | elapsed time per iteration (ms): 1500 |",
+      "a.log");
+  EXPECT_THAT(megatron.step_s, ElementsAre(::testing::DoubleEq(76.0153), ::testing::DoubleEq(1.5)));
+  EXPECT_FALSE(megatron.arguments);
+  const TrainingLog titan = read_training_log(
+      "\x1b[31mstep:  1  \x1b[32mloss: 8.1  \x1b[34mtps: 12,345  mfu: 2%\x1b[39m\n", "b.log");
+  EXPECT_THAT(titan.tokens_per_s, ElementsAre(12345));
+}
+
+TEST(TrainingLog, ReadsTheArgumentsOfMegatronsDump) {
+  const TrainingLog log = read_training_log(read_file(sample("megatron.log")), "m.log");
+  ASSERT_TRUE(log.arguments);
+  EXPECT_EQ(log.arguments->gpus, 16);
+  const auto& settings = log.arguments->settings;
+  const auto at = std::ranges::find(settings, "seq_length", &Setting::name);
+  ASSERT_NE(at, settings.end());
+  EXPECT_THAT(at->values, ElementsAre("2048"));
+  EXPECT_GT(at->place.line, 2);
+  EXPECT_EQ(std::ranges::find(settings, "spec", &Setting::name), settings.end());  // None
+}
+
+TEST(TrainingLog, WarmingUpIsLeftOut) {
+  EXPECT_EQ(steady({1}).size(), 1U);
+  EXPECT_EQ(steady({9, 1, 1}).size(), 2U);
+  EXPECT_EQ(steady(std::vector<double>(10, 1)).size(), 8U);
+  EXPECT_EQ(steady(std::vector<double>(100, 1)).size(), 90U);
+  EXPECT_DOUBLE_EQ(quantile({3, 1, 2}, 0.5), 2);
+  EXPECT_DOUBLE_EQ(quantile({1, 2}, 0.9), 1.9);
+}
+
+TEST(TrainingLog, RefusesWhatHasNoSteps) {
+  EXPECT_THROW(read_training_log("nothing\n", "a.log"), InputError);
+  EXPECT_THROW(read_training_log("step: 1 tps: 3\nelapsed time per iteration (ms): 4\n", "a.log"),
+               InputError);
+}
+
+TEST(ValidateLog, HoldsStepsAgainstTheForecastOfTheSameArguments) {
+  const Outcome out = run_moesim({"validate", "--log", sample("megatron.log"), "--cluster", "dgx-h100x2",
+                                  "--draws", "4", "--format", "json"});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  const auto result = nlohmann::json::parse(out.out);
+  EXPECT_EQ(result["steps"]["logged"], 30);
+  EXPECT_EQ(result["steps"]["left_out"], 3);
+  EXPECT_NEAR(result["measured_us"]["p50"].get<double>(), 400e3, 4e3);
+  EXPECT_NEAR(result["error"].get<double>(),
+              result["forecast_us"]["value"].get<double>() / result["measured_us"]["p50"].get<double>() - 1,
+              1e-9);
+  EXPECT_EQ(result["inputs"]["scenario"]["parallel"]["microbatches"], 4);
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("not used: some_new_size"));
+  EXPECT_THAT(result["warnings"].dump(), Not(HasSubstr("some_new_switch")));
+  EXPECT_EQ(run_moesim({"validate", "--log", sample("megatron.log"), "--cluster", "dgx-h100x2", "--draws",
+                        "0", "--max-error", "0.1%"})
+                .exit_code,
+            1);
+}
+
+TEST(ValidateLog, TokensASecondAreOfADevice) {
+  TempFolder folder;
+  folder.write(
+      "t.toml",
+      "[model]\nname = \"qwen3\"\nflavor = \"30B-A3B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"
+      "[parallelism]\ndata_parallel_shard_degree = 8\ntensor_parallel_degree = 2\nexpert_parallel_degree = "
+      "8\n"
+      "[activation_checkpoint]\nmode = \"full\"\n");
+  const Outcome out = run_moesim({"validate", "--log", sample("torchtitan.log"), "--job", folder / "t.toml",
+                                  "--cluster", "dgx-h100x2", "--draws", "0", "--format", "json"});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  // 2 x 4096 tokens of a replica on two devices, at 1,240 tokens a second and device.
+  EXPECT_NEAR(nlohmann::json::parse(out.out)["measured_us"]["p50"].get<double>(), 8192 / (1240.5 * 2) * 1e6,
+              4e3);
+}
+
+TEST(ValidateLog, SaysWhatItLacks) {
+  const std::string log = sample("megatron.log");
+  expect_refusal(run_moesim({"validate", "--log", log}), HasSubstr("--cluster"));
+  expect_refusal(run_moesim({"validate", "--log", sample("torchtitan.log"), "--cluster", "dgx-h100x2"}),
+                 HasSubstr("--job"));
+  expect_refusal(run_moesim({"validate", "--job", log, "--forecast", "x"}), HasSubstr("--job without --log"));
+  expect_refusal(run_moesim({"validate", "--log", log, "--cluster", "dgx-h100x2", "--rescale"}),
+                 HasSubstr("--rescale"));
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,23 @@
+// A job from a file, whichever framework's it is.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/moesim/jobs/arguments.h"
+
+namespace moesim::tools {
+
+// Returns whose arguments a file holds, by its name and what it says; nullopt: none, so it may be a scenario.
+std::optional<JobFramework> framework_of_file(const std::filesystem::path& file);
+
+// Reads a file as arguments of a framework. `with`: as read_shell_job() takes it. Throws InputError for files
+// that are none, with the place.
+Job load_job(const std::filesystem::path& file, JobFramework framework, const std::vector<std::string>& with);
+// Reads arguments that were typed.
+Job job_of_words(const std::vector<std::string>& words, JobFramework framework,
+                 const std::vector<std::string>& with);
+
+}  // namespace moesim::tools

@@ -1,0 +1,126 @@
+#include "tools/moesim/jobs/training_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace moesim::tools {
+
+namespace {
+
+// Without the escapes that colour a terminal.
+std::string uncoloured(std::string_view line) {
+  std::string text;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] != '\x1b') {
+      text += line[i];
+      continue;
+    }
+    while (i < line.size() && std::isalpha(static_cast<unsigned char>(line[i])) == 0) ++i;
+  }
+  return text;
+}
+
+// The number behind a label, commas between its digits; nullopt where there is none.
+std::optional<double> number_behind(std::string_view line, std::string_view label) {
+  const std::size_t at = line.find(label);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string digits;
+  for (const char c : trim(line.substr(at + label.size()))) {
+    if (c == ',') continue;
+    if (std::isdigit(static_cast<unsigned char>(c)) == 0 && c != '.' && c != 'e' && c != 'E' && c != '+' &&
+        c != '-')
+      break;
+    digits += c;
+  }
+  const auto value = parse_number(digits);
+  return value && *value > 0 && *value < 1e12 ? value : std::nullopt;
+}
+
+// "  num_layers ........ 32" of the dump; false for another line.
+bool read_argument(std::string_view line, const SourcePlace& place, JobFile& into) {
+  const std::size_t dots = line.find(" ..");
+  if (dots == std::string_view::npos) return false;
+  const std::string_view before = trim(line.substr(0, dots));
+  const std::size_t blank = before.find_last_of(" \t:]");
+  const std::string_view name = blank == std::string_view::npos ? before : before.substr(blank + 1);
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_';
+  });
+  const std::size_t value = line.find_first_not_of('.', dots + 1);
+  if (!plain || value == std::string_view::npos || line[value] != ' ') return false;
+  const std::string text(trim(line.substr(value)));
+  if (text.empty() || text == "None") return true;
+  Setting s;
+  s.name = s.shown = std::string(name);
+  s.values = {text};
+  s.place = place;
+  into.settings.push_back(std::move(s));
+  return true;
+}
+
+}  // namespace
+
+TrainingLog read_training_log(std::string_view text, const std::string& file) {
+  TrainingLog log;
+  JobFile dump;
+  dump.file = file;
+  dump.complete = true;
+  bool inside = false;
+  long number = 0;
+  for (const std::string_view raw : split(text, '\n')) {
+    ++number;
+    const std::string line = raw.find('\x1b') == std::string_view::npos ? std::string(raw) : uncoloured(raw);
+    if (line.find("end of arguments") != std::string::npos) {
+      inside = false;
+    } else if (line.find("--- arguments ---") != std::string::npos) {
+      inside = dump.settings.empty();  // every rank may print them
+    } else if (inside) {
+      read_argument(line, {file, number}, dump);
+    } else if (const auto ms = number_behind(line, "elapsed time per iteration (ms):")) {
+      log.step_s.push_back(*ms * 1e-3);
+    } else if (line.find("step:") != std::string::npos) {
+      if (const auto tps = number_behind(line, "tps:")) log.tokens_per_s.push_back(*tps);
+    }
+  }
+  if (log.step_s.empty() && log.tokens_per_s.empty())
+    throw InputError(SourcePlace{file}, "no steps",
+                     "lines of Megatron (\"elapsed time per iteration (ms): ...\") or torchtitan (\"step: "
+                     "... tps: ...\")");
+  if (!log.step_s.empty() && !log.tokens_per_s.empty())
+    throw InputError(SourcePlace{file}, "steps of Megatron and of torchtitan", "the log of one job");
+  if (!dump.settings.empty()) {
+    for (const Setting& s : dump.settings)
+      if (s.name == "world_size")
+        if (const auto n = parse_int(s.values.front()); n && *n > 0 && *n < (1 << 24)) dump.gpus = *n;
+    // Megatron fills these with what the decoder's say.
+    std::erase_if(dump.settings, [](const Setting& s) {
+      return s.name == "encoder_num_layers" || s.name == "encoder_seq_length";
+    });
+    log.arguments = std::move(dump);
+  }
+  return log;
+}
+
+std::vector<double> steady(const std::vector<double>& steps) {
+  const std::size_t size = steps.size();
+  const std::size_t skipped =
+      size < 4 ? std::min<std::size_t>(1, size - 1) : std::max<std::size_t>(2, size / 10);
+  return {steps.begin() + static_cast<std::ptrdiff_t>(skipped), steps.end()};
+}
+
+double quantile(std::vector<double> steps, double share) {
+  check(!steps.empty(), "a step");
+  std::ranges::sort(steps);
+  const double place = share * static_cast<double>(steps.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(place));
+  const std::size_t above = std::min(below + 1, steps.size() - 1);
+  return steps[below] + (place - static_cast<double>(below)) * (steps[above] - steps[below]);
+}
+
+}  // namespace moesim::tools

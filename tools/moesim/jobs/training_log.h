@@ -1,0 +1,33 @@
+// What a training job wrote while it ran: the times of its steps, and its arguments where it printed them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/moesim/jobs/job_file.h"
+
+namespace moesim::tools {
+
+struct TrainingLog {
+  // One of these, in the order of the log: seconds of an iteration (Megatron), tokens a second and device
+  // (torchtitan).
+  std::vector<double> step_s, tokens_per_s;
+  std::optional<JobFile> arguments;  // of Megatron's dump, defaults and all
+};
+
+inline constexpr std::uint64_t kMaxTrainingLogBytes = std::uint64_t{1} << 30;
+
+// Reads a log; launchers' prefixes and colours are skipped. Throws InputError for one without steps, or with
+// steps of both kinds.
+TrainingLog read_training_log(std::string_view text, const std::string& file);
+
+// Steps without those that warm up: the first two (one of fewer than four), of more than twenty the first
+// tenth. Needs at least one.
+std::vector<double> steady(const std::vector<double>& steps);
+// The value below which a share of the steps lies, between the two next to it. Needs at least one.
+double quantile(std::vector<double> steps, double share);
+
+}  // namespace moesim::tools

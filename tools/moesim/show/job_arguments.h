@@ -1,0 +1,22 @@
+// A plan as the arguments of its framework, for people and programs.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/jobs/arguments.h"
+
+namespace moesim::tools {
+
+// Returns {"framework", "arguments": {name: value}, "text", "left_out": [...]}.
+nlohmann::ordered_json job_arguments_json(const JobArguments& made, JobFramework framework);
+
+// Returns a resolved scenario with one of its dispatchers, as answers call it.
+models::Scenario with_dispatcher(const models::Scenario& scenario, const std::string& dispatcher);
+
+// Returns the text of a plan's arguments, with what they leave out in lines before it. Throws InputError for
+// what the framework has not.
+std::string plan_arguments_text(const models::Scenario& plan, JobFramework framework);
+
+}  // namespace moesim::tools

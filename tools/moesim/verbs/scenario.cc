@@ -1,0 +1,159 @@
+// `moesim scenario`: a scenario in full; a training job's arguments as a scenario, and back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
+#include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/show/job_arguments.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct ScenarioVerbOptions {
+  ScenarioOptions scenario;
+  std::vector<std::string> words;
+  bool detail = false;
+};
+
+std::string value_of(const Setting& setting) { return join(setting.values, " "); }
+
+// Every argument of a job, and what became of it.
+int show_arguments(const Job& job, const models::Scenario& s, const CommonOptions& common) {
+  Table table({{"argument", Table::Align::kLeft},
+               {"value", Table::Align::kLeft},
+               {"use", Table::Align::kLeft},
+               {"because", Table::Align::kLeft}});
+  ordered_json list = ordered_json::array();
+  for (const UsedArgument& a : job.arguments) {
+    table.row({a.setting.shown, value_of(a.setting), std::string(name_of(a.use)), a.because});
+    list.push_back({{"argument", a.setting.shown},
+                    {"values", a.setting.values},
+                    {"place", a.setting.place.str()},
+                    {"use", name_of(a.use)},
+                    {"because", a.because}});
+  }
+  if (common.format == Format::kJson) {
+    ordered_json result = envelope("scenario-from", describe_inputs(common), job.remarks());
+    add_model(result, s);
+    result["arguments"] = std::move(list);
+    result["scenario"] = models::to_json(s);
+    print_json(result);
+  } else {
+    print(common.format == Format::kCsv ? table.csv() : table.text());
+  }
+  return 0;
+}
+
+int write_arguments(const models::Scenario& s, JobFramework framework,
+                    const std::vector<std::string>& remarks, const CommonOptions& common) {
+  const JobArguments made = arguments_of(s, framework);
+  if (common.format == Format::kJson) {
+    ordered_json inputs = describe_inputs(common);
+    inputs["scenario"] = models::to_json(s);
+    ordered_json result = envelope("scenario-to", inputs, remarks);
+    add_model(result, s);
+    result.update(job_arguments_json(made, framework));
+    print_json(result);
+    return 0;
+  }
+  if (common.format == Format::kCsv) {
+    Table table({{"argument", Table::Align::kLeft}, {"value", Table::Align::kLeft}});
+    for (const auto& [name, value] : made.arguments)
+      table.row({name, value.is_string() ? value.get<std::string>() : value.dump()});
+    print(table.csv());
+    return 0;
+  }
+  for (const std::string& remark : remarks) warn(common, remark);
+  for (const std::string& one : made.left_out)
+    warn(common, fmt::format("not among {}'s arguments: {}", name_of(framework), one));
+  print(arguments_text(made.arguments, framework));
+  return 0;
+}
+
+int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
+  const std::vector<std::string>& w = o.words;
+  const bool from = !w.empty() && w[0] == "from", to = !w.empty() && w[0] == "to";
+  if (!from && !to && w.size() > 1)
+    throw InputError("scenario: found " + in_quotes(w[1]) + ", expected one file, from or to");
+  std::optional<JobFramework> framework;
+  if (from || to) {
+    if (w.size() < 2)
+      throw InputError(fmt::format(
+          "scenario {}: found no framework, expected megatron, torchtitan, deepspeed or nemo", w[0]));
+    framework = framework_named(w[1]);
+  }
+  // Arguments in the place of a file; the command line itself takes nothing behind "--".
+  const std::vector<std::string>& typed = common.command_line;
+  std::vector<std::string> behind;
+  if (const auto dashes = std::find(typed.begin(), typed.end(), "--"); dashes != typed.end())
+    behind.assign(dashes + 1, typed.end());
+  if (!behind.empty() && (!from || w.size() > 2))
+    throw InputError(
+        "scenario: found arguments behind --, expected them behind `scenario from FRAMEWORK` alone, or "
+        "--with beside a file");
+  if (from && !behind.empty()) {
+    o.scenario.take_file("", framework, behind);
+  } else if (from) {
+    if (w.size() < 3) throw InputError("scenario from: found no file, expected one, or arguments behind --");
+    o.scenario.take_file(w[2], framework, {w.begin() + 3, w.end()});
+  } else if (to) {
+    if (w.size() > 3) throw InputError("scenario to: found " + in_quotes(w[3]) + ", expected one file");
+    if (w.size() == 3) o.scenario.take_file(w[2], std::nullopt);
+  } else if (!w.empty()) {
+    o.scenario.take_file(w[0], std::nullopt);
+  }
+  ScenarioOptions::Loaded loaded = o.scenario.load(common);
+  models::Scenario& s = loaded.scenario;
+  const std::vector<std::string> remarks = loaded.job ? loaded.job->remarks() : s.model.remarks;
+  s.resolve();
+  if (to) return write_arguments(s, *framework, remarks, common);
+  if (o.detail) {
+    if (!loaded.job)
+      throw InputError("scenario: found --detail without a job's file, expected its arguments");
+    return show_arguments(*loaded.job, s, common);
+  }
+  if (common.format == Format::kCsv)
+    throw InputError("scenario: found --format csv, expected JSON: it is a scenario file");
+  for (const std::string& remark : remarks) warn(common, remark);
+  print_json(models::to_json(s));
+  return 0;
+}
+
+}  // namespace
+
+Verb scenario_verb() {
+  return {
+      "scenario", "a scenario in full, from a training job's arguments, or as these",
+      "  moesim scenario from megatron train.sh --cluster dgx-h100x4 > job.json\n"
+      "  moesim scenario from megatron train.sh --with \"--vocab-size 32000\" --detail\n"
+      "  moesim scenario to megatron job.json --dispatcher flex-deepep",
+      [](CLI::App& app) -> Run {
+        auto o = std::make_shared<ScenarioVerbOptions>();
+        app.add_option(
+               "words", o->words,
+               "A scenario file; or from megatron|torchtitan|deepspeed|nemo FILE (or -- ARGUMENTS); or to "
+               "one of them, with a scenario file")
+            ->type_name("[from|to FRAMEWORK] FILE");
+        o->scenario.declare_fields(app);
+        app.add_flag("--detail", o->detail, "Of a job: every argument, and what became of it");
+        return [o](const CommonOptions& common) { return run_scenario(*o, common); };
+      }};
+}
+
+}  // namespace moesim::tools

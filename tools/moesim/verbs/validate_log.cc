@@ -1,0 +1,134 @@
+#include "tools/moesim/verbs/validate_log.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_summary.h"
+#include "tools/moesim/jobs/load_job.h"
+#include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// The job whose log it is, on the machine that it ran on.
+models::Scenario logged_job(const LogValidation& o, const TrainingLog& log) {
+  std::optional<Job> job;
+  if (o.job.empty()) {
+    if (!log.arguments)
+      throw InputError(SourcePlace{o.log}, "no arguments", "--job FILE, the job's arguments or a scenario");
+    if (!o.with.empty()) throw InputError("--with: found no --job, expected one: it adds to its arguments");
+    job = read_job(*log.arguments, JobFramework::kMegatron);
+  } else if (const auto framework = framework_of_file(o.job)) {
+    job = load_job(o.job, *framework, o.with);
+  }
+  models::Scenario s = job ? models::Scenario::parse(JsonNode::from_json(job->scenario, job->file))
+                           : models::Scenario::parse(JsonNode::read(o.job));
+  if (!o.cluster.empty()) {
+    s.set_cluster(o.cluster);
+    s.give("cluster");
+  }
+  if (!s.cluster) throw InputError("validate: found no --cluster, expected the machine that the log is of");
+  if (s.scope != models::Scenario::Scope::kStep)
+    throw InputError(SourcePlace{o.job}, "scope layer", "scope step: a log has whole steps");
+  if (job) {
+    // The job's own GPUs, where it says them; the cluster may be larger.
+    if (job->gpus && !s.gave("parallel.dp")) {
+      const std::int64_t ranks = s.parallel.tp * s.parallel.cp * s.parallel.pp;
+      if (*job->gpus % ranks == 0) {
+        s.parallel.dp = *job->gpus / ranks;
+        s.give("parallel.dp");
+      }
+    }
+    settle_job(*job, s);
+    for (std::string& remark : job->remarks()) s.model.remarks.push_back(std::move(remark));
+  }
+  models::name_dispatchers(s);
+  if (s.model.experts > 0 && s.dispatchers.size() != 1)
+    throw InputError(
+        fmt::format("dispatcher: found {}, expected the one that the job ran", s.dispatchers.size()));
+  s.resolve();
+  return s;
+}
+
+// Seconds of the steps; torchtitan logs tokens a second of a device, each counted once in its replica.
+std::vector<double> steps_of(const TrainingLog& log, const models::Scenario& s) {
+  if (!log.step_s.empty()) return log.step_s;
+  const models::Parallel& p = s.parallel;
+  const auto tokens = static_cast<double>(p.micro_batch * p.microbatches * p.seq);
+  std::vector<double> steps;
+  for (const double tps : log.tokens_per_s)
+    steps.push_back(tokens / (tps * static_cast<double>(p.tp * p.cp * p.pp)));
+  return steps;
+}
+
+}  // namespace
+
+int validate_log(const LogValidation& o, const CommonOptions& common) {
+  const TrainingLog log = read_training_log(read_file(o.log, kMaxTrainingLogBytes), o.log);
+  const models::Scenario scenario = logged_job(o, log);
+  const std::vector<double> all = steps_of(log, scenario), kept = steady(all);
+  models::AnswerOptions options;
+  options.draws = o.draws;
+  const models::Comparison c = ask(scenario, options);
+  const models::Answer& a = c.answers.front();
+  if (!a.ok()) throw InputError(fmt::format("dispatcher {}: {}", a.dispatcher, a.error));
+  const double p10 = quantile(kept, 0.1) * 1e6, p50 = quantile(kept, 0.5) * 1e6,
+               p90 = quantile(kept, 0.9) * 1e6;
+  const double error = a.time_us.value / p50 - 1;
+  const bool inside = a.time_us.low <= p50 && p50 <= a.time_us.high;
+  if (common.format == Format::kJson) {
+    ordered_json inputs = describe_inputs(common);
+    inputs["scenario"] = models::to_json(*c.scenario);
+    ordered_json result = envelope("validate", inputs, c.warnings);
+    add_model(result, *c.scenario);
+    result["steps"] = {{"logged", all.size()}, {"left_out", all.size() - kept.size()}};
+    result["measured_us"] = {{"p10", p10}, {"p50", p50}, {"p90", p90}};
+    result["forecast_us"] = estimate_json(a.time_us);
+    result["step_time_us"] = {{"p50", a.step_time.p50}, {"p90", a.step_time.p90}, {"p99", a.step_time.p99}};
+    result["error"] = error;
+    result["inside_interval"] = inside;
+    print_json(result);
+  } else {
+    for (const std::string& warning : c.warnings) warn(common, warning);
+    Table table({{"", Table::Align::kLeft}, {"step [ms]"}, {"low"}, {"high"}, {"p90 / p50"}});
+    const auto ms = [](double us) { return fmt::format("{:.1f}", us * 1e-3); };
+    const auto ratio = [](double over, double under) {
+      return under > 0 ? fmt::format("{:.3f}", over / under) : "-";
+    };
+    table.row({"measured", ms(p50), ms(p10), ms(p90), ratio(p90, p50)});
+    table.row({"forecast", ms(a.time_us.value), ms(a.time_us.low), ms(a.time_us.high),
+               ratio(a.step_time.p90, a.step_time.p50)});
+    if (common.format == Format::kCsv) {
+      print(table.csv());
+    } else {
+      print(models::model_text(models::asked_model(*c.scenario)) + "\n");
+      print(fmt::format(
+          "{} steps of {}, without {} at the start; low and high: the tenth and the nine tenths of them, "
+          "and the forecast's 90 % interval\n\n",
+          kept.size(), o.log, all.size() - kept.size()));
+      print(table.text());
+      print(fmt::format("\nthe forecast is off by {}; the measured median lies {} its interval\n",
+                        percent(error), inside ? "inside of" : "outside of"));
+    }
+  }
+  return o.max_error > 0 && std::abs(error) > o.max_error ? 1 : 0;
+}
+
+}  // namespace moesim::tools
