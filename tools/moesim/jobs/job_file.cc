@@ -368,6 +368,8 @@ void walk_json(const JsonNode& node, const std::string& path, Collector& collect
       for (const JsonNode& item : value.items()) setting.values.push_back(text_of(item));
     else
       setting.values.push_back(text_of(value));
+    // Transformers' word for what its own arguments say.
+    if (setting.values == std::vector<std::string>{"auto"}) setting.unknown = "auto: the trainer says it";
     collector.add(std::move(setting));
   }
 }
