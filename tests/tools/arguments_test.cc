@@ -218,6 +218,12 @@ TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
   EXPECT_EQ(s.parallel.microbatches, 4);
   EXPECT_EQ(s.training.sharding, models::ShardingScheme::kFsdp);
   EXPECT_EQ(s.training.offload, models::Offload::kOptimizer);
+  EXPECT_THAT(
+      refusal([] {
+        read_job(read_json_job(R"({"train_batch_size": "auto", "bf16": {"enabled": true}})", "ds.json", {}),
+                 JobFramework::kDeepSpeed);
+      }),
+      HasSubstr("auto: the trainer says it"));
   EXPECT_THAT(refusal([] {
                 read_job(read_json_job(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})",
                                        "ds.json", {}),

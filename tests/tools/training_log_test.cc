@@ -80,6 +80,7 @@ TEST(ValidateLog, HoldsStepsAgainstTheForecastOfTheSameArguments) {
   EXPECT_EQ(result["inputs"]["scenario"]["parallel"]["microbatches"], 4);
   EXPECT_THAT(result["warnings"].dump(), HasSubstr("not used: some_new_size"));
   EXPECT_THAT(result["warnings"].dump(), Not(HasSubstr("some_new_switch")));
+  EXPECT_THAT(result["warnings"].dump(), Not(HasSubstr("cp_comm_type")));  // ['p2p'], the default
   EXPECT_EQ(run_moesim({"validate", "--log", sample("megatron.log"), "--cluster", "dgx-h100x2", "--draws",
                         "0", "--max-error", "0.1%"})
                 .exit_code,
@@ -100,6 +101,17 @@ TEST(ValidateLog, TokensASecondAreOfADevice) {
   // 2 x 4096 tokens of a replica on two devices, at 1,240 tokens a second and device.
   EXPECT_NEAR(nlohmann::json::parse(out.out)["measured_us"]["p50"].get<double>(), 8192 / (1240.5 * 2) * 1e6,
               4e3);
+}
+
+TEST(ValidateLog, AForeignLogIsRefusedByWhatItLacks) {
+  const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/other";
+  if (!std::filesystem::exists(folder / "ling_v2_train.log")) GTEST_SKIP() << "no " << folder;
+  expect_refusal(
+      run_moesim({"validate", "--log", (folder / "ling_v2_train.log").string(), "--cluster", "dgx-h100x4"}),
+      HasSubstr("--job"));
+  expect_refusal(run_moesim({"validate", "--log", (folder / "megatron_deepspeed.log").string(), "--cluster",
+                             "dgx-a100x2"}),
+                 HasSubstr("found deepspeed True"));
 }
 
 TEST(ValidateLog, SaysWhatItLacks) {

@@ -68,17 +68,17 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
                        fmt::format("a job without it: {} is not modelled here", r->because));
     result.use = ArgumentUse::kIrrelevant;
     result.because = "it is off";
+  } else if (std::ranges::any_of(table.rules, [&](const ArgumentRule& rule) {
+               return std::ranges::find(rule.names, setting.name) != rule.names.end();
+             })) {
+    result.use = ArgumentUse::kIrrelevant;
+    result.because = "the other arguments leave it without effect";
   } else if (const KnownArgument* a = known(table.approximated, setting.name)) {
     result.use = is_off(setting, *a) ? ArgumentUse::kIrrelevant : ArgumentUse::kApproximated;
     result.because = is_off(setting, *a) ? "it is off" : a->because;
   } else if (const KnownArgument* i = known(table.irrelevant, setting.name)) {
     result.use = ArgumentUse::kIrrelevant;
     result.because = i->because;
-  } else if (std::ranges::any_of(table.rules, [&](const ArgumentRule& rule) {
-               return std::ranges::find(rule.names, setting.name) != rule.names.end();
-             })) {
-    result.use = ArgumentUse::kIrrelevant;
-    result.because = "the other arguments leave it without effect";
   }
   return result;
 }

@@ -1,7 +1,22 @@
 #include "tools/moesim/jobs/job_file.h"
 
-#include <fmt/format.h>
+#include <stdexcept>
+
+// toml++ 3.3 takes for granted what a broken key ("[=") breaks: an assertion, or undefined behaviour without
+// them. Here it is an error of the file.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expression) \
+  static_cast<void>((expression) ? 0 : throw std::logic_error("a key, or a bracket in its place"))
+#pragma GCC diagnostic push
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wterminate"
+#endif
 #include <toml++/toml.h>
+#pragma GCC diagnostic pop
+#pragma pop_macro("NDEBUG")
+
+#include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -353,6 +368,8 @@ void walk_json(const JsonNode& node, const std::string& path, Collector& collect
       for (const JsonNode& item : value.items()) setting.values.push_back(text_of(item));
     else
       setting.values.push_back(text_of(value));
+    // Transformers' word for what its own arguments say.
+    if (setting.values == std::vector<std::string>{"auto"}) setting.unknown = "auto: the trainer says it";
     collector.add(std::move(setting));
   }
 }
@@ -473,6 +490,8 @@ JobFile read_toml_job(std::string_view text, const std::string& file, const std:
     throw InputError(SourcePlace{file, static_cast<long>(error.source().begin.line),
                                  static_cast<long>(error.source().begin.column)},
                      "no TOML: " + one_line(error.description()));
+  } catch (const std::logic_error& error) {
+    throw InputError(SourcePlace{file}, std::string("no TOML: ") + error.what());
   }
   put_added(collector, with, true);
   return result;

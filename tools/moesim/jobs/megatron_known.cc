@@ -429,7 +429,8 @@ constexpr std::array<KnownArgument, 32> kApproximated{{
     {"use_packed_sequence", "every sequence is full here"},
 }};
 
-constexpr std::array<KnownArgument, 32> kRefused{{
+constexpr std::array<KnownArgument, 33> kRefused{{
+    {"deepspeed", "the sharding of Megatron-DeepSpeed, which another file says,"},
     {"heterogeneous_*", "layers of different kinds"},
     {"spec", "a model of its own code"},
     {"encoder_num_layers", "an encoder"},

@@ -58,7 +58,18 @@ bool read_argument(std::string_view line, const SourcePlace& place, JobFile& int
   if (text.empty() || text == "None") return true;
   Setting s;
   s.name = s.shown = std::string(name);
-  s.values = {text};
+  // Python's lists by their items.
+  if (text.size() > 1 && text.front() == '[' && text.back() == ']') {
+    for (std::string_view item : split(std::string_view(text).substr(1, text.size() - 2), ',')) {
+      item = trim(item);
+      if (item.size() > 1 && (item.front() == '\'' || item.front() == '"'))
+        item = item.substr(1, item.size() - 2);
+      if (!item.empty()) s.values.emplace_back(item);
+    }
+    if (s.values.empty()) return true;
+  } else {
+    s.values = {text};
+  }
   s.place = place;
   into.settings.push_back(std::move(s));
   return true;
