@@ -116,6 +116,11 @@ const std::vector<Device>& table() {
       device("h800-sxm", "H800-SXM5-80GB", kHopper,
              {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids}, "h100-sxm",
              "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
+      device("h20-sxm", "H20-SXM5-96GB", kHopper,
+             {78, 95.58, 60, 4000, 3800, 148, 296, 44, 1, 450, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             "arXiv 2505.11432 Table 4 (148 TFLOP/s, 96 GB, 4.0 TB/s, NVLink as H100); SMs and L2 from "
+             "community "
+             "code; share of the HBM's rate as H100 reaches it"),
       device("b200-sxm", "B200-SXM6-180GB", kBlackwell,
              {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids}, "h100-sxm",
              "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),

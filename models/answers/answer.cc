@@ -292,7 +292,9 @@ class Answering {
     const LayerPrograms without(s_, *plain, routing_, placement_, programs.where(), programs.dense());
     const ProgramPricer& pricer = prices_->nominal();
     const auto timed = [&](const LayerPrograms& of) {
-      return LayerAnswer(s_, of, routing_, faults_).time(pricer, false, true);
+      const std::optional<Contention> contention = contention_of(of);
+      return LayerAnswer(s_, of, routing_, faults_, contention ? &*contention : nullptr)
+          .time(pricer, false, true);
     };
     const LayerAnswer::Timed own = timed(programs), before = timed(without);
     std::int64_t paid = 0;

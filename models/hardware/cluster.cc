@@ -47,6 +47,7 @@ constexpr NodeType kNodeTypes[] = {
     {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
     {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr",
      "8 H800, NVLink 200 GB/s, 8 x NDR 400 Gb/s"},
+    {"hgx-h20x", "h20-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H20, NVLink 450 GB/s, 8 x 400 Gb/s"},
     {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
     {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "", "infiniband-xdr", "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
     {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72", "infiniband-ndr",

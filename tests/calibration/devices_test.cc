@@ -22,7 +22,7 @@ TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
   EXPECT_EQ(profile("GH200"), "h100-sxm");
   EXPECT_EQ(profile("H100-PCIe-80GB"), "");
   EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
-  EXPECT_EQ(profile("H20-SXM5-96GB"), "");
+  EXPECT_EQ(profile("H20-SXM5-96GB"), "h20-sxm");
   EXPECT_EQ(profile("MI325X"), "");
 }
 

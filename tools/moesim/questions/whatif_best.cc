@@ -150,7 +150,8 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   const models::PlanSearchOptions options = options_of(o, common);
   const models::Scenario scenario = of_step(asked);
   const auto start = std::chrono::steady_clock::now();
-  const auto framework = o.arguments.empty() ? std::nullopt : std::optional(framework_named(o.arguments));
+  std::optional<JobFramework> framework;
+  if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
   if (framework && common.format == Format::kCsv)
     throw InputError("whatif: found --arguments with --format csv, expected table or json");
   const PlanSearchResult r = models::search_plans(opened(scenario), options);

@@ -41,7 +41,8 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   if (o.explain && common.format != Format::kTable)
     throw InputError("compare: found --explain with --format, expected the table: it is told in sentences");
   const Detail detail = parse_detail(o.detail);
-  const auto framework = o.arguments.empty() ? std::nullopt : std::optional(framework_named(o.arguments));
+  std::optional<JobFramework> framework;
+  if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
   if (framework && common.format == Format::kCsv)
     throw InputError("compare: found --arguments with --format csv, expected table or json");
   const TimelineBounds bounds = o.shown.bounds(kTimelineSlices);
