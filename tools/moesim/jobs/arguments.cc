@@ -86,7 +86,8 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
 // Every value below an object by its path.
 void collect(const ordered_json& json, const std::string& path, std::map<std::string, ordered_json>& into) {
   if (json.is_object() && !json.empty()) {
-    for (const auto& [key, value] : json.items()) collect(value, path.empty() ? key : path + "." + key, into);
+    for (const auto& [key, value] : json.items())
+      collect(value, path.empty() ? key : fmt::format("{}.{}", path, key), into);
     return;
   }
   into[path] = json;
@@ -200,7 +201,7 @@ std::string JobReader::text(std::string_view name, std::string_view fallback) {
 
 std::string JobReader::choice(std::string_view name, std::string_view fallback,
                               std::initializer_list<std::string_view> choices) {
-  const std::string value = text(name, fallback);
+  std::string value = text(name, fallback);
   if (std::ranges::find(choices, value) != choices.end() || value == fallback) return value;
   fail(name, fmt::format("one of {}", fmt::join(choices, ", ")));
 }

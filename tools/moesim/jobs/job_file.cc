@@ -256,7 +256,7 @@ class YamlWalk {
         merge(pair.second, path, depth);
         continue;
       }
-      const std::string shown = path.empty() ? key : path + "." + key;
+      const std::string shown = path.empty() ? key : fmt::format("{}.{}", path, key);
       if (pair.second.IsMap()) {
         walk(pair.second, shown, depth + 1);
         continue;
@@ -356,7 +356,7 @@ void walk_json(const JsonNode& node, const std::string& path, Collector& collect
   for (const std::string& key : node.keys()) {
     const JsonNode value = *node.find(key);
     Setting setting;
-    setting.name = setting.shown = (path.empty() ? "" : path + ".") + key;
+    setting.name = setting.shown = path.empty() ? key : fmt::format("{}.{}", path, key);
     setting.place = value.place();
     if (value.is_null()) continue;
     if (depth > kMaxJobFileDepth) value.fail("objects inside of each other, 64 deep", "fewer");
@@ -421,8 +421,7 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
     if (most > 0 && one.words != job.words) another = true;
     if (marks > most) most = marks, job = std::move(one);
   }
-  if (marks_in(bare.words) >= std::max<std::size_t>(most, 1))
-    job = std::move(bare), another = false, most = 1;
+  if (marks_in(bare.words) >= std::max<std::size_t>(most, 1)) job = std::move(bare), another = false;
   if (job.words.empty())
     throw InputError(SourcePlace{file},
                      "no command with a job's arguments (--num-layers, --micro-batch-size, ...)",

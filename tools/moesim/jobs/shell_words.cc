@@ -118,7 +118,7 @@ class ShellReader {
           next();
         }
       } else if (c == close && --depth == 0) {
-        const std::string inside(text_.substr(start, at_ - start));
+        std::string inside(text_.substr(start, at_ - start));
         next();
         return inside;
       } else if (c == open && open != close) {
@@ -135,7 +135,7 @@ class ShellReader {
       count(text.size());
       return text;
     }
-    const std::string piece = unknown(written, fmt::format("{} is said outside of the file", written));
+    std::string piece = unknown(written, fmt::format("{} is said outside of the file", written));
     script_
         .reasons_[static_cast<std::size_t>(
             unknown_[written + "\n" + written + " is said outside of the file"])]
