@@ -79,6 +79,8 @@ TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
   const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
   EXPECT_EQ(other.exit_code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("DP 16, 1 microbatches"));
+  EXPECT_THAT(other.err, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
+  EXPECT_THAT(layer.err, Not(HasSubstr("its launcher")));
 }
 
 TEST_F(TrainingJobs, SayWhatBecameOfEveryArgument) {

@@ -312,6 +312,11 @@ void settle_job(const Job& job, models::Scenario& s) {
       fail("no number of GPUs, which the microbatches of a global batch follow from",
            "--cluster or --dp, or a launcher's --nnodes and --nproc_per_node in the file");
     }
+    if (job.gpus && *job.gpus != gpus)
+      s.model.remarks.push_back(
+          fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
+                      "global batch",
+                      job.file, *job.gpus, gpus));
     const std::int64_t model_ranks = p.tp * p.cp * p.pp;
     if (gpus % model_ranks != 0)
       fail(fmt::format("{} GPUs for TP {} x CP {} x PP {}", gpus, p.tp, p.cp, p.pp),
