@@ -138,7 +138,7 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
   Timed timed;
   std::map<std::size_t, StepPasses::Times> network;
   timed.transfers = step_transfers(
-      scenario_, plan_->chunks, placement_, pricer, links, contention,
+      scenario_, plan_->chunks, programs_->experts(), placement_, pricer, links, contention,
       [&](std::size_t chunk, bool forward) {
         auto [at, added] = network.try_emplace(chunk);
         if (added) at->second = passes.network_of(chunk);
@@ -196,7 +196,7 @@ class StepForecaster::Draws {
       }
     std::map<std::size_t, StepPasses::Times> network;
     const PipelineTransfers transfers = step_transfers(
-        f_.scenario_, f_.plan_->chunks, f_.placement_, pricer, {}, contention_,
+        f_.scenario_, f_.plan_->chunks, f_.programs_->experts(), f_.placement_, pricer, {}, contention_,
         [&](std::size_t chunk, bool forward) {
           auto [at, added] = network.try_emplace(chunk);
           if (added) at->second = drawn.network_of(chunk);

@@ -226,7 +226,7 @@ std::int64_t optimizer_launches(const Scenario& s, const StageParameters& n) {
   return static_cast<std::int64_t>(sets) * kKernelsOfAdam;
 }
 
-PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& chunks,
+PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& chunks, std::int64_t slots,
                                  const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults, const Contention* contention,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
@@ -250,9 +250,12 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
   t.parameters_overlap = plan.overlap.parameters;
   t.optimizer.assign(static_cast<std::size_t>(p.pp), 0);
   const double memory = pricer.memory_seconds_per_byte();
+  // A copy of an expert has gradients and state of its own.
+  Architecture held = s.model;
+  held.experts = slots;
   // Inference has neither gradients nor an optimizer, and its weights stay where they are.
   for (std::size_t c = 0; c < chunks.size() && s.train; ++c) {
-    const StageParameters n = chunk_parameters(s.model, p, chunks[c]);
+    const StageParameters n = chunk_parameters(held, p, chunks[c]);
     if (sharded) {
       const Seconds seconds = transfers.of(n, chunks[c], true);
       // Gathered for every pass while the layer before computes; gradients leave while the next one does.

@@ -27,13 +27,13 @@ struct LinkFaults {
 std::int64_t optimizer_meshes(const Scenario& scenario, const StageParameters& parameters);
 std::int64_t optimizer_launches(const Scenario& scenario, const StageParameters& parameters);
 
-// `network_of(chunk, forward)`: how long the collectives of a chunk's pass hold the network between NVLink
-// domains. `waits_before_experts`:
-// the host waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job,
-// asked where activations are offloaded. `contention`: of timing `flow`; null: none. What is priced outside
-// the measured domain is added to `report`, where given, for one microbatch.
+// `slots`: experts with every copy that the placement keeps. `network_of(chunk, forward)`: how long the
+// collectives of a chunk's pass hold the network between NVLink domains. `waits_before_experts`: the host
+// waits in a layer's forward pass, before its experts. `kept_of_pass()`: kept_by_pass() of the job, asked
+// where activations are offloaded. `contention`: of timing `flow`; null: none. What is priced outside the
+// measured domain is added to `report`, where given, for one microbatch.
 PipelineTransfers step_transfers(const Scenario& scenario, const std::vector<Chunk>& chunks,
-                                 const Placement& placement, const ProgramPricer& pricer,
+                                 std::int64_t slots, const Placement& placement, const ProgramPricer& pricer,
                                  const LinkFaults& faults, const Contention* contention,
                                  const std::function<std::int64_t(std::size_t, bool)>& network_of,
                                  bool waits_before_experts,

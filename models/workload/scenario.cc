@@ -260,7 +260,12 @@ void Scenario::resolve() {
       if (stage >= smallest) p.dp = stage / smallest * p.dp;
     }
   }
-  p.validate(std::max<std::int64_t>(1, model.experts));
+  // Where experts have copies, it is their slots that EP divides.
+  const std::int64_t slots =
+      std::max<std::int64_t>(placement.slots, static_cast<std::int64_t>(placement.expert_of.size()));
+  if (slots > 0 && p.ep > 0 && slots % p.ep != 0)
+    throw InputError(fmt::format("placement: found {} slots, expected a multiple of ep {}", slots, p.ep));
+  p.validate(std::max<std::int64_t>(1, slots > 0 ? slots : model.experts));
   if (cluster && p.world() > cluster->ranks())
     throw InputError(
         fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",

@@ -78,6 +78,25 @@ TEST(Resolve, RefusesWhatDoesNotFit) {
             "placement: found 4 slots, expected at least the model's 8 experts");
 }
 
+// The example of deepseek-ai/EPLB: 12 experts in 16 slots of 8 GPUs.
+TEST(Resolve, SlotsAndNotExpertsDivideByEp) {
+  Scenario s = small_job();
+  s.model.experts = 12;
+  s.parallel.ep = 8;
+  s.placement = PlacementSpec::parse("balanced:slots=16");
+  s.resolve();
+  EXPECT_EQ(s.parallel.dp, 8);
+  const auto with_slots = [](const char* placement) {
+    return refusal([&](Scenario& one) {
+      one.model.experts = 12;
+      one.parallel.ep = 8;
+      one.placement = PlacementSpec::parse(placement);
+    });
+  };
+  EXPECT_EQ(with_slots("balanced:slots=18"), "placement: found 18 slots, expected a multiple of ep 8");
+  EXPECT_THAT(with_slots("balanced"), ::testing::HasSubstr("of the 12 experts"));
+}
+
 TEST(Resolve, RefusesShardingThatSaysNothing) {
   EXPECT_EQ(refusal([](Scenario& s) { s.training.shard_group = 4; }),
             "training.shard_group: found 4 with zero1, expected it with hsdp");

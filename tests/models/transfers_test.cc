@@ -23,8 +23,12 @@ struct Job {
   JobPlan plan{scenario, false};
 
   PipelineTransfers transfers(const LinkFaults& faults = {}, bool waits_before_experts = false) const {
+    return transfers_of(scenario.model.experts, faults, waits_before_experts);
+  }
+  PipelineTransfers transfers_of(std::int64_t slots, const LinkFaults& faults = {},
+                                 bool waits_before_experts = false) const {
     return step_transfers(
-        scenario, plan.chunks, placement, pricer, faults, nullptr, [](std::size_t, bool) { return 0; },
+        scenario, plan.chunks, slots, placement, pricer, faults, nullptr, [](std::size_t, bool) { return 0; },
         waits_before_experts, [] { return std::vector<double>{1e9}; }, nullptr);
   }
   StageParameters parameters(std::size_t chunk = 0) const {
@@ -39,6 +43,16 @@ Scenario sharded(const std::string& sharding) {
   Scenario s = testing::small_job();
   s.training.set_sharding(sharding);
   return s;
+}
+
+// A rank with two copies of every expert has twice their gradients and state.
+TEST(StepTransfers, CopiesOfExpertsTravelAndAreUpdated) {
+  const Job job(sharded("zero1"));
+  const std::int64_t experts = job.scenario.model.experts;
+  const PipelineTransfers once = job.transfers_of(experts), twice = job.transfers_of(2 * experts);
+  EXPECT_GT(twice.gradients[0], once.gradients[0]);
+  EXPECT_GT(twice.parameters[0], once.parameters[0]);
+  EXPECT_GE(twice.optimizer[0], once.optimizer[0]);
 }
 
 TEST(StepTransfers, Zero1GathersWeightsAndScattersGradients) {
