@@ -1,5 +1,7 @@
 #include "models/hardware/cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -305,8 +307,14 @@ Cluster Cluster::load(const std::string& name_or_path) {
   if (is_file(name_or_path)) return load(JsonNode::read(name_or_path));
   std::vector<std::string> known;
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
+  std::string hint = did_you_mean(name_or_path, known);
+  // A name without its number of nodes, or with its N.
+  for (const NodeType& type : kNodeTypes)
+    if (const std::string_view prefix = type.prefix;
+        name_or_path == std::string(prefix) + "N" || name_or_path == prefix.substr(0, prefix.size() - 1))
+      hint = fmt::format("; N is the number of nodes: '{}4'", prefix);
   throw InputError("found the cluster " + in_quotes(name_or_path) + ", expected a file or one of " +
-                   join(known, ", ") + did_you_mean(name_or_path, known));
+                   join(known, ", ") + hint);
 }
 
 Cluster Cluster::load(const JsonNode& node) {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -9,6 +12,28 @@
 #include "base/text.h"
 
 namespace moesim::models {
+
+namespace {
+
+// What people call a dispatcher, and the name that answers carry.
+constexpr std::array<std::array<std::string_view, 2>, 10> kOtherNames{{{"a2a", "alltoall"},
+                                                                       {"all-to-all", "alltoall"},
+                                                                       {"all2all", "alltoall"},
+                                                                       {"ag", "allgather"},
+                                                                       {"all-gather", "allgather"},
+                                                                       {"deepep", "flex-deepep"},
+                                                                       {"deep-ep", "flex-deepep"},
+                                                                       {"hybridep", "flex-hybridep"},
+                                                                       {"hybrid-ep", "flex-hybridep"},
+                                                                       {"ncclep", "nccl-ep"}}};
+
+std::string dispatcher_named(std::string_view word) {
+  for (const auto& [other, name] : kOtherNames)
+    if (word == other) return std::string(name);
+  return std::string(word);
+}
+
+}  // namespace
 
 std::string DispatcherSpec::text() const {
   std::string text = name;
@@ -19,7 +44,7 @@ std::string DispatcherSpec::text() const {
 DispatcherSpec DispatcherSpec::parse(const std::string& text) {
   DispatcherSpec spec;
   const std::vector<std::string_view> parts = split(text, ':');
-  spec.name = std::string(trim(parts.front()));
+  spec.name = dispatcher_named(trim(parts.front()));
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::string_view part = trim(parts[i]);
     const std::size_t equals = part.find('=');
@@ -52,7 +77,7 @@ DispatcherSpec DispatcherSpec::parse(const JsonNode& node) {
   for (const std::string& key : node.keys()) {
     const JsonNode value = *node.find(key);
     if (key == "name") {
-      spec.name = value.string();
+      spec.name = dispatcher_named(value.string());
     } else if (value.is_string()) {
       spec.options[key] = value.string();
     } else if (value.is_boolean()) {

@@ -7,6 +7,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
@@ -89,6 +90,13 @@ TEST(Cluster, IsWrittenAsANameOnlyWhereNothingWasChanged) {
     const nlohmann::json other{{"base", name}, {"gpu", {{"memory", 50e9}}}};
     EXPECT_TRUE(Cluster::load(JsonNode::from_json(other, "c.json")).to_json().is_object()) << name;
   }
+}
+
+TEST(Cluster, ANameWithoutItsNodesIsExplained) {
+  for (const char* name : {"dgx-h800xN", "dgx-h800"})
+    EXPECT_THAT(moesim::testing::message_of([&] { Cluster::load(name); }),
+                ::testing::HasSubstr("; N is the number of nodes: 'dgx-h800x4'"))
+        << name;
 }
 
 }  // namespace

@@ -29,6 +29,15 @@ TEST(DispatcherSpec, TextIsANameAndOptions) {
   EXPECT_EQ(list[1].options.at("pad"), "false");
 }
 
+TEST(DispatcherSpec, UnderstandsCommonWordsAndAnswersByItsName) {
+  const auto list = DispatcherSpec::parse_list("a2a,ag,deepep:transport=uccl,hybrid-ep");
+  std::vector<std::string> names;
+  for (const DispatcherSpec& spec : list) names.push_back(spec.text());
+  EXPECT_EQ(names, (std::vector<std::string>{"alltoall", "allgather", "flex-deepep:transport=uccl",
+                                             "flex-hybridep"}));
+  EXPECT_EQ(from_json(R"({"name": "deepep"})").name, "flex-deepep");
+}
+
 TEST(DispatcherSpec, JsonIsATextOrAnObjectWithItsPlace) {
   const DispatcherSpec text = from_json(R"("alltoall:pad=true")"),
                        object = from_json("{\n\"name\": \"alltoall\", \"pad\": true}");
