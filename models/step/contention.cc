@@ -33,6 +33,7 @@ class AtOnce {
 
   CollectiveId add(sim::CollectiveOp op, const std::vector<std::int32_t>& gpus, double bytes) {
     std::vector<sim::RankId> ranks;
+    ranks.reserve(gpus.size());
     for (const std::int32_t gpu : gpus) ranks.push_back(rank_of(gpu));
     return add(op, ranks, sim::uniform_traffic(static_cast<std::uint64_t>(bytes)));
   }

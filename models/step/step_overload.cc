@@ -31,6 +31,7 @@ std::vector<std::int64_t> received_rows(const Routing& routing, int ep, int etp)
 // T_r * K of every rank.
 std::vector<std::int64_t> own_rows(const Routing& routing) {
   std::vector<std::int64_t> rows;
+  rows.reserve(static_cast<std::size_t>(routing.ranks()));
   for (int r = 0; r < routing.ranks(); ++r) rows.push_back(routing.tokens(r) * routing.topk());
   return rows;
 }
