@@ -23,8 +23,9 @@ Numbers rows_of(const Routing& routing, int ranks) {
   return rows;
 }
 
-// A log of 8 GPUs with 8 experts each (NousResearch/torchtitan, llep.md of its documents): experts 23, 18 and 1 of the
-// counts that it prints; of the others only their sums per GPU are known, so that they stand in equal parts.
+// A log of 8 GPUs with 8 experts each (NousResearch/torchtitan, llep.md of its documents): experts 23, 18 and
+// 1 of the counts that it prints; of the others only their sums per GPU are known, so that they stand in
+// equal parts.
 Routing published() {
   const Numbers loads{44579, 25139, 54981, 22581, 29444, 29702, 25659, 30059};
   Numbers totals(64, 0);
