@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "models/programs/memory.h"
 #include "models/step/layer_graph.h"
 #include "models/step/step_passes.h"
 
@@ -109,11 +108,11 @@ sim::RunOptions Contention::on_fabric(std::int64_t messages) const {
   return options;
 }
 
-Contention::Key Contention::key_of(const Program& program, bool forward, std::string_view op) const {
+std::pair<const Program*, bool> Contention::key_of(const Program& program, bool forward) const {
   const LayerPrograms& p = programs_;
   bool dense = &program == &p.embedding() || &program == &p.after() || &program == &p.head();
   for (std::size_t kind = 0; kind < p.kinds().size(); ++kind) dense = dense || &program == &p.before(kind);
-  return {dense ? &program : nullptr, forward, std::string(op)};
+  return {dense ? &program : nullptr, forward};
 }
 
 void Contention::follow(const Program& program, const UnevenLoads& loads, bool forward) {
@@ -137,17 +136,19 @@ void Contention::follow(const Program& program, const UnevenLoads& loads, bool f
     one.alone = std::max(one.alone, seconds_of(graph, alone, CollectiveId(i)));
     one.together = std::max(one.together, seconds_of(graph, together, CollectiveId(i)));
   }
-  for (const auto& [op, seconds] : longest)
-    factors_[key_of(program, forward, op)] = at_least_one(seconds.together, seconds.alone);
+  Factors& factors = factors_[key_of(program, forward)];
+  for (const auto& [op, seconds] : longest) factors[op] = at_least_one(seconds.together, seconds.alone);
   if (const LinkLoad link = busiest_link(together, fabric_); link.bytes > busiest_.bytes) busiest_ = link;
 }
 
 void Contention::slow(const Program& program, bool forward, sim::LockstepProgram& priced) const {
+  const auto of_pass = factors_.find(key_of(program, forward));
+  if (of_pass == factors_.end()) return;
   const std::vector<Op>& ops = forward ? program.forward() : program.backward();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].kind != OpKind::kCollective) continue;
-    const auto factor = factors_.find(key_of(program, forward, ops[i].name));
-    if (factor == factors_.end() || factor->second == 1) continue;
+    const auto factor = of_pass->second.find(ops[i].name);
+    if (factor == of_pass->second.end() || factor->second == 1) continue;
     const sim::LockstepOp& op = priced.ops[i];
     const std::size_t ranks = op.step == 0 ? 1 : static_cast<std::size_t>(program.ranks());
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -229,10 +230,6 @@ void Contention::follow_stages(double bytes) const {
 
 std::optional<Contention::Exchange> Contention::longest_exchange() const {
   const Program& program = programs_.first()->program;
-  const auto leaves = [&](const Op& op) {
-    return op.kind == OpKind::kCollective &&
-           (op.one_kernel ? op.across_nodes : programs_.shapes().across_domains(op.group));
-  };
   const sim::LockstepProgram priced =
       pricer_.price(program, program.forward(), programs_.shapes(), programs_.first()->loads);
   const PricedPass pass{&program, &program.forward(), &priced};
@@ -246,7 +243,7 @@ std::optional<Contention::Exchange> Contention::longest_exchange() const {
   };
   each([&](CollectiveId id, const std::string& op) {
     if (std::none_of(program.forward().begin(), program.forward().end(),
-                     [&](const Op& one) { return one.name == op && leaves(one); }))
+                     [&](const Op& one) { return one.name == op && leaves_domain(one, programs_.shapes()); }))
       return;
     if (const double seconds = seconds_of(exchange.graph, alone, id); seconds > longest)
       longest = seconds, name = op;

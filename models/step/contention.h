@@ -10,11 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -64,10 +64,10 @@ class Contention {
 
  private:
   using Groups = std::vector<std::vector<std::int32_t>>;
-  // A pass and the name of an operation in it. Programs of the dispatcher count as one, whatever they route.
-  using Key = std::tuple<const Program*, bool, std::string>;
+  using Factors = std::map<std::string, double, std::less<>>;  // of a pass, by the name of the operation
 
-  Key key_of(const Program& program, bool forward, std::string_view op) const;
+  // Programs of the dispatcher count as one, whatever they route.
+  std::pair<const Program*, bool> key_of(const Program& program, bool forward) const;
   // For so many messages at once.
   sim::RunOptions on_fabric(std::int64_t messages) const;
   // Of a pass on all dispatch groups.
@@ -89,7 +89,7 @@ class Contention {
   std::unique_ptr<sim::Router> router_;
   ClusterCosts costs_;
   Groups groups_;
-  std::map<Key, double> factors_;
+  std::map<std::pair<const Program*, bool>, Factors> factors_;
   LinkLoad busiest_;
   mutable std::map<std::tuple<sim::CollectiveOp, const Placement::Replicas*, std::int64_t, bool, double>,
                    double>

@@ -18,12 +18,12 @@ constexpr std::size_t kSaltOfKind = std::size_t{1} << 20, kSaltOfEnds = std::siz
 
 bool weight_gradient(const Op& op) { return op.kind == OpKind::kGemm && op.pass == GemmPass::kWgrad; }
 
+}  // namespace
+
 bool leaves_domain(const Op& op, const GroupShapes& shapes) {
   return op.kind == OpKind::kCollective && !op.fused &&
          (op.one_kernel ? op.across_nodes : shapes.across_domains(op.group));
 }
-
-}  // namespace
 
 LockstepProgram only_weight_gradients(const LockstepProgram& priced, const std::vector<Op>& pass) {
   LockstepProgram result;

@@ -33,6 +33,9 @@ sim::LockstepProgram only_weight_gradients(const sim::LockstepProgram& priced, c
 sim::LockstepProgram without_weight_gradients(const sim::LockstepProgram& priced,
                                               const std::vector<Op>& pass);
 
+// Whether a collective of its own crosses the network between NVLink domains.
+bool leaves_domain(const Op& op, const GroupShapes& shapes);
+
 // Time that a pass's collectives occupy the network between NVLink domains, of the rank that it is most for.
 std::int64_t network_ps(const sim::LockstepProgram& priced, const std::vector<Op>& pass,
                         const GroupShapes& shapes);

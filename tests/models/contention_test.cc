@@ -10,6 +10,7 @@
 #include "models/answers/layer_answer.h"
 #include "models/step/layer_graph.h"
 #include "sim/run/simulator.h"
+#include "tests/models/job_with_programs.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -41,14 +42,8 @@ Answer asked(const Scenario& s, bool flow) {
   return answer(s, options).answers.front();
 }
 
-struct Job {
-  explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
-  Scenario scenario;
-  JobRouting routing{scenario};
-  Placement placement{scenario};
-  LayerPrograms programs{scenario, scenario.dispatchers.front(), routing, placement,
-                         placement.dispatch_classes().front()};
-  ProgramPricer pricer{*scenario.cluster};
+struct Job : testing::JobWithPrograms {
+  using JobWithPrograms::JobWithPrograms;
   sim::Fabric fabric = cluster_fabric(*scenario.cluster);
   Contention contention{scenario, programs, pricer, fabric};
 };

@@ -4,20 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "base/json_reader.h"
+#include "tests/models/job_with_programs.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
 namespace {
 
 // A resolved scenario of one layer and its answer, which refers to it.
-struct Job {
-  explicit Job(Scenario given) : scenario(testing::resolved(std::move(given))) {}
-  Scenario scenario;
-  JobRouting routing{scenario};
-  Placement placement{scenario};
-  LayerPrograms programs{scenario, scenario.dispatchers.front(), routing, placement,
-                         placement.dispatch_classes().front()};
-  ProgramPricer pricer{*scenario.cluster};
+struct Job : testing::JobWithPrograms {
+  using JobWithPrograms::JobWithPrograms;
 
   LayerAnswer answer(const std::optional<RankFaults>& faults = std::nullopt) const {
     return {scenario, programs, routing, faults, nullptr};
