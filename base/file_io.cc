@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -44,24 +47,38 @@ std::string system_message() { return std::strerror(errno); }
 
 }  // namespace
 
+namespace {
+
+std::atomic<bool> forbidden = false;
+
+void check_may_read(const std::filesystem::path& path) {
+  if (forbidden)
+    throw InputError(SourcePlace{path.string()}, "a file", "names and values: files are not read here");
+}
+
+}  // namespace
+
+void forbid_reading() noexcept { forbidden = true; }
+
 bool path_exists(const std::filesystem::path& path) noexcept {
   std::error_code none;
-  return std::filesystem::exists(path, none);
+  return !forbidden && std::filesystem::exists(path, none);
 }
 
 bool is_file(const std::filesystem::path& path) noexcept {
   std::error_code none;
-  return std::filesystem::is_regular_file(path, none);
+  return !forbidden && std::filesystem::is_regular_file(path, none);
 }
 
 bool is_folder(const std::filesystem::path& path) noexcept {
   std::error_code none;
-  return std::filesystem::is_directory(path, none);
+  return !forbidden && std::filesystem::is_directory(path, none);
 }
 
 namespace {
 
 std::string read_noted(const std::filesystem::path& path, std::uint64_t limit_bytes, bool input) {
+  check_may_read(path);
   const SourcePlace place{path.string()};
   // Non-blocking, so that a pipe without a writer is refused below instead of waited for.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -203,6 +220,7 @@ std::string read_own_file(const std::filesystem::path& path) {
 }
 
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  check_may_read(folder);
   std::vector<std::filesystem::path> found;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
@@ -236,9 +254,10 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     return;
   }
   // A file without a name leaves nothing behind, however the process ends. Where the file system has none
-  // (NFS), a named one does it.
+  // (NFS), or there is no /proc to name it by, a named one does it.
   const std::filesystem::path folder = target.path.has_parent_path() ? target.path.parent_path() : ".";
-  Descriptor file(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
+  const bool proc = ::access("/proc/self/fd", X_OK) == 0;
+  Descriptor file(proc ? ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644) : -1);
   if (file.get() < 0) {
     named = true;
     file = Descriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -271,6 +290,15 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   if (named && ::rename(temporary.c_str(), target.path.c_str()) != 0) fail("rename");
   if (target.replaces) remove_leftovers(target.path);
   sync_folder_of(target.path);
+}
+
+std::filesystem::path own_program() {
+  std::error_code none;
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
+  if (!none) return program;
+  // Without /proc: the name it was started by.
+  const auto* name = std::bit_cast<const char*>(::getauxval(AT_EXECFN));
+  return std::filesystem::weakly_canonical(name != nullptr ? name : "moesim", none);
 }
 
 }  // namespace moesim

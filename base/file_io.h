@@ -14,6 +14,10 @@ bool path_exists(const std::filesystem::path& path) noexcept;
 bool is_file(const std::filesystem::path& path) noexcept;
 bool is_folder(const std::filesystem::path& path) noexcept;
 
+// From now on this process finds no file and reads none: for work that somebody else asks for. Not to be
+// taken back.
+void forbid_reading() noexcept;
+
 // The text of a regular file. Throws InputError if it is missing, unreadable, not a regular file, larger than
 // `limit_bytes`, or not UTF-8. An input of the command: it is noted in FilesRead.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes = std::uint64_t{8} << 30);
@@ -39,5 +43,8 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 void sync_folder_of(const std::filesystem::path& path);
 // Throws InputError where write_file() would refuse `path` whatever its content is: to ask before the work.
 void check_writable(const std::filesystem::path& path);
+
+// The file of the program that runs, also where there is no /proc.
+std::filesystem::path own_program();
 
 }  // namespace moesim

@@ -21,9 +21,11 @@ struct Noted {
   std::set<std::pair<dev_t, ino_t>> files;
 };
 
+thread_local Noted* own = nullptr;
+
 Noted& noted() {
   static Noted all;
-  return all;
+  return own ? *own : all;
 }
 
 void add(const std::filesystem::path& path, const struct stat& info, const std::string& hash) {
@@ -46,7 +48,11 @@ std::pair<bool, bool> asked() {
 
 }  // namespace
 
-FilesRead::FilesRead(Contents contents) {
+FilesRead::FilesRead(Contents contents, Of of) {
+  if (of == Of::kThread) {
+    check(own == nullptr, "one list of files read of a thread at a time");
+    own = new Noted;
+  }
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);
   check(!all.live, "one list of files read at a time");
@@ -55,6 +61,10 @@ FilesRead::FilesRead(Contents contents) {
 }
 
 FilesRead::~FilesRead() {
+  if (own) {
+    delete std::exchange(own, nullptr);
+    return;
+  }
   Noted& all = noted();
   const std::lock_guard lock(all.mutex);
   all.live = all.hashed = false;

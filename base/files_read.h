@@ -13,12 +13,13 @@ struct stat;
 namespace moesim {
 
 // While one lives, every file that a reader opens is noted here by the reader itself: a list that each caller
-// keeps would lack the file that somebody forgot. One at a time, made by main(); without one nothing is
-// noted. Thread-safe.
+// keeps would lack the file that somebody forgot. One of the process at a time, made by main(), or one of a
+// thread, which then notes what that thread reads; without one nothing is noted. Thread-safe.
 class FilesRead {
  public:
   enum class Contents : std::uint8_t { kUnhashed, kHashed };
-  explicit FilesRead(Contents contents);
+  enum class Of : std::uint8_t { kProcess, kThread };
+  explicit FilesRead(Contents contents, Of of = Of::kProcess);
   FilesRead(const FilesRead&) = delete;
   FilesRead& operator=(const FilesRead&) = delete;
   ~FilesRead();

@@ -86,11 +86,20 @@ double parse_fraction(std::string_view text) {
   return parse_with(text, kFractionUnits, "a fraction such as 5% or 0.05");
 }
 
+TimeUnit TimeUnit::of(double largest_us) {
+  const double size = std::abs(largest_us);
+  if (size >= 1e6) return {"s", 1e-6, 3};
+  if (size >= 1e3) return {"ms", 1e-3, 2};
+  return us();
+}
+TimeUnit TimeUnit::us() { return {"us", 1, 1}; }
+std::string TimeUnit::number(double us) const { return fmt::format("{:.{}f}", us * per_us, digits); }
+std::string TimeUnit::difference(double us) const { return fmt::format("{:+.{}f}", us * per_us, digits); }
+std::string TimeUnit::head(std::string_view what) const { return fmt::format("{} [{}]", what, name); }
+
 std::string format_us(double microseconds) {
-  const double size = std::abs(microseconds);
-  if (size >= 1e6) return fmt::format("{:.3f} s", microseconds / 1e6);
-  if (size >= 1e3) return fmt::format("{:.2f} ms", microseconds / 1e3);
-  return fmt::format("{:.1f} us", microseconds);
+  const TimeUnit unit = TimeUnit::of(microseconds);
+  return fmt::format("{} {}", unit.number(microseconds), unit.name);
 }
 
 std::string format_bytes(double bytes) {

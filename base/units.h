@@ -15,6 +15,19 @@ double parse_flops(std::string_view text);      // FLOP/s; TFLOPS and TFLOP/s ar
 double parse_bytes(std::string_view text);      // B, kB, MB, GB, KiB, MiB, GiB
 double parse_fraction(std::string_view text);   // "5%" or "0.05"
 
+// In which unit a number of microseconds reads well; a table takes that of its largest time.
+struct TimeUnit {
+  const char* name;
+  double per_us;
+  int digits;  // behind the point
+
+  static TimeUnit of(double largest_us);
+  static TimeUnit us();  // of files, whatever the size
+  std::string number(double us) const;
+  std::string difference(double us) const;        // with its sign
+  std::string head(std::string_view what) const;  // "step [ms]"
+};
+
 // For people: "1.50 ms", "12.3 us"; "1.25 GB" (10^9 bytes); "46.1 GB/s".
 std::string format_us(double microseconds);
 std::string format_bytes(double bytes);

@@ -9,6 +9,8 @@ function(write_missing reason)
 namespace moesim::tools {
 
 std::string_view report_template() { return \"\"; }
+std::string_view live_template() { return \"\"; }
+std::string_view live_policy() { return \"\"; }
 
 std::string_view report_missing() { return \"${reason}\"; }
 

@@ -1,4 +1,4 @@
-# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -P EmbedProfiles.cmake
+# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -DRENTAL=d.json -P EmbedProfiles.cmake
 # Writes the profiles as raw string literals, which GCC and Clang take at any length.
 set(arrays "")
 foreach(kind FILES NETWORKS)
@@ -12,6 +12,7 @@ foreach(kind FILES NETWORKS)
     string(APPEND ${kind}_table "    {\"${name}\", k_${identifier}},\n")
   endforeach()
 endforeach()
+file(READ ${RENTAL} rental)
 file(WRITE ${OUTPUT}.new "// Made by cmake/EmbedProfiles.cmake.
 #include \"models/hardware/embedded_profiles.h\"
 
@@ -24,10 +25,13 @@ constexpr EmbeddedProfile kProfiles[] = {
 ${FILES_table}};
 constexpr EmbeddedProfile kNetworks[] = {
 ${NETWORKS_table}};
+constexpr std::string_view kRental =
+    R\"json(${rental})json\";
 }  // namespace
 
 std::span<const EmbeddedProfile> embedded_profiles() { return kProfiles; }
 std::span<const EmbeddedProfile> embedded_networks() { return kNetworks; }
+std::string_view embedded_rental() { return kRental; }
 
 }  // namespace moesim::models
 ")

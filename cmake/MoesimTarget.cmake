@@ -48,6 +48,10 @@ function(moesim_library name)
   add_library(moesim::${name} ALIAS moesim_${name})
   target_include_directories(moesim_${name} PUBLIC $<BUILD_INTERFACE:${view}>)
   target_link_libraries(moesim_${name} PRIVATE $<BUILD_INTERFACE:moesim_options>)
+  # For the Python module, which is a shared object. Hidden, nothing is looked up by name at run time: the code is that
+  # of a program.
+  set_target_properties(moesim_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                                                  VISIBILITY_INLINES_HIDDEN ON)
   foreach(dependency ${ARG_DEPENDS})
     target_link_libraries(moesim_${name} PUBLIC moesim::${dependency})
   endforeach()

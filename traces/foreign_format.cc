@@ -8,6 +8,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "traces/chakra_events.h"
 #include "traces/gzip_stream.h"
 
 namespace moesim::traces {
@@ -18,6 +19,13 @@ constexpr std::size_t kFirstFiles = 3;  // of a folder
 
 constexpr const char* kProfile =
     "traces of the PyTorch profiler from every rank (torch.profiler), for 'moesim trace convert'";
+// How Chakra's own tools join times to a host's trace (mlcommons/chakra, USER_GUIDE.md).
+constexpr const char* kLinked =
+    "it linked with the profiler's trace (chakra_trace_link, chakra_converter, chakra_jsonizer), one "
+    "NAME.<rank>.json of every rank, for 'moesim trace convert'";
+constexpr const char* kJsonized =
+    "its JSON form, one NAME.<rank>.json of every rank, for 'moesim trace convert': chakra_jsonizer "
+    "--input_filename NAME.0.et --output_filename NAME.0.json";
 constexpr const char* kDescribe = "the model and its plan for 'moesim compare --scope step'";
 
 bool has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
@@ -53,9 +61,9 @@ bool is_json(std::string_view text) {
 }
 
 std::optional<ForeignFormat> of_json(std::string_view text) {
-  if (has(text, "\"traceEvents\"")) return std::nullopt;
-  if (has(text, "chakra") || has(text, "\"workload_graph\"") || has(text, "COMM_COLL_NODE"))
-    return ForeignFormat{"a Chakra execution trace (JSON)", kProfile};
+  if (has(text, "\"traceEvents\"") || is_chakra(text)) return std::nullopt;
+  if (has(text, "chakra"))
+    return ForeignFormat{"a Chakra trace of the host alone (PyTorch's execution trace)", kLinked};
   if (has(text, "\"ctrl_deps\"") || has(text, "[pytorch|profiler|execution_"))
     return ForeignFormat{"a PyTorch execution trace", kProfile};
   if (has(text, "\"coll_perf\"") || has(text, "\"coll_sn\""))
@@ -88,8 +96,8 @@ std::optional<ForeignFormat> of_binary(std::string_view data, std::string_view n
   if (first_not_utf8(data) == std::string_view::npos && !has(data, std::string_view("\0", 1)))
     return std::nullopt;
   if (has(data, "start_ts") || has(data, "comm_size") || has(data, "is_cpu_op") || has(data, "COMM_"))
-    return ForeignFormat{"a Chakra execution trace (protobuf)", kProfile};
-  if (name.ends_with(".et")) return ForeignFormat{"an execution trace (protobuf)", kProfile};
+    return ForeignFormat{"a Chakra execution trace (protobuf)", kJsonized};
+  if (name.ends_with(".et")) return ForeignFormat{"an execution trace (protobuf)", kJsonized};
   return std::nullopt;
 }
 
@@ -108,6 +116,8 @@ std::string beginning_of(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+bool is_chakra_file(const std::filesystem::path& path) { return is_chakra(beginning_of(path)); }
 
 std::optional<ForeignFormat> foreign_format(std::string_view beginning, std::string_view name) {
   if (name.ends_with(".gz")) name.remove_suffix(3);
@@ -147,8 +157,11 @@ void refuse_foreign(const std::filesystem::path& path, Traces kineto) {
     const std::string beginning = beginning_of(file);
     if (const auto foreign = foreign_format(beginning, file.filename().string()))
       throw InputError(SourcePlace{file.string()}, foreign->name, foreign->instead);
-    if (kineto == Traces::kForeign && is_json(trim(beginning)) && has(beginning, "\"traceEvents\""))
-      throw InputError(SourcePlace{file.string()}, "a trace of the PyTorch profiler",
+    if (kineto == Traces::kRead || !is_json(trim(beginning))) continue;
+    const bool profile = has(beginning, "\"traceEvents\"");
+    if (profile || is_chakra(beginning))
+      throw InputError(SourcePlace{file.string()},
+                       profile ? "a trace of the PyTorch profiler" : "a Chakra execution trace (JSON)",
                        "rank files; 'moesim trace convert TRACES FOLDER' makes them");
   }
 }

@@ -18,7 +18,10 @@ struct ForeignFormat {
 // of ours, or one that is not known.
 std::optional<ForeignFormat> foreign_format(std::string_view beginning, std::string_view name);
 
-// PyTorch profiler traces are read by `trace convert` only.
+// Whether the beginning of a file says that it is a Chakra trace in JSON.
+bool is_chakra_file(const std::filesystem::path& path);
+
+// PyTorch profiler and Chakra traces are read by `trace convert` only.
 enum class Traces : unsigned char { kRead, kForeign };
 
 // Throws InputError with both for a file, or for the first files of a folder, of such a format. What cannot

@@ -26,6 +26,7 @@ struct KinetoEvent {
   std::string collective;                // "allreduce", "_allgather_base", "all_to_allv", "send", ...
   std::string dtype;                     // "BFloat16", "float", ...
   std::optional<std::int64_t> elements;  // of the input
+  std::optional<std::int64_t> bytes;     // of the same, where no elements are known
   std::optional<std::int64_t> group_size;
   std::string group_name;
   std::string group_description;
@@ -47,7 +48,12 @@ struct KinetoFacts {
   std::vector<KinetoGroup> groups;
   std::string device;  // name of the GPU
   std::size_t events = 0;
+  std::vector<std::string> notes;  // what a reader should know of how the file was read, a sentence each
 };
+
+// A reader of one rank's file as events: scan_kineto(), or another format's that tells itself in these words.
+using ScanEvents = KinetoFacts (*)(const std::filesystem::path&,
+                                   const std::function<void(const KinetoEvent&)>&);
 
 // Reads `path` (plain or gzip) from its beginning to its end and calls `event` for every complete event, in
 // the order of the file. Memory does not grow with the file. Throws InputError naming file and line for

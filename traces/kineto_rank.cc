@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/input_error.h"
+#include "traces/recording.h"
 
 namespace moesim::traces {
 
@@ -135,13 +136,14 @@ struct Activity {
 
 class RankReader {
  public:
-  RankReader(const std::filesystem::path& path, std::size_t step, std::optional<std::size_t> iterations)
-      : step_(step), iterations_(iterations) {
+  RankReader(const std::filesystem::path& path, std::size_t step, std::optional<std::size_t> iterations,
+             ScanEvents scan)
+      : step_(step), iterations_(iterations), scan_(scan) {
     rank_.file = path.string();
   }
 
   KinetoRank run() {
-    rank_.facts = scan_kineto(rank_.file, [this](const KinetoEvent& event) { take(event); });
+    rank_.facts = scan_(rank_.file, [this](const KinetoEvent& event) { take(event); });
     std::stable_sort(work_.begin(), work_.end(),
                      [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
     select_step();
@@ -211,6 +213,11 @@ class RankReader {
     call.comm = comm_of(event.collective.empty() ? event.name : event.collective);
     call.dtype = dtype_of(event.dtype);
     call.elements = event.elements;
+    if (event.bytes) {
+      const auto each = dtype_bytes(call.dtype);
+      if (!each || *event.bytes % *each != 0) call.dtype = "torch.uint8";
+      call.elements = *event.bytes / (call.dtype == "torch.uint8" ? 1 : *each);
+    }
     call.group_size = event.group_size;
     call.group_name = event.group_name;
     call.group_description = event.group_description;
@@ -439,6 +446,7 @@ class RankReader {
 
   std::size_t step_;
   std::optional<std::size_t> iterations_;
+  ScanEvents scan_;
   std::unordered_map<std::string, std::size_t> names_;
   KinetoRank rank_;
   std::map<std::string, int> threads_;
@@ -455,8 +463,8 @@ class RankReader {
 }  // namespace
 
 KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step,
-                            std::optional<std::size_t> iterations) {
-  return RankReader(path, step, iterations).run();
+                            std::optional<std::size_t> iterations, ScanEvents scan) {
+  return RankReader(path, step, iterations, scan).run();
 }
 
 }  // namespace moesim::traces

@@ -52,7 +52,9 @@ struct KinetoRank {
 // Reads one file. Times are absolute where the file names its origin. Iterations are the profiler's own marks
 // ("ProfilerStep"), else what repeats on the main stream, `iterations` times where that is given. Throws
 // InputError for a file that is no trace (scan_kineto), has no work of a GPU, or not as many steps.
+// `scan` tells the file's events.
 KinetoRank read_kineto_rank(const std::filesystem::path& path, std::size_t step,
-                            std::optional<std::size_t> iterations = std::nullopt);
+                            std::optional<std::size_t> iterations = std::nullopt,
+                            ScanEvents scan = scan_kineto);
 
 }  // namespace moesim::traces

@@ -13,6 +13,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "traces/chakra_events.h"
 #include "traces/kineto_groups.h"
 #include "traces/kineto_rank.h"
 #include "traces/recording_facts.h"
@@ -70,7 +71,8 @@ std::string_view name_of(const KinetoOperation& operation) {
 
 class Importer {
  public:
-  Importer(const fs::path& path, const KinetoReadOptions& options) : options_(options) {
+  Importer(const fs::path& path, const KinetoReadOptions& options, ScanEvents scan)
+      : options_(options), scan_(scan), chakra_(scan == scan_chakra) {
     recording_.source = path.string();
   }
 
@@ -99,10 +101,11 @@ class Importer {
 
   void read_ranks(const std::vector<fs::path>& files) {
     for (const fs::path& file : files) {
-      KinetoRank read = read_kineto_rank(file, options_.step, options_.iterations);
+      KinetoRank read = read_kineto_rank(file, options_.step, options_.iterations, scan_);
       const auto rank = read.facts.rank ? read.facts.rank : rank_in_name(file);
       if (!rank && files.size() > 1)
-        refuse(read.file, "no rank in \"distributedInfo\" or the name", "rank<number> in the file's name");
+        refuse(read.file, chakra_ ? "no rank in the name" : "no rank in \"distributedInfo\" or the name",
+               chakra_ ? "NAME.<rank>.json" : "rank<number> in the file's name");
       const std::int64_t number = rank.value_or(0);
       if (number < 0 || number >= kMostRanks)
         refuse(read.file, fmt::format("rank {}", number), fmt::format("0 to {}", kMostRanks - 1));
@@ -155,9 +158,28 @@ class Importer {
 
   // Ranks of a group by its name, as far as any file lists them.
   void know_groups() {
+    if (chakra_) return know_callers();
     for (const auto& [rank, read] : ranks_)
       for (const KinetoGroup& group : read.facts.groups)
         if (group.ranks.size() > 1) listed_[{rank, group.name}] = group;
+  }
+
+  // Who calls a group is in it; a call without a group is of all.
+  void know_callers() {
+    std::map<std::string, KinetoGroup> groups;
+    for (const auto& [rank, read] : ranks_)
+      for (const KinetoCall& call : read.calls) {
+        if (is_p2p(call)) continue;
+        if (ranks_.size() == 1)
+          refuse(read.file, "transfers between ranks in the trace of one",
+                 "files NAME.<rank>.json of all of them");
+        KinetoGroup& group = groups[call.group_name];
+        group.name = call.group_name;
+        if (group.description.empty()) group.description = call.group_description;
+        if (group.ranks.empty() || group.ranks.back() != rank) group.ranks.push_back(rank);
+      }
+    for (const auto& [name, group] : groups)
+      for (const std::int64_t rank : group.ranks) listed_[{rank, name}] = group;
   }
 
   std::vector<std::int64_t> ranks_of(std::int64_t rank, const KinetoCall& call) const {
@@ -313,7 +335,7 @@ class Importer {
     out.file = fmt::format("wd{}_tp{}_pp{}_exp{}_rank{}.txt", world_, plan_.tp, plan_.pp, plan_.ep, rank);
     out.header = {
         std::string(kRealRunHeader),
-        fmt::format(" from {}, a trace of the PyTorch profiler{}", fs::path(read.file).filename().string(),
+        fmt::format(" from {}, a trace of {}{}", fs::path(read.file).filename().string(), producer(),
                     read.facts.device.empty() ? "" : " on " + printable(read.facts.device))};
     if (!read.facts.device.empty()) out.header.push_back(" device: cuda, " + printable(read.facts.device));
     std::map<std::string, std::int32_t> counters;
@@ -365,11 +387,13 @@ class Importer {
       operation.state = pool.name("None");
       operation.duration = Decimal::from_ns(from.end_ns - from.start_ns);
       operation.timestamp = Decimal::from_ns(from.end_ns - origin_ns_);
-      operation.description = pool.name("PyTorch profiler");
+      operation.description = pool.name(chakra_ ? "Chakra" : "PyTorch profiler");
       out.add(operation, subs);
     }
     recording_.ranks.push_back(std::move(out));
   }
+
+  const char* producer() const { return chakra_ ? "Chakra" : "the PyTorch profiler"; }
 
   static std::string printable(std::string text) {
     std::erase_if(text, [](char c) { return c < ' ' || c > '~'; });
@@ -379,13 +403,18 @@ class Importer {
   void finish() {
     std::size_t unsized = 0, unknown = 0, steps = 0;
     bool backward = false, repeated = false;
+    std::map<std::string, std::size_t> notes;
     for (const auto& [rank, read] : ranks_) {
+      for (const std::string& note : read.facts.notes) ++notes[note];
       backward = backward || read.has_backward;
       repeated = repeated || read.by_repetition;
       unsized += read.unsized;
       unknown += read.unknown;
       steps = std::max(steps, read.steps);
     }
+    for (const auto& [note, files] : notes)
+      recording_.warnings.push_back(
+          fmt::format("{}{}", note, files > 1 ? fmt::format(" ({} files)", files) : ""));
     if (unsized > 0)
       recording_.warnings.push_back(fmt::format(
           "{} calls without a size: their recorded time holds, but they cannot be priced anew", unsized));
@@ -414,6 +443,8 @@ class Importer {
   }
 
   KinetoReadOptions options_;
+  ScanEvents scan_;
+  bool chakra_;
   Recording recording_;
   std::map<std::int64_t, KinetoRank> ranks_;
   std::map<std::int64_t, std::vector<Labelled>> labels_;  // by rank, of its calls
@@ -426,7 +457,11 @@ class Importer {
 }  // namespace
 
 Recording read_kineto(const fs::path& path, const KinetoReadOptions& options) {
-  return Importer(path, options).run(path);
+  return Importer(path, options, scan_kineto).run(path);
+}
+
+Recording read_chakra(const fs::path& path, const KinetoReadOptions& options) {
+  return Importer(path, options, scan_chakra).run(path);
 }
 
 }  // namespace moesim::traces

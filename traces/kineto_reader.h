@@ -1,4 +1,4 @@
-// Recordings of real runs out of traces of the PyTorch profiler: one file per rank.
+// Recordings of real runs out of traces of the PyTorch profiler and of Chakra: one file per rank.
 #pragma once
 
 #include <cstddef>
@@ -39,5 +39,10 @@ struct KinetoReadOptions {
 // that do not fit together, for ranks that differ in their calls on a process group, and for sizes that do
 // not divide.
 Recording read_kineto(const std::filesystem::path& path, const KinetoReadOptions& options = {});
+
+// The same of Chakra execution traces in JSON (scan_chakra), one file per rank named "NAME.<rank>.json": the
+// ranks of a process group are those that call it, so that files of all ranks are needed. `step` and
+// `iterations` as there.
+Recording read_chakra(const std::filesystem::path& path, const KinetoReadOptions& options = {});
 
 }  // namespace moesim::traces

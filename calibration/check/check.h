@@ -18,9 +18,9 @@ namespace moesim::calibration {
 struct CheckedRow {
   Origin origin;
   std::string op, scope, sizes, ranks;
-  std::string law;      // the key of the profile that answered
-  double bytes = 0;     // of collectives
-  double measured = 0;  // seconds
+  std::string law;       // the key of the profile that answered
+  double bytes = 0;      // of collectives
+  double measured = 0;   // seconds
   std::string network;   // of rows between nodes: the network profile that answered
   bool assumed = false;  // nobody says that the row was measured on it
   models::Estimate forecast;

@@ -15,6 +15,7 @@
 #include "calibration/fit/fit_ffn.h"
 #include "calibration/fit/fit_gemm.h"
 #include "calibration/fit/fit_kernels.h"
+#include "calibration/fit/machine_numbers.h"
 #include "calibration/rows/rank_counts.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/size_curve.h"
@@ -114,6 +115,8 @@ class Fitter {
     ffns();
     dispatches();
     fit_kernel_rows();
+    for (const MachineNumber& number : set_machine_numbers(profile_, rows_of(all_.machine, device_)))
+      measured_.insert(number.what);
     profile_.describe(std::string(device_.profile), std::string(device_.gpu), options_.provenance,
                       unmeasured());
     return std::move(profile_);
@@ -123,14 +126,14 @@ class Fitter {
   // What stands in a profile beside the fits and has no measurement behind it.
   std::vector<std::string> unmeasured() const {
     std::vector<std::string> gaps;
-    if (device_.launch.kernel > 0) {
+    if (device_.launch.kernel > 0 && !(measured_.contains("launch") && measured_.contains("host_sync")))
       gaps.emplace_back(
           "launch.kernel, launch.host_sync and launch.d2h_copy: common figures, not measured; "
           "launch.kernel_floor: the "
           "smallest GEMM of the published tables");
+    if (device_.launch.kernel > 0 && !measured_.contains("compute_under_communication"))
       gaps.emplace_back(
           "overlap: nobody measured how computing and communication slow each other down; 1 stands for it");
-    }
     const bool kernels = std::any_of(profile_.sets().begin(), profile_.sets().end(),
                                      [](const auto& entry) { return entry.first.starts_with("kernel/"); });
     if (!kernels)
@@ -324,6 +327,7 @@ class Fitter {
   const Measurements& all_;
   const FitProfileOptions& options_;
   Profile profile_;
+  std::set<std::string> measured_;  // of what a GPU costs beside its kernels
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "calibration/fit/fit_networks.h"
 #include "calibration/fit/fit_profile.h"
 #include "calibration/fit/least_squares.h"
+#include "calibration/fit/own_rows.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
 #include "models/hardware/network.h"
@@ -349,6 +350,9 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
     each_value(
         &Measurements::ffns, all, false, true, ffn_law, [](const FfnRow& row) { return row.routing; },
         report);
+  } else if (what == "machines" || what == "own") {
+    for (OwnRowsCase& one : own_rows_cases(all, false))
+      append(report, std::move(what == "own" ? one.after : one.before));
   } else if (what == "gpus") {
     each_gpu(all, report);
   } else {

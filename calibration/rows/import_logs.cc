@@ -12,7 +12,9 @@
 #include "base/text.h"
 #include "calibration/rows/collective_table.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/rows/deepep_log.h"
 #include "calibration/rows/logged_row.h"
+#include "calibration/rows/measurement_file.h"
 #include "calibration/rows/nccl_json.h"
 #include "calibration/rows/nccl_log.h"
 
@@ -127,6 +129,11 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
     row.launches = static_cast<int>(bench.count("launches", 1, 1 << 20));
     row.seconds = seconds;
     out.kernels.push_back(std::move(row));
+  } else if (kind == "latency" && bench.name().parts.size() > 1) {
+    const std::string& what = bench.name().parts[1];
+    const auto& known = Measurements::machine_numbers();
+    if (std::find(known.begin(), known.end(), what) != known.end())
+      out.machine.push_back({origin, what, seconds});
   }
 }
 
@@ -164,6 +171,7 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
   for (const JsonNode& node : rows)
     if (aggregate_of(node) == "median") with_median.insert(run_name(node));
   Measurements result;
+  std::map<std::string, double> beside;
   for (const JsonNode& node : rows) {
     const std::string name = run_name(node);
     if (const auto error = node.find("error_occurred"); error && error->boolean()) {
@@ -179,12 +187,49 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     const std::size_t before = result.size();
     add_bench_row(BenchRow(node, bench_name(name)), seconds_of(node),
                   {node.place(), gpu, facts.source.empty() ? file : facts.source}, result);
+    if (name.starts_with("overlap/")) beside[bench_name(name).parts[1]] = seconds_of(node);
     if (result.size() == before && !name.starts_with("latency/") && !name.starts_with("overlap/"))
       node.fail("the benchmark " + in_quotes(name, 100),
                 "one of calibration/bench (all_gather, gemm, grouped_gemm, kernel, ...)");
   }
+  // A product beside copies, against the same product alone.
+  const auto alone = beside.find("product_alone"), copies = beside.find("product_beside_copies");
+  if (alone != beside.end() && copies != beside.end())
+    result.machine.push_back({{root.place(), gpu, facts.source.empty() ? file : facts.source},
+                              "compute_under_communication",
+                              copies->second / alone->second});
   if (result.size() == 0) root.fail("no usable benchmark", "results of calibration/bench");
   return result;
+}
+
+namespace {
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
+}
+
+// Whether the first line that is no remark names the columns of one of our tables.
+bool is_table(std::string_view text) {
+  for (const std::string_view line : split(text, '\n')) {
+    if (trim(line).empty() || line.starts_with('#')) continue;
+    return has_any(line, {"time_us", "latency_us", "bottleneck_GBps", "busbw_GBps", "num_tokens"});
+  }
+  return false;
+}
+
+}  // namespace
+
+Imported import_any(std::string_view text, const std::string& file, const ImportFacts& facts) {
+  if (trim(text).starts_with('{')) {
+    if (has_any(text, {"\"moesim.measurements/"})) return {parse_measurement_file(text, file), {}};
+    if (has_any(text, {"\"benchmarks\""})) return {import_google_benchmark(text, file, facts), {}};
+  }
+  if (is_nccl_json(text) || is_rccl_csv(text)) return import_nccl_tests(text, file, facts);
+  if (is_table(text)) return {read_table(text, file), {}};
+  if (has_any(text, {"Best dispatch", "Best combine", "HybridEP", "Dispatch bandwidth:", "> Ranks:", "EP:"}))
+    return import_deepep(text, file, facts);
+  return import_nccl_tests(text, file, facts);
 }
 
 bool is_echo_table(std::string_view text) { return text.starts_with("size_bytes,size_str,count_elements,"); }

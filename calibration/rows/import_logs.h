@@ -45,6 +45,10 @@ Imported import_nccl_tests(std::string_view text, const std::string& file, const
 Measurements import_google_benchmark(std::string_view json, const std::string& file,
                                      const ImportFacts& facts);
 
+// Any of these, DeepEP's tests (deepep_log.h), tables and measurement files (measurements.h), told by
+// content.
+Imported import_any(std::string_view text, const std::string& file, const ImportFacts& facts);
+
 // CSV files of the Echo traces' benchmarks: all_reduce tables have algbw in Gbit/s and the time of one
 // operation, send/recv tables 2 x bytes / time in GiB/s and the time of a round trip. Ranks and nodes come
 // from the file's name (allreduce_16gpu_2node_*.csv, multi_node_sendrecv_*.csv). Throws InputError where a

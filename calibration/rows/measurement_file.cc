@@ -1,5 +1,6 @@
 #include "calibration/rows/measurement_file.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -143,6 +144,13 @@ void visit_kernel(Visitor& v, Row& row) {
   v.integer("launches", row.launches, 1, 1 << 20);
 }
 
+template <class Visitor, class Row>
+void visit_machine(Visitor& v, Row& row) {
+  visit_origin(v, row);
+  v.text("what", row.what);
+  v.number("value", row.value, 1e-9, kMostSeconds);
+}
+
 sim::CollectiveOp op_named(const JsonNode& node) {
   const std::string name = node.string();
   std::vector<std::string> known;
@@ -207,6 +215,12 @@ Measurements parse_measurement_file(std::string_view json, const std::string& fi
             [](Reader& r, JsonObject&, DispatchRow& row) { visit_dispatch(r, row); });
   read_list(object, "kernels", result.kernels,
             [](Reader& r, JsonObject&, Measurements::KernelRow& row) { visit_kernel(r, row); });
+  read_list(object, "machine", result.machine, [](Reader& r, JsonObject& in, Measurements::MachineRow& row) {
+    visit_machine(r, row);
+    const auto& known = Measurements::machine_numbers();
+    if (std::find(known.begin(), known.end(), row.what) == known.end())
+      in.at("what").fail(in.at("what").describe(), "one of " + join(known, ", "));
+  });
   object.finish();
   return result;
 }
@@ -229,6 +243,8 @@ std::string to_json(const Measurements& measurements, const std::string& provena
              [](Writer& w, const DispatchRow& row) { visit_dispatch(w, row); });
   write_list(file, "kernels", measurements.kernels,
              [](Writer& w, const Measurements::KernelRow& row) { visit_kernel(w, row); });
+  write_list(file, "machine", measurements.machine,
+             [](Writer& w, const Measurements::MachineRow& row) { visit_machine(w, row); });
   return file.dump(1) + "\n";
 }
 

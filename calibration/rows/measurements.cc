@@ -263,9 +263,15 @@ void move_into(std::vector<T>& to, std::vector<T>& from) {
 
 }  // namespace
 
+const std::vector<std::string>& Measurements::machine_numbers() {
+  static const std::vector<std::string> names{"launch", "host_sync", "smallest_kernel", "d2h_copy",
+                                              "compute_under_communication"};
+  return names;
+}
+
 std::size_t Measurements::size() const {
   return collectives.size() + gemms.size() + grouped.size() + ffns.size() + dispatches.size() +
-         kernels.size() + exposed_calls.size();
+         kernels.size() + machine.size() + exposed_calls.size();
 }
 
 void Measurements::append(Measurements other) {
@@ -275,6 +281,7 @@ void Measurements::append(Measurements other) {
   move_into(ffns, other.ffns);
   move_into(dispatches, other.dispatches);
   move_into(kernels, other.kernels);
+  move_into(machine, other.machine);
   move_into(exposed_calls, other.exposed_calls);
 }
 

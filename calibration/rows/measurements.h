@@ -16,8 +16,8 @@ namespace moesim::calibration {
 // Where a row comes from.
 struct Origin {
   SourcePlace place;
-  std::string gpu;      // "H100-SXM5-80GB"
-  std::string source;   // who measured
+  std::string gpu;           // "H100-SXM5-80GB"
+  std::string source;        // who measured
   std::string network = {};  // a built-in network profile, where the row names it
 };
 
@@ -95,6 +95,16 @@ struct Measurements {
     int launches = 1;
   };
   std::vector<KernelRow> kernels;
+  // What a GPU costs beside its kernels, from our own bench only: one of machine_numbers(), seconds or a
+  // factor.
+  struct MachineRow {
+    Origin origin;
+    std::string what;
+    double value = 0;
+  };
+  std::vector<MachineRow> machine;
+  // "launch", "host_sync", "smallest_kernel", "d2h_copy", "compute_under_communication".
+  static const std::vector<std::string>& machine_numbers();
   // Collectives of a traced run that the host had to launch while the GPU waited: the time of the transfer
   // and of the launch together, from recordings only.
   std::vector<CollectiveRow> exposed_calls;

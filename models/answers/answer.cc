@@ -30,14 +30,18 @@ constexpr std::uint64_t kDrawStream = 0x6d6f6573696d, kHostStream = 0x686f7374;
 
 }  // namespace
 
+Profile drawn_profile(const Cluster& cluster, std::uint64_t seed, int d) {
+  Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
+  return cluster.profile.draw(random);
+}
+
 PricedDraws::PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws) {
   pricers_.reserve(static_cast<std::size_t>(draws) + 1);
   pricers_.emplace_back(cluster, recipe);
   if (draws == 0) return;
   Cluster drawn = cluster;
   for (int d = 0; d < draws; ++d) {
-    Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
-    drawn.profile = cluster.profile.draw(random);
+    drawn.profile = drawn_profile(cluster, seed, d);
     Random host = Random::for_item(seed ^ kHostStream, static_cast<std::uint64_t>(d));
     pricers_.emplace_back(drawn, recipe.drawn(host));
   }
@@ -141,7 +145,6 @@ class Answering {
                                                  c_.excluded.front().second);
     for (Answer& a : c_.answers) {
       if (!a.ok()) continue;
-      add_new(c_.warnings, a.warnings);
       if (s_.prices.given())
         a.cost = a.seconds() / 3600 *
                  s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
@@ -153,6 +156,8 @@ class Answering {
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers);
     check_possible("decision", impossible(c_.decision, c_.answers.size()));
+    if (const Answer* w = c_.winner()) add_new(c_.warnings, w->warnings);
+    for (const Answer& a : c_.answers) add_new(c_.warnings, a.warnings);
     if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits) suggest();
     return std::move(c_);
   }

@@ -169,15 +169,21 @@ struct Comparison {
   std::string change_that_fits;
   std::vector<std::string> warnings;
 
+  // Who wins, by how much and how surely, or why nobody is named: one sentence.
+  std::string sentence() const;
+
   const Answer* winner() const {
     return decision.winner < 0 ? nullptr : &answers[static_cast<std::size_t>(decision.winner)];
   }
 };
 
+// The profile of draw d of a seed, the same whoever asks.
+Profile drawn_profile(const Cluster& cluster, std::uint64_t seed, int d);
+
 // Prices of a cluster under a recipe and those of its drawn profiles, resolved once for many scenarios.
 class PricedDraws {
  public:
-  // Draw d of a seed is the same whoever asks.
+  // Of drawn_profile(0), ...
   PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws);
   ~PricedDraws();
   PricedDraws(PricedDraws&&) noexcept;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/answer.h"
+#include "models/answers/shares.h"
 
 namespace moesim::models {
 
@@ -25,21 +26,12 @@ std::vector<std::size_t> candidates(const std::vector<Answer>& answers) {
   return order;
 }
 
-// Probability that each of `order` is the fastest: its share of the draws, several that take the same time
-// share a win. One draw is added in which all are alike, since so many draws cannot tell more than that.
+// Probability that each of `order` is the fastest.
 std::vector<double> shares_of(const std::vector<Answer>& answers, const std::vector<std::size_t>& order) {
-  const std::size_t draws = answers[order.front()].draws_us.size();
-  const auto counted = static_cast<double>(draws + 1);
-  std::vector<double> shares(order.size(), 1 / static_cast<double>(order.size()) / counted);
-  for (std::size_t d = 0; d < draws; ++d) {
-    double best = answers[order.front()].draws_us[d];
-    for (const std::size_t i : order) best = std::min(best, answers[i].draws_us[d]);
-    double as_fast = 0;
-    for (const std::size_t i : order) as_fast += answers[i].draws_us[d] == best ? 1 : 0;
-    for (std::size_t o = 0; o < order.size(); ++o)
-      if (answers[order[o]].draws_us[d] == best) shares[o] += 1 / as_fast / counted;
-  }
-  return shares;
+  std::vector<std::vector<double>> times;
+  times.reserve(order.size());
+  for (const std::size_t i : order) times.push_back(answers[i].draws_us);
+  return smallest_shares(times);
 }
 
 // Where times are known exactly, equal ones share the win.
@@ -226,6 +218,44 @@ Decision decide(const std::vector<Answer>& answers) {
                             format_bytes(w.memory.missing_bytes), d.because);
   }
   return d;
+}
+
+std::string Comparison::sentence() const {
+  const Answer* w = winner();
+  if (!w) return decision.because;
+  const char* whole = scenario->scope == Scenario::Scope::kStep ? "step" : "layer";
+  const auto interval = [](const Answer& a) {
+    return a.draws_us.empty() ? std::string()
+                              : fmt::format(" (90 % interval {} to {})", format_us(a.time_us.low),
+                                            format_us(a.time_us.high));
+  };
+  const std::string time = fmt::format("{} a {}{}", format_us(w->time_us.value), whole, interval(*w));
+  const Answer* o = decision.runner_up < 0 ? nullptr : &answers[static_cast<std::size_t>(decision.runner_up)];
+  // Of those that it is too close between, the likeliest beside the winner.
+  if (decision.verdict == Decision::Verdict::kTooClose && decision.among.size() > 1)
+    o = &answers[static_cast<std::size_t>(decision.among[1])];
+  const double p = decision.probability;
+  // No number of draws makes anything certain.
+  const std::string share = p > 0.995   ? "more than 99 %"
+                            : p < 0.005 ? "less than 1 %"
+                                        : fmt::format("{:.0f} %", 100 * p);
+  switch (decision.verdict) {
+    case Decision::Verdict::kClear:
+      return fmt::format(
+          "{} is the fastest with probability {}: {}, {:.2f} times as fast as {} ({:.2f} to {:.2f}).",
+          w->dispatcher, share, time, decision.speedup.value, o->dispatcher, decision.speedup.low,
+          decision.speedup.high);
+    case Decision::Verdict::kTooClose:
+      return fmt::format("Too close to call: {} takes {}, {} {}{}; {} is the fastest with probability {}.",
+                         w->dispatcher, time, o->dispatcher, format_us(o->time_us.value), interval(*o),
+                         w->dispatcher, share);
+    case Decision::Verdict::kOnlyOne:
+      return fmt::format("{} takes {}.", w->dispatcher, time);
+    case Decision::Verdict::kNoneFits:
+    case Decision::Verdict::kNone:
+      break;
+  }
+  return decision.because;
 }
 
 Estimate difference_us(const Answer& a, const Answer& b) {

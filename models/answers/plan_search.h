@@ -1,5 +1,5 @@
-// The best legal plans for a model on a cluster: parallel sizes, dispatchers and recomputation tried against
-// each other, each with the step forecast.
+// The best legal plans for a model on a cluster: parallel sizes, dispatchers, recomputation, precision and
+// how the passes run, tried against each other, each with the step forecast.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,25 @@ namespace moesim::models {
 
 struct PlanSearchOptions {
   bool parallel = true;  // tp, cp, pp, vpp, ep, etp, dp and the size of a microbatch; the global batch stays
-  bool dispatcher = true;      // every Megatron dispatcher; otherwise the scenario's
-  bool recompute = true;       // none, the cheap modules, the MoE layer, everything; otherwise the scenario's
-  bool under_memory = true;    // plans that fit with a probability under Decision::kSure are left out
-  int top = 10;                // plans that are returned, with intervals
-  int draws = 16;              // for the intervals of those
-  int threads = 0;             // 0: all cores
-  std::int64_t most = 20'000;  // forecasts at most; beyond, only the plans nearest to the best are refined
+  bool dispatcher = true;    // every Megatron dispatcher; otherwise the scenario's
+  bool recompute = true;     // none, the cheap modules, the MoE layer, everything; otherwise the scenario's
+  bool precision = false;    // what the GPU has
+  bool schedule = false;     // of the pipeline
+  bool overlap = false;      // of expert communication with the other microbatch
+  bool launch = false;       // by the host or by CUDA graphs
+  bool sharding = false;     // of the optimizer's state, or of everything
+  bool keep_given = false;   // what somebody said of these stays as it is
+  bool under_memory = true;  // plans that fit with a probability under Decision::kSure are left out
+  int top = 10;              // plans that are returned, with intervals
+  int draws = 16;            // for the intervals of those
+  int threads = 0;           // 0: all cores
+  // Forecasts at most. A space with more plans is searched from its coarse plans by changing one thing at a
+  // time, from so many starts.
+  std::int64_t most = 20'000;
+  int starts = 4;
+  std::vector<std::string> without;  // dispatchers that are left out
+  // Plans of another search that the search also starts from: as many of their choices as this space has.
+  std::vector<std::shared_ptr<const Scenario>> seeds;
   // Called now and then, from the thread that called, with plans done and to do.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
@@ -29,10 +41,14 @@ struct PlanSearchOptions {
 struct RankedPlan {
   std::shared_ptr<const Scenario> scenario;  // resolved, one dispatcher
   Answer answer;
+  // Share of the draws under which it is the fastest of those returned, as decide() counts; 1 without draws
+  // for the first.
+  double probability = 1;
+  int tie_group = 0;  // plans of one group are too close to call
 };
 
 struct PlanSearchResult {
-  std::vector<RankedPlan> best;  // fastest first
+  std::vector<RankedPlan> best;  // fastest first, by time per token
   std::int64_t candidates = 0;   // combinations of the axes
   std::int64_t forecast = 0;     // legal, and (under memory) fitting: forecast
   std::int64_t illegal = 0;
@@ -45,5 +61,8 @@ struct PlanSearchResult {
 
 // Throws InputError for a scenario that has no legal plan.
 PlanSearchResult search_plans(const Scenario& scenario, const PlanSearchOptions& options);
+
+// What a search changed of a plan, as on a command line: "--tp 1 --pp 8 --ep 64 --recompute full".
+std::string plan_options(const Scenario& scenario);
 
 }  // namespace moesim::models

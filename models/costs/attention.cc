@@ -24,9 +24,13 @@ constexpr double kUsualWidth = 128;  // of a head, where a profile says which sh
 
 }  // namespace
 
-double mean_keys(std::int64_t seq, std::int64_t window) {
+double mean_keys(std::int64_t seq, std::int64_t window, bool chunked) {
   const auto s = static_cast<double>(seq), w = static_cast<double>(window);
   if (window <= 0 || window >= seq) return std::max(1.0, s / 2);
+  if (chunked) {
+    const auto rest = static_cast<double>(seq % window);
+    return std::max(1.0, ((s - rest) * w + rest * rest) / (2 * s));
+  }
   return std::max(1.0, w - w * w / (2 * s));
 }
 
@@ -50,8 +54,8 @@ double AttentionModel::matrix_times(bool forward, double width) const {
 }
 
 double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {
-  const double one =
-      2 * c.queries * mean_keys(c.seq, c.window) * static_cast<double>(c.heads * (c.score_dim + c.value_dim));
+  const double one = 2 * c.queries * mean_keys(c.seq, c.window, c.chunked) *
+                     static_cast<double>(c.heads * (c.score_dim + c.value_dim));
   return pass == GemmPass::kForward ? one : 2.5 * one;
 }
 
@@ -60,8 +64,8 @@ double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
   const double work = flops(c, pass);
   if (work <= 0) return 0;
   // The stretch of keys one tile walks: a rank's share of the sequence, or what a window leaves of it.
-  const double stretch =
-      std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp), 2 * mean_keys(c.seq, c.window));
+  const double stretch = std::min(static_cast<double>(c.seq) / static_cast<double>(c.cp),
+                                  2 * mean_keys(c.seq, c.window, c.chunked));
   const double half = forward ? kForwardHalf : kBackwardHalf;
   const double width = static_cast<double>(c.score_dim + c.value_dim) / 2;
   double slow = matrix_times(forward, width);

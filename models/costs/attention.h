@@ -16,12 +16,13 @@ struct AttentionCall {
   std::int64_t heads = 1;        // of this rank
   std::int64_t score_dim = 128;  // width of a query/key head
   std::int64_t value_dim = 128;
-  std::int64_t window = 0;  // sliding window in tokens; 0: none
+  std::int64_t window = 0;  // in tokens; 0: none
+  bool chunked = false;     // the window is the sequence's own chunk instead of sliding
   bool fp8 = false;
 };
 
-// Keys that a causal query sees on average; at most the window.
-double mean_keys(std::int64_t seq, std::int64_t window);
+// Keys that a causal query sees on average; at most the window, or those of its own chunk.
+double mean_keys(std::int64_t seq, std::int64_t window, bool chunked = false);
 
 class AttentionModel {
  public:

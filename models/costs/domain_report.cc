@@ -80,9 +80,14 @@ void DomainReport::add(double seconds, const std::optional<OutsideDomain>& outsi
 }
 
 std::vector<std::string> DomainReport::lines() const {
-  std::vector<std::string> all;
+  std::vector<const Entry*> longest_first;
   for (const Entry& entry : entries_)
-    if (entry.seconds >= kLeastShare * total_) all.push_back(entry.longest.text());
+    if (entry.seconds >= kLeastShare * total_) longest_first.push_back(&entry);
+  std::stable_sort(longest_first.begin(), longest_first.end(),
+                   [](const Entry* a, const Entry* b) { return a->seconds > b->seconds; });
+  std::vector<std::string> all;
+  all.reserve(longest_first.size());
+  for (const Entry* entry : longest_first) all.push_back(entry->longest.text());
   return all;
 }
 
@@ -94,15 +99,19 @@ std::vector<DomainReport::Unmeasured> DomainReport::unmeasured() const {
   return all;
 }
 
+double unmeasured_factor(std::string_view part, std::size_t d, double sigma) {
+  // The seed is the part's name (FNV-1a).
+  std::uint64_t seed = 0xcbf29ce484222325;
+  for (const char c : part) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return std::exp(sigma * Random::for_item(seed, d).normal());
+}
+
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
                       std::vector<double>& draws_us, double sigma) {
   for (const DomainReport::Unmeasured& one : parts) {
     if (one.drawn) continue;
-    // The seed is the part's name (FNV-1a).
-    std::uint64_t seed = 0xcbf29ce484222325;
-    for (const char c : one.part) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     for (std::size_t d = 0; d < draws_us.size(); ++d)
-      draws_us[d] += us * one.share * (std::exp(sigma * Random::for_item(seed, d).normal()) - 1);
+      draws_us[d] += us * one.share * (unmeasured_factor(one.part, d, sigma) - 1);
   }
 }
 

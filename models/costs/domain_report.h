@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/hardware/profile.h"
@@ -43,7 +44,8 @@ class DomainReport {
  public:
   // `seconds` of operations of one price, and why it is not a measured one.
   void add(double seconds, const std::optional<OutsideDomain>& outside);
-  // One line for each price and quantity, with the value that takes longest, in order of appearance.
+  // One line for each price and quantity, with the value that takes longest; what takes most of the time
+  // comes first.
   std::vector<std::string> lines() const;
   // Prices that nobody measured on the machine (those beyond a measured range are not meant), and their share
   // of the time. Below 1 % they do not count.
@@ -70,6 +72,8 @@ class DomainReport {
 // EP sizes left out of a fit were off by 44 % in the mean (docs/calibration.md). `sigma`: log standard
 // deviation.
 inline constexpr double kUnmeasuredSigma = 0.365;  // log 1.44
+// By what factor draw d has a part off.
+double unmeasured_factor(std::string_view part, std::size_t d, double sigma = kUnmeasuredSigma);
 void doubt_unmeasured(std::span<const DomainReport::Unmeasured> parts, double us,
                       std::vector<double>& draws_us, double sigma = kUnmeasuredSigma);
 

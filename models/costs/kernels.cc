@@ -21,6 +21,8 @@ constexpr std::array<double, kKernelClasses> kDefaultShare = {1.0, 0.95, 0.8, 0.
 
 std::string_view name_of(KernelClass kernel) { return kNames[static_cast<std::size_t>(kernel)]; }
 
+double judged_share(KernelClass kernel) { return kDefaultShare[static_cast<std::size_t>(kernel)]; }
+
 std::optional<KernelClass> parse_kernel_class(std::string_view name) {
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (kNames[i] == name) return static_cast<KernelClass>(i);

@@ -30,6 +30,8 @@ inline constexpr std::size_t kKernelClasses = 10;
 inline constexpr double kUnmeasuredKernelSigma = 0.25;
 
 std::string_view name_of(KernelClass kernel);
+// Share of the measured HBM bandwidth that a class is taken to reach where nobody measured it.
+double judged_share(KernelClass kernel);
 std::optional<KernelClass> parse_kernel_class(std::string_view name);
 
 class KernelModel {

@@ -424,6 +424,7 @@ double ProgramPricer::attention_seconds(const Program& program, const Op& op,
   call.score_dim = core.score_dim;
   call.value_dim = core.value_dim;
   call.window = core.window;
+  call.chunked = core.chunked;
   call.fp8 = core.fp8;
   const double computing = power_ * attention_.seconds(call, op.pass);
   if (core.cp == 1) return computing;
@@ -568,6 +569,15 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
                        : gemms_.outside(turned({rows[0], op.n, op.k}, op.pass), op.dtype);
     return products_ ? products_->grouped_outside(rows, op.n, op.k, op.pass, op.backend)
                      : gemms_.grouped_outside(rows, op.n, op.k, op.dtype, op.pass, op.backend);
+  }
+  if (op.unmeasured) {
+    const bool scan = op.kind == OpKind::kScan;
+    OutsideDomain guess;
+    guess.price =
+        fmt::format("{}: {}", profile_name_, scan ? "a scan other than Mamba-2's" : "sparse attention");
+    guess.why =
+        fmt::format("was not measured, priced at the rate of {}", scan ? "Mamba-2's" : "dense attention");
+    return guess;
   }
   if (op.kind == OpKind::kAttention) {
     const AttentionCore& core = program.attention(op.table);

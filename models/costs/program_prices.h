@@ -96,8 +96,8 @@ class ProgramPricer {
   void report(const Program& program, const std::vector<Op>& pass, const sim::LockstepProgram& priced,
               const GroupShapes& shapes, DomainReport& into, double times = 1) const;
 
-  // Kernels that the host launches for both passes of a program, without those of the experts' products, which
-  // every dispatcher has.
+  // Kernels that the host launches for both passes of a program, without those of the experts' products,
+  // which every dispatcher has.
   std::int64_t launches(const Program& program) const;
 
  private:

@@ -28,8 +28,8 @@ constexpr double kTunedSigma = 0.15, kStockSigma = 0.2;
 // (512 tokens) took 0.4 to 0.8 ms a call longer than the difference of their operations (awslabs, EFA, 2 and
 // 4 nodes).
 constexpr double kIsolatedCall = 0.5e-3, kIsolatedSigma = 0.5;
-// The same over UCCL, whose proxy threads run on the host's cores: in the median of the same jobs 0.65 ms a call
-// more (-0.6 to 0.7 on B300, 1.4 to 3.4 on H100).
+// The same over UCCL, whose proxy threads run on the host's cores: in the median of the same jobs 0.65 ms a
+// call more (-0.6 to 0.7 on B300, 1.4 to 3.4 on H100).
 constexpr double kIsolatedUcclCall = 1.15e-3, kIsolatedUcclSigma = 0.6;
 
 }  // namespace

@@ -99,6 +99,48 @@ void take_network(Cluster& cluster, const NetworkProfile& network) {
   use_network(cluster, network);
 }
 
+Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::NodeCount count) {
+  Cluster cluster;
+  cluster.name = std::move(name);
+  cluster.profile = Profile::load(type.profile);
+  cluster.nodes = nodes;
+  cluster.node_count = count;
+  cluster.gpus_per_node = type.gpus_per_node;
+  cluster.nvlink.domain = type.domain;
+  cluster.nic.ports_per_node = type.ports_per_node;
+  cluster.nic.bandwidth = type.port_bandwidth;
+  cluster.fabric = type.fabric;
+  if (type.prefix == std::string_view("echo-h800x"))
+    cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
+  fill_from_profile(cluster);
+  take_network(cluster, NetworkProfile::load(type.network));
+  return cluster;
+}
+
+// A node type's name without the "x" before its number of nodes: "dgx-h100", "mi300x".
+std::string_view name_without_nodes(const NodeType& type) {
+  std::string_view name = type.prefix;
+  name.remove_suffix(1);
+  if (name.ends_with('-')) name.remove_suffix(1);
+  return name;
+}
+
+// The node type that a word without a number of nodes means: its name ("aws-p5en"), what follows its maker's
+// ("p5en"), its GPU's profile ("h100-sxm") or that one's first word ("h100"), of several the first in the
+// table.
+const NodeType* type_of_word(std::string_view word) {
+  for (const NodeType& type : kNodeTypes)
+    if (name_without_nodes(type) == word) return &type;
+  for (const NodeType& type : kNodeTypes) {
+    const std::string_view name = name_without_nodes(type), profile = type.profile;
+    const std::size_t dash = name.find('-');
+    if ((dash != std::string_view::npos && name.substr(dash + 1) == word) || profile == word ||
+        profile.substr(0, profile.find('-')) == word)
+      return &type;
+  }
+  return nullptr;
+}
+
 std::optional<Cluster> built_in(std::string_view name) {
   for (const NodeType& type : kNodeTypes) {
     const std::string_view prefix = type.prefix;
@@ -111,21 +153,10 @@ std::optional<Cluster> built_in(std::string_view name) {
     if (!nodes || *nodes < 1 || *nodes > kMostNodes)
       throw InputError("found the cluster " + in_quotes(name) + ", expected 1 to " +
                        std::to_string(kMostNodes) + " nodes");
-    Cluster cluster;
-    cluster.name = name;
-    cluster.profile = Profile::load(type.profile);
-    cluster.nodes = static_cast<int>(*nodes);
-    cluster.gpus_per_node = type.gpus_per_node;
-    cluster.nvlink.domain = type.domain;
-    cluster.nic.ports_per_node = type.ports_per_node;
-    cluster.nic.bandwidth = type.port_bandwidth;
-    cluster.fabric = type.fabric;
-    if (prefix == "echo-h800x")
-      cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
-    fill_from_profile(cluster);
-    take_network(cluster, NetworkProfile::load(type.network));
-    return cluster;
+    return of_type(type, std::string(name), static_cast<int>(*nodes), Cluster::NodeCount::kGiven);
   }
+  if (const NodeType* type = type_of_word(name))
+    return of_type(*type, std::string(name_without_nodes(*type)), 1, Cluster::NodeCount::kOpen);
   return std::nullopt;
 }
 
@@ -269,10 +300,12 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
   put(gpu, "kernel_launch", c.profile.launch().kernel);
   put(gpu, "host_sync", c.profile.launch().host_sync);
   put(gpu, "memory", device.memory_bytes);
-  ordered_json object{{"name", c.name},   {"profile", c.profile.source()},
-                      {"nodes", c.nodes}, {"gpus_per_node", c.gpus_per_node},
-                      {"nic", nic},       {"nvlink", nvlink},
-                      {"gpu", gpu}};
+  ordered_json object{{"name", c.name}, {"profile", c.profile.source()}};
+  if (c.node_count == Cluster::NodeCount::kGiven) object["nodes"] = c.nodes;
+  object["gpus_per_node"] = c.gpus_per_node;
+  object["nic"] = nic;
+  object["nvlink"] = nvlink;
+  object["gpu"] = gpu;
   if (c.fabric.starts_with('{'))
     object["fabric"] = ordered_json::parse(c.fabric);
   else if (!c.fabric.empty())
@@ -296,6 +329,19 @@ nlohmann::ordered_json Cluster::to_json() const {
   return object;
 }
 
+Cluster Cluster::holding(std::int64_t gpus) const {
+  const std::int64_t count = (gpus + gpus_per_node - 1) / gpus_per_node;
+  if (count < 1 || count > kMostNodes)
+    throw InputError(fmt::format("gpus: found {} for {}, expected what 1 to {} of its nodes hold", gpus, name,
+                                 kMostNodes));
+  Cluster held = *this;
+  held.nodes = static_cast<int>(count);
+  held.node_count = NodeCount::kGiven;
+  for (const NodeType& type : kNodeTypes)
+    if (name == name_without_nodes(type)) held.name = fmt::format("{}{}", type.prefix, count);
+  return held;
+}
+
 std::string usual_network(const Profile& profile) {
   for (const NodeType& type : kNodeTypes)
     if (profile.name() == type.profile) return type.network;
@@ -308,11 +354,11 @@ Cluster Cluster::load(const std::string& name_or_path) {
   std::vector<std::string> known;
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
   std::string hint = did_you_mean(name_or_path, known);
-  // A name without its number of nodes, or with its N.
+  // A name with its N.
   for (const NodeType& type : kNodeTypes)
-    if (const std::string_view prefix = type.prefix;
-        name_or_path == std::string(prefix) + "N" || name_or_path == prefix.substr(0, prefix.size() - 1))
-      hint = fmt::format("; N is the number of nodes: '{}4'", prefix);
+    if (name_or_path == std::string(type.prefix) + "N")
+      hint = fmt::format("; N is the number of nodes: '{}4', or '{}' with --gpus", type.prefix,
+                         name_without_nodes(type));
   throw InputError("found the cluster " + in_quotes(name_or_path) + ", expected a file or one of " +
                    join(known, ", ") + hint);
 }
@@ -347,7 +393,12 @@ Cluster Cluster::load(const JsonNode& node) {
   }
   if (!base) cluster.nvlink.domain = cluster.profile.device().scaleup_domain;
   cluster.name = object.string("name", base ? cluster.name : node.path().empty() ? "cluster" : node.path());
-  cluster.nodes = static_cast<int>(object.integer("nodes", cluster.nodes, 1, kMostNodes));
+  if (const auto nodes = object.find("nodes")) {
+    cluster.nodes = static_cast<int>(nodes->integer(1, kMostNodes));
+    cluster.node_count = NodeCount::kGiven;
+  } else if (!base) {
+    cluster.node_count = NodeCount::kOne;
+  }
   const int gpus = static_cast<int>(object.integer(
       "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
   if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();

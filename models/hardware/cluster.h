@@ -39,9 +39,14 @@ struct Nvlink {
 };
 
 struct Cluster {
+  // Who said how many nodes there are: somebody; nobody, so that it is one unless the job's GPUs say another
+  // number (a file's object); or nobody, so that it is as many as hold the job ("dgx-h100", "h100").
+  enum class NodeCount : std::uint8_t { kGiven, kOne, kOpen };
+
   std::string name;
   Profile profile;
   int nodes = 1;
+  NodeCount node_count = NodeCount::kGiven;
   int gpus_per_node = 8;
   Nic nic;
   Nvlink nvlink;
@@ -66,9 +71,12 @@ struct Cluster {
   // Index of the NVLink domain of a rank; equal indices mean no network in between.
   std::int64_t domain_of(std::int64_t rank) const { return rank / nvlink.domain; }
 
-  // A built-in name with its node count ("dgx-h100x4", "gb200-nvl72x2", "echo-h800x2") or the path of a
-  // cluster file. Throws InputError for an unknown name (with the closest), an unknown key or an impossible
-  // value.
+  // The same machines, so many nodes of them that `gpus` GPUs find room. Throws InputError beyond 2^20 nodes.
+  Cluster holding(std::int64_t gpus) const;
+
+  // A built-in name with its node count ("dgx-h100x4", "gb200-nvl72x2", "echo-h800x2"), one without it
+  // ("dgx-h100"; also as people call it: "h100", "p5en"), or the path of a cluster file. Throws InputError
+  // for an unknown name (with the closest), an unknown key or an impossible value.
   static Cluster load(const std::string& name_or_path);
   // A string as above, or an object {"profile", "nodes", "gpus_per_node", "nic", "nvlink", "gpu", "fabric",
   // "rails"}; what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in

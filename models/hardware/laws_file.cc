@@ -104,6 +104,7 @@ ParameterSet read_law(const JsonNode& node) {
   set.systematic = object.number("systematic", 0, 0, 10);
   set.rows = static_cast<int>(object.integer("rows", 0, 0, std::numeric_limits<int>::max()));
   set.derived = object.boolean("derived", false);
+  set.own_share = object.number("own_share", 0, 0, 1);
   set.source = object.string("source", "");
   object.finish();
   return set;
@@ -144,6 +145,7 @@ Json write_law(const ParameterSet& set) {
   law["systematic"] = rounded(set.systematic, 4);
   law["rows"] = set.rows;
   if (set.derived) law["derived"] = true;
+  if (set.own_share > 0) law["own_share"] = rounded(set.own_share, 3);
   law["source"] = set.source;
   return law;
 }

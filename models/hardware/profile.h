@@ -50,6 +50,7 @@ struct ParameterSet {
   double systematic = 0;  // log standard deviation that a left-out shape adds (model choice by leave-out)
   int rows = 0;           // rows fitted; 0 = derived from another GPU or a data sheet
   bool derived = false;   // not fitted to measurements of this GPU
+  double own_share = 0;   // of what is known of it, how much rows of one's own machine say (calibrate refine)
   std::string source;
   double factor = 1;  // common factor on the law's time; 1 unless drawn (Profile::draw)
   double beyond = 0;  // how many standard deviations it is off where it was not measured; 0 unless drawn

@@ -3,7 +3,11 @@
 #include <map>
 #include <span>
 
+#include "models/costs/attention.h"
+#include "models/programs/attention_core.h"
 #include "models/programs/program_builder.h"
+#include "models/programs/projections.h"
+#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
 
@@ -12,49 +16,14 @@ namespace {
 using sim::Category;
 using Pass = ProgramBuilder::Pass;
 
-constexpr std::int64_t kScanChunk = 256;
 // Bytes of a logit that a fused cross entropy moves: bf16 read for the row sums, read and written back as
 // gradient.
 constexpr std::int64_t kLossForward = 4, kLossBackward = 4;
 // Tables of gradients are fp32: a row is read and written as two bf16 rows.
 constexpr std::int64_t kFp32Columns = 2;
 
-// A weight: [tokens, k] x [k, n] on this rank.
-struct Weight {
-  std::string_view name;
-  std::int64_t n = 0, k = 0;
-  bool plain = false;  // stays in bf16 whatever the products of the layer are in
-};
-
-// Attention's weights on one rank.
-struct Projections {
-  std::vector<Weight> gathered;  // read the layer's input
-  std::vector<Weight> latent;    // MLA: read the latent vectors
-  Weight out;
-  std::int64_t latent_columns = 0;  // normalised latent vectors
-  std::int64_t heads = 1, kv_heads = 1;
-};
-
-Projections projections_of(const Attention& t, std::int64_t hidden, std::int64_t tp) {
-  Projections p;
-  p.heads = rank_share(t.heads, tp);
-  p.kv_heads = t.kind == Attention::Kind::kLatent ? p.heads : rank_share(t.kv_heads, tp);
-  if (t.kind == Attention::Kind::kLatent) {
-    if (t.q_rank > 0) {
-      p.gathered.push_back({"query down", t.q_rank, hidden});
-      p.latent.push_back({"query up", p.heads * t.score_dim(), t.q_rank});
-    } else {
-      p.gathered.push_back({"query", p.heads * t.score_dim(), hidden});
-    }
-    p.gathered.push_back({"key/value down", t.kv_rank + t.rope_dim, hidden});
-    p.latent.push_back({"key/value up", p.heads * (t.nope_dim + t.value_dim), t.kv_rank});
-    p.latent_columns = t.q_rank + t.kv_rank;
-  } else {
-    p.gathered.push_back({"query, key, value", (p.heads + 2 * p.kv_heads) * t.head_dim, hidden});
-  }
-  p.out = {"attention projection", hidden, p.heads * t.output_dim()};
-  return p;
-}
+using Weight = Projections::Weight;
+constexpr std::int64_t kScoreBytes = 4;  // of an indexer's score
 
 // Writes the operations of one program.
 class Writer {
@@ -121,29 +90,31 @@ class Writer {
   }
 
   // The core of attention. Backward is one operation of three launches.
-  void core(const LayerKind& kind, const Projections& p, bool forward) {
-    const Attention& t = a_.attention;
-    AttentionCore core;
-    core.queries = all_;
-    core.seq = c_.parallel.seq;
-    core.cp = c_.parallel.cp;
-    core.heads = p.heads;
-    core.kv_heads = p.kv_heads;
-    core.score_dim = t.score_dim();
-    core.value_dim = t.output_dim();
-    core.window = kind.mixer == LayerKind::Mixer::kWindowed ? t.window : 0;
-    core.fp8 = c_.fp8_attention;
-    builder_.attention(forward ? "attention" : "attention backward", Category::attention,
-                       forward ? GemmPass::kForward : GemmPass::kDgrad, core, forward ? 1 : 3);
+  void core(LayerKind::Mixer mixer, bool forward) {
+    const AttentionCore core = attention_core(a_, mixer, c_.parallel.seq, tp_);
+    core_of(forward ? "attention" : "attention backward", core, forward, core.gathered);
+  }
+  // All heads of an indexer score every earlier token, and the best are chosen; its backward passes the
+  // chosen ones alone, once the core's own weights of them, the target, are computed.
+  void index_scores() {
+    core_of("indexer", index_core(a_, c_.parallel.seq, true), true);
+    const auto pairs = static_cast<std::int64_t>(static_cast<double>(all_) * mean_keys(c_.parallel.seq, 0));
+    kernel("choice of tokens", Category::attention, KernelClass::kSelect, pairs * kScoreBytes,
+           pairs * kScoreBytes, 2);
+  }
+  void index_backward(LayerKind::Mixer mixer) {
+    AttentionCore target = attention_core(a_, mixer, c_.parallel.seq, tp_);
+    target.value_dim = 0;
+    core_of("indexer's target", target, true);
+    core_of("indexer backward", index_core(a_, c_.parallel.seq, false), false);
   }
 
-  // The chunked scan of a state-space mixer, backward of three times the work.
-  void scan(const Mamba& m, bool forward) {
-    const std::int64_t inner = rank_share(m.inner(), tp_);
-    // Per token: half a chunk of scores per group and of values, and the state in and out.
-    const std::int64_t groups = rank_share(m.groups, tp_) * m.state;
-    const std::int64_t flops = all_ * (kScanChunk * (groups + inner) + 4 * inner * m.state);
-    builder_.scan(forward ? "scan" : "scan backward", Category::attention, forward ? flops : 3 * flops);
+  // The scan of a mixer that keeps a state, backward of three times the work.
+  void scan(const StateMixer& m, bool forward) {
+    const std::int64_t flops = all_ * m.scan_flops / tp_;
+    const int id =
+        builder_.scan(forward ? "scan" : "scan backward", Category::attention, forward ? flops : 3 * flops);
+    builder_.ops()[static_cast<std::size_t>(id)].unmeasured = !m.measured;
   }
 
   void join(int op) { builder_.join(op); }
@@ -158,6 +129,14 @@ class Writer {
   std::int64_t up_columns(std::int64_t inner) const { return (a_.gated ? 2 : 1) * inner; }
 
  private:
+  void core_of(std::string_view name, AttentionCore core, bool forward, bool unmeasured = true) {
+    core.queries = all_;
+    core.cp = c_.parallel.cp;
+    core.fp8 = c_.fp8_attention;
+    const int id = builder_.attention(name, Category::attention,
+                                      forward ? GemmPass::kForward : GemmPass::kDgrad, core, forward ? 1 : 3);
+    builder_.ops()[static_cast<std::size_t>(id)].unmeasured = unmeasured;
+  }
   int table(std::int64_t rows) {
     const auto [at, added] = tables_.try_emplace(rows, -1);
     if (added)
@@ -181,7 +160,6 @@ class Layer {
         a_(*c.model),
         again_(c.recompute),
         w_(c),
-        p_(projections_of(a_.attention, a_.hidden, c.parallel.tp)),
         router_{"router", a_.experts, a_.hidden, true},
         to_latent_{"to latent", a_.latent, a_.hidden},
         from_latent_{"from latent", a_.hidden, a_.latent} {}
@@ -195,34 +173,30 @@ class Layer {
               2 * w_.H(), 3);
       w_.product(Category::other, w_.T(), mtp(), GemmPass::kForward);
     }
-    if (kind.mixer == LayerKind::Mixer::kMamba) return mamba_forward();
+    if (!is_attention(kind.mixer)) return state_forward(state_mixer(a_, kind.mixer));
+    const Attention& t = attention_of(a_, kind.mixer);
+    const Projections p = projections_of(a_, kind.mixer, w_.tp());
     input_norm();
     w_.gather("attention input", Category::attention, w_.H());
-    for (const Weight& q : p_.gathered) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
-    latent_forward();
-    positions("norm and rotation", 1);
-    w_.core(kind, p_, true);
-    w_.product(Category::attention, w_.all(), p_.out, GemmPass::kForward);
+    for (const Weight& q : p.gathered) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
+    latent_forward(p);
+    positions(t, p, "norm and rotation", 1);
+    indexer_forward(p);
+    w_.core(kind.mixer, true);
+    if (t.gate_dim > 0) {
+      const std::int64_t value = p.heads * t.output_dim(), gate = p.heads * t.gate_dim;
+      w_.rows("output gate", Category::attention, KernelClass::kElementwise, w_.all(), value + gate, value);
+    }
+    w_.product(Category::attention, w_.all(), p.out, GemmPass::kForward);
     w_.scatter("attention output", Category::attention, w_.H());
     w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
   }
 
   void mixer_backward(const LayerKind& kind) {
-    if (kind.mixer == LayerKind::Mixer::kMamba) {
-      mamba_backward();
-    } else {
-      recompute_mixer(kind);
-      w_.gather("attention output gradient", Category::attention, w_.H());
-      w_.backward_of(Category::attention, w_.all(), p_.out);
-      w_.core(kind, p_, false);
-      positions("norm and rotation backward", 2);
-      for (auto q = p_.latent.rbegin(); q != p_.latent.rend(); ++q)
-        w_.backward_of(Category::attention, w_.all(), *q);
-      if (p_.latent_columns > 0)
-        w_.rows("latent norm backward", Category::attention, KernelClass::kReduce, w_.all(),
-                2 * p_.latent_columns, p_.latent_columns, 2);
-      w_.backward_of_gathered("attention input", Category::attention, p_.gathered, w_.H());
-    }
+    if (is_attention(kind.mixer))
+      attention_backward(kind.mixer);
+    else
+      state_backward(state_mixer(a_, kind.mixer));
     norm_backward(Category::attention);
     if (kind.mtp) {
       w_.backward_of(Category::other, w_.T(), mtp());
@@ -303,40 +277,72 @@ class Layer {
   Weight mtp() const { return {"join", a_.hidden, 2 * a_.hidden}; }
 
   std::int64_t score_bytes() const { return w_.T() * a_.experts * bytes_of(c_.router); }
-  // Columns of queries and keys, which rotary embeddings read and write.
-  std::int64_t qk_columns() const { return (p_.heads + p_.kv_heads) * a_.attention.score_dim(); }
   std::int64_t biased() const { return w_.up_columns(a_.expert_ffn / c_.parallel.etp) + a_.expert_width(); }
 
   void input_norm() { w_.rows("norm", Category::attention, KernelClass::kReduce, w_.T(), w_.H(), w_.H()); }
   void norm_backward(Category category) {
     w_.rows("norm and residual backward", category, KernelClass::kReduce, w_.T(), 4 * w_.H(), w_.H(), 2);
   }
-  void latent_forward() {
-    if (p_.latent_columns > 0)
-      w_.rows("latent norm", Category::attention, KernelClass::kReduce, w_.all(), p_.latent_columns,
-              p_.latent_columns, 2);
-    for (const Weight& q : p_.latent) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
+  void latent_forward(const Projections& p) {
+    if (p.latent_columns > 0)
+      w_.rows("latent norm", Category::attention, KernelClass::kReduce, w_.all(), p.latent_columns,
+              p.latent_columns, 2);
+    for (const Weight& q : p.latent) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
   }
-  // Norms of queries and keys where the model has them, and rotary embeddings.
-  void positions(std::string_view name, std::int64_t norm_reads) {
+  // Norms of queries and keys where the model has them, and rotary embeddings, which read and write both.
+  void positions(const Attention& t, const Projections& p, std::string_view name, std::int64_t norm_reads) {
+    const std::int64_t columns = (p.heads + p.kv_heads) * t.score_dim();
     const auto norm = [&] {
-      if (a_.attention.qk_norm)
-        w_.rows(name, Category::attention, KernelClass::kReduce, w_.all(), norm_reads * qk_columns(),
-                qk_columns(), 2);
+      if (t.qk_norm)
+        w_.rows(name, Category::attention, KernelClass::kReduce, w_.all(), norm_reads * columns, columns, 2);
     };
     if (norm_reads == 1) norm();
-    w_.rows(name, Category::attention, KernelClass::kElementwise, w_.all(), qk_columns(), qk_columns(), 2);
+    w_.rows(name, Category::attention, KernelClass::kElementwise, w_.all(), columns, columns, 2);
     if (norm_reads != 1) norm();
   }
-  void recompute_mixer(const LayerKind& kind) {
+  // Columns of the indexer's queries and key, which are rotated; the key is normalised.
+  std::int64_t index_columns() const { return (a_.attention.index_heads + 1) * a_.attention.index_dim; }
+  void indexer_forward(const Projections& p) {
+    if (p.index.empty()) return;
+    for (const Weight& w : p.index) w_.product(Category::attention, w_.all(), w, GemmPass::kForward);
+    w_.rows("indexer's norm and rotation", Category::attention, KernelClass::kElementwise, w_.all(),
+            index_columns(), index_columns(), 2);
+    w_.index_scores();
+  }
+  void recompute_attention(LayerKind::Mixer mixer, const Projections& p) {
     if (again_.full) return;
     if (again_.norms) input_norm();
-    const bool latent = again_.latent && p_.latent_columns > 0;
-    if (latent) {
-      latent_forward();
-      positions("norm and rotation again", 1);
+    if (again_.latent && p.latent_columns > 0) {
+      latent_forward(p);
+      positions(attention_of(a_, mixer), p, "norm and rotation again", 1);
     }
-    if (again_.attention) w_.core(kind, p_, true);
+    if (again_.attention) w_.core(mixer, true);
+  }
+  void attention_backward(LayerKind::Mixer mixer) {
+    const Attention& t = attention_of(a_, mixer);
+    const Projections p = projections_of(a_, mixer, w_.tp());
+    recompute_attention(mixer, p);
+    w_.gather("attention output gradient", Category::attention, w_.H());
+    w_.backward_of(Category::attention, w_.all(), p.out);
+    if (t.gate_dim > 0) {
+      const std::int64_t value = p.heads * t.output_dim(), gate = p.heads * t.gate_dim;
+      w_.rows("output gate backward", Category::attention, KernelClass::kElementwise, w_.all(),
+              2 * value + gate, value + gate);
+    }
+    w_.core(mixer, false);
+    positions(t, p, "norm and rotation backward", 2);
+    if (!p.index.empty()) {
+      w_.index_backward(mixer);
+      w_.rows("indexer's norm and rotation backward", Category::attention, KernelClass::kElementwise,
+              w_.all(), 2 * index_columns(), index_columns(), 2);
+      for (const Weight& w : p.index) w_.product(Category::attention, w_.all(), w, GemmPass::kWgrad);
+    }
+    for (auto q = p.latent.rbegin(); q != p.latent.rend(); ++q)
+      w_.backward_of(Category::attention, w_.all(), *q);
+    if (p.latent_columns > 0)
+      w_.rows("latent norm backward", Category::attention, KernelClass::kReduce, w_.all(),
+              2 * p.latent_columns, p.latent_columns, 2);
+    w_.backward_of_gathered("attention input", Category::attention, p.gathered, w_.H());
   }
 
   // Scores, top-k, the map and its probabilities, counts and the balancing loss.
@@ -346,50 +352,61 @@ class Layer {
               3 * score_bytes(), 6);
   }
 
-  std::int64_t inner() const { return rank_share(a_.mamba.inner(), w_.tp()); }
-  std::int64_t convolved() const {
-    return rank_share(a_.mamba.inner() + 2 * a_.mamba.groups * a_.mamba.state, w_.tp());
+  // Products of this rank: the layer's rows in, narrow ones between, out.
+  Weight state_in(const StateMixer& m) const {
+    return {"state-space input projection", rank_share(m.input, w_.tp()), a_.hidden};
   }
-  Weight in_projection() const {
-    return {"state-space input projection", rank_share(a_.mamba.input_columns(), w_.tp()), a_.hidden};
+  Weight state_out(const StateMixer& m) const {
+    return {"state-space output projection", a_.hidden, rank_share(m.inner, w_.tp())};
   }
-  // Columns of bf16 that the states of all chunks amount to, per token: fp32, written and read.
-  std::int64_t state_columns() const { return 4 * inner() * a_.mamba.state / kScanChunk; }
+  Weight narrow(const StateMixer::Product& p) const {
+    // One side is the heads', of which a rank has its share.
+    return {"state-space gates", p.n > p.k ? rank_share(p.n, w_.tp()) : p.n,
+            p.n > p.k ? p.k : rank_share(p.k, w_.tp())};
+  }
 
-  void mamba_forward() {
-    const std::int64_t c = convolved(), i = inner(), states = state_columns();
+  void state_forward(const StateMixer& m) {
+    const std::int64_t c = rank_share(m.convolved, w_.tp()), i = rank_share(m.inner, w_.tp()),
+                       between = m.between / w_.tp();
     input_norm();
     w_.gather("state-space input", Category::attention, w_.H());
-    w_.product(Category::attention, w_.all(), in_projection(), GemmPass::kForward);
-    w_.rows("convolution", Category::attention, KernelClass::kElementwise, w_.all(), c, c);
-    w_.rows("scan's rows", Category::attention, KernelClass::kReduce, w_.all(), c + 2 * states,
-            i + 2 * states, 5);
-    w_.scan(a_.mamba, true);
+    w_.product(Category::attention, w_.all(), state_in(m), GemmPass::kForward);
+    for (const StateMixer::Product& p : m.narrow)
+      w_.product(Category::attention, w_.all(), narrow(p), GemmPass::kForward);
+    if (m.convolved > 0)
+      w_.rows("convolution", Category::attention, KernelClass::kElementwise, w_.all(), c, c);
+    w_.rows("scan's rows", Category::attention, KernelClass::kReduce, w_.all(), scanned(m) + between,
+            i + between, m.launches);
+    w_.scan(m, true);
     w_.rows("gated norm", Category::attention, KernelClass::kReduce, w_.all(), 2 * i, i);
-    w_.product(Category::attention, w_.all(), {"state-space output projection", a_.hidden, i},
-               GemmPass::kForward);
+    w_.product(Category::attention, w_.all(), state_out(m), GemmPass::kForward);
     w_.scatter("state-space output", Category::attention, w_.H());
     w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
   }
-  void mamba_backward() {
-    const std::int64_t c = convolved(), i = inner(), states = state_columns();
+  void state_backward(const StateMixer& m) {
+    const std::int64_t c = rank_share(m.convolved, w_.tp()), i = rank_share(m.inner, w_.tp()),
+                       between = m.between / w_.tp(), in = scanned(m);
     if (again_.norms) input_norm();
     w_.gather("state-space output gradient", Category::attention, w_.H());
-    w_.backward_of(Category::attention, w_.all(), {"state-space output projection", a_.hidden, i});
+    w_.backward_of(Category::attention, w_.all(), state_out(m));
     w_.rows("gated norm backward", Category::attention, KernelClass::kReduce, w_.all(), 3 * i, 2 * i);
-    w_.rows("scan's rows backward", Category::attention, KernelClass::kReduce, w_.all(), 2 * c + 6 * states,
-            c + 4 * states, 10);
-    w_.scan(a_.mamba, false);
-    w_.rows("convolution backward", Category::attention, KernelClass::kElementwise, w_.all(), 2 * c, c);
-    const Weight in = in_projection();
-    w_.backward_of_gathered("state-space input", Category::attention, std::span(&in, 1), w_.H());
+    w_.rows("scan's rows backward", Category::attention, KernelClass::kReduce, w_.all(), 2 * in + 3 * between,
+            in + 2 * between, m.backward_launches);
+    w_.scan(m, false);
+    if (m.convolved > 0)
+      w_.rows("convolution backward", Category::attention, KernelClass::kElementwise, w_.all(), 2 * c, c);
+    for (auto p = m.narrow.rbegin(); p != m.narrow.rend(); ++p)
+      w_.backward_of(Category::attention, w_.all(), narrow(*p));
+    const Weight input = state_in(m);
+    w_.backward_of_gathered("state-space input", Category::attention, std::span(&input, 1), w_.H());
   }
+  // Columns that the scan reads.
+  std::int64_t scanned(const StateMixer& m) const { return rank_share(m.scanned, w_.tp()); }
 
   const LayerContext& c_;
   const Architecture& a_;
   const StepRecompute& again_;
   Writer w_;
-  Projections p_;
   Weight router_, to_latent_, from_latent_;
 };
 

@@ -108,6 +108,7 @@ struct Op {
   std::int32_t repeat = 1;    // equal GEMMs one after the other (gate and up as two weights)
   bool plain = false;         // kGemm: stays in bf16, whatever the recipe has for products
   std::int64_t flops = 0;     // kScan
+  bool unmeasured = false;    // kScan, kAttention: at the rate of another kernel, which was
 
   // kCopyToHost, kAllocate, kFree: bytes
   PerRank bytes;
@@ -121,6 +122,8 @@ struct AttentionCore {
   std::int64_t heads = 1, kv_heads = 1;
   std::int64_t score_dim = 0, value_dim = 0;  // of a head
   std::int64_t window = 0;                    // tokens; 0: none
+  bool chunked = false;                       // windows that do not slide
+  bool gathered = false;                      // over latent vectors, chosen token by token
   bool fp8 = false;
 };
 

@@ -127,6 +127,8 @@ struct RoutingSpec {
   static RoutingSpec parse(const std::string& text);
   static RoutingSpec parse(const JsonNode& node);
   static std::span<const std::string> names();
+  // What a name means, with its parameter: "shares with this Gini coefficient; ... (gini:0.25; 0 to 0.99)".
+  static std::string about(std::string_view name);
 };
 
 // Draws the routing of one layer and microbatch: expert popularity from (seed, layer), counts per rank from

@@ -23,26 +23,38 @@ struct Named {
   RoutingSpec::Kind kind;
   const char* parameter;  // "" when it takes none
   double fallback, low, high;
+  const char* about;
 };
 
 // The presets at the end are Gini coefficients of the expert load on real text (docs/spec.md 7.7, from
 // arXiv 2605.20982), and the skew classes of the Megatron fork's scaling mode (docs/spec.md 3.1, c), whose
 // hottest expert was published as a class, not as a number: the Gini of each is ours.
+constexpr const char* kRealText = "the skew of this model on real text: as gini with";
 constexpr std::array kNamed{
-    Named{"balanced", RoutingSpec::Kind::kBalanced, "", 0, 0, 0},
-    Named{"round-robin", RoutingSpec::Kind::kRoundRobin, "", 0, 0, 0},
-    Named{"uniform", RoutingSpec::Kind::kUniform, "", 0, 0, 0},
-    Named{"zipf", RoutingSpec::Kind::kZipf, "exponent", 1.0, 0, 20},
-    Named{"dirichlet", RoutingSpec::Kind::kDirichlet, "alpha", 1.0, 1e-3, 1e6},
-    Named{"lognormal", RoutingSpec::Kind::kLogNormal, "sigma", 0.5, 0, 10},
-    Named{"gini", RoutingSpec::Kind::kGini, "target", 0.25, 0, 0.99},
-    Named{"hot", RoutingSpec::Kind::kHotExperts, "share", 0.5, 0, 1},
-    Named{"deepseek-moe-16b", RoutingSpec::Kind::kGini, "target", 0.105, 0, 0.99},
-    Named{"nemotron-30b", RoutingSpec::Kind::kGini, "target", 0.150, 0, 0.99},
-    Named{"deepseek-v2-lite", RoutingSpec::Kind::kGini, "target", 0.26, 0, 0.99},
-    Named{"qwen3-30b", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99},
-    Named{"moderate-skew", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99},
-    Named{"strong-skew", RoutingSpec::Kind::kGini, "target", 0.45, 0, 0.99},
+    Named{"balanced", RoutingSpec::Kind::kBalanced, "", 0, 0, 0,
+          "every expert gets as many rows, on every rank"},
+    Named{"round-robin", RoutingSpec::Kind::kRoundRobin, "", 0, 0, 0,
+          "experts in turn, row by row: what benchmarks with forced routing do"},
+    Named{"uniform", RoutingSpec::Kind::kUniform, "", 0, 0, 0,
+          "every token draws its experts at random, all alike: balanced but for chance"},
+    Named{"zipf", RoutingSpec::Kind::kZipf, "exponent", 1.0, 0, 20,
+          "the k-th most popular expert gets a share in proportion to k^-exponent; 0: uniform"},
+    Named{"dirichlet", RoutingSpec::Kind::kDirichlet, "alpha", 1.0, 1e-3, 1e6,
+          "shares are drawn from a Dirichlet distribution; the smaller alpha, the more skewed"},
+    Named{"lognormal", RoutingSpec::Kind::kLogNormal, "sigma", 0.5, 0, 10,
+          "shares in proportion to exp(sigma x a normal number); 0: uniform"},
+    Named{"gini", RoutingSpec::Kind::kGini, "target", 0.25, 0, 0.99,
+          "shares with this Gini coefficient; 0: all alike, towards 1: all to one"},
+    Named{"hot", RoutingSpec::Kind::kHotExperts, "share", 0.5, 0.125, 1,
+          "an eighth of the experts gets this share of the rows; 0.125: their fair share"},
+    Named{"deepseek-moe-16b", RoutingSpec::Kind::kGini, "target", 0.105, 0, 0.99, kRealText},
+    Named{"nemotron-30b", RoutingSpec::Kind::kGini, "target", 0.150, 0, 0.99, kRealText},
+    Named{"deepseek-v2-lite", RoutingSpec::Kind::kGini, "target", 0.26, 0, 0.99, kRealText},
+    Named{"qwen3-30b", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99, kRealText},
+    Named{"moderate-skew", RoutingSpec::Kind::kGini, "target", 0.20, 0, 0.99,
+          "a class of skew of Megatron's scaling mode: as gini with"},
+    Named{"strong-skew", RoutingSpec::Kind::kGini, "target", 0.45, 0, 0.99,
+          "a class of skew of Megatron's scaling mode: as gini with"},
 };
 
 const Named* find_named(std::string_view name) {
@@ -86,6 +98,15 @@ std::span<const std::string> RoutingSpec::names() {
     return all;
   }();
   return names;
+}
+
+std::string RoutingSpec::about(std::string_view name) {
+  const Named* named = find_named(name);
+  check(named, "a routing of names()");
+  std::string text = named->about;
+  if (*named->parameter == '\0') return text;
+  if (text.ends_with(" with")) return fmt::format("{} {}", text, named->fallback);  // a preset
+  return fmt::format("{} ({}:{}; {:g} to {:g})", text, named->name, named->fallback, named->low, named->high);
 }
 
 RoutingSpec RoutingSpec::parse(const std::string& text) {
@@ -263,7 +284,7 @@ void apportion(std::span<double> wish, std::int64_t tokens, std::int64_t total, 
   std::int64_t given = 0, over = 0;
   for (std::size_t e = 0; e < wish.size(); ++e) {
     running += wish[e] * scale;
-    const std::int64_t upto = e + 1 == wish.size() ? total : static_cast<std::int64_t>(running + 0.5);
+    const std::int64_t upto = e + 1 == wish.size() ? total : std::llround(running);
     n[e] = upto - given;
     given = upto;
     if (n[e] > tokens) over += n[e] - tokens, n[e] = tokens;

@@ -96,7 +96,8 @@ Goodput goodput(const Faults& faults, std::int64_t gpus, double step_s) {
   Goodput g;
   if (faults.gpu_mtbf_hours <= 0) return g;
   const double mean = faults.gpu_mtbf_hours * 3600 / static_cast<double>(std::max<std::int64_t>(1, gpus));
-  const double dump = faults.checkpoint_s;
+  const double dump = faults.checkpoint_s > 0 ? faults.checkpoint_s : Faults::kCheckpointSeconds;
+  const double restart = faults.restart_s > 0 ? faults.restart_s : Faults::kRestartSeconds;
   g.failures_per_day = 86400 / mean;
   g.interval_s = faults.interval_s;
   if (g.interval_s == 0) {
@@ -104,7 +105,7 @@ Goodput goodput(const Faults& faults, std::int64_t gpus, double step_s) {
     g.interval_s = dump < 2 * mean ? std::sqrt(2 * dump * mean) * (1 + x / 3 + x * x / 9) - dump : mean;
   }
   g.interval_s = std::max(g.interval_s, step_s);
-  const double work = mean * std::exp(faults.restart_s / mean) * std::expm1((g.interval_s + dump) / mean);
+  const double work = mean * std::exp(restart / mean) * std::expm1((g.interval_s + dump) / mean);
   g.share = std::isfinite(work) && work > 0 ? g.interval_s / work : 0;
   return g;
 }

@@ -5,31 +5,44 @@
 #include <set>
 #include <utility>
 
+#include "models/programs/attention_core.h"
+#include "models/programs/projections.h"
+#include "models/workload/state_mixer.h"
+
 namespace moesim::models {
 
 namespace {
 
+constexpr double kIndexBytes = 4;        // of a chosen token's place
+constexpr double kScoredQueries = 4096;  // whose scores a framework holds at once; a guess
+
 // The sizes of one layer on one rank, in bytes of bf16 where nothing else is said.
 struct Sizes {
-  Sizes(const Architecture& a, const Parallel& p)
+  Sizes(const Architecture& a, const Parallel& p, LayerKind::Mixer mixer)
       : tp(static_cast<double>(p.tp)),
         tokens(static_cast<double>(p.tokens_per_rank())),
         all(tokens * tp),
         hidden(static_cast<double>(a.hidden)),
         rows(tokens * hidden * kBf16Bytes) {
-    const Attention& t = a.attention;
-    heads = static_cast<double>(rank_share(t.heads, p.tp));
-    score = heads * static_cast<double>(t.score_dim());
-    value = heads * static_cast<double>(t.output_dim());
-    if (t.kind == Attention::Kind::kLatent) {
-      keys = score, values = value;
-    } else {
-      keys = values = static_cast<double>(rank_share(t.kv_heads, p.tp) * t.head_dim);
+    if (is_attention(mixer)) {
+      const AttentionCore core = attention_core(a, mixer, p.seq, p.tp);
+      const auto columns = [](std::int64_t n, std::int64_t each) { return static_cast<double>(n * each); };
+      heads = static_cast<double>(core.heads);
+      score = columns(core.heads, core.score_dim);
+      value = columns(core.heads, core.value_dim);
+      gathered = core.gathered;
+      // Gathered keys and values are the latent vectors, which are kept anyway.
+      keys = gathered ? 0 : columns(core.kv_heads, core.score_dim);
+      values = gathered ? 0 : columns(core.kv_heads, core.value_dim);
+      projected = columns(core.heads, attention_of(a, mixer).output_dim());
+      gate = columns(core.heads, attention_of(a, mixer).gate_dim);
     }
   }
   double tp, tokens, all, hidden;
   double rows;  // the hidden states of a rank
-  double heads = 0, score = 0, value = 0, keys = 0, values = 0;
+  // Columns of the core's heads; of the output projection's input and its gate.
+  double heads = 0, score = 0, value = 0, keys = 0, values = 0, projected = 0, gate = 0;
+  bool gathered = false;  // a sparse core over the latent vectors
 };
 
 // Bytes of an element of a product's input as it is kept.
@@ -48,9 +61,10 @@ class Kept {
   std::vector<KeptTensor> tensors_;
 };
 
-void attention(Kept& kept, const Architecture& a, const Sizes& s, const TrainingPlan& plan) {
+void attention(Kept& kept, const Architecture& a, const Sizes& s, const TrainingPlan& plan,
+               LayerKind::Mixer mixer) {
   const StepRecompute& again = plan.recompute;
-  const Attention& t = a.attention;
+  const Attention& t = attention_of(a, mixer);
   const double product = product_bytes(plan), core = plan.fp8_attention ? 1 : kBf16Bytes;
   const bool latent = t.kind == Attention::Kind::kLatent;
   if (latent) {
@@ -62,25 +76,33 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
     kept.add("attention/queries and keys before their norm", s.all * (s.score + s.keys) * kBf16Bytes);
   if (!latent || !again.latent)
     kept.add("attention/queries, keys, values", s.all * (s.score + s.keys + s.values) * core);
+  if (has_indexer(a, mixer)) {
+    kept.add("attention/indexer's queries and keys",
+             s.all * static_cast<double>((t.index_heads + 1) * t.index_dim) * kBf16Bytes);
+    kept.add("attention/chosen tokens", s.all * static_cast<double>(t.index_topk) * kIndexBytes);
+  }
   // The projection's input is the core's output: in bf16 one tensor, which recomputing the core does not
-  // free.
-  const bool one = plan.gemm == DType::kBf16 && core == kBf16Bytes;
-  kept.add("attention/input of the projection", s.all * s.value * product);
+  // free. A gate, or a core on latent vectors, stands between.
+  const bool one = plan.gemm == DType::kBf16 && core == kBf16Bytes && s.gate == 0 && !s.gathered;
+  kept.add("attention/gate", s.all * s.gate * kBf16Bytes);
+  kept.add("attention/input of the projection", s.all * s.projected * product);
   if (!again.attention) {
     if (!one) kept.add("attention/output of the core", s.all * s.value * core);
     kept.add("attention/log-sums", s.all * s.heads * 4);
   }
 }
 
-// The fused kernel keeps its input and the scan's output and convolves again in backward
-// (mamba_split_conv1d_scan_combined of state-spaces/mamba).
-void mamba(Kept& kept, const Architecture& a, const Sizes& s, const TrainingPlan& plan) {
-  const Mamba& m = a.mamba;
-  const double inner = static_cast<double>(m.inner()) / s.tp;
-  kept.add("state space/input projection's output",
-           s.all * static_cast<double>(m.input_columns()) / s.tp * kBf16Bytes);
-  kept.add("state space/scan's output", s.all * inner * kBf16Bytes);
-  kept.add("state space/input of the projection", s.all * inner * product_bytes(plan));
+// Mamba-2's fused kernel keeps its input and the scan's output and convolves again in backward
+// (mamba_split_conv1d_scan_combined of state-spaces/mamba); others keep more. The state is never kept: every
+// sequence begins without one.
+void state_space(Kept& kept, const StateMixer& m, const Sizes& s, const TrainingPlan& plan) {
+  const auto bytes = [&](std::int64_t columns, double each) {
+    return s.all * static_cast<double>(columns) / s.tp * each;
+  };
+  kept.add("state space/input projection's output", bytes(m.input, kBf16Bytes));
+  kept.add("state space/scan's input", bytes(m.kept, kBf16Bytes));
+  kept.add("state space/scan's output", bytes(m.inner, kBf16Bytes));
+  kept.add("state space/input of the projection", bytes(m.inner, product_bytes(plan)));
 }
 
 void ffn(Kept& kept, const std::string& module, const Architecture& a, const Sizes& s,
@@ -100,7 +122,7 @@ double bytes_of(const std::vector<KeptTensor>& tensors) {
 
 std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                                       const LayerKind& kind) {
-  const Sizes s(a, p);
+  const Sizes s(a, p, kind.mixer);
   const StepRecompute& again = plan.recompute;
   Kept kept;
   if (again.full) {
@@ -112,10 +134,10 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
   if (kind.mixer != LayerKind::Mixer::kNone) {
     kept.add("norm/input of attention's norm", s.rows);
     if (!again.norms) kept.add("norm/output of attention's norm", normed);
-    if (kind.mixer == LayerKind::Mixer::kMamba)
-      mamba(kept, a, s, plan);
+    if (is_attention(kind.mixer))
+      attention(kept, a, s, plan, kind.mixer);
     else
-      attention(kept, a, s, plan);
+      state_space(kept, state_mixer(a, kind.mixer), s, plan);
   }
   if (kind.ffn == LayerKind::Ffn::kNone) return kept.take();
   kept.add("norm/input of the FFN's norm", s.rows);
@@ -205,7 +227,7 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
 
 double backward_transient(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                           const LayerKind& kind) {
-  const Sizes s(a, p);
+  const Sizes s(a, p, kind.mixer);
   // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products.
   const double stream = s.rows + (s.tp > 1 ? 2 * s.tp * s.rows : 0);
   double most = 0;
@@ -217,18 +239,22 @@ double backward_transient(const Architecture& a, const Parallel& p, const Traini
   if (kind.ffn == LayerKind::Ffn::kDense) of_ffn(a.dense_ffn, plan.recompute.dense);
   if (kind.ffn == LayerKind::Ffn::kMoe && a.shared_ffn > 0)
     of_ffn(a.shared_ffn, plan.recompute.shared || plan.recompute.moe);
-  if (kind.mixer == LayerKind::Mixer::kMamba)
-    most = std::max(most, s.all * static_cast<double>(a.mamba.input_columns()) / s.tp * kBf16Bytes);
-  else if (kind.mixer != LayerKind::Mixer::kNone)
-    most =
-        std::max(most, s.all * (s.score + s.keys + s.values) * kBf16Bytes *
-                           (plan.recompute.latent && a.attention.kind == Attention::Kind::kLatent ? 2 : 1));
+  if (is_attention(kind.mixer)) {
+    const bool again = plan.recompute.latent && a.attention.kind == Attention::Kind::kLatent;
+    // Scores of the indexer wait for the choice of the best: fp32, a stretch of queries at a time.
+    const double scores =
+        has_indexer(a, kind.mixer) ? std::min(s.all, kScoredQueries) * static_cast<double>(p.seq) * 4 : 0;
+    most = std::max({most, s.all * (s.score + s.keys + s.values) * kBf16Bytes * (again ? 2 : 1), scores});
+  } else if (kind.mixer != LayerKind::Mixer::kNone) {
+    const StateMixer m = state_mixer(a, kind.mixer);
+    most = std::max(most, s.all * static_cast<double>(m.input) / s.tp * kBf16Bytes);
+  }
   return stream + most;
 }
 
 double distinct_weights(const Architecture& a, const Parallel& p, const std::vector<LayerKind>& kinds) {
   std::set<std::pair<double, double>> shapes;
-  const Sizes s(a, p);
+  const double hidden = static_cast<double>(a.hidden), tp = static_cast<double>(p.tp);
   const auto add = [&](double rows, double columns) {
     if (rows > 0 && columns > 0) shapes.emplace(rows, columns);
   };
@@ -237,25 +263,22 @@ double distinct_weights(const Architecture& a, const Parallel& p, const std::vec
     add((a.gated ? 2 : 1) * f, width);
     add(width, f);
   };
-  const Attention& t = a.attention;
   for (const LayerKind& kind : kinds) {
-    if (kind.mixer == LayerKind::Mixer::kMamba) {
-      add(static_cast<double>(a.mamba.input_columns()) / s.tp, s.hidden);
-      add(s.hidden, static_cast<double>(a.mamba.inner()) / s.tp);
+    if (is_attention(kind.mixer)) {
+      const Projections of = projections_of(a, kind.mixer, p.tp);
+      for (const auto* part : {&of.gathered, &of.latent, &of.index})
+        for (const Projections::Weight& w : *part) add(static_cast<double>(w.n), static_cast<double>(w.k));
+      add(static_cast<double>(of.out.n), static_cast<double>(of.out.k));
     } else if (kind.mixer != LayerKind::Mixer::kNone) {
-      if (t.kind == Attention::Kind::kLatent) {
-        if (t.q_rank > 0) add(static_cast<double>(t.q_rank), s.hidden);
-        add(s.score, t.q_rank > 0 ? static_cast<double>(t.q_rank) : s.hidden);
-        add(static_cast<double>(t.kv_rank + t.rope_dim), s.hidden);
-        add(s.heads * static_cast<double>(t.nope_dim + t.value_dim), static_cast<double>(t.kv_rank));
-      } else {
-        add(s.score + s.keys + s.values, s.hidden);
-      }
-      add(s.hidden, s.value);
+      const StateMixer m = state_mixer(a, kind.mixer);
+      add(static_cast<double>(m.input) / tp, hidden);
+      for (const StateMixer::Product& narrow : m.narrow)
+        add(static_cast<double>(narrow.n) / tp, static_cast<double>(narrow.k));
+      add(hidden, static_cast<double>(m.inner) / tp);
     }
-    if (kind.ffn == LayerKind::Ffn::kDense) ffn(a.dense_ffn, s.tp, s.hidden);
+    if (kind.ffn == LayerKind::Ffn::kDense) ffn(a.dense_ffn, tp, hidden);
     if (kind.ffn == LayerKind::Ffn::kMoe) {
-      ffn(a.shared_ffn, s.tp, s.hidden);
+      ffn(a.shared_ffn, tp, hidden);
       ffn(a.expert_ffn, static_cast<double>(p.etp), static_cast<double>(a.expert_width()));
     }
   }

@@ -151,7 +151,10 @@ StepForecaster::Timed StepForecaster::time(const ProgramPricer& pricer, bool boo
 }
 
 double StepForecaster::seconds(const Cluster& cluster) const {
-  const ProgramPricer pricer(cluster, Recipe::of(scenario_.training, scenario_.parallel.world()));
+  return seconds(ProgramPricer(cluster, Recipe::of(scenario_.training, scenario_.parallel.world())));
+}
+
+double StepForecaster::seconds(const ProgramPricer& pricer) const {
   return static_cast<double>(time(pricer, false, true, nullptr, nullptr).run.total) * 1e-12;
 }
 

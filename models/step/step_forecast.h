@@ -84,6 +84,8 @@ class StepForecaster {
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
   // The time of one step in seconds on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
+  // The same on prices that were made for its recipe.
+  double seconds(const ProgramPricer& pricer) const;
 
   const Program& moe_program() const { return programs_->first()->program; }
   // Where the host waits in a layer's forward pass, it waits for the sizes of what goes to the experts.

@@ -479,10 +479,7 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
     n.dense_tensors += (a.norm_bias ? 4 : 2) + (kind.mixer == LayerKind::Mixer::kNone ? 0 : 4) +
                        (kind.ffn == LayerKind::Ffn::kDense ? matrices : 0);
     if (kind.mtp) n.dense += 2 * H * H;
-    if (kind.mixer == LayerKind::Mixer::kMamba)
-      n.dense += static_cast<double>(a.mamba.parameters(a.hidden)) / tp;
-    else if (kind.mixer != LayerKind::Mixer::kNone)
-      n.dense += static_cast<double>(a.attention.parameters(a.hidden)) / tp;
+    n.dense += static_cast<double>(mixer_parameters(a, kind.mixer)) / tp;
     if (kind.ffn == LayerKind::Ffn::kDense) n.dense += matrices * H * static_cast<double>(a.dense_ffn) / tp;
     if (kind.ffn == LayerKind::Ffn::kMoe) {
       n.dense += H * static_cast<double>(a.experts) + matrices * H * static_cast<double>(a.shared_ffn) / tp +

@@ -1,7 +1,10 @@
 #include "models/step/training_flops.h"
 
+#include <algorithm>
+
 #include "models/costs/attention.h"
-#include "models/workload/layer_stack.h"
+#include "models/programs/attention_core.h"
+#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
 
@@ -12,17 +15,21 @@ double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, 
                 bool causal) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;
-  double weights = kind.mtp ? 2 * h * h : 0, core = 0;
-  if (kind.mixer == LayerKind::Mixer::kMamba) {
-    weights += static_cast<double>(a.mamba.parameters(a.hidden));
-    // The state of every head in and out, per token.
-    core += 4 * static_cast<double>(a.mamba.inner() * a.mamba.state);
+  double weights = (kind.mtp ? 2 * h * h : 0) + static_cast<double>(mixer_parameters(a, kind.mixer)),
+         core = 0;
+  if (is_attention(kind.mixer)) {
+    const Attention& t = attention_of(a, kind.mixer);
+    const bool windowed = kind.mixer == LayerKind::Mixer::kWindowed, sparse = has_indexer(a, kind.mixer);
+    const std::int64_t window = windowed ? a.attention.window : sparse ? t.index_topk : 0;
+    const auto seen = [&](std::int64_t most) {
+      return causal ? mean_keys(seq, most, windowed && a.attention.chunked)
+                    : static_cast<double>(sparse && most > 0 ? std::min(seq, most) : seq);
+    };
+    core += 2 * seen(window) * static_cast<double>(t.heads * (t.score_dim() + t.output_dim()));
+    if (sparse)
+      core += 2.0 / 3 * (seen(0) + 2 * seen(window)) * static_cast<double>(t.index_heads * t.index_dim);
   } else if (kind.mixer != LayerKind::Mixer::kNone) {
-    weights += static_cast<double>(a.attention.parameters(a.hidden));
-    const std::int64_t window = kind.mixer == LayerKind::Mixer::kWindowed ? a.attention.window : 0;
-    const double keys = causal ? mean_keys(seq, window) : static_cast<double>(seq);
-    core += 2 * keys *
-            static_cast<double>(a.attention.heads * (a.attention.score_dim() + a.attention.output_dim()));
+    core += static_cast<double>(state_mixer(a, kind.mixer).recurrence_flops);
   }
   if (kind.ffn == LayerKind::Ffn::kDense) weights += matrices * h * static_cast<double>(a.dense_ffn);
   if (kind.ffn == LayerKind::Ffn::kMoe)

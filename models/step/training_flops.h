@@ -11,8 +11,9 @@ namespace moesim::models {
 
 // "Causal": 6 per weight that a token meets (routed experts by top-k; head counted, embedding table not),
 // plus three times the forward attention core over the keys a causal query sees (half the sequence, a window
-// where there is one). MTP layers count with their head. Recomputation does not count. What Megatron-LM
-// reports since late 2024.
+// where there is one, the chosen keys of sparse attention, whose indexer scores all keys forward and the
+// chosen ones twice backward), or the recurrence of a mixer that keeps a state. MTP layers count with their
+// head. Recomputation does not count. What Megatron-LM reports since late 2024.
 inline constexpr std::string_view kFlopConvention =
     "6 x weights met by a token (head counted, embedding not) + 3 x causal attention core; recomputation not "
     "counted";

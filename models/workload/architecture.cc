@@ -1,35 +1,51 @@
 #include "models/workload/architecture.h"
 
 #include <algorithm>
+#include <array>
+
+#include "models/workload/layer_stack.h"
 
 namespace moesim::models {
 
+std::string_view name_of(LinearAttention::Kind kind) {
+  constexpr std::array<std::string_view, 3> kNames{"lightning", "gated_delta", "kimi_delta"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 std::int64_t Attention::parameters(std::int64_t hidden) const {
+  const std::int64_t gate = hidden * heads * gate_dim;
   if (kind == Kind::kLatent) {
     const std::int64_t queries =
         q_rank > 0 ? hidden * q_rank + q_rank + q_rank * heads * score_dim() : hidden * heads * score_dim();
     return queries + hidden * (kv_rank + rope_dim) + kv_rank + kv_rank * heads * (nope_dim + value_dim) +
-           heads * value_dim * hidden;
+           heads * value_dim * hidden + gate;
   }
-  const std::int64_t q = heads * head_dim, kv = kv_heads * head_dim;
-  return hidden * (q + 2 * kv) + q * hidden + (qkv_bias ? q + 2 * kv : 0) + (output_bias ? hidden : 0) +
-         (qk_norm ? 2 * head_dim : 0) + (sinks ? heads : 0);
+  const std::int64_t columns = grouped_columns(heads, kv_heads);
+  return hidden * columns + heads * output_dim() * hidden + (qkv_bias ? columns : 0) +
+         (output_bias ? hidden : 0) + (qk_norm ? 2 * head_dim : 0) + (sinks ? heads : 0) + gate;
 }
 
-std::int64_t Mamba::parameters(std::int64_t hidden) const {
-  if (heads == 0) return 0;
-  const std::int64_t convolved = inner() + 2 * groups * state;
-  return hidden * input_columns() + convolved * (conv + 1) + 3 * heads + inner() + inner() * hidden;
+// Queries from the latent queries where there are any, one key for all heads with a LayerNorm, a weight per
+// head (class Indexer of DeepSeek-V3.2-Exp's inference/model.py).
+std::int64_t Attention::indexer_parameters(std::int64_t hidden) const {
+  return (q_rank > 0 ? q_rank : hidden) * index_heads * index_dim + hidden * (index_dim + index_heads) +
+         2 * index_dim;
 }
 
 bool Architecture::is_moe_layer(std::int64_t layer) const {
-  if (!pattern.empty()) return pattern[static_cast<std::size_t>(layer)] == 'E';
+  const auto at = static_cast<std::size_t>(layer);
+  if (!pattern.empty()) return pattern[at] == 'E';
+  if (!ffns.empty()) return ffns[at] == 'E';
   return experts > 0 && layer >= dense_layers && (layer - dense_layers) % moe_every == moe_every - 1;
 }
 
 std::int64_t Architecture::moe_layers() const {
-  if (!pattern.empty()) return std::count(pattern.begin(), pattern.end(), 'E');
+  if (!pattern.empty() || !ffns.empty()) return std::ranges::count(pattern.empty() ? ffns : pattern, 'E');
   return experts == 0 || layers <= dense_layers ? 0 : (layers - dense_layers) / moe_every;
+}
+
+bool Architecture::has_dense_ffn() const {
+  return pattern.empty() ? moe_layers() < layers : pattern.find('-') != std::string::npos;
 }
 
 std::int64_t Architecture::parameters_per_expert() const {
@@ -41,21 +57,19 @@ namespace {
 
 std::int64_t count_parameters(const Architecture& a, std::int64_t routed_experts) {
   const std::int64_t up = a.gated ? 3 : 2;
-  const std::int64_t moe = a.moe_layers(), dense = a.layers - moe;
-  const std::int64_t embeddings = (a.tied_embeddings ? 1 : 2) * a.vocabulary * a.hidden;
-  const std::int64_t every_layer = a.attention.parameters(a.hidden) + 2 * a.norm_parameters();
   const std::int64_t router = a.hidden * a.experts + (a.router_bias ? a.experts : 0);
   const std::int64_t shared =
       up * a.hidden * a.shared_ffn + (a.shared_gate ? a.hidden : 0) + 2 * a.latent * a.hidden;
-  if (!a.pattern.empty()) {
-    const auto count = [&](char c) { return std::count(a.pattern.begin(), a.pattern.end(), c); };
-    return embeddings + a.norm_parameters() + a.layers * a.norm_parameters() +
-           count('M') * a.mamba.parameters(a.hidden) + count('*') * a.attention.parameters(a.hidden) +
-           count('-') * up * a.hidden * a.dense_ffn +
-           moe * (router + shared + routed_experts * a.parameters_per_expert());
+  std::int64_t sum = (a.tied_embeddings ? 1 : 2) * a.vocabulary * a.hidden + a.norm_parameters();
+  for (const LayerKind& layer : layer_stack(a)) {
+    if (layer.mtp) break;
+    if (layer.mixer != LayerKind::Mixer::kNone) sum += a.norm_parameters() + mixer_parameters(a, layer.mixer);
+    if (layer.ffn != LayerKind::Ffn::kNone) sum += a.norm_parameters();
+    if (layer.ffn == LayerKind::Ffn::kDense) sum += up * a.hidden * a.dense_ffn;
+    if (layer.ffn == LayerKind::Ffn::kMoe)
+      sum += router + shared + routed_experts * a.parameters_per_expert();
   }
-  return embeddings + a.norm_parameters() + a.layers * every_layer + dense * up * a.hidden * a.dense_ffn +
-         moe * (router + shared + routed_experts * a.parameters_per_expert());
+  return sum;
 }
 
 }  // namespace
@@ -63,8 +77,10 @@ std::int64_t count_parameters(const Architecture& a, std::int64_t routed_experts
 std::int64_t Architecture::parameters() const { return count_parameters(*this, experts); }
 
 std::int64_t Architecture::active_parameters() const {
-  const std::int64_t table = tied_embeddings || embedding_active ? 0 : vocabulary * hidden;
-  return count_parameters(*this, topk) - table;
+  const std::int64_t table = vocabulary * hidden;
+  const std::int64_t left_out =
+      tied_embeddings ? !embedding_active && !head_active : !embedding_active + !head_active;
+  return count_parameters(*this, topk) - left_out * table;
 }
 
 }  // namespace moesim::models

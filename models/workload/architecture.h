@@ -23,38 +23,67 @@ struct Attention {
   Kind kind = Kind::kGrouped;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;   // kGrouped; equal to heads for MHA
-  std::int64_t head_dim = 0;   // kGrouped; width of a query, key and value head
+  std::int64_t head_dim = 0;   // kGrouped; width of a query and key head, and of a value head without its own
   std::int64_t q_rank = 0;     // kLatent; 0: queries are projected directly
   std::int64_t kv_rank = 0;    // kLatent
   std::int64_t nope_dim = 0;   // kLatent; width of a query/key head without position
   std::int64_t rope_dim = 0;   // kLatent; width of the shared rotary part
-  std::int64_t value_dim = 0;  // kLatent; width of a value head
+  std::int64_t value_dim = 0;  // width of a value head; 0 (kGrouped only): head_dim
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;           // a norm over head_dim on queries and keys
-  bool sinks = false;             // one learned logit per head (gpt-oss)
-  std::int64_t window = 0;        // tokens seen by a windowed layer; 0: none
-  std::int64_t window_every = 0;  // of so many consecutive layers all but the last are windowed; 0: none
+  bool qk_norm = false;        // a norm over head_dim on queries and keys
+  bool sinks = false;          // one learned logit per head (gpt-oss)
+  bool shared_values = false;  // kGrouped; values are the keys: no projection of their own (Gemma 4)
+  std::int64_t gate_dim = 0;   // columns per head of a sigmoid gate on the output (arXiv 2505.06708); 0: none
+  std::int64_t window = 0;     // tokens seen by a windowed layer; 0: none
+  std::int64_t window_every = 0;  // of so many consecutive layers all but the last are windowed; 0: all
+  bool chunked = false;           // windows are the sequence's own chunks instead of sliding (Llama 4)
+  // Sparse attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer of so many heads of so many columns scores
+  // all earlier tokens, of which the core takes the best; 0: none. Windowed layers have no indexer.
+  std::int64_t index_heads = 0, index_dim = 0, index_topk = 0;
 
   // Widths of one head as the score and the value products see them.
   std::int64_t score_dim() const { return kind == Kind::kLatent ? nope_dim + rope_dim : head_dim; }
-  std::int64_t output_dim() const { return kind == Kind::kLatent ? value_dim : head_dim; }
+  std::int64_t output_dim() const { return value_dim > 0 ? value_dim : head_dim; }
+  // Columns that the projection of queries, keys and values of kGrouped gives with so many heads of each.
+  std::int64_t grouped_columns(std::int64_t queries, std::int64_t keys) const {
+    return queries * head_dim + keys * (head_dim + (shared_values ? 0 : output_dim()));
+  }
   std::int64_t parameters(std::int64_t hidden) const;
+  std::int64_t indexer_parameters(std::int64_t hidden) const;
+
+  friend bool operator==(const Attention&, const Attention&) = default;
 };
 
-// A state-space mixer in the form of Mamba-2 (arXiv 2405.21060).
+// A state-space mixer: Mamba-2 (arXiv 2405.21060), or Mamba (arXiv 2312.00752) where `rank` is given.
 struct Mamba {
-  std::int64_t heads = 0;  // 0: the model has none
+  std::int64_t heads = 0;  // 0: the model has none; of Mamba the channels, each a head of one column
   std::int64_t head_dim = 64;
   std::int64_t state = 128;
-  std::int64_t groups = 8;
+  std::int64_t groups = 8;  // Mamba-2
   std::int64_t conv = 4;
+  std::int64_t rank = 0;  // Mamba: of the step sizes' projection
 
   std::int64_t inner() const { return heads * head_dim; }
-  // Columns of the input projection: gate, values, the two state inputs of every group, a step size per head.
-  std::int64_t input_columns() const { return 2 * inner() + 2 * groups * state + heads; }
-  std::int64_t parameters(std::int64_t hidden) const;
+  friend bool operator==(const Mamba&, const Mamba&) = default;
 };
+
+// Attention without a softmax, whose heads keep a state of key_dim x value_dim instead of keys and values.
+struct LinearAttention {
+  // Lightning attention (MiniMax-01, arXiv 2501.08313): fixed decays. Gated DeltaNet (arXiv 2412.06464;
+  // Qwen3-Next): a decay and a step per head. Kimi delta attention (arXiv 2510.26692): a decay per column.
+  enum class Kind : std::uint8_t { kLightning, kGatedDelta, kKimiDelta };
+
+  Kind kind = Kind::kGatedDelta;
+  std::int64_t key_heads = 0;  // 0: the model has none
+  std::int64_t value_heads = 0;
+  std::int64_t key_dim = 128, value_dim = 128;
+  std::int64_t conv = 0;       // taps of the convolution of queries, keys and values; 0: none
+  std::int64_t gate_rank = 0;  // of the output gate's projection; 0: full
+
+  friend bool operator==(const LinearAttention&, const LinearAttention&) = default;
+};
+std::string_view name_of(LinearAttention::Kind kind);  // "lightning", "gated_delta", "kimi_delta"
 
 struct Architecture {
   std::string name;
@@ -62,10 +91,12 @@ struct Architecture {
   std::int64_t layers = 0;  // dense and MoE layers together, without MTP layers
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
-  // Whether the publisher counts the table of input embeddings, of which a token reads one row, as active.
-  bool embedding_active = true;
+  // Whether the publisher counts the table of input embeddings, of which a token reads one row, and the
+  // output head as active.
+  bool embedding_active = true, head_active = true;
   bool norm_bias = false;  // norms have a bias beside their scale (LayerNorm)
   Attention attention;
+  Attention windowed;  // of windowed layers with heads of their own; heads 0: as `attention`
 
   std::int64_t dense_ffn = 0;     // inner size of the FFN of a dense layer; 0 where there is none
   std::int64_t dense_layers = 0;  // leading layers without experts (DeepSeek)
@@ -85,9 +116,13 @@ struct Architecture {
   std::int64_t latent =
       0;  // width of the routed experts' rows where it is not `hidden` (LatentMoE); 0: hidden
   Mamba mamba;
-  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, * attention, E experts, -
-  // dense FFN. Empty: every layer is attention and an FFN.
+  LinearAttention linear;
+  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, L linear attention,
+  // W windowed and * other attention, E experts, - dense FFN. Empty: every layer is a mixer and an FFN.
   std::string pattern;
+  // Of these the mixers and the FFNs, a letter per layer. Empty: attention with windows as `window_every`
+  // says; experts as `dense_layers` and `moe_every` say.
+  std::string mixers, ffns;
   // What a reader should know of how somebody else's file was understood, a sentence each.
   std::vector<std::string> remarks;
   std::string source;  // where it came from: "built-in", or the file
@@ -97,8 +132,12 @@ struct Architecture {
   // Width of a row as the experts see it.
   std::int64_t expert_width() const { return latent > 0 ? latent : hidden; }
 
+  // Sizes of attention in windowed layers.
+  const Attention& windowed_attention() const { return windowed.heads > 0 ? windowed : attention; }
+
   bool is_moe_layer(std::int64_t layer) const;
   std::int64_t moe_layers() const;
+  bool has_dense_ffn() const;  // in one of its layers without experts
 
   std::int64_t norm_parameters() const { return (norm_bias ? 2 : 1) * hidden; }
 

@@ -142,6 +142,7 @@ void add_llama4(std::vector<Architecture>& all) {
     a.shared_ffn = 8192;
     a.attention.window = 8192;  // chunked attention in three of four layers
     a.attention.window_every = 4;
+    a.attention.chunked = true;
     all.push_back(a);
   }
   {
@@ -150,6 +151,7 @@ void add_llama4(std::vector<Architecture>& all) {
     a.shared_ffn = 8192;
     a.attention.window = 8192;
     a.attention.window_every = 4;
+    a.attention.chunked = true;
     all.push_back(a);
   }
 }

@@ -7,29 +7,49 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
+
+namespace {
+
+LayerKind::Mixer mixer_of(char letter) {
+  using enum LayerKind::Mixer;
+  return letter == '*'   ? kAttention
+         : letter == 'W' ? kWindowed
+         : letter == 'M' ? kMamba
+         : letter == 'L' ? kLinear
+                         : kNone;
+}
+
+LayerKind::Ffn ffn_of(char letter) {
+  using enum LayerKind::Ffn;
+  return letter == 'E' ? kMoe : letter == '-' ? kDense : kNone;
+}
+
+}  // namespace
+
+std::int64_t mixer_parameters(const Architecture& model, LayerKind::Mixer mixer) {
+  if (mixer == LayerKind::Mixer::kNone) return 0;
+  if (is_attention(mixer)) {
+    const std::int64_t indexer =
+        mixer == LayerKind::Mixer::kAttention ? model.attention.indexer_parameters(model.hidden) : 0;
+    return attention_of(model, mixer).parameters(model.hidden) + indexer;
+  }
+  return state_mixer(model, mixer).parameters(model.hidden);
+}
 
 std::vector<LayerKind> layer_stack(const Architecture& model) {
   std::vector<LayerKind> stack;
   const Attention& a = model.attention;
-  if (!model.pattern.empty()) {
-    for (const char c : model.pattern) {
-      LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kNone, false};
-      if (c == 'M') kind.mixer = LayerKind::Mixer::kMamba;
-      if (c == '*') kind.mixer = LayerKind::Mixer::kAttention;
-      if (c == 'E') kind.ffn = LayerKind::Ffn::kMoe;
-      if (c == '-') kind.ffn = LayerKind::Ffn::kDense;
-      stack.push_back(kind);
-    }
-  } else {
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-      LayerKind kind;
-      const bool windowed = a.window > 0 && a.window_every > 0 && (layer + 1) % a.window_every != 0;
-      kind.mixer = windowed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention;
-      kind.ffn = model.is_moe_layer(layer) ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense;
-      stack.push_back(kind);
-    }
+  for (const char c : model.pattern) stack.push_back({mixer_of(c), ffn_of(c), false});
+  for (std::int64_t layer = 0; model.pattern.empty() && layer < model.layers; ++layer) {
+    LayerKind kind;
+    const bool windowed = a.window > 0 && (a.window_every == 0 || (layer + 1) % a.window_every != 0);
+    kind.mixer = windowed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention;
+    if (!model.mixers.empty()) kind.mixer = mixer_of(model.mixers[static_cast<std::size_t>(layer)]);
+    kind.ffn = model.is_moe_layer(layer) ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense;
+    stack.push_back(kind);
   }
   for (std::int64_t layer = 0; layer < model.mtp_layers; ++layer)
     stack.push_back({LayerKind::Mixer::kAttention,

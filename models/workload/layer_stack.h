@@ -13,7 +13,7 @@
 namespace moesim::models {
 
 struct LayerKind {
-  enum class Mixer : std::uint8_t { kNone, kAttention, kWindowed, kMamba };
+  enum class Mixer : std::uint8_t { kNone, kAttention, kWindowed, kMamba, kLinear };
   enum class Ffn : std::uint8_t { kNone, kDense, kMoe };
   Mixer mixer = Mixer::kAttention;
   Ffn ffn = Ffn::kDense;
@@ -22,6 +22,16 @@ struct LayerKind {
 
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
+
+// Whether the mixer is attention with a softmax, whose sizes attention_of() gives.
+inline bool is_attention(LayerKind::Mixer mixer) {
+  return mixer == LayerKind::Mixer::kAttention || mixer == LayerKind::Mixer::kWindowed;
+}
+inline const Attention& attention_of(const Architecture& model, LayerKind::Mixer mixer) {
+  return mixer == LayerKind::Mixer::kWindowed ? model.windowed_attention() : model.attention;
+}
+// Elements of all weights of a mixer, without the layer's norm.
+std::int64_t mixer_parameters(const Architecture& model, LayerKind::Mixer mixer);
 
 // All layers in order, MTP layers last.
 std::vector<LayerKind> layer_stack(const Architecture& model);

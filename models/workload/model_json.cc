@@ -10,8 +10,9 @@ namespace moesim::models {
 
 using nlohmann::ordered_json;
 
-ordered_json model_object(const Architecture& a) {
-  const Attention& t = a.attention;
+namespace {
+
+ordered_json attention_object(const Attention& t) {
   ordered_json attention{
       {"heads", t.heads}, {"qkv_bias", t.qkv_bias}, {"output_bias", t.output_bias},  {"qk_norm", t.qk_norm},
       {"sinks", t.sinks}, {"window", t.window},     {"window_every", t.window_every}};
@@ -25,14 +26,27 @@ ordered_json model_object(const Architecture& a) {
   } else {
     attention["kv_heads"] = t.kv_heads;
     attention["head_dim"] = t.head_dim;
+    if (t.value_dim > 0) attention["value_dim"] = t.value_dim;
+    if (t.shared_values) attention["shared_values"] = true;
   }
+  if (t.gate_dim > 0) attention["gate_dim"] = t.gate_dim;
+  if (t.chunked) attention["chunked"] = true;
+  if (t.index_topk > 0)
+    attention.update(
+        {{"index_heads", t.index_heads}, {"index_dim", t.index_dim}, {"index_topk", t.index_topk}});
+  return attention;
+}
+
+}  // namespace
+
+ordered_json model_object(const Architecture& a) {
   ordered_json object{{"name", a.name},
                       {"hidden", a.hidden},
                       {"layers", a.layers},
                       {"vocabulary", a.vocabulary},
                       {"tied_embeddings", a.tied_embeddings},
                       {"norm_bias", a.norm_bias},
-                      {"attention", attention},
+                      {"attention", attention_object(a.attention)},
                       {"dense_ffn", a.dense_ffn},
                       {"dense_layers", a.dense_layers},
                       {"moe_every", a.moe_every},
@@ -50,12 +64,22 @@ ordered_json model_object(const Architecture& a) {
                       {"latent", a.latent},
                       {"pattern", a.pattern}};
   if (!a.embedding_active) object["embedding_active"] = false;
+  if (!a.head_active) object["head_active"] = false;
   if (a.mamba.heads > 0)
     object["mamba"] = {{"heads", a.mamba.heads},
                        {"head_dim", a.mamba.head_dim},
                        {"state", a.mamba.state},
                        {"groups", a.mamba.groups},
                        {"conv", a.mamba.conv}};
+  if (a.mamba.rank > 0) object["mamba"]["rank"] = a.mamba.rank;
+  if (a.windowed.heads > 0) object["windowed_attention"] = attention_object(a.windowed);
+  if (const LinearAttention& l = a.linear; l.value_heads > 0)
+    object["linear_attention"] = {{"kind", name_of(l.kind)},      {"key_heads", l.key_heads},
+                                  {"value_heads", l.value_heads}, {"key_dim", l.key_dim},
+                                  {"value_dim", l.value_dim},     {"conv", l.conv},
+                                  {"gate_rank", l.gate_rank}};
+  if (!a.mixers.empty()) object["mixers"] = a.mixers;
+  if (!a.ffns.empty()) object["ffns"] = a.ffns;
   return object;
 }
 

@@ -2,6 +2,8 @@
 // refused by name, those that nobody here knows are named.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct KeyUse {
   std::vector<std::string> irrelevant;  // known to leave sizes and layers alone
   std::vector<std::string> unknown;
 };
-KeyUse key_use(const JsonNode& config);
+// `asked`: the keys that were read. Throws InputError at an unread key whose name says that it is of a mixer.
+KeyUse key_use(const JsonNode& config, const std::set<std::string, std::less<>>& asked);
 
 }  // namespace moesim::models

@@ -16,26 +16,27 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string kind_of(const LayerKind& layer, const Attention& attention) {
+const char* linear_name(LinearAttention::Kind kind) {
+  return kind == LinearAttention::Kind::kLightning    ? "lightning attention"
+         : kind == LinearAttention::Kind::kGatedDelta ? "gated DeltaNet"
+                                                      : "Kimi delta attention";
+}
+
+std::string kind_of(const LayerKind& layer, const Architecture& model) {
   std::string text;
   const auto add = [&](const char* part) { text += (text.empty() ? "" : " + ") + std::string(part); };
-  // A window in every layer has no turn.
-  const bool windowed =
-      layer.mixer == LayerKind::Mixer::kWindowed ||
-      (layer.mixer == LayerKind::Mixer::kAttention && attention.window > 0 && attention.window_every == 0);
-  if (windowed)
-    add("windowed attention");
-  else if (layer.mixer == LayerKind::Mixer::kAttention)
-    add("attention");
-  else if (layer.mixer == LayerKind::Mixer::kMamba)
-    add("Mamba");
+  using enum LayerKind::Mixer;
+  if (layer.mixer == kWindowed) add(model.attention.chunked ? "chunked attention" : "windowed attention");
+  if (layer.mixer == kAttention) add(model.attention.index_topk > 0 ? "sparse attention" : "attention");
+  if (layer.mixer == kMamba) add(model.mamba.rank > 0 ? "Mamba-1" : "Mamba");
+  if (layer.mixer == kLinear) add(linear_name(model.linear.kind));
   if (layer.ffn == LayerKind::Ffn::kMoe) add("experts");
   if (layer.ffn == LayerKind::Ffn::kDense) add("dense FFN");
   return (layer.mtp ? "MTP: " : "") + text;
 }
 
 bool has_attention(const Architecture& model) {
-  return model.pattern.empty() || model.pattern.find('*') != std::string::npos || model.mtp_layers > 0;
+  return std::ranges::any_of(layer_stack(model), [](const LayerKind& l) { return is_attention(l.mixer); });
 }
 
 // MLA, or how many heads share keys and values.
@@ -59,6 +60,7 @@ ordered_json attention_json(const Architecture& model) {
   else
     j.update({{"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}});
   if (a.window > 0) j["window"] = a.window;
+  if (a.index_topk > 0) j["index_topk"] = a.index_topk;
   return j;
 }
 
@@ -75,7 +77,7 @@ ordered_json experts_json(const Architecture& model) {
 std::vector<LayerCount> layer_counts(const Architecture& model) {
   std::vector<LayerCount> counts;
   for (const LayerKind& layer : layer_stack(model)) {
-    const std::string kind = kind_of(layer, model.attention);
+    const std::string kind = kind_of(layer, model);
     const auto at = std::ranges::find(counts, kind, &LayerCount::kind);
     if (at == counts.end())
       counts.push_back({kind, 1});
@@ -96,7 +98,11 @@ std::string attention_text(const Architecture& model) {
     text += fmt::format(" of {}", a.head_dim);
   if (a.kind == Attention::Kind::kGrouped && a.kv_heads != a.heads)
     text += fmt::format(", {} of keys and values", a.kv_heads);
-  if (a.window > 0) text += fmt::format(", windows of {}", a.window);
+  if (a.window > 0) text += fmt::format(", {} of {}", a.chunked ? "chunks" : "windows", a.window);
+  if (model.windowed.heads > 0)
+    text +=
+        fmt::format(" with {} heads, {} of keys and values", model.windowed.heads, model.windowed.kv_heads);
+  if (a.index_topk > 0) text += fmt::format(", {} tokens of an indexer's choice", a.index_topk);
   return text;
 }
 

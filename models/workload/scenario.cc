@@ -28,8 +28,7 @@ void check_recompute(const Scenario& s) {
   };
   if (r.latent && m.attention.kind != Attention::Kind::kLatent) refuse("mla_up_proj", "latent projections");
   if (r.shared && m.shared_ffn == 0) refuse("shared_experts", "shared experts");
-  const bool dense = m.pattern.empty() ? m.moe_layers() < m.layers : m.pattern.find('-') != std::string::npos;
-  if (r.dense && !dense) refuse("mlp", "dense FFN");
+  if (r.dense && !m.has_dense_ffn()) refuse("mlp", "dense FFN");
   if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
 }
 
@@ -221,6 +220,45 @@ void Scenario::take_mesh() {
   if (group > 0) give("training.shard_group");
 }
 
+std::int64_t Scenario::job_gpus() const { return gpus > 0 ? gpus : cluster->ranks(); }
+
+bool Scenario::gpus_open() const {
+  return gpus == 0 && (!cluster || cluster->node_count == Cluster::NodeCount::kOpen);
+}
+
+// As many nodes as hold the job's GPUs; where the cluster says another number, one of them is wrong.
+void Scenario::take_gpus() {
+  if (gpus == 0) return;
+  if (!cluster) set_cluster("dgx-h100");
+  if (cluster->node_count != Cluster::NodeCount::kGiven) {
+    cluster = std::make_shared<const Cluster>(cluster->holding(gpus));
+  } else if (gpus > cluster->ranks() || gpus <= cluster->ranks() - cluster->gpus_per_node) {
+    throw InputError(
+        fmt::format("gpus: found {} with cluster {} of {} GPUs, expected {} to {}, or a cluster without its "
+                    "number of nodes",
+                    gpus, cluster->name, cluster->ranks(), cluster->ranks() - cluster->gpus_per_node + 1,
+                    cluster->ranks()));
+  }
+}
+
+// The microbatches that make the batch on so many data-parallel ranks.
+void Scenario::take_batch(Parallel& p) const {
+  if (!batch.given()) return;
+  const std::int64_t found = batch.microbatches(p.dp, p.micro_batch, p.seq);
+  if (found == 0)
+    throw InputError(
+        fmt::format("parallel.global_batch: found {} with dp {} and {} sequences in a microbatch, expected a "
+                    "multiple of {} "
+                    "sequences of {} tokens",
+                    batch.text(), p.dp, p.micro_batch, p.dp * p.micro_batch, p.seq));
+  if (gave("parallel.microbatches") && p.microbatches != found)
+    throw InputError(
+        fmt::format("parallel.microbatches: found {} beside a global batch of {}, which makes it {}; "
+                    "expected one of them",
+                    p.microbatches, batch.text(), found));
+  p.microbatches = found;
+}
+
 void Scenario::resolve() {
   if (mesh.given) take_mesh();
   if (const Field* unused = unused_field(*this))
@@ -246,6 +284,7 @@ void Scenario::resolve() {
   if (model.experts > 0 && topk > model.experts)
     throw InputError(
         fmt::format("topk: found {}, expected at most the model's {} experts", topk, model.experts));
+  take_gpus();
   Parallel p = parallel;
   if (!gave("parallel.dp")) {
     p.dp = 1;
@@ -255,8 +294,8 @@ void Scenario::resolve() {
       throw InputError("parallel: found a size outside 1 to 2^31, expected a number of ranks");
     p.dp = group / std::gcd(dense, group);
     const std::int64_t smallest = std::max<std::int64_t>(1, dense * p.dp);
-    if (cluster) {
-      const std::int64_t stage = cluster->ranks() / p.pp;
+    if (!gpus_open()) {
+      const std::int64_t stage = job_gpus() / p.pp;
       if (stage >= smallest) p.dp = stage / smallest * p.dp;
     }
   }
@@ -266,12 +305,15 @@ void Scenario::resolve() {
   if (slots > 0 && p.ep > 0 && slots % p.ep != 0)
     throw InputError(fmt::format("placement: found {} slots, expected a multiple of ep {}", slots, p.ep));
   p.validate(std::max<std::int64_t>(1, slots > 0 ? slots : model.experts));
-  if (cluster && p.world() > cluster->ranks())
+  if (gpus_open()) {
+    if (!cluster) set_cluster("dgx-h100");
+    cluster = std::make_shared<const Cluster>(cluster->holding(p.world()));
+  }
+  if (p.world() > job_gpus())
     throw InputError(
         fmt::format("cluster {}: found {} GPUs, expected at least tp x cp x dp x pp = {} for this plan",
-                    cluster->name, cluster->ranks(), p.world()));
-  if (!cluster)
-    cluster = std::make_shared<const Cluster>(Cluster::load(fmt::format("dgx-h100x{}", (p.world() + 7) / 8)));
+                    cluster->name, job_gpus(), p.world()));
+  take_batch(p);
   parallel = p;
   faults.check_against(*cluster);
   const std::int64_t shard = training.shard_group;

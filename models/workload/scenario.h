@@ -19,6 +19,7 @@
 #include "models/workload/dispatcher_spec.h"
 #include "models/workload/faults.h"
 #include "models/workload/fields.h"
+#include "models/workload/global_batch.h"
 #include "models/workload/parallel.h"
 #include "models/workload/training_plan.h"
 
@@ -59,6 +60,8 @@ struct Scenario {
   RoutingSpec routing;
   PlacementSpec placement;                 // of the experts on the expert-parallel ranks
   std::shared_ptr<const Cluster> cluster;  // null: the smallest dgx-h100xN that holds the plan
+  std::int64_t gpus = 0;                   // that the job has; 0: all of the cluster
+  GlobalBatch batch;                       // where given, it says the microbatches
   Scope scope = Scope::kLayer;
   bool train = true;
   DType activation = DType::kBf16;
@@ -85,6 +88,10 @@ struct Scenario {
   // Whether somebody said the field at a path ("parallel.dp"), and to say so.
   bool gave(std::string_view path) const;
   void give(std::string_view path);
+  // GPUs that the plan may use, of a resolved scenario.
+  std::int64_t job_gpus() const;
+  // Whether nobody said how many GPUs there are: the plan will.
+  bool gpus_open() const;
   // Whether somebody said how parameters are sharded.
   bool sharding_asked() const;
 
@@ -94,6 +101,8 @@ struct Scenario {
 
  private:
   void take_mesh();
+  void take_gpus();
+  void take_batch(Parallel& p) const;
 };
 
 Scopes scope_of(const Scenario& scenario);

@@ -8,6 +8,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/workload/scenario.h"
+#include "models/workload/state_mixer.h"
 
 namespace moesim::models {
 
@@ -18,12 +19,19 @@ namespace {
 double widest_row(const Architecture& m) {
   const Attention& t = m.attention;
   const auto n = [](std::int64_t value) { return static_cast<double>(value); };
-  const double heads = n(t.heads + 2 * t.kv_heads);
-  const double head = n(t.score_dim() + t.output_dim() + t.nope_dim);
-  const double states = n(m.mamba.input_columns()) + n(m.mamba.inner()) * n(m.mamba.state);
+  double heads = 0, states = 0;
+  for (const Attention* a : {&m.attention, &m.windowed})
+    heads = std::max(heads, n(a->heads + 2 * a->kv_heads) *
+                                n(a->score_dim() + a->output_dim() + a->nope_dim + a->gate_dim));
+  for (const auto& [mixer, there] : {std::pair(LayerKind::Mixer::kMamba, m.mamba.heads > 0),
+                                     std::pair(LayerKind::Mixer::kLinear, m.linear.value_heads > 0)})
+    if (there) {
+      const StateMixer s = state_mixer(m, mixer);
+      states = std::max(states, n(s.input) + n(s.state) + n(s.between));
+    }
   return std::max({3 * n(m.hidden), 3 * n(m.dense_ffn), 3 * n(m.expert_ffn), 3 * n(m.shared_ffn),
-                   n(m.vocabulary), n(m.experts), heads * head, n(t.q_rank + t.kv_rank + t.rope_dim),
-                   m.mamba.heads > 0 ? states : 0.0});
+                   n(m.vocabulary), n(m.experts), heads, n(t.index_heads * t.index_dim),
+                   n(t.q_rank + t.kv_rank + t.rope_dim), states});
 }
 
 // How many times the rows of a balanced routing a dispatcher may make, as its options ask for.
@@ -48,7 +56,9 @@ void check_sizes(const Scenario& s) {
   const double group = static_cast<double>(p.dispatch_ranks());
   const double copies = std::max<double>(1, static_cast<double>(s.topk));
   const double rows = capacity * std::max(tokens * copies, static_cast<double>(s.model.experts)) * group;
-  const double bytes = rows * widest_row(s.model) * kBytes;
+  // An indexer's scores of a token are fp32, of half the sequence.
+  const double scores = s.model.attention.index_topk > 0 ? static_cast<double>(p.seq) : 0;
+  const double bytes = rows * std::max(scores, widest_row(s.model)) * kBytes;
   if (!(bytes <= static_cast<double>(kMostSize)))
     throw InputError(
         fmt::format("scenario: found {:.0f} tokens a microbatch on a dispatch group of {:.0f} ranks and a "

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernels.h"
+#include "models/workload/layer_stack.h"
 #include "replay/recording/effects.h"
 #include "replay/run/forecast.h"
 #include "traces/recording_facts.h"
@@ -119,6 +120,10 @@ class Synthesizer {
       throw InputError(SourcePlace{}, found, expected);
     };
     if (t.cp != 1) refuse(fmt::format("cp {}", t.cp), "1 for a synthetic recording");
+    for (const models::LayerKind& layer : models::layer_stack(spec_.model))
+      if (!models::is_attention(layer.mixer) || spec_.model.attention.index_topk > 0)
+        refuse(fmt::format("layers without attention over all tokens in {}", spec_.model.name),
+               "a model of layers with attention for a synthetic recording");
     for (const auto& [what, size] : {std::pair{"tokens", spec_.seq},
                                      {"hidden elements", spec_.model.hidden},
                                      {"elements of an expert's inner size", spec_.model.expert_ffn}})

@@ -67,6 +67,8 @@ models::Cluster cluster_of(const JobRequest& request, const Topology& topology) 
   models::Cluster cluster = models::Cluster::load(
       request.cluster.empty() ? fmt::format("echo-h800x{}", std::max(1, (topology.world() + 7) / 8))
                               : request.cluster);
+  if (cluster.node_count == models::Cluster::NodeCount::kOpen)
+    cluster = cluster.holding(std::max(1, topology.world()));
   if (request.drawn_profile) cluster.profile = *request.drawn_profile;
   return request.nodes ? with_nodes(cluster, *request.nodes) : cluster;
 }

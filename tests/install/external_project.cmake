@@ -21,7 +21,10 @@ if(NOT out MATCHES "alltoall [0-9.]+ us")
   message(FATAL_ERROR "the consumer says:\n${out}")
 endif()
 run("the installed program" ${prefix}/bin/moesim compare --model mixtral-8x7b --ep 8 --dispatcher alltoall --draws 0)
-foreach(file share/man/man1/moesim.1 share/bash-completion/completions/moesim share/zsh/vendor-completions/_moesim
+if(NOT EXISTS ${prefix}/share/man/man1/moesim.1.gz)
+  message(FATAL_ERROR "not installed: the manual page")
+endif()
+foreach(file share/bash-completion/completions/moesim share/zsh/vendor-completions/_moesim
         share/fish/vendor_completions.d/moesim.fish)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "not installed: ${file}")

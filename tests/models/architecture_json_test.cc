@@ -92,11 +92,12 @@ TEST(ArchitectureJson, ForeignKeysAreUsedNamedOrRefused) {
     }
     return "";
   };
-  EXPECT_THAT(refusal(R"(, "full_attention_interval": 4)"), HasSubstr("full_attention_interval"));
-  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "linear_attention"])"),
-              HasSubstr("linear_attention"));
+  EXPECT_THAT(refusal(R"(, "compress_ratios": [4, 128])"), HasSubstr("compress_ratios"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "conv", "conv", "conv"])"), HasSubstr("'conv'"));
+  EXPECT_THAT(refusal(R"(, "index_topk": 64)"), HasSubstr("index_topk"));
   EXPECT_EQ(refusal(R"(, "full_attention_interval": null, "mlp_only_layers": [])"), "");
-  EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0, 1])"), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0])"), HasSubstr("moe_layer_freq"));
+  EXPECT_EQ(read(R"(, "moe_layer_freq": [0, 1, 1, 0])").ffns, "-EE-");
   EXPECT_EQ(read(R"(, "moe_layer_freq": [0, 1, 1, 1])").dense_layers, 1);
   EXPECT_EQ(read(R"(, "moe_topk": [2, 2, 2, 2])").topk, 2);
   EXPECT_TRUE(read(R"(, "rope_theta": 10000, "eos_token_id": 2)").remarks.empty());
@@ -151,8 +152,9 @@ TEST(ArchitectureJson, PatternsAreLayers) {
   EXPECT_EQ(a.moe_layers(), 1);
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "EX"})"),
-      "model.json:1: found layer pattern letter 'X', expected M (Mamba), * (attention), E (experts) or - "
-      "(dense FFN)");
+      "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), * "
+      "(attention), "
+      "W (windowed), E (experts) or - (dense FFN)");
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "ME"})"),
       "model.json:1: found Mamba layers without sizes, expected \"mamba\" (or \"mamba_num_heads\") for them");

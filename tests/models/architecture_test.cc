@@ -36,15 +36,6 @@ TEST(Attention, LatentParametersByHand) {
   EXPECT_EQ(a.output_dim(), 8);
 }
 
-// Input projection, convolution with bias, step sizes, decays and skips of every head, norm, output.
-TEST(Mamba, ParametersByHand) {
-  const Mamba m{4, 16, 8, 2, 4};
-  const std::int64_t inner = 64, convolved = inner + 2 * 2 * 8;
-  EXPECT_EQ(m.input_columns(), 2 * inner + 2 * 2 * 8 + 4);
-  EXPECT_EQ(m.parameters(32), 32 * m.input_columns() + convolved * 5 + 3 * 4 + inner + inner * 32);
-  EXPECT_EQ(Mamba().parameters(32), 0);
-}
-
 TEST(Architecture, ParametersByHand) {
   Architecture a = testing::small_model();
   const std::int64_t attention = 64 * 128 + 64 * 64, norms = 2 * 64, expert = 3 * 64 * 32;

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
@@ -92,11 +95,35 @@ TEST(Cluster, IsWrittenAsANameOnlyWhereNothingWasChanged) {
   }
 }
 
-TEST(Cluster, ANameWithoutItsNodesIsExplained) {
-  for (const char* name : {"dgx-h800xN", "dgx-h800"})
-    EXPECT_THAT(moesim::testing::message_of([&] { Cluster::load(name); }),
-                ::testing::HasSubstr("; N is the number of nodes: 'dgx-h800x4'"))
-        << name;
+TEST(Cluster, ANameWithItsNIsExplained) {
+  EXPECT_THAT(moesim::testing::message_of([&] { Cluster::load(std::string("dgx-h800xN")); }),
+              ::testing::HasSubstr("; N is the number of nodes: 'dgx-h800x4', or 'dgx-h800' with --gpus"));
+}
+
+// Words for machines: their names without a number of nodes, and what people call them.
+TEST(Cluster, AWordLeavesTheNumberOfNodesOpen) {
+  const std::map<std::string, std::string> words{
+      {"dgx-h100", "dgx-h100x3"}, {"h100", "dgx-h100x3"},     {"h100-sxm", "dgx-h100x3"},
+      {"h20", "hgx-h20x3"},       {"gb200", "gb200-nvl72x1"}, {"gb200-nvl72", "gb200-nvl72x1"},
+      {"mi300x", "mi300x-x3"},    {"p5en", "aws-p5enx3"},     {"p6-b200", "aws-p6-b200x3"},
+      {"b200", "dgx-b200x3"}};
+  for (const auto& [word, held] : words) {
+    const Cluster open = Cluster::load(word);
+    EXPECT_EQ(open.node_count, Cluster::NodeCount::kOpen) << word;
+    EXPECT_EQ(open.holding(24).name, held);
+    EXPECT_EQ(open.holding(24).to_json(), nlohmann::ordered_json(held));
+    // Written as it was said, so that it is still open when it is read again.
+    EXPECT_EQ(Cluster::load(open.to_json().get<std::string>()).node_count, Cluster::NodeCount::kOpen);
+  }
+  // A file that says no nodes has one, until somebody says how many GPUs there are.
+  const Cluster one = Cluster::load(JsonNode::from_json({{"profile", "h100-sxm"}}, "c.json"));
+  EXPECT_EQ(one.node_count, Cluster::NodeCount::kOne);
+  EXPECT_EQ(one.nodes, 1);
+  EXPECT_EQ(one.holding(20).nodes, 3);
+  const Cluster changed =
+      Cluster::load(JsonNode::from_json({{"base", "h100"}, {"nvlink", {{"domain", 16}}}}, "c.json"));
+  EXPECT_EQ(changed.node_count, Cluster::NodeCount::kOpen);
+  EXPECT_EQ(changed.holding(16).nvlink.domain, 16);
 }
 
 }  // namespace

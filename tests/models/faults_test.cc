@@ -161,6 +161,15 @@ TEST(Goodput, IsWhatAPlayedOutHistoryKeeps) {
   }
 }
 
+TEST(Goodput, WhatNobodySaysIsAssumed) {
+  Faults f, said;
+  f.gpu_mtbf_hours = said.gpu_mtbf_hours = 50'000;
+  said.checkpoint_s = 30;
+  said.restart_s = 300;
+  EXPECT_EQ(goodput(f, 32, 3).share, goodput(said, 32, 3).share);
+  EXPECT_GT(goodput(f, 32, 3).interval_s, 3600) << "not a checkpoint after every step";
+}
+
 TEST(Goodput, TheBestIntervalIsTheBest) {
   Faults f;
   f.gpu_mtbf_hours = 30'000;

@@ -59,6 +59,8 @@ inline std::vector<FieldSample> samples_of(const Field& field) {
       {"faults.slow_gpus", {object(R"([{"gpu": 3, "factor": 1.1}, {"gpu": 0, "factor": 2}])")}},
       {"faults.nvlinks", {object(R"([{"gpu": 3, "bandwidth": 0.1}])")}},
       {"faults.nics", {object(R"([{"gpu": 3, "bandwidth": 0}, {"gpu": 5, "bandwidth": 0.3}])")}},
+      {"gpus", {{"64", 64}, {"20", 20}}},
+      {"parallel.global_batch", {same("1024"), same("1Mtokens"), same("64")}},
       {"prices",
        {object(R"({"gpu_hour": 2.5})"),
         object(R"({"node_hour": {"h100-sxm": 20.5, "gb200": 6}, "currency": "EUR"})")}},

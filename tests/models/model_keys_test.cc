@@ -7,6 +7,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
@@ -17,29 +18,39 @@ JsonNode config(const std::string& text) { return JsonNode::parse(text, "config.
 
 TEST(ModelKeys, AKeyOfAnotherModelIsNamedWithItsLine) {
   try {
-    refuse_other_models(config("{\"hidden_size\": 8,\n \"linear_attn_config\": {\"heads\": 2}}"));
+    refuse_other_models(config("{\"hidden_size\": 8,\n \"compress_ratios\": [4, 128]}"));
     FAIL() << "it was taken";
   } catch (const InputError& error) {
     EXPECT_EQ(error.place().line, 2);
-    EXPECT_THAT(error.what(), HasSubstr("linear_attn_config"));
-    EXPECT_THAT(error.what(), HasSubstr("linear attention"));
+    EXPECT_THAT(error.what(), HasSubstr("compress_ratios"));
+    EXPECT_THAT(error.what(), HasSubstr("compressed attention"));
   }
 }
 
 TEST(ModelKeys, AKeyThatSaysNothingChangesNothing) {
   for (const char* value : {"null", "false", "0", "[]", "{}", "\"\""})
-    EXPECT_NO_THROW(refuse_other_models(config("{\"index_topk\": " + std::string(value) + "}"))) << value;
+    EXPECT_NO_THROW(refuse_other_models(config("{\"use_cla\": " + std::string(value) + "}"))) << value;
 }
 
 TEST(ModelKeys, OnlyWhatNobodyKnowsIsNamed) {
-  const KeyUse known = key_use(config(R"({"hidden_size": 8, "rope_theta": 10000.0, "eos_token_id": 1})"));
+  const KeyUse known =
+      key_use(config(R"({"hidden_size": 8, "rope_theta": 10000.0, "eos_token_id": 1})"), {"hidden_size"});
   EXPECT_THAT(known.unknown, ::testing::IsEmpty());
   EXPECT_THAT(known.irrelevant, ::testing::ElementsAre("rope_theta", "eos_token_id"));
-  const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"));
+  const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"), {});
   EXPECT_THAT(nothing.unknown, ::testing::IsEmpty());
   EXPECT_THAT(nothing.irrelevant, ::testing::IsEmpty());
-  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"));
+  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"), {"hidden_size"});
   EXPECT_THAT(odd.unknown, ::testing::ElementsAre("odd", "odder"));
+}
+
+// What an unread key of a mixer means nobody can say, but that it means a mixer.
+TEST(ModelKeys, AnUnreadKeyOfAMixerIsRefused) {
+  for (const char* key : {"index_topk_freq", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
+    const std::string text = std::string("{\"") + key + "\": 4}";
+    EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), {}); }), HasSubstr(key));
+    EXPECT_NO_THROW(key_use(config(text), {key}));
+  }
 }
 
 }  // namespace

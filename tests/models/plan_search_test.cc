@@ -45,10 +45,11 @@ TEST(PlanSearch, FindsTheBestOfASmallSpace) {
     EXPECT_DOUBLE_EQ(answer(*plan.scenario, {.draws = 0}).answers.front().time_us.value,
                      plan.answer.time_us.value);
   }
-  EXPECT_EQ(r.space,
-            "dispatchers alltoall, allgather, flex-deepep, flex-hybridep; recomputation none, "
-            "layernorm+moe_act, core_attn+layernorm+moe, full; schedule, sharding, precision and overlap as "
-            "given");
+  EXPECT_EQ(
+      r.space,
+      "dispatchers alltoall, allgather, flex-deepep, flex-hybridep; recomputation none, "
+      "layernorm+moe_act, core_attn+layernorm+moe, full; precision, schedule, overlap, launch, sharding "
+      "as given");
 }
 
 // Eight GPUs, a batch of 8 x 2 sequences: every plan uses all and keeps it, none is shown twice.

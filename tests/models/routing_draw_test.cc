@@ -9,10 +9,12 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/routing/routing.h"
+#include "tests/message_of.h"
 
 namespace moesim::models {
 namespace {
 
+using moesim::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -93,8 +95,20 @@ TEST(MakeRouting, HotExpertsGetTheirShare) {
     return static_cast<double>(totals[0] + totals[1]) / (4 * 65536.0 * topk);
   };
   EXPECT_NEAR(hottest("hot:0.5", 2), 0.5, 0.01);
-  EXPECT_NEAR(hottest("hot:0", 2), 1.0 / 7, 0.01);  // the other fourteen share alike
-  EXPECT_NEAR(hottest("hot:0.5", 8), 0.25, 0.01);   // every token to both: 2 of 8
+  EXPECT_NEAR(hottest("hot:0.125", 2), 1.0 / 8, 0.01);  // their fair share
+  EXPECT_NEAR(hottest("hot:0.5", 8), 0.25, 0.01);       // every token to both: 2 of 8
+}
+
+TEST(RoutingSpec, HotIsAtLeastAFairShare) {
+  EXPECT_THAT(message_of([] { RoutingSpec::parse("hot:0.1"); }),
+              HasSubstr("found share '0.1', expected a number from 0.125 to 1"));
+}
+
+TEST(RoutingSpec, EveryNameSaysWhatItMeans) {
+  for (const std::string& name : RoutingSpec::names())
+    EXPECT_GT(RoutingSpec::about(name).size(), 20U) << name;
+  EXPECT_THAT(RoutingSpec::about("zipf"), HasSubstr("(zipf:1; 0 to 20)"));
+  EXPECT_THAT(RoutingSpec::about("qwen3-30b"), HasSubstr("as gini with 0.2"));
 }
 
 // Popularity falls with the place to the given power: expert k of four gets 1 / k of 25 / 12 parts.

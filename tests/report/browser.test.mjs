@@ -143,9 +143,7 @@ await test("compare: the numbers are those of the JSON result", async () => {
   for (const s of result.scenarios)
     assert.ok(rows.some((row) => row.includes(s.dispatcher) && row.includes((s.time_us.value * factor).toFixed(1))), s.dispatcher);
   const answer = await page.locator("#answer").textContent();
-  const share = result.winner.probability;
-  const shown = share > 0.995 ? "more than 99 %" : `${(100 * share).toFixed(0)} %`;
-  assert.ok(answer.startsWith(`${result.winner.dispatcher} is the fastest with probability ${shown}`), answer);
+  assert.ok(answer.startsWith(result.answer), answer);
   assert.ok(answer.includes(result.because));
   assert.ok((await page.locator("pre.command").textContent()).includes("--routing zipf:1.2"));
   await context.close();
@@ -244,7 +242,7 @@ await test("compare --scope step: memory and parts are those of the JSON result"
   const { page, context } = await open(reports.compareStep);
   const { result } = reports.compareStep;
   const answer = await page.locator("#answer").textContent();
-  assert.ok(answer.startsWith(`${result.winner.dispatcher} is the fastest`), answer);
+  assert.ok(answer.startsWith(result.answer), answer);
   assert.ok(answer.includes(result.because), answer);
   const limit = (result.scenarios[0].memory.limit_bytes * 1e-9).toPrecision(3);
   assert.ok((await section(page, "Memory").locator("svg").first().textContent()).includes(`limit ${limit} GB`));
@@ -284,7 +282,9 @@ await test("whatif --crossover: every crossing is told, lines change between sha
   const { result } = reports.whatifCrossover;
   assert.ok(result.crossovers.length > 0, "the example crosses");
   const answer = await page.locator("#answer").textContent();
-  for (const c of result.crossovers) assert.ok(answer.includes(`${c.to} takes over from ${c.from} at topk = ${c.above}`), answer);
+  assert.ok(answer.includes(result.answer), answer);
+  for (const c of result.crossovers)
+    assert.ok(["from", "at"].some((word) => answer.includes(`${c.to} ${word} ${c.above}`)), answer);
   const chart = () => page.locator(".chart").first().innerHTML();
   const before = await chart();
   await page.getByLabel("Show").selectOption("time");

@@ -1,4 +1,4 @@
-# Makes reports with moesim, opens them with playwright-core in Chromium: see browser.test.mjs.
+# Opens pages of moesim with playwright-core in Chromium: -D TEST=browser.test.mjs (reports) or live.test.mjs (serve).
 foreach(tool NODE NPM CHROMIUM)
   if(NOT ${tool})
     string(TOLOWER ${tool} name)
@@ -21,9 +21,9 @@ if(why)
   message(STATUS "SKIPPED: npm has no way to playwright-core and axe-core: ${why}")
   return()
 endif()
-execute_process(COMMAND ${NODE} ${FOLDER}/browser.test.mjs --modules ${SCRATCH} --moesim ${MOESIM} --chromium ${CHROMIUM}
+execute_process(COMMAND ${NODE} ${FOLDER}/${TEST} --modules ${SCRATCH} --moesim ${MOESIM} --chromium ${CHROMIUM}
                         --out ${SCRATCH}/pictures --source ${SOURCE}
                 RESULT_VARIABLE failed)
 if(failed)
-  message(FATAL_ERROR "reports in a browser: failed")
+  message(FATAL_ERROR "${TEST}: failed")
 endif()

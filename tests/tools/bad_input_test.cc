@@ -171,7 +171,7 @@ std::vector<Mistake> mistakes() {
       {"more_ranks_than_gpus", compare({"--ep", "8", "--pp", "64", "--cluster", "dgx-h100x1"}), "8 GPUs"},
       {"no_model", {"compare", "--ep", "8"}, "model"},
       {"unknown_model", {"compare", "--model", "mixtral-8x7", "--ep", "8"}, "mixtral-8x7b"},
-      {"unknown_cluster", compare({"--ep", "8", "--cluster", "dgx-h100"}), "dgx-h100"},
+      {"unknown_cluster", compare({"--ep", "8", "--cluster", "dgx-h101"}), "dgx-h100"},
       {"unknown_dispatcher", compare({"--ep", "8", "--dispatcher", "altoall"}), "did you mean 'alltoall'?"},
       {"unknown_dispatcher_option", compare({"--ep", "8", "--dispatcher", "alltoall:speed=9"}), "speed"},
       {"unknown_routing", compare({"--ep", "8", "--routing", "zip:1.2"}), "zip"},

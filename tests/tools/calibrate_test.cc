@@ -85,11 +85,71 @@ TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
   EXPECT_EQ(with(0.99 * error), 1);
 }
 
+// Twelve sizes of a machine that takes half as long again as a DGX H100.
+std::string own_table() {
+  std::string text =
+      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,algbw_GBps,busbw_GBps,datatype,library_version,"
+      "source\n";
+  for (int power = 18; power < 30; ++power) {
+    const double bytes = static_cast<double>(std::int64_t{1} << power), us = 1.5 * (15 + bytes / 380e3);
+    text += fmt::format(
+        "all_gather,H100-SXM5-80GB,1,8,{:.0f},recv_total_per_rank,{:.6f},{:.6f},{:.6f},half,NCCL 9,mine\n",
+        bytes, us, bytes / us * 1e-3, bytes / us * 1e-3 * 7 / 8);
+  }
+  return text;
+}
+
+TEST_F(Calibrate, OneLogMakesAProfileOnesOwn) {
+  here_.write("own.csv", own_table());
+  const Outcome outcome =
+      run({"refine", "h100-sxm", "--with", "own.csv", "--out", "mine.json", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("schema"), "moesim.calibrate-refine/1");
+  ASSERT_EQ(result.at("laws").size(), 1u);
+  const json& law = result.at("laws")[0];
+  EXPECT_EQ(law.at("key"), "collective/all_gather/scaleup");
+  EXPECT_GT(law.at("moved_sigma"), 0);
+  EXPECT_GT(law.at("own_share"), 0.3);
+  EXPECT_EQ(result.at("decisions").size(), 6u);
+  // The refined profile answers, its own rows much better.
+  const auto error = [&](const std::string& profile) {
+    return json::parse(run({"check", profile, "--against", "own.csv", "--format", "json"}).out)
+        .at("mean_abs_error")
+        .get<double>();
+  };
+  EXPECT_LT(error("mine.json"), 0.3 * error("h100-sxm"));
+  const json written = json::parse(read_text(here_.path() / "mine.json"));
+  EXPECT_THAT(written.at("provenance").get<std::string>(), HasSubstr("refine h100-sxm with own.csv"));
+  EXPECT_GT(written.at("laws").at("collective/all_gather/scaleup").at("own_share"), 0.3);
+  EXPECT_FALSE(written.at("laws").at("collective/all_reduce/scaleup").contains("own_share"));
+}
+
+TEST_F(Calibrate, NextNamesMeasurementsWithinTheTime) {
+  here_.write("close.json", R"({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x2", "parallel": {"ep": 16},
+                                "dispatcher": "allgather,alltoall,flex-deepep"})");
+  const Outcome outcome = run({"next", "close.json", "--minutes", "4", "--draws", "64", "--format", "json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result.at("schema"), "moesim.calibrate-next/1");
+  double minutes = 0, last = 1e9;
+  for (const json& one : result.at("measurements")) {
+    minutes += one.at("minutes").get<double>();
+    EXPECT_LT(one.at("regret_after"), one.at("regret_before"));
+    EXPECT_LE(one.at("regret_before"), last + 1e-12);
+    last = one.at("regret_after");
+    EXPECT_FALSE(one.at("command").get<std::string>().empty());
+  }
+  EXPECT_LE(minutes, 4);
+}
+
 TEST_F(Calibrate, RowsBetweenNodesAreHeldAgainstANetwork) {
   const std::string columns =
-      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,algbw_GBps,busbw_GBps,datatype,library_version,source";
+      "op,gpu,nodes,gpus_per_node,bytes,bytes_meaning,time_us,algbw_GBps,busbw_GBps,datatype,library_version,"
+      "source";
   const std::string row =
-      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,214.75,201.33,float,NCCL 2.29.2,somebody";
+      "all_gather,H100-SXM5-80GB,2,8,1073741824,recv_total_per_rank,5000,214.75,201.33,float,NCCL "
+      "2.29.2,somebody";
   here_.write("far.csv", columns + "\n" + row + "\n");
   here_.write("named.csv", columns + ",network\n" + row + ",tcpxo-a3-mega\n");
   here_.write("wrong.csv", columns + ",network\n" + row + ",tcpxo\n");
@@ -117,7 +177,7 @@ TEST_F(Calibrate, RefusesInOneLine) {
   ASSERT_EQ(import_log().exit_code, 0);
   here_.write("cut.log", std::string(kLog).substr(0, 300));
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
-      {{}, "measure, import, fit, check"},
+      {{}, "measure, import, fit, refine, next, check"},
       {{"import", "nccl-tests", "nowhere.log"}, "nowhere.log"},
       {{"import", "nccl-tests", "cut.log", "--op", "all_gather"}, "cut.log"},
       {{"import", "nccl-tests", "raw.json"}, "raw.json"},
@@ -130,6 +190,11 @@ TEST_F(Calibrate, RefusesInOneLine) {
       {{"check", "h100-sxm", "--against", "raw.json", "--max-error", "few"}, "few"},
       {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p5"}, "rows between nodes"},
       {{"check", "h100-sxm", "--against", "raw.json", "--network", "efa-p55"}, "efa-p5"},
+      {{"refine", "h100-sxm", "--with", "raw.json"}, "--out"},
+      {{"refine", "h100-sx", "--with", "raw.json", "--out", "mine.json"}, "h100-sx"},
+      {{"refine", "infiniband-ndr", "--with", "raw.json", "--out", "mine.json"}, "inside a domain"},
+      {{"refine", "mi300x", "--with", "raw.json", "--out", "mine.json"}, "another GPU"},
+      {{"next", "nowhere.json"}, "nowhere.json"},
       {{"fit", "raw.json"}, "--out"},
       {{"fit", "all_gather.log", "--out", "p.json"}, "all_gather.log"}};
   const auto files = [&] {

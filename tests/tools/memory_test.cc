@@ -167,7 +167,7 @@ TEST(CompareMemory, TellsTheTreeOfCausesAtBothScopes) {
     EXPECT_NEAR(sum / s["memory"]["total_bytes"].get<double>(), 1, 1e-9);
     EXPECT_LE(stage["low_bytes"], stage["high_bytes"]);
     const Outcome text = run_moesim(with(words, {"--detail", "memory", "--quiet"}));
-    EXPECT_THAT(text.out, AllOf(HasSubstr("P(fits)"), HasSubstr("placeholders of weight gradients"),
+    EXPECT_THAT(text.out, AllOf(HasSubstr("memory [GB]"), HasSubstr("placeholders of weight gradients"),
                                 HasSubstr("first moment fp32"), HasSubstr("queries, keys, values"),
                                 HasSubstr("fits with probability")));
   }

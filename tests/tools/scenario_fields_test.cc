@@ -139,8 +139,13 @@ json answer_of(const json& scenario) {
   return answer;
 }
 
+// Sets a value; null takes it away.
 void put(json& object, std::string_view path, const json& value) {
   const std::size_t dot = path.find('.');
+  if (dot == std::string_view::npos && value.is_null()) {
+    object.erase(std::string(path));
+    return;
+  }
   json& at = object[std::string(path.substr(0, dot))];
   if (dot == std::string_view::npos)
     at = value;
@@ -167,7 +172,9 @@ TEST(ScenarioFields, ChangeAnAnswerInEveryScopeThatUsesThem) {
     "parallel": {"ep": 16, "pp": 2, "microbatches": 8}, "dispatcher": "alltoall", "routing": "zipf:1.1"})");
   // What a field says something about.
   const std::map<std::string_view, std::vector<std::pair<std::string_view, json>>> beside{
+      {"gpus", {{"cluster", "dgx-h100"}}},
       {"parallel.dp", {{"parallel.ep", 2}}},
+      {"parallel.global_batch", {{"parallel.microbatches", nullptr}}},
       {"parallel.etp", {{"parallel.ep", 8}}},
       {"faults.nvlinks", {{"parallel.ep", 8}}},
       {"training.folding", {{"parallel.ep", 4}, {"parallel.etp", 2}, {"parallel.tp", 2}, {"parallel.cp", 2}}},

@@ -31,6 +31,7 @@ RESULTS = {
     "compare": [["compare", SCENARIO, *FAST], ["compare", SCENARIO, "--dispatcher", "all", *FAST],
                 ["compare", SCENARIO, "--detail", "messages", *FAST], ["compare", SCENARIO, "--timing", "flow", *FAST],
                 ["compare", SCENARIO, "--scope", "step", *FAST],
+                ["compare", "--model", "mixtral-8x7b", "--cluster", "h100", *FAST],
                 ["compare", SCENARIO, "--dispatcher",
                  "allgather,alltoall:balance=least-loaded,alltoall:balance=eplb:slots=144", *FAST],
                 # Counters differ from option to option.
@@ -41,6 +42,8 @@ RESULTS = {
                ["whatif", SCENARIO, "--sensitivity", *FAST], ["whatif", SCENARIO, "--crossover", "topk=1..8", *FAST],
                ["whatif", SCENARIO, "--map", "topk=1..2", "ep=7,8", *FAST],
                ["whatif", SCENARIO, "--best", "dispatcher", "--draws", "0"]],
+    "plan": [["plan", "--model", "qwen3-30b-a3b", "--tokens", "1T", "--clusters", "h100,gb200", "--gpus", "60", "--most",
+              "40", "--deadline", "90d", *FAST]],
     "sweep-pareto": [["sweep", SCENARIO, "--grid", "ep=8,16", "--out", "pareto.csv", "--overwrite", "--pareto",
                       "time_us.value,cost_per_million_tokens"]],
     "replay": [["replay", str(SAMPLE / "scaling"), "--cluster", "echo-h800x2"],
@@ -68,6 +71,11 @@ if PUBLISHED.is_dir():
                                   ["validate", "--memory", str(PUBLISHED / "moe_training_e2e.csv"), "--detail", "causes"]]
     RESULTS["calibrate-check"] = [["calibrate", "check", "h100-sxm", "--against",
                                    str(PUBLISHED / "collectives_intranode.csv"), "--groups"]]
+
+    RESULTS["calibrate-refine"] = [["calibrate", "refine", "h100-sxm", "--with",
+                                    str(PUBLISHED / "collectives_multinode_2.csv"),
+                                    "--out", "mine.json"]]
+RESULTS["calibrate-next"] = [["calibrate", "next", SCENARIO, "--draws", "32"]]
 
 DECISIONS = SOURCE.parent / "shared/data/decisions"
 if DECISIONS.is_dir():
@@ -159,6 +167,25 @@ def check_sweeps(folder):
     has_to_match("rerun", json.loads(again.stdout), "moesim rerun")
 
 
+def check_serve(folder):
+    """What `moesim serve` prints before it serves, and that it ends when it is asked to."""
+    child = subprocess.Popen([MOESIM, "serve", "--port", "0", "--format", "json"], cwd=folder, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+    text = ""
+    for line in child.stdout:
+        text += line
+        if line == "}\n":
+            break
+    child.terminate()
+    code, said = child.wait(), child.stderr.read()
+    if code == 2 and ("without cpp-httplib" in said or "without Node" in said or "could not be bundled" in said):
+        print("SKIPPED: " + said)
+        return
+    if code != 0:
+        fail("moesim serve ends with %d: %s" % (code, said))
+    has_to_match("serve", json.loads(text), "moesim serve")
+
+
 def check_files(folder):
     for file in (SOURCE / "calibration/profiles/gpu").glob("*.json"):
         has_to_match("profile", json.loads(file.read_text()), file.name)
@@ -218,6 +245,7 @@ with tempfile.TemporaryDirectory() as temporary:
     here = pathlib.Path(temporary)
     check_results(here)
     check_sweeps(here)
+    check_serve(here)
     check_files(here)
 listed = (SCHEMAS / "README.md").read_text()
 for path in SCHEMAS.glob("*.schema.json"):

@@ -49,7 +49,8 @@ class Sweep : public ::testing::Test {
   Words words(const std::string& out, const Words& more) const {
     Words all{"sweep", "s.json"};
     all.insert(all.end(), more.begin(), more.end());
-    if (!out.empty()) all.insert(all.end(), {"--out", out});
+    const Words rows = out.empty() ? Words{"--format", "csv"} : Words{"--out", out};
+    all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }
   Outcome run(const std::string& out, const Words& more) const {
@@ -94,7 +95,7 @@ const Words kLong{"--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.02", "
 TEST_F(Sweep, OneRowPerDispatcherInTheOrderOfTheGrid) {
   const Outcome done = run("r.csv", kGrid);
   ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_EQ(done.out, "");
+  EXPECT_THAT(done.out, StartsWith("Best of 28 scenarios: "));
   const std::string rows = text("r.csv");
   EXPECT_THAT(rows, StartsWith("scenario,topk,routing.gini,dispatcher,time_us.value,winner,"));
   EXPECT_EQ(lines(rows), 1 + 4 * 7 * 2);
@@ -186,9 +187,10 @@ TEST_F(Sweep, AFinishedTableSaysWhatMadeItAndIsNotMadeTwice) {
 }
 
 TEST_F(Sweep, AClosedPipeEndsIt) {
-  const std::string command = "cd '" + folder_.path().string() +
-                              "' && bash -c 'set -o pipefail; " MOESIM_BINARY
-                              " sweep s.json --grid topk=1..8 --grid seed=1..2000 2>err | head -3 >out'";
+  const std::string command =
+      "cd '" + folder_.path().string() +
+      "' && bash -c 'set -o pipefail; " MOESIM_BINARY
+      " sweep s.json --format csv --grid topk=1..8 --grid seed=1..2000 2>err | head -3 >out'";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGPIPE);
   EXPECT_EQ(lines(text("out")), 3u);
@@ -351,7 +353,7 @@ class SweepMpi : public Sweep {
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
     setenv("TSAN_OPTIONS", "detect_deadlocks=0", 0);
   }
-  int mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments) const;
+  int mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments, int rank = 2) const;
   int mpirun(const std::string& arguments, int ranks, const std::string& options = "") const {
     const std::string command = "cd '" + folder_.path().string() +
                                 "' && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
@@ -372,8 +374,9 @@ TEST_F(SweepMpi, GivesTheBytesOfThreads) {
   }
 }
 
-// Kills rank 2 of `ranks` as soon as there are rows; the exit code of mpirun, or -1 where it was over before.
-int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments) const {
+// Kills one rank of three as soon as there are rows; the exit code of mpirun, or -1 where it was over before.
+int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments,
+                                      int rank) const {
   std::thread killer([&] {
     const fs::path partial = folder_.path() / "r.csv.partial";
     std::error_code none;
@@ -381,7 +384,7 @@ int SweepMpi::mpirun_with_a_dead_rank(const std::string& options, const std::str
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const auto& entry : fs::directory_iterator("/proc", none)) {
       const std::string environment = read_text(entry.path() / "environ");
-      if (environment.find("OMPI_COMM_WORLD_RANK=2") != std::string::npos &&
+      if (environment.find("OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) != std::string::npos &&
           environment.find("PWD=" + folder_.path().string()) != std::string::npos)
         kill(std::stoi(entry.path().filename().string()), SIGKILL);
     }
@@ -399,6 +402,21 @@ TEST_F(SweepMpi, OthersDoTheWorkOfADeadRank) {
   ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
   ASSERT_EQ(mpirun_with_a_dead_rank("--enable-recovery", kLongText + " --patience 1"), 0) << text("mpi.err");
   EXPECT_THAT(text("mpi.err"), HasSubstr("rank 2 has not answered"));
+  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
+}
+
+// Nobody writes any more: the others end the job, and nothing is lost.
+TEST_F(SweepMpi, TheOthersEndWhereRankZeroDied) {
+  ASSERT_EQ(run("threads.csv", kLongWords).exit_code, 0);
+  const auto begun = std::chrono::steady_clock::now();
+  mpirun_with_a_dead_rank("--enable-recovery", kLongText + " --patience 2", 0);  // exits with 0 all the same
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(100)) << "they waited";
+  EXPECT_THAT(text("mpi.err"), HasSubstr("has not heard of rank 0 for 10 s"));
+  EXPECT_FALSE(exists("r.csv"));
+  ASSERT_EQ(run("r.csv", Words{"--resume", "--grid", "topk=1..8", "--grid", "routing.gini=0..0.6:0.01",
+                               "--grid", "seed=1..40"})
+                .exit_code,
+            0);
   EXPECT_TRUE(text("r.csv") == text("threads.csv"));
 }
 

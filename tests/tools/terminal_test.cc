@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "process.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/output.h"
@@ -72,7 +73,10 @@ TEST(Terminal, NothingButTextGoesIntoAPipe) {
 
 TEST(Terminal, TheBestIsColouredOnATerminal) {
   const Variable term("TERM", "xterm-256color"), no_color("NO_COLOR", nullptr);
-  const Outcome outcome = run_moesim(compare(), {}, Output::kTerminal);
+  // Without a choice one can always be named.
+  const Outcome outcome = run_moesim({"compare", "--model", "deepseek-v2-lite", "--cluster", "dgx-h100x1",
+                                      "--ep", "8", "--dispatcher", "alltoall", "--quiet"},
+                                     {}, Output::kTerminal);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("\033[1;38;5;36malltoall *"));
 }
@@ -152,6 +156,7 @@ TEST(Bars, TheBarsOfACompareAddUpToItsTimes) {
   double longest = 0;
   for (const auto& scenario : result.at("scenarios"))
     longest = std::max(longest, scenario.at("time_us").at("value").get<double>());
+  const TimeUnit unit = TimeUnit::of(longest);
   std::size_t found = 0, full = 0;
   std::vector<std::pair<double, std::size_t>> bars;
   for (const std::string& line : lines_of(outcome.out)) {
@@ -163,8 +168,8 @@ TEST(Bars, TheBarsOfACompareAddUpToItsTimes) {
     ++found;
   }
   EXPECT_EQ(found, result.at("scenarios").size());
-  for (const auto& [us, length] : bars)
-    EXPECT_NEAR(static_cast<double>(length), us / longest * static_cast<double>(full), 1.0);
+  for (const auto& [time, length] : bars)
+    EXPECT_NEAR(static_cast<double>(length), time / unit.per_us / longest * static_cast<double>(full), 1.0);
 }
 
 TEST(Bars, SparklinesShowTheLargestOfEveryRun) {

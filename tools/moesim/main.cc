@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <exception>
-#include <filesystem>
 #include <new>
 #include <string>
 #include <vector>
@@ -27,12 +26,6 @@ int main(int argc, char** argv) {
     return moesim::tools::CommandLine({argv + (argc > 0 ? 1 : 0), argv + argc}).run();
   } catch (const moesim::InputError& error) {
     moesim::say(fmt::format("moesim: {}\n", error.what()));
-    return kUsageError;
-  } catch (const std::filesystem::filesystem_error& error) {
-    // What lies where a file or folder should: no bug of ours.
-    moesim::say(fmt::format(
-        "moesim: {}\n",
-        moesim::InputError(moesim::SourcePlace{error.path1().string()}, error.code().message()).what()));
     return kUsageError;
   } catch (const std::bad_alloc&) {
     moesim::say("moesim: out of memory\n");

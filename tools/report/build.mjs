@@ -1,6 +1,7 @@
 // node build.mjs --modules node_modules --html report.html --cc report_template.cc
-// Bundles src/ and its style into one page without outside references, and writes it as a file and as the C++ source
-// that the binary embeds. The page holds a marker where moesim puts its data.
+// Bundles src/ and its styles into two pages without outside references, that of reports and that of `moesim serve`, and
+// writes them as files and as the C++ source that the binary embeds. A page holds a marker where moesim puts its data.
+import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -14,18 +15,20 @@ const options = Object.fromEntries(
 const { build } = createRequire(join(resolve(options.modules), "..", "package.json"))("esbuild");
 const marker = "@MOESIM_DATA@";
 
-const bundle = await build({
-  entryPoints: [join(here, "src/main.ts")],
-  bundle: true,
-  minify: true,
-  write: false,
-  format: "iife",
-  target: "es2020",
-  charset: "utf8",
-  legalComments: "none",
-  nodePaths: [options.modules],
-});
-const style = await build({ entryPoints: [join(here, "src/style.css")], minify: true, write: false, charset: "utf8" });
+async function bundled(source) {
+  const made = await build({
+    entryPoints: [join(here, "src", source)],
+    bundle: true,
+    minify: true,
+    write: false,
+    format: "iife",
+    target: "es2020",
+    charset: "utf8",
+    legalComments: "none",
+    nodePaths: [options.modules],
+  });
+  return made.outputFiles[0].text;
+}
 
 // What was bundled, with the terms under which it may be passed on.
 const packages = ["@observablehq/plot", "d3", "interval-tree-1d", "isoformat"];
@@ -43,18 +46,21 @@ const notices = packages
   .join("\n\n")
   .replace(/--+>?/g, "-");
 
-const script = bundle.outputFiles[0].text.replace(/<\/script/gi, "<\\/script").replace(/<!--/g, "<\\!--");
-const page = `<!doctype html>
+const escaped = (script) => script.replace(/<\/script/gi, "<\\/script").replace(/<!--/g, "<\\!--");
+
+// `policy`: what stands in the page; of a page that comes from a server it is a header.
+function pageOf(script, style, policy, noscript) {
+  return `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
-<title>moesim</title>
-<style>${style.outputFiles[0].text}</style>
+${policy}<title>moesim</title>
+<link rel="icon" href="data:,">
+<style>${style}</style>
 </head>
 <body>
-<noscript>This report draws its pictures with a script; the numbers are in the JSON at the end of the file.</noscript>
+<noscript>${noscript}</noscript>
 <script type="application/json" id="moesim-data">${marker}</script>
 <script>${script}</script>
 <!--
@@ -63,27 +69,41 @@ ${notices}
 </body>
 </html>
 `;
-if (page.split(marker).length !== 2) throw new Error("the page must hold the marker once");
+}
+
+const page = pageOf(escaped(await bundled("main.ts")), await bundled("style.css"),
+  `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">\n`,
+  "This report draws its pictures with a script; the numbers are in the JSON at the end of the file.");
+const liveScript = escaped(await bundled("live.ts"));
+const live = pageOf(liveScript, await bundled("live.css"), "", "This page asks with a script; the command line answers the same without.");
+// Only this script runs, whatever an answer holds.
+const livePolicy = `default-src 'none'; script-src 'sha256-${createHash("sha256").update(liveScript).digest("base64")}'; ` +
+  "style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+for (const one of [page, live])
+  if (one.split(marker).length !== 2) throw new Error("a page must hold the marker once");
 if (options.html) writeFileSync(options.html, page);
 if (options.cc) {
-  // Every C++20 compiler takes literals of 65,536 characters; pieces end between characters, not inside one.
-  const pieces = [];
-  const bytes = Buffer.from(page, "utf8");
-  for (let at = 0; at < bytes.length; ) {
-    let end = Math.min(bytes.length, at + 12000);
-    while (end < bytes.length && (bytes[end] & 0xc0) === 0x80) --end;
-    let text = "";
-    for (let i = at; i < end; ++i) {
-      const c = bytes[i];
-      if (c === 0x0a) text += "\\n";
-      else if (c === 0x22 || c === 0x5c) text += "\\" + String.fromCharCode(c);
-      else if (c === 0x3f) text += "\\?";  // no trigraphs
-      else if (c < 0x20 || c >= 0x7f) text += "\\" + c.toString(8).padStart(3, "0");
-      else text += String.fromCharCode(c);
+  const embedded = (text) => {
+    // Every C++20 compiler takes literals of 65,536 characters; pieces end between characters, not inside one.
+    const pieces = [];
+    const bytes = Buffer.from(text, "utf8");
+    for (let at = 0; at < bytes.length; ) {
+      let end = Math.min(bytes.length, at + 12000);
+      while (end < bytes.length && (bytes[end] & 0xc0) === 0x80) --end;
+      let piece = "";
+      for (let i = at; i < end; ++i) {
+        const c = bytes[i];
+        if (c === 0x0a) piece += "\\n";
+        else if (c === 0x22 || c === 0x5c) piece += "\\" + String.fromCharCode(c);
+        else if (c === 0x3f) piece += "\\?";  // no trigraphs
+        else if (c < 0x20 || c >= 0x7f) piece += "\\" + c.toString(8).padStart(3, "0");
+        else piece += String.fromCharCode(c);
+      }
+      pieces.push(`    "${piece}"`);
+      at = end;
     }
-    pieces.push(`    "${text}"`);
-    at = end;
-  }
+    return pieces.join("\n");
+  };
   writeFileSync(
     options.cc,
     `// Made by tools/report/build.mjs.
@@ -93,8 +113,18 @@ namespace moesim::tools {
 
 std::string_view report_template() {
   static constexpr char kPage[] =
-${pieces.join("\n")};
+${embedded(page)};
   return {kPage, sizeof(kPage) - 1};
+}
+
+std::string_view live_template() {
+  static constexpr char kPage[] =
+${embedded(live)};
+  return {kPage, sizeof(kPage) - 1};
+}
+
+std::string_view live_policy() {
+  return "${livePolicy}";
 }
 
 std::string_view report_missing() { return ""; }

@@ -2,6 +2,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <dlfcn.h>
 
 #include "device.h"
 
@@ -13,7 +18,105 @@ namespace {
   std::exit(1);
 }
 
+// Two normal numbers of a counter (splitmix64, Box and Muller).
+__device__ float normal_of(unsigned long long counter) {
+  unsigned long long z = counter * 0x9e3779b97f4a7c15ULL + 0x9e3779b97f4a7c15ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  z ^= z >> 31;
+  const float u = (static_cast<unsigned>(z >> 40) + 1) / 16777217.0f;
+  const float v = static_cast<unsigned>(z & 0xffffffu) / 16777216.0f;
+  return sqrtf(-2 * logf(u)) * cospif(2 * v);
+}
+
+template <class T>
+__global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+    data[i] = T(normal_of((static_cast<unsigned long long>(seed) << 40) + i));
+}
+
+// The few calls of NVIDIA's management library that say how the GPU is; it belongs to the driver.
+struct Management {
+  using Device = void*;
+  int (*init)() = nullptr;
+  int (*device)(unsigned, Device*) = nullptr;
+  int (*clock)(Device, int, unsigned*) = nullptr;
+  int (*most)(Device, int, unsigned*) = nullptr;
+  int (*power)(Device, unsigned*) = nullptr;
+  int (*temperature)(Device, int, unsigned*) = nullptr;
+  Device handle = nullptr;
+
+  Management() {
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!library) return;
+    const auto find = [&](auto& call, const char* name) {
+      call = reinterpret_cast<std::decay_t<decltype(call)>>(dlsym(library, name));
+      return call != nullptr;
+    };
+    const bool all = find(init, "nvmlInit_v2") && find(device, "nvmlDeviceGetHandleByIndex_v2") &&
+                     find(clock, "nvmlDeviceGetClockInfo") && find(most, "nvmlDeviceGetMaxClockInfo") &&
+                     find(power, "nvmlDeviceGetPowerUsage") &&
+                     find(temperature, "nvmlDeviceGetTemperature");
+    if (!all || init() != 0 || device(0, &handle) != 0) handle = nullptr;
+  }
+};
+
 }  // namespace
+
+std::size_t bytes_of(Element type) { return type == Element::kFp8 ? 1 : type == Element::kBf16 ? 2 : 4; }
+
+Buffer normal(Element type, std::size_t count, unsigned seed) {
+  Buffer buffer(count * bytes_of(type));
+  switch (type) {
+    case Element::kBf16:
+      fill_normal<<<1024, 256>>>(buffer.as<__nv_bfloat16>(), count, seed);
+      break;
+    case Element::kFp8:
+      fill_normal<<<1024, 256>>>(buffer.as<__nv_fp8_e4m3>(), count, seed);
+      break;
+    case Element::kFloat:
+      fill_normal<<<1024, 256>>>(buffer.as<float>(), count, seed);
+      break;
+  }
+  require(cudaGetLastError(), "normal numbers");
+  require(cudaDeviceSynchronize(), "normal numbers");
+  return buffer;
+}
+
+std::vector<float> values(const void* data, Element type, std::size_t first, std::size_t stride,
+                          std::size_t count) {
+  const std::size_t size = bytes_of(type);
+  std::vector<unsigned char> raw(count * size);
+  require(cudaMemcpy2D(raw.data(), size, static_cast<const unsigned char*>(data) + first * size, stride * size,
+                       size, count, cudaMemcpyDeviceToHost),
+          "values");
+  std::vector<float> result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const void* at = raw.data() + i * size;
+    if (type == Element::kBf16)
+      result[i] = __bfloat162float(*static_cast<const __nv_bfloat16*>(at));
+    else if (type == Element::kFp8)
+      result[i] = static_cast<float>(*static_cast<const __nv_fp8_e4m3*>(at));
+    else
+      result[i] = *static_cast<const float*>(at);
+  }
+  return result;
+}
+
+Condition condition() {
+  static const Management management;
+  Condition now;
+  if (!management.handle) return now;
+  constexpr int kSm = 1, kMemory = 2, kGpuTemperature = 0;  // nvmlClockType_t, nvmlTemperatureSensors_t
+  unsigned value = 0;
+  if (management.clock(management.handle, kSm, &value) == 0) now.sm_mhz = value;
+  if (management.most(management.handle, kSm, &value) == 0) now.most_sm_mhz = value;
+  if (management.clock(management.handle, kMemory, &value) == 0) now.memory_mhz = value;
+  if (management.power(management.handle, &value) == 0) now.watts = value * 1e-3;
+  if (management.temperature(management.handle, kGpuTemperature, &value) == 0) now.celsius = value;
+  return now;
+}
 
 void require(cudaError_t status, const char* what) {
   if (status != cudaSuccess) fail(what, cudaGetErrorString(status));
@@ -62,11 +165,19 @@ void run_timed(benchmark::State& state, cudaStream_t stream, int calls,
                const std::function<void(int)>& work) {
   gpu_seconds(stream, calls, work);  // warm-up
   while (state.KeepRunning()) state.SetIterationTime(gpu_seconds(stream, calls, work));
+  const Condition now = condition();
+  if (now.sm_mhz <= 0) return;
+  state.counters["sm_MHz"] = now.sm_mhz;
+  state.counters["most_sm_MHz"] = now.most_sm_mhz;
+  state.counters["memory_MHz"] = now.memory_mhz;
+  state.counters["power_W"] = now.watts;
+  state.counters["temperature_C"] = now.celsius;
 }
 
 void heat(double seconds) {
   constexpr int kSize = 4096;
-  Buffer a(kSize * kSize * sizeof(float)), b(a.bytes()), c(a.bytes());
+  const Buffer a = normal(Element::kBf16, kSize * kSize, 1), b = normal(Element::kBf16, kSize * kSize, 2);
+  Buffer c(a.bytes());
   cublasHandle_t handle;
   require(cublasCreate(&handle), "cublasCreate");
   const float one = 1, zero = 0;
@@ -74,8 +185,8 @@ void heat(double seconds) {
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     for (int i = 0; i < 20; ++i)
       require(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, kSize, kSize, kSize, &one, a.as<void>(),
-                           CUDA_R_32F, kSize, b.as<void>(), CUDA_R_32F, kSize, &zero, c.as<void>(),
-                           CUDA_R_32F, kSize, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT),
+                           CUDA_R_16BF, kSize, b.as<void>(), CUDA_R_16BF, kSize, &zero, c.as<void>(),
+                           CUDA_R_16BF, kSize, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
               "heating product");
     require(cudaDeviceSynchronize(), "heating");
   }

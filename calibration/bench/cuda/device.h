@@ -40,13 +40,28 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
+// Device memory filled with normal random numbers: products of constants draw less power and run faster.
+enum class Element { kBf16, kFp8, kFloat };
+std::size_t bytes_of(Element type);
+Buffer normal(Element type, std::size_t count, unsigned seed);
+// Elements `first`, `first + stride`, ... of such memory as the GPU holds them.
+std::vector<float> values(const void* data, Element type, std::size_t first, std::size_t stride,
+                          std::size_t count);
+
 // Copies of an input that together are larger than twice the L2, so that none is in it when its turn comes.
 std::size_t rotation(std::size_t bytes);
 
 // Mean GPU seconds of one call of `work(turn)` over `calls` calls on `stream`, between two events.
 double gpu_seconds(cudaStream_t stream, int calls, const std::function<void(int)>& work);
 
-// Runs a benchmark in manual time: warm-up, then each iteration is the mean of `calls` calls.
+// What the GPU is at now; zeros where its management library is not there.
+struct Condition {
+  double sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0, watts = 0, celsius = 0;
+};
+Condition condition();
+
+// Runs a benchmark in manual time: warm-up, then each iteration is the mean of `calls` calls. The row carries
+// the GPU's condition right after it.
 void run_timed(benchmark::State& state, cudaStream_t stream, int calls, const std::function<void(int)>& work);
 
 // Heats the GPU with matrix products for some seconds, so that the clocks are those of a long job.

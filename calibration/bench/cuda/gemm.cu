@@ -37,49 +37,65 @@ Handles& handles() {
   return all;
 }
 
-template <class T>
-__global__ void fill(T* data, std::size_t count, float value) {
-  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
-       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
-    data[i] = T(value);
-}
+// One product in cuBLAS's column-major terms: C[rows, columns] = op(A)[rows, depth] op(B)[depth, columns].
+struct Product {
+  cublasOperation_t op_a, op_b;
+  int rows, columns, depth;
+  const void *a, *b;
+  void* c;
+  int lda, ldb, ldc;
+};
 
-template <class T>
-std::unique_ptr<Buffer> filled(std::size_t count, float value) {
-  auto buffer = std::make_unique<Buffer>(count * sizeof(T));
-  fill<<<1024, 256>>>(buffer->as<T>(), count, value);
-  require(cudaGetLastError(), "fill");
-  return buffer;
-}
-
-// The last element of a bf16 result must be k a b.
-bool right(const __nv_bfloat16* c, std::size_t index, float expected) {
-  __nv_bfloat16 value;
-  require(cudaMemcpy(&value, c + index, sizeof value, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  return std::abs(__bfloat162float(value) - expected) <= 0.02f * std::abs(expected);
+// Whether corners and the middle of C are what the host computes from A and B.
+bool right(const Product& p, Element in) {
+  const auto element = [](const void* data, cublasOperation_t op, int ld, int outer, int depth, Element type) {
+    // op(A)[outer, .] and op(B)[., outer] are columns or rows of what is stored.
+    const bool along = op == CUBLAS_OP_T;
+    return values(data, type, along ? static_cast<std::size_t>(outer) * ld : static_cast<std::size_t>(outer),
+                  along ? 1 : static_cast<std::size_t>(ld), static_cast<std::size_t>(depth));
+  };
+  const std::pair<int, int> places[] = {
+      {0, 0}, {p.rows - 1, p.columns - 1}, {p.rows / 2, p.columns / 3}, {p.rows - 1, 0}};
+  for (const auto& [row, column] : places) {
+    const auto a = element(p.a, p.op_a, p.lda, row, p.depth, in);
+    // B is stored depth first where it is not turned.
+    const auto b = element(p.b, p.op_b == CUBLAS_OP_N ? CUBLAS_OP_T : CUBLAS_OP_N, p.ldb, column, p.depth, in);
+    double sum = 0, squares = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      sum += static_cast<double>(a[k]) * b[k];
+      squares += static_cast<double>(a[k]) * a[k] * b[k] * b[k];
+    }
+    const double c =
+        values(p.c, Element::kBf16, static_cast<std::size_t>(column) * p.ldc + static_cast<std::size_t>(row), 1, 1)[0];
+    // Rounding to bf16, and sums in another order; fp8 units keep fewer bits of the sum.
+    const double tolerance = (in == Element::kFp8 ? 0.02 : 0.005) * (std::abs(sum) + std::sqrt(squares)) + 1e-3;
+    if (!(std::abs(c - sum) <= tolerance)) return false;
+  }
+  return true;
 }
 
 // y[m,n] = x[m,k] w[k,n] in row-major terms; cuBLAS is column-major, so it computes y^T = w^T x^T.
 void dense_bf16(benchmark::State& state, int m, int n, int k) {
   const std::size_t copies =
       rotation((static_cast<std::size_t>(m) * k + static_cast<std::size_t>(k) * n) * 2);
-  std::vector<std::unique_ptr<Buffer>> x, w;
+  std::vector<Buffer> x, w;
   for (std::size_t i = 0; i < copies; ++i) {
-    x.push_back(filled<__nv_bfloat16>(static_cast<std::size_t>(m) * k, 0.5f));
-    w.push_back(filled<__nv_bfloat16>(static_cast<std::size_t>(k) * n, 0.25f));
+    x.push_back(normal(Element::kBf16, static_cast<std::size_t>(m) * k, 2 * static_cast<unsigned>(i)));
+    w.push_back(normal(Element::kBf16, static_cast<std::size_t>(k) * n, 2 * static_cast<unsigned>(i) + 1));
   }
   Buffer y(static_cast<std::size_t>(m) * n * 2);
   const float one = 1, zero = 0;
   const auto call = [&](int turn) {
     const std::size_t i = static_cast<std::size_t>(turn) % copies;
-    require(cublasGemmEx(handles().blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, w[i]->as<void>(),
-                         CUDA_R_16BF, n, x[i]->as<void>(), CUDA_R_16BF, k, &zero, y.as<void>(), CUDA_R_16BF,
+    require(cublasGemmEx(handles().blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, w[i].as<void>(),
+                         CUDA_R_16BF, n, x[i].as<void>(), CUDA_R_16BF, k, &zero, y.as<void>(), CUDA_R_16BF,
                          n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "cublasGemmEx");
   };
   call(0);
   require(cudaStreamSynchronize(handles().stream), "dense product");
-  if (!right(y.as<__nv_bfloat16>(), static_cast<std::size_t>(m) * n - 1, 0.125f * static_cast<float>(k))) {
+  if (!right({CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), n, k, n},
+             Element::kBf16)) {
     state.SkipWithError("wrong result");
     return;
   }
@@ -94,8 +110,12 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
     return;
   }
   // fp8 products want K-major operands: w is stored transposed.
-  auto x = filled<__nv_fp8_e4m3>(static_cast<std::size_t>(m) * k, 0.5f);
-  auto w = filled<__nv_fp8_e4m3>(static_cast<std::size_t>(k) * n, 0.25f);
+  const std::size_t copies = rotation(static_cast<std::size_t>(m) * k + static_cast<std::size_t>(k) * n);
+  std::vector<Buffer> x, w;
+  for (std::size_t i = 0; i < copies; ++i) {
+    x.push_back(normal(Element::kFp8, static_cast<std::size_t>(m) * k, 2 * static_cast<unsigned>(i)));
+    w.push_back(normal(Element::kFp8, static_cast<std::size_t>(k) * n, 2 * static_cast<unsigned>(i) + 1));
+  }
   Buffer y(static_cast<std::size_t>(m) * n * 2), workspace(64u << 20);
   cublasLtMatmulDesc_t operation;
   cublasLtMatrixLayout_t a, b, d;
@@ -123,15 +143,17 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
     state.SkipWithError("skipped: cuBLASLt has no fp8 kernel for this shape");
   } else {
     const float one = 1, zero = 0;
-    const auto call = [&](int) {
-      require(cublasLtMatmul(handles().lt, operation, &one, w->as<void>(), a, x->as<void>(), b, &zero,
+    const auto call = [&](int turn) {
+      const std::size_t i = static_cast<std::size_t>(turn) % copies;
+      require(cublasLtMatmul(handles().lt, operation, &one, w[i].as<void>(), a, x[i].as<void>(), b, &zero,
                              y.as<void>(), d, y.as<void>(), d, &heuristic.algo, workspace.as<void>(), limit,
                              handles().stream),
               "cublasLtMatmul");
     };
     call(0);
     require(cudaStreamSynchronize(handles().stream), "fp8 product");
-    if (right(y.as<__nv_bfloat16>(), static_cast<std::size_t>(m) * n - 1, 0.125f * static_cast<float>(k)))
+    if (right({CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), k, k, n},
+              Element::kFp8))
       run_timed(state, handles().stream, kCalls, call);
     else
       state.SkipWithError("wrong result");
@@ -144,15 +166,6 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
 }
 
 enum class Pass { kForward, kDgrad, kWgrad };
-
-// One product of an expert in cuBLAS's column-major terms.
-struct Product {
-  cublasOperation_t op_a, op_b;
-  int rows, columns, depth;
-  const void *a, *b;
-  void* c;
-  int lda, ldb, ldc;
-};
 
 // Rows x[M,K], weights w[K,N], outputs y[M,N] of one expert, all row-major.
 Product product_of(Pass pass, int m, int n, int k, __nv_bfloat16* x, __nv_bfloat16* w, __nv_bfloat16* y) {
@@ -189,18 +202,19 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
   const std::size_t padded = batched ? static_cast<std::size_t>(*std::max_element(rows.begin(), rows.end())) *
                                            static_cast<std::size_t>(groups)
                                      : total;
-  auto x = filled<__nv_bfloat16>(padded * k, 0.5f);
-  auto w = filled<__nv_bfloat16>(static_cast<std::size_t>(groups) * k * n, 0.25f);
-  auto y = filled<__nv_bfloat16>(padded * n, 0.125f);
+  // The experts' weights alone are larger than twice the L2: nothing has to rotate.
+  const Buffer x = normal(Element::kBf16, padded * k, 1),
+               w = normal(Element::kBf16, static_cast<std::size_t>(groups) * k * n, 2),
+               y = normal(Element::kBf16, padded * n, 3);
   const float one = 1, zero = 0;
   std::vector<Product> products;
   std::size_t at = 0;
   for (int g = 0; g < groups; ++g) {
     const int m = batched ? static_cast<int>(padded) / groups : rows[static_cast<std::size_t>(g)];
     if (m > 0)
-      products.push_back(product_of(pass, m, n, k, x->as<__nv_bfloat16>() + at * k,
-                                    w->as<__nv_bfloat16>() + static_cast<std::size_t>(g) * k * n,
-                                    y->as<__nv_bfloat16>() + at * n));
+      products.push_back(product_of(pass, m, n, k, x.as<__nv_bfloat16>() + at * k,
+                                    w.as<__nv_bfloat16>() + static_cast<std::size_t>(g) * k * n,
+                                    y.as<__nv_bfloat16>() + at * n));
     at += static_cast<std::size_t>(m);
   }
   const auto single = [&](const Product& p) {
@@ -265,11 +279,7 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
   call(0);
   require(cudaStreamSynchronize(handles().stream), "grouped product");
   const Product& last = products.back();
-  const float expected = pass == Pass::kForward ? 0.125f * static_cast<float>(k)
-                         : pass == Pass::kDgrad ? 0.03125f * static_cast<float>(n)
-                                                : 0.0625f * static_cast<float>(last.depth);
-  if (!right(static_cast<const __nv_bfloat16*>(last.c),
-             static_cast<std::size_t>(last.rows) * last.columns - 1, expected)) {
+  if (!right(products.front(), Element::kBf16) || !right(last, Element::kBf16)) {
     state.SkipWithError("wrong result");
     return;
   }

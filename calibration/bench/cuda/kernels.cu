@@ -8,6 +8,8 @@
 #include <vector>
 
 #include <cub/cub.cuh>
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include "device.h"
 
@@ -58,6 +60,23 @@ __global__ void swiglu(const float2* in, float* out, std::size_t count) {
   }
 }
 
+// One block for each group of elements with a scale of its own.
+constexpr int kScaled = 128;
+__global__ void convert(const __nv_bfloat16* in, __nv_fp8_e4m3* out, float* scales) {
+  __shared__ float largest[kScaled / 32];
+  const std::size_t at = static_cast<std::size_t>(blockIdx.x) * kScaled + threadIdx.x;
+  const float value = __bfloat162float(in[at]);
+  float most = fabsf(value);
+  for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (const float other : largest) most = fmaxf(most, other);
+  constexpr float kLargestFp8 = 448;
+  const float scale = fmaxf(most, 1e-12f) / kLargestFp8;
+  out[at] = __nv_fp8_e4m3(value / scale);
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+}
+
 std::vector<int> shuffled(int count) {
   std::vector<int> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0);
@@ -80,10 +99,9 @@ std::vector<T> download(const Buffer& buffer, std::size_t count) {
   return values;
 }
 
-// Rows whose first word is their number.
+// Random rows whose first word is their number.
 std::unique_ptr<Buffer> numbered_rows(int rows) {
-  auto buffer = std::make_unique<Buffer>(static_cast<std::size_t>(rows) * kWords * 16);
-  require(cudaMemset(buffer->as<void>(), 0, buffer->bytes()), "cudaMemset");
+  auto buffer = std::make_unique<Buffer>(normal(Element::kBf16, static_cast<std::size_t>(rows) * kWidth, 5));
   std::vector<int> numbers(static_cast<std::size_t>(rows));
   std::iota(numbers.begin(), numbers.end(), 0);
   require(cudaMemcpy2D(buffer->as<void>(), kWords * 16, numbers.data(), sizeof(int), sizeof(int),
@@ -93,20 +111,26 @@ std::unique_ptr<Buffer> numbered_rows(int rows) {
 }
 
 void copy_rows(benchmark::State& state, int rows, bool scattered, int padding) {
-  auto from = numbered_rows(rows);
+  const std::size_t copies = rotation(static_cast<std::size_t>(rows) * kWords * 32);
+  std::vector<std::unique_ptr<Buffer>> sources;
+  std::vector<Buffer> targets;
+  for (std::size_t i = 0; i < copies; ++i) {
+    sources.push_back(numbered_rows(rows));
+    targets.emplace_back(sources.back()->bytes());
+  }
   std::vector<int> map = shuffled(rows);
   for (std::size_t i = map.size() - static_cast<std::size_t>(padding); i < map.size(); ++i) map[i] = -1;
   auto device_map = upload(map);
-  Buffer to(from->bytes());
-  const auto call = [&](int) {
+  const auto call = [&](int turn) {
+    const std::size_t i = static_cast<std::size_t>(turn) % copies;
     if (scattered)
-      scatter<<<rows, 256>>>(from->as<uint4>(), device_map->as<int>(), to.as<uint4>(), kWords);
+      scatter<<<rows, 256>>>(sources[i]->as<uint4>(), device_map->as<int>(), targets[i].as<uint4>(), kWords);
     else
-      gather<<<rows, 256>>>(from->as<uint4>(), device_map->as<int>(), to.as<uint4>(), kWords);
+      gather<<<rows, 256>>>(sources[i]->as<uint4>(), device_map->as<int>(), targets[i].as<uint4>(), kWords);
   };
   call(0);
   require(cudaDeviceSynchronize(), "row kernel");
-  const auto result = download<int>(to, static_cast<std::size_t>(rows) * kWords * 4);
+  const auto result = download<int>(targets[0], static_cast<std::size_t>(rows) * kWords * 4);
   for (int r = 0; r < rows; ++r) {
     const int target = scattered ? map[static_cast<std::size_t>(r)] : r;
     const int wanted = scattered ? r : std::max(map[static_cast<std::size_t>(r)], 0);
@@ -127,24 +151,39 @@ void add_rows(benchmark::State& state, int tokens, bool deterministic) {
     map[static_cast<std::size_t>(r)] /= kCopies;
   }
   auto device_map = upload(map), device_inverse = upload(inverse);
-  const std::vector<float> ones(static_cast<std::size_t>(rows) * kFloats, 1.0f);
-  Buffer from(ones.size() * sizeof(float)), to(static_cast<std::size_t>(tokens) * kFloats * sizeof(float));
-  require(cudaMemcpy(from.as<void>(), ones.data(), from.bytes(), cudaMemcpyHostToDevice), "ones");
-  const auto call = [&](int) {
+  const std::size_t copies = rotation(static_cast<std::size_t>(rows) * kFloats * 6);
+  std::vector<Buffer> from, to;
+  for (std::size_t i = 0; i < copies; ++i) {
+    from.push_back(normal(Element::kFloat, static_cast<std::size_t>(rows) * kFloats, static_cast<unsigned>(i)));
+    to.emplace_back(static_cast<std::size_t>(tokens) * kFloats * sizeof(float));
+  }
+  const auto call = [&](int turn) {
+    const std::size_t i = static_cast<std::size_t>(turn) % copies;
     if (deterministic) {
-      combine<<<tokens, 256>>>(from.as<float>(), device_inverse->as<int>(), to.as<float>(), kFloats, kCopies);
+      combine<<<tokens, 256>>>(from[i].as<float>(), device_inverse->as<int>(), to[i].as<float>(), kFloats,
+                               kCopies);
     } else {
-      require(cudaMemsetAsync(to.as<void>(), 0, to.bytes()), "cudaMemset");
-      scatter_add<<<rows, 256>>>(from.as<float>(), device_map->as<int>(), to.as<float>(), kFloats);
+      require(cudaMemsetAsync(to[i].as<void>(), 0, to[i].bytes()), "cudaMemset");
+      scatter_add<<<rows, 256>>>(from[i].as<float>(), device_map->as<int>(), to[i].as<float>(), kFloats);
     }
   };
   call(0);
   require(cudaDeviceSynchronize(), "add kernel");
-  for (const float value : download<float>(to, static_cast<std::size_t>(tokens) * kFloats))
-    if (value != kCopies) {
+  // The first element of some tokens, from the rows that were added.
+  for (const int token : {0, tokens / 2, tokens - 1}) {
+    float sum = 0;
+    for (int c = 0; c < kCopies; ++c)
+      sum += values(from[0].as<void>(), Element::kFloat,
+                    static_cast<std::size_t>(inverse[static_cast<std::size_t>(token) * kCopies +
+                                                     static_cast<std::size_t>(c)]) *
+                        kFloats,
+                    1, 1)[0];
+    const float got = values(to[0].as<void>(), Element::kFloat, static_cast<std::size_t>(token) * kFloats, 1, 1)[0];
+    if (std::abs(got - sum) > 1e-4f * (1 + std::abs(sum))) {
       state.SkipWithError("wrong result");
       return;
     }
+  }
   run_timed(state, nullptr, kCalls, call);
 }
 
@@ -213,11 +252,54 @@ void hbm_copy(benchmark::State& state, std::size_t bytes) {
 }
 
 void activation(benchmark::State& state, std::size_t count) {
-  Buffer in(count * sizeof(float2)), out(count * sizeof(float));
-  require(cudaMemset(in.as<void>(), 0, in.bytes()), "cudaMemset");
-  run_timed(state, nullptr, kCalls,
-            [&](int) { swiglu<<<4096, 256>>>(in.as<float2>(), out.as<float>(), count); });
-  if (download<float>(out, 1).front() != 0) state.SkipWithError("wrong result");
+  const std::size_t copies = rotation(count * 12);
+  std::vector<Buffer> in, out;
+  for (std::size_t i = 0; i < copies; ++i) {
+    in.push_back(normal(Element::kFloat, 2 * count, static_cast<unsigned>(i)));
+    out.emplace_back(count * sizeof(float));
+  }
+  const auto call = [&](int turn) {
+    const std::size_t i = static_cast<std::size_t>(turn) % copies;
+    swiglu<<<4096, 256>>>(in[i].as<float2>(), out[i].as<float>(), count);
+  };
+  call(0);
+  require(cudaDeviceSynchronize(), "activation");
+  const auto inputs = values(in[0].as<void>(), Element::kFloat, 0, 1, 2);
+  const float wanted = inputs[0] / (1 + std::exp(-inputs[0])) * inputs[1];
+  if (std::abs(download<float>(out[0], 1).front() - wanted) > 1e-3f * (1 + std::abs(wanted))) {
+    state.SkipWithError("wrong result");
+    return;
+  }
+  run_timed(state, nullptr, kCalls, call);
+}
+
+// Rows to fp8 with a scale for every 128 elements, as block-scaled products want them.
+void to_fp8(benchmark::State& state, std::size_t count) {
+  const std::size_t copies = rotation(count * 3), blocks = count / kScaled;
+  std::vector<Buffer> in, out, scales;
+  for (std::size_t i = 0; i < copies; ++i) {
+    in.push_back(normal(Element::kBf16, count, static_cast<unsigned>(i)));
+    out.emplace_back(count);
+    scales.emplace_back(blocks * sizeof(float));
+  }
+  const auto call = [&](int turn) {
+    const std::size_t i = static_cast<std::size_t>(turn) % copies;
+    convert<<<static_cast<unsigned>(blocks), kScaled>>>(in[i].as<__nv_bfloat16>(), out[i].as<__nv_fp8_e4m3>(),
+                                                        scales[i].as<float>());
+  };
+  call(0);
+  require(cudaDeviceSynchronize(), "conversion");
+  const auto was = values(in[0].as<void>(), Element::kBf16, 0, 1, kScaled);
+  const auto is = values(out[0].as<void>(), Element::kFp8, 0, 1, kScaled);
+  const float scale = values(scales[0].as<void>(), Element::kFloat, 0, 1, 1)[0];
+  for (int i = 0; i < kScaled; ++i) {
+    const std::size_t at = static_cast<std::size_t>(i);
+    if (std::abs(is[at] * scale - was[at]) > 0.07f * std::abs(was[at]) + scale) {
+      state.SkipWithError("wrong result");
+      return;
+    }
+  }
+  run_timed(state, nullptr, kCalls, call);
 }
 
 }  // namespace
@@ -242,6 +324,8 @@ void register_kernels(std::vector<Case>& cases) {
              [rows](benchmark::State& s) { add_rows(s, rows / 2, true); });
     add_case(cases, name("elementwise", n * kWidth * 12), 0.5,
              [n](benchmark::State& s) { activation(s, n * kWidth); });
+    add_case(cases, name("elementwise", n * kWidth * 3 + n * kWidth / kScaled * 4) + "/of:fp8", 0.5,
+             [n](benchmark::State& s) { to_fp8(s, n * kWidth); });
   }
   for (const int count : {1 << 14, 1 << 18, 1 << 22}) {
     const std::size_t n = static_cast<std::size_t>(count);

@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   if (dry_run) {
     double seconds = 0;
     for (const Case& each : cases) {
-      std::printf("%s\n", each.name.c_str());
+      std::printf("%6.1f s  %s\n", each.seconds, each.name.c_str());
       seconds += each.seconds;
     }
     std::printf(

@@ -256,7 +256,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (std::strcmp(argv[i], "--dry-run") == 0) {
       if (rank_of_world == 0) {
-        for (const std::string& name : suite.names) std::printf("%s\n", name.c_str());
+        for (const std::string& name : suite.names) std::printf("%6.1f s  %s\n", 1.0, name.c_str());
         std::printf("%zu benchmarks, about %zu s at the default minimum time\n", suite.names.size(),
                     suite.names.size());
       }

@@ -101,6 +101,7 @@ std::map<std::string, ordered_json> compared_values(const models::Scenario& s) {
   json["model"] = models::model_object(s.model);
   json["model"].erase("name");
   json["model"].erase("embedding_active");
+  json["model"].erase("head_active");
   if (json.contains("topk")) json["model"]["topk"] = json["topk"];
   // An inner size that no layer has, and what is so where nobody says it.
   const auto counts = models::layer_counts(s.model);
@@ -226,6 +227,11 @@ void JobReader::approximate(std::string_view name, const std::string& because) {
   approximated_.emplace_back(name, because);
 }
 
+void JobReader::only_adam(std::string_view name, std::initializer_list<std::string_view> names) {
+  if (const std::string found = text(name, *names.begin()); std::ranges::find(names, found) == names.end())
+    fail(name, fmt::format("{}: other optimizers are not modelled here", *names.begin()));
+}
+
 const std::string* JobReader::approximated(std::string_view name) const {
   const auto at = std::ranges::find(approximated_, name, &std::pair<std::string, std::string>::first);
   return at == approximated_.end() ? nullptr : &at->second;
@@ -306,7 +312,7 @@ void settle_job(const Job& job, models::Scenario& s) {
   // A mesh says its own data-parallel size.
   if (s.mesh.given) return;
   if (!s.gave("parallel.dp")) {
-    const std::int64_t gpus = s.cluster ? s.cluster->ranks() : job.gpus.value_or(0);
+    const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.gpus_open() ? job.gpus.value_or(0) : s.cluster->ranks();
     if (gpus == 0) {
       if (job.global_batch == 0) return;
       fail("no number of GPUs, which the microbatches of a global batch follow from",
@@ -324,7 +330,7 @@ void settle_job(const Job& job, models::Scenario& s) {
     p.dp = gpus / model_ranks;
     s.give("parallel.dp");
   }
-  if (s.gave("parallel.microbatches")) return;
+  if (s.gave("parallel.microbatches") || s.batch.given()) return;
   const std::int64_t one = p.micro_batch * p.dp;
   if (job.global_batch % one != 0)
     fail(fmt::format("a global batch of {} sequences", job.global_batch),

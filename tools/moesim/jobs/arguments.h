@@ -96,6 +96,9 @@ class JobReader {
                      std::initializer_list<std::string_view> choices);
   std::vector<std::string> list(std::string_view name);
 
+  // Throws InputError for an optimizer under none of Adam's `names`, of which the first is the default.
+  void only_adam(std::string_view name, std::initializer_list<std::string_view> names);
+
   // Notes that an argument is only nearly what is modelled.
   void approximate(std::string_view name, const std::string& because);
   [[noreturn]] void fail(std::string_view name, const std::string& expected);

@@ -6,6 +6,7 @@
 
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/jobs/reasons.h"
 
 namespace moesim::tools {
 
@@ -82,9 +83,7 @@ void read_plan(JobReader& r) {
   if (const auto tp = r.whole("tensor_parallel.autotp_size")) r.set("parallel.tp", *tp);
   if (const auto sp = r.whole("sequence_parallel_size"); sp && *sp > 1)
     r.fail("sequence_parallel_size", "1: DeepSpeed-Ulysses is not modelled here");
-  if (const std::string name = r.text("optimizer.type", "AdamW");
-      name != "AdamW" && name != "Adam" && name != "FusedAdam" && name != "auto")
-    r.fail("optimizer.type", "Adam or AdamW: other optimizers are not modelled here");
+  r.only_adam("optimizer.type", {"AdamW", "Adam", "FusedAdam", "auto"});
 }
 
 void write_plan(const Scenario& s, Arguments& out) {
@@ -92,13 +91,12 @@ void write_plan(const Scenario& s, Arguments& out) {
   if (s.parallel.tp > 1) out.emplace_back("tensor_parallel.autotp_size", s.parallel.tp);
 }
 
-constexpr std::string_view kLog = "it is written beside a step, not in one", kBuffers = "sizes of buffers",
-                           kNumbers = "numbers of the optimizer take no time of their own",
-                           kOff = "of a part that is not used";
-constexpr std::array<KnownArgument, 33> kIrrelevant{{
-    {"steps_per_print", kLog},
-    {"wall_clock_breakdown", kLog},
-    {"dump_state", kLog},
+using namespace reasons;
+constexpr std::string_view kBuffers = "sizes of buffers", kOff = "of a part that is not used";
+constexpr auto kIrrelevant = std::to_array<KnownArgument>({
+    {"steps_per_print", kLogging},
+    {"wall_clock_breakdown", kLogging},
+    {"dump_state", kLogging},
     {"prescale_gradients", kNumbers},
     {"gradient_predivide_factor", kNumbers},
     {"gradient_clipping", kNumbers},
@@ -121,20 +119,20 @@ constexpr std::array<KnownArgument, 33> kIrrelevant{{
     {"zero_optimization.memory_efficient_linear", kBuffers},
     {"zero_allow_untested_optimizer", kNumbers},
     {"zero_force_ds_cpu_optimizer", kNumbers},
-    {"flops_profiler.*", kLog},
-    {"tensorboard.*", kLog},
-    {"wandb.*", kLog},
-    {"csv_monitor.*", kLog},
-    {"comms_logger.*", kLog},
-    {"checkpoint.*", "checkpoints are written between steps"},
+    {"flops_profiler.*", kLogging},
+    {"tensorboard.*", kLogging},
+    {"wandb.*", kLogging},
+    {"csv_monitor.*", kLogging},
+    {"comms_logger.*", kLogging},
+    {"checkpoint.*", kCheckpoints},
     {"aio.*", kOff},
     {"data_types.*", kNumbers},
-}};
-constexpr std::array<KnownArgument, 2> kApproximated{{
+});
+constexpr auto kApproximated = std::to_array<KnownArgument>({
     {"activation_checkpointing.*", "which layers are recomputed stands in the program: --recompute says it"},
-    {"compile.*", "torch.compile's kernels are not priced apart"},
-}};
-constexpr std::array<KnownArgument, 12> kRefused{{
+    {"compile.*", kCompiled},
+});
+constexpr auto kRefused = std::to_array<KnownArgument>({
     {"zero_optimization.zero_hpz_partition_size", "a second shard group (ZeRO++)"},
     {"zero_optimization.zero_quantized_weights", "quantized gathers (ZeRO++)"},
     {"zero_optimization.zero_quantized_gradients", "quantized reductions (ZeRO++)"},
@@ -147,7 +145,7 @@ constexpr std::array<KnownArgument, 12> kRefused{{
     {"curriculum_learning.enabled", "sequences that grow"},
     {"data_efficiency.enabled", "sequences that grow"},
     {"hybrid_engine.enabled", "reinforcement learning"},
-}};
+});
 
 }  // namespace
 

@@ -187,8 +187,8 @@ void write_attention(const Scenario& s, Arguments& out) {
     put_flag(out, t.qk_norm, "qk_layernorm");
   }
   if (t.sinks) out.emplace_back("softmax_type", "learnable");
-  if (t.window > 0) out.emplace_back("window_size", fmt::format("({},0)", t.window));
-  if (t.window > 0 && t.window_every > 0) out.emplace_back("window_attn_skip_freq", t.window_every);
+  if (t.window > 0 && t.window_every != 1) out.emplace_back("window_size", fmt::format("({},0)", t.window));
+  if (t.window > 0 && t.window_every > 1) out.emplace_back("window_attn_skip_freq", t.window_every);
 }
 
 void read_expert_layers(JobReader& r) {
@@ -197,25 +197,24 @@ void read_expert_layers(JobReader& r) {
   const std::vector<std::string> items = said ? said->values : std::vector<std::string>{"1"};
   const std::string text = items.size() == 1 ? items.front() : "[" + join(items, ",") + "]";
   const std::int64_t layers = r.whole("num_layers").value_or(1);
-  std::optional<ExpertLayers> form;
+  std::vector<std::int64_t> holds(static_cast<std::size_t>(layers), 0);
   if (const auto every = parse_int(text)) {
     if (*every < 1 || *every > layers) r.fail("moe_layer_freq", fmt::format("1 to {}", layers));
-    if (layers % *every == 0) form = ExpertLayers{0, *every};
-    // Megatron's own count begins with experts.
-    if (*every > 1)
-      r.approximate("moe_layer_freq",
-                    fmt::format("experts stand in the last of {} layers here, in the first there", *every));
+    for (std::int64_t i = 0; i < layers; i += *every) holds[static_cast<std::size_t>(i)] = 1;
   } else {
     const auto list = layer_list(text);
-    if (!list || static_cast<std::int64_t>(list->size()) != layers)
-      r.fail("moe_layer_freq", fmt::format("a number, or a list for the {} layers", layers));
-    form = expert_layers(*list);
+    if (!list || static_cast<std::int64_t>(list->size()) != layers ||
+        std::ranges::any_of(*list, [](std::int64_t one) { return one > 1; }))
+      r.fail("moe_layer_freq", fmt::format("a number, or a list of 0 and 1 for the {} layers", layers));
+    holds = *list;
   }
-  if (!form)
-    r.fail("moe_layer_freq",
-           "layers without experts first and then every n-th with them: others are not modelled here");
-  r.set("model.dense_layers", form->dense);
-  r.set("model.moe_every", form->every);
+  const std::optional<ExpertLayers> form = expert_layers(holds);
+  r.set("model.dense_layers", form ? form->dense : 0);
+  r.set("model.moe_every", form ? form->every : 1);
+  if (form) return;
+  std::string letters;
+  for (const std::int64_t one : holds) letters += one == 1 ? 'E' : '-';
+  r.set("model.ffns", letters);
 }
 
 void read_experts(JobReader& r) {
@@ -251,7 +250,11 @@ void write_experts(const Scenario& s, Arguments& out) {
     out.emplace_back("moe_router_group_topk", a.routing_topk_groups);
   }
   if (a.latent > 0) out.emplace_back("moe_latent_size", a.latent);
-  if (a.pattern.empty() && (a.dense_layers > 0 || a.moe_every > 1))
+  if (!a.ffns.empty()) {
+    std::vector<std::string> ones;
+    for (const char letter : a.ffns) ones.emplace_back(letter == 'E' ? "1" : "0");
+    out.emplace_back("moe_layer_freq", "[" + join(ones, ",") + "]");
+  } else if (a.pattern.empty() && (a.dense_layers > 0 || a.moe_every > 1))
     out.emplace_back("moe_layer_freq", layer_list_text({a.dense_layers, a.moe_every}, a.layers));
   out.emplace_back("moe_grouped_gemm", true);
 }
@@ -279,6 +282,20 @@ void read_hybrid(JobReader& r) {
 
 void write_hybrid(const Scenario& s, Arguments& out) {
   const Architecture& a = s.model;
+  // Layers that the arguments read here have no words for.
+  const char* other = a.linear.value_heads > 0     ? "linear attention"
+                      : a.mamba.rank > 0           ? "Mamba layers of the first kind"
+                      : a.attention.index_topk > 0 ? "sparse attention"
+                      : a.attention.gate_dim > 0   ? "gates on the output of attention"
+                      : a.windowed.heads > 0       ? "windowed layers with heads of their own"
+                      : a.attention.value_dim > 0 && a.attention.kind == Attention::Kind::kGrouped
+                          ? "values of another width than keys"
+                      : !a.mixers.empty() || a.pattern.find('W') != std::string::npos
+                          ? "layers of several kinds in an order of their own"
+                          : nullptr;
+  if (other)
+    throw InputError(fmt::format(
+        "model: found {}, which has {}, expected layers that Megatron's arguments say", a.name, other));
   if (a.pattern.empty()) return;
   out.emplace_back("is_hybrid_model", true);
   out.emplace_back("num_layers", a.layers);
@@ -526,8 +543,7 @@ void write_overlap(const Scenario& s, Arguments& out) {
 }
 
 void read_optimizer(JobReader& r) {
-  if (const std::string name = r.text("optimizer", "adam"); name != "adam")
-    r.fail("optimizer", "adam: other optimizers are not modelled here");
+  r.only_adam("optimizer", {"adam"});
   std::string gradients = "fp32";
   if (r.flag("use_precision_aware_optimizer")) {
     const auto type = [&](const char* name) {

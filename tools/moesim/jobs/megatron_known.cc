@@ -2,18 +2,16 @@
 
 #include <array>
 
+#include "tools/moesim/jobs/reasons.h"
+
 namespace moesim::tools {
 
 namespace {
 
+using namespace reasons;
+
 constexpr std::string_view kOverlap = "it is of --tp-comm-overlap";
-constexpr std::string_view kData = "files, tokens and their order change no size";
-constexpr std::string_view kLogging = "it is written beside a step, not in one";
-constexpr std::string_view kCheckpoints =
-    "checkpoints are written between steps (faults.checkpoint_s prices them)";
-constexpr std::string_view kNumbers = "numbers of the optimizer take no time of their own";
 constexpr std::string_view kWeights = "weights cost as much whatever they are";
-constexpr std::string_view kRun = "how long a job runs, not how long a step";
 constexpr std::string_view kPositions = "positions and norms cost nearly the same";
 constexpr std::string_view kRouter = "scores and losses of the router take no time of their own";
 constexpr std::string_view kSmall = "element-wise, a small part of a layer";
@@ -25,7 +23,7 @@ constexpr std::string_view kInference = "it is of inference";
 constexpr std::string_view kProfiling = "profiling is off in the step that is asked about";
 constexpr std::string_view kOthers = "other models' or frameworks' part";
 
-constexpr std::array<KnownArgument, 362> kIrrelevant{{
+constexpr auto kIrrelevant = std::to_array<KnownArgument>({
     {"tp_comm_*", kOverlap},
     {"disable_tp_comm_*", kOverlap},
     {"overlap_p2p_comm*", kBuilt},
@@ -388,9 +386,9 @@ constexpr std::array<KnownArgument, 362> kIrrelevant{{
     {"grpo_*", kOthers},
     {"rl_*", kOthers},
     {"retro_*", kOthers},
-}};
+});
 
-constexpr std::array<KnownArgument, 32> kApproximated{{
+constexpr auto kApproximated = std::to_array<KnownArgument>({
     {"extra_vocab_size", "the vocabulary is that of --vocab-size"},
     {"tp_comm_overlap", "tensor-parallel communication is not hidden behind products here"},
     {"fp8_param_gather", "parameters are gathered in bf16 here"},
@@ -427,9 +425,9 @@ constexpr std::array<KnownArgument, 32> kApproximated{{
      "offloaded activations of single modules are not priced; --offload activations is whole layers'"},
     {"sft", "every sequence is full here"},
     {"use_packed_sequence", "every sequence is full here"},
-}};
+});
 
-constexpr std::array<KnownArgument, 33> kRefused{{
+constexpr auto kRefused = std::to_array<KnownArgument>({
     {"deepspeed", "the sharding of Megatron-DeepSpeed, which another file says,"},
     {"heterogeneous_*", "layers of different kinds"},
     {"spec", "a model of its own code"},
@@ -463,7 +461,7 @@ constexpr std::array<KnownArgument, 33> kRefused{{
     {"dsa_*", "sparse attention with an indexer"},
     {"moe_zero_*", "experts that compute nothing"},
     {"no_bf16_*", "training in another type"},
-}};
+});
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/jobs/reasons.h"
 
 namespace moesim::tools {
 
@@ -183,8 +184,7 @@ void write_recompute(const Scenario& s, Arguments& out) {
 }
 
 void read_optimizer(JobReader& r) {
-  if (const std::string name = r.text("optimizer.name", "AdamW"); name != "AdamW" && name != "Adam")
-    r.fail("optimizer.name", "Adam or AdamW: other optimizers are not modelled here");
+  r.only_adam("optimizer.name", {"AdamW", "Adam"});
   if (r.choice("optimizer.implementation", "fused", {"fused", "foreach", "for-loop"}) == "for-loop")
     r.set("training.foreach", false);
   if (r.flag("training.enable_cpu_offload"))
@@ -215,16 +215,13 @@ void write_dispatcher(const Scenario& s, Arguments& out) {
   if (s.routing.text == "round-robin") out.emplace_back("debug.moe_force_load_balance", true);
 }
 
-constexpr std::string_view kLog = "it is written beside a step, not in one",
-                           kNumbers = "numbers of the optimizer take no time of their own",
-                           kData = "files, tokens and their order change no size",
-                           kRun = "how long a job runs, not how long a step",
-                           kPart = "it is of a part that the other keys say";
-constexpr std::array<KnownArgument, 28> kIrrelevant{{
-    {"job.*", kLog},
-    {"profiling.*", kLog},
-    {"metrics.*", kLog},
-    {"checkpoint.*", "checkpoints are written between steps (faults.checkpoint_s prices them)"},
+using namespace reasons;
+constexpr std::string_view kPart = "it is of a part that the other keys say";
+constexpr auto kIrrelevant = std::to_array<KnownArgument>({
+    {"job.*", kLogging},
+    {"profiling.*", kLogging},
+    {"metrics.*", kLogging},
+    {"checkpoint.*", kCheckpoints},
     {"comm.*", kRun},
     {"debug.*", kRun},
     {"lr_scheduler.*", kNumbers},
@@ -239,7 +236,7 @@ constexpr std::array<KnownArgument, 28> kIrrelevant{{
     {"training.dtype", kPart},
     {"model.tokenizer_path", kData},
     {"model.hf_assets_path", kData},
-    {"model.print_after_conversion", kLog},
+    {"model.print_after_conversion", kLogging},
     {"float8.*", kPart},
     {"mx.*", kPart},
     {"quantize.*", kPart},
@@ -249,19 +246,19 @@ constexpr std::array<KnownArgument, 28> kIrrelevant{{
     {"parallelism.context_parallel_rotate_method", "context parallelism is priced as one exchange"},
     {"experimental.*", kPart},
     {"parallelism.pipeline_parallel_split_points", kPart},
-}};
-constexpr std::array<KnownArgument, 3> kApproximated{{
-    {"compile.*", "torch.compile's kernels are not priced apart"},
+});
+constexpr auto kApproximated = std::to_array<KnownArgument>({
+    {"compile.*", kCompiled},
     {"parallelism.enable_async_tensor_parallel",
      "tensor-parallel communication is not hidden behind products here"},
     {"parallelism.module_fqns_per_model_part", "stages are cut so that the heaviest is as light as possible"},
-}};
-constexpr std::array<KnownArgument, 4> kRefused{{
+});
+constexpr auto kRefused = std::to_array<KnownArgument>({
     {"parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", "an overlap of the schedule with dispatch"},
     {"experimental.custom_import", "a model of its own code"},
     {"job.custom_config_module", "a configuration of its own code"},
-}};
+});
 
 }  // namespace
 

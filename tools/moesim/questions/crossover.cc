@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/units.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -251,13 +252,18 @@ ordered_json crossover_json(const Crossover& c) {
           {"high_open", c.high_open}};
 }
 
-Table point_table(const CrossoverResult& r, const SweepRange& range) {
+// `file`: with microseconds, else in the unit that fits.
+Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) {
   std::vector<std::string> names;
   for (const auto& point : r.points)
     for (const auto& [name, time] : point.time_us)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   std::vector<Table::Column> columns{{range.path.path}};
-  for (const std::string& name : names) columns.push_back({name + " [us]"});
+  double largest = 0;
+  for (const auto& point : r.points)
+    for (const auto& [name, time] : point.time_us) largest = std::max(largest, time.value);
+  const TimeUnit unit = file ? TimeUnit::us() : TimeUnit::of(largest);
+  for (const std::string& name : names) columns.push_back(Table::Column{unit.head(name)});
   columns.push_back({"fastest", Table::Align::kLeft});
   columns.push_back({"probability"});
   Table table(columns);
@@ -266,7 +272,7 @@ Table point_table(const CrossoverResult& r, const SweepRange& range) {
     for (const std::string& name : names) {
       const auto found = std::find_if(point.time_us.begin(), point.time_us.end(),
                                       [&](const auto& one) { return one.first == name; });
-      cells.push_back(found == point.time_us.end() ? "-" : microseconds(found->second.value));
+      cells.push_back(found == point.time_us.end() ? "-" : unit.number(found->second.value));
     }
     cells.push_back(point.fastest);
     cells.push_back(fmt::format("{:.2f}", point.probability));
@@ -275,17 +281,36 @@ Table point_table(const CrossoverResult& r, const SweepRange& range) {
   return table;
 }
 
-std::string sentence(const Crossover& c, const SweepRange& range) {
+// Who is the fastest where: "alltoall up to topk = 6, allgather from 7 on".
+std::string sentence(const CrossoverResult& r, const SweepRange& range) {
   const bool counts = !range.range || range.stepped;
-  const std::string where = counts
-                                ? fmt::format("from {} = {} on", range.path.path, shown(range.path, c.above))
-                                : fmt::format("above {} = {}", range.path.path, shown(range.path, c.value));
-  std::string text = fmt::format("{} is the fastest {}, {} below.", c.to, where, c.from);
+  const auto value = [&](double v) { return shown(range.path, v); };
+  const std::string path = range.path.path;
+  const auto& all = r.crossings;
+  if (all.empty())
+    return fmt::format("No crossover: {} is the fastest from {} = {} to {}.", r.points.front().fastest, path,
+                       value(r.points.front().value), value(r.points.back().value));
+  std::string text = fmt::format("{} is the fastest up to {} = {}", all.front().from, path,
+                                 value(counts ? all.front().below : all.front().value));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double from = counts ? all[i].above : all[i].value;
+    if (i + 1 == all.size())
+      text += fmt::format(", {} from {} on.", all[i].to, value(from));
+    else if (const double to = counts ? all[i + 1].below : all[i + 1].value; counts && from == to)
+      text += fmt::format(", {} at {}", all[i].to, value(from));
+    else
+      text += fmt::format(", {} from {} to {}", all[i].to, value(from), value(to));
+  }
+  return text;
+}
+
+// How far from a crossing one is sure.
+std::string sure_text(const Crossover& c, const SweepRange& range) {
   const std::string low = c.low_open ? fmt::format("nowhere from {} on", shown(range.path, c.low))
                                      : fmt::format("up to {}", shown(range.path, c.low));
   const std::string high = c.high_open ? fmt::format("nowhere up to {}", shown(range.path, c.high))
                                        : fmt::format("from {} on", shown(range.path, c.high));
-  return text + fmt::format(" Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
+  return fmt::format("Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
 }
 
 }  // namespace
@@ -299,6 +324,9 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, r.warnings, common);
     result["path"] = range.path.path;
+    const auto [unit, one] = unit_of(range.path);
+    result["unit"] = {{"name", unit}, {"one", one}};
+    result["answer"] = sentence(r, range);
     result["crossovers"] = ordered_json::array();
     for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c));
     result["points"] = ordered_json::array();
@@ -316,18 +344,16 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
-    print(point_table(r, range).csv());
+    print(point_table(r, range, true).csv());
     return 0;
   }
-  for (const std::string& warning : r.warnings) warn(common, warning);
-  print(point_table(r, range).text() + "\n");
-  for (const Crossover& c : r.crossings) print(sentence(c, range) + "\n");
-  if (r.crossings.empty())
-    print(fmt::format("No crossover: {} is the fastest from {} to {}.\n", r.points.front().fastest,
-                      shown(range.path, r.points.front().value), shown(range.path, r.points.back().value)));
+  print(inked(sentence(r, range), Ink::kBold) + "\n");
+  for (const Crossover& c : r.crossings) print(sure_text(c, range) + "\n");
+  print("\n" + point_table(r, range, false).text());
   if (!r.illegal.empty())
     print(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),
                       shown(range.path, r.illegal.front().first), r.illegal.front().second));
+  warn_below(common, r.warnings);
   return 0;
 }
 

@@ -44,7 +44,8 @@ const json* at_path(const json& document, std::string_view path) {
 
 ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const CommonOptions& common,
                                         const std::vector<std::string>& with) {
-  if (const auto framework = framework_of_file(file)) {
+  const auto framework = is_scenario_text(file.string()) ? std::nullopt : framework_of_file(file);
+  if (framework) {
     const Job job = load_job(file, *framework, with);
     models::Scenario settled = models::Scenario::parse(JsonNode::from_json(job.scenario, file.string()));
     settle_job(job, settled);
@@ -59,10 +60,10 @@ ScenarioDocument ScenarioDocument::read(const std::filesystem::path& file, const
   if (!with.empty())
     throw InputError(SourcePlace{file.string()}, "--with and no job's arguments",
                      "one of them: it adds to these");
-  const JsonNode node = JsonNode::read(file);
+  const JsonNode node = read_scenario(file.string());
   models::Scenario checked = models::Scenario::parse(node);  // says what is wrong with its line
   models::name_dispatchers(checked);
-  ScenarioDocument made = from_json(node.to_json(), file.string());
+  ScenarioDocument made = from_json(node.to_json(), node.place().file);
   if (common.seed_given) made.set(find_path("seed"), common.seed);
   return made;
 }
@@ -178,11 +179,20 @@ void ScenarioDocument::set_price(std::string_view key, const json& value) {
   document_["prices"] = std::move(prices);
 }
 
+bool is_scenario_text(std::string_view file) { return trim(file).starts_with('{'); }
+
+JsonNode read_scenario(const std::string& file) {
+  return is_scenario_text(file) ? JsonNode::parse(file, "scenario") : JsonNode::read(file);
+}
+
 void refuse_unused(const models::Scenario& scenario, const std::filesystem::path& file) {
   const models::Field* field = models::unused_field(scenario);
   if (!field) return;
+  if (file.empty())
+    throw InputError(
+        models::unused_message(*field, field->flag.empty() ? field->path : field->flag, scenario));
   // By the path that the file calls it.
-  const JsonNode root = JsonNode::read(file);
+  const JsonNode root = read_scenario(file.string());
   for (const std::string_view path : {field->path, field->also}) {
     std::optional<JsonNode> at = root;
     for (const std::string_view name : split(path, '.'))

@@ -49,6 +49,11 @@ class ScenarioDocument {
   std::vector<std::string> remarks_;  // of the job's arguments
 };
 
+// Whether what stands in the place of a scenario file is the scenario itself, as JSON.
+bool is_scenario_text(std::string_view file);
+// Reads a scenario file, or the text in its place. Throws InputError.
+JsonNode read_scenario(const std::string& file);
+
 // Throws InputError for a field of `scenario` that was given and that its scope does not use, at its line in
 // the file where it stands in it.
 void refuse_unused(const models::Scenario& scenario, const std::filesystem::path& file);

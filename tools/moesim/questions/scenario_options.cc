@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/workload/fields.h"
+#include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/jobs/load_job.h"
-#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
 
@@ -55,14 +57,19 @@ void declare_with(CLI::App& app, std::vector<std::string>& with) {
 void ScenarioOptions::declare(CLI::App& app) {
   app.add_option(
       "scenario", file_,
-      "Scenario file, or a job's: a Megatron script or YAML, torchtitan TOML, DeepSpeed JSON; the options "
-      "below change it");
+      "Scenario file (or its JSON), or a job's: a Megatron script or YAML, torchtitan TOML, DeepSpeed JSON; "
+      "the options below change it");
   app.add_option("--scenario", file_, "The same");
   declare_fields(app);
 }
 
 void ScenarioOptions::declare_fields(CLI::App& app) {
   declare_with(app, with_);
+  app.add_flag(
+         "--search", search_,
+         "The sizes of the plan that nobody says are searched, also beside a file or other sizes; without "
+         "a file and sizes they are anyhow")
+      ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // --seed is of every verb
     const std::size_t index = models::index_of(field);
@@ -90,7 +97,8 @@ void ScenarioOptions::take_file(const std::string& file, std::optional<JobFramew
 
 std::optional<Job> ScenarioOptions::job() const {
   if (file_.empty() && !words_.empty()) return job_of_words(words_, *framework_, with_);
-  const auto framework = framework_ ? framework_ : file_.empty() ? std::nullopt : framework_of_file(file_);
+  const bool of_file = !file_.empty() && !is_scenario_text(file_);
+  const auto framework = framework_ ? framework_ : of_file ? framework_of_file(file_) : std::nullopt;
   if (framework) {
     // What stands behind a script's name are its $1, $2, ...
     std::vector<std::string> with = with_;
@@ -101,13 +109,73 @@ std::optional<Job> ScenarioOptions::job() const {
   return std::nullopt;
 }
 
+models::ChosenPlan ScenarioOptions::choose(models::Scenario& s, const CommonOptions& common) const {
+  const bool of_file = !file_.empty() || !words_.empty();
+  const bool step = s.scope == models::Scenario::Scope::kStep;
+  // EP alone is open at scope layer, whatever else of a plan is said.
+  if (!search_ && (of_file || (step && models::says_plan(s)))) return {};
+  const models::RoutingSpec routing = s.routing;
+  replay::open_routing(s.routing);
+  models::ChosenPlan chosen = models::choose_plan(s, common.threads);
+  s.routing = routing;
+  if (search_ && chosen.options.empty())
+    throw InputError("--search: found a plan whose sizes are all said, expected one that leaves some open");
+  return chosen;
+}
+
+ScenarioDocument ScenarioOptions::document(const CommonOptions& common, bool choose,
+                                           models::ChosenPlan& chosen, bool scopes) const {
+  if (search_ && !choose) throw InputError("--search: found beside a search of plans, expected one of them");
+  ScenarioDocument made = file_.empty() ? ScenarioDocument::from_json(nlohmann::json::object(), "")
+                                        : ScenarioDocument::read(file_, common, with_);
+  if (file_.empty() && !with_.empty())
+    throw InputError("--with: found no job's file, expected one: it adds to its arguments");
+  if (file_.empty() && common.seed_given) made.set(find_path("seed"), common.seed);
+  const auto fields = models::scenario_fields();
+  for (const auto& [index, text] : texts_) {
+    const Field& field = fields[index];
+    made.set(find_path(field.path),
+             models::json_of_text(field.flag.empty() ? field.path : field.flag, field.type, text));
+  }
+  const models::Scenario before = made.scenario();
+  if (!scopes) refuse_unused(before, file_);
+  models::Scenario after = before;
+  if (choose)
+    chosen = this->choose(after, common);
+  else if (after.scope == models::Scenario::Scope::kStep && after.model.hidden > 0)
+    models::choose_batch(after);
+  for (const Field& field : fields)
+    if (after.gave(field.path) && !before.gave(field.path))
+      made.set(find_path(field.path), nlohmann::json(field.write(after)));
+  return made;
+}
+
+void ScenarioOptions::say(std::string_view path, const std::string& text) {
+  texts_[models::index_of(*models::find_field(path))] = text;
+}
+
+void ScenarioOptions::say_unsaid(std::string_view path, const std::string& text) {
+  texts_.try_emplace(models::index_of(*models::find_field(path)), text);
+}
+
+void show_chosen(const models::ChosenPlan& chosen, const CommonOptions& common) {
+  if (chosen.options.empty()) return;
+  if (common.format != Format::kTable) return;
+  std::string text = fmt::format("plan chosen: {}\n  any of these options says otherwise; {}\n\n",
+                                 chosen.options, chosen.because);
+  // Where the batch comes from takes a line of its own.
+  if (const std::size_t batch = text.find("; batch: "); batch != std::string::npos)
+    text.replace(batch, 2, "\n  ");
+  print(text);
+}
+
 ScenarioOptions::Loaded ScenarioOptions::load(const CommonOptions& common) const {
   models::Scenario s;
   std::optional<Job> from = job();
   if (from)
     s = models::Scenario::parse(JsonNode::from_json(from->scenario, from->file));
   else if (!file_.empty())
-    s = models::Scenario::parse(JsonNode::read(file_));
+    s = models::Scenario::parse(read_scenario(file_));
   for (const auto& [index, text] : texts_) models::set_field(models::scenario_fields()[index], s, text);
   if (from) {
     settle_job(*from, s);

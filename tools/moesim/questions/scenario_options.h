@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "models/answers/plan_choice.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -36,14 +38,34 @@ class ScenarioOptions {
   // Throws InputError for values that are none, and for what the scope does not use.
   Loaded load(const CommonOptions& common) const;
   models::Scenario scenario(const CommonOptions& common) const { return load(common).scenario; }
+  // Chooses what nobody said of the plan where docs/scenario.md says so: on request, and of a question
+  // without a file that says no size at all. Empty where nothing was open.
+  models::ChosenPlan choose(models::Scenario& scenario, const CommonOptions& common) const;
+  // The same question as a document that can be changed by path: the file, what the options say of it, and
+  // what is chosen. `choose`: off for a question that searches plans itself; then only the batch is.
+  // `scopes`: several are asked about, so that each says itself what it has no use for. Throws InputError for
+  // what the scope does not use.
+  ScenarioDocument document(const CommonOptions& common, bool choose, models::ChosenPlan& chosen,
+                            bool scopes = false) const;
+  // Says a field as its flag would; say_unsaid(): unless a flag has.
+  void say(std::string_view path, const std::string& text);
+  void say_unsaid(std::string_view path, const std::string& text);
+  bool asks_anything() const { return !file_.empty() || !texts_.empty(); }
+  // Whether --search was given; the question may have nothing to do with it.
+  bool searches() const { return search_; }
+  bool has_file() const { return !file_.empty(); }
 
  private:
   std::optional<Job> job() const;
 
   std::string file_;
+  bool search_ = false;
   std::optional<JobFramework> framework_;
   std::vector<std::string> words_, with_;
   std::map<std::size_t, std::string> texts_;  // of the fields that were given, by their index
 };
+
+// Tells what was chosen, first of all, on standard output where that is for people.
+void show_chosen(const models::ChosenPlan& chosen, const CommonOptions& common);
 
 }  // namespace moesim::tools

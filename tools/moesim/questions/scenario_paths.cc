@@ -186,6 +186,21 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, st
   return {std::string(trim(std::string_view(text).substr(0, equals))), text.substr(equals + 1)};
 }
 
+std::pair<const char*, double> unit_of(const ScenarioPath& path) {
+  switch (path.type) {
+    case FieldType::kBandwidth:
+      return {"GB/s", 1e9};
+    case FieldType::kSeconds:
+      return {"us", 1e-6};
+    case FieldType::kBytes:
+      return {"GB", 1e9};
+    case FieldType::kFlops:
+      return {"TFLOP/s", 1e12};
+    default:
+      return {"", 1};
+  }
+}
+
 std::string shown(const ScenarioPath& path, double number) {
   switch (path.type) {
     case FieldType::kBandwidth:

@@ -52,5 +52,8 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, st
 
 // A value in the unit that people use: "50.0 GB/s", "2.0 us", "8".
 std::string shown(const ScenarioPath& path, double number);
+// The unit in which pages draw the numbers of a path, and how much one of it is: {"GB/s", 1e9}; {"", 1} of
+// plain numbers.
+std::pair<const char*, double> unit_of(const ScenarioPath& path);
 
 }  // namespace moesim::tools

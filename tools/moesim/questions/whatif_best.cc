@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -36,24 +37,29 @@ using models::RankedPlan;
 using nlohmann::ordered_json;
 
 models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& common) {
-  models::PlanSearchOptions options;
+  using Options = models::PlanSearchOptions;
+  static constexpr std::array<std::pair<std::string_view, bool Options::*>, 8> kAxes{
+      {{"parallel", &Options::parallel},
+       {"dispatcher", &Options::dispatcher},
+       {"recompute", &Options::recompute},
+       {"precision", &Options::precision},
+       {"schedule", &Options::schedule},
+       {"overlap", &Options::overlap},
+       {"launch", &Options::launch},
+       {"sharding", &Options::sharding}}};
+  Options options;
   options.parallel = options.dispatcher = options.recompute = false;
-  static const std::vector<std::string> kAxes{"parallel", "dispatcher", "recompute"};
-  std::size_t from = 0;
-  while (from <= o.axes.size()) {
-    const std::size_t end = std::min(o.axes.find(',', from), o.axes.size());
-    const std::string axis(trim(std::string_view(o.axes).substr(from, end - from)));
-    from = end + 1;
-    if (axis == "parallel") {
-      options.parallel = true;
-    } else if (axis == "dispatcher") {
-      options.dispatcher = true;
-    } else if (axis == "recompute") {
-      options.recompute = true;
-    } else {
+  for (const std::string_view text : split(o.axes, ',')) {
+    const std::string_view axis = trim(text);
+    const auto* const found =
+        std::find_if(kAxes.begin(), kAxes.end(), [&](const auto& known) { return known.first == axis; });
+    if (found == kAxes.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, member] : kAxes) names.emplace_back(name);
       throw InputError(fmt::format("--best: found {}, expected any of {}, joined with commas{}",
-                                   in_quotes(axis), join(kAxes, ", "), did_you_mean(axis, kAxes)));
+                                   in_quotes(axis), join(names, ", "), did_you_mean(axis, names)));
     }
+    options.*(found->second) = true;
   }
   if (!o.under.empty() && o.under != "memory")
     throw InputError(fmt::format("--under: found {}, expected memory{}", in_quotes(o.under),
@@ -78,6 +84,8 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
 ordered_json plan_json(const RankedPlan& plan) {
   ordered_json j = models::to_json(*plan.scenario);
   j["dispatcher"] = plan.scenario->dispatchers.front().text();
+  j["probability"] = plan.probability;
+  j["tie_group"] = plan.tie_group;
   j["forecast"] = answer_json(plan.answer, *plan.scenario);
   return j;
 }
@@ -91,41 +99,70 @@ std::vector<std::pair<std::string, std::int64_t>> most_frequent(
   return all;
 }
 
-Table plan_table(const PlanSearchResult& r) {
-  Table table({{"TP"},
-               {"CP"},
-               {"PP"},
-               {"VPP"},
-               {"EP"},
-               {"ETP"},
-               {"DP"},
-               {"microbatches"},
-               {"dispatcher", Table::Align::kLeft},
-               {"recompute", Table::Align::kLeft},
-               {"step [ms]"},
-               {"low"},
-               {"high"},
-               {"tokens/s/GPU"},
-               {"TFLOP/s/GPU"},
-               {"bubble"},
-               {"memory [GB]"},
-               {"fits", Table::Align::kLeft},
-               {"P(fits)"}});
+// What of a plan its parallel sizes, dispatcher and recomputation do not say, where it was searched.
+std::string run_text(const models::Scenario& s, const models::PlanSearchOptions& o) {
+  std::vector<std::string> parts;
+  const models::TrainingPlan& t = s.training;
+  if (o.precision) parts.push_back(t.precision);
+  if (o.schedule) parts.emplace_back(name_of(t.pipeline));
+  if (o.launch) parts.emplace_back(name_of(t.launch));
+  if (o.sharding) parts.emplace_back(name_of(t.sharding));
+  if (o.overlap && t.overlap.expert_communication)
+    parts.emplace_back(t.overlap.delayed_wgrad ? "overlapped, delayed wgrad" : "overlapped");
+  return join(parts, ", ");
+}
+
+Table plan_table(const PlanSearchResult& r, const models::PlanSearchOptions& o) {
+  const bool runs = o.precision || o.schedule || o.launch || o.sharding || o.overlap;
+  std::vector<Table::Column> columns{{"TP"},
+                                     {"CP"},
+                                     {"PP"},
+                                     {"VPP"},
+                                     {"EP"},
+                                     {"ETP"},
+                                     {"DP"},
+                                     {"microbatches"},
+                                     {"dispatcher", Table::Align::kLeft},
+                                     {"recompute", Table::Align::kLeft}};
+  if (runs) columns.push_back({"run", Table::Align::kLeft});
+  for (const Table::Column& column : std::vector<Table::Column>{{"step [ms]"},
+                                                                {"low"},
+                                                                {"high"},
+                                                                {"tokens/s/GPU"},
+                                                                {"TFLOP/s/GPU"},
+                                                                {"bubble"},
+                                                                {"memory [GB]"},
+                                                                {"fits", Table::Align::kLeft},
+                                                                {"P(fits)"},
+                                                                {"P(best)"}})
+    columns.push_back(column);
+  Table table(columns);
   for (const RankedPlan& plan : r.best) {
     const models::Parallel& p = plan.scenario->parallel;
     const models::Answer& f = plan.answer;
     const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
-    table.row({number(p.tp), number(p.cp), number(p.pp), number(p.vpp), number(p.ep), number(p.etp),
-               number(p.dp), fmt::format("{} x {}", p.microbatches, p.micro_batch),
-               plan.scenario->dispatchers.front().text(), plan.scenario->training.recompute.text(),
-               fmt::format("{:.1f}", f.time_us.value * 1e-3), fmt::format("{:.1f}", f.time_us.low * 1e-3),
-               fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu()),
-               fmt::format("{:.1f}", f.tflops_per_gpu()),
-               fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
-                                           f.time_us.value * 100),
-               fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
-               f.memory.fits ? "yes" : "no: " + format_bytes(f.memory.missing_bytes),
-               fmt::format("{:.2f}", f.memory.fits_probability)});
+    std::vector<std::string> row{number(p.tp),
+                                 number(p.cp),
+                                 number(p.pp),
+                                 number(p.vpp),
+                                 number(p.ep),
+                                 number(p.etp),
+                                 number(p.dp),
+                                 fmt::format("{} x {}", p.microbatches, p.micro_batch),
+                                 plan.scenario->dispatchers.front().text(),
+                                 plan.scenario->training.recompute.text()};
+    if (runs) row.push_back(run_text(*plan.scenario, o));
+    for (std::string cell :
+         {fmt::format("{:.1f}", f.time_us.value * 1e-3), fmt::format("{:.1f}", f.time_us.low * 1e-3),
+          fmt::format("{:.1f}", f.time_us.high * 1e-3), fmt::format("{:.0f}", f.tokens_per_s_per_gpu()),
+          fmt::format("{:.1f}", f.tflops_per_gpu()),
+          fmt::format("{:.1f} %", f.breakdown_us[static_cast<std::size_t>(sim::Category::bubble)] /
+                                      f.time_us.value * 100),
+          fmt::format("{:.1f}", f.memory.max_bytes * 1e-9),
+          f.memory.fits ? std::string("yes") : "no: " + format_bytes(f.memory.missing_bytes),
+          fmt::format("{:.2f}", f.memory.fits_probability), fmt::format("{:.2f}", plan.probability)})
+      row.push_back(std::move(cell));
+    table.row(std::move(row));
   }
   return table;
 }
@@ -181,7 +218,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
-    print(plan_table(r).csv());
+    print(plan_table(r, options).csv());
     return 0;
   }
   for (const std::string& warning : warnings) warn(common, warning);
@@ -189,7 +226,10 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   print(fmt::format("{} on {}: the best plans for {} GPUs and a batch of {:.3g} tokens\n\n",
                     first.scenario->model.name, first.scenario->cluster->name, first.answer.gpus,
                     first.answer.tokens));
-  print(plan_table(r).text());
+  print(plan_table(r, options).text());
+  const auto tied =
+      std::count_if(r.best.begin(), r.best.end(), [](const RankedPlan& p) { return p.tie_group == 0; });
+  if (tied > 1) print(fmt::format("\nThe first {} are too close to call.\n", tied));
   print(
       fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",
                   r.candidates, r.forecast, r.does_not_fit, r.illegal, r.skipped, r.method));

@@ -11,7 +11,7 @@
 namespace moesim::tools {
 
 struct WhatifBest {
-  std::string axes;       // "parallel,dispatcher,recompute", any of them
+  std::string axes;       // "parallel,dispatcher,recompute,...", any of them
   std::string under;      // "memory", or "" for no limit
   std::string arguments;  // a framework: the best plan as its arguments
   int top = 10;

@@ -202,6 +202,16 @@ const char* of_scope(const Evaluation& e) {
   return e.scenario->scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
 }
 
+// row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
+template <class Row>
+void add_dispatchers(Table& table, const Evaluation& before, const Evaluation& after, const Row& row) {
+  for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
+  for (const Answer& a : after.answers)
+    if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
+  table.separator();
+  row("fastest", before.winner(), after.winner());
+}
+
 Table side_by_side(const Evaluation& before, const Evaluation& after) {
   Table table({{"dispatcher", Table::Align::kLeft},
                {"baseline [us]"},
@@ -233,23 +243,50 @@ Table side_by_side(const Evaluation& before, const Evaluation& after) {
     }));
     table.row(cells);
   };
-  for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
-  for (const Answer& a : after.answers)
-    if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
-  table.separator();
-  row("fastest", before.winner(), after.winner());
+  add_dispatchers(table, before, after, row);
   return table;
 }
 
-Table parts_table(const Evaluation& before, const Evaluation& after) {
-  Table table({{"part of the fastest", Table::Align::kLeft},
-               {"baseline [us]"},
-               {"change [us]"},
-               {"difference [us]"}});
-  for (const Moved& part : moved_parts(*before.winner(), *after.winner()))
-    table.row({part.category, microseconds(part.before_us), microseconds(part.after_us),
-               fmt::format("{:+.1f}", part.difference())});
+// The same with fewer columns, in the unit that fits: what has no forecast, and why, is in the JSON.
+Table people_side_by_side(const Evaluation& before, const Evaluation& after) {
+  const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
+  Table table({{"dispatcher", Table::Align::kLeft},
+               {unit.head("before")},
+               {"after"},
+               {"change", Table::Align::kLeft},
+               {"tokens/s/GPU"},
+               {"memory [GB]", Table::Align::kLeft}});
+  const auto row = [&](const std::string& name, const Answer* b, const Answer* a) {
+    const bool had = b && b->ok(), has = a && a->ok();
+    const auto pair = [&](auto&& value) {
+      const std::string from = had ? value(*b) : "-", to = has ? value(*a) : "-";
+      return from == to ? from : from + " -> " + to;
+    };
+    table.row({name, had ? unit.number(b->time_us.value) : "-", has ? unit.number(a->time_us.value) : "-",
+               had && has ? change_text(ratio(*b, *a)) : "-",
+               pair([](const Answer& x) { return fmt::format("{:.0f}", x.tokens_per_s_per_gpu()); }),
+               pair([](const Answer& x) {
+                 return fmt::format("{:.1f}{}", x.memory.max_bytes * 1e-9,
+                                    x.memory.fits ? "" : " (does not fit)");
+               })});
+  };
+  add_dispatchers(table, before, after, row);
   return table;
+}
+
+// Parts that move; those that do not are in the JSON.
+std::string parts_text(const Evaluation& before, const Evaluation& after) {
+  const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
+  Table table(
+      {{"part of the fastest", Table::Align::kLeft}, {unit.head("before")}, {"after"}, {"difference"}});
+  bool any = false;
+  for (const Moved& part : moved_parts(*before.winner(), *after.winner())) {
+    if (unit.number(part.before_us) == unit.number(part.after_us)) continue;
+    any = true;
+    table.row({part.category, unit.number(part.before_us), unit.number(part.after_us),
+               unit.difference(part.difference())});
+  }
+  return any ? "\n" + table.text() : "";
 }
 
 std::string costs_text(const Evaluation& before, const Evaluation& after) {
@@ -281,7 +318,6 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   const Evaluation after = evaluate(document.scenario(), {draws, true});
   std::vector<std::string> warnings = before.warnings;
   add_new(warnings, after.warnings);
-  for (const std::string& warning : warnings) warn(common, warning);
   const Answer &b = *before.winner(), &a = *after.winner();
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
@@ -305,17 +341,22 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
                                  {"change_us", part.after_us},
                                  {"difference_us", part.difference()}});
     result["because"] = because(before, after);
-    if (publish(result, common)) return 0;
+    if (publish(result, common)) {
+      warn_below(common, warnings);
+      return 0;
+    }
   }
   if (common.format == Format::kCsv) {
     print(side_by_side(before, after).csv());
+    warn_below(common, warnings);
     return 0;
   }
+  print(inked(because(before, after), Ink::kBold) + "\n\n");
   for (const Change& change : changes) print(change.text() + "\n");
   print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
-  print(side_by_side(before, after).text() + "\n" + parts_table(before, after).text() + "\n");
+  print(people_side_by_side(before, after).text() + parts_text(before, after));
   print(costs_text(before, after));
-  print(because(before, after) + "\n");
+  warn_below(common, warnings);
   return 0;
 }
 
@@ -346,8 +387,13 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
       if (std::find(before.warnings.begin(), before.warnings.end(), warning) == before.warnings.end())
         add_new(warnings, {row.change.text() + ": " + warning});
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.gain > y.gain; });
+  const std::string answer = rows.front().error.empty()
+                                 ? fmt::format("{} helps most: {} tokens/s/GPU.", rows.front().change.text(),
+                                               change_text(throughput_ratio(b, *rows.front().after.winner())))
+                                 : "No change has a forecast.";
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, warnings, common);
+    result["answer"] = answer;
     result["baseline"] = evaluation_json(before);
     result["ranking"] = ordered_json::array();
     for (const Row& row : rows) {
@@ -370,31 +416,38 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     }
     if (publish(result, common)) return 0;
   }
-  const bool cost = b.cost > 0;
-  std::vector<Table::Column> columns{{"change", Table::Align::kLeft},
-                                     {"time [us]"},
-                                     {"time", Table::Align::kLeft},
-                                     {"tokens/s/GPU", Table::Align::kLeft},
-                                     {"fastest", Table::Align::kLeft}};
+  const bool cost = b.cost > 0, people = common.format == Format::kTable;
+  double largest = b.time_us.value;
+  for (const Row& row : rows)
+    if (row.error.empty()) largest = std::max(largest, row.after.winner()->time_us.value);
+  const TimeUnit unit = people ? TimeUnit::of(largest) : TimeUnit::us();
+  // People read why in the JSON or on the page: it has no place in 100 columns.
+  std::vector<Table::Column> columns{{"change", Table::Align::kLeft}, {unit.head("time")}};
+  if (!people) columns.push_back({"time", Table::Align::kLeft});
+  columns.push_back({"tokens/s/GPU", Table::Align::kLeft});
+  columns.push_back({"fastest", Table::Align::kLeft});
   if (cost) columns.push_back({"per 10^6 tokens"});
-  columns.push_back({"moved most", Table::Align::kLeft});
+  if (!people) columns.push_back({"moved most", Table::Align::kLeft});
   Table table(columns);
   const auto add = [&](const std::string& name, const Answer* a, const std::string& error) {
     std::vector<std::string> cells{name};
     if (!a) {
-      cells.insert(cells.end(), {"-", "-", "-", "-"});
-      if (cost) cells.emplace_back("-");
-      cells.push_back(error);
-    } else {
-      const auto parts = reasons(b, *a);
-      cells.insert(cells.end(), {microseconds(a->time_us.value), change_text(ratio(b, *a)),
-                                 change_text(throughput_ratio(b, *a)),
-                                 a->dispatcher + (a->memory.fits ? "" : " (does not fit)")});
-      if (cost) cells.push_back(a->cost > 0 ? fmt::format("{:.4g}", a->cost_per_million_tokens()) : "-");
-      const bool any = !parts.empty() && std::abs(parts.front().difference()) > 0.05;
-      cells.push_back(any ? fmt::format("{} {:+.1f} us", parts.front().category, parts.front().difference())
-                          : "");
+      cells.resize(columns.size(), "-");
+      if (!people) cells.back() = error;
+      table.row(cells);
+      return;
     }
+    cells.push_back(unit.number(a->time_us.value));
+    if (!people) cells.push_back(change_text(ratio(b, *a)));
+    cells.push_back(change_text(throughput_ratio(b, *a)));
+    cells.push_back(a->dispatcher + (a->memory.fits ? "" : " (does not fit)"));
+    if (cost) cells.push_back(a->cost > 0 ? fmt::format("{:.4g}", a->cost_per_million_tokens()) : "-");
+    const auto parts = reasons(b, *a);
+    const bool any = !parts.empty() && std::abs(parts.front().difference()) > 0.05;
+    if (!people)
+      cells.push_back(
+          any ? fmt::format("{} {} us", parts.front().category, unit.difference(parts.front().difference()))
+              : "");
     table.row(cells);
   };
   for (const Row& row : rows)
@@ -405,10 +458,13 @@ int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets,
     print(table.csv());
     return 0;
   }
-  for (const std::string& warning : warnings) warn(common, warning);
+  print(inked(answer, Ink::kBold) + "\n");
   print(fmt::format("{}, {}: each change by itself, the most helpful first\n\n", of_scope(before),
                     before.scenario->model.name));
   print(table.text());
+  for (const Row& row : rows)
+    if (!row.error.empty()) print(fmt::format("{}: {}\n", row.change.text(), row.error));
+  warn_below(common, warnings);
   return 0;
 }
 

@@ -50,8 +50,12 @@ MapCell cell_of(const Evaluation& e) {
 
 ordered_json axis_json(const ScenarioPath& path, const std::vector<PathValue>& values) {
   ordered_json list = ordered_json::array();
-  for (const PathValue& value : values) list.push_back(ordered_json(value.json));
-  return {{"path", path.path}, {"values", std::move(list)}};
+  ordered_json texts = ordered_json::array();
+  for (const PathValue& value : values) {
+    list.push_back(ordered_json(value.json));
+    texts.push_back(value.json.is_number() ? shown(path, value.json.get<double>()) : value.text);
+  }
+  return {{"path", path.path}, {"values", std::move(list)}, {"shown", std::move(texts)}};
 }
 
 ordered_json map_json(const WinnerMap& map) {
@@ -217,13 +221,13 @@ int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges
     print(long_table(map).csv());
     return 0;
   }
-  for (const std::string& warning : map.warnings) warn(common, warning);
   print(square(map).text());
   print(fmt::format("\n?: the fastest with a probability below {}\n", kSureWinner));
   if (const std::size_t without = map.without_forecast(); without > 0)
     print(fmt::format(
         "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",
         without, map.cells.size(), map.first_error()));
+  warn_below(common, map.warnings);
   return 0;
 }
 

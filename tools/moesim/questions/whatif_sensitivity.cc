@@ -144,9 +144,6 @@ int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions
     print(sensitivity_table(s).csv());
     return 0;
   }
-  for (const std::string& warning : s.baseline.warnings) warn(common, warning);
-  print("Elasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
-  print(sensitivity_table(s).text() + "\n");
   const std::string fastest = s.baseline.winner()->dispatcher;
   const Sensitivity& first = s.numbers.front();
   for (const auto& [dispatcher, value] : first.elasticity)
@@ -159,6 +156,9 @@ int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions
           fmt::format("{:.1f} % of its time follows from these numbers, the rest is time inside kernels that "
                       "none of them changes.\n",
                       -100 * value.value));
+  print("\nElasticity of the time: by how many percent it changes when a number grows by 1 %.\n\n");
+  print(sensitivity_table(s).text());
+  warn_below(common, s.baseline.warnings);
   return 0;
 }
 

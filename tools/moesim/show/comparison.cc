@@ -131,7 +131,7 @@ void add_step(ordered_json& j, const Answer& a) {
                           {"end_us", static_cast<double>(slot.to) * 1e-6}});
 }
 
-// The columns of the times, and in which unit.
+// The columns of the times, and in which unit they stand in a file.
 struct Columns {
   const char* time;
   double per_us;
@@ -165,7 +165,8 @@ const Columns& columns_of(const Scenario& s) {
   return of_step(s) ? kStep : kLayer;
 }
 
-Table summary_table(const Comparison& c, bool people) {
+// All figures of all dispatchers: a file's columns.
+Table summary_table(const Comparison& c) {
   const Columns& columns = columns_of(*c.scenario);
   const bool step = of_step(*c.scenario);
   std::vector<Table::Column> heads{{"dispatcher", Table::Align::kLeft}, {columns.time}, {"low"}, {"high"}};
@@ -176,13 +177,11 @@ Table summary_table(const Comparison& c, bool people) {
        {"tx/rank [MB]", "max", "syncs", "overload", "dropped", "memory [GB]", "fits", "P(fits)"})
     heads.push_back({name});
   Table table(heads);
-  for (std::size_t i = 0; i < c.answers.size(); ++i) {
-    const Answer& a = c.answers[i];
+  for (const Answer& a : c.answers) {
     if (!a.ok()) continue;
-    const bool best = static_cast<int>(i) == c.decision.winner;
     const auto time = [&](double us) { return fmt::format("{:.1f}", us * columns.per_us); };
-    std::vector<std::string> row{a.dispatcher + (people && best ? " *" : ""), time(a.time_us.value),
-                                 time(a.time_us.low), time(a.time_us.high)};
+    std::vector<std::string> row{a.dispatcher, time(a.time_us.value), time(a.time_us.low),
+                                 time(a.time_us.high)};
     if (step) {
       row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
       row.push_back(fmt::format("{:.1f}", a.tflops_per_gpu()));
@@ -199,21 +198,109 @@ Table summary_table(const Comparison& c, bool people) {
     row.push_back(a.memory.fits ? "yes" : fmt::format("no: {}", format_bytes(a.memory.missing_bytes)));
     row.push_back(fmt::format("{:.2f}", a.memory.fits_probability));
     table.row(row);
-    if (best) table.mark_best();
+  }
+  return table;
+}
+
+// The unit of all times that people see of a comparison.
+TimeUnit unit_of(const Comparison& c) {
+  double largest = 0;
+  for (const Answer& a : c.answers)
+    if (a.ok()) largest = std::max(largest, a.time_us.value);
+  return TimeUnit::of(largest);
+}
+
+// A winner is marked where one can be named, and those that it is too close between.
+std::string marked(const Comparison& c, std::size_t i) {
+  using Verdict = models::Decision::Verdict;
+  const models::Decision& d = c.decision;
+  const bool among = std::find(d.among.begin(), d.among.end(), static_cast<int>(i)) != d.among.end();
+  const bool named = d.verdict == Verdict::kClear || d.verdict == Verdict::kOnlyOne;
+  const char* mark = d.verdict == Verdict::kTooClose && among   ? " ~"
+                     : named && static_cast<int>(i) == d.winner ? " *"
+                                                                : "";
+  return c.answers[i].dispatcher + mark;
+}
+
+bool is_best(const Comparison& c, std::size_t i) { return marked(c, i).ends_with(" *"); }
+
+// What decides: few enough columns for a terminal. The others are in the CSV, parts of the time in --detail
+// times.
+Table people_table(const Comparison& c) {
+  const bool step = of_step(*c.scenario);
+  const TimeUnit unit = unit_of(c);
+  const auto any = [&](auto&& holds) {
+    return std::any_of(c.answers.begin(), c.answers.end(),
+                       [&](const Answer& a) { return a.ok() && holds(a); });
+  };
+  const bool overload = !step && any([](const Answer& a) { return a.overload.printed().max > 1.005; });
+  const bool dropped = any([](const Answer& a) { return a.dropped_rows > 0; });
+  std::vector<Table::Column> heads{
+      {"dispatcher", Table::Align::kLeft}, {unit.head(step ? "step" : "layer")}, {"90 % interval"}};
+  if (step)
+    for (const char* name : {"tokens/s/GPU", "MFU"}) heads.push_back({name});
+  else
+    heads.push_back({"sent/rank [MB]"});
+  if (overload) heads.push_back({"overload"});
+  if (dropped) heads.push_back({"dropped"});
+  heads.push_back({"memory [GB]"});
+  heads.push_back({"fits", Table::Align::kLeft});
+  Table table(heads);
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
+    if (!a.ok()) continue;
+    std::vector<std::string> row{marked(c, i), unit.number(a.time_us.value),
+                                 a.draws_us.empty() ? "-"
+                                                    : fmt::format("{} to {}", unit.number(a.time_us.low),
+                                                                  unit.number(a.time_us.high))};
+    if (step) {
+      row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
+      row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
+    } else {
+      row.push_back(fmt::format("{:.3f}", spread_of(a.tx_bytes).mean * 1e-6));
+    }
+    if (overload) row.push_back(fmt::format("{:.2f}", a.overload.printed().max));
+    if (dropped) row.push_back(fmt::format("{:.1f} %", 100 * a.dropped_share));
+    row.push_back(fmt::format("{:.2f}", a.memory.max_bytes * 1e-9));
+    const double p = a.memory.fits_probability;
+    std::string fits = a.memory.fits ? "yes" : fmt::format("misses {}", format_bytes(a.memory.missing_bytes));
+    if (p > 0.005 && p < 0.995) fits += fmt::format(" (probability {:.2f})", p);
+    row.push_back(fits);
+    table.row(row);
+    if (is_best(c, i)) table.mark_best();
+  }
+  return table;
+}
+
+// The parts of the time, a column for each that is not nothing.
+Table times_table(const Comparison& c) {
+  const TimeUnit unit = unit_of(c);
+  std::vector<BreakdownPart> parts;
+  for (const BreakdownPart& part : columns_of(*c.scenario).parts)
+    if (std::any_of(c.answers.begin(), c.answers.end(),
+                    [&](const Answer& a) { return a.ok() && part.us(a.breakdown_us) > 0; }))
+      parts.push_back(part);
+  std::vector<Table::Column> heads{{unit.head("dispatcher"), Table::Align::kLeft}, {"all"}};
+  for (const BreakdownPart& part : parts) heads.push_back({part.name});
+  Table table(heads);
+  for (const Answer& a : c.answers) {
+    if (!a.ok()) continue;
+    std::vector<std::string> row{a.dispatcher, unit.number(a.time_us.value)};
+    for (const BreakdownPart& part : parts) row.push_back(unit.number(part.us(a.breakdown_us)));
+    table.row(row);
   }
   return table;
 }
 
 // Where the time of each dispatcher goes, beside each other; and who has how much to compute.
 std::string time_bars(const Comparison& c) {
-  const double per_us = columns_of(*c.scenario).per_us;
+  const TimeUnit unit = unit_of(c);
   std::vector<BarRow> rows;
   for (std::size_t i = 0; i < c.answers.size(); ++i) {
     const Answer& a = c.answers[i];
     if (!a.ok()) continue;
-    const bool best = static_cast<int>(i) == c.decision.winner;
-    rows.push_back({a.dispatcher + (best ? " *" : ""), breakdown_parts(a.breakdown_us),
-                    fmt::format("{:.1f}", a.time_us.value * per_us), best});
+    rows.push_back(
+        {marked(c, i), breakdown_parts(a.breakdown_us), unit.number(a.time_us.value), is_best(c, i)});
   }
   std::string text = bar_chart(rows);
   const Answer* w = c.winner();
@@ -263,13 +350,13 @@ std::string headline(const Comparison& c) {
                     s.model.name, s.cluster->name, pass, p.ep, p.etp, p.tp, c.routing.max_tokens(), s.topk);
   }
   text += model_text(models::asked_model(s)) + "\n";
-  if (s.model.experts == 0) return text + "no experts: a dense model\n\n";
+  if (s.model.experts == 0) return text + "no experts: a dense model\n";
   text +=
       fmt::format("routing {}: busiest expert {:.2f}x, busiest rank {:.2f}x the mean, Gini {:.3f}{}\n",
                   s.routing.text, c.routing.expert_skew(), c.routing.rank_imbalance(static_cast<int>(p.ep)),
                   c.routing.gini(), of_step(s) ? " in the first layer" : "");
   for (const std::string& one : c.defaults) text += one + "\n";
-  return text + "\n";
+  return text;
 }
 
 std::string balance_text(const Answer& a) {
@@ -284,8 +371,8 @@ std::string balance_text(const Answer& a) {
       a.dispatcher, b.busiest, b.busiest_before, format_us(b.paid_us), format_us(b.saved_us), worth);
 }
 
-// What is said below the tables, the answer last.
-std::string conclusion(const Comparison& c) {
+// What is said below the tables.
+std::string remarks(const Comparison& c) {
   std::string text;
   for (const Answer& a : c.answers) {
     if (!a.error.empty()) text += fmt::format("not {}: {}\n", a.dispatcher, a.error);
@@ -301,7 +388,7 @@ std::string conclusion(const Comparison& c) {
   }
   for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
   const Answer* w = c.winner();
-  if (!w) return text + c.decision.because + "\n";
+  if (!w) return text;
   if (of_step(*c.scenario))
     text += fmt::format(
         "exposed communication {} and bubble {} of the step; TFLOP/s: {}\n", format_us(w->exposed_comm_us),
@@ -324,13 +411,7 @@ std::string conclusion(const Comparison& c) {
                         : w->memory.recompute_that_fits.empty()
                             ? "; no recomputation makes it fit"
                             : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");
-  if (c.decision.runner_up >= 0)
-    text += fmt::format(
-        "\n{} is {:.2f}x as fast as {} ({:.2f} to {:.2f}), the fastest with probability {:.2f}.\n",
-        w->dispatcher, c.decision.speedup.value,
-        c.answers[static_cast<std::size_t>(c.decision.runner_up)].dispatcher, c.decision.speedup.low,
-        c.decision.speedup.high, c.decision.probability);
-  return text + c.decision.because + "\n";
+  return text;
 }
 
 // The mesh as torch prints it, and the groups of ranks along each of its axes.
@@ -465,6 +546,7 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
                                             {"time_us", one.time_us}});
   }
   result["winner"] = decision_json(c);
+  result["answer"] = c.sentence();
   result["because"] = c.decision.because;
   if (!c.defaults.empty()) result["defaults"] = c.defaults;
   if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
@@ -472,18 +554,25 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
 }
 
 void print_comparison(const Comparison& c, Detail detail) {
+  const std::string sentence = c.sentence();
+  print(inked(sentence, Ink::kBold) + "\n");
+  if (sentence != c.decision.because) print(c.decision.because + "\n");
+  print("\n");
+  print(people_table(c).text());
+  print("\n" + time_bars(c) + "\n");
   print(headline(c));
-  print(summary_table(c, true).text());
-  print("\n" + time_bars(c));
+  if (detail == Detail::kTimes) print("\n" + times_table(c).text());
   if (const auto table = table_of_detail(c, detail)) print("\n" + table->text());
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
-  print("\n" + conclusion(c));
+  if (const std::string text = remarks(c); !text.empty()) print("\n" + text);
+  if (!c.decision.measure_next.empty())
+    print("\nwhat would settle it most: " + c.decision.measure_next + "\n");
 }
 
 Table detail_table(const Comparison& c, Detail detail) {
   if (auto table = table_of_detail(c, detail)) return *std::move(table);
-  return summary_table(c, false);
+  return summary_table(c);
 }
 
 std::string comparison_csv(const Comparison& c, Detail detail) { return detail_table(c, detail).csv(); }

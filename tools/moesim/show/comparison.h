@@ -12,9 +12,9 @@
 
 namespace moesim::tools {
 
-// What is shown beside the summary: every message with its bytes per rank, every operation as the critical
-// rank ran it, the share of each rank, the parts of the memory.
-enum class Detail : std::uint8_t { kNone, kMessages, kOperations, kRanks, kMemory };
+// What is shown beside the summary: the parts of the time, every message with its bytes per rank, every
+// operation as the critical rank ran it, the share of each rank, the parts of the memory.
+enum class Detail : std::uint8_t { kNone, kTimes, kMessages, kOperations, kRanks, kMemory };
 Detail parse_detail(const std::string& name);  // "messages", ...; anything else is kNone
 
 // One dispatcher's answer: what every verb shows of it, and all that `compare` shows.
@@ -37,6 +37,8 @@ std::string comparison_timeline(const models::Comparison& comparison, const Comm
                                 const TimelineBounds& bounds);
 
 // The comparison as one HTML page. Needs AnswerOptions::trace.
+std::string comparison_report(const models::Comparison& comparison, const CommonOptions& common,
+                              TimelineBounds bounds);
 void write_comparison_report(const std::string& path, const models::Comparison& comparison,
                              const CommonOptions& common, TimelineBounds bounds);
 

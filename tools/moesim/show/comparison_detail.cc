@@ -268,6 +268,7 @@ std::string memory_tree(const Comparison& c) {
 }
 
 Detail parse_detail(const std::string& name) {
+  if (name == "times") return Detail::kTimes;
   if (name == "messages") return Detail::kMessages;
   if (name == "operations") return Detail::kOperations;
   if (name == "ranks") return Detail::kRanks;
@@ -291,6 +292,7 @@ std::optional<Table> table_of_detail(const models::Comparison& comparison, Detai
       return rank_table(comparison);
     case Detail::kMemory:
       return memory_table(comparison);
+    case Detail::kTimes:  // of the summary
     case Detail::kNone:
       break;
   }

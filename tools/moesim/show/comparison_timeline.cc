@@ -1,9 +1,11 @@
 // A comparison as Chrome trace events and as a report.
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "models/hardware/cluster.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/report.h"
@@ -44,15 +46,21 @@ std::string comparison_timeline(const models::Comparison& c, const CommonOptions
   return timeline_json(views_of(answers, bounds), comparison_json(c, Detail::kNone, common)["inputs"]);
 }
 
-void write_comparison_report(const std::string& path, const models::Comparison& c,
-                             const CommonOptions& common, TimelineBounds bounds) {
+std::string comparison_report(const models::Comparison& c, const CommonOptions& common,
+                              TimelineBounds bounds) {
   ReportExtras extras;
   bounds.most_slices = kReportSlices;
   const std::vector<const models::Answer*> answers = winner_first(c);
   extras.timelines = views_of(answers, bounds);
   for (const models::Answer* answer : answers) extras.matrices.push_back(traffic_matrix(*answer));
   extras.gpus_per_node = c.scenario->cluster->gpus_per_node;
-  write_report(path, "compare", comparison_json(c, Detail::kRanks, common), extras);
+  return report_text("compare", comparison_json(c, Detail::kRanks, common), extras);
+}
+
+void write_comparison_report(const std::string& path, const models::Comparison& c,
+                             const CommonOptions& common, TimelineBounds bounds) {
+  check_report(path);
+  write_file(path, comparison_report(c, common, std::move(bounds)));
 }
 
 }  // namespace moesim::tools

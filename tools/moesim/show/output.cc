@@ -109,8 +109,23 @@ std::string Table::markdown() const {
   return out;
 }
 
+namespace {
+thread_local KeptOutput* kept = nullptr;
+}  // namespace
+
+KeptOutput::KeptOutput() {
+  check(kept == nullptr, "a thread's output is kept once");
+  kept = this;
+}
+
+KeptOutput::~KeptOutput() { kept = nullptr; }
+
 void print(std::string_view given) {
   const std::string text = shown(given);
+  if (kept) {
+    kept->text_ += text;
+    return;
+  }
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return;
@@ -120,6 +135,19 @@ void print(std::string_view given) {
 
 void warn(const CommonOptions& options, std::string_view text) {
   if (!options.quiet) say(fmt::format("moesim: warning: {}\n", one_line(text)));
+}
+
+void warn_below(const CommonOptions& options, const std::vector<std::string>& warnings, bool explains,
+                bool all) {
+  constexpr std::size_t kShown = 3;
+  // One more takes the line that would count it.
+  const std::size_t shown = all || warnings.size() <= kShown + 1 ? warnings.size() : kShown;
+  for (std::size_t i = 0; i < shown; ++i) warn(options, warnings[i]);
+  if (shown == warnings.size()) return;
+  const char* where = options.format == Format::kJson                ? "the result's \"warnings\""
+                      : explains && options.format == Format::kTable ? "--explain"
+                                                                     : "--format json";
+  warn(options, fmt::format("{} more in {}", warnings.size() - shown, where));
 }
 
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,

@@ -41,12 +41,31 @@ class Table {
   std::set<std::size_t> best_;                  // rows
 };
 
+// While one lives, what its thread prints is kept and not written: for callers that are no shell.
+class KeptOutput {
+ public:
+  KeptOutput();
+  KeptOutput(const KeptOutput&) = delete;
+  KeptOutput& operator=(const KeptOutput&) = delete;
+  ~KeptOutput();
+
+  const std::string& text() const { return text_; }
+
+ private:
+  friend void print(std::string_view text);
+  std::string text_;
+};
+
 // Writes to stdout what a terminal may see of it (shown()); throws InputError when stdout cannot take it (a
 // full disk), exits quietly on a closed pipe.
 void print(std::string_view text);
 
 // A warning on stderr, unless --quiet.
 void warn(const CommonOptions& options, std::string_view text);
+// What to warn of below an answer, the most important first: three lines; the others are counted, with where
+// to read them. `all`: every one; `explains`: the verb has --explain, which asks for all.
+void warn_below(const CommonOptions& options, const std::vector<std::string>& warnings, bool explains = false,
+                bool all = false);
 
 // {"schema": "moesim.<verb>/1", "version": ..., "inputs": inputs, "warnings": [...]} to be completed by the
 // verb.

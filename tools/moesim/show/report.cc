@@ -73,7 +73,8 @@ ordered_json timeline_data(const TimelineView& view) {
   const auto units = [&](std::int64_t ps) { return (ps + unit_ps / 2) / unit_ps; };
   ordered_json tracks = ordered_json::array();
   for (const TimelineView::Track& track : view.tracks) {
-    ordered_json name = ordered_json::array(), category = name, gap = name, length = name, note = name;
+    const ordered_json none = ordered_json::array();
+    ordered_json name = none, category = none, gap = none, length = none, note = none;
     std::int64_t at = 0;
     for (const TimelineView::Slice& slice : track.slices) {
       const std::int64_t from = units(slice.from_ps), to = units(slice.to_ps);
@@ -155,9 +156,7 @@ bool publish(const ordered_json& result, const CommonOptions& common, const Repo
   return true;
 }
 
-void write_report(const std::string& path, std::string_view verb, const ordered_json& result,
-                  const ReportExtras& extras) {
-  check_report(path);
+std::string report_text(std::string_view verb, const ordered_json& result, const ReportExtras& extras) {
   ordered_json data{{"schema", "moesim.report/1"}, {"verb", verb}};
   data["categories"] = ordered_json::array();
   for (std::size_t c = 0; c < sim::kCategories; ++c)
@@ -174,13 +173,22 @@ void write_report(const std::string& path, std::string_view verb, const ordered_
     data["matrices"].push_back(
         {{"title", matrix.title}, {"ranks", matrix.ranks}, {"bytes", std::move(bytes)}});
   }
-  const std::string_view page = report_template();
+  return with_data(report_template(), data);
+}
+
+void write_report(const std::string& path, std::string_view verb, const ordered_json& result,
+                  const ReportExtras& extras) {
+  check_report(path);
+  write_file(path, report_text(verb, result, extras));
+}
+
+std::string with_data(std::string_view page, const ordered_json& data) {
   const std::size_t at = page.find(kMarker);
-  check(at != std::string_view::npos, "the page of reports has a place for data");
+  check(at != std::string_view::npos, "a page has a place for data");
   std::string text(page.substr(0, at));
   text += for_a_page(data);
   text += page.substr(at + kMarker.size());
-  write_file(path, text);
+  return text;
 }
 
 }  // namespace moesim::tools

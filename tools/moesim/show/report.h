@@ -43,7 +43,12 @@ bool publish(const nlohmann::ordered_json& result, const CommonOptions& common,
              const ReportExtras& extras = {});
 
 // `result` is what `--format json` prints for `verb`.
+std::string report_text(std::string_view verb, const nlohmann::ordered_json& result,
+                        const ReportExtras& extras = {});
 void write_report(const std::string& path, std::string_view verb, const nlohmann::ordered_json& result,
                   const ReportExtras& extras = {});
+
+// A page of report_template.h with its data.
+std::string with_data(std::string_view page, const nlohmann::ordered_json& data);
 
 }  // namespace moesim::tools

@@ -8,6 +8,10 @@
 #include <CLI/CLI.hpp>
 
 #include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/routing/routing.h"
+#include "models/workload/architecture.h"
 #include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
@@ -44,6 +48,30 @@ std::vector<std::string> listed_values(const CLI::Option& option) {
     if (!is_word) return {};
     words.emplace_back(word);
   }
+  return words;
+}
+
+// What is built in and may be named where a file may stand, too: names of models, machines, dispatchers,
+// routings.
+std::vector<std::string> built_in_values(const CLI::Option& option) {
+  const std::string name = option.get_lnames().empty() ? "" : option.get_lnames().front();
+  std::vector<std::string> words;
+  const auto add = [&](const auto& names) { words.insert(words.end(), names.begin(), names.end()); };
+  if (name == "model") add(models::Architecture::names());
+  if (name == "routing") add(models::RoutingSpec::names());
+  if (name == "dispatcher" || name == "between") {
+    if (name == "dispatcher") words.emplace_back("all");
+    for (const auto& entry : models::dispatcher_registry()) words.emplace_back(entry.name);
+  }
+  if (name == "cluster" || name == "clusters")
+    for (const auto& pattern : models::Cluster::patterns()) {
+      const std::string text(pattern.name);
+      if (!text.ends_with("xN")) {
+        words.push_back(text);
+        continue;
+      }
+      for (const char* count : {"1", "8", "64"}) words.push_back(text.substr(0, text.size() - 1) + count);
+    }
   return words;
 }
 
@@ -136,8 +164,12 @@ std::string bash_completion(const CLI::App& app) {
       for (const CLI::Option* option : named_options(part)) {
         const auto names = dashed_names(*option);
         words.insert(words.end(), names.begin(), names.end());
-        if (const auto listed = listed_values(*option); !listed.empty())
-          for (const std::string& name : names)
+        const auto listed = listed_values(*option), built_in = built_in_values(*option);
+        for (const std::string& name : names)
+          if (!built_in.empty())
+            values += fmt::format("    {}:{}) COMPREPLY=($(compgen -f -W '{}' -- \"$cur\")); return ;;\n",
+                                  verb->get_name(), name, joined(built_in, " "));
+          else if (!listed.empty())
             values += fmt::format("    {}:{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n",
                                   verb->get_name(), name, joined(listed, " "));
       }
@@ -184,8 +216,12 @@ std::string zsh_completion(const CLI::App& app) {
             text = replaced(text, special, std::string("\\") + special);
           std::string action;
           if (takes_value(*option)) {
-            const auto listed = listed_values(*option);
-            action = listed.empty() ? ":value:_files" : fmt::format(":value:({})", joined(listed, " "));
+            const auto listed = listed_values(*option), built_in = built_in_values(*option);
+            action = !built_in.empty()
+                         ? fmt::format(":value:{{_alternative \"names:name:({})\" \"files:file:_files\"}}",
+                                       joined(built_in, " "))
+                     : listed.empty() ? ":value:_files"
+                                      : fmt::format(":value:({})", joined(listed, " "));
           }
           arguments +=
               fmt::format(" \\\n        {}", single_quoted(fmt::format("{}[{}]{}", name, text, action)));
@@ -235,7 +271,9 @@ std::string fish_completion(const CLI::App& app) {
         for (const std::string& name : option->get_snames()) out += " -s " + name;
         for (const std::string& name : option->get_lnames()) out += " -l " + name;
         if (takes_value(*option)) out += " -r";
-        if (const auto listed = listed_values(*option); !listed.empty())
+        if (const auto built_in = built_in_values(*option); !built_in.empty())
+          out += fmt::format(" -a '{}'", joined(built_in, " "));
+        else if (const auto listed = listed_values(*option); !listed.empty())
           out += fmt::format(" -f -a '{}'", joined(listed, " "));
         out += fmt::format(" -d {}\n", single_quoted(one_line(option->get_description())));
       }

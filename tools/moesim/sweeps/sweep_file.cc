@@ -131,12 +131,17 @@ bool SweepFile::lock() {
   file_ = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) fail(partial, "create");
   const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  const int why = errno;
   struct stat opened {
   }, named{};
   const bool same = locked && ::fstat(file_, &opened) == 0 && ::stat(partial.c_str(), &named) == 0 &&
                     opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
   if (same) return true;
   ::close(std::exchange(file_, -1));
+  if (!locked && why != EWOULDBLOCK)
+    throw InputError(SourcePlace{partial.string()},
+                     fmt::format("a file system that cannot lock files ({})", std::strerror(why)),
+                     "one with locks, such as a local disk, so that no second sweep writes the same table");
   if (!locked) throw InputError(SourcePlace{partial.string()}, "another sweep is writing it");
   return false;
 }

@@ -26,6 +26,7 @@
 #include "base/text.h"
 #include "tools/moesim/sweeps/sweep_exchange.h"
 #include "tools/moesim/sweeps/sweep_mpi_transport.h"
+#include "tools/moesim/verbs/own_library.h"
 
 namespace moesim::tools {
 
@@ -34,8 +35,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Worker to rank 0: kHello (SHA-256 of the definition, threads), kRows, kGone (it had an error and will send
-// no more). Rank 0 to worker: kBegin (the first scenario and the size of a block), kBlock (a number), kStop.
-enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kGone, kStop };
+// no more). Rank 0 to worker: kBegin (the first scenario and the size of a block), kBlock (a number), kAlive
+// (nothing new), kStop.
+enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kGone, kStop, kAlive };
 
 // What kRows carries before the rows and the first error.
 struct RowsHead {
@@ -82,10 +84,7 @@ std::pair<std::uint64_t, SweepBlock> unpacked(const SweepJob& job, const std::st
 std::unique_ptr<SweepMpi> SweepMpi::start() {
   const int processes = launched();
   if (processes < 2) return nullptr;
-  // Beside the program in a build folder, below lib/ where it is installed.
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  std::filesystem::path library = folder / "libmoesim_mpi.so";
-  if (!path_exists(library)) library = folder.parent_path() / MOESIM_LIBRARY_FOLDER / library.filename();
+  const std::filesystem::path library = own_library("libmoesim_mpi.so");
   if (!path_exists(library))
     throw InputError(
         fmt::format("sweep: found {} processes, expected one: this moesim was built without MPI "
@@ -170,6 +169,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
       if (Clock::now() >= next_look) {
         next_look = Clock::now() + limit / 4;
         for (auto& [rank, peer] : peers) {
+          if (!peer.silent) mpi.send(rank, kAlive, nullptr, 0);
           const bool late = std::any_of(peer.blocks.begin(), peer.blocks.end(),
                                         [&](const auto& one) { return Clock::now() - one.second > limit; });
           if (!late || peer.silent) continue;
@@ -204,7 +204,7 @@ void SweepMpi::finish(const std::function<void(const std::string&)>& warn) {
   transport_->finish(false, 0);
 }
 
-int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
+int SweepMpi::work(SweepJob& job, int threads, const std::string& definition, double patience) {
   const MpiTransport& mpi = *transport_;
   const std::string hello = sha256_hex(definition) + std::to_string(std::max(threads, 1));
   mpi.send(0, kHello, hello.data(), hello.size());
@@ -241,12 +241,18 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
     const std::scoped_lock lock(mutex);
     return !stop && !error;
   };
+  // Rank 0 says that it lives twenty times as often; a machine that is short of time may be late.
+  const double silence = std::max(10.0, 5 * patience);
+  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence));
+  auto heard = Clock::now();
   while (going_on()) {
     MpiMessage message;
     bool any = false;
     while (!stop && mpi.probe(&message)) {
       any = true;
+      heard = Clock::now();
       const std::string bytes = take(mpi, message);
+      if (message.tag == kAlive) continue;
       if (message.tag == kBegin) {
         std::uint64_t begin[2];
         check(bytes.size() == sizeof(begin), "rank 0 says where to begin");
@@ -273,6 +279,13 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition) {
       ready.swap(made);
     }
     for (const std::string& bytes : ready) mpi.send(0, kRows, bytes.data(), bytes.size());
+    if (Clock::now() - heard > limit) {
+      say(
+          fmt::format("moesim: rank {} has not heard of rank 0 for {:.0f} s: it ends the sweep, which "
+                      "--resume goes on with\n",
+                      mpi.rank, silence));
+      mpi.finish(false, 2);
+    }
     if (!any && ready.empty()) std::this_thread::sleep_for(kNap);
   }
   {

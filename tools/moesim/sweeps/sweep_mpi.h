@@ -26,8 +26,9 @@ class SweepMpi {
   // brought back `patience` seconds after it was due is done here. Returns when all rows are written.
   void deal(const SweepJob& job, int threads, const std::string& definition, double patience,
             const SweepWrite& write, const std::function<void(const std::string&)>& warn);
-  // The other ranks: computes blocks until there are none. Returns the exit code.
-  int work(SweepJob& job, int threads, const std::string& definition);
+  // The other ranks: computes blocks until there are none. Returns the exit code. Ends all processes where
+  // rank 0 is not heard of for `patience` seconds.
+  int work(SweepJob& job, int threads, const std::string& definition, double patience);
   // Ends MPI, on every rank, when its result is safe. Where a process is gone, the others are ended.
   void finish(const std::function<void(const std::string&)>& warn);
 

@@ -21,6 +21,7 @@ using nlohmann::ordered_json;
 ordered_json value_of(const std::string& cell) {
   if (cell.empty()) return nullptr;
   if (cell == "true" || cell == "false") return cell == "true";
+  if (const auto whole = parse_int(cell)) return *whole;
   if (const auto number = parse_number(cell)) return *number;
   return cell;
 }
@@ -68,17 +69,7 @@ void SweepReport::add_to(ordered_json& result) const {
   std::vector<bool> used(columns_.size(), false);
   for (const Line& line : lines_) {
     std::vector<ordered_json>& row = rows.emplace_back();
-    if (line.text.starts_with('{')) {
-      const auto object = ordered_json::parse(line.text);
-      for (const std::string& name : columns_) {
-        const auto found = object.find(name);
-        row.push_back(found == object.end() ? ordered_json() : *found);
-      }
-    } else {
-      for (const std::string& cell : csv_cells(line.text, {"row", static_cast<long>(line.scenario)}))
-        row.push_back(value_of(cell));
-      row.resize(columns_.size());
-    }
+    for (const std::string& cell : row_cells(line.text, columns_)) row.push_back(value_of(cell));
     for (std::size_t c = 0; c < row.size(); ++c)
       if (says_something(columns_[c], row[c])) used[c] = true;
   }

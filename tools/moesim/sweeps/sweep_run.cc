@@ -14,14 +14,14 @@
 namespace moesim::tools {
 
 std::uint64_t SweepJob::blocks() const {
-  const std::uint64_t left = plan->size() - std::min(first, plan->size());
+  const std::uint64_t left = end - std::min(first, end);
   return (left + block - 1) / block;
 }
 
 SweepBlock SweepJob::block_at(std::uint64_t b) const {
   SweepBlock made;
   made.first = first + b * block;
-  made.count = std::min(block, plan->size() - made.first);
+  made.count = std::min(block, end - made.first);
   return made;
 }
 

@@ -29,6 +29,7 @@ struct SweepJob {
   EvaluationOptions options;
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // where to start
+  std::uint64_t end = 0;    // behind the last
   std::uint64_t block = 1;  // scenarios of a block
 
   std::uint64_t blocks() const;

@@ -27,14 +27,16 @@
 #include "calibration/rows/deepep_log.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
-#include "calibration/rows/logged_row.h"
 #include "calibration/rows/measurement_file.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_measure.h"
+#include "tools/moesim/verbs/calibrate_next.h"
 #include "tools/moesim/verbs/calibrate_recording.h"
+#include "tools/moesim/verbs/calibrate_refine.h"
+#include "tools/moesim/verbs/calibrate_rows.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -46,19 +48,6 @@ using calibration::Device;
 using calibration::ImportFacts;
 using calibration::Measurements;
 using models::Profile;
-
-// Any measurement that a file can hold: our JSON, a published table, an Echo table, a log.
-Measurements read_any(const std::string& path, const ImportFacts& facts) {
-  const std::string text = read_file(path, std::uint64_t{1} << 30);
-  if (calibration::is_echo_table(text)) {
-    ImportFacts echo = facts;
-    // The data set keeps the tables in folders named after the GPU.
-    if (echo.gpu.empty() && path.find("h800_") != std::string::npos) echo.gpu = "H800-SXM5-80GB";
-    if (echo.gpu.empty() && path.find("a800_") != std::string::npos) echo.gpu = "A800-SXM4-80GB";
-    return calibration::import_echo(text, path, echo);
-  }
-  return calibration::read_measurements(path);
-}
 
 std::string share(double value) { return fmt::format("{:.1f} %", 100 * value); }
 
@@ -190,54 +179,6 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
   }
   return max_error && total.mean_abs_error > *max_error ? 1 : 0;
 }
-
-struct FactOptions {
-  std::string gpu, source, op, library;
-  int nodes = 0, gpus_per_node = 0;
-  std::int64_t tokens = 0, hidden = 0, topk = 0, experts = 0;
-
-  void declare(CLI::App& app) {
-    app.add_option("--gpu", gpu, "GPU the rows were measured on (H200-SXM5-141GB, or a profile's name)");
-    app.add_option("--source", source, "Who measured; goes into the provenance");
-    app.add_option("--library", library, "Library version where the files do not name it (NCCL 2.18.6)");
-    app.add_option("--op", op, "Operation of a log that does not name its test (all_gather, alltoall, ...)");
-    app.add_option("--nodes", nodes, "Nodes of a log without rank lines")->check(CLI::Range(1, 1 << 20));
-    app.add_option("--gpus-per-node", gpus_per_node, "GPUs per node of a log without rank lines")
-        ->check(CLI::Range(1, 1024));
-  }
-
-  // Of dispatch and combine kernels.
-  void declare_dispatch(CLI::App& app) {
-    const auto size = [&](const char* name, std::int64_t& value, const char* help) {
-      app.add_option(name, value, help)
-          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24).description(""));
-    };
-    size("--tokens", tokens, "Tokens a rank sends, of a deepep log that does not say");
-    size("--hidden", hidden, "Width of a token, of a deepep log that does not say");
-    size("--topk", topk, "Experts of a token, of a deepep log that does not say");
-    size("--experts", experts, "Experts of all ranks, of a deepep log that does not say");
-  }
-
-  ImportFacts facts() const {
-    ImportFacts facts;
-    facts.gpu = gpu;
-    facts.tokens = tokens, facts.hidden = hidden, facts.topk = topk, facts.experts = experts;
-    if (const Device* device = calibration::device_of_gpu(gpu); device && device->profile == gpu)
-      facts.gpu = device->gpu;
-    facts.source = source;
-    facts.library = library;
-    facts.nodes = nodes;
-    facts.gpus_per_node = gpus_per_node;
-    if (!op.empty()) {
-      facts.op = calibration::op_named(op);
-      if (!facts.op)
-        throw InputError(
-            "found --op " + in_quotes(op) +
-            ", expected all_gather, reduce_scatter, all_reduce, alltoall, sendrecv or broadcast");
-    }
-    return facts;
-  }
-};
 
 Run declare_import(CLI::App& app) {
   struct Options {
@@ -533,6 +474,8 @@ Verb calibrate_verb() {
     add("measure", "Measure this machine with the programs of calibration/bench", declare_measure);
     add("import", "Turn logs and tables into a measurement file", declare_import);
     add("fit", "Fit a profile to measurements", declare_fit);
+    add("refine", "Make a built-in profile one's own with a few rows", declare_refine);
+    add("next", "What to measure next, so that a scenario is decided right", declare_next);
     add("check", "Compare a profile with measured rows", declare_check);
     app.require_subcommand(0, 1);
     return [commands](const CommonOptions& common) {

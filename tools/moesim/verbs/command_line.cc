@@ -173,13 +173,24 @@ CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::m
             (command->get_option_no_throw("--timeline") && command->count("--timeline") > 0);
 }
 
-int CommandLine::run() {
+int CommandLine::run(FilesRead::Of of) {
   if (verb_.empty()) {
     print(text_);
     return 0;
   }
-  const FilesRead files(hashes_ ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed);
-  return parser_->runs.at(parser_->chosen)(options_);
+  const FilesRead files(hashes_ ? FilesRead::Contents::kHashed : FilesRead::Contents::kUnhashed, of);
+  try {
+    return parser_->runs.at(parser_->chosen)(options_);
+  } catch (const std::filesystem::filesystem_error& error) {
+    // What lies where a file or folder should: no bug of ours.
+    throw InputError(SourcePlace{error.path1().string()}, error.code().message());
+  }
+}
+
+CommandOutput run_command(const std::vector<std::string>& words) {
+  const KeptOutput kept;
+  const int code = CommandLine(words).run(FilesRead::Of::kThread);
+  return {code, kept.text()};
 }
 
 }  // namespace moesim::tools

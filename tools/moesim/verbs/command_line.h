@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files_read.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -20,8 +21,8 @@ class CommandLine {
 
   // The verb that was chosen; empty where the words ask for a text (--help, --version, none).
   const std::string& verb() const { return verb_; }
-  // Runs the verb, or prints the text; the exit code.
-  int run();
+  // Runs the verb, or prints the text; the exit code. `files`: who keeps the list of files that were read.
+  int run(FilesRead::Of files = FilesRead::Of::kProcess);
 
  private:
   struct Parser;
@@ -30,5 +31,13 @@ class CommandLine {
   std::string verb_, text_;
   bool hashes_ = false;
 };
+
+// What a command prints, for callers that are no shell; any thread may run one. Throws InputError for all
+// that the program ends with 2 for.
+struct CommandOutput {
+  int exit_code = 0;
+  std::string text;
+};
+CommandOutput run_command(const std::vector<std::string>& words);
 
 }  // namespace moesim::tools

@@ -9,6 +9,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "calibration/fit/next_rows.h"
 #include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
@@ -52,13 +53,18 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   options.flow = flow;
   options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
                   detail != Detail::kNone || o.explain;
-  const models::Comparison c = ask(std::move(scenario), options);
-  for (const std::string& warning : c.warnings) warn(common, warning);
+  const models::ChosenPlan chosen = o.scenario.choose(scenario, common);
+  show_chosen(chosen, common);
+  models::Comparison c = ask(std::move(scenario), options);
+  if (std::string next = calibration::first_measurement(c); !next.empty())
+    c.decision.measure_next = std::move(next);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {
     case Format::kJson: {
       nlohmann::ordered_json result = comparison_json(c, detail, common);
+      if (!chosen.options.empty())
+        result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
       if (framework && c.winner())
         result["arguments"] = job_arguments_json(
             arguments_of(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework), *framework);
@@ -77,6 +83,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
         print(plan_arguments_text(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework));
       break;
   }
+  warn_below(common, c.warnings, true, o.explain);
   return 0;
 }
 
@@ -92,10 +99,11 @@ Verb compare_verb() {
         auto o = std::make_shared<CompareOptions>();
         o->scenario.declare(app);
         constexpr const char* kGroup = "Question";
-        app.add_option(
-               "--detail", o->detail,
-               "messages, operations (of the rank that ends last), ranks or memory, beside the summary")
-            ->check(CLI::IsMember({"messages", "operations", "ranks", "memory"}))
+        app.add_option("--detail", o->detail,
+                       "times (parts of the time), messages, operations (of the rank that ends last), ranks "
+                       "or memory, "
+                       "beside the summary")
+            ->check(CLI::IsMember({"times", "messages", "operations", "ranks", "memory"}))
             ->group(kGroup);
         app.add_option(
                "--timing", o->timing,
@@ -112,7 +120,8 @@ Verb compare_verb() {
         app.add_option("--arguments", o->arguments, "The winner's plan as arguments of a framework")
             ->type_name("megatron|torchtitan|deepspeed|nemo")
             ->group(kGroup);
-        app.add_flag("--explain", o->explain, "What the rank that ends last does, dispatcher by dispatcher")
+        app.add_flag("--explain", o->explain,
+                     "What the rank that ends last does, dispatcher by dispatcher; all warnings")
             ->group(kGroup);
         return [o](const CommonOptions& common) { return run_compare(*o, common); };
       }};

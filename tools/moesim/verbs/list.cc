@@ -80,7 +80,8 @@ Entries dispatchers_list() {
 
 Entries routings_list() {
   Entries out;
-  for (const std::string& name : models::RoutingSpec::names()) out.emplace_back(name, "");
+  for (const std::string& name : models::RoutingSpec::names())
+    out.emplace_back(name, models::RoutingSpec::about(name));
   return out;
 }
 

@@ -140,7 +140,7 @@ volatile std::sig_atomic_t ChildWatch::signal_ = 0;
 volatile std::sig_atomic_t ChildWatch::child_ = 0;
 
 Finished run_again(const std::vector<std::string>& words, const fs::path& folder, const fs::path& scratch) {
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const std::string program = own_program().string();
   const std::string out = (scratch / "out").string(), err = (scratch / "err").string();
   std::vector<std::string> all{program};
   all.insert(all.end(), words.begin(), words.end());

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 // Verbs that only compute: whatever they write are files of kOutputOptions.
-constexpr std::array<std::string_view, 9> kRepeatable{"compare",    "replay",      "validate",
-                                                      "whatif",     "sweep",       "list",
-                                                      "trace info", "trace check", "calibrate check"};
+constexpr std::array<std::string_view, 10> kRepeatable{
+    "compare", "replay", "validate",   "whatif",      "plan",
+    "sweep",   "list",   "trace info", "trace check", "calibrate check"};
 
 // The verb of a command, "trace info".
 std::string verb_of(const std::vector<std::string>& command) {

@@ -28,7 +28,7 @@ using nlohmann::ordered_json;
 struct ScenarioVerbOptions {
   ScenarioOptions scenario;
   std::vector<std::string> words;
-  bool detail = false;
+  bool detail = false, explain = false;
 };
 
 std::string value_of(const Setting& setting) { return join(setting.values, " "); }
@@ -57,6 +57,38 @@ int show_arguments(const Job& job, const models::Scenario& s, const CommonOption
   } else {
     print(common.format == Format::kCsv ? table.csv() : table.text());
   }
+  return 0;
+}
+
+// Every field that the scenario's scope uses: its value, who said it, what it is.
+int explain_fields(const models::Scenario& said, const models::Scenario& chosen,
+                   const models::Scenario& resolved, const CommonOptions& common) {
+  Table table({{"field", Table::Align::kLeft},
+               {"value", Table::Align::kLeft},
+               {"by", Table::Align::kLeft},
+               {"what", Table::Align::kLeft}});
+  const models::Scenario nobody;
+  for (const models::Field& field : models::scenario_fields()) {
+    if (!field.used_in(models::scope_of(resolved))) continue;
+    const ordered_json value = field.write(resolved);
+    if (value.is_null()) continue;
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (field.path == "model") text = resolved.model.name;
+    if (field.path == "cluster") text = resolved.cluster->name;
+    const char* by = said.gave(field.path)     ? "you"
+                     : chosen.gave(field.path) ? "chosen"
+                     : value != field.write(nobody) && !field.fallback.empty() && text != field.fallback
+                         ? "follows"
+                         : "default";
+    constexpr std::size_t kText = 24, kWhat = 26;
+    const auto cut = [](std::string cell, std::size_t most) {
+      return cell.size() > most ? cell.substr(0, most - 3) + "..." : cell;
+    };
+    const std::string_view help = field.help;
+    table.row({std::string(field.path), common.format == Format::kCsv ? text : cut(text, kText), by,
+               common.format == Format::kCsv ? std::string(help) : cut(std::string(help), kWhat)});
+  }
+  print(common.format == Format::kCsv ? table.csv() : table.text());
   return 0;
 }
 
@@ -121,7 +153,16 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   ScenarioOptions::Loaded loaded = o.scenario.load(common);
   models::Scenario& s = loaded.scenario;
   const std::vector<std::string> remarks = loaded.job ? loaded.job->remarks() : s.model.remarks;
+  const models::Scenario said = s;
+  const models::ChosenPlan chosen = o.scenario.choose(s, common);
+  const models::Scenario before = s;
   s.resolve();
+  if (o.explain) {
+    if (from || to || o.detail || common.format == Format::kJson)
+      throw InputError("scenario: found --explain with from, to, --detail or JSON, expected it by itself");
+    show_chosen(chosen, common);
+    return explain_fields(said, before, s, common);
+  }
   if (to) return write_arguments(s, *framework, remarks, common);
   if (o.detail) {
     if (!loaded.job)
@@ -131,6 +172,9 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   if (common.format == Format::kCsv)
     throw InputError("scenario: found --format csv, expected JSON: it is a scenario file");
   for (const std::string& remark : remarks) warn(common, remark);
+  // Standard output is the file; what was chosen is told beside it.
+  if (!chosen.options.empty())
+    warn(common, fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
   print_json(models::to_json(s));
   return 0;
 }
@@ -141,6 +185,7 @@ Verb scenario_verb() {
   return {
       "scenario", "a scenario in full, from a training job's arguments, or as these",
       "  moesim scenario from megatron train.sh --cluster dgx-h100x4 > job.json\n"
+      "  moesim scenario --scope step --model deepseek-v3 --cluster h100 --gpus 2048 --explain\n"
       "  moesim scenario from megatron train.sh --with \"--vocab-size 32000\" --detail\n"
       "  moesim scenario to megatron job.json --dispatcher flex-deepep",
       [](CLI::App& app) -> Run {
@@ -152,6 +197,7 @@ Verb scenario_verb() {
             ->type_name("[from|to FRAMEWORK] FILE");
         o->scenario.declare_fields(app);
         app.add_flag("--detail", o->detail, "Of a job: every argument, and what became of it");
+        app.add_flag("--explain", o->explain, "Field by field: its value, who said it, what it is");
         return [o](const CommonOptions& common) { return run_scenario(*o, common); };
       }};
 }

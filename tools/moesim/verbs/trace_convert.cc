@@ -45,27 +45,32 @@ std::string format_of(const std::string& path) {
   const auto is_trace = [&](const fs::path& file) { return has(file, ".json") || has(file, ".json.gz"); };
   if (!is_folder(path))
     return traces::is_router_trace(path) ? "router-trace"
-           : is_trace(path)              ? "kineto"
+           : is_trace(path)              ? (traces::is_chakra_file(path) ? "chakra" : "kineto")
            : has(path, ".csv")           ? "csv"
                                          : "cmd";
-  bool traces = false;
+  bool traces = false, chakra = false;
   for (const fs::path& entry : entries_of(path)) {
     // A recording stays one where its routers' choices lie beside it, as moesim-capture writes them.
     if (has(entry, ".txt")) return "cmd";
+    if (is_trace(entry) && !traces) chakra = traces::is_chakra_file(entry);
     traces = traces || is_trace(entry);
   }
-  return traces::is_router_trace(path) ? "router-trace" : traces ? "kineto" : "cmd";
+  return traces::is_router_trace(path) ? "router-trace" : chakra ? "chakra" : traces ? "kineto" : "cmd";
 }
 
 traces::Recording read(const ConvertOptions& options, const std::string& format) {
-  if (format == "kineto")
-    return traces::read_kineto(options.from,
-                               {options.pass, options.tp, options.pp, options.ep, options.iterations});
+  if (format == "kineto" || format == "chakra") {
+    const traces::KinetoReadOptions how{options.pass, options.tp, options.pp, options.ep, options.iterations};
+    return format == "kineto" ? traces::read_kineto(options.from, how)
+                              : traces::read_chakra(options.from, how);
+  }
   if (options.iterations)
-    throw InputError("found --iterations with --from " + format + ", expected it with --from kineto only");
+    throw InputError("found --iterations with --from " + format +
+                     ", expected it with --from kineto or chakra only");
   if (options.tp || options.pp || options.ep)
-    throw InputError("found --tp, --pp or --ep with --from " + format +
-                     ", expected them with --from kineto only: other recordings are named after their sizes");
+    throw InputError(
+        "found --tp, --pp or --ep with --from " + format +
+        ", expected them with --from kineto or chakra only: other recordings are named after their sizes");
   if (format == "cmd") return traces::read_cmd(options.from, {options.pass});
   if (options.pass > 0) throw InputError("found --pass with --from csv, expected one pass in a table");
   return traces::read_csv_recording(options.from);
@@ -124,10 +129,10 @@ int run(const ConvertOptions& options, const CommonOptions& common) {
 }  // namespace
 
 TraceCommand declare_trace_convert(CLI::App& trace) {
-  CLI::App* command = trace.add_subcommand(
-      "convert",
-      "write a recording, CMD files, PyTorch profiler traces or a table, as CMD files; routers' choices as a "
-      "dispatching file");
+  CLI::App* command = trace.add_subcommand("convert",
+                                           "write a recording, CMD files, traces of the PyTorch profiler or "
+                                           "of Chakra, or a table, as CMD files; routers' choices as a "
+                                           "dispatching file");
   const auto options = std::make_shared<ConvertOptions>();
   const auto to = std::make_shared<std::string>("cmd");
   command
@@ -139,8 +144,8 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
   command->add_option("folder", options->to, "where to write; new or empty")->required();
   command
       ->add_option("--from", options->format,
-                   "cmd, kineto, csv or router-trace; default: what the names look like")
-      ->check(CLI::IsMember({"cmd", "kineto", "csv", "router-trace"}).description(""));
+                   "cmd, kineto, chakra, csv or router-trace; default: what the files look like")
+      ->check(CLI::IsMember({"cmd", "kineto", "chakra", "csv", "router-trace"}).description(""));
   command->add_option("--to", *to, "cmd")->check(CLI::IsMember({"cmd"}).description(""));
   command
       ->add_option("--pass", options->pass,
@@ -159,7 +164,7 @@ TraceCommand declare_trace_convert(CLI::App& trace) {
         ->check(CLI::Range(1, 1 << 20).description(""));
   command
       ->add_option("--iterations", options->iterations,
-                   "how many a kineto trace without ProfilerStep marks holds; default: what repeats")
+                   "how many a trace without ProfilerStep marks holds; default: what repeats")
       ->check(CLI::Range(1, 1 << 20).description(""));
   command
       ->add_option("--experts", options->experts,

@@ -35,6 +35,8 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
   replay::SynthesisSpec spec;
   spec.model = mixture_named(options.model);
   spec.cluster = models::Cluster::load(options.cluster);
+  if (spec.cluster.node_count == models::Cluster::NodeCount::kOpen)
+    spec.cluster = spec.cluster.holding(std::int64_t{options.tp} * options.pp * options.dp);
   spec.routing = models::RoutingSpec::parse(options.routing);
   if (options.dp % options.ep != 0)
     throw InputError(

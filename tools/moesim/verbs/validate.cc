@@ -267,6 +267,8 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
   check_report(options.report);
   options.shown.bounds(kTimelineSlices);  // says no to bad ranges before the work
   const models::Cluster cluster = models::Cluster::load(options.cluster);
+  if (cluster.node_count == models::Cluster::NodeCount::kOpen)
+    throw InputError(fmt::format("--cluster: found {}, expected it with its number of nodes", cluster.name));
   const double limit = options.max_error.empty() ? INFINITY : parse_fraction(options.max_error);
   std::vector<Case> cases;
   if (options.all.empty()) {

@@ -24,8 +24,9 @@ namespace moesim::tools {
 namespace {
 
 struct WhatIfOptions {
-  std::string scenario, crossover, between, picture;
-  std::vector<std::string> sets, map, with;
+  ScenarioOptions scenario;
+  std::string crossover, between, picture;
+  std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
   WhatifBest best;
   int draws = 48;
@@ -69,20 +70,20 @@ void print_paths(const CommonOptions& common) {
 
 // The scenario with the scope that was asked for, which is of the question: the baseline has it, too. What
 // else there is to change stays in `sets`.
-ScenarioDocument asked_about(const std::string& scenario, std::vector<std::string>& sets,
-                             const std::vector<std::string>& with, const CommonOptions& common) {
+ScenarioDocument asked_about(const WhatIfOptions& o, std::vector<std::string>& sets,
+                             models::ChosenPlan& chosen, const CommonOptions& common) {
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
   });
-  ScenarioDocument base = ScenarioDocument::read(scenario, common, with);
   if (others - sets.begin() > 1) throw InputError("--set: found scope twice, expected each path once");
-  for (auto text = sets.begin(); text != others; ++text) {
-    const ScenarioPath scope = find_path("scope");
-    base.set(scope, parse_value(scope, split_assignment(*text, "--set").second).json);
-  }
+  ScenarioOptions scenario = o.scenario;
+  for (auto text = sets.begin(); text != others; ++text)
+    scenario.say("scope", split_assignment(*text, "--set").second);
   sets.erase(sets.begin(), others);
-  refuse_unused(base.scenario(), scenario);
-  return base;
+  // A plan is of a training step.
+  const bool searches = o.best.axes.find("parallel") != std::string::npos;
+  if (!o.best.axes.empty() && !scenario.has_file()) scenario.say_unsaid("scope", "step");
+  return scenario.document(common, !searches, chosen);
 }
 
 int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
@@ -91,9 +92,12 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     print_paths(common);
     return 0;
   }
-  if (o.scenario.empty()) throw InputError("whatif: found no scenario file, expected one");
+  if (!o.scenario.asks_anything())
+    throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
-  const ScenarioDocument base = asked_about(o.scenario, sets, o.with, common);
+  models::ChosenPlan chosen;
+  const ScenarioDocument base = asked_about(o, sets, chosen, common);
+  show_chosen(chosen, common);
   if (o.best.axes.empty() && !o.best.arguments.empty())
     throw InputError("--arguments: found no --best, expected one, whose plan is written");
   if (!o.best.axes.empty()) {
@@ -136,8 +140,7 @@ Verb whatif_verb() {
           "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<WhatIfOptions>();
-            app.add_option("scenario", o->scenario, "Scenario file, or a job's (see compare)");
-            declare_with(app, o->with);
+            o->scenario.declare(app);
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
             app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");
@@ -150,7 +153,9 @@ Verb whatif_verb() {
             app.add_flag("--sensitivity", o->sensitivity,
                          "By how many percent the time changes with 1 % of every hardware number");
             app.add_option("--best", o->best.axes,
-                           "The best legal plans over parallel, dispatcher, recompute (joined with commas)");
+                           "The best legal plans over parallel, dispatcher, recompute, precision, schedule, "
+                           "overlap, launch, "
+                           "sharding (joined with commas)");
             app.add_option("--under", o->best.under, "With --best: memory, to leave out what does not fit");
             app.add_option("--arguments", o->best.arguments,
                            "With --best: the best plan as arguments of a framework")

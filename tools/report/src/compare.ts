@@ -2,7 +2,7 @@
 import type { Estimate, ReportData } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
-import { bytes, byteUnit, number, percent, probability, time, timeUnit, words } from "./format";
+import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./format";
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
@@ -58,25 +58,11 @@ function about(result: any): string {
     `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${s.routing}.`;
 }
 
-function sentence(result: any, scenarios: Scenario[]): string {
-  const winner = result.winner;
-  const best = scenarios.find((s) => s.dispatcher === winner.dispatcher);
-  const others = scenarios.filter((s) => s !== best && s.ranked);
-  const span = best ? ` It takes ${time(best.time_us.value)} (90 % interval ${time(best.time_us.low)} to ${time(best.time_us.high)}).` : "";
-  if (!best) return `No dispatcher can be recommended. ${result.because}`;
-  if (others.length === 0 && scenarios.length > 1) return `${winner.dispatcher} is the only dispatcher that can be recommended.${span}`;
-  if (others.length === 0) return `${winner.dispatcher} is the only dispatcher compared.${span}`;
-  const next = [...others].sort((a, b) => a.time_us.value - b.time_us.value)[0]!;
-  if (winner.verdict === "too_close")
-    return `Too close to call between ${(winner.among as string[]).join(" and ")}: ${winner.dispatcher} is the fastest with probability ${probability(winner.probability)}.${span}`;
-  return `${winner.dispatcher} is the fastest with probability ${probability(winner.probability)}: ` +
-    `${winner.speedup.value.toFixed(2)} times as fast as ${next.dispatcher} (${winner.speedup.low.toFixed(2)} to ${winner.speedup.high.toFixed(2)}).${span}`;
-}
-
 export function comparePage(data: ReportData): HTMLElement[] {
   const result = data.result;
   const scenarios = result.scenarios as Scenario[];
-  const winner = result.winner.dispatcher as string | null;
+  // Nobody is marked where nobody can be named.
+  const winner = ["clear", "only_one"].includes(result.winner.verdict) ? result.winner.dispatcher as string : null;
   const name = result.inputs["scenario"] as Record<string, any> | undefined;
   const step = name?.["scope"] === "step";
   const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
@@ -216,7 +202,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
   const steps = (result.step_collectives ?? []) as any[];
   return [
     header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
-    answer(sentence(result, scenarios), result.because),
+    answer(result.answer, result.because === result.answer ? undefined : result.because),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
     section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),

@@ -130,7 +130,7 @@ function eachPage(data: ReportData): HTMLElement[] {
   const first = good[0];
   return [
     header("Which change helps most?", about(result), data.verb),
-    answer(first ? `${name(first)} helps most: tokens per second and GPU change by ${span(first.throughput_ratio)}.` : "No change has a forecast.", first?.because),
+    answer(result.answer as string, first?.because),
     ...notes(result),
     section("Changes", "What is each change worth by itself? Tokens per second and GPU against the baseline, with 90 % intervals; diamonds are worse.",
       intervalDots("Change of the throughput with each change", good.map((one) => ({
@@ -175,18 +175,17 @@ function crossoverPage(data: ReportData): HTMLElement[] {
   const crossings = result.crossovers as Crossing[];
   const names = [...new Set(points.flatMap((point) => Object.keys(point.time_us)))];
   const values = points.map((point) => point.value);
-  const counts = Boolean(result.counts ?? values.every((value) => Number.isInteger(value)));
+  const pathUnit = result.unit as { name: string; one: number };
+  const counts = Boolean(result.counts ?? (!pathUnit.name && values.every((value) => Number.isInteger(value))));
+  const scaled = (value: number) => value / pathUnit.one;
+  const shown = (value: number) => `${number(scaled(value))}${pathUnit.name ? ` ${pathUnit.name}` : ""}`;
   const spread = Math.max(...values) / Math.max(1e-300, Math.min(...values));
   const logarithmic = Math.min(...values) > 0 && spread >= 50;
   const unit = timeUnit(Math.max(...points.flatMap((point) => Object.values(point.time_us).map((e) => e.high))));
-  const where = (c: Crossing) => (counts ? number(c.above) : number(c.at.value));
-  const sentence = crossings.length === 0
-    ? `${points[0]!.fastest} is the fastest everywhere from ${path} = ${number(values[0]!)} to ${number(values[values.length - 1]!)}.`
-    : crossings.map((c) => `${c.to} takes over from ${c.from} at ${path} = ${where(c)}`).join("; ") + ".";
   const sure = crossings.map((c) =>
-    `${c.from} is surely (probability 0.95) the fastest ${c.low_open ? `nowhere from ${number(c.at.low)} on` : `up to ${number(c.at.low)}`}, ` +
-    `${c.to} ${c.high_open ? `nowhere up to ${number(c.at.high)}` : `from ${number(c.at.high)} on`}`).join("; ");
-  const changes = crossings.map((c) => ({ at: c.at.value, low: c.at.low, high: c.at.high, label: `${c.from} to ${c.to}` }));
+    `${c.from} is surely (probability 0.95) the fastest ${c.low_open ? `nowhere from ${shown(c.at.low)} on` : `up to ${shown(c.at.low)}`}, ` +
+    `${c.to} ${c.high_open ? `nowhere up to ${shown(c.at.high)}` : `from ${shown(c.at.high)} on`}`).join("; ");
+  const changes = crossings.map((c) => ({ at: scaled(c.at.value), low: scaled(c.at.low), high: scaled(c.at.high), label: `${c.from} to ${c.to}` }));
   const holder = h("div");
   const draw = (how: string) => {
     const relative = how === "relative";
@@ -197,28 +196,28 @@ function crossoverPage(data: ReportData): HTMLElement[] {
         const best = point.time_us[point.fastest]!.value;
         const y = relative ? 100 * (e.value / best - 1) : e.value * unit.factor;
         return {
-          x: point.value, y, low: relative ? y : e.low * unit.factor, high: relative ? y : e.high * unit.factor,
-          note: `${path} = ${number(point.value)}\n${name} ${time(e.value, unit)} (${time(e.low, unit)} to ${time(e.high, unit)})\n` +
+          x: scaled(point.value), y, low: relative ? y : e.low * unit.factor, high: relative ? y : e.high * unit.factor,
+          note: `${path} = ${shown(point.value)}\n${name} ${time(e.value, unit)} (${time(e.low, unit)} to ${time(e.high, unit)})\n` +
             `${signedPercent(e.value / best - 1)} against the fastest`,
         };
       }),
     }));
     holder.replaceChildren(lines(
       relative ? "Time of each dispatcher against the fastest" : "Time of each dispatcher with its 90 % interval", series,
-      { x: path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative }));
+      { x: pathUnit.name ? `${path} [${pathUnit.name}]` : path, y: relative ? "slower than the fastest [%]" : `time [${unit.name}]`, logarithmic, whole: counts && !logarithmic, changes, signed: relative }));
   };
   draw("relative");
   const without = (result.without_forecast ?? []) as { value: number; error: string }[];
   return [
     header(`Where does the fastest dispatcher change with ${path}?`, about(result), data.verb),
-    answer(sentence, sure ? `${sure}.` : undefined),
+    answer(result.answer as string, sure ? `${sure}.` : undefined),
     ...notes(result),
     section("Crossover", "Who is ahead, and by how much? The dashed upright line is where the lead changes, grey where it may lie.",
       h("div", { class: "controls" },
         select("Show", [{ value: "relative", label: "against the fastest" }, { value: "time", label: "time with intervals" }], "relative", draw)),
       holder,
       table(points, [
-        { title: path, numeric: true, text: (p) => number(p.value), value: (p) => p.value },
+        { title: path, numeric: true, text: (p) => shown(p.value), value: (p) => p.value },
         ...names.map((name) => ({
           title: `${name} [${unit.name}]`, numeric: true, text: (p: Point) => (p.time_us[name] ? (p.time_us[name]!.value * unit.factor).toFixed(2) : "-"),
           value: (p: Point) => p.time_us[name]?.value ?? Infinity })),
@@ -227,7 +226,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
       ], { caption: "Every value that was tried", sortBy: 0 })),
     ...(without.length > 0
       ? [section("Without a forecast", "Which values can not be, and why?", table(without, [
-          { title: path, numeric: true, text: (w) => number(w.value), value: (w) => w.value }, { title: "reason", text: (w) => w.error },
+          { title: path, numeric: true, text: (w) => shown(w.value), value: (w) => w.value }, { title: "reason", text: (w) => w.error },
         ], { caption: "Values without a forecast" }))] : []),
     reproduce(data),
   ];
@@ -245,6 +244,7 @@ interface Cell {
 interface Axis {
   path: string;
   values: unknown[];
+  shown: string[];
 }
 
 function mapPage(data: ReportData): HTMLElement[] {
@@ -261,11 +261,12 @@ function mapPage(data: ReportData): HTMLElement[] {
   const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
   const sure = known.filter((cell) => cell.probability! >= kSure).length;
   const largest = [...known].sort((a, b) => (b.speedup ?? 1) - (a.speedup ?? 1))[0]!;
-  const place = (cell: Cell) => `${across.path} = ${cell[across.path]}, ${down.path} = ${cell[down.path]}`;
+  const valueOf = (axis: Axis, cell: Cell) => axis.shown[axis.values.indexOf(cell[axis.path])] ?? `${cell[axis.path]}`;
+  const place = (cell: Cell) => `${across.path} = ${valueOf(across, cell)}, ${down.path} = ${valueOf(down, cell)}`;
   const timeOf = (cell: Cell) => cell.time_us?.[cell.fastest!];
   const holder = h("div");
-  const columns = across.values.map((value) => `${value}`);
-  const rows = [...down.values].reverse().map((value) => `${value}`);
+  const columns = across.shown;
+  const rows = [...down.shown].reverse();
   const text = (r: number, c: number) => {
     const cell = at(r, c);
     return `${place(cell)}: ${cell.fastest} is the fastest with probability ${probability(cell.probability!)}` +

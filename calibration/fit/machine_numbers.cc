@@ -1,0 +1,38 @@
+#include "calibration/fit/machine_numbers.h"
+
+#include <algorithm>
+#include <map>
+
+namespace moesim::calibration {
+namespace {
+
+double* number_in(models::Profile& profile, const std::string& what) {
+  if (what == "launch") return &profile.launch().kernel;
+  if (what == "host_sync") return &profile.launch().host_sync;
+  if (what == "smallest_kernel") return &profile.launch().kernel_floor;
+  if (what == "d2h_copy") return &profile.launch().d2h_copy;
+  if (what == "compute_under_communication") return &profile.overlap().compute_under_communication;
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<MachineNumber> set_machine_numbers(models::Profile& profile,
+                                               const std::vector<Measurements::MachineRow>& rows) {
+  std::map<std::string, std::vector<double>> values;
+  for (const auto& row : rows) values[row.what].push_back(row.value);
+  std::vector<MachineNumber> set;
+  for (auto& [what, list] : values) {
+    double* number = number_in(profile, what);
+    if (!number) continue;
+    std::sort(list.begin(), list.end());
+    const double median = list[list.size() / 2];
+    // Nothing computes faster because something else runs.
+    const double after = what == "compute_under_communication" ? std::max(1.0, median) : median;
+    set.push_back({what, *number, after, list.size()});
+    *number = after;
+  }
+  return set;
+}
+
+}  // namespace moesim::calibration

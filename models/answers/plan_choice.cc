@@ -1,0 +1,166 @@
+#include "models/answers/plan_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/input_error.h"
+#include "base/units.h"
+#include "models/answers/plan_search.h"
+#include "models/hardware/cluster.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr std::array<const char*, 10> kSizes{
+    "mesh",        "parallel.tp", "parallel.cp",  "parallel.ep",           "parallel.etp",
+    "parallel.dp", "parallel.pp", "parallel.vpp", "parallel.microbatches", "parallel.micro_batch"};
+// Forecasts of a search beside a question that is about something else.
+constexpr std::int64_t kForecasts = 600;
+constexpr std::int64_t kMostNodes = 4096;
+
+// The dispatcher that plans are tried with: what any framework has, where it is asked about.
+std::string tried_with(const Scenario& s) {
+  for (const DispatcherSpec& d : s.dispatchers)
+    if (d.name == "alltoall") return d.text();
+  return s.all_dispatchers || s.dispatchers.empty() ? "alltoall" : s.dispatchers.front().text();
+}
+
+PlanSearchOptions options_of(int threads) {
+  PlanSearchOptions o;
+  o.dispatcher = false;
+  o.keep_given = true;
+  o.most = kForecasts;
+  o.top = 1;
+  o.draws = 0;
+  o.starts = 4;
+  o.threads = threads;
+  return o;
+}
+
+// Nodes that the weights with their gradients and optimizer state, however they are shared out, surely need.
+std::int64_t fewest_nodes(const Scenario& s) {
+  const double bytes = static_cast<double>(s.model.parameters()) * (2 + s.training.optimizer.bytes());
+  const double node = s.cluster->profile.device().memory_bytes * s.cluster->gpus_per_node;
+  std::int64_t nodes = 1;
+  while (static_cast<double>(nodes) * node < bytes && nodes < kMostNodes) nodes *= 2;
+  return nodes;
+}
+
+std::optional<PlanSearchResult> search_on(Scenario s, std::int64_t gpus, int threads) {
+  if (gpus > 0) s.gpus = gpus;
+  try {
+    return search_plans(s, options_of(threads));
+  } catch (const InputError&) {  // nothing that was tried fits or is legal
+    return std::nullopt;
+  }
+}
+
+void take(const Scenario& plan, Scenario& s) {
+  const Parallel& p = plan.parallel;
+  s.parallel.tp = p.tp, s.parallel.cp = p.cp, s.parallel.pp = p.pp, s.parallel.vpp = p.vpp;
+  s.parallel.ep = p.ep, s.parallel.etp = p.etp, s.parallel.micro_batch = p.micro_batch;
+  s.training.recompute = plan.training.recompute;
+  for (const char* path : {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.vpp",
+                           "parallel.micro_batch", "training.recompute"})
+    s.give(path);
+  if (s.model.experts > 0)
+    for (const char* path : {"parallel.ep", "parallel.etp"}) s.give(path);
+  // Otherwise it fills the GPUs.
+  if (p.world() != plan.job_gpus()) {
+    s.parallel.dp = p.dp;
+    s.give("parallel.dp");
+  }
+}
+
+ChosenPlan choose_step(Scenario& s, int threads) {
+  if (s.gave("parallel.microbatches") && !s.batch.given())
+    throw InputError(
+        "parallel.microbatches: found with a plan that is searched, expected --global-batch: microbatches "
+        "follow "
+        "from the plan");
+  const std::string batch = choose_batch(s);
+  Scenario tried = s;
+  tried.set_dispatchers(tried_with(s));
+  if (s.model.experts == 0) tried.dispatchers = s.dispatchers, tried.given = s.given;
+  std::optional<PlanSearchResult> found;
+  const bool open = s.gpus_open();
+  if (!open) {
+    found = search_on(tried, 0, threads);
+  } else {
+    if (!tried.cluster) tried.set_cluster("dgx-h100");
+    for (std::int64_t nodes = fewest_nodes(tried); nodes <= kMostNodes && !found; nodes *= 2) {
+      s.gpus = nodes * tried.cluster->gpus_per_node;
+      found = search_on(tried, s.gpus, threads);
+    }
+  }
+  if (!found) {
+    tried.batch = {};
+    tried.resolve();
+    throw InputError(fmt::format(
+        "plan: found no plan of {} with which {} GPUs of {} hold it for sure; expected more GPUs (--gpus), "
+        "or sizes "
+        "(--ep 8) to see what they miss",
+        s.model.name, tried.job_gpus(), format_bytes(tried.cluster->profile.device().memory_bytes)));
+  }
+  const Scenario& plan = *found->best.front().scenario;
+  if (open) {
+    if (!s.cluster) s.cluster = tried.cluster, s.give("cluster");
+    s.give("gpus");
+  }
+  take(plan, s);
+  ChosenPlan chosen;
+  chosen.options = plan_options(s);
+  if (open) chosen.options = fmt::format("--gpus {} {}", s.gpus, chosen.options);
+  chosen.because = fmt::format("the fastest of {} tried with {}{}", found->candidates - found->skipped,
+                               tried.dispatchers.front().text(), batch.empty() ? "" : "; batch: " + batch);
+  return chosen;
+}
+
+// The largest EP that the experts divide into and that the GPUs have room for.
+ChosenPlan choose_layer(Scenario& s) {
+  if (s.gave("parallel.ep") || s.mesh.given || s.model.experts == 0) return {};
+  Scenario tried = s;
+  if (!tried.cluster) tried.set_cluster("dgx-h100");
+  if (tried.gpus_open()) tried.gpus = tried.cluster->gpus_per_node;  // one node
+  for (std::int64_t ep = std::min(s.model.experts, tried.gpus > 0 ? tried.gpus : tried.cluster->ranks());
+       ep > 1; --ep) {
+    if (s.model.experts % ep != 0) continue;
+    Scenario one = tried;
+    one.parallel.ep = ep;
+    try {
+      one.resolve();
+    } catch (const InputError&) {  // the other sizes leave no room for it
+      continue;
+    }
+    s.parallel.ep = ep;
+    s.give("parallel.ep");
+    return {fmt::format("--ep {}", ep), "as large as the experts and the GPUs allow"};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool says_plan(const Scenario& s) {
+  return std::any_of(kSizes.begin(), kSizes.end(), [&](const char* path) { return s.gave(path); });
+}
+
+std::string choose_batch(Scenario& s) {
+  if (s.batch.given() || s.gave("parallel.microbatches")) return "";
+  UsualBatch usual = usual_batch(s.model.name, s.parallel.seq);
+  s.batch = usual.batch;
+  s.give("parallel.global_batch");
+  return std::move(usual.source);
+}
+
+ChosenPlan choose_plan(Scenario& s, int threads) {
+  if (s.model.hidden == 0) return {};
+  return s.scope == Scenario::Scope::kStep ? choose_step(s, threads) : choose_layer(s);
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,316 @@
+#include "models/answers/plan_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "models/answers/plan_search.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
+
+namespace moesim::models {
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+Sizes divisors(std::int64_t n, std::int64_t most) {
+  Sizes all;
+  for (std::int64_t d = 1; d <= std::min(n, most); ++d)
+    if (n % d == 0) all.push_back(d);
+  return all;
+}
+
+Sizes powers_of_two(std::int64_t most) {
+  Sizes all;
+  for (std::int64_t p = 1; p <= most; p *= 2) all.push_back(p);
+  return all;
+}
+
+// Numbers of GPUs that plans may use: all, and where these are no round number (504), round ones below, whose
+// rest is idle.
+Sizes rounded(std::int64_t gpus) {
+  constexpr std::int64_t kRound = 16;  // a number is round that is at most so many times a power of two
+  Sizes all{gpus};
+  for (std::int64_t unit = 1; unit <= gpus; unit *= 2)
+    if (gpus / unit < kRound && gpus % unit != 0 && (gpus / unit) * unit != all.back())
+      all.push_back((gpus / unit) * unit);
+  return all;
+}
+
+// Every combination of parallel sizes that uses the GPUs and keeps the global batch.
+class ParallelPlans {
+ public:
+  ParallelPlans(const Scenario& s, bool keep) : s_(s), keep_(keep) {}
+
+  std::vector<Parallel> all() {
+    const Sizes worlds = keep_ && s_.gave("parallel.dp") ? Sizes{s_.job_gpus()} : rounded(s_.job_gpus());
+    for (const std::int64_t gpus : worlds) of(gpus);
+    return std::move(plans_);
+  }
+
+ private:
+  // What somebody said, or the sizes that are tried.
+  Sizes sizes(const char* path, std::int64_t said, Sizes tried) const {
+    return keep_ && s_.gave(path) ? Sizes{said} : std::move(tried);
+  }
+
+  void of(std::int64_t gpus) {
+    const Parallel& base = s_.parallel;
+    const std::int64_t layers = s_.model.layers + s_.model.mtp_layers;
+    for (const std::int64_t tp :
+         sizes("parallel.tp", base.tp, powers_of_two(std::min<std::int64_t>(s_.cluster->nvlink.domain, 8)))) {
+      if (s_.model.attention.heads % tp != 0) continue;
+      // A sequence is split where a rank's share would otherwise be longer than 16k tokens.
+      for (const std::int64_t cp :
+           sizes("parallel.cp", base.cp, powers_of_two(std::max<std::int64_t>(1, base.seq / 8192)))) {
+        if (gpus % (tp * cp) != 0) continue;
+        for (const std::int64_t pp :
+             sizes("parallel.pp", base.pp, divisors(gpus / (tp * cp), std::min<std::int64_t>(layers, 64)))) {
+          if (gpus % (tp * cp * pp) != 0) continue;
+          Parallel p = base;
+          p.tp = tp, p.cp = cp, p.pp = pp, p.dp = gpus / (tp * cp * pp);
+          if (keep_ && s_.gave("parallel.dp") && p.dp != base.dp) continue;
+          with_experts(p);
+        }
+      }
+    }
+  }
+
+  void with_experts(Parallel p) {
+    const std::int64_t stage = p.tp * p.cp * p.dp;
+    for (const std::int64_t ep :
+         sizes("parallel.ep", s_.parallel.ep, divisors(std::max<std::int64_t>(1, s_.model.experts), stage))) {
+      if (stage % ep != 0) continue;
+      Sizes inner{1};
+      if (p.tp > 1 && s_.model.experts > 0) inner.push_back(p.tp);
+      for (const std::int64_t etp : sizes("parallel.etp", s_.parallel.etp, inner)) {
+        if (stage % (etp * ep) != 0 || (s_.model.experts > 0 && s_.model.expert_ffn % etp != 0)) continue;
+        p.ep = ep, p.etp = etp;
+        with_microbatches(p);
+      }
+    }
+  }
+
+  void with_microbatches(Parallel p) {
+    const std::int64_t layers = s_.model.layers + s_.model.mtp_layers;
+    for (const std::int64_t micro : sizes("parallel.micro_batch", s_.parallel.micro_batch, {1, 2, 4, 8})) {
+      p.micro_batch = micro;
+      p.microbatches = microbatches(p);
+      if (p.microbatches == 0) continue;
+      for (const std::int64_t vpp : sizes("parallel.vpp", s_.parallel.vpp, {1, 2, 4, 8})) {
+        if (vpp > 1 && (p.pp == 1 || p.pp * vpp > layers || p.microbatches % p.pp != 0)) continue;
+        p.vpp = vpp;
+        plans_.push_back(p);
+      }
+    }
+  }
+
+  std::int64_t microbatches(const Parallel& p) const {
+    const Parallel& base = s_.parallel;
+    if (s_.batch.given()) {
+      const std::int64_t made = s_.batch.microbatches(p.dp, p.micro_batch, p.seq);
+      return s_.gave("parallel.microbatches") && made != base.microbatches ? 0 : made;
+    }
+    const std::int64_t batch = base.dp * base.microbatches * base.micro_batch, unit = p.dp * p.micro_batch;
+    return batch % unit == 0 ? batch / unit : 0;
+  }
+
+  const Scenario& s_;
+  const bool keep_;
+  std::vector<Parallel> plans_;
+};
+
+struct Kind {
+  bool PlanSearchOptions::*searched;
+  std::string_view path, name;
+  std::vector<std::string> values;
+};
+
+// In the order in which a choice's values stand; the first value is what coarse plans are tried with.
+const std::vector<Kind>& kinds() {
+  using O = PlanSearchOptions;
+  static const std::vector<Kind> all{
+      {&O::dispatcher,
+       "dispatcher",
+       "dispatchers",
+       {"alltoall", "allgather", "flex-deepep", "flex-hybridep"}},
+      {&O::recompute,
+       "training.recompute",
+       "recomputation",
+       {"none", "layernorm+moe_act", "core_attn+layernorm+moe", "full"}},
+      {&O::precision, "training.precision", "precision", {}},
+      {&O::schedule, "training.schedule", "schedule", {"1f1b", "zero-bubble", "dualpipe"}},
+      {&O::overlap,
+       "training.overlap",
+       "overlap",
+       {"gradients+parameters", "expert-communication+gradients+parameters",
+        "expert-communication+delayed-wgrad+gradients+parameters"}},
+      {&O::launch, "training.launch", "launch", {"eager", "partial-graphs", "graphs"}},
+      {&O::sharding, "training.sharding", "sharding", {"zero1", "fsdp"}},
+  };
+  return all;
+}
+
+constexpr std::size_t kRecompute = 1;
+
+std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o) {
+  // A short form of an object has been given where one of its parts has.
+  const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
+    return (f.path == kind.path || f.path.starts_with(std::string(kind.path) + ".")) && s.gave(f.path);
+  });
+  if (!(o.*kind.searched) || (o.keep_given && said)) return {""};
+  if (kind.path != "training.precision") {
+    if (kind.path != "dispatcher") return kind.values;
+    std::vector<std::string> left;
+    for (const std::string& name : kind.values)
+      if (std::find(o.without.begin(), o.without.end(), name) == o.without.end()) left.push_back(name);
+    return s.model.experts == 0 ? std::vector<std::string>{""} : left;
+  }
+  std::vector<std::string> has;
+  for (const std::string_view name : precision_names())
+    if (s.cluster->profile.device().has_precision(name)) has.emplace_back(name);
+  return has;
+}
+
+// Sizes that two plans differ in; data parallelism and microbatches follow, and experts that are split as the
+// dense part are split with it.
+int differences(const Parallel& a, const Parallel& b) {
+  const bool follows = a.etp == a.tp && b.etp == b.tp;
+  return int{a.tp != b.tp} + int{a.cp != b.cp} + int{a.pp != b.pp} + int{a.vpp != b.vpp} + int{a.ep != b.ep} +
+         int{a.etp != b.etp && !follows} + int{a.micro_batch != b.micro_batch};
+}
+
+double apart(std::int64_t a, std::int64_t b) {
+  return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
+}
+
+double distance(const Parallel& a, const Parallel& b) {
+  return apart(a.tp, b.tp) + apart(a.cp, b.cp) + apart(a.pp, b.pp) + apart(a.vpp, b.vpp) / 2 +
+         apart(a.ep, b.ep) / 2 + apart(a.etp, b.etp) + apart(a.micro_batch, b.micro_batch) / 2 +
+         apart(a.world(), b.world());
+}
+
+}  // namespace
+
+PlanSpace::PlanSpace(const Scenario& scenario, const PlanSearchOptions& o)
+    : base_(scenario), parallel_(o.parallel) {
+  plans_ = o.parallel ? ParallelPlans(base_, o.keep_given).all() : std::vector<Parallel>{base_.parallel};
+  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o)});
+}
+
+std::int64_t PlanSpace::size() const {
+  std::size_t product = plans_.size();
+  for (const Axis& axis : axes_) product *= axis.values.size();
+  return static_cast<std::int64_t>(product);
+}
+
+std::vector<PlanChoice> PlanSpace::all() const {
+  std::vector<PlanChoice> choices;
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    PlanChoice choice{p, std::vector<std::size_t>(axes_.size(), 0)};
+    for (bool more = true; more;) {
+      choices.push_back(choice);
+      more = false;
+      for (std::size_t a = axes_.size(); a-- > 0 && !more;) {
+        more = ++choice.values[a] < axes_[a].values.size();
+        if (!more) choice.values[a] = 0;
+      }
+    }
+  }
+  return choices;
+}
+
+std::vector<PlanChoice> PlanSpace::coarse() const {
+  std::int64_t least = plans_.empty() ? 0 : plans_.front().micro_batch;
+  for (const Parallel& p : plans_) least = std::min(least, p.micro_batch);
+  std::vector<PlanChoice> choices;
+  for (const bool strict : {true, false}) {
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      const Parallel& p = plans_[i];
+      const auto round = [](std::int64_t n) { return (n & (n - 1)) == 0; };
+      if (strict && (p.vpp > 1 || p.etp > 1 || p.micro_batch > least || !round(p.pp) || !round(p.ep)))
+        continue;
+      choices.push_back({i, std::vector<std::size_t>(axes_.size(), 0)});
+    }
+    if (!choices.empty()) break;
+  }
+  return choices;
+}
+
+bool PlanSpace::recomputes() const { return axes_[kRecompute].values.size() > 1; }
+
+PlanChoice PlanSpace::recomputed(PlanChoice choice) const {
+  choice.values[kRecompute] = axes_[kRecompute].values.size() - 1;
+  return choice;
+}
+
+std::vector<PlanChoice> PlanSpace::neighbours(const PlanChoice& choice) const {
+  std::vector<PlanChoice> choices;
+  for (std::size_t a = 0; a < axes_.size(); ++a)
+    for (std::size_t v = 0; v < axes_[a].values.size(); ++v) {
+      if (v == choice.values[a]) continue;
+      choices.push_back(choice);
+      choices.back().values[a] = v;
+    }
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (i == choice.parallel || differences(plans_[i], parallel(choice)) > 1) continue;
+    choices.push_back(choice);
+    choices.back().parallel = i;
+  }
+  return choices;
+}
+
+PlanChoice PlanSpace::nearest(const Scenario& other) const {
+  PlanChoice choice{0, std::vector<std::size_t>(axes_.size(), 0)};
+  for (std::size_t i = 1; i < plans_.size(); ++i)
+    if (distance(plans_[i], other.parallel) < distance(plans_[choice.parallel], other.parallel))
+      choice.parallel = i;
+  for (std::size_t a = 0; a < axes_.size(); ++a)
+    for (std::size_t v = 1; v < axes_[a].values.size(); ++v) {
+      Scenario here = other;
+      set_field(*find_field(axes_[a].path), here, axes_[a].values[v]);
+      if (to_json(here) == to_json(other)) choice.values[a] = v;
+    }
+  return choice;
+}
+
+Scenario PlanSpace::scenario(const PlanChoice& choice) const {
+  Scenario s = base_;
+  s.parallel = parallel(choice);
+  s.give("parallel.dp");
+  for (std::size_t a = 0; a < axes_.size(); ++a)
+    if (const std::string& value = axes_[a].values[choice.values[a]]; !value.empty())
+      set_field(*find_field(axes_[a].path), s, value);
+  return s;
+}
+
+std::string PlanSpace::text() const {
+  std::vector<std::string> parts;
+  if (parallel_)
+    parts.emplace_back(
+        "TP powers of two up to 8 inside a node, CP powers of two up to seq / 8192, PP divisors up to 64, "
+        "VPP 1, 2, 4, 8, EP divisors of the experts, ETP 1 or TP, microbatches of 1, 2, 4, 8 sequences, DP "
+        "what is left");
+  std::vector<std::string> given;
+  for (const Axis& axis : axes_) {
+    if (!axis.values.front().empty()) {
+      parts.push_back(fmt::format("{} {}", axis.name, join(axis.values, ", ")));
+    } else if (axis.path == "dispatcher") {
+      parts.push_back(fmt::format("dispatcher {}, {}", base_.dispatchers.front().text(),
+                                  base_.dispatchers.size() > 1 ? "the scenario's first" : "as given"));
+    } else {
+      given.emplace_back(axis.name);
+    }
+  }
+  if (!given.empty()) parts.push_back(join(given, ", ") + " as given");
+  return join(parts, "; ");
+}
+
+}  // namespace moesim::models

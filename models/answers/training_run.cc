@@ -1,0 +1,358 @@
+#include "models/answers/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/input_error.h"
+#include "base/units.h"
+#include "models/answers/plan_search.h"
+#include "models/answers/shares.h"
+#include "models/hardware/hardware.h"
+#include "models/hardware/network.h"
+#include "models/hardware/rental_list.h"
+#include "models/step/step_forecast.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr double kDay = 86400;
+
+// Probability that a value with a log-normal factor of kStepSigma on each draw is at most `most`. One draw is
+// added that knows nothing.
+double probability_below(double most, const std::vector<double>& draws, double value) {
+  const auto below = [&](double one) {
+    return 0.5 * std::erfc(-std::log(most / one) / (kStepSigma * std::sqrt(2.0)));
+  };
+  if (draws.empty()) return below(value);
+  double sum = 0.5;
+  for (const double one : draws) sum += below(one);
+  return sum / static_cast<double>(draws.size() + 1);
+}
+
+// An estimate of something that is in proportion to another.
+Estimate scaled(const Estimate& e, double factor) {
+  return {e.value * factor, e.low * factor, e.high * factor};
+}
+
+std::string machine_name(const Cluster& cluster, std::int64_t gpus) {
+  return gpus > 0 ? fmt::format("{} GPUs of {}", gpus, cluster.name) : cluster.name;
+}
+
+PlanSearchOptions options_of(const RunQuestion& q, std::int64_t most) {
+  PlanSearchOptions o;
+  o.schedule = o.overlap = o.launch = true;
+  o.keep_given = true;
+  o.top = 1;
+  o.starts = 4;
+  o.draws = q.draws;
+  o.threads = q.threads;
+  o.most = most;
+  return o;
+}
+
+Scenario on(const RunQuestion& q, const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus) {
+  Scenario s = q.scenario;
+  s.cluster = cluster;
+  s.gpus = gpus;
+  s.give("cluster");
+  if (gpus > 0) s.give("gpus");
+  return s;
+}
+
+// The search over machines.
+class Run {
+ public:
+  explicit Run(const RunQuestion& question) : q_(question) {}
+
+  RunAnswer answer() {
+    std::int64_t searches = 0, done = 0;
+    for (const RunMachine& machine : q_.machines)
+      searches += std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.gpus.size()));
+    std::shared_ptr<const Scenario> before;
+    for (const RunMachine& machine : q_.machines) {
+      const std::vector<std::int64_t> none{0};
+      for (const std::int64_t gpus : machine.gpus.empty() ? none : machine.gpus) {
+        if (q_.progress) q_.progress(done++, searches);
+        before = search(machine.cluster, gpus, before);
+      }
+    }
+    if (q_.progress) q_.progress(searches, searches);
+    if (a_.plans.empty())
+      throw InputError(fmt::format("plan: found no machine that {} fits, expected one; {}: {}",
+                                   q_.scenario.model.name, a_.left_out.front().first,
+                                   a_.left_out.front().second));
+    rank();
+    find_frontier();
+    if (q_.upgrades) find_upgrades();
+    return std::move(a_);
+  }
+
+ private:
+  // The best plan on a machine; `seed`: of another search. Returns the plan that the next search starts from.
+  std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
+                                         const std::shared_ptr<const Scenario>& seed) {
+    try {
+      PlanSearchOptions o = options_of(q_, seed ? std::max<std::int64_t>(1, q_.most / 4) : q_.most);
+      if (seed) o.seeds = {seed};
+      RankedPlan best = found(on(q_, cluster, gpus), o);
+      std::shared_ptr<const Scenario> plan = best.scenario;
+      a_.plans.push_back(judge_run(q_, plan, std::move(best.answer)));
+      if (q_.lower_precision && !q_.scenario.gave("training.precision")) search_lower(plan);
+      return plan;
+    } catch (const InputError& error) {
+      // A price is asked for, whatever else there is.
+      if (std::string_view(error.what()).starts_with("prices:")) throw;
+      a_.left_out.emplace_back(machine_name(*cluster, gpus), error.what());
+      return seed;
+    }
+  }
+
+  // The best plan whose dispatch kernel somebody measured on this kind of machine, as decide() has it; a
+  // dispatcher that somebody named stays.
+  RankedPlan found(const Scenario& s, PlanSearchOptions o) {
+    std::vector<std::string>& unmeasured = unmeasured_[s.cluster->profile.name() + " " + s.cluster->network];
+    while (true) {
+      o.without = unmeasured;
+      PlanSearchResult r = search_plans(s, o);
+      a_.candidates += r.candidates;
+      a_.tried += r.candidates - r.skipped;
+      ++a_.searches;
+      a_.exhaustive = a_.exhaustive && r.skipped == 0;
+      if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
+      if (a_.space.empty()) a_.space = r.space;
+      RankedPlan& best = r.best.front();
+      const std::string name = best.scenario->dispatchers.front().name;
+      const bool kernel =
+          std::any_of(best.answer.unmeasured.begin(), best.answer.unmeasured.end(),
+                      [](const std::string& part) { return part.find(" kernel ") != std::string::npos; });
+      if (!kernel || s.gave("dispatcher") || name.empty()) return std::move(best);
+      unmeasured.push_back(name);
+      a_.left_out.emplace_back(
+          fmt::format("{} on {}", name, s.cluster->profile.name()),
+          "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless");
+      o.seeds = {best.scenario};
+      o.most = std::max<std::int64_t>(1, q_.most / 4);
+    }
+  }
+
+  // The same with the fastest of the precisions below bf16 that the GPU has.
+  void search_lower(const std::shared_ptr<const Scenario>& plan) {
+    std::optional<Scenario> fastest;
+    double least = 0;
+    for (const std::string_view name : precision_names()) {
+      // Of nvfp4 no measurement is known.
+      if (name == "bf16" || name == "nvfp4" || !plan->cluster->profile.device().has_precision(name)) continue;
+      try {
+        Scenario s = *plan;
+        s.training.set_precision(name);
+        s.give("training.precision");
+        s.resolve();
+        Scenario one = s;
+        one.routing.shared = true;
+        const double seconds = StepForecaster(one, one.dispatchers.front()).seconds(*one.cluster);
+        if (!fastest || seconds < least) fastest = std::move(s), least = seconds;
+      } catch (const InputError&) {  // the plan or the dispatcher forbids it
+      }
+    }
+    if (!fastest) return;
+    try {
+      Scenario s = on(q_, fastest->cluster, fastest->gpus);
+      s.training.set_precision(fastest->training.precision);
+      s.give("training.precision");
+      PlanSearchOptions o = options_of(q_, std::max<std::int64_t>(1, q_.most / 8));
+      o.seeds = {std::make_shared<const Scenario>(*std::move(fastest))};
+      RankedPlan best = found(s, o);
+      RunPlan run = judge_run(q_, best.scenario, std::move(best.answer));
+      run.other = true;
+      a_.plans.push_back(std::move(run));
+    } catch (const InputError&) {  // it does not fit
+    }
+  }
+
+  double metric(const RunPlan& p) const {
+    if (!p.meets && q_.deadline_days > 0 && p.deadline_probability < Decision::kSure) return p.days.value;
+    return q_.by == RunQuestion::By::kTime ? p.days.value : p.cost.value;
+  }
+
+  void rank() {
+    std::stable_sort(a_.plans.begin(), a_.plans.end(), [&](const RunPlan& x, const RunPlan& y) {
+      if (x.other != y.other) return y.other;
+      if (x.meets != y.meets) return x.meets;
+      return metric(x) < metric(y);
+    });
+    // What is compared with each other: the same precision, and whether they do what was asked for.
+    int group = -1;
+    for (std::size_t from = 0; from < a_.plans.size();) {
+      std::size_t to = from;
+      std::vector<double> values;
+      std::vector<std::vector<double>> draws;
+      for (; to < a_.plans.size() && a_.plans[to].other == a_.plans[from].other &&
+             a_.plans[to].meets == a_.plans[from].meets;
+           ++to) {
+        RunPlan& p = a_.plans[to];
+        values.push_back(metric(p));
+        draws.push_back(p.days_draws);
+        for (double& d : draws.back()) d *= values.back() / p.days.value;
+      }
+      const std::vector<int> groups = tie_groups(values, draws, Decision::kSure);
+      for (std::size_t i = from; i < to; ++i) a_.plans[i].tie_group = group + 1 + groups[i - from];
+      group += 1 + groups.back();
+      from = to;
+    }
+  }
+
+  // Plans that no other one beats in both time and cost.
+  void find_frontier() {
+    for (RunPlan& p : a_.plans)
+      p.on_frontier = !p.other && std::none_of(a_.plans.begin(), a_.plans.end(), [&](const RunPlan& other) {
+        return !other.other && other.days.value <= p.days.value && other.cost.value <= p.cost.value &&
+               (other.days.value < p.days.value || other.cost.value < p.cost.value);
+      });
+  }
+
+  void find_upgrades() {
+    const RunPlan best = a_.plans.front();
+    const Cluster& now = *best.scenario->cluster;
+    const auto changed = [&](const std::function<void(Cluster&)>& change) {
+      auto cluster = std::make_shared<Cluster>(now);
+      change(*cluster);
+      return cluster;
+    };
+    constexpr double kTwice = 2;
+    if (now.nodes > 1)
+      add_upgrade(best,
+                  fmt::format("network port {} -> {}", format_bandwidth(now.nic.bandwidth),
+                              format_bandwidth(kTwice * now.nic.bandwidth)),
+                  changed([&](Cluster& c) { find_hardware_number("nic.bandwidth")->scale(c, kTwice); }), 0);
+    // The domain of today's racks, or two of them; a job of one domain has nothing of a larger one.
+    const int domain = now.nvlink.domain < 64 ? 64 : 2 * now.nvlink.domain;
+    if (now.nvlink.domain < best.answer.gpus)
+      add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
+                  changed([&](Cluster& c) { c.nvlink.domain = domain; }), 0);
+    // The next GPU of the same maker, by profile.
+    constexpr std::array<std::pair<std::string_view, const char*>, 9> kNext{{{"a100-sxm", "dgx-h100"},
+                                                                             {"a800-sxm", "dgx-h800"},
+                                                                             {"h100-sxm", "dgx-h200"},
+                                                                             {"h800-sxm", "dgx-h200"},
+                                                                             {"h20-sxm", "dgx-h200"},
+                                                                             {"h200-sxm", "dgx-b200"},
+                                                                             {"b200-sxm", "dgx-b300"},
+                                                                             {"gb200", "gb300-nvl72"},
+                                                                             {"mi300x", "mi355x"}}};
+    for (const auto& [profile, next] : kNext)
+      if (now.profile.name() == profile)
+        add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), next),
+                    std::make_shared<const Cluster>(Cluster::load(std::string(next))), best.gpus);
+  }
+
+  // `gpus`: of an open number of nodes; 0: as many as now.
+  void add_upgrade(const RunPlan& best, std::string change, std::shared_ptr<const Cluster> cluster,
+                   std::int64_t gpus) {
+    try {
+      Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);
+      s.training.set_precision(best.scenario->training.precision);
+      PlanSearchOptions o = options_of(q_, std::max<std::int64_t>(1, q_.most / 4));
+      o.seeds = {best.scenario};
+      o.without = unmeasured_[best.scenario->cluster->profile.name() + " " + best.scenario->cluster->network];
+      PlanSearchResult r = search_plans(s, o);
+      RankedPlan& found = r.best.front();
+      // What it takes does not hang on its price, which may be unknown.
+      RunQuestion free = q_;
+      free.prices = PriceTable();
+      free.prices.price = 1;
+      const RunPlan run = judge_run(free, found.scenario, std::move(found.answer));
+      Upgrade u;
+      u.change = std::move(change);
+      u.cluster = found.scenario->cluster->name;
+      u.days = run.days;
+      std::vector<double> saved(run.days_draws.size());
+      for (std::size_t d = 0; d < saved.size(); ++d) saved[d] = best.days_draws[d] - run.days_draws[d];
+      const double value = best.days.value - run.days.value;
+      u.saved_days = saved.empty() ? Estimate::exact(value) : Estimate::from_samples(value, saved);
+      if (value > 0) {
+        u.worth = best.cost.value * value / best.days.value;
+        u.most_gpu_hour = best.cost.value / (run.days.value * 24 * static_cast<double>(run.gpus));
+      }
+      const std::string profile = found.scenario->cluster->profile.name();
+      if (gpus > 0 && (q_.prices.price > 0 || q_.prices.by_profile.contains(profile)))
+        u.listed_gpu_hour = q_.prices.per_hour(profile, run.gpus, found.scenario->cluster->gpus_per_node) /
+                            static_cast<double>(run.gpus);
+      a_.upgrades.push_back(std::move(u));
+    } catch (const InputError&) {  // the plan does not run there
+    }
+  }
+
+  const RunQuestion& q_;
+  RunAnswer a_;
+  std::map<std::string, std::vector<std::string>> unmeasured_;  // dispatchers, by kind of machine
+};
+
+}  // namespace
+
+Faults usual_failures() {
+  Faults f;
+  f.gpu_mtbf_hours = std::round(16384 * 54 * 24 / 419.0);
+  f.checkpoint_s = Faults::kCheckpointSeconds;
+  f.restart_s = Faults::kRestartSeconds;
+  return f;
+}
+
+std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens) {
+  constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
+  const double peak = cluster.profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+  const double gpu_days =
+      6 * static_cast<double>(model.active_parameters()) * tokens / (kShare * peak) / kDay;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t gpus = cluster.gpus_per_node; gpus <= (std::int64_t{1} << 20); gpus *= 2) {
+    const double days = gpu_days / static_cast<double>(gpus);
+    if (days >= kShortest && days <= kLongest) counts.push_back(gpus);
+  }
+  if (counts.empty()) counts.push_back(cluster.gpus_per_node);
+  return counts;
+}
+
+RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario, Answer answer) {
+  const Cluster& cluster = *scenario->cluster;
+  RunPlan run;
+  run.gpus = cluster.ranks();
+  run.idle_gpus = run.gpus - answer.gpus;
+  if (!(answer.goodput.share > 0))
+    throw InputError(
+        fmt::format("plan: found {} GPUs that fail before a checkpoint is done, expected fewer failures "
+                    "(--faults)",
+                    run.gpus));
+  // Of a step, in days of the training; lost work, checkpoints and restarts make it longer.
+  const double steps = q.tokens / answer.tokens;
+  const double days = steps / answer.goodput.share * 1e-6 / kDay;
+  run.days = scaled(answer.time_us, days);
+  for (const double us : answer.draws_us) run.days_draws.push_back(us * days);
+  const double watts = RentalList::shipped().watts_of(cluster.profile.name());
+  const double mw = watts * static_cast<double>(run.gpus) * 1e-6;
+  run.mwh = mw * run.days.value * 24;
+  if (q.kwh_price > 0 && watts == 0)
+    throw InputError(
+        fmt::format("prices: found none of the power of {}, whose boards' watts nobody says; expected "
+                    "no --kwh with it",
+                    cluster.profile.name()));
+  const double per_day = 24 * (q.prices.per_hour(cluster.profile.name(), run.gpus, cluster.gpus_per_node) +
+                               mw * 1e3 * q.kwh_price);
+  run.cost = scaled(run.days, per_day);
+  if (q.deadline_days > 0)
+    run.deadline_probability = probability_below(q.deadline_days, run.days_draws, run.days.value);
+  if (q.budget > 0)
+    run.budget_probability = probability_below(q.budget / per_day, run.days_draws, run.days.value);
+  run.meets = run.deadline_probability >= Decision::kSure && run.budget_probability >= Decision::kSure;
+  run.scenario = std::move(scenario);
+  run.answer = std::move(answer);
+  return run;
+}
+
+RunAnswer plan_run(const RunQuestion& question) { return Run(question).answer(); }
+
+}  // namespace moesim::models

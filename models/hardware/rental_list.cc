@@ -1,0 +1,51 @@
+#include "models/hardware/rental_list.h"
+
+#include "base/check.h"
+#include "base/json_reader.h"
+#include "models/hardware/embedded_profiles.h"
+#include "models/hardware/profile.h"
+
+namespace moesim::models {
+
+namespace {
+
+void read_entries(const JsonNode& node, const char* key,
+                  std::map<std::string, RentalList::Entry, std::less<>>& to) {
+  for (const std::string& name : node.keys()) {
+    JsonObject object(*node.find(name));
+    RentalList::Entry& entry = to[name];
+    entry.value = object.at(key).number(1e-6, 1e9);
+    entry.source = object.at("source").string();
+    entry.read = object.string("read", "");
+    object.finish();
+  }
+}
+
+}  // namespace
+
+const RentalList& RentalList::shipped() {
+  static const RentalList list = [] {
+    RentalList all;
+    JsonObject object(JsonNode::parse(embedded_rental(), "rental_prices.json"));
+    check(object.string("currency", "") == "USD", "the currency that prices() says");
+    object.string("kind", "");
+    read_entries(object.at("gpu_hour"), "price", all.gpu_hour);
+    read_entries(object.at("watts"), "watts", all.watts);
+    object.finish();
+    return all;
+  }();
+  return list;
+}
+
+PriceTable RentalList::prices() const {
+  PriceTable table;
+  for (const auto& [profile, entry] : gpu_hour) table.by_profile[profile] = entry.value;
+  return table;
+}
+
+double RentalList::watts_of(std::string_view profile) const {
+  const auto found = watts.find(profile);
+  return found == watts.end() ? 0 : found->second.value;
+}
+
+}  // namespace moesim::models

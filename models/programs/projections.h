@@ -1,0 +1,32 @@
+// The products with weights of attention on one rank.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "models/workload/layer_stack.h"
+
+namespace moesim::models {
+
+struct Projections {
+  // [tokens, k] x [k, n] on this rank.
+  struct Weight {
+    std::string_view name;
+    std::int64_t n = 0, k = 0;
+    bool plain = false;  // stays in bf16 whatever the products of the layer are in
+  };
+
+  std::vector<Weight> gathered;  // read the layer's input
+  std::vector<Weight> latent;    // MLA: read the latent vectors
+  // An indexer's, whole on every rank. No gradient goes from them to what they read (arXiv 2512.02556).
+  std::vector<Weight> index;
+  Weight out;
+  std::int64_t latent_columns = 0;  // normalised latent vectors
+  std::int64_t heads = 1, kv_heads = 1;
+};
+
+// `mixer` is an attention.
+Projections projections_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t tp);
+
+}  // namespace moesim::models

@@ -1,0 +1,96 @@
+#include "models/workload/architecture_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr double kMostState = 0x1p48;  // elements; no sum of FLOPs of a scan overflows
+
+// At least as many parameters as the model has, layer kinds that do not occur counted too: where this is
+// below 2^62, no count overflows.
+double most_parameters(const Architecture& a) {
+  const auto d = [](std::int64_t size) { return static_cast<double>(size); };
+  const Mamba& m = a.mamba;
+  const LinearAttention& l = a.linear;
+  const double width = d(std::max(a.hidden, a.latent)) + 1;
+  double attention = 0;
+  for (const Attention* t : {&a.attention, &a.windowed}) {
+    const double ranks = d(t->q_rank) + d(t->kv_rank), index = (d(t->index_heads) + 1) * d(t->index_dim),
+                 columns =
+                     d(t->head_dim) + d(t->nope_dim) + d(t->rope_dim) + d(t->value_dim) + d(t->gate_dim);
+    attention += (width + ranks) *
+                 ((d(t->heads) + d(t->kv_heads)) * (columns + 1) + ranks + d(t->rope_dim) + index + 1);
+  }
+  const double mamba = (width + d(m.conv) + d(m.rank) + d(m.state) + 1) *
+                       (d(m.heads) * (d(m.head_dim) + 1) + d(m.groups) * d(m.state) + d(m.rank));
+  const double linear = (width + d(l.conv) + d(l.gate_rank) + d(l.key_dim) + 1) *
+                        (d(l.key_heads) + d(l.value_heads) + 1) *
+                        (d(l.key_dim) + d(l.value_dim) + d(l.gate_rank) + 2);
+  const double ffn =
+      width * (d(a.dense_ffn) + d(a.shared_ffn) + d(a.latent) + d(a.experts) * (d(a.expert_ffn) + 1) + 1);
+  return d(a.layers) * 4 * (attention + mamba + linear + ffn) + 2 * d(a.vocabulary) * width;
+}
+
+// The letters of layers are as many as these, and what they stand for has sizes.
+void check_letters(const Architecture& a, const JsonNode& node) {
+  const auto letters = [&](const char* key, const std::string& text, const char* known) {
+    if (text.empty()) return;
+    if (!a.pattern.empty()) node.fail(fmt::format("\"{}\" beside \"pattern\"", key), "one of them");
+    if (static_cast<std::int64_t>(text.size()) != a.layers ||
+        text.find_first_not_of(known) != std::string::npos)
+      node.fail(fmt::format("\"{}\" {}", key, in_quotes(text)),
+                fmt::format("a letter of {} for each of the {} layers", known, a.layers));
+  };
+  letters("mixers", a.mixers, "*WML");
+  letters("ffns", a.ffns, "E-");
+  const auto has = [&](char letter) { return (a.pattern + a.mixers).find(letter) != std::string::npos; };
+  if (has('M') && a.mamba.heads == 0)
+    node.fail("Mamba layers without sizes", "\"mamba\" (or \"mamba_num_heads\") for them");
+  if (has('L') && a.linear.value_heads == 0)
+    node.fail("linear attention without sizes",
+              "\"linear_attention\" (or \"linear_num_value_heads\") for it");
+  if (has('W') && a.attention.window == 0)
+    node.fail("windowed layers without a window", "\"window\" (or \"sliding_window\") for them");
+  if (a.experts == 0 && (a.pattern + a.ffns).find('E') != std::string::npos)
+    node.fail("layers with experts in a model without", "\"experts\" for them");
+}
+
+}  // namespace
+
+void check_consistent(const Architecture& a, const JsonNode& node) {
+  if (const double most = most_parameters(a); most > 0x1p62)
+    node.fail(fmt::format("sizes of {:.0e} parameters", most), "at most 4e18");
+  if (a.experts > 0 && (a.topk < 1 || a.topk > a.experts))
+    node.fail(fmt::format("top-{} of {} experts", a.topk, a.experts), "1 <= top-k <= experts");
+  const LinearAttention& l = a.linear;
+  const double states = std::max(
+      static_cast<double>(a.mamba.inner()) * static_cast<double>(a.mamba.state),
+      static_cast<double>(l.value_heads) * static_cast<double>(l.key_dim) * static_cast<double>(l.value_dim));
+  if (states > kMostState) node.fail(fmt::format("states of {:.0e} elements", states), "at most 2^48");
+  for (const Attention* t : {&a.attention, &a.windowed})
+    if (t->kind == Attention::Kind::kGrouped && t->kv_heads > 0 && t->heads % t->kv_heads != 0)
+      node.fail(fmt::format("{} attention heads for {} key/value heads", t->heads, t->kv_heads),
+                "a multiple");
+  check_letters(a, node);
+  if (a.dense_layers > a.layers)
+    node.fail(fmt::format("{} dense layers of {}", a.dense_layers, a.layers), "at most all layers");
+  if (a.has_dense_ffn() && a.dense_ffn == 0 && (a.layers > 1 || a.experts == 0))
+    node.fail("dense layers without an inner size", "\"dense_ffn\" (or \"intermediate_size\") for them");
+}
+
+void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& node) {
+  a.pattern = pattern;
+  if (pattern.empty()) return;
+  if (const std::size_t odd = pattern.find_first_not_of("ML*WE-"); odd != std::string::npos)
+    node.fail(fmt::format("layer pattern letter {}", in_quotes(pattern.substr(odd, 1))),
+              "M (Mamba), L (linear attention), * (attention), W (windowed), E (experts) or - (dense FFN)");
+  a.layers = static_cast<std::int64_t>(pattern.size());
+}
+
+}  // namespace moesim::models

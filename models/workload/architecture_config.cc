@@ -1,0 +1,276 @@
+#include "models/workload/architecture_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "models/workload/architecture_check.h"
+#include "models/workload/model_config.h"
+#include "models/workload/model_keys.h"
+#include "models/workload/model_layers.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
+                                     "moe_num_experts"};
+
+bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_next"); }
+
+// Biases of the projections, norms of queries and keys, learned logits.
+void set_extras(const ModelConfig& c, Attention& a) {
+  const std::string& family = c.family();
+  a.qkv_bias = a.output_bias = c.flag("attention_bias", false);
+  if (c.flag("qkv_bias", false) || c.flag("use_qkv_bias", false) || family == "qwen2_moe") a.qkv_bias = true;
+  a.qk_norm = c.flag("use_qk_norm", family.starts_with("qwen3") || family == "olmoe");
+  a.sinks = family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
+  if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") || c.flag("mla_use_output_gate", false))
+    a.gate_dim = a.output_dim();
+  else if (c.flag("use_head_wise_attn_gate", false))
+    a.gate_dim = 1;
+}
+
+void set_indexer(const ModelConfig& c, Attention& a) {
+  const auto topk = c.said({"index_topk"});
+  if (!topk) return;
+  if (a.kind != Attention::Kind::kLatent)
+    topk->fail("sparse attention without latent vectors (\"kv_lora_rank\")",
+               "DeepSeek-V3.2's: other sparse attention is not modelled here");
+  a.index_topk = topk->integer(1, kMaxModelSize);
+  a.index_heads = c.size({"index_n_heads"}, 0, 1);
+  a.index_dim = c.size({"index_head_dim"}, 0, 1);
+}
+
+Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
+  Attention a;
+  a.heads = c.size({"num_attention_heads", "n_heads"}, 0, 1);
+  if (c.has({"kv_lora_rank"})) {
+    a.kind = Attention::Kind::kLatent;
+    a.q_rank = c.size({"q_lora_rank"}, 0);
+    a.kv_rank = c.size({"kv_lora_rank"}, 0, 1);
+    a.nope_dim = c.size({"qk_nope_head_dim"}, 0, 1);
+    a.rope_dim = c.size({"qk_rope_head_dim"}, 0, 1);
+    a.value_dim = c.size({"v_head_dim"}, 0, 1);
+    // Of nothing beside latent vectors, or sums of these.
+    for (const char* key : {"num_key_value_heads", "head_dim", "qk_head_dim"}) c.has({key});
+  } else {
+    a.kv_heads = c.size({"num_key_value_heads", "kv_n_heads", "num_attention_groups"}, a.heads, 1);
+    a.head_dim = c.size({"head_dim", "attention_head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
+    if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
+  }
+  set_extras(c, a);
+  set_indexer(c, a);
+  return a;
+}
+
+// The window, and heads that windowed layers have for themselves.
+void set_windows(const ModelConfig& c, Architecture& a) {
+  Attention& full = a.attention;
+  const bool llama4 = c.family().starts_with("llama4");
+  full.window =
+      llama4 ? c.size({"attention_chunk_size"}, 8192) : c.size({"sliding_window", "sliding_window_size"}, 0);
+  full.chunked = llama4;
+  if (const auto chunk = c.said({"attention_chunk_size"}); chunk && !llama4) {
+    // Beside a sliding window of the same size (MiMo-V2) it says nothing more.
+    if (chunk->integer(1, kMaxModelSize) != full.window)
+      chunk->fail(fmt::format("chunks of {} tokens", chunk->integer()),
+                  "a sliding window of that size: other chunks are not modelled here");
+  }
+  Attention own = full;
+  // MiMo-V2 says the windowed layers' heads, Step's a part of its own, Gemma 4 those of the full layers.
+  const auto other = c.said({"attention_other_setting"});
+  const ModelConfig part(other && other->is_object() ? *other : c.node());
+  if (other && other->is_object()) {
+    own.heads = part.size({"num_attention_heads"}, own.heads, 1);
+    own.kv_heads = part.size({"num_attention_groups", "num_key_value_heads"}, own.kv_heads, 1);
+    own.head_dim = part.size({"head_dim"}, own.head_dim, 1);
+  }
+  own.heads = c.size({"swa_num_attention_heads"}, own.heads, 1);
+  own.kv_heads =
+      c.size({"swa_num_key_value_heads"}, own.kv_heads, full.kind == Attention::Kind::kLatent ? 0 : 1);
+  own.head_dim = c.size({"swa_head_dim"}, own.head_dim);
+  own.value_dim = c.size({"swa_v_head_dim"}, own.value_dim);
+  if (own.value_dim == own.head_dim && own.kind == Attention::Kind::kGrouped) own.value_dim = 0;
+  own.sinks = c.flag("add_swa_attention_sink_bias", own.sinks);
+  full.head_dim = c.size({"global_head_dim"}, full.head_dim);
+  full.kv_heads = c.size({"num_global_key_value_heads"}, full.kv_heads);
+  full.shared_values = c.flag("attention_k_eq_v", false);
+  const bool differs = own != full;
+  own.window = own.window_every = 0;
+  own.chunked = false;
+  own.index_heads = own.index_dim = own.index_topk = 0;
+  if (differs) a.windowed = own;
+}
+
+void set_linear(const ModelConfig& c, Architecture& a) {
+  LinearAttention& l = a.linear;
+  const auto kimi = c.said({"linear_attn_config"});
+  if (kimi && kimi->is_object()) {
+    const ModelConfig part(*kimi);
+    l.kind = LinearAttention::Kind::kKimiDelta;
+    l.key_heads = l.value_heads = part.size({"num_heads"}, 0, 1);
+    l.key_dim = l.value_dim = part.size({"head_dim"}, 0, 1);
+    l.conv = part.size({"short_conv_kernel_size"}, 4, 1);
+    l.gate_rank = part.flag("use_full_rank_gate", false) ? 0 : l.value_dim;
+  } else if (c.has({"linear_num_value_heads"})) {
+    l.kind = LinearAttention::Kind::kGatedDelta;
+    l.value_heads = c.size({"linear_num_value_heads"}, 0, 1);
+    l.key_heads = c.size({"linear_num_key_heads"}, 0, 1);
+    l.key_dim = c.size({"linear_key_head_dim"}, 0, 1);
+    l.value_dim = c.size({"linear_value_head_dim"}, 0, 1);
+    l.conv = c.size({"linear_conv_kernel_dim"}, 4, 1);
+  } else if (c.has({"attn_type_list", "layer_group_size"}) || c.family().starts_with("minimax")) {
+    // MiniMax and Ling linear: heads as attention's, all with keys and values of their own.
+    l.kind = LinearAttention::Kind::kLightning;
+    l.key_heads = l.value_heads = c.size({"num_attention_heads"}, 0, 1);
+    l.key_dim = l.value_dim = c.size({"head_dim"}, std::max<std::int64_t>(1, a.hidden / l.value_heads), 1);
+  }
+}
+
+void set_mamba(const ModelConfig& c, Architecture& a) {
+  Mamba& m = a.mamba;
+  m.state = c.size({"ssm_state_size", "mamba_state_dim", "mamba_d_state"}, m.state, 1);
+  m.conv = c.size({"conv_kernel", "mamba_d_conv"}, m.conv, 1);
+  if (const auto rank = c.said({"mamba_dt_rank"}); rank && !c.has({"mamba_n_heads", "mamba_num_heads"})) {
+    // Of the first kind: as many heads as channels.
+    m.head_dim = 1;
+    m.heads = c.size({"mamba_expand"}, 2, 1) * a.hidden;
+    m.rank = rank->is_string() ? (a.hidden + 15) / 16 : rank->integer(1, kMaxModelSize);  // "auto"
+    return;
+  }
+  m.heads = c.size({"mamba_num_heads", "mamba_n_heads"}, 0, 1);
+  const auto columns = c.find({"mamba_head_dim", "mamba_d_head"});
+  m.head_dim = columns && columns->is_integer() ? columns->integer(1, kMaxModelSize)
+               : columns
+                   ? std::max<std::int64_t>(1, c.size({"mamba_expand"}, 2, 1) * a.hidden / m.heads)  // "auto"
+                   : m.head_dim;
+  m.groups = c.size({"n_groups", "mamba_num_groups", "mamba_n_groups"}, m.groups, 1);
+}
+
+// Mixers of all layers and their sizes. Sizes of a kind that no layer has would be a model of another order.
+void set_layers(const ModelConfig& c, Architecture& a) {
+  const std::string pattern = config_pattern(c);
+  if (pattern.empty()) {
+    a.layers = c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
+    if (a.layers > 1 << 20) c.node().fail(fmt::format("{} layers", a.layers), "at most 2^20");
+    set_mixers(a, config_mixers(c, a.layers));
+  } else {
+    set_pattern(a, pattern, c.node());
+    if (const auto layers = c.find({"num_hidden_layers"}); layers && layers->integer() != a.layers)
+      layers->fail(layers->describe(), fmt::format("{}, as many as the pattern has letters", a.layers));
+  }
+  const std::string letters = pattern + a.mixers;
+  if (letters.find('M') != std::string::npos)
+    set_mamba(c, a);
+  else if (const auto value = c.said({"mamba_d_state", "mamba_n_heads"}))
+    value->fail(value->describe() + " without layers of Mamba",
+                "\"layer_types\" or another list of them: a state space beside attention in one layer is not "
+                "modelled here");
+  if (letters.find('L') != std::string::npos)
+    set_linear(c, a);
+  else if (const auto value = c.said({"linear_num_value_heads"}); value && !c.has({"layer_types"}))
+    value->fail(value->describe() + " without layers of linear attention",
+                "\"layer_types\" or \"full_attention_interval\"");
+}
+
+void set_experts(const ModelConfig& c, Architecture& a) {
+  const bool hybrid = !a.pattern.empty();
+  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, 0);
+  // A dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
+  a.dense_ffn = c.size({"intermediate_size_mlp"}, inner);
+  // A config without a number of experts is a dense model's (Llama).
+  if (!c.said(kExperts)) return;
+  a.experts = c.size(kExperts, 0, 1);
+  a.topk = c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
+                   "top_k_experts", "experts_per_token", "n_activated_experts"},
+                  0, 1);
+  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim"}, inner, 1);
+  if (!hybrid) set_ffns(a, config_ffns(c, a.layers));
+  const std::int64_t shared =
+      c.size({"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"}, 0);
+  a.shared_gate = c.has({"shared_expert_intermediate_size"});
+  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size"},
+                        shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
+  if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
+  if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
+  a.routing_groups = std::max<std::int64_t>(1, c.size({"n_group", "n_expert_groups", "num_expert_group"}, 1));
+  a.routing_topk_groups = std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups"}, 1));
+  a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
+  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "kimi_k2" || c.family() == "gpt_oss";
+  a.expert_bias = c.family() == "gpt_oss";
+}
+
+// Multi-token prediction: so many modules of so many layers, each of attention and the model's usual FFN.
+std::int64_t mtp_layers(const ModelConfig& c) {
+  if (!c.flag("use_mtp", true)) return 0;
+  for (const char* key : {"mtp_layers_block_type", "mtp_hybrid_override_pattern"})
+    if (const auto blocks = c.said({key})) {
+      const bool usual = blocks->is_string() ? blocks->string() == "*E"
+                                             : blocks->is_array() && blocks->size() == 2 &&
+                                                   blocks->items()[0].string() == "attention" &&
+                                                   blocks->items()[1].string() == "moe";
+      if (!usual)
+        blocks->fail(blocks->describe(),
+                     "attention and experts: other layers of prediction are not modelled here");
+    }
+  return c.size({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules"},
+                0) *
+         std::max<std::int64_t>(1, c.size({"mtp_transformer_layers"}, 1));
+}
+
+// What publishers leave out of their active parameters: OpenAI the input's table (model card of gpt-oss),
+// Zhipu both tables (arXiv 2508.06471, table 1); MiniMax and IBM give numbers that only fit without both.
+void set_counted(std::string_view family, Architecture& a) {
+  const auto of = [&](const char* start) { return family.starts_with(start); };
+  a.head_active = !of("minimax") && !of("glm") && family != "granitemoe";
+  a.embedding_active = a.head_active && family != "gpt_oss";
+}
+
+}  // namespace
+
+Architecture parse_config(const JsonNode& node, const std::string& name) {
+  refuse_other_models(node);
+  const ModelConfig c(node);
+  Architecture a;
+  a.name = name.empty() ? c.family() : name;
+  a.source = node.place().file;
+  a.hidden = c.size({"hidden_size", "d_model", "dim"}, 0, 1);
+  a.vocabulary = c.size({"vocab_size"}, 0);
+  a.tied_embeddings = c.flag("tie_word_embeddings", c.family().starts_with("gemma"));
+  if (c.has({"num_attention_heads", "n_heads"})) {
+    a.attention = full_attention(c, a.hidden);
+  } else {
+    a.attention.heads = a.attention.kv_heads = std::max<std::int64_t>(1, a.hidden / 128);
+    a.attention.head_dim = std::max<std::int64_t>(1, a.hidden / a.attention.heads);
+  }
+  set_layers(c, a);
+  set_windows(c, a);
+  // Without windowed layers a window says nothing, and without a window these are none.
+  const std::string letters = a.pattern + a.mixers;
+  const bool windows =
+      letters.empty() ? a.attention.window_every != 1 : letters.find('W') != std::string::npos;
+  if (windows && a.attention.window == 0)
+    node.fail("windowed layers without a window", "\"sliding_window\" for them");
+  if (!windows) {
+    a.attention.window = a.attention.window_every = 0;
+    a.attention.chunked = false;
+    a.windowed = {};
+  }
+  set_experts(c, a);
+  a.gated = a.pattern.empty();  // squared ReLU (Nemotron-H)
+  a.mtp_layers = mtp_layers(c);
+  if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
+  set_counted(c.family(), a);
+  check_consistent(a, node);
+  KeyUse use = key_use(node, c.asked());
+  if (!use.unknown.empty())
+    a.remarks.push_back(fmt::format("{}: not used, and not known to leave the model alone: {}",
+                                    node.place().file, join(use.unknown, ", ")));
+  a.ignored_keys = std::move(use.irrelevant);
+  a.unknown_keys = std::move(use.unknown);
+  return a;
+}
+
+}  // namespace moesim::models

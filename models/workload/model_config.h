@@ -1,0 +1,48 @@
+// Somebody else's model file as it is read: sizes under the names that publishers use, and which keys were
+// asked for.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/json_reader.h"
+
+namespace moesim::models {
+
+inline constexpr std::int64_t kMaxModelSize = std::int64_t{1} << 31;
+
+class ModelConfig {
+ public:
+  using Keys = std::initializer_list<const char*>;
+
+  explicit ModelConfig(JsonNode node);
+
+  const JsonNode& node() const { return node_; }
+  const std::string& family() const { return family_; }  // "model_type", or "hugging-face"
+
+  // The first of several spellings that is there and not null.
+  std::optional<JsonNode> find(Keys keys) const;
+  // The same where it says something: not null, false, 0 or empty.
+  std::optional<JsonNode> said(Keys keys) const;
+  bool has(Keys keys) const { return find(keys).has_value(); }
+  // A size, or a list of the same size for every layer. Without it `fallback`; throws InputError where that
+  // is below `low`.
+  std::int64_t size(Keys keys, std::int64_t fallback, std::int64_t low = 0) const;
+  bool flag(const char* key, bool fallback) const;
+  std::string text(const char* key) const;  // "" for another type
+
+  const std::set<std::string, std::less<>>& asked() const { return asked_; }
+
+ private:
+  JsonNode node_;
+  std::string family_;
+  mutable std::set<std::string, std::less<>> asked_;
+};
+
+// Whether a value is null, false, 0 or empty.
+bool says_nothing(const JsonNode& value);
+
+}  // namespace moesim::models

@@ -1,0 +1,260 @@
+#include "models/workload/model_layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+
+namespace moesim::models {
+
+namespace {
+
+using Letters = std::map<std::string_view, char>;
+
+// One letter for each name of a list. Lists may go on with the layers of multi-token prediction.
+std::string letters_of(const JsonNode& list, std::int64_t layers, const Letters& known) {
+  std::string letters;
+  for (const JsonNode& item : list.items()) {
+    const std::string name = item.string();
+    const auto at = known.find(name);
+    if (at == known.end()) {
+      std::vector<std::string> names;
+      for (const auto& [n, letter] : known) names.emplace_back(n);
+      list.fail("with " + in_quotes(name), join(names, ", ") + ": other layers are not modelled here");
+    }
+    letters += at->second;
+  }
+  if (static_cast<std::int64_t>(letters.size()) < layers)
+    list.fail(fmt::format("{} items", letters.size()), fmt::format("one for each of the {} layers", layers));
+  letters.resize(static_cast<std::size_t>(layers));
+  return letters;
+}
+
+// A letter for every number of a list of zeros and ones.
+std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, char one) {
+  std::string letters;
+  for (const std::int64_t item : list.integers(0, 1)) letters += item == 1 ? one : zero;
+  if (static_cast<std::int64_t>(letters.size()) < layers)
+    list.fail(fmt::format("{} items", letters.size()), fmt::format("one for each of the {} layers", layers));
+  letters.resize(static_cast<std::size_t>(layers));
+  return letters;
+}
+
+// Places by their number in a list, or in a text "3,4,5".
+std::vector<std::int64_t> places_of(const JsonNode& list, std::int64_t first, std::int64_t layers) {
+  if (list.is_array()) return list.integers(first, first + layers - 1);
+  std::vector<std::int64_t> places;
+  for (const std::string_view part : split(list.string(), ',')) {
+    const auto number = parse_int(trim(part));
+    if (!number || *number < first || *number >= first + layers)
+      list.fail(list.describe(), fmt::format("numbers of layers, {} to {}", first, first + layers - 1));
+    places.push_back(*number);
+  }
+  return places;
+}
+
+// A letter where the place, counted from `from`, is the last of so many, another elsewhere.
+std::string every(std::int64_t layers, std::int64_t period, char last, char other) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers; ++i) letters += (i + 1) % period == 0 ? last : other;
+  return letters;
+}
+std::string at_offset(std::int64_t layers, std::int64_t period, std::int64_t offset, char there, char other) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers; ++i) letters += i % period == offset ? there : other;
+  return letters;
+}
+
+// Kimi's lists of both kinds, whose numbers begin with one.
+std::string kimi_mixers(const JsonNode& linear, std::int64_t layers) {
+  const auto list = linear.find("kda_layers");
+  if (!list) linear.fail("no \"kda_layers\"", "the layers with linear attention");
+  std::string letters(static_cast<std::size_t>(layers), '*');
+  for (const std::int64_t place : places_of(*list, 1, layers))
+    letters[static_cast<std::size_t>(place - 1)] = 'L';
+  return letters;
+}
+
+// Windowed layers where no list says which.
+std::string windows(const ModelConfig& config, std::int64_t layers) {
+  const std::string& family = config.family();
+  // Llama 4: chunks in layers with rotary embeddings, three of four without a list of them.
+  if (family.starts_with("llama4")) {
+    if (const auto list = config.said({"no_rope_layers"}); list && list->is_array())
+      return letters_of(*list, layers, '*', 'W');
+    return every(layers, config.size({"no_rope_layer_interval"}, 4, 1), '*', 'W');
+  }
+  if (const auto pattern = config.said({"sliding_window_pattern", "_sliding_window_pattern",
+                                        "global_attn_every_n_layers", "global_attention_every_n_layers"})) {
+    if (!pattern->is_string()) return every(layers, pattern->integer(1, layers), '*', 'W');
+    // EXAONE 4: "LLLG" over and over.
+    const std::string turn = pattern->string();
+    std::string letters;
+    for (std::int64_t i = 0; i < layers; ++i) {
+      const char c = turn[static_cast<std::size_t>(i) % turn.size()];
+      if (c != 'L' && c != 'G')
+        pattern->fail(pattern->describe(), "letters L (sliding window) and G (all tokens)");
+      letters += c == 'L' ? 'W' : '*';
+    }
+    return letters;
+  }
+  if (family == "gpt_oss" || family == "gemma2") return every(layers, 2, '*', 'W');
+  // Qwen: switched on by a flag, from a layer on.
+  if (family.starts_with("qwen")) {
+    const std::int64_t first = std::min(config.size({"max_window_layers"}, 28), layers);
+    return std::string(static_cast<std::size_t>(first), '*') +
+           std::string(static_cast<std::size_t>(layers - first), 'W');
+  }
+  return std::string(static_cast<std::size_t>(layers), 'W');
+}
+
+bool has_windows(const ModelConfig& config) {
+  if (config.family().starts_with("llama4")) {
+    const auto chunk = config.node().find("attention_chunk_size");
+    return !chunk || !says_nothing(*chunk);  // Llama4TextConfig's own default is 8192
+  }
+  if (!config.flag("use_sliding_window", !config.family().starts_with("qwen"))) return false;
+  return config.said({"sliding_window", "sliding_window_size"}).has_value();
+}
+
+}  // namespace
+
+std::string config_pattern(const ModelConfig& config) {
+  for (const char* key : {"hybrid_override_pattern", "hybrid_layer_pattern"})
+    if (std::string pattern = config.text(key); !pattern.empty()) return pattern;
+  const auto names = config.said({"layers_block_type"});
+  if (!names || !names->is_array()) return "";
+  return letters_of(*names, static_cast<std::int64_t>(names->size()),
+                    {{"mamba", 'M'}, {"moe", 'E'}, {"attention", '*'}, {"mlp", '-'}});
+}
+
+std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
+  if (const auto types = config.said({"layer_types"}); types && types->is_array()) {
+    std::string letters = letters_of(*types, layers,
+                                     {{"full_attention", '*'},
+                                      {"attention", '*'},
+                                      {"global_attention", '*'},
+                                      {"deepseek_sparse_attention", '*'},
+                                      {"sliding_attention", 'W'},
+                                      {"sliding_window_attention", 'W'},
+                                      {"chunked_attention", 'W'},
+                                      {"linear_attention", 'L'},
+                                      {"lightning_attention", 'L'},
+                                      {"mamba", 'M'}});
+    if (const auto all = config.said({"full_attention_interval"});
+        all && letters != every(layers, all->integer(1, layers), '*', 'L'))
+      all->fail(all->describe(), "what \"layer_types\" says");
+    return letters;
+  }
+  if (const auto types = config.said({"attn_type_list"})) return letters_of(*types, layers, 'L', '*');
+  if (const auto linear = config.said({"linear_attn_config"}); linear && linear->is_object())
+    return kimi_mixers(*linear, layers);
+  if (const auto all = config.said({"full_attention_interval"}))
+    return every(layers, all->integer(1, layers), '*', 'L');
+  // What Qwen3NextConfig takes where nothing is said.
+  if (config.family().starts_with("qwen3_next")) return every(layers, 4, '*', 'L');
+  if (const auto period = config.said({"attn_layer_period"}))
+    return at_offset(layers, period->integer(1, layers), config.size({"attn_layer_offset"}, 0), '*', 'M');
+  if (const auto list = config.said({"attn_layer_indices"})) {  // Bamba
+    std::string letters(static_cast<std::size_t>(layers), 'M');
+    for (const std::int64_t place : places_of(*list, 0, layers))
+      letters[static_cast<std::size_t>(place)] = '*';
+    return letters;
+  }
+  // Ling linear: what is left behind the last whole group has a softmax, too.
+  if (const auto group = config.said({"layer_group_size"})) {
+    const std::int64_t size = group->integer(1, layers);
+    std::string letters = every(layers, size, '*', 'L');
+    std::fill(letters.begin() + static_cast<std::ptrdiff_t>(layers / size * size), letters.end(), '*');
+    return letters;
+  }
+  if (const auto windowed = config.said({"hybrid_layer_pattern"}); windowed && windowed->is_array())
+    return letters_of(*windowed, layers, '*', 'W');
+  return has_windows(config) ? windows(config, layers) : std::string(static_cast<std::size_t>(layers), '*');
+}
+
+std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
+  if (const auto types = config.said({"mlp_layer_types"}); types && types->is_array())
+    return letters_of(*types, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}});
+  std::string letters(static_cast<std::size_t>(layers), 'E');
+  const auto only = [&](auto holds) {
+    for (std::int64_t i = 0; i < layers; ++i)
+      if (!holds(i)) letters[static_cast<std::size_t>(i)] = '-';
+  };
+  // The layers themselves: numbers (Llama 4, Step), or a one for each with experts.
+  if (const auto list = config.said({"moe_layers", "moe_layers_enum"})) {
+    const std::vector<std::int64_t> places = places_of(*list, 0, layers);
+    only([&](std::int64_t i) { return std::ranges::find(places, i) != places.end(); });
+  } else if (const auto step =
+                 config.said({"interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"})) {
+    // ERNIE, Llama 4 and Qwen: the last of so many.
+    const std::int64_t n = step->integer(1, kMaxModelSize);
+    only([&](std::int64_t i) { return (i + 1) % n == 0; });
+  }
+  if (const auto frequency = config.said({"moe_layer_freq"})) {
+    if (frequency->is_array()) return letters_of(*frequency, layers, '-', 'E');
+    const std::int64_t n = frequency->integer(1, kMaxModelSize);  // DeepSeek: the first of so many
+    only([&](std::int64_t i) { return i % n == 0; });
+  }
+  if (const auto period = config.said({"expert_layer_period"})) {
+    const std::int64_t n = period->integer(1, kMaxModelSize),
+                       offset = config.size({"expert_layer_offset"}, 0);
+    only([&](std::int64_t i) { return i % n == offset; });
+  }
+  const std::int64_t first = config.size({"first_k_dense_replace", "n_dense_layers", "num_dense_layers",
+                                          "moe_layer_start_index", "moe_layer_num_skipped"},
+                                         0),
+                     last = config.size({"moe_layer_end_index"}, layers - 1);
+  only([&](std::int64_t i) { return i >= first && i <= last; });
+  if (const auto list = config.said({"mlp_only_layers"})) {
+    const std::vector<std::int64_t> places = places_of(*list, 0, layers);
+    only([&](std::int64_t i) { return std::ranges::find(places, i) == places.end(); });
+  }
+  return letters;
+}
+
+void set_mixers(Architecture& model, const std::string& letters) {
+  const auto layers = static_cast<std::int64_t>(letters.size());
+  if (letters.find_first_not_of('W') == std::string::npos) {
+    model.mixers.clear();
+    model.attention.window_every = 0;
+    return;
+  }
+  const std::size_t full = letters.find('*');
+  const std::int64_t period = full == std::string::npos ? 0 : static_cast<std::int64_t>(full) + 1;
+  model.mixers.clear();
+  model.attention.window_every = 1;  // none
+  if (letters.find_first_not_of('*') == std::string::npos) return;
+  model.attention.window_every = 0;
+  if (period > 1 && letters == every(layers, period, '*', 'W'))
+    model.attention.window_every = period;
+  else
+    model.mixers = letters;
+}
+
+void set_ffns(Architecture& model, const std::string& letters) {
+  const auto layers = static_cast<std::int64_t>(letters.size());
+  model.ffns.clear();
+  model.dense_layers = 0;
+  model.moe_every = 1;
+  const std::size_t first = letters.find('E');
+  if (first == std::string::npos) {
+    model.dense_layers = layers;
+    return;
+  }
+  const auto leading = static_cast<std::int64_t>(first);
+  if (letters.find('-', first) == std::string::npos) {
+    model.dense_layers = leading;
+  } else if (letters == every(layers, leading + 1, 'E', '-')) {
+    model.moe_every = leading + 1;
+  } else {
+    model.ffns = letters;
+  }
+}
+
+}  // namespace moesim::models

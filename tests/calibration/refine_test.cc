@@ -1,0 +1,192 @@
+// Profiles made one's own: rows of a machine that differs in a known way.
+#include "calibration/fit/refine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "calibration/check/check.h"
+#include "tests/calibration/made_rows.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::NetworkProfile;
+using models::ParameterSet;
+using models::Profile;
+using sim::CollectiveOp;
+
+const Profile& base() {
+  static const Profile one = Profile::load("h100-sxm");
+  return one;
+}
+
+// Collectives of a machine that takes `slower` times as long as the profile says, at so many sizes.
+std::vector<CollectiveRow> machine_rows(CollectiveOp op, double slower, int sizes, std::uint64_t seed = 5) {
+  std::vector<CollectiveRow> rows;
+  for (int i = 0; i < sizes; ++i) {
+    CollectiveRow row;
+    row.origin = {{}, base().gpu(), "my cluster"};
+    row.op = op;
+    row.gpus_per_node = i % 2 ? 8 : 2;
+    row.bytes = std::ldexp(1.0, 12 + i * 18 / std::max(1, sizes - 1));
+    row.library = "NCCL 9.1";
+    row.datatype = "half";
+    row.seconds = 1;
+    rows.push_back(row);
+  }
+  Measurements all;
+  all.collectives = rows;
+  Random random(seed);
+  const CheckReport report = check_rows(all, [](const std::string&) { return &base(); });
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i].seconds = report.rows[i].forecast.value * slower * noise(random);
+  return rows;
+}
+
+double mean_error(const Profile& profile, const std::vector<CollectiveRow>& rows) {
+  Measurements all;
+  all.collectives = rows;
+  return check_rows(all, [&](const std::string&) { return &profile; }).total().mean_abs_error;
+}
+
+TEST(Refine, TwelveRowsMoveTheirLawAndNoOther) {
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_gather, 1.4, 12);
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  ASSERT_EQ(report.laws.size(), 1u);
+  const RefinedLaw& law = report.laws.front();
+  EXPECT_EQ(law.key, "collective/all_gather/scaleup");
+  EXPECT_EQ(law.rows, 12);
+  EXPECT_NEAR(law.moved, std::log(1.4), 0.05);
+  EXPECT_GT(law.moved_sigma, 0.5);
+  EXPECT_GT(law.own_share, 0.5);
+  EXPECT_LE(law.own_share, 1);
+  EXPECT_LT(law.error_left_out, 0.1);
+  const auto others = machine_rows(CollectiveOp::all_gather, 1.4, 17, 8);
+  EXPECT_GT(mean_error(base(), others), 0.25);
+  EXPECT_LT(mean_error(mine, others), 0.04);
+  // Everything else is as it was.
+  for (const auto& [key, set] : base().sets()) {
+    ASSERT_TRUE(mine.find(key)) << key;
+    if (key == law.key) continue;
+    EXPECT_EQ(mine.at(key).values, set.values) << key;
+    EXPECT_EQ(mine.at(key).own_share, 0) << key;
+  }
+  EXPECT_THAT(mine.at(law.key).source, testing::HasSubstr("12 own rows (my cluster)"));
+  EXPECT_NEAR(mine.at(law.key).own_share, law.own_share, 1e-12);
+}
+
+// The file keeps the share, and what is read back forecasts the same.
+TEST(Refine, IsReadBack) {
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_gather, 1.4, 12);
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  const Profile again = Profile::parse(mine.to_json(), "mine.json");
+  EXPECT_NEAR(again.at("collective/all_gather/scaleup").own_share, report.laws.front().own_share, 1e-3);
+  EXPECT_NEAR(mean_error(again, own.collectives), mean_error(mine, own.collectives), 1e-4);
+}
+
+TEST(Refine, AnIntervalNarrowsWhereRowsAgree) {
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_to_all, 1.0, 16);
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  const ParameterSet &before = base().at("collective/all_to_all/scaleup"),
+                     &after = mine.at("collective/all_to_all/scaleup");
+  EXPECT_LT(after.residual, before.residual);
+  EXPECT_LT(after.systematic, before.systematic);
+}
+
+TEST(Refine, OneThrottledRowMovesLittle) {
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_gather, 1.0, 12);
+  own.collectives[9].seconds *= 2.5;
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  EXPECT_EQ(report.laws.front().outliers, 1);
+  EXPECT_LT(mean_error(mine, machine_rows(CollectiveOp::all_gather, 1.0, 17, 8)), 0.05);
+}
+
+// A law of the library that the rows have is what they start from, and gives way to the refined one.
+TEST(Refine, TheLawOfTheLibraryIsTheBase) {
+  const std::string special = "collective/all_gather/scaleup@NCCL 2.23";
+  ASSERT_TRUE(base().find(special));
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_gather, 1.0, 6);
+  for (CollectiveRow& row : own.collectives) row.library = "NCCL 2.23";
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  EXPECT_FALSE(mine.find(special));
+  EXPECT_THAT(mine.at("collective/all_gather/scaleup").source,
+              testing::HasSubstr(base().at(special).source.substr(0, 20)));
+}
+
+TEST(Refine, WhatIsNotOfTheProfileIsSkippedByName) {
+  Measurements own;
+  own.collectives = machine_rows(CollectiveOp::all_gather, 1.1, 3);
+  own.collectives[0].nodes = 2;
+  own.collectives[1].origin.gpu = "MI300X";
+  RefineReport report;
+  refine(base(), own, report);
+  EXPECT_EQ(report.rows, 1u);
+  ASSERT_EQ(report.skipped.size(), 2u);
+  EXPECT_EQ(report.skipped.at("rows of another GPU than H100-SXM5-80GB"), 1u);
+  EXPECT_EQ(report.skipped.at("rows between nodes: they are of a network (calibrate refine NETWORK)"), 1u);
+}
+
+// Kernels that nobody measured, and what the host costs.
+TEST(Refine, JudgedNumbersBecomeMeasured) {
+  Measurements own;
+  const double bandwidth = base().device().hbm_bandwidth * base().device().hbm_efficiency;
+  for (const double bytes : {1e6, 1e7, 1e8, 1e9})
+    own.kernels.push_back({of_a_law(), "gather_rows", bytes, 3e-6 + bytes / (0.6 * bandwidth), 1});
+  own.machine.push_back({of_a_law(), "launch", 2.2e-6});
+  own.machine.push_back({of_a_law(), "host_sync", 11e-6});
+  own.machine.push_back({of_a_law(), "compute_under_communication", 1.12});
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  EXPECT_NEAR(mine.at("kernel/gather_rows").get("share", 0), 0.6, 0.03);
+  EXPECT_DOUBLE_EQ(mine.launch().kernel, 2.2e-6);
+  EXPECT_DOUBLE_EQ(mine.launch().host_sync, 11e-6);
+  EXPECT_DOUBLE_EQ(mine.overlap().compute_under_communication, 1.12);
+  EXPECT_TRUE(report.laws.front().added);
+  EXPECT_EQ(report.rows, 7u);
+}
+
+TEST(Refine, ANetworkTakesRowsBetweenNodesAndALawItLacked) {
+  const NetworkProfile network = NetworkProfile::load("efa-p5");
+  ASSERT_FALSE(network.laws.contains("collective/all_gather/network"));
+  Measurements own;
+  const models::Cluster cluster = cluster_of(base(), machine_of("aws-samples", base().gpu()), 2, 8);
+  Random random(2);
+  for (int i = 0; i < 8; ++i) {
+    CollectiveRow row;
+    row.origin = {{}, base().gpu(), "my cluster"};
+    row.op = CollectiveOp::all_gather;
+    row.nodes = 2;
+    row.gpus_per_node = 8;
+    row.bytes = std::ldexp(1.0, 20 + 2 * i);
+    row.seconds = (1e-4 + row.bytes / 200e9) * noise(random);
+    own.collectives.push_back(row);
+  }
+  own.collectives.push_back(machine_rows(CollectiveOp::all_gather, 1, 1).front());
+  RefineReport report;
+  const NetworkProfile mine = refine(
+      network, own, [](const Device&) -> const Profile& { return base(); }, report);
+  ASSERT_EQ(report.laws.size(), 1u);
+  EXPECT_TRUE(report.laws.front().added);
+  EXPECT_LT(report.laws.front().error_left_out, 0.5 * report.laws.front().error_before);
+  EXPECT_TRUE(mine.laws.contains("collective/all_gather/network"));
+  EXPECT_FALSE(mine.laws.at("collective/all_gather/network").derived);
+  EXPECT_EQ(report.skipped.size(), 1u);
+  for (const auto& [key, set] : network.laws) EXPECT_EQ(mine.laws.at(key).values, set.values) << key;
+}
+
+}  // namespace
+}  // namespace moesim::calibration

@@ -1,0 +1,233 @@
+// Layers of every kind through counts, FLOPs, programs, memory and whole steps: what must hold whatever the
+// prices are.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/json_reader.h"
+#include "models/answers/answer.h"
+#include "models/programs/layer_program.h"
+#include "models/step/kept_activations.h"
+#include "models/step/step_memory.h"
+#include "models/step/training_flops.h"
+#include "models/workload/layer_stack.h"
+#include "tests/models/layers.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models::testing {
+namespace {
+
+using Mixer = LayerKind::Mixer;
+
+// A small model of each kind, as its own file would say it; 4 layers, the last of them with a softmax over
+// all keys where the kind allows.
+const std::map<std::string, const char*>& kinds() {
+  static const std::map<std::string, const char*> all{
+      {"attention", ""},
+      {"windowed",
+       R"(, "sliding_window": 128, "hybrid_layer_pattern": [1, 1, 1, 0], "swa_num_attention_heads": 16,
+                     "swa_num_key_value_heads": 4, "swa_head_dim": 32)"},
+      {"gated delta",
+       R"(, "full_attention_interval": 4, "linear_num_value_heads": 8, "linear_num_key_heads": 4,
+                         "linear_key_head_dim": 32, "linear_value_head_dim": 32, "attn_output_gate": true)"},
+      {"kimi delta",
+       R"(, "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 8,
+                        "head_dim": 32, "short_conv_kernel_size": 4})"},
+      {"lightning", R"(, "attn_type_list": [0, 0, 0, 1])"},
+      {"mamba-1",
+       R"(, "attn_layer_period": 4, "attn_layer_offset": 3, "mamba_d_state": 16, "mamba_dt_rank": 16,
+                     "mamba_expand": 2)"},
+      {"mamba-2", R"(, "layer_types": ["mamba", "mamba", "mamba", "attention"], "mamba_n_heads": 16,
+                     "mamba_d_head": 32, "mamba_d_state": 32, "mamba_n_groups": 4)"},
+      {"sparse", R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16)"},
+  };
+  return all;
+}
+
+Architecture model_of(const std::string& kind) {
+  return Architecture::parse(
+      JsonNode::parse(std::string(R"({"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+                                      "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 512,
+                                      "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 512)") +
+                          kinds().at(kind) + "}",
+                      "config.json"),
+      kind);
+}
+
+Scenario job_of(const Architecture& model, std::int64_t seq) {
+  Scenario s = small_job();
+  s.model = model;
+  s.parallel.seq = seq;
+  return s;
+}
+
+double step_us(const Architecture& model, std::int64_t seq) {
+  return answer(job_of(model, seq), {.draws = 0}).answers.front().time_us.value;
+}
+
+TEST(LayerKinds, AreReadFromTheirOwnKeys) {
+  const auto mixers = [](const char* kind) {
+    std::vector<Mixer> all;
+    for (const LayerKind& layer : layer_stack(model_of(kind))) all.push_back(layer.mixer);
+    return all;
+  };
+  const auto three = [](Mixer mixer) { return std::vector<Mixer>{mixer, mixer, mixer, Mixer::kAttention}; };
+  EXPECT_EQ(mixers("windowed"), three(Mixer::kWindowed));
+  for (const char* kind : {"gated delta", "kimi delta", "lightning"})
+    EXPECT_EQ(mixers(kind), three(Mixer::kLinear)) << kind;
+  for (const char* kind : {"mamba-1", "mamba-2"}) EXPECT_EQ(mixers(kind), three(Mixer::kMamba)) << kind;
+  for (const auto& [kind, keys] : kinds()) {
+    const Architecture a = model_of(kind);
+    EXPECT_TRUE(a.unknown_keys.empty()) << kind << ": " << a.unknown_keys.front();
+  }
+}
+
+// One description: what the stages of a pipeline hold adds up to the model, norms aside.
+TEST(LayerKinds, StagesHoldTheModel) {
+  for (const auto& [kind, keys] : kinds()) {
+    const Architecture a = model_of(kind);
+    Chunk all;
+    all.layers = layer_stack(a);
+    all.embedding = all.head = true;
+    const StageParameters held = chunk_parameters(a, Parallel{}, all);
+    EXPECT_NEAR(held.dense + held.experts, static_cast<double>(a.parameters()),
+                1e-3 * static_cast<double>(a.parameters()))
+        << kind;
+  }
+}
+
+// Two FLOPs of every weight of a product and token forward: all weights of a mixer but norms, decays, biases
+// and convolutions, which are no hundredth.
+TEST(LayerKinds, ProductsMeetTheMixersWeights) {
+  for (const auto& [kind, keys] : kinds()) {
+    const Architecture a = model_of(kind);
+    LayerContext context;
+    context.model = &a;
+    context.parallel.seq = 64;
+    context.tokens = 64;
+    context.topk = 2;
+    for (const LayerKind& layer : layer_stack(a)) {
+      const Program p = before_experts(context, {layer.mixer, LayerKind::Ffn::kNone, false});
+      double forward = 0, backward = 0;
+      for (const Op& op : p.forward())
+        if (op.kind == OpKind::kGemm) forward += static_cast<double>(op.n * op.k);
+      for (const Op& op : p.backward())
+        if (op.kind == OpKind::kGemm) backward += static_cast<double>(op.n * op.k);
+      const auto weights = static_cast<double>(mixer_parameters(a, layer.mixer));
+      EXPECT_NEAR(forward / weights, 1, 0.05) << kind;
+      EXPECT_LE(forward, weights) << kind;
+      // An indexer's products hand no gradient on.
+      const auto indexer =
+          static_cast<double>(a.attention.index_topk > 0 ? a.attention.indexer_parameters(256) - 32 : 0);
+      EXPECT_DOUBLE_EQ(backward, 2 * forward - indexer) << kind;
+    }
+  }
+}
+
+TEST(LayerKinds, TensorParallelRanksShareTheWork) {
+  for (const auto& [kind, keys] : kinds()) {
+    const Architecture a = model_of(kind);
+    const auto work = [&](std::int64_t tp) {
+      LayerContext context;
+      context.model = &a;
+      context.parallel.tp = tp;
+      context.parallel.seq = 128;
+      context.tokens = 128 / tp;
+      context.topk = 2;
+      const Program p = before_experts(context, {layer_stack(a).front().mixer, LayerKind::Ffn::kNone, false});
+      double scans = 0;
+      for (const Op& op : p.forward()) scans += static_cast<double>(op.flops);
+      return scans;
+    };
+    EXPECT_DOUBLE_EQ(work(1), 2 * work(2)) << kind;
+  }
+}
+
+// A longer sequence is never cheaper; with linear kinds the mixers' FLOPs per token stay but for the layer
+// with a softmax.
+TEST(LayerKinds, LongerSequencesTakeLonger) {
+  for (const auto& [kind, keys] : kinds()) {
+    const Architecture a = model_of(kind);
+    double before = 0, flops = 0;
+    for (const std::int64_t seq : {256, 1024, 4096, 16384}) {
+      const double now = step_us(a, seq), per_token = training_flops_per_token(a, seq, 2);
+      EXPECT_GT(now, before) << kind << " " << seq;
+      EXPECT_GE(per_token, flops) << kind << " " << seq;
+      before = now, flops = per_token;
+    }
+  }
+  const auto growth = [](const char* kind) {
+    const Architecture a = model_of(kind);
+    return training_flops_per_token(a, 16384, 2) - training_flops_per_token(a, 4096, 2);
+  };
+  for (const char* kind : {"gated delta", "kimi delta", "lightning", "mamba-1", "mamba-2"})
+    EXPECT_NEAR(growth(kind), growth("attention") / 4, 1e-6 * growth("attention"))
+        << kind;  // one layer of four
+}
+
+// By hand: the recurrence of 8 heads of 32 x 32, three times, in three layers; a gate is a weight like
+// others.
+TEST(LayerKinds, FlopsByHand) {
+  const Architecture a = model_of("gated delta");
+  Architecture without = a;
+  without.mixers = "***L";
+  const double weights =
+      static_cast<double>(mixer_parameters(a, Mixer::kLinear) - mixer_parameters(a, Mixer::kAttention));
+  const double softmax = 2 * 512.0 * 8 * 64, recurrence = 6 * 8 * 32 * 32;
+  EXPECT_DOUBLE_EQ(training_flops_per_token(a, 1024, 2) - training_flops_per_token(without, 1024, 2),
+                   2 * (6 * weights + 3 * (recurrence - softmax)));
+  // Sparse: 256 - 256^2 / 2048 keys of 8 heads of 48 and 32 columns; an indexer of 4 heads of 16.
+  const Architecture sparse = model_of("sparse");
+  Architecture dense = sparse;
+  dense.attention.index_topk = dense.attention.index_heads = dense.attention.index_dim = 0;
+  const double taken = 256 - 256.0 * 256 / 2048, all = 512,
+               indexer = static_cast<double>(sparse.attention.indexer_parameters(256));
+  EXPECT_NEAR(training_flops_per_token(sparse, 1024, 2) - training_flops_per_token(dense, 1024, 2),
+              4 * (6 * indexer + 3 * 2 * (taken - all) * 8 * 80 + 2 * (all + 2 * taken) * 4 * 16), 1e-3);
+}
+
+TEST(LayerKinds, KeptActivationsByHand) {
+  TrainingPlan plan;
+  Parallel p;
+  p.seq = 64;
+  const auto kept = [&](const char* kind) {
+    return bytes_of(kept_by_layer(model_of(kind), p, plan,
+                                  {layer_stack(model_of(kind)).front().mixer, LayerKind::Ffn::kNone, false}));
+  };
+  const double norms = 2 * 256, inner = 256;
+  // Queries, keys, values, gate, step, decay; convolved columns and a chunk's 64 scores of 8 heads; the
+  // output twice.
+  EXPECT_DOUBLE_EQ(kept("gated delta"),
+                   64 * 2 * (norms + (2 * 128 + 2 * inner + 16) + (2 * 128 + inner + 8 * 64) + 2 * inner));
+  EXPECT_DOUBLE_EQ(kept("lightning"), 64 * 2 * (norms + 4 * inner + 3 * inner + 2 * inner));
+  // 512 channels: gate and values; convolved, steps, their three vectors; the output twice.
+  EXPECT_DOUBLE_EQ(kept("mamba-1"), 64 * 2 * (norms + 1024 + (1024 + 16 + 32) + 1024));
+}
+
+// DeepSeek-V3.2 is V3 with an indexer: dearer while sequences are short, far cheaper at 131,072 tokens.
+TEST(LayerKinds, DeepSeekV32BeatsV3OnLongSequences) {
+  const Architecture v3 = Architecture::load("deepseek-v3");
+  Architecture v32 = v3;
+  v32.attention.index_heads = 64, v32.attention.index_dim = 128, v32.attention.index_topk = 2048;
+  const double million = 1e6, added = static_cast<double>(v32.parameters() - v3.parameters()) / million;
+  EXPECT_NEAR(added, 61 * (1536 * 8192 + 7168 * (128 + 64) + 256) / million, 1e-6);
+  const auto seconds = [](const Architecture& model, std::int64_t seq, std::int64_t cp) {
+    Scenario s = published_job("deepseek-v3", "dgx-h100x32");
+    s.model = model;
+    s.parallel.ep = 32;
+    s.parallel.pp = 4;
+    s.parallel.seq = seq;
+    s.parallel.cp = cp;
+    s.parallel.microbatches = 4;
+    return answer(s, {.draws = 0}).answers.front().time_us.value * 1e-6;
+  };
+  EXPECT_GT(seconds(v32, 4096, 1), seconds(v3, 4096, 1));
+  const double dense = seconds(v3, 131072, 8), sparse = seconds(v32, 131072, 8);
+  EXPECT_LT(sparse, 0.7 * dense);
+}
+
+}  // namespace
+}  // namespace moesim::models::testing

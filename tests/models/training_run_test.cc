@@ -1,0 +1,278 @@
+// A whole training: its days and money by hand, the plan that trying everything finds, and what more budget,
+// more time and a faster machine can do.
+#include "models/answers/training_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/input_error.h"
+#include "models/hardware/hardware.h"
+#include "models/hardware/rental_list.h"
+#include "models/step/faults.h"
+#include "tests/message_of.h"
+#include "tests/models/small_job.h"
+
+namespace moesim::models {
+namespace {
+
+using moesim::testing::message_of;
+using ::testing::HasSubstr;
+
+// 64 sequences of 64 tokens; only parallel sizes are open.
+RunQuestion small_question(const std::vector<std::string>& machines = {"dgx-h100x1"}) {
+  RunQuestion q;
+  Scenario& s = q.scenario;
+  s.model = testing::small_model();
+  s.scope = Scenario::Scope::kStep;
+  s.parallel.seq = 64;
+  s.batch = GlobalBatch::parse("64");
+  s.set_dispatchers("alltoall");
+  for (const char* path : {"dispatcher", "training.recompute", "training.schedule",
+                           "training.overlap.gradients", "training.launch", "training.precision"})
+    s.give(path);
+  q.tokens = 1e9;
+  for (const std::string& name : machines) q.machines.push_back({testing::cluster_named(name), {}});
+  q.prices.price = 2;
+  q.draws = 0;
+  q.threads = 1;
+  q.most = 1'000'000;
+  q.upgrades = false;
+  return q;
+}
+
+// Everything that could be done on a machine, one after the other.
+double cheapest_by_trying(const RunQuestion& q, const std::string& machine) {
+  double cheapest = INFINITY;
+  const std::shared_ptr<const Cluster> cluster = testing::cluster_named(machine);
+  const std::int64_t gpus = cluster->ranks();
+  for (std::int64_t tp = 1; tp <= gpus; ++tp)
+    for (std::int64_t pp = 1; pp <= gpus; ++pp)
+      for (std::int64_t vpp = 1; vpp <= 8; vpp *= 2)
+        for (std::int64_t ep = 1; ep <= 8; ++ep)
+          for (std::int64_t etp = 1; etp <= gpus; ++etp)
+            for (std::int64_t micro = 1; micro <= 8; micro *= 2) {
+              if (gpus % (tp * pp) != 0 || (etp != 1 && etp != tp) || (vpp > 1 && pp == 1)) continue;
+              // As Megatron wants it, and as the search says it: powers of two inside a node.
+              if (tp > 8 || (tp & (tp - 1)) != 0 || 4 % tp != 0 || pp * vpp > 4) continue;
+              const std::int64_t dp = gpus / (tp * pp);
+              if (64 % (dp * micro) != 0 || (vpp > 1 && 64 / (dp * micro) % pp != 0)) continue;
+              try {
+                Scenario s = q.scenario;
+                s.cluster = cluster;
+                s.parallel.tp = tp, s.parallel.pp = pp, s.parallel.vpp = vpp, s.parallel.dp = dp;
+                s.parallel.ep = ep, s.parallel.etp = etp, s.parallel.micro_batch = micro;
+                s.give("parallel.dp");
+                const Comparison c = answer(s, {.draws = 0});
+                const Answer& a = c.answers.front();
+                if (a.memory.fits_probability < Decision::kSure) continue;
+                const double hours = q.tokens / (64.0 * 64.0) * a.seconds() / 3600;
+                cheapest = std::min(cheapest, hours * static_cast<double>(gpus) * q.prices.price);
+              } catch (const InputError&) {
+              }
+            }
+  return cheapest;
+}
+
+TEST(TrainingRun, FindsWhatTryingEverythingFinds) {
+  const std::vector<std::string> machines{"dgx-h100x1", "dgx-h200x1", "dgx-h100x2"};
+  const RunQuestion q = small_question(machines);
+  const RunAnswer a = plan_run(q);
+  EXPECT_TRUE(a.exhaustive);
+  EXPECT_EQ(a.tried, a.candidates);
+  EXPECT_EQ(a.method, "exhaustive: every combination was tried");
+  ASSERT_EQ(a.plans.size(), 3u);
+  double best = INFINITY;
+  for (const std::string& machine : machines) {
+    const double cheapest = cheapest_by_trying(q, machine);
+    best = std::min(best, cheapest);
+    for (const RunPlan& p : a.plans)
+      if (p.scenario->cluster->name == machine) {
+        EXPECT_NEAR(p.cost.value, cheapest, cheapest * 1e-9) << machine;
+      }
+  }
+  EXPECT_NEAR(a.plans.front().cost.value, best, best * 1e-9);
+}
+
+// A search that may not try everything says so, and is never better than one that does.
+TEST(TrainingRun, SaysWhatItLeftOut) {
+  RunQuestion q = small_question({"dgx-h100x2"});
+  const double all = plan_run(q).plans.front().cost.value;
+  q.most = 40;
+  const RunAnswer some = plan_run(q);
+  EXPECT_FALSE(some.exhaustive);
+  EXPECT_LE(some.tried, 40);
+  EXPECT_THAT(some.method, HasSubstr("not exhaustive"));
+  EXPECT_GE(some.plans.front().cost.value, all * (1 - 1e-9));
+}
+
+// 1e9 tokens in steps of 4,096 are 244,140.625 steps of 10 ms: 2,441.4 s of work; of 12 GPUs on two nodes of
+// eight, four are idle and paid.
+TEST(TrainingRun, DaysAndMoneyByHand) {
+  RunQuestion q = small_question();
+  auto scenario = std::make_shared<Scenario>(q.scenario);
+  scenario->cluster = testing::cluster_named("dgx-h100x2");
+  Answer step;
+  step.time_us = {1e4, 0.9e4, 1.2e4};
+  step.draws_us = {0.9e4, 1.0e4, 1.2e4};
+  step.tokens = 4096;
+  step.gpus = 12;
+  const RunPlan ideal = judge_run(q, scenario, step);
+  const double seconds = 1e9 / 4096 * 0.01;
+  EXPECT_NEAR(ideal.days.value, seconds / 86400, 1e-12);
+  EXPECT_NEAR(ideal.days.high, 1.2 * seconds / 86400, 1e-12);
+  EXPECT_EQ(ideal.gpus, 16);
+  EXPECT_EQ(ideal.idle_gpus, 4);
+  EXPECT_NEAR(ideal.cost.value, seconds / 3600 * 16 * 2, 1e-9);
+  EXPECT_NEAR(ideal.mwh, seconds / 3600 * 16 * 700e-6, 1e-9);
+  // Half the time is lost to failures; a kWh costs 0.1 beside the rent.
+  step.goodput.share = 0.5;
+  q.kwh_price = 0.1;
+  const RunPlan real = judge_run(q, scenario, step);
+  EXPECT_NEAR(real.days.value, 2 * seconds / 86400, 1e-12);
+  EXPECT_NEAR(real.cost.value, 2 * seconds / 3600 * 16 * (2 + 0.7 * 0.1), 1e-9);
+  // A deadline at the forecast is kept about as often as not, one far beyond it nearly always.
+  q.deadline_days = real.days.value;
+  EXPECT_NEAR(judge_run(q, scenario, step).deadline_probability, 0.5, 0.1);
+  q.deadline_days *= 3;
+  const RunPlan late = judge_run(q, scenario, step);
+  EXPECT_GT(late.deadline_probability, 0.8);
+  q.budget = real.cost.value / 3;
+  EXPECT_LT(judge_run(q, scenario, step).budget_probability, 0.2);
+  EXPECT_FALSE(judge_run(q, scenario, step).meets);
+  step.goodput.share = 0;
+  EXPECT_THAT(message_of([&] { judge_run(q, scenario, step); }),
+              HasSubstr("fail before a checkpoint is done"));
+}
+
+RunQuestion of_sizes() {
+  RunQuestion q = small_question();
+  q.machines = {{testing::cluster_named("h100"), {8, 16, 32}}, {testing::cluster_named("b200"), {8, 16}}};
+  q.prices.price = 0;
+  q.prices.by_profile = {{"h100-sxm", 2}, {"b200-sxm", 5}};
+  q.most = 60;
+  q.draws = 8;
+  return q;
+}
+
+TEST(TrainingRun, MoreBudgetIsNeverLater) {
+  RunQuestion q = of_sizes();
+  const double cheapest = plan_run(q).plans.front().cost.value;
+  q.by = RunQuestion::By::kTime;
+  double before = INFINITY;
+  for (const double factor : {1.0, 1.5, 2.0, 3.0, 10.0}) {
+    q.budget = cheapest * factor;
+    const RunPlan best = plan_run(q).plans.front();
+    if (!best.meets) continue;
+    EXPECT_LE(best.days.value, before);
+    EXPECT_GE(best.budget_probability, Decision::kSure);
+    before = best.days.value;
+  }
+  EXPECT_LT(before, INFINITY);
+}
+
+TEST(TrainingRun, MoreTimeNeverCostsMore) {
+  RunQuestion q = of_sizes();
+  q.by = RunQuestion::By::kTime;
+  const double fastest = plan_run(q).plans.front().days.value;
+  q.by = RunQuestion::By::kCost;
+  double before = INFINITY;
+  for (const double factor : {1.0, 1.5, 2.0, 3.0, 10.0}) {
+    q.deadline_days = fastest * factor;
+    const RunPlan best = plan_run(q).plans.front();
+    if (!best.meets) continue;
+    EXPECT_LE(best.cost.value, before);
+    before = best.cost.value;
+  }
+  EXPECT_LT(before, INFINITY);
+}
+
+TEST(TrainingRun, TheFrontierIsWhatNothingBeats) {
+  const RunAnswer a = plan_run(of_sizes());
+  int on = 0;
+  for (const RunPlan& p : a.plans) {
+    const bool beaten = std::any_of(a.plans.begin(), a.plans.end(), [&](const RunPlan& o) {
+      return o.days.value <= p.days.value && o.cost.value <= p.cost.value &&
+             (o.days.value < p.days.value || o.cost.value < p.cost.value);
+    });
+    EXPECT_EQ(p.on_frontier, !beaten);
+    on += p.on_frontier ? 1 : 0;
+  }
+  EXPECT_GE(on, 1);
+  EXPECT_TRUE(a.plans.front().on_frontier);
+  for (std::size_t i = 1; i < a.plans.size(); ++i) EXPECT_GE(a.plans[i].tie_group, a.plans[i - 1].tie_group);
+}
+
+// A network twice as fast saves time or nothing, and is worth what the saved days cost.
+TEST(TrainingRun, AFasterMachineIsNeverSlower) {
+  RunQuestion q = small_question({"dgx-h100x2"});
+  q.upgrades = true;
+  const RunAnswer a = plan_run(q);
+  const RunPlan& best = a.plans.front();
+  ASSERT_GE(a.upgrades.size(), 2u);
+  EXPECT_THAT(a.upgrades[0].change, HasSubstr("network port 50.0 GB/s -> 100.0 GB/s"));
+  EXPECT_THAT(a.upgrades.back().change, HasSubstr("GPU h100-sxm -> dgx-h200"));
+  for (const Upgrade& u : a.upgrades) {
+    EXPECT_LE(u.days.value, best.days.value * (1 + 1e-9)) << u.change;
+    if (u.saved_days.value <= 0) continue;
+    EXPECT_NEAR(u.worth, best.cost.value * u.saved_days.value / best.days.value, 1e-9 * best.cost.value);
+    EXPECT_NEAR(u.most_gpu_hour * u.days.value * 24 * 16, best.cost.value, 1e-6 * best.cost.value)
+        << u.change;
+  }
+}
+
+TEST(TrainingRun, OtherPrecisionsStandApart) {
+  RunQuestion q = small_question();
+  q.scenario.given.reset(index_of(*find_field("training.precision")));
+  const RunAnswer a = plan_run(q);
+  ASSERT_EQ(a.plans.size(), 2u);
+  EXPECT_FALSE(a.plans[0].other);
+  EXPECT_EQ(a.plans[0].scenario->training.precision, "bf16");
+  EXPECT_TRUE(a.plans[1].other);
+  EXPECT_NE(a.plans[1].scenario->training.precision, "bf16");
+  EXPECT_NE(a.plans[1].tie_group, a.plans[0].tie_group);
+  EXPECT_FALSE(a.plans[1].on_frontier);
+}
+
+TEST(TrainingRun, RefusesWhatHasNoPriceOrNoPlan) {
+  RunQuestion q = small_question({"dgx-h800x1"});
+  q.prices = RentalList::shipped().prices();
+  EXPECT_THAT(message_of([&] { plan_run(q); }), HasSubstr("prices: found none for 'h800-sxm', expected one"));
+  RunQuestion big = small_question({"dgx-h100x1"});
+  big.scenario.model = Architecture::load("deepseek-v3");
+  EXPECT_THAT(
+      message_of([&] { plan_run(big); }),
+      HasSubstr("plan: found no machine that deepseek-v3 fits, expected one; dgx-h100x1: plan search: found "
+                "no legal plan that surely fits the memory"));
+  RunQuestion power = small_question({"dgx-h800x1"});
+  power.kwh_price = 0.1;
+  EXPECT_THAT(message_of([&] { plan_run(power); }), HasSubstr("expected no --kwh with it"));
+}
+
+// Every price that ships says where and when it was read.
+TEST(RentalList, PricesHaveASourceAndADate) {
+  const RentalList& list = RentalList::shipped();
+  EXPECT_GE(list.gpu_hour.size(), 5u);
+  const auto profiles = Profile::names();
+  for (const auto& [profile, entry] : list.gpu_hour) {
+    EXPECT_NE(std::find(profiles.begin(), profiles.end(), profile), profiles.end()) << profile;
+    EXPECT_GT(entry.value, 0.5);
+    EXPECT_THAT(entry.source, HasSubstr("https://")) << profile;
+    EXPECT_EQ(entry.read.size(), 10u) << profile;
+  }
+  for (const auto& [profile, entry] : list.watts)
+    EXPECT_THAT(entry.source, HasSubstr("data sheet")) << profile;
+  EXPECT_DOUBLE_EQ(list.prices().per_hour("h100-sxm", 8, 8), 49.24);
+  EXPECT_EQ(list.watts_of("no such"), 0);
+}
+
+TEST(UsualFailures, AreThoseOfALargePublishedTraining) {
+  const Goodput g = goodput(usual_failures(), 16384, 5);
+  EXPECT_NEAR(g.failures_per_day * 54, 419, 1);
+  EXPECT_GT(g.share, 0.9);  // "over 90 % effective training time"
+  EXPECT_LT(g.share, 1);
+}
+
+}  // namespace
+}  // namespace moesim::models

@@ -1,0 +1,288 @@
+"""import moesim: the numbers, the refusals and the texts of the command line; threads; what a notebook does with results.
+
+python3 package_test.py BUILD/python BUILD/moesim
+"""
+
+import copy
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+package, program = (os.path.abspath(one) for one in sys.argv[1:3])
+sys.path.insert(0, package)
+import moesim  # noqa: E402
+
+BASE = {"model": "mixtral-8x7b", "cluster": "dgx-h100x4", "ep": 8}
+WORDS = ["--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--ep", "8"]
+
+
+def said(*words, cwd=None):
+    """What the program prints as JSON."""
+    out = subprocess.run([program, *words, "--format", "json", "--quiet"], capture_output=True, text=True, cwd=cwd, check=True)
+    return json.loads(out.stdout)
+
+
+def refused(*words):
+    """The line with which the program refuses."""
+    out = subprocess.run([program, *words, "--quiet"], capture_output=True, text=True)
+    assert out.returncode == 2 and out.stderr.startswith("moesim: "), out
+    return out.stderr[len("moesim: "):].rstrip("\n")
+
+
+def without_command(result):
+    result = copy.deepcopy(result)
+    del result["inputs"]["command"]
+    return result
+
+
+class SameAnswers(unittest.TestCase):
+    def test_keywords_are_options(self):
+        for options, words in (
+            ({}, []),
+            ({"dispatcher": ["allgather", "alltoall", "flex-deepep"], "routing": "zipf:1.2", "draws": 8, "micro_batch": 2},
+             ["--dispatcher", "allgather,alltoall,flex-deepep", "--routing", "zipf:1.2", "--draws", "8", "--micro-batch", "2"]),
+            ({"inference": True, "seed": 7, "routing": "dirichlet:0.5"}, ["--inference", "--seed", "7", "--routing", "dirichlet:0.5"]),
+            ({"inference": False, "topk": None}, []),
+            ({"scope": "step", "pp": 2, "microbatches": 4, "detail": "memory", "draws": 4},
+             ["--scope", "step", "--pp", "2", "--microbatches", "4", "--detail", "memory", "--draws", "4"]),
+        ):
+            with self.subTest(options=options):
+                self.assertEqual(without_command(moesim.compare(**BASE, **options).to_dict()),
+                                 without_command(said("compare", *WORDS, *words)))
+
+    def test_a_dict_is_a_scenario_file(self):
+        scenario = {"model": "mixtral-8x7b", "cluster": {"base": "dgx-h100x4", "nic": {"bandwidth": "20GBps"}},
+                    "parallel": {"ep": 8}, "dispatcher": [{"name": "alltoall"}, "allgather"]}
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "scenario.json")
+            file.write_text(json.dumps(scenario))
+            by_file = moesim.compare(file)
+            self.assertEqual(list(by_file.to_dict()["inputs"]["files"]), [str(file)])
+            self.assertEqual(without_command(by_file.to_dict()), without_command(said("compare", str(file))))
+            ours, theirs = (without_command(one) for one in (moesim.compare(scenario).to_dict(), by_file.to_dict()))
+            for one in (ours, theirs):
+                del one["inputs"]["files"]
+            self.assertEqual(ours, theirs)
+        self.assertEqual(moesim.compare(json.dumps(scenario)).rows(), moesim.compare(scenario).rows())
+        # Keywords change what the scenario says.
+        self.assertEqual(moesim.compare(scenario, topk=1).scenario["topk"], 1)
+
+    def test_the_scenario_of_an_answer_asks_it_again(self):
+        first = moesim.compare(**BASE, routing="zipf:0.8")
+        self.assertEqual(moesim.compare(first.scenario).rows(), first.rows())
+        self.assertEqual(moesim.scenario(**BASE, routing="zipf:0.8"), first.scenario)
+
+    def test_whatif(self):
+        scenario = moesim.compare(**BASE, draws=0).scenario
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "s.json").write_text(json.dumps(scenario))
+            words = ["whatif", "s.json", "--set", "cluster.nic.bandwidth=20GBps", "--set", "parallel.seq=x2"]
+            theirs = said(*words, cwd=folder)
+        a = moesim.whatif(scenario, {"cluster.nic.bandwidth": "20GBps", "parallel.seq": "x2"})
+        ours = a.to_dict()
+        for one in (ours, theirs):
+            del one["inputs"]
+        self.assertEqual(ours, theirs)
+        self.assertEqual(a.because, theirs["because"])
+        self.assertEqual([one["path"] for one in a.changes], ["cluster.nic.bandwidth", "parallel.seq"])
+        self.assertGreater(a.ratio.value, 1.5)
+        self.assertEqual({row["dispatcher"] for row in a.rows()}, {"allgather", "alltoall"})
+
+    def test_other_verbs(self):
+        self.assertEqual({one.name: one.description for one in moesim.list("models")},
+                         {one["name"]: one["description"] for one in said("list", "models")["models"]})
+        self.assertIn("alltoall", [one.name for one in moesim.list()["dispatchers"]])
+        scenario = moesim.compare(**BASE, draws=0).scenario
+        crossing = moesim.run("whatif", scenario, crossover="topk=1..4", draws=0)
+        self.assertEqual(len(crossing["points"]), 4)
+
+
+class Objects(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.answer = moesim.compare(**BASE, routing="zipf:1.2")
+
+    def test_fields_are_those_of_the_json(self):
+        a, data = self.answer, self.answer.to_dict()
+        self.assertEqual(a.answer, data["answer"])
+        self.assertEqual(a.because, data["because"])
+        self.assertEqual(a.winner.dispatcher, data["winner"]["dispatcher"])
+        self.assertEqual(a.winner.probability, data["winner"]["probability"])
+        self.assertEqual(a.warnings, data["warnings"])
+        self.assertEqual(len(a), len(data["scenarios"]))
+        for one, json_one in zip(a, data["scenarios"]):
+            self.assertEqual([one.time_us.low, one.time_us.value, one.time_us.high],
+                             [json_one["time_us"][key] for key in ("low", "value", "high")])
+            self.assertLessEqual(one.time_us.low, one.time_us.high)
+            self.assertAlmostEqual(sum(one.breakdown_us.values()), one.time_us.value, places=3)
+            self.assertEqual(one.peak_memory_bytes, json_one["peak_memory_bytes"]["max"])
+            self.assertEqual(one.to_dict(), json_one)
+            self.assertIs(a[one.dispatcher], one)
+        with self.assertRaises(KeyError):
+            a["nobody"]
+
+    def test_rows_are_flat(self):
+        for row, one in zip(self.answer.rows(), self.answer):
+            self.assertEqual(row["time_us.value"], one.time_us.value)
+            self.assertEqual(row["breakdown_us.expert"], one.breakdown_us["expert"])
+            self.assertFalse([key for key, value in row.items() if isinstance(value, dict)])
+
+    def test_copies_are_copies(self):
+        before = self.answer.to_dict()
+        changed = self.answer.to_dict()
+        changed["scenarios"][0]["time_us"]["value"] = -1
+        changed["warnings"].append("mine")
+        self.assertEqual(self.answer.to_dict(), before)
+
+    def test_pickle_and_equality(self):
+        again = pickle.loads(pickle.dumps(self.answer))
+        self.assertEqual(again, self.answer)
+        self.assertEqual(again.to_dict(), self.answer.to_dict())
+        self.assertNotEqual(moesim.compare(**BASE), self.answer)
+        error = pickle.loads(pickle.dumps(moesim.InputError("one line")))
+        self.assertIsInstance(error, moesim.InputError)
+
+    def test_text(self):
+        self.assertEqual(str(self.answer), self.answer.answer)
+        self.assertNotIn("_data", repr(self.answer))
+
+    def test_keywords_are_listed(self):
+        known = moesim.keywords()
+        self.assertIn("ep", known)
+        self.assertIn("router_dtype", known)
+        self.assertTrue(all(known.values()))
+        for name in known:
+            self.assertTrue(name.isidentifier(), name)
+
+    def test_pandas(self):
+        try:
+            import pandas
+        except ImportError:
+            self.skipTest("no pandas here")
+        frame = pandas.DataFrame(self.answer.rows())
+        self.assertEqual(len(frame), len(self.answer))
+        self.assertEqual(frame["time_us.value"].min(), min(one.time_us.value for one in self.answer))
+
+
+class Refusals(unittest.TestCase):
+    def refuses(self, words, question):
+        with self.assertRaises(moesim.InputError) as caught:
+            question()
+        self.assertEqual(str(caught.exception), refused(*words))
+        self.assertIsInstance(caught.exception, ValueError)
+
+    def test_texts_are_those_of_the_command_line(self):
+        compare = moesim.compare
+        self.refuses(["compare", "--model", "mixtral-8x7", "--ep", "8"], lambda: compare(model="mixtral-8x7", ep=8))
+        self.refuses(["compare", *WORDS, "--topk", "nine"], lambda: compare(**BASE, topk="nine"))
+        self.refuses(["compare", *WORDS, "--topk", "1.5"], lambda: compare(**BASE, topk=1.5))
+        self.refuses(["compare", *WORDS, "--seq", "nan"], lambda: compare(**BASE, seq=float("nan")))
+        self.refuses(["compare", *WORDS, "--seed", "-1"], lambda: compare(**BASE, seed=-1))
+        self.refuses(["compare", *WORDS, "--overlap", "none"], lambda: compare(**BASE, overlap="none"))
+        self.refuses(["compare", *WORDS, "--draws", "100000000"], lambda: compare(**BASE, draws=10**8))
+        self.refuses(["compare", "no_such_file.json"], lambda: compare("no_such_file.json"))
+        self.refuses(["compare", '{"model": "mixtral-8x7b", "parallel": {"epp": 8}}'],
+                     lambda: compare({"model": "mixtral-8x7b", "parallel": {"epp": 8}}))
+
+    def test_an_unknown_keyword_names_the_nearest(self):
+        for question, near in ((lambda: moesim.compare(modle="mixtral-8x7b"), "--model"),
+                               (lambda: moesim.compare(**BASE, micro_bach=2), "--micro-batch"),
+                               (lambda: moesim.list("model"), "models")):
+            with self.assertRaisesRegex(moesim.InputError, f"did you mean '{near}'"):
+                question()
+
+    def test_what_a_scenario_does_not_know(self):
+        with self.assertRaisesRegex(moesim.InputError, r"^scenario:\d+: .*epp.*did you mean 'ep'"):
+            moesim.compare({"model": "mixtral-8x7b", "parallel": {"epp": 8}})
+        with self.assertRaisesRegex(moesim.InputError, "training.overlap"):
+            moesim.compare({"model": "mixtral-8x7b", "training": {"overlap": "none"}})
+
+    def test_what_a_caller_cannot_choose(self):
+        for name in ("format", "quiet", "help", "version"):
+            with self.assertRaisesRegex(moesim.InputError, name):
+                moesim.compare(**BASE, **{name: True})
+        with self.assertRaisesRegex(moesim.InputError, "no JSON result"):
+            moesim.run("completion", "bash")
+        with self.assertRaisesRegex(moesim.InputError, "no change"):
+            moesim.whatif(dict(BASE), {})
+        with self.assertRaises(TypeError):
+            moesim.compare(**BASE, topk=object())
+        with self.assertRaises(ValueError):
+            moesim.compare({"model": float("nan")})
+
+    def test_the_interpreter_goes_on_after_a_refusal(self):
+        for _ in range(50):
+            with self.assertRaises(moesim.InputError):
+                moesim.compare(model="nobody")
+        self.assertTrue(moesim.compare(**BASE, draws=0).winner)
+
+
+class Threads(unittest.TestCase):
+    def test_many_threads_give_the_answers_of_one(self):
+        questions = [dict(BASE, ep=ep, draws=8, routing=routing) for ep in (2, 4, 8) for routing in ("balanced", "zipf:1.2")]
+        alone = [without_command(moesim.compare(**question).to_dict()) for question in questions]
+        found = {}
+
+        def work(first):
+            for i in range(len(questions)):
+                at = (first + i) % len(questions)
+                found[first, at] = without_command(moesim.compare(**questions[at]).to_dict())
+                try:
+                    moesim.compare(model=f"nobody-{first}")
+                except moesim.InputError as error:
+                    assert f"nobody-{first}" in str(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(found), 4 * len(questions))
+        for (_, at), result in found.items():
+            self.assertEqual(result, alone[at])
+
+    def test_each_thread_names_the_files_that_it_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder, f"s{n}.json") for n in range(4)]
+            for n, file in enumerate(files):
+                file.write_text(json.dumps({"model": "mixtral-8x7b", "parallel": {"ep": 8}, "topk": n + 1}))
+            read = {}
+
+            def work(file):
+                for _ in range(3):
+                    read.setdefault(file, []).append(list(moesim.compare(file, draws=0).to_dict()["inputs"]["files"]))
+
+            threads = [threading.Thread(target=work, args=(file,)) for file in files]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        for file in files:
+            self.assertEqual(read[file], [[str(file)]] * 3)
+
+    def test_the_interpreter_lock_is_released(self):
+        """While one thread computes, this one goes on: with the lock held it would count next to nothing."""
+        done = threading.Event()
+
+        def work():
+            moesim.compare(model="deepseek-v3", cluster="dgx-h100x32", ep=64, dispatcher="all", draws=200)
+            done.set()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        turns = 0
+        while not done.wait(0.002):
+            turns += 1
+        thread.join()
+        self.assertGreater(turns, 10)
+
+
+if __name__ == "__main__":
+    os.environ.pop("COLUMNS", None)
+    unittest.main(argv=[sys.argv[0], "-v"])

@@ -1,0 +1,276 @@
+// Opens the page of `moesim serve` in Chromium: it asks nobody but its server, shows the numbers of the command line, follows
+// what is moved, is shared as an address and taken away as a file. Pictures are left in --out; how long an answer takes is
+// printed, not judged.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+
+const options = Object.fromEntries(
+  process.argv.slice(2).reduce((pairs, word, i, all) => (word.startsWith("--") ? [...pairs, [word.slice(2), all[i + 1] ?? ""]] : pairs), []),
+);
+const require = createRequire(join(resolve(options.modules), "package.json"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+mkdirSync(options.out, { recursive: true });
+
+const server = spawn(options.moesim, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+const ended = new Promise((done) => server.on("exit", done));
+const first = await new Promise((found) => createInterface({ input: server.stdout }).once("line", found));
+const url = first.match(/http:\/\/\S+/)[0];
+
+const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
+let failures = 0;
+
+async function test(name, body) {
+  try {
+    await body();
+    console.log(`ok      ${name}`);
+  } catch (error) {
+    ++failures;
+    console.log(`FAILED  ${name}\n${error.stack ?? error}`);
+  }
+}
+
+const mark = (page, name) => page.evaluate((key) => Number(document.documentElement.dataset[key] ?? 0), name);
+// Waits until an answer came after the one of a number.
+const answeredAfter = (page, count) => page.waitForFunction((n) => Number(document.documentElement.dataset.answered ?? 0) > n, count, { timeout: 60000 });
+
+async function open(fragment = "", { width = 1280, height = 900, theme = "light" } = {}) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, hasTouch: width < 600,
+    isMobile: width < 600, deviceScaleFactor: 1, acceptDownloads: true });
+  const page = await context.newPage();
+  const asked = [];
+  const said = [];
+  page.on("request", (request) => asked.push(request.url()));
+  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) said.push(message.text()); });
+  page.on("pageerror", (error) => said.push(String(error)));
+  page.on("dialog", (dialog) => { said.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
+  await page.goto(url + fragment);
+  await page.waitForFunction(() => document.documentElement.dataset.ready === "true");
+  return { page, context, asked, said };
+}
+
+// Until both an answer and where the winner changes stand there.
+async function settled(page) {
+  await answeredAfter(page, 0);
+  await page.waitForFunction(() => document.querySelector("#changes svg") && document.querySelector("#results svg"), null, { timeout: 60000 });
+}
+
+// The words of a command line as a shell splits them.
+const words = (line) => [...line.matchAll(/'((?:[^']|'\\'')*)'|(\S+)/g)].map((m) => m[2] ?? m[1].replace(/'\\''/g, "'"));
+const answerOf = (command) => {
+  const [program, ...rest] = words(command);
+  assert.equal(program, "moesim");
+  return JSON.parse(execFileSync(options.moesim, [...rest, "--format", "json", "--quiet"], { encoding: "utf8", maxBuffer: 1 << 28 }));
+};
+
+// The table of all numbers is that of a result.
+async function shows(page, result) {
+  const largest = Math.max(...result.scenarios.map((s) => s.time_us.high));
+  const factor = largest >= 10e6 ? 1e-6 : largest >= 10e3 ? 1e-3 : 1;
+  const rows = await page.locator("#results section").first().locator("tbody tr").allTextContents();
+  assert.equal(rows.length, result.scenarios.length);
+  for (const s of result.scenarios)
+    assert.ok(rows.some((row) => row.startsWith(s.dispatcher) && row.includes((s.time_us.value * factor).toFixed(1))), s.dispatcher);
+  assert.ok((await page.locator("#results .answer").textContent()).includes(result.answer));
+}
+
+await test("it asks its own server alone, nothing is wrong, and no other script runs", async () => {
+  const { page, context, asked, said } = await open();
+  await settled(page);
+  assert.deepEqual(asked.filter((one) => !one.startsWith(url) && !one.startsWith("data:")), []);
+  assert.deepEqual(said, []);
+  await page.evaluate(() => {
+    const script = document.createElement("script");
+    script.textContent = "window.intruder = true";
+    document.body.append(script);
+    const picture = document.createElement("div");
+    picture.innerHTML = `<img src=x onerror="window.intruder = true">`;
+    document.body.append(picture);
+  });
+  await page.waitForTimeout(200);
+  assert.equal(await page.evaluate(() => globalThis.intruder), undefined);
+  await context.close();
+});
+
+await test("the numbers are those of the command line that it shows", async () => {
+  const { page, context } = await open("#parallel.ep=4&routing=zipf%3A1.2&cluster.nic.bandwidth=25GBps&topk=4");
+  await settled(page);
+  const command = await page.locator("#command").textContent();
+  assert.ok(command.includes("--ep 4") && command.includes("--topk 4") && command.includes("25GBps"), command);
+  await shows(page, answerOf(command));
+  await context.close();
+});
+
+await test("what is moved is followed: answer, address, and where the winner changes", async () => {
+  const { page, context, said } = await open();
+  await settled(page);
+  const before = await page.locator("#results .answer").textContent();
+  const count = await mark(page, "answered");
+  const ep = page.getByLabel("EP", { exact: true });
+  await ep.focus();
+  await page.keyboard.press("ArrowLeft");
+  await answeredAfter(page, count);
+  assert.match(page.url(), /#.*parallel\.ep=4/);
+  await page.waitForFunction(() => document.documentElement.dataset.changes === "parallel.ep");
+  assert.match(await page.locator("#changes h2").textContent(), /EP/);
+  assert.notEqual(await page.locator("#results .answer").textContent(), before);
+  await shows(page, answerOf(await page.locator("#command").textContent()));
+  const now = await mark(page, "answered");
+  await page.getByLabel("a training step").check();
+  await answeredAfter(page, now);
+  assert.ok(await page.getByLabel("PP", { exact: true }).isVisible());
+  await shows(page, answerOf(await page.locator("#command").textContent()));
+  const before_more = await mark(page, "answered");
+  await page.locator("summary", { hasText: "More fields" }).click();
+  await page.getByLabel("One a line, path=value").fill("training.sharding=zero1\ntraining.fp8_attention=true");
+  await page.getByLabel("One a line, path=value").blur();
+  await answeredAfter(page, before_more);
+  const command = await page.locator("#command").textContent();
+  assert.ok(command.includes("fp8_attention"), command);
+  await shows(page, answerOf(command));
+  assert.deepEqual(said, []);
+  await context.close();
+});
+
+await test("a link brings the same question, and going back the one before", async () => {
+  const { page, context } = await open();
+  await settled(page);
+  await page.getByLabel("Model", { exact: true }).selectOption("deepseek-v3");
+  await page.getByLabel("Nodes or racks").fill("8");
+  await page.getByLabel("Top-k", { exact: true }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.waitForFunction(() => document.documentElement.dataset.changes === "topk", null, { timeout: 60000 });
+  const other = await open(new URL(page.url()).hash);
+  await settled(other.page);
+  assert.equal(await other.page.locator("#command").textContent(), await page.locator("#command").textContent());
+  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "deepseek-v3");
+  const count = await mark(other.page, "answered");
+  await other.page.evaluate(() => { location.hash = "#topk=1"; });
+  await answeredAfter(other.page, count);
+  assert.equal(await other.page.getByLabel("Model", { exact: true }).inputValue(), "mixtral-8x7b");
+  await other.context.close();
+  await context.close();
+});
+
+await test("what moesim refuses is said in its words, and the last answer fades", async () => {
+  const { page, context } = await open();
+  await settled(page);
+  await page.getByLabel("EP", { exact: true }).focus();
+  await page.keyboard.press("End");
+  await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent !== "");
+  const why = await page.locator(".answers > .problem").textContent();
+  assert.match(why, /found .* expected /);
+  assert.ok(await page.locator("#results").evaluate((element) => element.classList.contains("stale")));
+  const count = await mark(page, "answered");
+  for (let i = 0; i < 5; ++i) await page.keyboard.press("ArrowLeft");  // from 256 to 8
+  await answeredAfter(page, count);
+  await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent === "", null, { timeout: 60000 });
+  assert.equal(await page.locator(".answers > .problem").textContent(), "");
+  await page.locator("summary", { hasText: "More fields" }).click();
+  await page.getByLabel("One a line, path=value").fill("training.no_such=1");
+  await page.getByLabel("One a line, path=value").blur();
+  assert.match(await page.locator(".question-form .problem").textContent(), /training\.no_such/);
+  await context.close();
+});
+
+await test("a hostile link is a text", async () => {
+  const evil = encodeURIComponent(`<img src=x onerror="window.intruder = true"></script><script>window.intruder = true</script>`);
+  for (const path of ["model", "cluster", "routing", "dispatcher", "parallel.ep", "nodes", "training.recompute", "__proto__.x", "constructor"]) {
+    const { page, context, asked, said } = await open(`#${path}=${evil}`);
+    await page.waitForFunction(() => Number(document.documentElement.dataset.refused ?? 0) + Number(document.documentElement.dataset.answered ?? 0) > 0);
+    assert.equal(await page.evaluate(() => globalThis.intruder), undefined);
+    assert.equal(await page.evaluate(() => ({}).x), undefined);
+    assert.deepEqual(asked.filter((one) => !one.startsWith(url) && !one.startsWith("data:")), []);
+    // The browser says of every refusal that it was one.
+    assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), [], path);
+    await context.close();
+  }
+});
+
+await test("taken away: the scenario and the report answer the same", async () => {
+  const { page, context } = await open("#routing=zipf%3A0.8");
+  await settled(page);
+  const shown = answerOf(await page.locator("#command").textContent());
+  const saved = async (name) => {
+    const [download] = await Promise.all([page.waitForEvent("download", { timeout: 60000 }), page.getByRole("button", { name }).click()]);
+    const file = join(resolve(options.out), download.suggestedFilename());
+    await download.saveAs(file);
+    return file;
+  };
+  const scenario = await saved("save the complete scenario");
+  const again = JSON.parse(execFileSync(options.moesim, ["compare", scenario, "--format", "json", "--quiet"], { encoding: "utf8", maxBuffer: 1 << 28 }));
+  assert.deepEqual(again.scenarios, shown.scenarios);
+  const report = readFileSync(await saved("save the answer as a page"), "utf8");
+  const data = JSON.parse(report.match(/id="moesim-data">([^<]*)</)[1]);
+  assert.equal(data.result.answer, shown.answer);
+  assert.ok(data.timelines.length > 0);
+  await context.close();
+});
+
+for (const theme of ["light", "dark"])
+  for (const width of [1280, 390])
+    await test(`accessible and without sideways scrolling, ${width} px, ${theme}`, async () => {
+      const { page, context, said } = await open("#routing=zipf%3A0.8", { width, theme });
+      await settled(page);
+      await page.waitForTimeout(300);
+      assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(wide <= 0, `${wide} px too wide`);
+      await page.screenshot({ path: join(options.out, `live-${width}-${theme}.png`), fullPage: true });
+      for (const name of ["More fields", "Dispatchers"]) await page.locator("summary", { hasText: name }).first().click();
+      // Past the policy of the page, which lets no script in that is not its own.
+      const client = await context.newCDPSession(page);
+      const evaluated = async (expression) => {
+        const out = await client.send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+        assert.equal(out.exceptionDetails, undefined);
+        return out.result.value;
+      };
+      await evaluated(`${axe}; undefined`);
+      const faults = await evaluated(`axe.run(document, { resultTypes: ["violations"] }).then((found) => found.violations
+        .filter((fault) => ["serious", "critical"].includes(fault.impact))
+        .map((fault) => fault.id + ": " + fault.nodes.map((node) => node.html).slice(0, 3).join(" | ")))`);
+      assert.deepEqual(faults, []);
+      assert.deepEqual(said, []);
+      await context.close();
+    });
+
+await test("how long an answer takes", async () => {
+  const { page, context } = await open();
+  await settled(page);
+  const times = { answerMs: [], drawMs: [], changesMs: [] };
+  const slider = page.getByLabel("NIC bandwidth", { exact: true });
+  await slider.focus();
+  for (let i = 0; i < 12; ++i) {
+    const count = await mark(page, "answered");
+    await page.evaluate(() => { document.documentElement.dataset.changesMs = ""; });
+    await page.keyboard.press("ArrowRight");
+    await answeredAfter(page, count);
+    await page.waitForFunction(() => document.documentElement.dataset.changesMs !== "", null, { timeout: 60000 });
+    for (const name of Object.keys(times)) times[name].push(await mark(page, name));
+  }
+  for (const [name, all] of Object.entries(times)) {
+    all.sort((a, b) => a - b);
+    console.log(`        ${name}: median ${all[all.length >> 1]} ms, least ${all[0]} ms, most ${all[all.length - 1]} ms`);
+  }
+  await context.close();
+});
+
+await test("when the server ends, the page says so, and the server ended well", async () => {
+  const { page, context } = await open();
+  await settled(page);
+  server.kill("SIGTERM");
+  assert.equal(await ended, 0);
+  await page.getByLabel("EP", { exact: true }).focus();
+  await page.keyboard.press("ArrowLeft");
+  await page.waitForFunction(() => document.querySelector(".answers > .problem").textContent.includes("the server does not answer"));
+  await context.close();
+});
+
+server.kill("SIGKILL");
+await browser.close();
+console.log(failures === 0 ? "all is well" : `${failures} failed`);
+process.exit(failures === 0 ? 0 : 1);

@@ -1,0 +1,224 @@
+// From a goal to a plan, and questions without a file: `moesim plan`, plans that are searched, --gpus and
+// --global-batch, as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "refusal.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::expect_refusal;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::run_moesim;
+using ::testing::StartsWith;
+using testing::TempFolder;
+using Words = std::vector<std::string>;
+
+const Words kPlan{"plan",   "--model", "qwen3-30b-a3b", "--tokens", "1T",      "--clusters", "h100,h200",
+                  "--gpus", "64",      "--most",        "60",       "--draws", "4",          "--quiet"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(Plan, AnswersInASentenceAndATable) {
+  const Outcome outcome = run_moesim(kPlan);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, StartsWith("qwen3-30b-a3b on 1 T tokens: 64 GPUs (dgx-h"));
+  for (const char* part :
+       {"\nplan: moesim compare --scope step --model qwen3-30b-a3b --cluster dgx-h", "cluster",
+        "With products in a lower precision", "upgrade of the best plan", "network port",
+        "CoreWeave, 2026-09-20", "--prices FILE says other prices", "Failures: one in 50677 hours",
+        "not exhaustive", "A better plan may have been left out"})
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  EXPECT_LE(widest_line(outcome.out), 100u) << outcome.out;
+}
+
+TEST(Plan, JsonHoldsWhatTheTableShowsAndRunsAgain) {
+  TempFolder folder;
+  const Outcome outcome =
+      run_moesim(with(kPlan, {"--format", "json", "--deadline", "90d", "--budget", "1M$"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["schema"], "moesim.plan/1");
+  ASSERT_GE(result["plans"].size(), 2u);
+  const json& best = result["plans"][0];
+  for (const char* key :
+       {"cluster", "gpus", "idle_gpus", "parallel", "precision", "schedule", "recompute", "dispatcher",
+        "step_time_us", "days", "cost", "deadline_probability", "fits_probability", "tie_group"})
+    EXPECT_TRUE(best.contains(key)) << key;
+  EXPECT_EQ(best["gpus"], 64);
+  // Its own scenario gives the step that the days are made of.
+  folder.write("plan.json", best["scenario"].dump());
+  const Outcome step =
+      run_moesim({"compare", "plan.json", "--draws", "4", "--format", "json", "--quiet"}, folder.path());
+  ASSERT_EQ(step.exit_code, 0) << step.err;
+  EXPECT_EQ(json::parse(step.out)["scenarios"][0]["time_us"]["value"], best["step_time_us"]["value"]);
+  folder.write("result.json", outcome.out);
+  const Outcome again = run_moesim({"rerun", "result.json"}, folder.path());
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+}
+
+TEST(Plan, RefusesWhatItCannotAnswer) {
+  expect_refusal(run_moesim({"plan", "--tokens", "1T"}), HasSubstr("plan: found no model"));
+  expect_refusal(run_moesim({"plan", "--model", "mixtral-8x7b"}), HasSubstr("plan: found no --tokens"));
+  const auto refused = [](const Words& more, const std::string& message) {
+    expect_refusal(run_moesim(with({"plan", "--model", "mixtral-8x7b", "--tokens", "1T"}, more)),
+                   HasSubstr(message));
+  };
+  refused({"--deadline", "soon"}, "--deadline: found 'soon', expected days such as 60d or 8w");
+  refused({"--budget", "much"}, "--budget: found 'much'");
+  refused({"--clusters", "h100,h101"}, "found the cluster 'h101'");
+  refused({"--clusters", "h100", "--cluster", "h200"}, "--clusters: found beside a cluster");
+  refused({"--cluster", "h800", "--gpus", "64", "--most", "20"}, "prices: found none for 'h800-sxm'");
+  refused({"--cluster", "dgx-h100x2", "--gpus", "64"}, "gpus: found 64 with cluster dgx-h100x2");
+  refused({"--scope", "layer"}, "plan: found scope layer");
+  refused({"--inference"}, "plan: found --inference");
+  expect_refusal(run_moesim({"plan", "--model", "deepseek-v3", "--tokens", "1T", "--cluster", "dgx-h100x1"}),
+                 HasSubstr("plan: found no machine that deepseek-v3 fits"));
+}
+
+// The same question, said as flags or as a file with what was chosen.
+TEST(SearchedPlan, IsToldFirstAndStandsInTheScenario) {
+  TempFolder folder;
+  const Words question{"--scope", "step",   "--model", "mixtral-8x7b", "--cluster",
+                       "h100",    "--gpus", "64",      "--quiet"};
+  const Outcome table = run_moesim(with({"compare"}, question));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, StartsWith("plan chosen: --tp "));
+  EXPECT_THAT(table.out, HasSubstr("mixtral-8x7b on dgx-h100x8"));
+  const Outcome outcome = run_moesim(with(with({"compare"}, question), {"--format", "json"}));
+  const json result = json::parse(outcome.out);
+  EXPECT_THAT(result["plan_chosen"]["options"].get<std::string>(), HasSubstr("--global-batch 1024"));
+  folder.write("again.json", result["inputs"]["scenario"].dump());
+  const json again =
+      json::parse(run_moesim({"compare", "again.json", "--format", "json", "--quiet"}, folder.path()).out);
+  EXPECT_EQ(again["scenarios"], result["scenarios"]);
+  // The options say the same as the choice did.
+  Words said = with({"compare"}, question);
+  std::istringstream options(result["plan_chosen"]["options"].get<std::string>());
+  for (std::string word; options >> word;) said.push_back(word);
+  const json by_options = json::parse(run_moesim(with(said, {"--format", "json"})).out);
+  EXPECT_FALSE(by_options.contains("plan_chosen"));
+  EXPECT_EQ(by_options["scenarios"], result["scenarios"]);
+}
+
+TEST(SearchedPlan, SizesThatAreSaidAreAskedAboutAsTheyStand) {
+  const Words question{"compare", "--scope", "step",    "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x2",
+                       "--ep",    "8",       "--draws", "0",       "--quiet"};
+  const Outcome as_said = run_moesim(question);
+  EXPECT_THAT(as_said.out, Not(HasSubstr("plan chosen")));
+  EXPECT_THAT(as_said.out, HasSubstr("TP 1 CP 1 PP 1 x VPP 1 EP 8"));
+  const Outcome searched = run_moesim(with(question, {"--search"}));
+  ASSERT_EQ(searched.exit_code, 0) << searched.err;
+  EXPECT_THAT(searched.out, StartsWith("plan chosen: --tp "));
+  EXPECT_THAT(searched.out, HasSubstr(" EP 8 "));
+  expect_refusal(
+      run_moesim({"compare", "--scope", "step", "--model", "deepseek-v3", "--cluster", "dgx-h100x2"}),
+      HasSubstr("found no plan of deepseek-v3 with which 16 GPUs"));
+}
+
+TEST(SearchedPlan, OfALayerIsItsLargestEp) {
+  const Outcome outcome = run_moesim(
+      {"compare", "--model", "deepseek-v3", "--cluster", "h100", "--gpus", "32", "--draws", "0", "--quiet"});
+  EXPECT_THAT(outcome.out, StartsWith("plan chosen: --ep 32\n"));
+  TempFolder folder;
+  folder.write("s.json", R"({"model": "deepseek-v3", "cluster": "dgx-h100x4"})");
+  EXPECT_THAT(run_moesim({"compare", "s.json", "--draws", "0", "--quiet"}, folder.path()).out,
+              HasSubstr("EP 1 x ETP 1"));
+}
+
+// Whatif and sweep take what compare takes, and start from the same plan.
+TEST(ScenarioWithoutAFile, IsAskedAboutByEveryVerb) {
+  TempFolder folder;
+  const Words question{"--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8"};
+  folder.write("s.json", R"({"model": "mixtral-8x7b", "cluster": "dgx-h100x2", "parallel": {"ep": 8}})");
+  const auto answers = [&](const Words& words) {
+    const Outcome outcome =
+        run_moesim(with(words, {"--format", "json", "--quiet", "--draws", "4"}), folder.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    json result = json::parse(outcome.out);
+    result.erase("inputs");
+    return result;
+  };
+  for (const Words& asked : {Words{"--set", "nic.bandwidth=x2"}, {"--crossover", "topk=1..2"}})
+    EXPECT_EQ(answers(with(with({"whatif"}, question), asked)), answers(with({"whatif", "s.json"}, asked)));
+  const Words grid{"--grid", "topk=1,2", "--quiet"};
+  EXPECT_EQ(run_moesim(with(with({"sweep"}, question), grid), folder.path()).out,
+            run_moesim(with({"sweep", "s.json"}, grid), folder.path()).out);
+  // A flag changes the file.
+  EXPECT_EQ(
+      run_moesim(with({"sweep", "s.json", "--ep", "4"}, grid), folder.path()).out,
+      run_moesim(with({"sweep", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "4"}, grid))
+          .out);
+  const Outcome sizes = run_moesim({"sweep", "--model", "mixtral-8x7b", "--cluster", "h100", "--ep", "8",
+                                    "--grid", "gpus=8,16,64", "--quiet"});
+  EXPECT_EQ(sizes.exit_code, 0) << sizes.err;
+  expect_refusal(run_moesim({"whatif", "--set", "ep=8"}),
+                 HasSubstr("whatif: found no scenario, expected a file"));
+  expect_refusal(run_moesim({"sweep", "--grid", "ep=8"}),
+                 HasSubstr("sweep: found no scenario, expected a file"));
+  expect_refusal(run_moesim({"whatif", "--model", "mixtral-8x7b", "--gradient-bytes", "2", "--set", "ep=8"}),
+                 HasSubstr("--gradient-bytes: found with scope layer"));
+}
+
+TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
+  TempFolder folder;
+  const Words words{"scenario",  "--scope", "step",   "--model", "mixtral-8x7b",
+                    "--cluster", "h100",    "--gpus", "32"};
+  const Outcome file = run_moesim(with(words, {"--quiet"}));
+  ASSERT_EQ(file.exit_code, 0) << file.err;
+  EXPECT_EQ(json::parse(file.out)["cluster"], "dgx-h100x4");
+  EXPECT_THAT(run_moesim(words).err, HasSubstr("plan chosen: --tp "));
+  const Outcome told = run_moesim(with(words, {"--explain", "--quiet"}));
+  EXPECT_LE(widest_line(told.out), 100u) << told.out;
+  std::istringstream lines(told.out);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream cells(line);
+    std::string field, value, by;
+    cells >> field >> value >> by;
+    all += field + "=" + by + "\n";
+  }
+  for (const char* row : {"gpus=you\n", "model=you\n", "parallel.tp=chosen\n", "parallel.dp=follows\n",
+                          "parallel.global_batch=chosen\n", "training.precision=default\n"})
+    EXPECT_THAT(all, HasSubstr(row)) << told.out;
+  expect_refusal(run_moesim(with(words, {"--explain", "--format", "json"})), HasSubstr("--explain"));
+}
+
+TEST(GlobalBatch, StaysWhenThePlanChanges) {
+  const Words words{"whatif",   "--scope", "step", "--model", "qwen3-30b-a3b",  "--cluster", "h100",
+                    "--gpus",   "64",      "--ep", "8",       "--global-batch", "512",       "--dispatcher",
+                    "alltoall", "--draws", "0",    "--quiet", "--format",       "json",      "--set",
+                    "pp=2"};
+  const Outcome outcome = run_moesim(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["baseline"]["dispatchers"][0]["tokens"], result["change"]["dispatchers"][0]["tokens"]);
+  expect_refusal(run_moesim({"compare", "--scope", "step", "--model", "qwen3-30b-a3b", "--cluster",
+                             "dgx-h100x2", "--ep", "8", "--global-batch", "512", "--microbatches", "2"}),
+                 HasSubstr("beside a global batch of 512, which makes it 32"));
+}
+
+}  // namespace
+}  // namespace moesim::tools

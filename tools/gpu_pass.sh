@@ -1,0 +1,182 @@
+#!/bin/sh
+# Everything that one bare GPU machine can tell moesim, in steps of under eight minutes that can be resumed.
+#   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--moesim PROGRAM] [--scale S] [--only STEP]
+# The same command goes on where it stopped: a step that is done has a file in FOLDER/done. Nothing is locked or reset.
+#   state     the machine: clocks, power, temperature, driver, toolkit, commit
+#   build     the bench, where --bench names none and none is in build/bench
+#   list      what the bench would measure, and about how long
+#   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
+#   products  products of experts and dense ones, but for the shape that is left out (7 min)
+#   sustained the same on a hot GPU (5 min)
+#   capture   a small training step with moesim_capture; skipped by name without PyTorch on CUDA
+#   fit       a profile of its own, and the base refined with the rows
+#   predict   what the refined profile says of the shape that is left out, before it is measured
+#   held      that shape measured (3 min)
+#   check     the refined profile and its base on those rows
+#   report    all of it in one page, FOLDER/report.md
+# Needs on the machine: the CUDA toolkit and CMake for `build` (Google Benchmark, NCCL), a moesim that runs there for all
+# else. --scale multiplies every time limit (tests use a small one).
+set -eu
+out=gpu-pass base='' bench='' moesim=build/moesim scale=1 only='' root=$(dirname "$0")/..
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) out=$2 ;;
+    --base) base=$2 ;;
+    --bench) bench=$2 ;;
+    --moesim) moesim=$2 ;;
+    --scale) scale=$2 ;;
+    --only) only=$2 ;;
+    *)
+      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --moesim, --scale or --only" >&2
+      exit 2
+      ;;
+  esac
+  [ $# -ge 2 ] || { echo "gpu_pass.sh: found $1 without a value, expected one" >&2; exit 2; }
+  shift 2
+done
+steps="state build list costs products sustained capture fit predict held check report"
+case " $steps " in *" ${only:-state} "*) ;; *)
+  echo "gpu_pass.sh: found --only '$only', expected one of: $steps" >&2
+  exit 2
+  ;;
+esac
+mkdir -p "$out/done" "$out/raw" "$out/held"
+held_shape='^gemm/.*/n:7168/k:2048/.*clocks:burst'
+minutes() { awk "BEGIN { print $1 * $scale }"; }
+limit() { awk "BEGIN { print int(480 * ($scale > 1 ? $scale : 1)) }"; }
+
+# The profile that is nearest to this GPU, by its name.
+nearest() {
+  [ -z "$base" ] || { echo "$base"; return; }
+  case $(cat "$out/gpu.txt" 2>/dev/null) in
+    *GB300*) echo gb300 ;; *GB200*) echo gb200 ;; *B300*) echo b300-sxm ;; *B200*) echo b200-sxm ;;
+    *GH200* | *H100*) echo h100-sxm ;; *H200*) echo h200-sxm ;; *H800*) echo h800-sxm ;; *H20*) echo h20-sxm ;;
+    *A100*) echo a100-sxm ;; *A800*) echo a800-sxm ;;
+    *) echo "gpu_pass.sh: found the GPU '$(cat "$out/gpu.txt" 2>/dev/null)', expected --base with the profile nearest to it" >&2
+       return 1 ;;
+  esac
+}
+
+state() { # FILE
+  {
+    date -u +%Y-%m-%dT%H:%M:%SZ
+    nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE,ECC 2>/dev/null || echo "nvidia-smi: not there"
+  } >"$out/$1"
+}
+
+step_state() {
+  state state_before.txt
+  { nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true; } | head -1 >"$out/gpu.txt"
+  {
+    nvidia-smi --query-gpu=name,driver_version,vbios_version,memory.total,power.limit --format=csv 2>/dev/null || echo "no nvidia-smi"
+    nvcc --version 2>/dev/null | tail -2 || true
+    uname -a
+    git -C "$root" rev-parse HEAD 2>/dev/null || echo "no git"
+  } >"$out/machine.txt"
+}
+
+step_build() {
+  if [ -n "$bench" ]; then
+    [ -x "$bench" ] || { echo "gpu_pass.sh: found no program $bench, expected the bench" >&2; return 1; }
+  else
+    cmake -S "$root/calibration/bench" -B build/bench -DCMAKE_CUDA_ARCHITECTURES=native >"$out/build.log" 2>&1
+    cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda >>"$out/build.log" 2>&1
+  fi
+}
+
+program() { echo "${bench:-build/bench/bench/moesim-bench-cuda}"; }
+
+step_list() { "$(program)" --dry-run >"$out/list.txt"; }
+
+# measure FOLDER FILTER MINUTES
+measure() {
+  "$moesim" calibrate measure --program "$(program)" --out "$out/$1" --filter "$2" --minutes "$(minutes "$3")" \
+    >>"$out/$1/measure.log"
+}
+
+step_costs() { measure raw '^(latency|overlap|kernel)/' 4; }
+step_products() {
+  # Most informative first: the products of experts, then dense ones of every shape but the one that is left out.
+  measure raw '^grouped_gemm/.*backend:grouped/pass:fwd/skew:none' 2
+  measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:burst' 5
+}
+step_sustained() { measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:sustained' 5; }
+
+step_capture() {
+  if python3 -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)' 2>/dev/null; then
+    sh "$root/tools/capture/selftest.sh" >"$out/capture.log" 2>&1 || echo "capture: the self-test failed, see capture.log" >"$out/capture.txt"
+    [ -f "$out/capture.txt" ] || echo "capture: see capture.log" >"$out/capture.txt"
+  else
+    echo "capture: skipped, no PyTorch with CUDA here" >"$out/capture.txt"
+  fi
+}
+
+rows() { ls "$out/$1"/*.measurements.json; }
+
+step_fit() {
+  name=$(nearest)
+  # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
+  "$moesim" calibrate fit $(rows raw) --quick --out "$out/fitted.json" --provenance "$(date -u +%F), $(cat "$out/gpu.txt")" -q >"$out/fit.log" 2>&1 ||
+    echo "fit: too few rows for a profile of its own, see fit.log" >"$out/fit.txt"
+  # shellcheck disable=SC2046
+  "$moesim" calibrate refine "$name" --with $(rows raw) --out "$out/mine.json" \
+    --provenance "$(date -u +%F), $(cat "$out/gpu.txt")" >"$out/refine.txt"
+}
+
+step_predict() {
+  [ -f "$out/held/measure.log" ] && { echo "gpu_pass.sh: the left-out shape was measured before its prediction" >&2; return 1; }
+  "$moesim" calibrate measure --program "$(program)" --dry-run --forecast "$out/mine.json" --filter "$held_shape" \
+    >"$out/prediction.csv"
+  date -u +%Y-%m-%dT%H:%M:%SZ >"$out/prediction_made.txt"
+}
+
+step_held() { measure held "$held_shape" 3; }
+
+step_check() {
+  name=$(nearest)
+  # shellcheck disable=SC2046
+  "$moesim" calibrate check "$out/mine.json" --against $(rows held) --rows >"$out/check_mine.txt"
+  # shellcheck disable=SC2046
+  "$moesim" calibrate check "$name" --against $(rows held) >"$out/check_base.txt"
+  state state_after.txt
+}
+
+# shellcheck disable=SC2016  # fences of Markdown
+step_report() {
+  {
+    echo "# GPU pass of $(cat "$out/gpu.txt"), $(head -1 "$out/state_before.txt")"
+    for part in machine:Machine capture:Capture refine:"What moved" ; do
+      printf '\n## %s\n\n```\n' "${part#*:}"
+      cat "$out/${part%%:*}.txt"
+      echo '```'
+    done
+    printf '\n## A prediction made before its measurement (%s)\n\n```\n' "$(cat "$out/prediction_made.txt")"
+    cat "$out/check_mine.txt"
+    printf '```\n\nThe same rows by the base:\n\n```\n'
+    cat "$out/check_base.txt"
+    printf '```\n\n## While measuring\n\n```\n'
+    cat "$out/raw/measure.log" "$out/held/measure.log"
+    echo '```'
+  } >"$out/report.md"
+}
+
+if [ "${GPU_PASS_STEP:-}" ]; then
+  "step_$GPU_PASS_STEP"
+  exit
+fi
+[ -x "$moesim" ] || { echo "gpu_pass.sh: found no program $moesim, expected moesim (--moesim)" >&2; exit 2; }
+for step in $steps; do
+  [ -z "$only" ] || [ "$only" = "$step" ] || continue
+  [ ! -f "$out/done/$step" ] || continue
+  echo "gpu_pass.sh: $step" >&2
+  begun=$(date +%s)
+  # A step in a process of its own, so that it has a limit.
+  if GPU_PASS_STEP=$step timeout "$(limit)" sh "$0" --out "$out" --moesim "$moesim" --scale "$scale" \
+    ${base:+--base "$base"} ${bench:+--bench "$bench"}; then
+    echo "$(($(date +%s) - begun)) s" >"$out/done/$step"
+  else
+    echo "gpu_pass.sh: the step '$step' failed or took too long; the same command goes on from it" >&2
+    exit 1
+  fi
+done
+echo "gpu_pass.sh: $out/report.md"

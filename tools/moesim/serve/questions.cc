@@ -1,0 +1,132 @@
+#include "tools/moesim/serve/questions.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/answers/answer.h"
+#include "models/workload/fields.h"
+#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/version.h"
+#include "tools/moesim/verbs/command_line.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kMostDrawsAsked = 256;
+
+// A word of a command line that is a scenario and nothing else.
+std::string scenario_word(const ordered_json& scenario) {
+  if (!scenario.is_object()) throw InputError("scenario: found no object, expected a scenario");
+  return scenario.dump();
+}
+
+// Takes a key out of an object.
+ordered_json taken(ordered_json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end()) return {};
+  ordered_json value = *at;
+  object.erase(at);
+  return value;
+}
+
+std::int64_t draws_of(ordered_json& asked, std::int64_t fallback) {
+  const ordered_json draws = taken(asked, "draws");
+  if (draws.is_null()) return fallback;
+  if (!draws.is_number_integer() || draws < 0 || draws > kMostDrawsAsked)
+    throw InputError(fmt::format("draws: found {}, expected a whole number from 0 to {}",
+                                 in_quotes(draws.dump()), kMostDrawsAsked));
+  return draws.get<std::int64_t>();
+}
+
+std::string printed(std::vector<std::string> words) {
+  words.insert(words.end(), {"--quiet", "--format", "json"});
+  return run_command(words).text;
+}
+
+std::string text_of(const ordered_json& value, const char* key) {
+  if (!value.is_string())
+    throw InputError(fmt::format("{}: found {}, expected a text", key, in_quotes(value.dump())));
+  return value.get<std::string>();
+}
+
+std::string crossover(ordered_json asked) {
+  const ordered_json scenario = taken(asked, "scenario"), between = taken(asked, "between");
+  std::vector<std::string> words{"whatif", scenario_word(scenario),
+                                 "--crossover=" + text_of(taken(asked, "crossover"), "crossover"),
+                                 fmt::format("--draws={}", draws_of(asked, 8))};
+  if (!between.is_null()) words.push_back("--between=" + text_of(between, "between"));
+  if (!asked.empty())
+    throw InputError(fmt::format("found the key {}, expected scenario, crossover, between or draws",
+                                 in_quotes(asked.begin().key())));
+  return printed(words);
+}
+
+std::string report(ordered_json scenario) {
+  models::AnswerOptions options;
+  options.draws = static_cast<int>(draws_of(scenario, options.draws));
+  options.suggest = options.trace = true;
+  ScenarioOptions asked;
+  asked.take_file(scenario_word(scenario), std::nullopt);
+  CommonOptions common;
+  common.command_line = {"compare", scenario_word(scenario), "--report", "report.html"};
+  return comparison_report(ask(asked.scenario(common), options), common, {});
+}
+
+}  // namespace
+
+std::string answer_question(char kind, const std::string& body) {
+  ordered_json asked = parse_ordered(body, "scenario");
+  switch (kind) {
+    case kAnswerQuestion: {
+      const std::int64_t draws = draws_of(asked, models::AnswerOptions{}.draws);
+      return printed({"compare", scenario_word(asked), fmt::format("--draws={}", draws)});
+    }
+    case kCrossoverQuestion:
+      return crossover(std::move(asked));
+    case kReportQuestion:
+      return report(std::move(asked));
+    default:
+      check(false, "a kind of question");
+      return {};
+  }
+}
+
+ordered_json page_data() {
+  ordered_json data{{"schema", "moesim.live/1"}, {"version", version()}};
+  const ordered_json listed = ordered_json::parse(run_command({"list", "--quiet", "--format", "json"}).text);
+  for (const char* kind : {"models", "clusters", "dispatchers", "routings"}) data[kind] = listed.at(kind);
+  data["fields"] = ordered_json::array();
+  for (const models::Field& field : models::scenario_fields()) {
+    ordered_json one{{"path", field.path},
+                     {"flag", field.flag},
+                     {"kind", "text"},
+                     {"fallback", field.fallback},
+                     {"unit", field.unit},
+                     {"help", field.help},
+                     {"scopes", static_cast<int>(field.scopes)}};
+    if (models::is_number(field.type)) one["kind"] = "number";
+    if (field.type == models::FieldType::kBoolean) one["kind"] = "boolean";
+    for (const std::string_view choice : field.choices) one["choices"].push_back(choice);
+    data["fields"].push_back(std::move(one));
+  }
+  data["categories"] = ordered_json::array();
+  for (std::size_t c = 0; c < sim::kCategories; ++c)
+    data["categories"].push_back(sim::name(static_cast<sim::Category>(c)));
+  return data;
+}
+
+}  // namespace moesim::tools

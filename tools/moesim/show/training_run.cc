@@ -1,0 +1,367 @@
+#include "tools/moesim/show/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "models/answers/plan_search.h"
+#include "models/hardware/rental_list.h"
+#include "models/workload/fields.h"
+#include "models/workload/global_batch.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::RunAnswer;
+using models::RunPlan;
+using models::RunQuestion;
+using nlohmann::ordered_json;
+
+constexpr std::size_t kWidth = 100;
+
+std::string number(double value) {
+  return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0);
+}
+
+// "$19.0 M".
+std::string money(double value, const std::string& currency) {
+  const std::string sign = currency == "USD" ? "$" : currency + " ";
+  for (const auto& [size, letter] : {std::pair{1e9, " B"}, {1e6, " M"}, {1e3, " k"}})
+    if (value >= size) return fmt::format("{}{}{}", sign, number(value / size), letter);
+  return sign + number(value);
+}
+
+std::string value_of(const models::Scenario& s, const char* path) {
+  const ordered_json value = models::find_field(path)->write(s);
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
+}
+
+std::string overlap_of(const models::Scenario& s) {
+  const models::StepOverlap& o = s.training.overlap;
+  std::vector<std::string> parts;
+  if (o.expert_communication) parts.emplace_back("expert-communication");
+  if (o.delayed_wgrad) parts.emplace_back("delayed-wgrad");
+  if (o.gradients) parts.emplace_back("gradients");
+  if (o.parameters) parts.emplace_back("parameters");
+  return parts.empty() ? "none" : join(parts, "+");
+}
+
+// What asks about the plan again.
+std::string command_of(const RunPlan& p) {
+  const models::Scenario& s = *p.scenario;
+  std::string text =
+      fmt::format("moesim compare --scope step --model {} --cluster {}", s.model.name, s.cluster->name);
+  if (p.idle_gpus > 0) text += fmt::format(" --gpus {} --dp {}", s.job_gpus(), s.parallel.dp);
+  text += " " + models::plan_options(s);
+  if (s.model.experts > 0) text += " --dispatcher " + s.dispatchers.front().text();
+  for (const char* path : {"parallel.seq", "training.precision", "training.schedule", "training.launch"}) {
+    const models::Field& field = *models::find_field(path);
+    if (value_of(s, path) != field.fallback) text += fmt::format(" {} {}", field.flag, value_of(s, path));
+  }
+  if (overlap_of(s) != "gradients+parameters") text += " --overlap " + overlap_of(s);
+  return text;
+}
+
+// Lines of at most kWidth columns, broken at spaces.
+std::string wrapped(const std::string& text, std::size_t indent = 0) {
+  std::string out, line;
+  for (const std::string_view word : split(text, ' ')) {
+    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n";
+      line = std::string(indent, ' ');
+    } else if (!line.empty()) {
+      line += ' ';
+    }
+    line += word;
+  }
+  return out + line + "\n";
+}
+
+// A training in words: "2048 GPUs (dgx-h200x256), 61.3 days (52.1 to 75.0), $19.0 M (16.1 to 23.2)".
+std::string in_words(const RunPlan& p, const std::string& currency) {
+  return fmt::format("{} GPUs ({}), {} days ({} to {}), {} ({} to {})", p.gpus, p.scenario->cluster->name,
+                     number(p.days.value), number(p.days.low), number(p.days.high),
+                     money(p.cost.value, currency), money(p.cost.low, currency),
+                     money(p.cost.high, currency));
+}
+
+// What was asked for beside the tokens, with how likely a plan keeps it.
+std::string promise(const RunQuestion& q, const RunPlan& p) {
+  std::vector<std::string> parts;
+  if (q.deadline_days > 0)
+    parts.push_back(
+        fmt::format("done in {:g} days with probability {:.2f}", q.deadline_days, p.deadline_probability));
+  if (q.budget > 0)
+    parts.push_back(fmt::format("within {} with probability {:.2f}", money(q.budget, q.prices.currency),
+                                p.budget_probability));
+  return parts.empty() ? "" : "; " + join(parts, ", ");
+}
+
+std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
+  const RunPlan& best = a.plans.front();
+  const std::string what =
+      fmt::format("{} on {} tokens: ", q.scenario.model.name, models::format_count(q.tokens));
+  std::string text = what;
+  if (!best.meets) text += "no plan meets what was asked for with probability 0.9; the nearest takes ";
+  text += in_words(best, q.prices.currency) + promise(q, best) + ".";
+  const auto tied = std::count_if(a.plans.begin(), a.plans.end(),
+                                  [&](const RunPlan& p) { return p.tie_group == best.tie_group; });
+  if (tied > 1)
+    text += fmt::format(" Too close to call against {} other{} (group A).", tied - 1, tied > 2 ? "s" : "");
+  return text;
+}
+
+// "A", "B", ..., "AA" of groups of plans that are too close to call.
+std::string group_name(int group) {
+  std::string name(1, static_cast<char>('A' + group % 26));
+  return group < 26 ? name : group_name(group / 26 - 1) + name;
+}
+
+Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) {
+  const bool promised = q.deadline_days > 0 || q.budget > 0;
+  const bool idle =
+      std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.idle_gpus > 0; });
+  std::vector<Table::Column> columns{{"", Table::Align::kLeft}, {"cluster", Table::Align::kLeft}, {"GPUs"}};
+  if (idle) columns.push_back({"idle"});
+  for (const char* name : {"days", "cost"}) columns.push_back({name});
+  if (promised) columns.push_back({"P"});
+  for (const char* name : {"TP", "PP", "VPP", "EP"}) columns.push_back({name});
+  columns.push_back({"dispatcher", Table::Align::kLeft});
+  if (other) columns.push_back({"precision", Table::Align::kLeft});
+  columns.push_back({"MFU"});
+  Table table(columns);
+  int shown = 0, first = -1;
+  for (const RunPlan& p : a.plans) {
+    if (p.other != other || shown++ >= top) continue;
+    if (first < 0) first = p.tie_group;
+    const models::Parallel& plan = p.scenario->parallel;
+    std::vector<std::string> row{group_name(p.tie_group - first) + (p.on_frontier ? "*" : ""),
+                                 p.scenario->cluster->name, std::to_string(p.gpus)};
+    if (idle) row.push_back(std::to_string(p.idle_gpus));
+    row.push_back(number(p.days.value));
+    row.push_back(money(p.cost.value, q.prices.currency));
+    if (promised)
+      row.push_back(fmt::format("{:.2f}", std::min(p.deadline_probability, p.budget_probability)));
+    for (const std::int64_t size : {plan.tp, plan.pp, plan.vpp, plan.ep}) row.push_back(std::to_string(size));
+    row.push_back(p.scenario->dispatchers.front().text());
+    if (other) row.push_back(p.scenario->training.precision);
+    row.push_back(fmt::format("{:.0f} %", 100 * p.answer.mfu));
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
+  if (a.upgrades.empty()) return "";
+  const std::string& currency = q.prices.currency;
+  Table table({{"upgrade of the best plan", Table::Align::kLeft},
+               {"days"},
+               {"saved"},
+               {"low"},
+               {"high"},
+               {"worth"},
+               {"at most"},
+               {"listed"}});
+  for (const models::Upgrade& u : a.upgrades)
+    table.row({u.change, number(u.days.value), fmt::format("{:.1f}", u.saved_days.value),
+               fmt::format("{:.1f}", u.saved_days.low), fmt::format("{:.1f}", u.saved_days.high),
+               u.worth > 0 ? money(u.worth, currency) : "nothing",
+               u.most_gpu_hour > 0 ? money(u.most_gpu_hour, currency) : "-",
+               u.listed_gpu_hour > 0 ? money(u.listed_gpu_hour, currency) : "-"});
+  return "\n" + table.text() +
+         wrapped(
+             "worth: the days saved, at the present rent; at most: what a GPU-hour with it may cost in all "
+             "before "
+             "the training costs more; listed: its rent");
+}
+
+std::string price_text(const RunQuestion& q, const RunAnswer& a) {
+  const models::RentalList& list = models::RentalList::shipped();
+  std::set<std::string> profiles;
+  for (const RunPlan& p : a.plans) profiles.insert(p.scenario->cluster->profile.name());
+  std::vector<std::string> parts;
+  for (const std::string& profile : profiles) {
+    const int gpus = models::Cluster::load(profile).gpus_per_node;
+    const double each = q.prices.per_hour(profile, gpus, gpus) / gpus;
+    const auto listed = list.gpu_hour.find(profile);
+    const bool shipped = listed != list.gpu_hour.end() && listed->second.value == each && !q.prices.per_node;
+    parts.push_back(fmt::format(
+        "{} {}{}", profile, money(each, q.prices.currency),
+        shipped ? fmt::format(" ({}, {})", listed->second.source.substr(0, listed->second.source.find(',')),
+                              listed->second.read)
+                : ""));
+  }
+  return "A GPU-hour: " + join(parts, ", ") + "; idle GPUs are paid; --prices FILE says other prices.";
+}
+
+std::string failure_text(const RunPlan& best) {
+  const models::Faults& f = best.scenario->faults;
+  if (f.gpu_mtbf_hours <= 0) return "";
+  return fmt::format(
+      " Failures: one in {:.0f} hours of a GPU, {:.1f} a day; a checkpoint of {:g} s every {:.0f} minutes, "
+      "{:g} s to "
+      "restart: {:.1f} % of the time is work (--faults says others).",
+      f.gpu_mtbf_hours, best.answer.goodput.failures_per_day, f.checkpoint_s,
+      best.answer.goodput.interval_s / 60, f.restart_s, 100 * best.answer.goodput.share);
+}
+
+}  // namespace
+
+std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
+  const RunPlan& best = a.plans.front();
+  std::string text = wrapped(answer_sentence(q, a));
+  text += wrapped("plan: " + command_of(best), 6) + "\n";
+  text += plan_table(q, a, false, top).text();
+  text +=
+      "One plan a machine, best first; same letter: too close to call; *: nothing is faster and cheaper\n";
+  if (std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.other; }))
+    text += "\nWith products in a lower precision, which changes the numerics:\n" +
+            plan_table(q, a, true, std::max(1, top / 2)).text();
+  text += upgrade_text(q, a) + "\n";
+  text += wrapped(price_text(q, a) +
+                  (best.mwh > 0 ? fmt::format(" The boards take at most {:.0f} MWh{}.", best.mwh,
+                                              q.kwh_price > 0 ? ", counted" : ", in the rent")
+                                : "") +
+                  failure_text(best));
+  const models::Parallel& p = best.scenario->parallel;
+  text += wrapped(fmt::format(
+      "A step: {} tokens{}, {:.2f} s.", models::format_count(best.answer.tokens),
+      batch.empty() ? fmt::format(" ({} x {} x {} sequences)", p.dp, p.microbatches, p.micro_batch)
+                    : fmt::format(" ({})", batch),
+      best.answer.seconds()));
+  text += wrapped(
+      fmt::format("Tried {} of {} plans in {} searches; {}. {}", a.tried, a.candidates, a.searches, a.method,
+                  a.exhaustive ? "Nothing was left out." : "A better plan may have been left out."));
+  constexpr std::size_t kShown = 4;
+  for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
+    text += wrapped(fmt::format("Left out: {}: {}", a.left_out[i].first, a.left_out[i].second));
+  if (a.left_out.size() > kShown)
+    text += fmt::format("Left out: {} more, in --format json\n", a.left_out.size() - kShown);
+  return text;
+}
+
+std::string training_run_csv(const RunAnswer& a) {
+  Table table({{"cluster"},
+               {"gpus"},
+               {"idle_gpus"},
+               {"tp"},
+               {"cp"},
+               {"pp"},
+               {"vpp"},
+               {"ep"},
+               {"etp"},
+               {"dp"},
+               {"microbatches"},
+               {"micro_batch"},
+               {"precision"},
+               {"schedule"},
+               {"recompute"},
+               {"overlap"},
+               {"launch"},
+               {"dispatcher"},
+               {"step_time_us"},
+               {"days"},
+               {"cost"},
+               {"deadline_probability"},
+               {"fits_probability"},
+               {"tie_group"},
+               {"frontier"}});
+  for (const RunPlan& r : a.plans) {
+    const models::Scenario& s = *r.scenario;
+    const models::Parallel& p = s.parallel;
+    std::vector<std::string> row{s.cluster->name};
+    for (const std::int64_t n :
+         {r.gpus, r.idle_gpus, p.tp, p.cp, p.pp, p.vpp, p.ep, p.etp, p.dp, p.microbatches, p.micro_batch})
+      row.push_back(std::to_string(n));
+    for (const char* path : {"training.precision", "training.schedule", "training.recompute"})
+      row.push_back(value_of(s, path));
+    row.push_back(overlap_of(s));
+    row.push_back(value_of(s, "training.launch"));
+    row.push_back(s.dispatchers.front().text());
+    for (const double n : {r.answer.time_us.value, r.days.value, r.cost.value, r.deadline_probability,
+                           r.answer.memory.fits_probability})
+      row.push_back(fmt::format("{}", n));
+    row.push_back(std::to_string(r.tie_group));
+    row.push_back(r.on_frontier ? "true" : "false");
+    table.row(std::move(row));
+  }
+  return table.csv();
+}
+
+void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a) {
+  result["tokens"] = q.tokens;
+  result["currency"] = q.prices.currency;
+  result["plans"] = ordered_json::array();
+  result["frontier"] = ordered_json::array();
+  for (const RunPlan& r : a.plans) {
+    const models::Scenario& s = *r.scenario;
+    const ordered_json whole = models::to_json(s);
+    ordered_json plan{{"cluster", s.cluster->name},
+                      {"gpus", r.gpus},
+                      {"idle_gpus", r.idle_gpus},
+                      {"parallel", whole["parallel"]},
+                      {"precision", s.training.precision},
+                      {"schedule", value_of(s, "training.schedule")},
+                      {"recompute", s.training.recompute.text()},
+                      {"overlap", overlap_of(s)},
+                      {"launch", value_of(s, "training.launch")},
+                      {"dispatcher", s.dispatchers.front().text()},
+                      {"step_time_us", estimate_json(r.answer.time_us)},
+                      {"days", estimate_json(r.days)},
+                      {"cost", estimate_json(r.cost)},
+                      {"deadline_probability", r.deadline_probability},
+                      {"budget_probability", r.budget_probability},
+                      {"fits_probability", r.answer.memory.fits_probability},
+                      {"tie_group", r.tie_group},
+                      {"meets", r.meets},
+                      {"lower_precision", r.other},
+                      {"goodput", r.answer.goodput.share},
+                      {"mfu", r.answer.mfu},
+                      {"unmeasured", r.answer.unmeasured},
+                      {"command", command_of(r)},
+                      {"scenario", whole}};
+    if (r.mwh > 0) plan["mwh_at_most"] = r.mwh;
+    if (r.on_frontier)
+      result["frontier"].push_back(
+          {{"plan", result["plans"].size()}, {"days", r.days.value}, {"cost", r.cost.value}});
+    result["plans"].push_back(std::move(plan));
+  }
+  // From the fastest to the cheapest.
+  std::stable_sort(result["frontier"].begin(), result["frontier"].end(),
+                   [](const ordered_json& x, const ordered_json& y) { return x["days"] < y["days"]; });
+  result["upgrades"] = ordered_json::array();
+  for (const models::Upgrade& u : a.upgrades) {
+    ordered_json j{{"change", u.change},
+                   {"cluster", u.cluster},
+                   {"days", estimate_json(u.days)},
+                   {"saved_days", estimate_json(u.saved_days)},
+                   {"worth", u.worth}};
+    if (u.most_gpu_hour > 0) j["most_gpu_hour"] = u.most_gpu_hour;
+    if (u.listed_gpu_hour > 0) j["listed_gpu_hour"] = u.listed_gpu_hour;
+    result["upgrades"].push_back(std::move(j));
+  }
+  result["searched"] = {{"candidates", a.candidates}, {"tried", a.tried},   {"searches", a.searches},
+                        {"exhaustive", a.exhaustive}, {"method", a.method}, {"space", a.space}};
+  result["left_out"] = ordered_json::array();
+  for (const auto& [machine, why] : a.left_out)
+    result["left_out"].push_back({{"machine", machine}, {"because", why}});
+}
+
+std::vector<std::string> training_run_warnings(const RunAnswer& a) {
+  std::vector<std::string> warnings;
+  const models::Answer& best = a.plans.front().answer;
+  for (const std::string& part : best.unmeasured)
+    warnings.push_back(fmt::format("of the best plan nobody measured on its machine: {}", part));
+  warnings.insert(warnings.end(), best.warnings.begin(), best.warnings.end());
+  return warnings;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,26 @@
+// A whole training, as `moesim plan` prints it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/answers/training_run.h"
+
+namespace moesim::tools {
+
+// The answer in a sentence, the plans, the frontier and what upgrades are worth; at most 100 columns.
+// `batch`: where the global batch comes from; `top`: plans shown of each precision.
+std::string training_run_text(const models::RunQuestion& question, const models::RunAnswer& answer,
+                              const std::string& batch, int top);
+std::string training_run_csv(const models::RunAnswer& answer);
+
+// Adds "plans", "frontier", "upgrades" and what was tried.
+void add_training_run(nlohmann::ordered_json& result, const models::RunQuestion& question,
+                      const models::RunAnswer& answer);
+
+// Of the best plan.
+std::vector<std::string> training_run_warnings(const models::RunAnswer& answer);
+
+}  // namespace moesim::tools

@@ -1,0 +1,96 @@
+#include "tools/moesim/verbs/calibrate_next.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "calibration/fit/next_rows.h"
+#include "models/workload/scenario.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/output.h"
+
+namespace moesim::tools {
+namespace {
+
+using calibration::NextRow;
+
+struct Options {
+  std::string scenario;
+  double minutes = 10;
+  int draws = 256;
+};
+
+nlohmann::ordered_json json_of(const CommonOptions& common, const models::Decision& decision,
+                               const std::string& winner, const std::vector<NextRow>& plan) {
+  auto result = envelope("calibrate-next", describe_inputs(common), {});
+  result["winner"] = winner;
+  result["verdict"] = models::name_of(decision.verdict);
+  result["probability"] = decision.probability;
+  result["measurements"] = nlohmann::ordered_json::array();
+  for (const NextRow& one : plan)
+    result["measurements"].push_back({{"command", one.row.command},
+                                      {"minutes", one.row.minutes},
+                                      {"regret_before", one.regret_before},
+                                      {"regret_after", one.regret_after}});
+  return result;
+}
+
+std::string text_of(const models::Decision& decision, const std::string& winner,
+                    const std::vector<NextRow>& plan) {
+  std::string text = fmt::format("{} wins with probability {:.2f} ({}).\n\n", winner, decision.probability,
+                                 models::name_of(decision.verdict));
+  if (plan.empty())
+    return text + "Nothing that nccl-tests, DeepEP's tests or our bench measure would change the decision.\n";
+  int number = 0;
+  for (const NextRow& one : plan)
+    text += fmt::format("{}. {:.1f} min, regret {:.2f} % -> {:.2f} %\n   {}\n", ++number, one.row.minutes,
+                        100 * one.regret_before, 100 * one.regret_after, one.row.command);
+  return text +
+         "\nRegret: share of the step or layer that is lost by the choice, in the mean of the profile's "
+         "draws.\n"
+         "Then: moesim calibrate refine PROFILE --with LOGS --out mine.json\n";
+}
+
+int run(const Options& options, const CommonOptions& common) {
+  models::AnswerOptions how;
+  how.draws = options.draws;
+  const models::Comparison c = ask(ScenarioDocument::read(options.scenario, common).scenario(), how);
+  for (const std::string& warning : c.warnings) warn(common, warning);
+  if (!c.winner()) throw InputError("calibrate next: found no dispatcher that can be ranked, expected two");
+  calibration::NextOptions next;
+  next.minutes = options.minutes;
+  const std::vector<NextRow> plan = calibration::next_rows(c, next);
+  if (common.format == Format::kJson)
+    print_json(json_of(common, c.decision, c.winner()->dispatcher, plan));
+  else
+    print(text_of(c.decision, c.winner()->dispatcher, plan));
+  return 0;
+}
+
+}  // namespace
+
+Run declare_next(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("scenario", options->scenario, "Scenario whose decision is to be made right")->required();
+  app.add_option("--minutes", options->minutes, "Time there is for measuring")
+      ->check(CLI::Range(0.1, 1e4))
+      ->capture_default_str();
+  app.add_option("--draws", options->draws, "Draws of the profile")
+      ->check(CLI::Range(32, models::kMostDraws))
+      ->capture_default_str();
+  return [options](const CommonOptions& common) {
+    if (common.format == Format::kCsv)
+      throw InputError("calibrate next: found --format csv, expected table or json");
+    return run(*options, common);
+  };
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,307 @@
+#include "tools/moesim/verbs/calibrate_refine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "calibration/fit/refine.h"
+#include "calibration/rows/devices.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
+#include "models/workload/scenario.h"
+#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/calibrate_rows.h"
+
+namespace moesim::tools {
+namespace {
+
+using calibration::Device;
+using calibration::Measurements;
+using calibration::RefinedLaw;
+using calibration::RefineReport;
+using models::Cluster;
+using models::NetworkProfile;
+using models::Profile;
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string base, out, scenario, provenance;
+  std::vector<std::string> with;
+  FactOptions facts;
+};
+
+bool is_network(const std::string& base) {
+  const auto& names = NetworkProfile::names();
+  if (std::find(names.begin(), names.end(), base) != names.end()) return true;
+  const auto& profiles = Profile::names();
+  if (std::find(profiles.begin(), profiles.end(), base) != profiles.end() || !path_exists(base)) return false;
+  return read_file(base, std::uint64_t{1} << 30).find("\"moesim.network/") != std::string::npos;
+}
+
+const Profile& built_in(const Device& device) {
+  static std::map<std::string_view, Profile> loaded;
+  const auto [at, added] = loaded.try_emplace(device.profile);
+  if (added) at->second = Profile::load(std::string(device.profile));
+  return at->second;
+}
+
+// The winner of a scenario before and after.
+struct Flip {
+  std::string scenario;
+  std::string before, after;
+  double probability_before = 0, probability_after = 0;
+  std::string_view verdict_before, verdict_after;
+
+  bool flips() const { return before != after; }
+};
+
+// A cluster with the refined laws in place of its own.
+using Refined = std::function<Cluster(Cluster)>;
+
+Flip flip_of(const std::string& name, const models::Scenario& scenario, const Refined& refined) {
+  const auto asked = [&](const Cluster& cluster) {
+    models::Scenario one = scenario;
+    one.cluster = std::make_shared<const Cluster>(cluster);
+    return evaluate(std::move(one));
+  };
+  const Evaluation before = asked(*scenario.cluster), after = asked(refined(*scenario.cluster));
+  const auto winner = [](const Evaluation& e) {
+    return e.winner() ? e.winner()->dispatcher : std::string("none");
+  };
+  return {name,
+          winner(before),
+          winner(after),
+          before.decision.probability,
+          after.decision.probability,
+          models::name_of(before.decision.verdict),
+          models::name_of(after.decision.verdict)};
+}
+
+// Without --scenario: a layer of three models under the usual dispatchers, at two lengths of the sequence, on
+// one node of the GPU, or on two nodes of the network.
+std::vector<Flip> usual_flips(const ordered_json& cluster, int ep, const Refined& refined) {
+  constexpr int kMostExperts = 64;  // of the first model
+  std::vector<Flip> flips;
+  for (const char* model : {"qwen2-57b-a14b", "qwen3-30b-a3b", "deepseek-v3"})
+    for (const int seq : {1024, 4096}) {
+      const ordered_json text = {{"model", model},
+                                 {"cluster", cluster},
+                                 {"parallel", {{"ep", std::min(ep, kMostExperts)}, {"seq", seq}}},
+                                 {"dispatcher", "allgather,alltoall,flex-deepep"},
+                                 {"routing", "zipf:0.5"}};
+      models::Scenario scenario =
+          models::Scenario::parse(JsonNode::parse(text.dump(), "the usual scenarios"));
+      flips.push_back(flip_of(fmt::format("{}, EP {}, sequence {}", model, std::min(ep, kMostExperts), seq),
+                              scenario, refined));
+    }
+  return flips;
+}
+
+std::string percent_moved(double log_shift) { return percent(std::expm1(log_shift)); }
+
+std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, const std::string& out) {
+  using Align = Table::Align;
+  Table table(
+      {{"law", Align::kLeft}, {"rows"}, {"far off"}, {"moved"}, {"sigma"}, {"own"}, {"error"}, {"now"}});
+  for (const RefinedLaw& law : report.laws)
+    table.row({law.key + (law.added ? " (new)" : ""), std::to_string(law.rows), std::to_string(law.outliers),
+               percent_moved(law.moved), fmt::format("{:+.1f}", law.moved_sigma),
+               fmt::format("{:.0f} %", 100 * law.own_share), fmt::format("{:.1f} %", 100 * law.error_before),
+               fmt::format("{:.1f} %", 100 * law.error_left_out)});
+  std::string text = table.text();
+  text += fmt::format(
+      "\n{}: {} rows moved {} laws, the others are as they were\n"
+      "sigma: of what was known of another machine; error: of the rows before, and by a law of the others\n",
+      out, report.rows, report.laws.size());
+  for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
+  if (flips.empty()) return text;
+  Table decisions({{"decision", Align::kLeft},
+                   {"before", Align::kLeft},
+                   {"P"},
+                   {"now", Align::kLeft},
+                   {"P"},
+                   {"", Align::kLeft}});
+  for (const Flip& flip : flips)
+    decisions.row({flip.scenario, flip.before, fmt::format("{:.2f}", flip.probability_before), flip.after,
+                   fmt::format("{:.2f}", flip.probability_after), flip.flips() ? "flips" : ""});
+  return text + "\n" + decisions.text();
+}
+
+ordered_json json_of(const CommonOptions& common, const RefineReport& report, const std::vector<Flip>& flips,
+                     const Options& options) {
+  ordered_json inputs = describe_inputs(common);
+  inputs["base"] = options.base;
+  ordered_json result = envelope("calibrate-refine", inputs, {});
+  result["out"] = options.out;
+  result["rows"] = report.rows;
+  result["laws"] = ordered_json::array();
+  for (const RefinedLaw& law : report.laws)
+    result["laws"].push_back({{"key", law.key},
+                              {"moved_sigma", law.moved_sigma},
+                              {"own_share", law.own_share},
+                              {"moved", std::expm1(law.moved)},
+                              {"rows", law.rows},
+                              {"outliers", law.outliers},
+                              {"error_before", law.error_before},
+                              {"error_left_out", law.error_left_out},
+                              {"added", law.added}});
+  result["decisions"] = ordered_json::array();
+  for (const Flip& flip : flips)
+    result["decisions"].push_back(
+        {{"scenario", flip.scenario},
+         {"before",
+          {{"winner", flip.before},
+           {"probability", flip.probability_before},
+           {"verdict", flip.verdict_before}}},
+         {"after",
+          {{"winner", flip.after}, {"probability", flip.probability_after}, {"verdict", flip.verdict_after}}},
+         {"flips", flip.flips()}});
+  result["skipped"] = ordered_json::array();
+  for (const auto& [reason, rows] : report.skipped)
+    result["skipped"].push_back({{"reason", reason}, {"rows", rows}});
+  return result;
+}
+
+// Throws InputError where no row moved a law.
+void check_used(const RefineReport& report, const std::string& base) {
+  if (!report.laws.empty()) return;
+  std::vector<std::string> reasons;
+  for (const auto& [reason, rows] : report.skipped)
+    reasons.push_back(fmt::format("{} ({} rows)", reason, rows));
+  throw InputError("found no row that speaks of " + base +
+                   (reasons.empty() ? std::string() : ": " + join(reasons, "; ")));
+}
+
+std::vector<Flip> flips_of(const Options& options, const CommonOptions& common, const ordered_json& cluster,
+                           int ep, const Refined& refined,
+                           const std::function<bool(const Cluster&)>& uses_base) {
+  if (options.scenario.empty()) return usual_flips(cluster, ep, refined);
+  models::Scenario scenario = ScenarioDocument::read(options.scenario, common).scenario();
+  if (!scenario.cluster || !uses_base(*scenario.cluster))
+    throw InputError("found the scenario " + in_quotes(options.scenario) + " on " +
+                     (scenario.cluster ? in_quotes(scenario.cluster->name) : "no cluster") +
+                     ", expected a cluster with " + options.base);
+  return {flip_of(options.scenario, scenario, refined)};
+}
+
+// Gaps that one's own rows have filled.
+std::vector<std::string> gaps_left(const Profile& profile, const RefineReport& report) {
+  const auto has = [&](std::string_view prefix) {
+    return std::any_of(report.laws.begin(), report.laws.end(),
+                       [&](const RefinedLaw& law) { return law.key.starts_with(prefix); });
+  };
+  std::vector<std::string> gaps;
+  for (const std::string& gap : profile.gaps())
+    if (!(gap.starts_with("launch.kernel") && has("machine/launch") && has("machine/host_sync")) &&
+        !(gap.starts_with("overlap:") && has("machine/compute_under_communication")) &&
+        !(gap.starts_with("memory-bound kernels:") && has("kernel/")))
+      gaps.push_back(gap);
+  return gaps;
+}
+
+int run(const Options& options, const CommonOptions& common) {
+  const bool network = is_network(options.base);
+  calibration::ImportFacts facts = options.facts.facts();
+  std::optional<Profile> profile;
+  if (!network) {
+    profile = Profile::load(options.base);
+    if (facts.gpu.empty()) facts.gpu = profile->gpu();
+  }
+  Measurements rows;
+  std::vector<std::string> names;
+  for (const std::string& file : options.with) {
+    rows.append(read_rows_or_logs(file, facts, common));
+    names.push_back(std::filesystem::path(file).filename().string());
+  }
+  RefineReport report;
+  std::vector<Flip> flips;
+  std::string written;
+  const auto provenance = [&](const std::string& before) {
+    return fmt::format("moesim calibrate refine {} with {}{}. Before: {}", options.base, join(names, ", "),
+                       options.provenance.empty() ? "" : " (" + options.provenance + ")", before);
+  };
+  if (network) {
+    const NetworkProfile base = NetworkProfile::load(options.base);
+    NetworkProfile mine = calibration::refine(base, rows, built_in, report);
+    check_used(report, options.base);
+    mine.provenance = provenance(base.provenance);
+    written = mine.to_json();
+    const Device* device = nullptr;
+    for (const auto& row : rows.collectives)
+      device = device ? device : calibration::device_of_gpu(row.origin.gpu);
+    for (const auto& row : rows.dispatches)
+      device = device ? device : calibration::device_of_gpu(row.origin.gpu);
+    flips = flips_of(
+        options, common, {{"profile", std::string(device->profile)}, {"nodes", 2}, {"network", options.base}},
+        2 * base.gpus_per_node,
+        [&](Cluster cluster) {
+          models::use_network(cluster, mine);
+          return cluster;
+        },
+        [&](const Cluster& cluster) {
+          return cluster.network == options.base || cluster.network == base.name;
+        });
+  } else {
+    Profile mine = calibration::refine(*profile, rows, report);
+    check_used(report, options.base);
+    mine.describe(profile->name(), profile->gpu(), provenance(profile->provenance()),
+                  gaps_left(mine, report));
+    written = mine.to_json();
+    flips = flips_of(
+        options, common, {{"profile", options.base}, {"nodes", 1}}, profile->device().gpus_per_node,
+        [&](Cluster cluster) {
+          cluster.profile = mine;
+          if (!cluster.network.empty()) models::use_network(cluster, NetworkProfile::load(cluster.network));
+          return cluster;
+        },
+        [&](const Cluster& cluster) { return cluster.profile.name() == profile->name(); });
+  }
+  write_file(options.out, written);
+  if (common.format == Format::kJson)
+    print_json(json_of(common, report, flips, options));
+  else
+    print(text_of(report, flips, options.out));
+  return 0;
+}
+
+}  // namespace
+
+Run declare_refine(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("base", options->base, "Profile or network that is nearest: a built-in name or a file")
+      ->required();
+  app.add_option("--with", options->with,
+                 "Rows of one's own machine: nccl-tests or DeepEP logs, measurement files, tables")
+      ->required();
+  app.add_option("-o,--out", options->out, "Profile to write")->required();
+  app.add_option("--scenario", options->scenario,
+                 "Scenario whose decision may flip (default: six layers of three models)");
+  app.add_option("--provenance", options->provenance, "Date, driver, machine: goes into the profile");
+  options->facts.declare(app);
+  options->facts.declare_dispatch(app);
+  return [options](const CommonOptions& common) {
+    if (common.format == Format::kCsv)
+      throw InputError("calibrate refine: found --format csv, expected table or json");
+    return run(*options, common);
+  };
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,120 @@
+"""moesim: what a mixture-of-experts training job costs on hardware you do not own yet, and which token dispatcher it
+should run.
+
+    import moesim
+    a = moesim.compare(model="mixtral-8x7b", cluster="dgx-h100x4", ep=8)
+    print(a.answer)
+
+Keywords are the options of the command line with _ for - (`help(moesim.keywords)`), a scenario may be a dict, JSON or a
+file, and a question is answered by the code that answers the command line. Bad input raises InputError with the command
+line's text. Calls release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import json as _json
+import os as _os
+import typing as _t
+
+from . import _moesim
+from ._moesim import InputError
+from .answers import Comparison, Estimate, Listed, Result, Scenario, Winner, WhatIf
+
+__version__ = _moesim.version
+__all__ = ["Comparison", "Estimate", "InputError", "Listed", "Result", "Scenario", "WhatIf", "Winner", "compare",
+           "keywords", "list", "run", "scenario", "whatif"]
+
+InputError.__module__ = "moesim"
+InputError.__doc__ = "Input that moesim refuses; the text is that of the command line."
+
+# What a caller cannot choose: results come back as objects.
+_FIXED = {"format": "an object comes back", "quiet": "warnings are in the result", "help": "see help(moesim)",
+          "version": "see moesim.__version__"}
+
+
+def _text(value: _t.Any) -> str:
+    """A value as the command line takes it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, _os.PathLike):
+        return _os.fsdecode(value)
+    if hasattr(value, "item") and not hasattr(value, "__len__"):
+        return _text(value.item())  # a number of numpy
+    if isinstance(value, (tuple, dict)) or type(value).__name__ == "list":
+        if not isinstance(value, dict) and all(isinstance(one, str) for one in value):
+            return ",".join(value)
+        return _json.dumps(value, allow_nan=False)
+    if isinstance(value, (int, float)):
+        return repr(value)
+    raise TypeError(f"found {type(value).__name__}, expected a text, a number, True, False, a dict, a list or a path")
+
+
+def _words(verb: str, scenario: _t.Any, options: _t.Mapping[str, _t.Any]) -> _t.List[str]:
+    words = [verb]
+    if scenario is not None:
+        words.append(_json.dumps(scenario, allow_nan=False) if isinstance(scenario, _t.Mapping) else _text(scenario))
+    for name, value in options.items():
+        if name in _FIXED:
+            raise InputError(f"found the keyword {name}, expected none: {_FIXED[name]}")
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        words.append(option if value is True else f"{option}={_text(value)}")
+    return words
+
+
+def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -> _t.Dict[str, _t.Any]:
+    """Returns the JSON result of any verb that has one: `moesim VERB [scenario] [words] [--options] --format json`.
+
+    `scenario` is a dict, JSON, or the path of a file; an option that is True stands alone, one that is None or False is
+    not given."""
+    code, text = _moesim.run([*_words(verb, scenario, options), *words, "--quiet", "--format", "json"])
+    del code  # of checks: the result says what it found
+    try:
+        return _json.loads(text)
+    except _json.JSONDecodeError:
+        raise InputError(f"{verb}: found no JSON result, expected a verb that has one") from None
+
+
+def compare(scenario: _t.Any = None, **options: _t.Any) -> Comparison:
+    """Which dispatcher is fastest, by how much, how sure, and why.
+
+        compare(model="mixtral-8x7b", cluster="dgx-h100x4", ep=8, dispatcher=["allgather", "alltoall"])
+        compare({"model": "mixtral-8x7b", "parallel": {"ep": 8}}, routing="zipf:1.2", draws=0)
+
+    Options are those of `moesim compare --help`."""
+    return Comparison._of(run("compare", scenario, **options))
+
+
+def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]] = None, **options: _t.Any) -> WhatIf:
+    """A scenario beside a changed one.
+
+        whatif(a.scenario, {"cluster.nic.bandwidth": "100GBps"})
+
+    `changes` are paths of `moesim whatif --paths` with their new values; "x2" is twice what it was. Other questions
+    (`--crossover`, `--map`, `--best`) are asked by `run("whatif", scenario, crossover="topk=1..8")`."""
+    if not changes:
+        raise InputError("whatif: found no change, expected at least one")
+    sets = ["--set=" + path + "=" + _text(value) for path, value in changes.items()]
+    return WhatIf._of(run("whatif", scenario, *sets, **options))
+
+
+def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]:
+    """The complete scenario of a question or of a training job's file, with what follows from other values."""
+    return run("scenario", scenario, **options)
+
+
+def list(kind: _t.Optional[str] = None) -> _t.Any:
+    """What is built in: of a kind ("models", "clusters", "profiles", "networks", "dispatchers", "routings"), or all by
+    kind."""
+    result = run("list", kind)
+    kinds = {name: tuple(Listed(**one) for one in rows) for name, rows in result.items()
+             if name not in ("schema", "version", "inputs", "warnings")}
+    return kinds if kind is None else kinds[kind]
+
+
+def keywords() -> _t.Dict[str, str]:
+    """The keywords that say a scenario, each with what it means; the command line has them as options."""
+    return {name: help for name, _path, help in _moesim.keywords()}

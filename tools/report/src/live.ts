@@ -1,0 +1,450 @@
+// The page of `moesim serve`: a question that is moved, and its answer beside it. What is drawn of an answer is what
+// the reports draw.
+import { comparePage } from "./compare";
+import type { ReportData, Result } from "./data";
+import { button, freshId, h, section } from "./dom";
+import { number } from "./format";
+import { themeButton } from "./theme";
+import { whatifPage } from "./whatif";
+
+interface Named {
+  name: string;
+  description: string;
+}
+
+interface Field {
+  path: string;
+  flag: string; // empty: the command line has none
+  kind: "number" | "boolean" | "text";
+  fallback: string;
+  help: string;
+  choices?: string[];
+}
+
+interface LiveData {
+  version: string;
+  models: Named[];
+  clusters: Named[];
+  dispatchers: Named[];
+  fields: Field[];
+  categories: string[];
+}
+
+// A question is texts by the paths of fields, as the command line takes them; besides "cluster" the page has two of its
+// own: how many nodes, and the bandwidth of a NIC where it is not the machine's.
+type Question = Map<string, string>;
+const kNodes = "nodes";
+const kBandwidth = "cluster.nic.bandwidth";
+
+const kDefaults: [string, string][] = [
+  ["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"], ["scope", "layer"],
+  ["dispatcher", "allgather,alltoall,flex-deepep,flex-hybridep"],
+  ["parallel.ep", "8"], ["training.sharding", "fsdp"],
+];
+
+interface Slider {
+  path: string;
+  label: string;
+  values: string[]; // the first may be "": not said
+  unsaid?: string; // what that means
+  step?: boolean; // of scope step alone
+  range: string; // over which the winner may change, as `--crossover` takes it
+  crossed?: string; // the path that it takes there, where it is another
+  shown?: (value: string) => string;
+}
+
+const powers = (low: number, high: number) => {
+  const all: string[] = [];
+  for (let value = low; value <= high; value *= 2) all.push(String(value));
+  return all;
+};
+const sizes = powers(1, 64);
+const bandwidths = ["", "5", "10", "12.5", "20", "25", "37.5", "50", "75", "100", "150", "200", "300", "400"];
+const exponents = ["", ...Array.from({ length: 20 }, (_, i) => ((i + 1) / 10).toFixed(1))];
+
+const kSliders: Slider[] = [
+  { path: kBandwidth, label: "NIC bandwidth", values: bandwidths.map((v) => (v ? `${v}GBps` : "")), unsaid: "the machine's",
+    range: "5GBps..400GBps:x2", shown: (v) => v.replace("GBps", " GB/s") },
+  { path: "parallel.ep", label: "EP", values: powers(1, 256), range: powers(1, 256).join(",") },
+  { path: "topk", label: "Top-k", values: ["", ...Array.from({ length: 16 }, (_, i) => String(i + 1))], unsaid: "the model's", range: "1..16" },
+  { path: "routing", label: "Skew (Zipf)", values: exponents.map((v) => (v ? `zipf:${v}` : "")), unsaid: "balanced",
+    range: ["0", "0.2", "0.4", "0.6", "0.8", "1", "1.2", "1.6", "2"].join(","), crossed: "routing.zipf", shown: (v) => v.replace("zipf:", "") },
+  { path: "parallel.seq", label: "Tokens per sequence", values: ["", ...powers(256, 131072)], unsaid: "4,096", range: powers(256, 131072).join(","),
+    shown: (v) => number(Number(v)) },
+  { path: "parallel.micro_batch", label: "Sequences per microbatch", values: powers(1, 32), range: powers(1, 32).join(",") },
+  { path: "parallel.tp", label: "TP", values: powers(1, 8), range: powers(1, 8).join(",") },
+  { path: "parallel.pp", label: "PP", values: sizes, range: sizes.join(","), step: true },
+  { path: "parallel.microbatches", label: "Microbatches", values: powers(1, 512), range: powers(1, 512).join(","), step: true },
+];
+
+const data = JSON.parse(document.getElementById("moesim-data")!.textContent!) as LiveData;
+const field = (path: string) => data.fields.find((one) => one.path === path);
+
+// What the address says; what it does not say is the default.
+function read(): Question {
+  const question: Question = new Map(kDefaults);
+  for (const [path, text] of new URLSearchParams(location.hash.slice(1))) question.set(path, text);
+  return question;
+}
+
+const question = read();
+const isStep = () => question.get("scope") === "step";
+
+function fragment(): string {
+  const said = new URLSearchParams();
+  const defaults = new Map(kDefaults);
+  for (const [path, text] of question) if (text !== (defaults.get(path) ?? "")) said.append(path, text);
+  return said.toString();
+}
+
+// A text as the JSON value of its field, so that it is read as a file's.
+function valueOf(path: string, text: string): unknown {
+  if (/^\s*[[{]/.test(text)) return JSON.parse(text);
+  const kind = field(path)?.kind;
+  if (kind === "number" && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text.trim())) return Number(text);
+  if (kind === "boolean" && (text === "true" || text === "false")) return text === "true";
+  return text;
+}
+
+function clusterOf(): unknown {
+  const type = question.get("cluster")!;
+  const name = /N$/.test(type) ? type.replace(/N$/, question.get(kNodes) || "1") : type;
+  const bandwidth = question.get(kBandwidth);
+  return bandwidth ? { base: name, nic: { bandwidth } } : name;
+}
+
+// The fields that are said, as a command line or a file says them. A slider that the scope has no use for says nothing.
+function said(): [string, string][] {
+  const hidden = new Set(kSliders.filter((one) => one.step && !isStep()).map((one) => one.path));
+  return [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !hidden.has(path));
+}
+
+function scenario(): Record<string, unknown> {
+  // Without a prototype: a path of an address may be "__proto__", which the server then does not know.
+  const empty = () => Object.create(null) as Record<string, any>;
+  const made = empty();
+  for (const [path, text] of said()) {
+    let at = made;
+    const names = path.split(".");
+    for (const name of names.slice(0, -1)) at = at[name] = Object(at[name]) === at[name] ? at[name] : empty();
+    at[names[names.length - 1]!] = valueOf(path, text);
+  }
+  made["cluster"] = clusterOf();
+  return made;
+}
+
+const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
+
+// Options where all have one, else the scenario itself.
+function commandLine(): string {
+  const options = said();
+  if (options.some(([path]) => !field(path)?.flag || field(path)?.kind === "boolean"))
+    return `moesim compare ${quoted(JSON.stringify(scenario()))}`;
+  const cluster = clusterOf();
+  const words = options.flatMap(([path, text]) => [field(path)!.flag, text]);
+  words.push("--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster));
+  return `moesim compare ${words.map(quoted).join(" ")}`;
+}
+
+class Refused extends Error {}
+
+async function ask(path: string, body: unknown): Promise<Response> {
+  const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  if (response.ok) return response;
+  let why = `${response.status} ${response.statusText}`;
+  try {
+    why = ((await response.json()) as { error: string }).error;
+  } catch {}
+  throw new Refused(why);
+}
+
+const asReport = (verb: string, result: Result): ReportData => ({
+  schema: "moesim.report/1", verb, categories: data.categories, result, timelines: [], matrices: [], gpus_per_node: 8,
+});
+
+// Asks for the newest state; while an answer is under way, what comes in between is left out.
+function follower(work: () => Promise<void>): () => void {
+  let busy = false;
+  let again = false;
+  const go = async () => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    do {
+      again = false;
+      await work();
+    } while (again);
+    busy = false;
+  };
+  return () => void go();
+}
+
+// Replaces what a holder shows without letting the page jump while charts are measured.
+function show(holder: HTMLElement, ...parts: Node[]): void {
+  holder.style.minHeight = `${holder.offsetHeight}px`;
+  holder.replaceChildren(...parts);
+  requestAnimationFrame(() => requestAnimationFrame(() => (holder.style.minHeight = "")));
+}
+
+const problem = h("p", { class: "problem", role: "alert" });
+const results = h("div", { id: "results", "aria-live": "off" });
+const details = h("div", { id: "details" });
+const changes = h("div", { id: "changes" });
+const took = h("p", { class: "took", id: "took" });
+const command = h("pre", { class: "command", tabindex: 0, "aria-label": "command line", id: "command" });
+let moved = kSliders.find((one) => one.path === "topk")!;
+let last: Result | null = null;
+
+const answerNow = follower(async () => {
+  const start = performance.now();
+  try {
+    const body = scenario();
+    const response = await ask("answer", body);
+    last = (await response.json()) as Result;
+    const back = performance.now();
+    // Its own heading and how to make it again stand elsewhere on this page.
+    const parts = comparePage(asReport("compare", last)).slice(1, -1);
+    const time = parts.findIndex((part) => part.tagName === "SECTION") + 1;
+    show(results, ...parts.slice(0, time));
+    show(details, ...parts.slice(time));
+    problem.textContent = "";
+    for (const one of [results, details]) one.classList.remove("stale");
+    const drawn = performance.now();
+    took.textContent = `moesim ${data.version}: answered in ${(back - start).toFixed(0)} ms, drawn in ${(drawn - back).toFixed(0)} ms`;
+    document.documentElement.dataset["answered"] = String(Number(document.documentElement.dataset["answered"] ?? 0) + 1);
+    document.documentElement.dataset["answerMs"] = (back - start).toFixed(1);
+    document.documentElement.dataset["drawMs"] = (drawn - back).toFixed(1);
+  } catch (error) {
+    problem.textContent = error instanceof Refused || error instanceof SyntaxError ? error.message : "the server does not answer: was it ended?";
+    for (const one of [results, details]) one.classList.add("stale");
+    document.documentElement.dataset["refused"] = String(Number(document.documentElement.dataset["refused"] ?? 0) + 1);
+  }
+});
+
+// Where the winner changes with the slider that was moved last.
+const changesNow = follower(async () => {
+  const slider = moved;
+  const start = performance.now();
+  try {
+    const response = await ask("crossover", { scenario: scenario(), crossover: `${slider.crossed ?? slider.path}=${slider.range}`, draws: 0 });
+    const parts = whatifPage(asReport("whatif", (await response.json()) as Result));
+    const sentence = parts.find((part) => part.classList.contains("answer"))!.textContent!;
+    const chart = parts.find((part) => part.tagName === "SECTION")!;
+    chart.querySelector("h2")!.textContent = `Where the winner changes with ${slider.label}`;
+    chart.querySelector(".question")!.textContent = sentence;
+    show(changes, chart);
+    changes.classList.remove("stale");
+    document.documentElement.dataset["changesMs"] = (performance.now() - start).toFixed(1);
+    document.documentElement.dataset["changes"] = slider.path;
+  } catch (error) {
+    show(changes, section(`Where the winner changes with ${slider.label}`, error instanceof Error ? error.message : ""));
+  }
+});
+
+function changed(): void {
+  history.replaceState(null, "", `#${fragment()}`);
+  command.textContent = commandLineOrProblem();
+  draw();
+  answerNow();
+  changesNow();
+}
+
+function commandLineOrProblem(): string {
+  try {
+    return commandLine();
+  } catch {
+    return "";
+  }
+}
+
+// Controls show the question; this puts it there when it changed in another way.
+const drawn: (() => void)[] = [];
+const draw = () => drawn.forEach((one) => one());
+
+function chooser(label: string, path: string, names: Named[], shown: (name: string) => string = (name) => name): HTMLElement {
+  const id = freshId("choose");
+  const box = h("select", { id });
+  for (const one of names) box.append(h("option", { value: one.name, title: one.description }, shown(one.name)));
+  const about = h("span", { class: "about-choice" });
+  box.addEventListener("change", () => {
+    question.set(path, box.value);
+    changed();
+  });
+  drawn.push(() => {
+    const value = question.get(path)!;
+    if (![...box.options].some((one) => one.value === value)) box.append(h("option", { value }, value));
+    box.value = value;
+    about.textContent = names.find((one) => one.name === value)?.description ?? "";
+  });
+  return h("div", { class: "field" }, h("label", { for: id }, label), box, about);
+}
+
+function slide(slider: Slider): HTMLElement {
+  const id = freshId("slide");
+  const box = h("input", { type: "range", id, min: 0, max: slider.values.length - 1, step: 1 });
+  const output = h("output", { for: id });
+  const text = (value: string) => (value === "" ? slider.unsaid ?? "" : slider.shown ? slider.shown(value) : value);
+  box.addEventListener("input", () => {
+    question.set(slider.path, slider.values[Number(box.value)]!);
+    moved = slider;
+    changed();
+  });
+  const holder = h("div", { class: "field slider" }, h("label", { for: id }, slider.label), output, box);
+  drawn.push(() => {
+    const value = question.get(slider.path) ?? (slider.values.includes("") ? "" : slider.values[0]!);
+    const at = slider.values.indexOf(value);
+    // A value between the steps came from an address or from the other fields: it is shown as it is.
+    if (at >= 0) box.value = String(at);
+    output.textContent = text(value);
+    box.setAttribute("aria-valuetext", text(value));
+    holder.hidden = Boolean(slider.step) && !isStep();
+  });
+  return holder;
+}
+
+function nodes(): HTMLElement {
+  const id = freshId("nodes");
+  const box = h("input", { type: "number", id, min: 1, max: 100000, step: 1, inputmode: "numeric" });
+  box.addEventListener("input", () => {
+    if (!/^[1-9]\d{0,5}$/.test(box.value)) return;
+    question.set(kNodes, box.value);
+    changed();
+  });
+  const holder = h("div", { class: "field" }, h("label", { for: id }, "Nodes or racks"), box);
+  drawn.push(() => {
+    if (document.activeElement !== box) box.value = question.get(kNodes) ?? "1";
+    holder.hidden = !/N$/.test(question.get("cluster")!);
+  });
+  return holder;
+}
+
+function scopes(): HTMLElement {
+  const holder = h("fieldset", { class: "field" }, h("legend", {}, "Scope"));
+  for (const [value, label] of [["layer", "one MoE layer"], ["step", "a training step"]] as const) {
+    const id = freshId("scope");
+    const box = h("input", { type: "radio", name: "scope", id, value });
+    box.addEventListener("change", () => {
+      question.set("scope", value);
+      changed();
+    });
+    drawn.push(() => (box.checked = question.get("scope") === value));
+    holder.append(h("span", { class: "control" }, box, h("label", { for: id }, label)));
+  }
+  return holder;
+}
+
+function dispatchers(): HTMLElement {
+  const all = data.dispatchers.map((one) => one.name);
+  const boxes = all.map((name) => {
+    const id = freshId("dispatcher");
+    const box = h("input", { type: "checkbox", id, value: name });
+    box.addEventListener("change", () => {
+      const chosen = boxes.filter((one) => one.box.checked).map((one) => one.box.value);
+      question.set("dispatcher", chosen.length === 0 || chosen.length === all.length ? "all" : chosen.join(","));
+      changed();
+    });
+    return { box, shown: h("span", { class: "control" }, box, h("label", { for: id }, name)) };
+  });
+  const summary = h("summary");
+  drawn.push(() => {
+    const value = question.get("dispatcher")!;
+    const chosen = value === "all" ? all : value.split(",").map((one) => one.split(":")[0]!);
+    for (const { box } of boxes) box.checked = chosen.includes(box.value);
+    summary.textContent = value === "all" ? "Dispatchers: all that are legal" : `Dispatchers: ${chosen.length} of ${all.length}`;
+  });
+  return h("details", { class: "field" }, summary, h("div", { class: "boxes" }, ...boxes.map((one) => one.shown)));
+}
+
+// Everything else that a scenario can say, a line each.
+function others(): HTMLElement {
+  const id = freshId("others");
+  const own = new Set([...kDefaults.map(([path]) => path), ...kSliders.map((one) => one.path)].filter((path) => path !== "training.sharding"));
+  const box = h("textarea", { id, rows: 4, spellcheck: "false", placeholder: "training.recompute=full" });
+  const wrong = h("p", { class: "problem" });
+  box.addEventListener("change", () => {
+    const lines = box.value.split("\n").map((line) => line.trim()).filter((line) => line);
+    const bad = lines.find((line) => !/^[\w.]+=.+$/.test(line) || own.has(line.slice(0, line.indexOf("="))) || !field(line.slice(0, line.indexOf("="))));
+    wrong.textContent = bad ? `found “${bad}”, expected path=value with a path of the list below` : "";
+    if (bad) return;
+    for (const path of [...question.keys()]) if (!own.has(path)) question.delete(path);
+    // A default that is taken away is said to be away.
+    for (const [path] of kDefaults) if (!own.has(path)) question.set(path, "");
+    for (const line of lines) question.set(line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1));
+    changed();
+  });
+  drawn.push(() => {
+    if (document.activeElement !== box)
+      box.value = [...question].filter(([path, text]) => !own.has(path) && text !== "").map(([path, text]) => `${path}=${text}`).join("\n");
+  });
+  const known = data.fields.filter((one) => !own.has(one.path));
+  return h("details", { class: "field" }, h("summary", {}, "More fields"),
+    h("label", { for: id }, "One a line, path=value"), box, wrong,
+    h("details", {}, h("summary", {}, `${known.length} paths`),
+      h("dl", { class: "paths" }, ...known.flatMap((one) => [h("dt", {}, one.path), h("dd", {}, one.help + (one.fallback ? ` [${one.fallback}]` : ""))]))));
+}
+
+function save(name: string, type: string, text: string): void {
+  const link = h("a", { download: name, href: URL.createObjectURL(new Blob([text], { type })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function takeAway(): HTMLElement {
+  const note = h("span", { role: "status", id: "note" });
+  const tell = (text: string) => {
+    note.textContent = text;
+    setTimeout(() => (note.textContent = ""), 3000);
+  };
+  const copy = async (text: string, what: string) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      tell(`${what} copied`);
+    } catch {
+      tell("the browser does not let a page copy: mark and copy it by hand");
+    }
+  };
+  const report = async () => {
+    tell("the report is being made");
+    try {
+      save("moesim-report.html", "text/html", await (await ask("report", scenario())).text());
+      tell("report saved");
+    } catch (error) {
+      problem.textContent = error instanceof Error ? error.message : "";
+    }
+  };
+  return section("Take it with you", "The address of this page holds the question: a link is enough to share it with somebody who runs moesim serve.",
+    h("div", { class: "controls" },
+      button("Copy link", "copy the address of this question", () => void copy(location.href, "link")),
+      button("Copy command", "copy the command line that answers the same", () => void copy(commandLine(), "command")),
+      button("Save scenario", "save the complete scenario as a file for the command line", () =>
+        last ? save("scenario.json", "application/json", JSON.stringify(last.inputs["scenario"], null, 2) + "\n") : tell("there is no answer yet")),
+      button("Save report", "save the answer as a page of its own, with timelines", () => void report()),
+      note),
+    command);
+}
+
+function start(): void {
+  document.title = "moesim live";
+  const controls = h("form", { class: "question-form", id: "question", "aria-label": "question" },
+    chooser("Model", "model", data.models),
+    chooser("Machine", "cluster", data.clusters, (name) => name.replace(/xN$/, "")),
+    nodes(), scopes(), ...kSliders.map(slide), dispatchers(), others(), took);
+  controls.addEventListener("submit", (event) => event.preventDefault());
+  document.body.append(h("main", { class: "live" },
+    h("header", {},
+      h("div", { class: "bar" }, h("span", { class: "name" }, "moesim live"), h("span", { class: "buttons" }, themeButton())),
+      h("h1", {}, "Which dispatcher, on which machine?")),
+    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, results, changes, details, takeAway()))));
+  window.addEventListener("hashchange", () => {
+    const now = read();
+    question.clear();
+    for (const [path, text] of now) question.set(path, text);
+    changed();
+  });
+  changed();
+  document.documentElement.dataset["ready"] = "true";
+}
+
+start();
