@@ -66,8 +66,9 @@ std::optional<ForeignFormat> of_json(std::string_view text) {
     return ForeignFormat{"a Chakra trace of the host alone (PyTorch's execution trace)", kLinked};
   if (has(text, "\"ctrl_deps\"") || has(text, "[pytorch|profiler|execution_"))
     return ForeignFormat{"a PyTorch execution trace", kProfile};
-  if (has(text, "\"coll_perf\"") || has(text, "\"coll_sn\""))
-    return ForeignFormat{"a log of NCCL Inspector", kProfile};
+  if (has(text, "\"coll_perf\"") || has(text, "\"coll_sn\"") || has(text, "\"dump_stats\""))
+    return ForeignFormat{"a log of NCCL Inspector",
+                         "a recording; 'moesim calibrate import nccl-inspector' reads it"};
   if (has(text, "rocprofiler-sdk")) return ForeignFormat{"a rocprofv3 result (JSON)", kProfile};
   if (has(text, "\"device_expert\""))
     return ForeignFormat{"a map of experts to devices (vLLM Ascend)",

@@ -13,6 +13,7 @@
 #include "calibration/rows/collective_table.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/deepep_log.h"
+#include "calibration/rows/inspector_log.h"
 #include "calibration/rows/logged_row.h"
 #include "calibration/rows/measurement_file.h"
 #include "calibration/rows/nccl_json.h"
@@ -140,6 +141,9 @@ void add_bench_row(const BenchRow& bench, double seconds, const Origin& origin, 
 }  // namespace
 
 Imported import_nccl_tests(std::string_view text, const std::string& file, const ImportFacts& facts) {
+  if (is_inspector_log(text))
+    throw InputError({file, 1, 0}, "a log of NCCL Inspector",
+                     "one of nccl-tests or rccl-tests ('calibrate import nccl-inspector' reads it)");
   if (is_nccl_json(text)) return read_nccl_json(text, file, facts);
   if (is_rccl_csv(text)) return read_rccl_csv(text, file, facts);
   return read_nccl_log(text, file, facts);
@@ -225,6 +229,7 @@ Imported import_any(std::string_view text, const std::string& file, const Import
     if (has_any(text, {"\"moesim.measurements/"})) return {parse_measurement_file(text, file), {}};
     if (has_any(text, {"\"benchmarks\""})) return {import_google_benchmark(text, file, facts), {}};
   }
+  if (is_inspector_log(text)) return import_inspector({{std::string(text), file}}, facts);
   if (is_nccl_json(text) || is_rccl_csv(text)) return import_nccl_tests(text, file, facts);
   if (is_table(text)) return {read_table(text, file), {}};
   if (has_any(text, {"Best dispatch", "Best combine", "HybridEP", "Dispatch bandwidth:", "> Ranks:", "EP:"}))

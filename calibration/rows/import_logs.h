@@ -45,8 +45,8 @@ Imported import_nccl_tests(std::string_view text, const std::string& file, const
 Measurements import_google_benchmark(std::string_view json, const std::string& file,
                                      const ImportFacts& facts);
 
-// Any of these, DeepEP's tests (deepep_log.h), tables and measurement files (measurements.h), told by
-// content.
+// Any of these, DeepEP's tests (deepep_log.h), NCCL Inspector's logs (inspector_log.h), tables and
+// measurement files (measurements.h), told by content.
 Imported import_any(std::string_view text, const std::string& file, const ImportFacts& facts);
 
 // CSV files of the Echo traces' benchmarks: all_reduce tables have algbw in Gbit/s and the time of one

@@ -9,6 +9,7 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/layer_answer.h"
@@ -169,8 +170,8 @@ class Answering {
     c_.decision.because +=
         change.options.empty()
             ? fmt::format(" None of {} changes makes it fit.", change.tried)
-            : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {:.1f} ms.", change.tried,
-                          change.fitting, change.options, change.seconds * 1e3);
+            : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {}.", change.tried,
+                          change.fitting, change.options, format_us(change.seconds * 1e6));
   }
 
   // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.

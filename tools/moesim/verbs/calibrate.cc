@@ -27,6 +27,7 @@
 #include "calibration/rows/deepep_log.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/import_logs.h"
+#include "calibration/rows/inspector_log.h"
 #include "calibration/rows/measurement_file.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
@@ -180,6 +181,37 @@ int report_check(const CommonOptions& common, const CheckReport& report, const n
   return max_error && total.mean_abs_error > *max_error ? 1 : 0;
 }
 
+constexpr std::uint64_t kMostLogBytes = std::uint64_t{1} << 30;
+
+calibration::Imported imported_log(const std::string& kind, const std::string& file,
+                                   const ImportFacts& facts) {
+  if (kind == "recording") return {import_recording(file, facts), {}};
+  if (kind == "csv" || kind == "echo") return {read_any(file, facts), {}};
+  const std::string text = read_file(file, kMostLogBytes);
+  if (kind == "google-benchmark") return {calibration::import_google_benchmark(text, file, facts), {}};
+  return kind == "deepep" ? calibration::import_deepep(text, file, facts)
+                          : calibration::import_nccl_tests(text, file, facts);
+}
+
+Measurements imported_as(const std::string& kind, const std::vector<std::string>& files,
+                         const ImportFacts& facts, const CommonOptions& common) {
+  std::vector<calibration::Imported> parts;
+  if (kind == "nccl-inspector") {
+    // A job's files belong together: a call lasts as long as on the rank that waited least.
+    std::vector<calibration::InspectorFile> logs;
+    for (const std::string& file : files) logs.push_back({read_file(file, kMostLogBytes), file});
+    parts.push_back(calibration::import_inspector(logs, facts));
+  } else {
+    for (const std::string& file : files) parts.push_back(imported_log(kind, file, facts));
+  }
+  Measurements all;
+  for (calibration::Imported& part : parts) {
+    for (const std::string& note : part.notes) warn(common, note);
+    all.append(std::move(part.rows));
+  }
+  return all;
+}
+
 Run declare_import(CLI::App& app) {
   struct Options {
     std::string kind, out;
@@ -189,10 +221,11 @@ Run declare_import(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option(
          "kind", options->kind,
-         "nccl-tests (also rccl-tests), deepep (also HybridEP), google-benchmark, csv, echo or recording")
+         "nccl-tests (also rccl-tests), nccl-inspector (all ranks' logs of a job), deepep (also HybridEP), "
+         "google-benchmark, csv, echo or recording")
       ->required()
-      ->check(CLI::IsMember(
-          {"nccl-tests", "rccl-tests", "deepep", "google-benchmark", "csv", "echo", "recording"}));
+      ->check(CLI::IsMember({"nccl-tests", "rccl-tests", "nccl-inspector", "deepep", "google-benchmark",
+                             "csv", "echo", "recording"}));
   app.add_option("files", options->files, "Logs, JSON results, tables or folders of realistic recordings")
       ->required();
   app.add_option("-o,--out", options->out, "Measurement file to write (default: standard output)");
@@ -209,27 +242,7 @@ Run declare_import(CLI::App& app) {
     if (facts.op && options->kind != "nccl-tests" && options->kind != "rccl-tests")
       throw InputError(fmt::format(
           "found --op with {}, which does not look at it; expected nccl-tests or rccl-tests", options->kind));
-    Measurements all;
-    for (const std::string& file : options->files) {
-      if (options->kind == "recording") {
-        all.append(import_recording(file, facts));
-        continue;
-      }
-      if (options->kind == "csv" || options->kind == "echo") {
-        all.append(read_any(file, facts));
-        continue;
-      }
-      const std::string text = read_file(file, std::uint64_t{1} << 30);
-      if (options->kind == "google-benchmark") {
-        all.append(calibration::import_google_benchmark(text, file, facts));
-        continue;
-      }
-      calibration::Imported imported = options->kind == "deepep"
-                                           ? calibration::import_deepep(text, file, facts)
-                                           : calibration::import_nccl_tests(text, file, facts);
-      for (const std::string& note : imported.notes) warn(common, note);
-      all.append(std::move(imported.rows));
-    }
+    const Measurements all = imported_as(options->kind, options->files, facts, common);
     const std::string json = calibration::to_json(
         all, "moesim calibrate import " + options->kind + ": " + join(options->files, ", "));
     if (options->out.empty()) {
