@@ -229,7 +229,9 @@ Imported import_any(std::string_view text, const std::string& file, const Import
     if (has_any(text, {"\"moesim.measurements/"})) return {parse_measurement_file(text, file), {}};
     if (has_any(text, {"\"benchmarks\""})) return {import_google_benchmark(text, file, facts), {}};
   }
-  if (is_inspector_log(text)) return import_inspector({{std::string(text), file}}, facts);
+  if (is_inspector_log(text))
+    return import_inspector(
+        {file}, [&](const std::string&) { return std::string(text); }, facts);
   if (is_nccl_json(text) || is_rccl_csv(text)) return import_nccl_tests(text, file, facts);
   if (is_table(text)) return {read_table(text, file), {}};
   if (has_any(text, {"Best dispatch", "Best combine", "HybridEP", "Dispatch bandwidth:", "> Ranks:", "EP:"}))

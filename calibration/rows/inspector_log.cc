@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/json_reader.h"
 #include "base/text.h"
@@ -28,15 +28,19 @@ struct Communicator {
   int rank = 0, ranks = 0, nodes = 0;
 };
 
-// A call of one communicator: its name, and its number there.
-using CallKey = std::pair<std::string, std::int64_t>;
+// A call of one communicator: its place among the names, and its number there.
+using CallKey = std::pair<std::size_t, std::int64_t>;
 
 struct Call {
   SourcePlace place;  // of the rank that waited least
   CollectiveOp op = CollectiveOp::all_reduce;
   int ranks = 0, nodes = 0;
   double bytes = 0, seconds = 0;
-  std::set<int> seen;
+  std::vector<bool> seen;  // by rank
+
+  double share_seen() const {
+    return static_cast<double>(std::count(seen.begin(), seen.end(), true)) / ranks;
+  }
 };
 
 // What one row is of.
@@ -58,19 +62,19 @@ class Reader {
  public:
   explicit Reader(const ImportFacts& facts) : facts_(facts) {}
 
-  void read(const InspectorFile& file) {
+  void read(const std::string& text, const std::string& file) {
     communicator_.reset();
     owed_ = 0;
     long number = 0;
-    for (const std::string_view line : split(file.text, '\n')) {
+    for (const std::string_view line : split(text, '\n')) {
       ++number;
       if (trim(line).empty()) continue;
-      const SourcePlace place{file.name, number, 0};
+      const SourcePlace place{file, number, 0};
       const JsonNode record = JsonNode::parse(line, place.str());
       if (!record.is_object()) throw InputError(place, record.describe(), "a record of NCCL Inspector");
       take(record, place);
     }
-    expect_all(SourcePlace{file.name, number, 0});
+    expect_all(SourcePlace{file, number, 0});
   }
 
   Imported imported(const std::string& files) {
@@ -79,8 +83,8 @@ class Reader {
       throw InputError(calls_.begin()->second.place, "a log without a GPU's name", "--gpu");
     std::map<Shape, std::vector<const Call*>> shapes;
     for (const auto& [key, call] : calls_) {
-      if (static_cast<int>(call.seen.size()) < call.ranks)
-        ++partial_, fewest_ = std::min(fewest_, seen_of(call));
+      const double share = call.share_seen();
+      if (share < 1) ++partial_, fewest_ = std::min(fewest_, share);
       shapes[{call.op, call.nodes, call.ranks, call.bytes}].push_back(&call);
     }
     for (auto& [shape, calls] : shapes) add_row(calls);
@@ -89,12 +93,10 @@ class Reader {
   }
 
  private:
-  static double seen_of(const Call& call) { return static_cast<double>(call.seen.size()) / call.ranks; }
-
   // A marker says of which communicator the lines behind it are; before format 4.3 every line says it.
   void take(const JsonNode& record, const SourcePlace& place) {
     if (record.find("header")) communicator_ = communicator(object_at(record, "header"), record);
-    if (const auto stats = record.find("dump_stats")) {
+    if (record.find("dump_stats")) {
       expect_all(place);
       begin_dump(object_at(record, "dump_stats"), place);
       return;
@@ -104,11 +106,10 @@ class Reader {
     if (!coll && !other) throw InputError(place, "no \"coll_perf\"", "a record of NCCL Inspector");
     if (!communicator_) throw InputError(place, "a record before its \"dump_stats\"", "the whole file");
     if (owed_ > 0) --owed_;
-    if (other) {
+    if (other)
       ++others_;
-      return;
-    }
-    add_call(object_at(record, "coll_perf"), place);
+    else
+      add_call(object_at(record, "coll_perf"), place);
   }
 
   static Communicator communicator(const JsonNode& header, const JsonNode& record) {
@@ -168,33 +169,40 @@ class Reader {
     row.busbw = {at(coll, "coll_busbw_gbs").number(0, 1e6), kHalf};
     check_row(row, *op, of.ranks, "n_ranks");
     const std::int64_t number = at(coll, "coll_sn").integer(0);
-    add(row, *op, {of.id, number});
+    add(row, *op, {names_.try_emplace(of.id, names_.size()).first->second, number});
   }
 
-  void add(const LoggedRow& row, CollectiveOp op, CallKey key) {
+  void add(const LoggedRow& row, CollectiveOp op, const CallKey& key) {
     const Communicator& of = *communicator_;
-    const auto [found, first] = calls_.try_emplace(std::move(key));
+    const auto [found, first] = calls_.try_emplace(key);
     Call& call = found->second;
-    if (first) call = {row.place, op, of.ranks, of.nodes, row.bytes, row.seconds(), {}};
+    if (first)
+      call = {row.place,
+              op,
+              of.ranks,
+              of.nodes,
+              row.bytes,
+              row.seconds(),
+              std::vector<bool>(static_cast<std::size_t>(of.ranks))};
     if (std::tie(call.op, call.ranks, call.nodes, call.bytes) != std::tie(op, of.ranks, of.nodes, row.bytes))
       throw InputError(
           row.place,
-          fmt::format("call {} of {} as {} of {:.0f} bytes", found->first.second, in_quotes(of.id),
-                      sim::name(op), row.bytes),
+          fmt::format("call {} of {} as {} of {:.0f} bytes", key.second, in_quotes(of.id), sim::name(op),
+                      row.bytes),
           fmt::format("{} of {:.0f} bytes, as {} says", sim::name(call.op), call.bytes, call.place.str()));
-    if (!call.seen.insert(of.rank).second)
-      throw InputError(
-          row.place,
-          fmt::format("call {} of {} on rank {} twice", found->first.second, in_quotes(of.id), of.rank),
-          "the logs of one job");
+    if (call.seen[static_cast<std::size_t>(of.rank)])
+      throw InputError(row.place,
+                       fmt::format("call {} of {} on rank {} twice", key.second, in_quotes(of.id), of.rank),
+                       "the logs of one job");
+    call.seen[static_cast<std::size_t>(of.rank)] = true;
     if (row.seconds() < call.seconds) call.seconds = row.seconds(), call.place = row.place;
   }
 
   void add_row(std::vector<const Call*>& calls) {
     // Where some calls have all their ranks, the others would only add waits.
     const bool whole =
-        std::any_of(calls.begin(), calls.end(), [](const Call* one) { return seen_of(*one) >= 1; });
-    if (whole) std::erase_if(calls, [](const Call* one) { return seen_of(*one) < 1; });
+        std::any_of(calls.begin(), calls.end(), [](const Call* one) { return one->share_seen() >= 1; });
+    if (whole) std::erase_if(calls, [](const Call* one) { return one->share_seen() < 1; });
     const auto middle = calls.begin() + static_cast<std::ptrdiff_t>((calls.size() - 1) / 2);
     std::nth_element(calls.begin(), middle, calls.end(), [](const Call* a, const Call* b) {
       return std::pair(a->seconds, a->place.line) < std::pair(b->seconds, b->place.line);
@@ -237,6 +245,7 @@ class Reader {
   std::optional<Communicator> communicator_;
   SourcePlace dump_;
   std::int64_t owed_ = 0;  // records that the last marker promised
+  std::map<std::string, std::size_t> names_;
   std::map<CallKey, Call> calls_;
   std::map<std::string, std::int64_t> unused_;
   std::int64_t others_ = 0, by_host_ = 0, idle_ = 0, lost_ = 0, partial_ = 0;
@@ -255,14 +264,17 @@ bool is_inspector_log(std::string_view text) {
          first.find("\"dump_stats\"") != std::string_view::npos;
 }
 
-Imported import_inspector(const std::vector<InspectorFile>& files, const ImportFacts& facts) {
+Imported import_inspector(const std::vector<std::string>& files,
+                          const std::function<std::string(const std::string&)>& text_of,
+                          const ImportFacts& facts) {
+  const std::string first = files.empty() ? "no file" : files.front();
   if (facts.nodes > 0 || facts.gpus_per_node > 0 || facts.op)
-    throw InputError(SourcePlace{files.empty() ? "" : files.front().name, 0, 0},
+    throw InputError(SourcePlace{first, 0, 0},
                      "--nodes, --gpus-per-node or --op with a log of NCCL Inspector",
                      "none of them: the log says it itself");
   Reader reader(facts);
-  for (const InspectorFile& file : files) reader.read(file);
-  return reader.imported(files.empty() ? "no file" : files.front().name);
+  for (const std::string& file : files) reader.read(text_of(file), file);
+  return reader.imported(first);
 }
 
 }  // namespace moesim::calibration

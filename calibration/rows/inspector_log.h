@@ -2,6 +2,7 @@
 // plugins/profiler/inspector in NVIDIA/nccl, formats 4.0 to 4.3).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,10 +10,6 @@
 #include "calibration/rows/import_logs.h"
 
 namespace moesim::calibration {
-
-struct InspectorFile {
-  std::string text, name;
-};
 
 bool is_inspector_log(std::string_view text);
 
@@ -22,7 +19,10 @@ bool is_inspector_log(std::string_view text);
 // the operation gathers or scatters. Sends, receives, proxy records and operations that no forecast uses are
 // left out and named, as are calls of which not all ranks are there. Throws InputError by line for a
 // truncated line, a dump that lacks records, a bandwidth that contradicts size, time and ranks, ranks of one
-// call that disagree, a GPU that nothing names, files without rows.
-Imported import_inspector(const std::vector<InspectorFile>& files, const ImportFacts& facts);
+// call that disagree, a GPU that nothing names, files without rows. `text_of` gives a file's text; one is
+// held at a time.
+Imported import_inspector(const std::vector<std::string>& files,
+                          const std::function<std::string(const std::string&)>& text_of,
+                          const ImportFacts& facts);
 
 }  // namespace moesim::calibration

@@ -53,9 +53,10 @@ ImportFacts h100() {
 }
 
 Imported read(const std::vector<std::string>& texts, const ImportFacts& facts = h100()) {
-  std::vector<InspectorFile> files;
-  for (const std::string& text : texts) files.push_back({text, fmt::format("{}.log", files.size())});
-  return import_inspector(files, facts);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < texts.size(); ++i) names.push_back(fmt::format("{}.log", i));
+  return import_inspector(
+      names, [&](const std::string& name) { return texts.at(std::stoul(name)); }, facts);
 }
 std::string error_of(const std::vector<std::string>& texts, const ImportFacts& facts = h100()) {
   return message_of([&] { read(texts, facts); });

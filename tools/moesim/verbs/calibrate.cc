@@ -198,9 +198,8 @@ Measurements imported_as(const std::string& kind, const std::vector<std::string>
   std::vector<calibration::Imported> parts;
   if (kind == "nccl-inspector") {
     // A job's files belong together: a call lasts as long as on the rank that waited least.
-    std::vector<calibration::InspectorFile> logs;
-    for (const std::string& file : files) logs.push_back({read_file(file, kMostLogBytes), file});
-    parts.push_back(calibration::import_inspector(logs, facts));
+    const auto text_of = [](const std::string& file) { return read_file(file, kMostLogBytes); };
+    parts.push_back(calibration::import_inspector(files, text_of, facts));
   } else {
     for (const std::string& file : files) parts.push_back(imported_log(kind, file, facts));
   }
