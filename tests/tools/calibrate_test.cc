@@ -61,6 +61,26 @@ TEST_F(Calibrate, ImportsALog) {
   EXPECT_NEAR(rows[1].at("seconds").get<double>(), 80e-6, 1e-12);
 }
 
+// Two ranks' files belong together: the second rank waited less.
+TEST_F(Calibrate, ImportsAJobsInspectorLogs) {
+  const auto log = [](int rank, const char* call) {
+    return fmt::format(
+        R"({{"header":{{"id":"0x1","rank":{},"n_ranks":2,"nnodes":1}},"dump_stats":{{"coll_records":1}}}}
+{{"coll_perf":{{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":4096,{}}}}}
+)",
+        rank, call);
+  };
+  here_.write("0.log", log(0, R"("coll_exec_time_us":40,"coll_algobw_gbs":0.1024,"coll_busbw_gbs":0.1024)"));
+  here_.write("1.log", log(1, R"("coll_exec_time_us":20,"coll_algobw_gbs":0.2048,"coll_busbw_gbs":0.2048)"));
+  const Outcome outcome = run({"import", "nccl-inspector", "0.log", "1.log", "--gpu", "h100-sxm"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const json rows = json::parse(outcome.out).at("collectives");
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_NEAR(rows[0].at("seconds").get<double>(), 20e-6, 1e-12);
+  EXPECT_THAT(run({"import", "nccl-inspector", "0.log", "--gpu", "h100-sxm"}).err, HasSubstr("lack ranks"));
+}
+
 TEST_F(Calibrate, ChecksAProfileAndFailsAboveTheLimit) {
   ASSERT_EQ(import_log().exit_code, 0);
   const Outcome outcome = run({"check", "h100-sxm", "--against", "raw.json", "--format", "json"});
@@ -181,6 +201,8 @@ TEST_F(Calibrate, RefusesInOneLine) {
       {{"import", "nccl-tests", "nowhere.log"}, "nowhere.log"},
       {{"import", "nccl-tests", "cut.log", "--op", "all_gather"}, "cut.log"},
       {{"import", "nccl-tests", "raw.json"}, "raw.json"},
+      {{"import", "nccl-inspector", "all_gather.log"}, "all_gather.log:1"},
+      {{"import", "nccl-inspector", "raw.json", "--nodes", "2"}, "the log says it itself"},
       {{"import", "vtune", "all_gather.log"}, "vtune"},
       {{"import", "nccl-tests", "all_gather.log", "--op", "all_gather", "--gpu", "h100-sxm", "--out",
         "no/where.json"},
