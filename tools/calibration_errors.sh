@@ -31,9 +31,9 @@ section "A whole GPU left out: its data sheet and its relative's rows"
 
 section "One recording left out, H800 all-to-all (12 us and the links' rate fitted to the other four)"
 if [ -d "$data/echo" ]; then
-  for left in "$data"/echo/pp*/realistic; do
+  for left in "$data"/echo/pp*_sl1024/realistic; do
     others=
-    for other in "$data"/echo/pp*/realistic; do [ "$other" = "$left" ] || others="$others $other"; done
+    for other in "$data"/echo/pp*_sl1024/realistic; do [ "$other" = "$left" ] || others="$others $other"; done
     # shellcheck disable=SC2086  # a list of folders without blanks
     "$moesim" calibrate import recording $others --gpu h800-sxm --library "NCCL 2.18.6" -q --out "$scratch/others.json"
     "$moesim" calibrate import recording "$left" --gpu h800-sxm --library "NCCL 2.18.6" -q --out "$scratch/left.json"

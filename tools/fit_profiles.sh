@@ -9,8 +9,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 published=$data/published
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Transfers of the real runs: NCCL version and machine as the logs beside the benchmarks tell (SOURCES.md there).
-"$build/moesim" calibrate import recording "$data"/echo/pp*/realistic --gpu h800-sxm --quiet \
+# Transfers of the real runs of 1,024 tokens: those of 4,096 are large only and test the law. NCCL version and machine as
+# the logs beside the benchmarks tell (SOURCES.md there).
+"$build/moesim" calibrate import recording "$data"/echo/pp*_sl1024/realistic --gpu h800-sxm --quiet \
   --source "fwyc0573/moe_mg (8 H800 of a 16-GPU run)" --library "NCCL 2.18.6" --out "$scratch/recordings.json"
 "$build/moesim" calibrate fit \
   "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" \

@@ -455,7 +455,12 @@ std::string first_measurement(const models::Comparison& comparison) {
   NextOptions options;
   options.minutes = 60;
   options.most = 1;
-  const std::vector<NextRow> plan = next_rows(comparison, options);
+  std::vector<NextRow> plan = next_rows(comparison, options);
+  if (plan.empty()) {
+    // Too few draws to be sure of any row: the one that helps most in their mean.
+    options.sure = 0;
+    plan = next_rows(comparison, options);
+  }
   return plan.empty() ? "" : plan.front().row.command;
 }
 
