@@ -16,9 +16,9 @@ namespace moesim::replay {
 //
 // Segments are told apart by what they hold (attention, the dispatcher's own, experts of so many rows, the
 // ends of the model) and laid out again for the stages of the new job. Each is scaled by the ratio of two
-// evaluations with the same host: where the device's work explains less than half of a segment, the host is
-// what takes the time, and its time per launch is the one that was measured. The experts of a rank follow
-// from the recorded rank with the nearest number of rows; on the same GPUs (`same_gpus`), with as many
+// evaluations with the same host: where the device's work explains less than nine tenths of a segment, the
+// host is what takes the time, and its time per launch is the one that was measured. The experts of a rank
+// follow from the recorded rank with the nearest number of rows; on the same GPUs (`same_gpus`), with as many
 // experts per rank, and where at least three recorded ranks differ enough, by the modelled difference times
 // what such a difference took in the recording. The optimizer goes with the parameters; loss and get_batch
 // stay. Throws InputError with the reason for what the recording does not show.
