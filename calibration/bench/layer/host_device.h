@@ -1,0 +1,13 @@
+// The host as a device: every item and lane of a piece of work in order, products by plain loops. It is there
+// to test the layer, the recording and the index arithmetic that the GPU's kernels share, not to be fast.
+#pragma once
+
+#include <memory>
+
+#include "layer/layer_device.h"
+
+namespace moesim::bench {
+
+std::unique_ptr<LayerDevice> host_device(Element element);
+
+}  // namespace moesim::bench
