@@ -364,8 +364,9 @@ int run_with(Fault fault, const std::string& out) {
                                "1",     "--warmup",  "0"};
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  return run_program({"layer", false, [fault](Element) { return std::make_unique<FaultyDevice>(fault); }},
-                     static_cast<int>(arguments.size()), arguments.data());
+  return run_program(
+      {"layer", false, [fault](const DeviceChoice&) { return std::make_unique<FaultyDevice>(fault); }},
+      static_cast<int>(arguments.size()), arguments.data());
 }
 
 TEST(LayerProgram, WritesNothingOfAWrongResult) {

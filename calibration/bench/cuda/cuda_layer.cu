@@ -219,6 +219,7 @@ class CudaDevice : public LayerDevice {
 
 int main(int argc, char** argv) {
   using namespace moesim::bench;
-  return run_program({"moesim-layer-cuda", false, [](Element) { return std::make_unique<CudaDevice>(); }},
-                     argc, argv);
+  return run_program(
+      {"moesim-layer-cuda", false, [](const DeviceChoice&) { return std::make_unique<CudaDevice>(); }}, argc,
+      argv);
 }

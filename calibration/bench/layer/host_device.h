@@ -8,6 +8,8 @@
 
 namespace moesim::bench {
 
-std::unique_ptr<LayerDevice> host_device(Element element);
+// `counts_work`: times are those of a made-up device that does a million million operations of products a
+// second and a thousand million of all else, so that tests know them.
+std::unique_ptr<LayerDevice> host_device(Element element, bool counts_work = false);
 
 }  // namespace moesim::bench

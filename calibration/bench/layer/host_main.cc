@@ -3,5 +3,9 @@
 #include "layer/program.h"
 
 int main(int argc, char** argv) {
-  return moesim::bench::run_program({"moesim-layer-host", true, moesim::bench::host_device}, argc, argv);
+  using namespace moesim::bench;
+  const auto device = [](const DeviceChoice& choice) {
+    return host_device(choice.element, choice.counts_work);
+  };
+  return run_program({"moesim-layer-host", true, device}, argc, argv);
 }

@@ -17,7 +17,7 @@ namespace {
 struct Options {
   LayerShape shape;
   MeasurePlan plan;
-  Element element = Element::kBf16;
+  DeviceChoice device;
   std::string out, profile;
   bool help = false;
   std::string problem;  // with what was read
@@ -66,17 +66,20 @@ Options read_options(const Program& program, int argc, char** argv) {
       options.out = value;
     } else if (word == "--profile") {
       options.profile = value;
-    } else if (word == "--element" && program.chooses_element) {
+    } else if (word == "--element" && program.has_choice) {
       good = std::strcmp(value, "bf16") == 0 || std::strcmp(value, "fp32") == 0;
-      options.element = value[0] == 'b' ? Element::kBf16 : Element::kFloat;
+      options.device.element = value[0] == 'b' ? Element::kBf16 : Element::kFloat;
+    } else if (word == "--clock" && program.has_choice) {
+      good = std::strcmp(value, "core") == 0 || std::strcmp(value, "work") == 0;
+      options.device.counts_work = value[0] == 'w';
     } else {
       options.problem = "found " + word + ", expected an option of --help";
     }
-    if (!good)
-      options.problem = "found " + word + " " + value + ", expected " +
-                        (word == "--seed"      ? "0 to 127"
-                         : word == "--element" ? "bf16 or fp32"
-                                               : "a number");
+    const char* expected = word == "--seed"      ? "0 to 127"
+                           : word == "--element" ? "bf16 or fp32"
+                           : word == "--clock"   ? "core or work"
+                                                 : "a number";
+    if (!good) options.problem = "found " + word + " " + value + ", expected " + expected;
   }
   if (options.problem.empty()) options.problem = problem_of(options.shape);
   if (options.problem.empty() && options.out.empty()) options.problem = "found no --out, expected a folder";
@@ -105,7 +108,11 @@ void print_help(const Program& program) {
       "  --profile NAME   writes constants.json, which this run adds to that profile (moesim calibrate fit "
       "--constants)\n%s",
       program.name, s.ep, s.tokens, s.hidden, s.ffn, s.experts, s.topk, s.skew, s.seed, p.warmup,
-      p.iterations, program.chooses_element ? "  --element E      bf16 or fp32 [bf16]\n" : "");
+      p.iterations,
+      program.has_choice ? "  --element E      bf16 or fp32 [bf16]\n"
+                           "  --clock C        core: time on a core; work: what a made-up device would take, "
+                           "for tests [core]\n"
+                         : "");
 }
 
 // Small layers in every detail: widths of odd numbers of packs, tokens that fill no warp, an expert without
@@ -193,7 +200,7 @@ int run_program(const Program& program, int argc, char** argv) {
   std::string command = program.name;
   for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
   try {
-    const auto device = program.device(options.element);
+    const auto device = program.device(options.device);
     return measure_and_write(program, options, *device, command);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", program.name, error.what());

@@ -8,11 +8,17 @@
 
 namespace moesim::bench {
 
-// Which devices the program has; makes the device once the options are read, or exits with a line.
+// What the options of the host's program say of its device.
+struct DeviceChoice {
+  Element element = Element::kBf16;
+  bool counts_work = false;
+};
+
+// Makes the device once the options are read, or exits with a line.
 struct Program {
   const char* name;
-  bool chooses_element;  // --element bf16|fp32
-  std::function<std::unique_ptr<LayerDevice>(Element)> device;
+  bool has_choice;  // --element and --clock
+  std::function<std::unique_ptr<LayerDevice>(const DeviceChoice&)> device;
 };
 
 // Exit codes: 0 written, 1 a wrong result or a file that cannot be written (and no recording), 2 bad usage.

@@ -206,18 +206,19 @@ std::string layer_json(World& world, const std::vector<RankTimes>& times, const 
   return out + "]\n}\n";
 }
 
-// Seconds per byte of gradients that are divided before a reduction, over all ranks.
+// Seconds per byte of gradients that are divided before a reduction, over all ranks. A replay takes all
+// gradients as float.
 double prescale(World& world, const std::vector<RankTimes>& times) {
-  double seconds = 0, bytes = 0;
+  double seconds = 0, elements = 0;
   for (const auto& rank : world.ranks()) {
     const auto& operations = rank->operations();
     for (std::size_t o = 0; o < operations.size(); ++o)
       if (operations[o].step == "dp_allreduce" || operations[o].step == "exp_dp_allreduce")
         seconds += times[static_cast<std::size_t>(rank->rank())].operations[o];
     for (const Parameter* each : {&rank->gate, &rank->up, &rank->down})
-      bytes += static_cast<double>(each->gradient.bytes());
+      elements += static_cast<double>(each->elements);
   }
-  return seconds / bytes;
+  return seconds / (elements * sizeof(float));
 }
 
 // Effects that a forecast adds to a recording (replay/recording/effects.cc) belong to a framework and its

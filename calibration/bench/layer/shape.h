@@ -13,7 +13,7 @@ struct LayerShape {
   int ffn = 768;  // of an expert; SwiGLU, so that the first product is twice as wide
   int experts = 128;
   int topk = 8;
-  double skew = 0.5;  // expert e is favoured by a bias of -skew ln(1 + e) on its logit, for the choice alone
+  double skew = 0.25;  // expert e is favoured by a bias of -skew ln(1 + e) on its logit, for the choice alone
   unsigned seed = 1;
 
   int local_experts() const { return experts / ep; }
