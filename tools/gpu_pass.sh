@@ -159,7 +159,7 @@ capture_layer() {
   [ -x "$player" ] || { say "capture: skipped, no PyTorch with CUDA here and no $player"; return 0; }
   say "capture: one layer by moesim-layer-cuda"
   for ranks in 1 8; do
-    timeout 100 "$player" --ep "$ranks" --out "$out/capture/layer$ranks" --profile "$(nearest)" >>"$out/capture.log" 2>&1 || {
+    timeout 120 "$player" --ep "$ranks" --out "$out/capture/layer$ranks" --profile "$(nearest)" >>"$out/capture.log" 2>&1 || {
       say "EP $ranks: moesim-layer-cuda failed: $(tail -1 "$out/capture.log")"
       return 1
     }
