@@ -9,8 +9,8 @@
 #   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
-#   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else one layer by
-#             moesim-layer-cuda (2 min)
+#   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
+#             one layer by moesim-layer-cuda (2 min)
 #   fit       a profile of its own, and the base refined with the rows
 #   predict   what the refined profile says of the shape that is left out, before it is measured
 #   held      that shape measured (3 min)
@@ -174,8 +174,11 @@ step_capture() {
   mkdir -p "$out/capture"
   : >"$out/capture.log"
   if python3 -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)' 2>/dev/null; then
-    capture_torch && return
-    say "capture: that failed, see capture.log; our own layer instead"
+    if capture_torch; then
+      [ "$layer" ] || return 0  # what --layer names runs in any case
+    else
+      say "capture: that failed, see capture.log; our own layer instead"
+    fi
   fi
   capture_layer || say "capture: failed, see capture.log"
 }

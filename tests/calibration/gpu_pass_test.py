@@ -93,8 +93,8 @@ def check_torch(folder):
     program(folder / "python3", TORCH % ("mkdir -p out/capture && cp -r kept " + str(out / "capture/torch"), sys.executable))
     done = run(folder, "--only", "capture")
     text = (out / "capture.txt").read_text()
-    check(done.returncode == 0 and "torch 9" in text and "took 2000.0 us" in text and "that failed" not in text,
-          "not PyTorch's recording: " + text + (out / "capture.log").read_text())
+    check(done.returncode == 0 and "torch 9" in text and "took 2000.0 us" in text and "that failed" not in text and
+          "EP 8: a step" in text, "not PyTorch's recording and --layer's: " + text + (out / "capture.log").read_text())
     (folder / "python3").unlink()
 
 
