@@ -1,6 +1,7 @@
 #!/bin/sh
 # Everything that one bare GPU machine can tell moesim, in steps of under eight minutes that can be resumed.
-#   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--moesim PROGRAM] [--scale S] [--only STEP]
+#   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--layer PROGRAM] [--moesim PROGRAM] [--scale S]
+#                     [--only STEP]
 # The same command goes on where it stopped: a step that is done has a file in FOLDER/done. Nothing is locked or reset.
 #   state     the machine: clocks, power, temperature, driver, toolkit, commit
 #   build     the bench, where --bench names none and none is in build/bench
@@ -8,7 +9,8 @@
 #   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
-#   capture   a small training step with moesim_capture; skipped by name without PyTorch on CUDA
+#   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
+#             one layer by moesim-layer-cuda (2 min)
 #   fit       a profile of its own, and the base refined with the rows
 #   predict   what the refined profile says of the shape that is left out, before it is measured
 #   held      that shape measured (3 min)
@@ -17,17 +19,18 @@
 # Needs on the machine: the CUDA toolkit and CMake for `build` (Google Benchmark, NCCL), a moesim that runs there for all
 # else. --scale multiplies every time limit (tests use a small one).
 set -eu
-out=gpu-pass base='' bench='' moesim=build/moesim scale=1 only='' root=$(dirname "$0")/..
+out=gpu-pass base='' bench='' layer='' moesim=build/moesim scale=1 only='' root=$(dirname "$0")/..
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=$2 ;;
     --base) base=$2 ;;
     --bench) bench=$2 ;;
+    --layer) layer=$2 ;;
     --moesim) moesim=$2 ;;
     --scale) scale=$2 ;;
     --only) only=$2 ;;
     *)
-      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --moesim, --scale or --only" >&2
+      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --layer, --moesim, --scale or --only" >&2
       exit 2
       ;;
   esac
@@ -77,10 +80,12 @@ step_state() {
 
 step_build() {
   if [ -n "$bench" ]; then
-    [ -x "$bench" ] || { echo "gpu_pass.sh: found no program $bench, expected the bench" >&2; return 1; }
+    for given in "$bench" ${layer:+"$layer"}; do
+      [ -x "$given" ] || { echo "gpu_pass.sh: found no program $given, expected one of the bench" >&2; return 1; }
+    done
   else
     cmake -S "$root/calibration/bench" -B build/bench -DCMAKE_CUDA_ARCHITECTURES=native >"$out/build.log" 2>&1
-    cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda >>"$out/build.log" 2>&1
+    cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda moesim-layer-cuda >>"$out/build.log" 2>&1
   fi
 }
 
@@ -102,16 +107,81 @@ step_products() {
 }
 step_sustained() { measure raw '^gemm/(?!.*/n:7168/k:2048/).*clocks:sustained' 5; }
 
-step_capture() {
-  if python3 -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)' 2>/dev/null; then
-    sh "$root/tools/capture/selftest.sh" >"$out/capture.log" 2>&1 || echo "capture: the self-test failed, see capture.log" >"$out/capture.txt"
-    [ -f "$out/capture.txt" ] || echo "capture: see capture.log" >"$out/capture.txt"
-  else
-    echo "capture: skipped, no PyTorch with CUDA here" >"$out/capture.txt"
-  fi
+rows() { ls "$out/$1"/*.measurements.json; }
+
+say() { echo "$*" >>"$out/capture.txt"; }
+off() { awk "BEGIN { printf \"%+.1f %%\", 100 * ($1 / $2 - 1) }"; }  # of the first number from the second
+number() { awk -F: -v key="\"$1\"" '$1 ~ key { gsub(/[^0-9.e+-]/, "", $2); print $2; exit }' "$2"; }
+
+# replayed RECORDING PROFILE NAME: computing of the busiest rank and the iteration, in us.
+replayed() {
+  echo "{\"profile\": \"$2\", \"nodes\": 1, \"gpus_per_node\": 8}" >"$out/capture/$3.cluster.json"
+  "$moesim" replay "$1" --cluster "$out/capture/$3.cluster.json" --microbatches 1 --format json -q >"$out/capture/$3.json" &&
+    awk '/"iteration_us"/ { here = 1 } here && /"value"/ { gsub(/[^0-9.e+-]/, "", $2); iteration = $2; here = 0 }
+         /"busy_us"/ { gsub(/[^0-9.e+-]/, "", $2); if ($2 > busy) busy = $2 }
+         END { printf "%.1f %.1f\n", busy, iteration }' "$out/capture/$3.json"
 }
 
-rows() { ls "$out/$1"/*.measurements.json; }
+# compare RECORDING CONSTANTS RANKS STEP_US: moesim's word on a recording, against the step that nobody recorded.
+compare() {
+  "$moesim" trace check "$1" >>"$out/capture.log" 2>&1 || { say "EP $3: moesim trace check refuses the recording, see capture.log"; return 1; }
+  say "EP $3: a step of the rank that takes longest took $4 us without marks between its operations"
+  # shellcheck disable=SC2046  # one file for each number of ranks, without blanks
+  if "$moesim" calibrate fit $(rows raw) --complete --quick --constants "$2" --out "$out/capture/own.profile.json" -q >>"$out/capture.log" 2>&1; then
+    own=$(replayed "$1" "$out/capture/own.profile.json" "own_$3" 2>>"$out/capture.log") || return 1
+    say "  moesim replay with the constants of this recording: computing ${own% *} us ($(off "${own% *}" "$4")), iteration ${own#* } us ($(off "${own#* }" "$4"))"
+  else
+    say "  no rows yet for a profile with the constants of this recording, see capture.log"
+  fi
+  name=$(nearest) || return 1
+  base_says=$(replayed "$1" "$name" "base_$3" 2>>"$out/capture.log") || return 1
+  say "  with those of $name, read off other hosts: computing ${base_says% *} us ($(off "${base_says% *}" "$4")), iteration ${base_says#* } us ($(off "${base_says#* }" "$4"))"
+  [ "$3" = 1 ] || say "  (an iteration of $3 ranks holds transfers and waiting, which one GPU cannot measure)"
+}
+
+capture_torch() {
+  say "capture: a small model of two layers by moesim_capture, $(python3 -c 'import torch; print("torch", torch.__version__)')"
+  PYTHONPATH="$root/tools/capture${PYTHONPATH:+:$PYTHONPATH}" && export PYTHONPATH
+  timeout 180 python3 -m moesim_capture run --mode scaling --out "$out/capture/torch" --device cuda --dtype bfloat16 --world 1 --ep 1 \
+    --grouped --hidden 2048 --ffn 768 --heads 16 --layers 2 --vocab 32768 --seq 4096 --experts 64 --topk 4 --warmup 5 --passes 10 \
+    >>"$out/capture.log" 2>&1 || return 1
+  recording=$(echo "$out"/capture/torch/pp*)
+  python3 -m moesim_capture constants "$recording/scaling" --profile "$(nearest)" --out "$recording/constants.json" \
+    >>"$out/capture.log" 2>&1 || return 1
+  step=$(python3 -c 'import json, statistics, sys; print(1e3 * statistics.median(json.load(open(sys.argv[1]))["plain_ms"]))' \
+    "$recording/run_scaling.json") || return 1
+  compare "$recording/scaling" "$recording/constants.json" 1 "$step"
+}
+
+# One rank has nobody to send to, so that a replay holds nothing but what was recorded; eight are played in turn.
+capture_layer() {
+  player=${layer:-build/bench/bench/moesim-layer-cuda}
+  [ -x "$player" ] || { say "capture: skipped, no PyTorch with CUDA here and no $player"; return 0; }
+  say "capture: one layer by moesim-layer-cuda"
+  for ranks in 1 8; do
+    timeout 120 "$player" --ep "$ranks" --out "$out/capture/layer$ranks" --profile "$(nearest)" >>"$out/capture.log" 2>&1 || {
+      say "EP $ranks: moesim-layer-cuda failed: $(tail -1 "$out/capture.log")"
+      return 1
+    }
+    recording=$(echo "$out/capture/layer$ranks"/pp*)
+    compare "$recording/scaling" "$recording/constants.json" "$ranks" "$(number longest_step_us "$recording/layer.json")" || return 1
+  done
+}
+
+step_capture() {
+  # Nothing is kept of a capture that was stopped: two in one folder would be read as one recording.
+  rm -rf "$out/capture" "$out/capture.txt" "$out/capture.log"
+  mkdir -p "$out/capture"
+  : >"$out/capture.log"
+  if python3 -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else 1)' 2>/dev/null; then
+    if capture_torch; then
+      [ "$layer" ] || return 0  # what --layer names runs in any case
+    else
+      say "capture: that failed, see capture.log; our own layer instead"
+    fi
+  fi
+  capture_layer || say "capture: failed, see capture.log"
+}
 
 step_fit() {
   name=$(nearest)
@@ -172,7 +242,7 @@ for step in $steps; do
   begun=$(date +%s)
   # A step in a process of its own, so that it has a limit.
   if GPU_PASS_STEP=$step timeout "$(limit)" sh "$0" --out "$out" --moesim "$moesim" --scale "$scale" \
-    ${base:+--base "$base"} ${bench:+--bench "$bench"}; then
+    ${base:+--base "$base"} ${bench:+--bench "$bench"} ${layer:+--layer "$layer"}; then
     echo "$(($(date +%s) - begun)) s" >"$out/done/$step"
   else
     echo "gpu_pass.sh: the step '$step' failed or took too long; the same command goes on from it" >&2

@@ -1,17 +1,42 @@
-"""tools/gpu_pass.sh from end to end on a machine without a GPU: a stand-in measures. Stopped in the middle, it goes on."""
+"""tools/gpu_pass.sh from end to end on a machine without a GPU: a stand-in measures. Stopped in the middle, it goes on.
+The layer is moesim-layer-host (the third argument), smaller, whose clock counts work and whose recordings say that they are a
+GPU's."""
 import csv
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 SOURCE, MOESIM = pathlib.Path(sys.argv[1]).resolve(), str(pathlib.Path(sys.argv[2]).resolve())
+LAYER_HOST = str(pathlib.Path(sys.argv[3]).resolve())
 STAND_IN = SOURCE / "tests/calibration/stand_in_bench.py"
 FAKE_SMI = """#!/bin/sh
 case "$*" in *--query-gpu=name\\ *) echo "NVIDIA H200" ;; *) echo "a stand-in for nvidia-smi" ;; esac
 """
+# The later of two options counts.
+LAYER = """#!/bin/sh
+set -e
+%s "$@" --tokens 64 --hidden 64 --ffn 32 --experts 16 --topk 2 --iterations 9 %s
+for folder; do [ ! -d "$folder" ] || sed -i 's/^# device: .*/# device: cuda, NVIDIA H200/' "$folder"/pp*/scaling/*; done
+"""
+# A Python whose torch has CUDA: what is recorded is what another recording was.
+TORCH = """#!/bin/sh
+case "$*" in
+  *torch.cuda.is_available*) exit 0 ;;
+  *torch.__version__*) echo "torch 9" ;;
+  *"moesim_capture run"*) %s ;;
+  *) exec %s "$@" ;;
+esac
+"""
+
+
+def program(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def check(condition, text):
@@ -22,15 +47,72 @@ def check(condition, text):
 def run(folder, *more):
     environment = dict(os.environ, PATH=str(folder) + ":" + os.environ["PATH"])
     return subprocess.run(["sh", str(SOURCE / "tools/gpu_pass.sh"), "--out", str(folder / "out"), "--bench", str(STAND_IN),
-                           "--moesim", MOESIM, *more], cwd=folder, env=environment, capture_output=True, text=True)
+                           "--layer", str(folder / "layer"), "--moesim", MOESIM, *more], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def numbers(text, pattern):
+    found = re.search(pattern, text)
+    check(found, "no '%s' in: %s" % (pattern, text))
+    return [float(group) for group in found.groups()]
+
+
+def check_layer(out):
+    """The recordings were checked, replayed, and what replay says of them is what was measured."""
+    text = (out / "capture.txt").read_text()
+    for ranks in (1, 8):
+        measured = json.loads(next((out / ("capture/layer%d" % ranks)).glob("pp*/layer.json")).read_text())
+        together = measured["longest_operations_us"]
+        part = text.split("EP %d: " % ranks)[1]
+        step, = numbers(part, r"took ([0-9.]+) us without marks")
+        check(step == measured["longest_step_us"], "%s is not the step that was measured" % step)
+        busy, iteration = numbers(part, r"of this recording: computing ([0-9.]+) us .*iteration ([0-9.]+) us")
+        check(abs(busy / together - 1) < 1e-3, "replay computes for %s us, recorded are %s" % (busy, together))
+        check(iteration >= busy, "the iteration is shorter than its computing")
+        if ranks == 1:
+            check(abs(iteration - busy) < 0.2, "one rank waits for somebody: %s of %s" % (busy, iteration))
+        said, = numbers(part, r"of this recording: computing [0-9.]+ us \(([-+0-9.]+) %\)")
+        check(abs(said - 100 * (busy / step - 1)) < 0.06, "%s %% is not the error" % said)
+        base, = numbers(part, r"with those of h200-sxm.* iteration ([0-9.]+) us")
+        check(base > iteration, "the base has no host gaps")
+    check("no problems" in (out / "capture.log").read_text(), "trace check did not run")
+
+
+def check_torch(folder):
+    """With PyTorch its recording is taken; where that fails, our own."""
+    out = folder / "out"
+    (out / "done/capture").unlink()
+    program(folder / "python3", TORCH % ("exit 1", sys.executable))
+    done = run(folder, "--only", "capture")
+    text = (out / "capture.txt").read_text()
+    check(done.returncode == 0 and "that failed" in text and "EP 8: a step" in text, "no fallback: " + text)
+    # Its recording: a step of one rank, with gaps.
+    kept = folder / "kept"
+    shutil.copytree(next((out / "capture/layer1").glob("pp*")), kept / "pp1_tp1_exp1_expn16_dp1_nl1_hs64_sl64")
+    (kept / "pp1_tp1_exp1_expn16_dp1_nl1_hs64_sl64/run_scaling.json").write_text('{"plain_ms": [3, 1, 2]}')
+    (out / "done/capture").unlink()
+    program(folder / "python3", TORCH % ("mkdir -p out/capture && cp -r kept " + str(out / "capture/torch"), sys.executable))
+    done = run(folder, "--only", "capture")
+    text = (out / "capture.txt").read_text()
+    check(done.returncode == 0 and "torch 9" in text and "took 2000.0 us" in text and "that failed" not in text and
+          "EP 8: a step" in text, "not PyTorch's recording and --layer's: " + text + (out / "capture.log").read_text())
+    (folder / "python3").unlink()
+
+
+def check_broken_layer(folder):
+    """A layer that is wrong is told, and the pass goes on."""
+    out = folder / "out"
+    (out / "done/capture").unlink()
+    program(folder / "layer", "#!/bin/sh\necho 'moesim-layer-cuda: outputs: found values off' >&2\nexit 1\n")
+    done = run(folder, "--only", "capture")
+    text = (out / "capture.txt").read_text()
+    check(done.returncode == 0 and "found values off" in text and "capture: failed" in text, "nobody tells: " + text)
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        smi = folder / "nvidia-smi"
-        smi.write_text(FAKE_SMI)
-        smi.chmod(0o755)
+        program(folder / "nvidia-smi", FAKE_SMI)
+        program(folder / "layer", LAYER % (LAYER_HOST, "--clock work"))
         out = folder / "out"
         bad = run(folder, "--only", "sleep")
         check(bad.returncode == 2 and "expected one of" in bad.stderr, "an unknown step is refused: " + bad.stderr)
@@ -68,8 +150,12 @@ def main():
         check(sum(off) / len(off) < 0.25, "the predictions are %s off" % off)
         log = (out / "raw/measure.log").read_text()
         check("throttled" in log and "skipped: one GPU" not in log.split("unusual")[0], "the throttled row is not told: " + log)
+        check_layer(out)
+        check("EP 8: a step" in (out / "report.md").read_text(), "the report does not tell the capture")
         again = run(folder)
         check(again.returncode == 0 and "gpu_pass.sh: report.md" not in again.stderr, "a finished pass does nothing")
+        check_torch(folder)
+        check_broken_layer(folder)
     print("gpu_pass: ok")
 
 

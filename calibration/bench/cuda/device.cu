@@ -1,33 +1,15 @@
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <type_traits>
-
-#include <cuda_bf16.h>
-#include <cuda_fp8.h>
-#include <dlfcn.h>
 
 #include "device.h"
+#include "layer/arithmetic.h"
 
 namespace moesim::bench {
 namespace {
-
-[[noreturn]] void fail(const char* what, const char* why) {
-  std::fprintf(stderr, "moesim-bench-cuda: %s: %s\n", what, why);
-  std::exit(1);
-}
-
-// Two normal numbers of a counter (splitmix64, Box and Muller).
-__device__ float normal_of(unsigned long long counter) {
-  unsigned long long z = counter * 0x9e3779b97f4a7c15ULL + 0x9e3779b97f4a7c15ULL;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  z ^= z >> 31;
-  const float u = (static_cast<unsigned>(z >> 40) + 1) / 16777217.0f;
-  const float v = static_cast<unsigned>(z & 0xffffffu) / 16777216.0f;
-  return sqrtf(-2 * logf(u)) * cospif(2 * v);
-}
 
 template <class T>
 __global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
@@ -35,32 +17,6 @@ __global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
     data[i] = T(normal_of((static_cast<unsigned long long>(seed) << 40) + i));
 }
-
-// The few calls of NVIDIA's management library that say how the GPU is; it belongs to the driver.
-struct Management {
-  using Device = void*;
-  int (*init)() = nullptr;
-  int (*device)(unsigned, Device*) = nullptr;
-  int (*clock)(Device, int, unsigned*) = nullptr;
-  int (*most)(Device, int, unsigned*) = nullptr;
-  int (*power)(Device, unsigned*) = nullptr;
-  int (*temperature)(Device, int, unsigned*) = nullptr;
-  Device handle = nullptr;
-
-  Management() {
-    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (!library) return;
-    const auto find = [&](auto& call, const char* name) {
-      call = reinterpret_cast<std::decay_t<decltype(call)>>(dlsym(library, name));
-      return call != nullptr;
-    };
-    const bool all = find(init, "nvmlInit_v2") && find(device, "nvmlDeviceGetHandleByIndex_v2") &&
-                     find(clock, "nvmlDeviceGetClockInfo") && find(most, "nvmlDeviceGetMaxClockInfo") &&
-                     find(power, "nvmlDeviceGetPowerUsage") &&
-                     find(temperature, "nvmlDeviceGetTemperature");
-    if (!all || init() != 0 || device(0, &handle) != 0) handle = nullptr;
-  }
-};
 
 }  // namespace
 
@@ -88,8 +44,8 @@ std::vector<float> values(const void* data, Element type, std::size_t first, std
                           std::size_t count) {
   const std::size_t size = bytes_of(type);
   std::vector<unsigned char> raw(count * size);
-  require(cudaMemcpy2D(raw.data(), size, static_cast<const unsigned char*>(data) + first * size, stride * size,
-                       size, count, cudaMemcpyDeviceToHost),
+  require(cudaMemcpy2D(raw.data(), size, static_cast<const unsigned char*>(data) + first * size,
+                       stride * size, size, count, cudaMemcpyDeviceToHost),
           "values");
   std::vector<float> result(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -104,38 +60,8 @@ std::vector<float> values(const void* data, Element type, std::size_t first, std
   return result;
 }
 
-Condition condition() {
-  static const Management management;
-  Condition now;
-  if (!management.handle) return now;
-  constexpr int kSm = 1, kMemory = 2, kGpuTemperature = 0;  // nvmlClockType_t, nvmlTemperatureSensors_t
-  unsigned value = 0;
-  if (management.clock(management.handle, kSm, &value) == 0) now.sm_mhz = value;
-  if (management.most(management.handle, kSm, &value) == 0) now.most_sm_mhz = value;
-  if (management.clock(management.handle, kMemory, &value) == 0) now.memory_mhz = value;
-  if (management.power(management.handle, &value) == 0) now.watts = value * 1e-3;
-  if (management.temperature(management.handle, kGpuTemperature, &value) == 0) now.celsius = value;
-  return now;
-}
-
-void require(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail(what, cudaGetErrorString(status));
-}
-
-void require(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) fail(what, cublasGetStatusString(status));
-}
-
 void require(ncclResult_t status, const char* what) {
   if (status != ncclSuccess) fail(what, ncclGetErrorString(status));
-}
-
-Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
-  require(cudaMalloc(&data_, std::max<std::size_t>(bytes, 256)), "cudaMalloc");
-}
-
-Buffer::~Buffer() {
-  if (data_) cudaFree(data_);
 }
 
 std::size_t rotation(std::size_t bytes) {

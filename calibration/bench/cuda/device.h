@@ -1,10 +1,7 @@
-// What all GPU benches share: errors that end the run with a line, buffers that are given back, a stopwatch
-// on the GPU.
+// What all GPU benches share: inputs, a stopwatch on the GPU, a list of cases.
 #pragma once
 
 #include <benchmark/benchmark.h>
-#include <cublas_v2.h>
-#include <cuda_runtime.h>
 #include <nccl.h>
 
 #include <cstddef>
@@ -12,33 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "gpu.h"
+
 namespace moesim::bench {
 
-// Print where and what, and exit 1: a failed call makes every later number worthless.
-void require(cudaError_t status, const char* what);
-void require(cublasStatus_t status, const char* what);
+// Print where and what, and exit 1, as for the calls of gpu.h.
 void require(ncclResult_t status, const char* what);
-
-// Device memory, freed by the destructor.
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  Buffer& operator=(Buffer&&) = delete;
-
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 // Device memory filled with normal random numbers: products of constants draw less power and run faster.
 enum class Element { kBf16, kFp8, kFloat };
@@ -53,12 +29,6 @@ std::size_t rotation(std::size_t bytes);
 
 // Mean GPU seconds of one call of `work(turn)` over `calls` calls on `stream`, between two events.
 double gpu_seconds(cudaStream_t stream, int calls, const std::function<void(int)>& work);
-
-// What the GPU is at now; zeros where its management library is not there.
-struct Condition {
-  double sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0, watts = 0, celsius = 0;
-};
-Condition condition();
 
 // Runs a benchmark in manual time: warm-up, then each iteration is the mean of `calls` calls. The row carries
 // the GPU's condition right after it.

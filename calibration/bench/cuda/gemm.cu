@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "device.h"
+#include "products.h"
 
 namespace moesim::bench {
 namespace {
@@ -37,38 +38,30 @@ Handles& handles() {
   return all;
 }
 
-// One product in cuBLAS's column-major terms: C[rows, columns] = op(A)[rows, depth] op(B)[depth, columns].
-struct Product {
-  cublasOperation_t op_a, op_b;
-  int rows, columns, depth;
-  const void *a, *b;
-  void* c;
-  int lda, ldb, ldc;
-};
-
 // Whether corners and the middle of C are what the host computes from A and B.
 bool right(const Product& p, Element in) {
-  const auto element = [](const void* data, cublasOperation_t op, int ld, int outer, int depth, Element type) {
+  const auto element = [](const void* data, bool along, int ld, int outer, int depth, Element type) {
     // op(A)[outer, .] and op(B)[., outer] are columns or rows of what is stored.
-    const bool along = op == CUBLAS_OP_T;
     return values(data, type, along ? static_cast<std::size_t>(outer) * ld : static_cast<std::size_t>(outer),
                   along ? 1 : static_cast<std::size_t>(ld), static_cast<std::size_t>(depth));
   };
   const std::pair<int, int> places[] = {
       {0, 0}, {p.rows - 1, p.columns - 1}, {p.rows / 2, p.columns / 3}, {p.rows - 1, 0}};
   for (const auto& [row, column] : places) {
-    const auto a = element(p.a, p.op_a, p.lda, row, p.depth, in);
+    const auto a = element(p.a, p.turn_a, p.lda, row, p.depth, in);
     // B is stored depth first where it is not turned.
-    const auto b = element(p.b, p.op_b == CUBLAS_OP_N ? CUBLAS_OP_T : CUBLAS_OP_N, p.ldb, column, p.depth, in);
+    const auto b = element(p.b, !p.turn_b, p.ldb, column, p.depth, in);
     double sum = 0, squares = 0;
     for (std::size_t k = 0; k < a.size(); ++k) {
       sum += static_cast<double>(a[k]) * b[k];
       squares += static_cast<double>(a[k]) * a[k] * b[k] * b[k];
     }
     const double c =
-        values(p.c, Element::kBf16, static_cast<std::size_t>(column) * p.ldc + static_cast<std::size_t>(row), 1, 1)[0];
+        values(p.c, Element::kBf16, static_cast<std::size_t>(column) * p.ldc + static_cast<std::size_t>(row),
+               1, 1)[0];
     // Rounding to bf16, and sums in another order; fp8 units keep fewer bits of the sum.
-    const double tolerance = (in == Element::kFp8 ? 0.02 : 0.005) * (std::abs(sum) + std::sqrt(squares)) + 1e-3;
+    const double tolerance =
+        (in == Element::kFp8 ? 0.02 : 0.005) * (std::abs(sum) + std::sqrt(squares)) + 1e-3;
     if (!(std::abs(c - sum) <= tolerance)) return false;
   }
   return true;
@@ -88,13 +81,13 @@ void dense_bf16(benchmark::State& state, int m, int n, int k) {
   const auto call = [&](int turn) {
     const std::size_t i = static_cast<std::size_t>(turn) % copies;
     require(cublasGemmEx(handles().blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, w[i].as<void>(),
-                         CUDA_R_16BF, n, x[i].as<void>(), CUDA_R_16BF, k, &zero, y.as<void>(), CUDA_R_16BF,
-                         n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                         CUDA_R_16BF, n, x[i].as<void>(), CUDA_R_16BF, k, &zero, y.as<void>(), CUDA_R_16BF, n,
+                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "cublasGemmEx");
   };
   call(0);
   require(cudaStreamSynchronize(handles().stream), "dense product");
-  if (!right({CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), n, k, n},
+  if (!right({false, false, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), n, k, n},
              Element::kBf16)) {
     state.SkipWithError("wrong result");
     return;
@@ -152,8 +145,7 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
     };
     call(0);
     require(cudaStreamSynchronize(handles().stream), "fp8 product");
-    if (right({CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), k, k, n},
-              Element::kFp8))
+    if (right({true, false, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), k, k, n}, Element::kFp8))
       run_timed(state, handles().stream, kCalls, call);
     else
       state.SkipWithError("wrong result");
@@ -163,21 +155,6 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
   cublasLtMatrixLayoutDestroy(b);
   cublasLtMatrixLayoutDestroy(a);
   cublasLtMatmulDescDestroy(operation);
-}
-
-enum class Pass { kForward, kDgrad, kWgrad };
-
-// Rows x[M,K], weights w[K,N], outputs y[M,N] of one expert, all row-major.
-Product product_of(Pass pass, int m, int n, int k, __nv_bfloat16* x, __nv_bfloat16* w, __nv_bfloat16* y) {
-  switch (pass) {
-    case Pass::kForward:
-      return {CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, w, x, y, n, k, n};
-    case Pass::kDgrad:
-      return {CUBLAS_OP_T, CUBLAS_OP_N, k, m, n, w, y, x, n, n, k};
-    case Pass::kWgrad:
-      break;
-  }
-  return {CUBLAS_OP_N, CUBLAS_OP_T, n, k, m, y, x, w, n, k, n};
 }
 
 // Balanced, or half of the rows on the first expert and the rest falling geometrically.
@@ -217,64 +194,33 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
                                     y.as<__nv_bfloat16>() + at * n));
     at += static_cast<std::size_t>(m);
   }
-  const auto single = [&](const Product& p) {
-    require(cublasGemmEx(handles().blas, p.op_a, p.op_b, p.rows, p.columns, p.depth, &one, p.a, CUDA_R_16BF,
-                         p.lda, p.b, CUDA_R_16BF, p.ldb, &zero, p.c, CUDA_R_16BF, p.ldc, CUBLAS_COMPUTE_32F,
-                         CUBLAS_GEMM_DEFAULT),
-            "expert product");
-  };
   std::function<void(int)> call;
-  // Arrays that the grouped call reads; pointers live on the device.
-  const int count = static_cast<int>(products.size());
-  std::vector<cublasOperation_t> op_a, op_b;
-  std::vector<int> m_, n_, k_, lda, ldb, ldc, size(products.size(), 1);
-  std::vector<float> alpha(products.size(), 1), beta(products.size(), 0);
-  std::vector<const void*> a, b;
-  std::vector<void*> c;
-  for (const Product& p : products) {
-    op_a.push_back(p.op_a);
-    op_b.push_back(p.op_b);
-    m_.push_back(p.rows);
-    n_.push_back(p.columns);
-    k_.push_back(p.depth);
-    lda.push_back(p.lda);
-    ldb.push_back(p.ldb);
-    ldc.push_back(p.ldc);
-    a.push_back(p.a);
-    b.push_back(p.b);
-    c.push_back(p.c);
-  }
-  Buffer da(a.size() * sizeof(void*)), db(b.size() * sizeof(void*)), dc(c.size() * sizeof(void*));
-  require(cudaMemcpy(da.as<void>(), a.data(), a.size() * sizeof(void*), cudaMemcpyHostToDevice), "pointers");
-  require(cudaMemcpy(db.as<void>(), b.data(), b.size() * sizeof(void*), cudaMemcpyHostToDevice), "pointers");
-  require(cudaMemcpy(dc.as<void>(), c.data(), c.size() * sizeof(void*), cudaMemcpyHostToDevice), "pointers");
+  const GroupedCall grouped(products);
+  const Buffer pointers(grouped.pointer_bytes());
+  require(
+      cudaMemcpy(pointers.as<void>(), grouped.pointers(), grouped.pointer_bytes(), cudaMemcpyHostToDevice),
+      "pointers");
   if (backend == "loop") {
     call = [&](int) {
-      for (const Product& p : products) single(p);
+      for (const Product& p : products) multiply(handles().blas, p, CUDA_R_16BF, false);
     };
   } else if (batched) {
     const Product& p = products.front();
+    const int count = static_cast<int>(products.size());
     const auto stride = [&](const void* first, const void* second) {
       return static_cast<const __nv_bfloat16*>(second) - static_cast<const __nv_bfloat16*>(first);
     };
-    const long long sa = count > 1 ? stride(a[0], a[1]) : 0, sb = count > 1 ? stride(b[0], b[1]) : 0,
-                    sc = count > 1 ? stride(c[0], c[1]) : 0;
-    call = [&, p, sa, sb, sc](int) {
-      require(
-          cublasGemmStridedBatchedEx(handles().blas, p.op_a, p.op_b, p.rows, p.columns, p.depth, &one, p.a,
-                                     CUDA_R_16BF, p.lda, sa, p.b, CUDA_R_16BF, p.ldb, sb, &zero, p.c,
-                                     CUDA_R_16BF, p.ldc, sc, count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-          "batched product");
+    const Product& next = products[count > 1 ? 1 : 0];
+    const long long sa = stride(p.a, next.a), sb = stride(p.b, next.b), sc = stride(p.c, next.c);
+    call = [&, p, count, sa, sb, sc](int) {
+      require(cublasGemmStridedBatchedEx(handles().blas, turn(p.turn_a), turn(p.turn_b), p.rows, p.columns,
+                                         p.depth, &one, p.a, CUDA_R_16BF, p.lda, sa, p.b, CUDA_R_16BF, p.ldb,
+                                         sb, &zero, p.c, CUDA_R_16BF, p.ldc, sc, count, CUBLAS_COMPUTE_32F,
+                                         CUBLAS_GEMM_DEFAULT),
+              "batched product");
     };
   } else {
-    call = [&](int) {
-      require(cublasGemmGroupedBatchedEx(
-                  handles().blas, op_a.data(), op_b.data(), m_.data(), n_.data(), k_.data(), alpha.data(),
-                  const_cast<const void* const*>(da.as<void*>()), CUDA_R_16BF, lda.data(),
-                  const_cast<const void* const*>(db.as<void*>()), CUDA_R_16BF, ldb.data(), beta.data(),
-                  dc.as<void*>(), CUDA_R_16BF, ldc.data(), count, size.data(), CUBLAS_COMPUTE_32F),
-              "grouped product");
-    };
+    call = [&](int) { grouped.run(handles().blas, pointers.as<void>()); };
   }
   call(0);
   require(cudaStreamSynchronize(handles().stream), "grouped product");
