@@ -24,6 +24,11 @@ SAMPLE = SOURCE / "traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1
 SCENARIO = str(SOURCE / "docs/examples/scenario.json")
 JOB = str(SOURCE / "tests/fuzz/corpus/training_job/megatron.sh")
 FAST = ["--draws", "4"]
+SWEEP_KINDS = {
+    "replay": [str(SAMPLE / "scaling"), str(SAMPLE / "realistic"), "--grid", "cluster=echo-h800x2,nobody", "--prices",
+               '{"gpu_hour": 2}'],
+    "plan": ["--model", "mixtral-8x7b", "--tokens", "1T", "--cluster", "h100", "--grid", "gpus=1,64", "--most", "10", *FAST],
+}
 FAILURES = []
 
 # Schema: commands without --format json.
@@ -163,6 +168,14 @@ def check_sweeps(folder):
         has_to_match("scenario", record["inputs"]["scenario"], "inputs.scenario of the record of a sweep")
     if not errors(validator("sweep-row"), {"scenario": 1, "dispatcher": "allgather"}):
         fail("sweep-row.schema.json takes a row without a time and without an error")
+    for kind, words in SWEEP_KINDS.items():
+        run(folder, ["sweep", kind, *words, "--out", kind + ".jsonl", "--quiet"])
+        schema = "sweep-%s-row" % kind
+        for line in (folder / (kind + ".jsonl")).read_text().splitlines():
+            has_to_match(schema, json.loads(line), "a row of sweep " + kind)
+        if not errors(validator(schema), {"scenario": 1}):
+            fail(schema + ".schema.json takes a row without an answer and without an error")
+        has_to_match("sweep", json.loads((folder / (kind + ".jsonl.json")).read_text()), "the record of sweep " + kind)
     again = run(folder, ["rerun", "rows.jsonl.json", "--format", "json"])
     has_to_match("rerun", json.loads(again.stdout), "moesim rerun")
 

@@ -1,6 +1,4 @@
 // What a sweep found, for people.
-#include "tools/moesim/sweeps/sweep_summary.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "tests/tools/process.h"
+#include "tools/moesim/sweeps/sweep_kind.h"
 
 namespace moesim::tools {
 namespace {
@@ -36,7 +35,7 @@ constexpr const char* kRows =
     "3,16,2,b,1500,true,1250,0.1,60e9,true,\n4,7,1,,,,,,,,\"ep: found 7, expected a divisor\"\n";
 
 TEST(SweepSummary, NamesTheBestThatFitsAndWhatMatters) {
-  SweepSummary summary(kColumns, {"ep", "topk"});
+  SweepSummary summary(kColumns, {"ep", "topk"}, summary_of_scenarios(false));
   summary.add(kRows);
   const std::string text = summary.text();
   EXPECT_THAT(text, StartsWith("Best of 5 scenarios: ep = 8, topk = 1 with a: 2000 tokens/s/GPU.\n"));
@@ -49,7 +48,8 @@ TEST(SweepSummary, NamesTheBestThatFitsAndWhatMatters) {
 }
 
 TEST(SweepSummary, JsonLinesSayTheSame) {
-  SweepSummary csv(kColumns, {"ep"}), lines(kColumns, {"ep"});
+  SweepSummary csv(kColumns, {"ep"}, summary_of_scenarios(false)),
+      lines(kColumns, {"ep"}, summary_of_scenarios(false));
   csv.add("0,8,1,a,1000,true,2000,0.2,5e10,true,\n");
   lines.add(R"({"scenario":0,"ep":8,"topk":1,"dispatcher":"a","time_us.value":1000,"winner":true,)"
             R"("tokens_per_s_per_gpu":2000,"mfu":0.2,"peak_memory_bytes.max":5e10,"fits":true})"
@@ -58,7 +58,7 @@ TEST(SweepSummary, JsonLinesSayTheSame) {
 }
 
 TEST(SweepSummary, NothingThatFitsIsSaid) {
-  SweepSummary summary(kColumns, {"ep"});
+  SweepSummary summary(kColumns, {"ep"}, summary_of_scenarios(false));
   summary.add("0,8,1,a,1000,true,2000,0.2,90e9,false,\n");
   EXPECT_THAT(summary.text(),
               StartsWith("Best of 1 scenarios, none of which fits the memory: ep = 8 with a"));

@@ -29,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::read_text;
 using testing::run_moesim;
@@ -355,11 +356,14 @@ class SweepMpi : public Sweep {
   }
   int mpirun_with_a_dead_rank(const std::string& options, const std::string& arguments, int rank = 2) const;
   int mpirun(const std::string& arguments, int ranks, const std::string& options = "") const {
+    return mpirun_sweep("s.json " + arguments, ranks, options);
+  }
+  int mpirun_sweep(const std::string& words, int ranks, const std::string& options = "") const {
     const std::string command = "cd '" + folder_.path().string() +
                                 "' && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
                                 "mpirun --oversubscribe " +
-                                options + " -n " + std::to_string(ranks) +
-                                " " MOESIM_BINARY " sweep s.json " + arguments + " 2>mpi.err >mpi.out";
+                                options + " -n " + std::to_string(ranks) + " " MOESIM_BINARY " sweep " +
+                                words + " 2>mpi.err >mpi.out";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -372,6 +376,66 @@ TEST_F(SweepMpi, GivesTheBytesOfThreads) {
         << text("mpi.err");
     EXPECT_TRUE(text("r.csv") == text("threads.csv")) << ranks;
   }
+}
+
+TEST_F(SweepMpi, SixteenRanksGiveTheSameBytes) {
+  ASSERT_EQ(run("threads.csv", kGrid).exit_code, 0);
+  ASSERT_EQ(mpirun("--grid topk=1..4 --grid routing.gini=0..0.6:0.1 --out r.csv", 16), 0) << text("mpi.err");
+  EXPECT_TRUE(text("r.csv") == text("threads.csv"));
+}
+
+TEST_F(SweepMpi, RecordingsAndPlansGiveTheBytesOfThreads) {
+  const std::string replays = "replay '" + testing::sample_folder().string() +
+                              "/scaling' --grid cluster=echo-h800x2,dgx-h100x2 --grid microbatches=1..4";
+  const std::string plans =
+      "plan --model mixtral-8x7b --tokens 1T --cluster h100 --grid gpus=8,64 --grid seq=2048,4096 --most 20";
+  for (const std::string& words : {replays, plans}) {
+    const std::string alone = "cd '" + folder_.path().string() + "' && " MOESIM_BINARY " sweep " + words +
+                              " --out threads.csv --overwrite >/dev/null 2>&1";
+    ASSERT_EQ(std::system(alone.c_str()), 0);
+    ASSERT_EQ(mpirun_sweep(words + " --out r.csv --overwrite", 3), 0) << text("mpi.err");
+    EXPECT_TRUE(text("r.csv") == text("threads.csv")) << words;
+  }
+}
+
+// A rank that takes long for its points is not one that is silent.
+TEST_F(SweepMpi, SlowPointsAreNoSilence) {
+  ASSERT_EQ(mpirun_sweep("plan --model qwen3-30b-a3b --tokens 1T --cluster h100 --grid gpus=64,128,256 "
+                         "--most 1000 --draws 0 --out r.csv --patience 0.2",
+                         2),
+            0)
+      << text("mpi.err");
+  EXPECT_THAT(text("mpi.err"), Not(HasSubstr("has not answered")));
+}
+
+// OpenMPI knows nothing of this launcher: the process finds itself alone.
+TEST_F(SweepMpi, AProcessThatFindsNobodySaysHowToLaunch) {
+  const std::string command = "cd '" + folder_.path().string() +
+                              "' && PMI_SIZE=2 PMI_RANK=0 " MOESIM_BINARY
+                              " sweep s.json --grid topk=1..4 --out r.csv 2>mpi.err >mpi.out";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_THAT(text("mpi.err"), AllOf(HasSubstr("found one process in MPI where the launcher started 2"),
+                                     HasSubstr("srun --mpi=pmix")));
+  EXPECT_FALSE(exists("r.csv"));
+}
+
+// srun without an MPI plugin: every task would make the whole table.
+TEST_F(Sweep, TasksOfSlurmThatFindNobodySayHowToLaunch) {
+  const auto as_task = [&](const std::string& arguments) {
+    const std::string command = "cd '" + folder_.path().string() +
+                                "' && SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3 " MOESIM_BINARY
+                                " sweep s.json --grid topk=1..4 --out r.csv " +
+                                arguments + " 2>err >out";
+    const int status = std::system(command.c_str());
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(as_task(""), 2);
+  EXPECT_THAT(text("err"), AllOf(StartsWith("moesim: sweep: found task 3 of 4 of srun"),
+                                 HasSubstr("srun --mpi=pmix"), HasSubstr("--shard")));
+  EXPECT_FALSE(exists("r.csv"));
+  EXPECT_EQ(as_task("--shard 3/4"), 0) << text("err");
+  EXPECT_TRUE(exists("r.csv"));
 }
 
 // Kills one rank of three as soon as there are rows; the exit code of mpirun, or -1 where it was over before.

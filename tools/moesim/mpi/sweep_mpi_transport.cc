@@ -3,9 +3,11 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <list>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -52,13 +54,35 @@ void receive(const moesim::tools::MpiMessage* message, void* data) {
            MPI_STATUS_IGNORE);
 }
 
+void drop_incoming() {
+  moesim::tools::MpiMessage message;
+  std::string bytes;
+  while (probe(&message)) {
+    bytes.resize(message.bytes);
+    receive(&message, bytes.data());
+  }
+}
+
+// Until all that was sent has been taken, here and everywhere: what nobody waits for any more is dropped. A
+// large message is only gone when the other side takes it, and some libraries complain of what is left.
+void settle() {
+  MPI_Request meeting = MPI_REQUEST_NULL;
+  for (int met = 0; !met;) {
+    drop_incoming();
+    forget_sent();
+    if (meeting == MPI_REQUEST_NULL && sending().empty()) MPI_Ibarrier(MPI_COMM_WORLD, &meeting);
+    if (meeting != MPI_REQUEST_NULL) MPI_Test(&meeting, &met, MPI_STATUS_IGNORE);
+    if (!met) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  drop_incoming();
+}
+
 void finish(bool together, int code) {
   if (!together) {
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
   }
-  for (Sending& one : sending()) MPI_Wait(&one.request, MPI_STATUS_IGNORE);
-  sending().clear();
+  settle();
   MPI_Finalize();
 }
 

@@ -9,11 +9,43 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/text.h"
 #include "replay/run/forecast_recording.h"
 #include "traces/cmd_reader.h"
 #include "traces/foreign_format.h"
 
 namespace moesim::tools {
+
+namespace {
+
+constexpr std::int64_t kMostOfASize = 1 << 22;
+
+struct JobText {
+  const char* option;
+  std::string JobOptions::*text;
+  const char* help;
+};
+constexpr JobText kJobTexts[] = {
+    {"dispatcher", &JobOptions::dispatcher,
+     "this dispatcher in place of the recorded one, name[:options]; default: as-recorded"},
+    {"routing", &JobOptions::routing,
+     "who routes to whom: a name or a dispatching file; default: as recorded"},
+    {"model", &JobOptions::model, "the recorded model, where its sizes do not tell it"},
+    {"recorded-on", &JobOptions::recorded_on,
+     "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
+     "them to those of --cluster"},
+};
+
+struct JobSize {
+  const char* option;
+  const char* help;
+};
+constexpr JobSize kJobSizes[] = {
+    {"seq", "tokens of a sequence"},   {"ep", "expert-parallel size"},
+    {"experts", "experts of a layer"}, {"dp", "data-parallel size, experts included"},
+    {"pp", "pipeline stages"},         {"nodes", "nodes of the cluster"}};
+
+}  // namespace
 
 void Recordings::add(const std::string& folder) {
   traces::refuse_foreign(folder, traces::Traces::kForeign);
@@ -57,38 +89,57 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording) {
   return std::nullopt;
 }
 
+bool JobOptions::say(const std::string& name, const std::string& text) {
+  for (const JobText& one : kJobTexts)
+    if (name == one.option) {
+      this->*one.text = text;
+      return true;
+    }
+  for (const JobSize& one : kJobSizes)
+    if (name == one.option) {
+      sizes[name] = whole_between("--" + name, text, 1, kMostOfASize);
+      return true;
+    }
+  return false;
+}
+
+std::vector<std::string> JobOptions::text_names() {
+  std::vector<std::string> names;
+  for (const JobText& one : kJobTexts) names.emplace_back(one.option);
+  return names;
+}
+
+std::vector<std::string> JobOptions::size_names() {
+  std::vector<std::string> names;
+  for (const JobSize& one : kJobSizes) names.emplace_back(one.option);
+  return names;
+}
+
 void JobOptions::declare(CLI::App& app) {
-  app.add_option("--dispatcher", dispatcher,
-                 "this dispatcher in place of the recorded one, name[:options]; default: as-recorded");
-  app.add_option("--routing", routing,
-                 "who routes to whom: a name or a dispatching file; default: as recorded");
-  app.add_option("--model", model, "the recorded model, where its sizes do not tell it");
-  struct Size {
-    const char* option;
-    const char* help;
-  };
-  for (const Size& size : {Size{"seq", "tokens of a sequence"},
-                           {"ep", "expert-parallel size"},
-                           {"experts", "experts of a layer"},
-                           {"dp", "data-parallel size, experts included"},
-                           {"pp", "pipeline stages"},
-                           {"nodes", "nodes of the cluster"}}) {
+  for (const JobText& one : kJobTexts)
+    app.add_option(std::string("--") + one.option, this->*one.text, one.help);
+  for (const JobSize& size : kJobSizes) {
     sizes[size.option] = 0;
     app.add_option(std::string("--") + size.option, sizes[size.option],
                    std::string(size.help) + ", other than recorded")
-        ->check(CLI::Range(1, 1 << 22).description(""));
+        ->check(CLI::Range(std::int64_t{1}, kMostOfASize).description(""));
   }
-  app.add_option(
-      "--recorded-on", recorded_on,
-      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
-      "them to those of --cluster");
+}
+
+std::int64_t whole_between(const std::string& what, const std::string& text, std::int64_t low,
+                           std::int64_t high) {
+  const auto value = parse_int(text);
+  if (!value || *value < low || *value > high)
+    throw InputError(
+        fmt::format("{}: found {}, expected a whole number from {} to {}", what, in_quotes(text), low, high));
+  return *value;
 }
 
 replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t seed) const {
   replay::JobRequest request;
   const auto given = [&](const char* option) {
-    const std::int64_t value = sizes.at(option);
-    return value > 0 ? std::optional(value) : std::nullopt;
+    const auto at = sizes.find(option);
+    return at != sizes.end() && at->second > 0 ? std::optional(at->second) : std::nullopt;
   };
   request.change.seq = given("seq");
   request.change.ep = given("ep");

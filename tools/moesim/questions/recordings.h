@@ -55,10 +55,19 @@ struct JobOptions {
   std::map<std::string, std::int64_t> sizes;  // by option name; 0: not given
 
   void declare(CLI::App& app);
+  // Says one of them by its name without dashes, as its flag would. False for one that there is not.
+  bool say(const std::string& name, const std::string& text);
+  // Names of the texts and of the sizes that say() takes.
+  static std::vector<std::string> text_names();
+  static std::vector<std::string> size_names();
   // The request of these options for a cluster, "" for the default. Throws InputError for names that do not
   // exist.
   replay::JobRequest request(const std::string& cluster, std::uint64_t seed) const;
 };
+
+// A whole number in these bounds. Throws InputError that names `what`.
+std::int64_t whole_between(const std::string& what, const std::string& text, std::int64_t low,
+                           std::int64_t high);
 
 // A model by name or file that has experts, as what a recording is of has. Throws InputError for another.
 models::Architecture mixture_named(const std::string& name_or_path);

@@ -123,9 +123,10 @@ models::ChosenPlan ScenarioOptions::choose(models::Scenario& s, const CommonOpti
   return chosen;
 }
 
-ScenarioDocument ScenarioOptions::document(const CommonOptions& common, bool choose,
+ScenarioDocument ScenarioOptions::document(const CommonOptions& common, Choose choose,
                                            models::ChosenPlan& chosen, bool scopes) const {
-  if (search_ && !choose) throw InputError("--search: found beside a search of plans, expected one of them");
+  if (search_ && choose != Choose::kPlan)
+    throw InputError("--search: found beside a search of plans, expected one of them");
   ScenarioDocument made = file_.empty() ? ScenarioDocument::from_json(nlohmann::json::object(), "")
                                         : ScenarioDocument::read(file_, common, with_);
   if (file_.empty() && !with_.empty())
@@ -140,9 +141,10 @@ ScenarioDocument ScenarioOptions::document(const CommonOptions& common, bool cho
   const models::Scenario before = made.scenario();
   if (!scopes) refuse_unused(before, file_);
   models::Scenario after = before;
-  if (choose)
+  if (choose == Choose::kPlan)
     chosen = this->choose(after, common);
-  else if (after.scope == models::Scenario::Scope::kStep && after.model.hidden > 0)
+  else if (choose == Choose::kBatch && after.scope == models::Scenario::Scope::kStep &&
+           after.model.hidden > 0)
     models::choose_batch(after);
   for (const Field& field : fields)
     if (after.gave(field.path) && !before.gave(field.path))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,11 +42,13 @@ class ScenarioOptions {
   // Chooses what nobody said of the plan where docs/scenario.md says so: on request, and of a question
   // without a file that says no size at all. Empty where nothing was open.
   models::ChosenPlan choose(models::Scenario& scenario, const CommonOptions& common) const;
+  // What document() chooses of what nobody says. Only the batch: for a question that searches plans itself.
+  // Nothing: for one that chooses a batch for each of its scenarios.
+  enum class Choose : std::uint8_t { kPlan, kBatch, kNothing };
   // The same question as a document that can be changed by path: the file, what the options say of it, and
-  // what is chosen. `choose`: off for a question that searches plans itself; then only the batch is.
-  // `scopes`: several are asked about, so that each says itself what it has no use for. Throws InputError for
-  // what the scope does not use.
-  ScenarioDocument document(const CommonOptions& common, bool choose, models::ChosenPlan& chosen,
+  // what is chosen. `scopes`: several are asked about, so that each says itself what it has no use for.
+  // Throws InputError for what the scope does not use.
+  ScenarioDocument document(const CommonOptions& common, Choose choose, models::ChosenPlan& chosen,
                             bool scopes = false) const;
   // Says a field as its flag would; say_unsaid(): unless a flag has.
   void say(std::string_view path, const std::string& text);

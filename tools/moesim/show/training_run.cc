@@ -54,8 +54,9 @@ std::string overlap_of(const models::Scenario& s) {
   return parts.empty() ? "none" : join(parts, "+");
 }
 
-// What asks about the plan again.
-std::string command_of(const RunPlan& p) {
+}  // namespace
+
+std::string plan_command(const RunPlan& p) {
   const models::Scenario& s = *p.scenario;
   std::string text =
       fmt::format("moesim compare --scope step --model {} --cluster {}", s.model.name, s.cluster->name);
@@ -69,6 +70,8 @@ std::string command_of(const RunPlan& p) {
   if (overlap_of(s) != "gradients+parameters") text += " --overlap " + overlap_of(s);
   return text;
 }
+
+namespace {
 
 // Lines of at most kWidth columns, broken at spaces.
 std::string wrapped(const std::string& text, std::size_t indent = 0) {
@@ -218,7 +221,7 @@ std::string failure_text(const RunPlan& best) {
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
   const RunPlan& best = a.plans.front();
   std::string text = wrapped(answer_sentence(q, a));
-  text += wrapped("plan: " + command_of(best), 6) + "\n";
+  text += wrapped("plan: " + plan_command(best), 6) + "\n";
   text += plan_table(q, a, false, top).text();
   text +=
       "One plan a machine, best first; same letter: too close to call; *: nothing is faster and cheaper\n";
@@ -248,47 +251,54 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   return text;
 }
 
+std::span<const PlanColumn> plan_columns() {
+  static constexpr PlanColumn kColumns[] = {
+      {"cluster", false, [](const RunPlan& r) -> std::string { return r.scenario->cluster->name; }},
+      {"gpus", true, [](const RunPlan& r) -> std::string { return std::to_string(r.gpus); }},
+      {"idle_gpus", true, [](const RunPlan& r) -> std::string { return std::to_string(r.idle_gpus); }},
+      {"tp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.tp); }},
+      {"cp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.cp); }},
+      {"pp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.pp); }},
+      {"vpp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.vpp); }},
+      {"ep", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.ep); }},
+      {"etp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.etp); }},
+      {"dp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.dp); }},
+      {"microbatches", true,
+       [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.microbatches); }},
+      {"micro_batch", true,
+       [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.micro_batch); }},
+      {"precision", false,
+       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.precision"); }},
+      {"schedule", false,
+       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.schedule"); }},
+      {"recompute", false,
+       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.recompute"); }},
+      {"overlap", false, [](const RunPlan& r) -> std::string { return overlap_of(*r.scenario); }},
+      {"launch", false,
+       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.launch"); }},
+      {"dispatcher", false,
+       [](const RunPlan& r) -> std::string { return r.scenario->dispatchers.front().text(); }},
+      {"step_time_us", true,
+       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.answer.time_us.value); }},
+      {"days", true, [](const RunPlan& r) -> std::string { return fmt::format("{}", r.days.value); }},
+      {"cost", true, [](const RunPlan& r) -> std::string { return fmt::format("{}", r.cost.value); }},
+      {"deadline_probability", true,
+       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.deadline_probability); }},
+      {"fits_probability", true,
+       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.answer.memory.fits_probability); }},
+  };
+  return kColumns;
+}
+
 std::string training_run_csv(const RunAnswer& a) {
-  Table table({{"cluster"},
-               {"gpus"},
-               {"idle_gpus"},
-               {"tp"},
-               {"cp"},
-               {"pp"},
-               {"vpp"},
-               {"ep"},
-               {"etp"},
-               {"dp"},
-               {"microbatches"},
-               {"micro_batch"},
-               {"precision"},
-               {"schedule"},
-               {"recompute"},
-               {"overlap"},
-               {"launch"},
-               {"dispatcher"},
-               {"step_time_us"},
-               {"days"},
-               {"cost"},
-               {"deadline_probability"},
-               {"fits_probability"},
-               {"tie_group"},
-               {"frontier"}});
+  std::vector<Table::Column> heads;
+  for (const PlanColumn& column : plan_columns()) heads.push_back({column.name});
+  heads.push_back({"tie_group"});
+  heads.push_back({"frontier"});
+  Table table(heads);
   for (const RunPlan& r : a.plans) {
-    const models::Scenario& s = *r.scenario;
-    const models::Parallel& p = s.parallel;
-    std::vector<std::string> row{s.cluster->name};
-    for (const std::int64_t n :
-         {r.gpus, r.idle_gpus, p.tp, p.cp, p.pp, p.vpp, p.ep, p.etp, p.dp, p.microbatches, p.micro_batch})
-      row.push_back(std::to_string(n));
-    for (const char* path : {"training.precision", "training.schedule", "training.recompute"})
-      row.push_back(value_of(s, path));
-    row.push_back(overlap_of(s));
-    row.push_back(value_of(s, "training.launch"));
-    row.push_back(s.dispatchers.front().text());
-    for (const double n : {r.answer.time_us.value, r.days.value, r.cost.value, r.deadline_probability,
-                           r.answer.memory.fits_probability})
-      row.push_back(fmt::format("{}", n));
+    std::vector<std::string> row;
+    for (const PlanColumn& column : plan_columns()) row.push_back(column.cell(r));
     row.push_back(std::to_string(r.tie_group));
     row.push_back(r.on_frontier ? "true" : "false");
     table.row(std::move(row));
@@ -326,7 +336,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
                       {"goodput", r.answer.goodput.share},
                       {"mfu", r.answer.mfu},
                       {"unmeasured", r.answer.unmeasured},
-                      {"command", command_of(r)},
+                      {"command", plan_command(r)},
                       {"scenario", whole}};
     if (r.mwh > 0) plan["mwh_at_most"] = r.mwh;
     if (r.on_frontier)

@@ -1,6 +1,7 @@
 // A whole training, as `moesim plan` prints it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,16 @@ namespace moesim::tools {
 // `batch`: where the global batch comes from; `top`: plans shown of each precision.
 std::string training_run_text(const models::RunQuestion& question, const models::RunAnswer& answer,
                               const std::string& batch, int top);
+// A column of a plan in a table: a number, or text.
+struct PlanColumn {
+  const char* name;
+  bool number;
+  std::string (*cell)(const models::RunPlan&);
+};
+// The sizes, options, days, cost and probabilities of a plan.
+std::span<const PlanColumn> plan_columns();
+// The command that asks about it again.
+std::string plan_command(const models::RunPlan& plan);
 std::string training_run_csv(const models::RunAnswer& answer);
 
 // Adds "plans", "frontier", "upgrades" and what was tried.

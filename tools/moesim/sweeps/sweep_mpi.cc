@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,9 +35,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Worker to rank 0: kHello (SHA-256 of the definition, threads), kRows, kGone (it had an error and will send
-// no more). Rank 0 to worker: kBegin (the first scenario and the size of a block), kBlock (a number), kAlive
-// (nothing new), kStop.
+// Worker to rank 0: kHello (SHA-256 of the definition, threads), kRows, kAlive (still computing), kGone (it
+// had an error and will send no more). Rank 0 to worker: kBegin (the first scenario and the size of a block),
+// kBlock (a number), kAlive (nothing new; to be answered), kStop.
 enum Tag : int { kHello = 1, kBegin, kBlock, kRows, kGone, kStop, kAlive };
 
 // What kRows carries before the rows and the first error.
@@ -47,12 +48,28 @@ struct RowsHead {
 constexpr auto kNap = std::chrono::milliseconds(1);  // asking more often costs the workers processor time
 constexpr std::uint64_t kAhead = 4;  // blocks on their way to a thread, so that it never waits for an answer
 
-// How many processes the launcher started: OpenMPI, PMI (MPICH, Slurm), PMIx under Slurm.
-int launched() {
+// Of a few slow blocks each thread has one at a time: what lies ahead of one is what others wait for.
+std::uint64_t blocks_ahead(const SweepJob& job, std::uint64_t threads) {
+  return std::clamp<std::uint64_t>(job.blocks() / (4 * threads), 1, kAhead);
+}
+
+constexpr const char* kHowToLaunch =
+    "srun --mpi=pmix (`srun --mpi=list` says what it has), the mpirun of the MPI that moesim was built with, "
+    "or --shard I/N for parts that share nothing";
+
+// How many processes the launcher started: OpenMPI, PMI (MPICH, Slurm), PMIx under Slurm. Throws InputError
+// for tasks of Slurm that cannot find each other: each would make the whole table.
+int launched(bool parts_of_their_own) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
     if (const char* text = std::getenv(name)) return static_cast<int>(parse_int(text).value_or(1));
   const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"), *pmix = std::getenv("PMIX_RANK");
-  return tasks && pmix ? static_cast<int>(parse_int(tasks).value_or(1)) : 1;
+  const int count = tasks ? static_cast<int>(parse_int(tasks).value_or(1)) : 1;
+  if (count < 2 || pmix) return count;
+  if (parts_of_their_own) return 1;
+  const char* task = std::getenv("SLURM_PROCID");
+  throw InputError(
+      fmt::format("sweep: found task {} of {} of srun, which started it without MPI, expected {}",
+                  task ? one_line(task) : "?", count, kHowToLaunch));
 }
 
 std::string take(const MpiTransport& mpi, const MpiMessage& message) {
@@ -81,8 +98,8 @@ std::pair<std::uint64_t, SweepBlock> unpacked(const SweepJob& job, const std::st
 
 }  // namespace
 
-std::unique_ptr<SweepMpi> SweepMpi::start() {
-  const int processes = launched();
+std::unique_ptr<SweepMpi> SweepMpi::start(bool parts_of_their_own) {
+  const int processes = launched(parts_of_their_own);
   if (processes < 2) return nullptr;
   const std::filesystem::path library = own_library("libmoesim_mpi.so");
   if (!path_exists(library))
@@ -95,7 +112,15 @@ std::unique_ptr<SweepMpi> SweepMpi::start() {
   if (!handle) throw InputError(fmt::format("sweep: cannot load MPI: {}", one_line(::dlerror())));
   auto* begin = reinterpret_cast<const MpiTransport* (*)()>(::dlsym(handle, "moesim_mpi_start"));
   check(begin != nullptr, "libmoesim_mpi.so has moesim_mpi_start");
-  return std::unique_ptr<SweepMpi>(new SweepMpi(begin()));
+  const MpiTransport* transport = begin();
+  if (transport->size < 2) {
+    transport->finish(true, 0);
+    throw InputError(fmt::format(
+        "sweep: found one process in MPI where the launcher started {}: they do not speak the same language, "
+        "expected {}",
+        processes, kHowToLaunch));
+  }
+  return std::unique_ptr<SweepMpi>(new SweepMpi(transport));
 }
 
 SweepMpi::~SweepMpi() {
@@ -116,9 +141,11 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
   SweepExchange exchange(job, 2 * kAhead * own * static_cast<std::uint64_t>(mpi.size), write);
   HelperThreads workers(own, [&] { work_on(job, exchange); });
 
+  const std::uint64_t ahead = blocks_ahead(job, own * static_cast<std::uint64_t>(mpi.size));
   struct Peer {
-    std::uint64_t slots = 0;                            // blocks that it wants at a time
-    std::map<std::uint64_t, Clock::time_point> blocks;  // that it has, and since when
+    std::uint64_t slots = 0;         // blocks that it wants at a time
+    std::set<std::uint64_t> blocks;  // that it has
+    Clock::time_point heard;         // of it
     bool silent = false, gone = false;
   };
   std::map<int, Peer> peers;
@@ -136,6 +163,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
         any = true;
         const std::string bytes = take(mpi, message);
         Peer& peer = peers[message.from];
+        peer.heard = Clock::now();
         if (message.tag == kHello) {
           if (bytes.substr(0, fingerprint.size()) != fingerprint)
             throw InputError(
@@ -143,14 +171,16 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
                             "all machines",
                             message.from));
           peer.slots =
-              kAhead * static_cast<std::uint64_t>(parse_int(bytes.substr(fingerprint.size())).value_or(1));
+              ahead * static_cast<std::uint64_t>(parse_int(bytes.substr(fingerprint.size())).value_or(1));
           const std::uint64_t begin[2] = {job.first, job.block};
           mpi.send(message.from, kBegin, begin, sizeof(begin));
         } else if (message.tag == kGone) {
           peer.silent = peer.gone = true;
-          for (const auto& [block, since] : peer.blocks) exchange.again(block);
+          for (const std::uint64_t block : peer.blocks) exchange.again(block);
           peer.blocks.clear();
           warn(fmt::format("rank {} ended with an error: others do its scenarios", message.from));
+        } else if (message.tag == kAlive) {
+          peer.silent = peer.gone;
         } else {
           auto [number, block] = unpacked(job, bytes);
           peer.blocks.erase(number);
@@ -162,7 +192,7 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
         while (!peer.silent && peer.blocks.size() < peer.slots) {
           const auto block = exchange.take_now();
           if (!block) break;
-          peer.blocks[*block] = Clock::now();
+          peer.blocks.insert(*block);
           mpi.send(rank, kBlock, &*block, sizeof(*block));
           any = true;
         }
@@ -170,13 +200,11 @@ void SweepMpi::deal(const SweepJob& job, int threads, const std::string& definit
         next_look = Clock::now() + limit / 4;
         for (auto& [rank, peer] : peers) {
           if (!peer.silent) mpi.send(rank, kAlive, nullptr, 0);
-          const bool late = std::any_of(peer.blocks.begin(), peer.blocks.end(),
-                                        [&](const auto& one) { return Clock::now() - one.second > limit; });
-          if (!late || peer.silent) continue;
+          if (peer.silent || peer.blocks.empty() || Clock::now() - peer.heard <= limit) continue;
           peer.silent = true;
           warn(fmt::format("rank {} has not answered for {:.0f} s: others do its {} blocks of scenarios",
                            rank, patience, peer.blocks.size()));
-          for (const auto& [block, since] : peer.blocks) exchange.again(block);
+          for (const std::uint64_t block : peer.blocks) exchange.again(block);
         }
       }
       if (!any) std::this_thread::sleep_for(kNap);
@@ -252,7 +280,10 @@ int SweepMpi::work(SweepJob& job, int threads, const std::string& definition, do
       any = true;
       heard = Clock::now();
       const std::string bytes = take(mpi, message);
-      if (message.tag == kAlive) continue;
+      if (message.tag == kAlive) {
+        mpi.send(0, kAlive, nullptr, 0);  // however long a block takes
+        continue;
+      }
       if (message.tag == kBegin) {
         std::uint64_t begin[2];
         check(bytes.size() == sizeof(begin), "rank 0 says where to begin");

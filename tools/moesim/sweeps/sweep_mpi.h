@@ -15,15 +15,16 @@ struct MpiTransport;
 class SweepMpi {
  public:
   // nullptr where this process was not started as one of several. Throws InputError where it was, but MPI
-  // support was not built or cannot be loaded.
-  static std::unique_ptr<SweepMpi> start();
+  // support was not built, cannot be loaded, or does not find the others. `parts_of_their_own`: tasks of
+  // Slurm that need not find each other.
+  static std::unique_ptr<SweepMpi> start(bool parts_of_their_own);
   ~SweepMpi();
 
   int rank() const;
   int size() const;
 
-  // Rank 0: computes on `threads` threads itself and deals blocks out to all others. What a process has not
-  // brought back `patience` seconds after it was due is done here. Returns when all rows are written.
+  // Rank 0: computes on `threads` threads itself and deals blocks out to all others. The blocks of a
+  // process that is not heard of for `patience` seconds are done here. Returns when all rows are written.
   void deal(const SweepJob& job, int threads, const std::string& definition, double patience,
             const SweepWrite& write, const std::function<void(const std::string&)>& warn);
   // The other ranks: computes blocks until there are none. Returns the exit code. Ends all processes where

@@ -86,20 +86,22 @@ std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& po
   return front.indices();
 }
 
-void print_pareto(const std::string& csv_file, const std::string& columns, const CommonOptions& common) {
+void print_pareto(const std::string& csv_file, const std::string& columns, std::size_t inputs,
+                  const SummaryShape& shape, const CommonOptions& common) {
   std::ifstream in(csv_file);
   std::string line;
   if (!in || !std::getline(in, line)) throw InputError(SourcePlace{csv_file}, "cannot read");
   const std::vector<std::string> names = csv_cells(line, {csv_file, 1});
   const std::vector<Objective> objectives = objectives_of(columns, names);
-  const auto fits = std::find(names.begin(), names.end(), "fits") - names.begin();
+  const auto fits =
+      static_cast<std::size_t>(std::find(names.begin(), names.end(), shape.fits) - names.begin());
   Front front;
   std::vector<std::pair<std::size_t, std::vector<std::string>>> rows;  // of the front, with some that left it
   std::size_t index = 0, too_big = 0;
   for (long number = 2; std::getline(in, line); ++number, ++index) {
     std::vector<std::string> cells = csv_cells(line, {csv_file, number});
     if (cells.size() != names.size()) continue;
-    if (cells[static_cast<std::size_t>(fits)] == "false") {
+    if (fits < cells.size() && cells[fits] == "false") {
       ++too_big;
       continue;
     }
@@ -111,16 +113,17 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
     if (front.holds(index)) rows.emplace_back(index, std::move(cells));
   }
   // The inputs, the dispatcher and the objectives.
-  const std::size_t dispatcher =
-      static_cast<std::size_t>(std::find(names.begin(), names.end(), "dispatcher") - names.begin());
-  std::vector<std::size_t> shown(dispatcher + 1);
+  std::vector<std::size_t> shown(inputs);
   std::iota(shown.begin(), shown.end(), std::size_t{0});
+  const auto with = std::find(names.begin(), names.end(), shape.with) - names.begin();
+  if (!shape.with.empty()) shown.push_back(static_cast<std::size_t>(with));
   for (const auto& [column, sign] : objectives)
     if (std::find(shown.begin(), shown.end(), column) == shown.end()) shown.push_back(column);
   std::vector<Table::Column> heads;
   heads.reserve(shown.size());
   for (const std::size_t c : shown)
-    heads.push_back({names[c], c == dispatcher ? Table::Align::kLeft : Table::Align::kRight});
+    heads.push_back({names[c], !shape.with.empty() && names[c] == shape.with ? Table::Align::kLeft
+                                                                             : Table::Align::kRight});
   Table table(heads);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const std::size_t i : front.indices()) {
@@ -145,7 +148,7 @@ void print_pareto(const std::string& csv_file, const std::string& columns, const
     print(table.csv());
   } else {
     print(table.text());
-    if (too_big > 0) print(fmt::format("{} rows that do not fit into memory are left out\n", too_big));
+    if (too_big > 0) print(fmt::format("{} rows that {} are left out\n", too_big, shape.not_best));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/moesim/sweeps/sweep_summary.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -17,6 +18,8 @@ void check_pareto_columns(const std::string& columns, const std::vector<std::str
 
 // Prints the front of a sweep's CSV file. `columns` are names of columns, smaller is better, "-name" for the
 // larger. Throws InputError for unknown columns.
-void print_pareto(const std::string& csv_file, const std::string& columns, const CommonOptions& common);
+// The first `inputs` columns are shown beside them, and what `shape` names the best by.
+void print_pareto(const std::string& csv_file, const std::string& columns, std::size_t inputs,
+                  const SummaryShape& shape, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -31,15 +31,19 @@ SweepPlan::SweepPlan(const SweepOptions& options) : samples_(options.samples), s
                                    static_cast<double>(kMostScenarios)));
     }
   };
+  for (const SweepRange& own : options.axes) {
+    paths_.push_back(own.path);
+    grids_.push_back(own.values);
+  }
   for (const std::string& text : options.grids) {
-    SweepRange range = SweepRange::parse_assignment(text, "--grid");
+    SweepRange range = SweepRange::parse_assignment(text, "--grid", options.axis);
     if (range.values.empty())
       throw InputError(fmt::format("--grid {}: found a range without a step, expected {}:STEP",
                                    range.path.path, in_quotes(text)));
     paths_.push_back(range.path);
     grids_.push_back(std::move(range.values));
   }
-  add_lists(options.lists);
+  add_lists(options);
   add_samples(options);
   for (const auto& grid : grids_) grow(grid.size());
   if (!list_.empty()) grow(list_.front().size());
@@ -52,7 +56,8 @@ SweepPlan::SweepPlan(const SweepOptions& options) : samples_(options.samples), s
         throw InputError(fmt::format("sweep: found the path {} twice, expected each once", paths_[i].path));
 }
 
-void SweepPlan::add_lists(const std::vector<std::string>& lists) {
+void SweepPlan::add_lists(const SweepOptions& options) {
+  const std::vector<std::string>& lists = options.lists;
   if (lists.size() == 1 && lists.front().find('=') == std::string::npos) {
     const std::string text = read_file(lists.front(), std::uint64_t{1} << 30);
     std::vector<ScenarioPath> paths;
@@ -65,7 +70,7 @@ void SweepPlan::add_lists(const std::vector<std::string>& lists) {
       const std::vector<std::string> cells = csv_cells(line, place);
       try {
         if (paths.empty()) {
-          for (const std::string& cell : cells) paths.push_back(find_path(trim(cell)));
+          for (const std::string& cell : cells) paths.push_back(options.axis(trim(cell)));
           list_.resize(paths.size());
           continue;
         }
@@ -84,7 +89,7 @@ void SweepPlan::add_lists(const std::vector<std::string>& lists) {
     return;
   }
   for (const std::string& text : lists) {
-    SweepRange range = SweepRange::parse_assignment(text, "--list");
+    SweepRange range = SweepRange::parse_assignment(text, "--list", options.axis);
     if (range.values.empty())
       throw InputError(
           fmt::format("--list {}: found a range without a step, expected values", range.path.path));
@@ -104,7 +109,7 @@ void SweepPlan::add_samples(const SweepOptions& options) {
   if (samples_ > kMostSamples)
     throw InputError(fmt::format("--sample: found {}, expected at most {}", samples_, kMostSamples));
   for (const std::string& text : options.ranges) {
-    ranges_.push_back(SweepRange::parse_assignment(text, "--range"));
+    ranges_.push_back(SweepRange::parse_assignment(text, "--range", options.axis));
     paths_.push_back(ranges_.back().path);
   }
   if (options.sampling != Sampling::kLatinHypercube) return;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/moesim/sweeps/sweep_range.h"
@@ -16,7 +17,9 @@ inline constexpr std::uint64_t kMostScenarios = 1'000'000'000;
 enum class Sampling : std::uint8_t { kLatinHypercube, kRandom };
 
 struct SweepOptions {
-  std::vector<std::string> grids;   // "path=values", each an axis
+  std::function<ScenarioPath(std::string_view)> axis = find_path;  // what a path may be
+  std::vector<SweepRange> axes;                                    // before the grids
+  std::vector<std::string> grids;                                  // "path=values", each an axis
   std::vector<std::string> lists;   // "path=values", taken side by side; or one CSV file with paths as header
   std::vector<std::string> ranges;  // "path=low..high[:log]" or values to sample from
   std::uint64_t samples = 0;
@@ -38,7 +41,7 @@ class SweepPlan {
   void for_each_value(const std::function<void(const ScenarioPath&, const PathValue&)>& visit) const;
 
  private:
-  void add_lists(const std::vector<std::string>& lists);
+  void add_lists(const SweepOptions& options);
   void add_samples(const SweepOptions& options);
   double share(std::uint64_t sample, std::size_t axis) const;
 

@@ -123,9 +123,10 @@ SweepRange SweepRange::parse(const ScenarioPath& path, std::string_view text) {
   return r;
 }
 
-SweepRange SweepRange::parse_assignment(const std::string& text, std::string_view option) {
+SweepRange SweepRange::parse_assignment(const std::string& text, std::string_view option,
+                                        const std::function<ScenarioPath(std::string_view)>& axis) {
   const auto [path, values] = split_assignment(text, option);
-  return parse(find_path(path), values);
+  return parse(axis(path), values);
 }
 
 PathValue SweepRange::at(double share) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ struct SweepRange {
 
   // Throws InputError for what is neither, for an empty range, and for more than kMostValues values.
   static SweepRange parse(const ScenarioPath& path, std::string_view text);
-  // "path=values" with `option` named in messages.
-  static SweepRange parse_assignment(const std::string& text, std::string_view option);
+  // "path=values" with `option` named in messages; `axis` finds the path.
+  static SweepRange parse_assignment(const std::string& text, std::string_view option,
+                                     const std::function<ScenarioPath(std::string_view)>& axis = find_path);
 
   // The value at `share` in [0, 1) of the range or list, by the logarithm where that was asked for.
   PathValue at(double share) const;

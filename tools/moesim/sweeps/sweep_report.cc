@@ -10,7 +10,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/sweeps/sweep_csv.h"
-#include "tools/moesim/sweeps/sweep_rows.h"
+#include "tools/moesim/sweeps/sweep_table.h"
 
 namespace moesim::tools {
 
@@ -41,7 +41,7 @@ void SweepReport::add(std::string_view lines) {
     const std::size_t end = std::min(lines.find('\n'), lines.size());
     const std::string_view line = lines.substr(0, end);
     lines.remove_prefix(std::min(end + 1, lines.size()));
-    const auto scenario = SweepRows::index_of(line);
+    const auto scenario = SweepTable::index_of(line);
     if (!scenario) continue;  // a header
     if (*scenario != last_) ++scenarios_, last_ = *scenario;
     if (*scenario % step_ != 0) continue;

@@ -25,21 +25,18 @@ SweepBlock SweepJob::block_at(std::uint64_t b) const {
   return made;
 }
 
-SweepWorker::SweepWorker(const SweepJob& job)
-    : job_(job), maker_(job.base, job.plan->paths()), options_(job.options) {
-  options_.costs = &costs_;
-  options_.routings = &routings_;
-}
+SweepWorker::SweepWorker(const SweepJob& job) : job_(job), asker_(job.kind->asker(*job.plan)) {}
 
 void SweepWorker::fill(SweepBlock& block) {
   for (std::uint64_t i = block.first; i < block.first + block.count; ++i) {
     job_.plan->point(i, values_);
+    const std::size_t before = block.rows.size();
     try {
-      const Evaluation e = evaluate(maker_.make(values_), options_);
-      job_.rows->append(block.rows, i, values_, e);
+      asker_->ask(i, values_, block.rows);
     } catch (const InputError& error) {
       if (block.failed++ == 0) block.first_error = fmt::format("scenario {}: {}", i, error.what());
-      job_.rows->append_error(block.rows, i, values_, error.what());
+      block.rows.resize(before);
+      job_.kind->table().append_error(block.rows, i, values_, error.what());
       if (job_.strict) return;
     }
   }

@@ -6,10 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/sweeps/sweep_kind.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
-#include "tools/moesim/sweeps/sweep_rows.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -23,10 +21,8 @@ struct SweepBlock {
 
 // What every thread and machine of a sweep knows.
 struct SweepJob {
-  ScenarioDocument base;
+  const SweepKind* kind = nullptr;
   const SweepPlan* plan = nullptr;
-  const SweepRows* rows = nullptr;
-  EvaluationOptions options;
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // where to start
   std::uint64_t end = 0;    // behind the last
@@ -45,10 +41,7 @@ class SweepWorker {
 
  private:
   const SweepJob& job_;
-  ScenarioMaker maker_;
-  CostCache costs_;
-  models::RoutingCache routings_;
-  EvaluationOptions options_;
+  std::unique_ptr<SweepAsker> asker_;
   std::vector<PathValue> values_;
 };
 

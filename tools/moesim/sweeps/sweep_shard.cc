@@ -14,7 +14,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/sweeps/sweep_rows.h"
+#include "tools/moesim/sweeps/sweep_table.h"
 
 namespace moesim::tools {
 
@@ -158,7 +158,7 @@ void merge_sweeps(const std::vector<std::string>& tables, const std::string& out
     if (header) std::getline(in, line);
     constexpr std::size_t kPiece = 1 << 20;
     while (std::getline(in, line)) {
-      const auto scenario = SweepRows::index_of(line);
+      const auto scenario = SweepTable::index_of(line);
       if (!scenario) fail(part.table, "a line that is no row", "the table as the sweep wrote it");
       if (*scenario < file.first()) continue;
       if (rows.size() >= kPiece && *scenario != last) {

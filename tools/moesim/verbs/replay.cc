@@ -14,8 +14,6 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "base/json_reader.h"
-#include "models/answers/invariants.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/rental.h"
 #include "models/workload/architecture.h"
@@ -23,7 +21,7 @@
 #include "replay/run/forecast_recording.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
-#include "tools/moesim/questions/replay_invariants.h"
+#include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/output.h"
@@ -39,14 +37,9 @@ namespace {
 
 struct ReplayOptions {
   std::vector<std::string> folders;
-  std::string cluster;
-  std::string timing = "calibrated";
-  JobOptions job;
+  ReplayQuestion question{32};
   std::string timeline, report;
   TimelineOptions shown;
-  std::string prices;
-  int microbatches = 0;
-  int draws = 32;
   std::uint64_t seed = 1;
   bool explain = false;
 };
@@ -116,22 +109,6 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
 
 // One sentence on why another dispatcher takes longer or shorter; empty where none was asked for.
 std::string because(const RecordingForecast& answer);
-
-// What a second of the iteration trains, and what that costs.
-struct Throughput {
-  double tokens_per_s = 0;
-  std::optional<double> per_million;  // in the currency of the prices
-};
-
-std::optional<Throughput> throughput(const RecordingForecast& answer, const models::PriceTable& prices) {
-  if (!answer.tokens || answer.iteration_us.value <= 0) return std::nullopt;
-  Throughput out{*answer.tokens / (answer.iteration_us.value * 1e-6), std::nullopt};
-  if (prices.given())
-    out.per_million = prices.per_hour(answer.cluster.profile.name(), answer.iteration.topology.world(),
-                                      answer.cluster.gpus_per_node) /
-                      3600 / out.tokens_per_s * 1e6;
-  return out;
-}
 
 std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
   const auto told = throughput(answer, prices);
@@ -367,19 +344,10 @@ void add_effects(nlohmann::ordered_json& result, const RecordingForecast& answer
 
 RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings,
                       nlohmann::ordered_json& inputs) {
-  if (options.job.routing == kMeasuredRouting)
-    throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
-  replay::RecordingQuestion question;
-  question.job = options.job.request(options.cluster, options.seed);
-  question.microbatches = options.microbatches;
-  question.seed = options.seed;
-  question.draws = options.draws;
-  question.flow = options.timing == "flow";
+  replay::RecordingQuestion question = options.question.question(options.seed);
   question.attribution = true;
   question.effect_gains = options.explain;
-  RecordingForecast answer =
-      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, question);
-  models::check_possible("replay", impossible(answer));
+  RecordingForecast answer = ask_recording(recordings, question);
   inputs["cluster"] = answer.cluster.name;
   if (!question.flow && models::has_own_fabric(answer.cluster))
     answer.warnings.emplace_back(
@@ -446,9 +414,7 @@ void add_named_model(nlohmann::ordered_json& result, const std::string& name) {
 
 int run(const ReplayOptions& options, const CommonOptions& common) {
   check_report(options.report);
-  const models::PriceTable prices =
-      options.prices.empty() ? models::PriceTable{}
-                             : models::PriceTable::parse(JsonNode::parse(options.prices, "--prices"));
+  const models::PriceTable prices = options.question.prices();
   if (options.explain && common.format == Format::kCsv)
     throw InputError("replay: found --explain with --format csv, expected table or json");
   const TimelineBounds bounds = options.shown.bounds(kTimelineSlices);
@@ -466,7 +432,7 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   write_files(options, answer, bounds, inputs, prices);
   if (common.format == Format::kJson) {
     auto result = result_json(answer, inputs, prices);
-    add_named_model(result, options.job.model);
+    add_named_model(result, options.question.model());
     if (options.explain && answer.effects) add_effects(result, answer);
     print_json(result);
     return 0;
@@ -498,23 +464,7 @@ Verb replay_verb() {
                        "folder of rank files; several scaling passes are pooled")
             ->required()
             ->type_name("DIR");
-        app.add_option("--cluster", options->cluster,
-                       "built-in name or file; default: as many H800 nodes as the job needs");
-        app.add_option("--timing", options->timing,
-                       "calibrated, or flow: transfers of a scaling recording share the links of the "
-                       "cluster's fabric [calibrated]")
-            ->check(CLI::IsMember({"calibrated", "flow"}));
-        options->job.declare(app);
-        app.add_option("--prices", options->prices,
-                       "JSON object: gpu_hour or node_hour, a number or one per profile; currency");
-        app.add_flag("--ranks-missing", options->job.ranks_missing,
-                     "of a real run: ranks that were not recorded are filled by symmetry");
-        app.add_option("--microbatches", options->microbatches, "per rank and step, of a scaling recording")
-            ->check(CLI::Range(1, 1 << 20).description(""));
-        app.add_option("--draws", options->draws,
-                       "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
-            ->check(CLI::Range(0, 10000).description(""))
-            ->capture_default_str();
+        options->question.declare(app);
         options->shown.declare(app);
         declare_report(app, options->report);
         app.add_option("--timeline", options->timeline, "write the timeline as Chrome trace JSON")

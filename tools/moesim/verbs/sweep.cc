@@ -16,12 +16,12 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"
+#include "tools/moesim/sweeps/sweep_kind.h"
 #include "tools/moesim/sweeps/sweep_mpi.h"
 #include "tools/moesim/sweeps/sweep_pareto.h"
 #include "tools/moesim/sweeps/sweep_progress.h"
@@ -38,46 +38,26 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SweepVerbOptions {
-  ScenarioOptions scenario;
-  std::vector<std::string> words;  // a scenario; or merge and tables
   std::string out, sampling = "latin", pareto, report, shard;
   SweepOptions plan;
-  int draws = 0;
   double patience = 60;
-  bool resume = false, overwrite = false, strict = false, breakdown = false, dry_run = false;
+  bool resume = false, overwrite = false, strict = false, dry_run = false;
+
+  SweepStart start() const {
+    return overwrite ? SweepStart::kOverwrite : resume ? SweepStart::kResume : SweepStart::kFresh;
+  }
 };
 
-// Reads every file that the axes name, and what these name (a cluster's profile), before the first row is
-// made: the definition of the sweep holds their hashes.
-void read_named(const ScenarioDocument& base, const SweepPlan& plan) {
-  plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
-    if (!value.json.is_string() || !is_file(value.text)) return;
-    read_file(value.text);
-    try {
-      ScenarioDocument changed = base;
-      changed.set(path, value.json);
-      changed.scenario();
-    } catch (const InputError&) {  // its rows will say so
-    }
-  });
-  if (const models::RoutingSpec& routing = base.scenario().routing;
-      routing.kind == models::RoutingSpec::Kind::kFile)
-    read_file(routing.path);
-}
-
 // Everything that the bytes of the result follow from.
-std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& base, const SweepPlan& plan,
-                          RowFormat format) {
+std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, const SweepPlan& plan) {
   nlohmann::ordered_json d;
   d["version"] = version();
-  d["scenario"] = models::to_json(base.scenario());
+  d.update(kind.definition());
   d["grid"] = o.plan.grids;
   d["list"] = o.plan.lists;
   d["range"] = o.plan.ranges;
   d["sample"] = {{"count", o.plan.samples}, {"method", o.sampling}, {"seed", o.plan.seed}};
-  d["draws"] = o.draws;
-  d["breakdown"] = o.breakdown;
-  d["format"] = format == RowFormat::kCsv ? "csv" : "jsonl";
+  d["format"] = kind.table().format() == RowFormat::kCsv ? "csv" : "jsonl";
   d["scenarios"] = plan.size();
   if (!o.shard.empty()) add_shard(d, SweepShard::parse(o.shard));
   d["files"] = files_read();
@@ -86,15 +66,13 @@ std::string definition_of(const SweepVerbOptions& o, const ScenarioDocument& bas
 
 // What made a finished table, beside it.
 void write_record(const std::string& out, const std::string& sha256, const std::string& definition,
-                  std::uint64_t scenarios, const models::Scenario& base, const CommonOptions& common) {
-  nlohmann::ordered_json defined = nlohmann::ordered_json::parse(definition);
+                  std::uint64_t scenarios, const SweepKind& kind, const CommonOptions& common) {
   nlohmann::ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = defined["scenario"];
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
-  add_model(record, base);
+  kind.describe(record);
   record["rows"] = {
       {"file", fs::path(out).filename().string()}, {"sha256", sha256}, {"scenarios", scenarios}};
-  record["definition"] = std::move(defined);
+  record["definition"] = nlohmann::ordered_json::parse(definition);
   write_file(SweepFile::record_of(out), json_text(record));
 }
 
@@ -121,190 +99,249 @@ std::vector<std::string> axes_of(const SweepPlan& plan) {
   return axes;
 }
 
-int run_sweep(SweepVerbOptions o, const CommonOptions& common) {
+// Threads of this process, and how the points are cut into blocks.
+int share_out(SweepJob& job, const CommonOptions& common, const SweepMpi* mpi) {
+  const int threads = common.threads > 0 ? common.threads
+                      : mpi              ? 1
+                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto ranks = static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
+  const std::uint64_t share = (job.end - job.first) / (8 * static_cast<std::uint64_t>(threads) * ranks);
+  job.block = std::clamp<std::uint64_t>(share, 1, job.kind->most_in_block());
+  return threads;
+}
+
+// Rank 0, or the only process: makes the table and says what it found.
+class SweepRun {
+ public:
+  SweepRun(const SweepVerbOptions& o, const CommonOptions& common, SweepJob& job,
+           const std::string& definition)
+      : o_(o),
+        common_(common),
+        job_(job),
+        definition_(definition),
+        begin_(job.first),
+        collect_(!o.report.empty() && o.out.empty()),
+        // For people the table is not printed, but what it says.
+        summed_up_(common.format == Format::kTable && o.pareto.empty()),
+        shown_(job.kind->table().names()),
+        summary_(job.kind->table().names(), axes_of(*job.plan), job.kind->summary()) {}
+
+  void make(SweepMpi* mpi, int threads, const std::function<void(const std::string&)>& say) {
+    if (!o_.out.empty() || !summed_up_)
+      file_.emplace(o_.out, definition_, job_.kind->table().header(), o_.start());
+    job_.first = !file_ ? begin_ : file_->complete() ? job_.end : std::max(begin_, file_->first());
+    SweepProgress progress(common_.quiet, job_.end - begin_, job_.first - begin_);
+    const SweepWrite write = [&](const SweepBlock& block) {
+      progress.advance(block.count);
+      return take(block);
+    };
+    if (mpi)
+      mpi->deal(job_, threads, definition_, o_.patience, write, say);
+    else
+      sweep_on_threads(job_, threads, write);
+    progress.finish();
+  }
+
+  void tell() {
+    if (o_.strict && failed_ > 0)
+      throw InputError(fmt::format(
+          "sweep: {}{}", first_error_,
+          o_.out.empty() ? "" : "; the rows up to it are in " + SweepFile::partial_of(o_.out).string()));
+    if (file_ && file_->complete()) {
+      warn(common_, fmt::format("{} is complete: nothing left to do", o_.out));
+    } else if (file_) {
+      file_->finish();
+      if (!o_.out.empty())
+        write_record(o_.out, file_->sha256(), definition_, job_.end - begin_, *job_.kind, common_);
+    }
+    if (summed_up_) {
+      if (!o_.out.empty())
+        summary_.add_file(o_.out);  // with the rows of an earlier run that this one went on with
+      print(summary_.text());
+      if (o_.out.empty()) print("All rows: --format csv, or --out FILE.csv.\n");
+    }
+    if (failed_ > 0)
+      warn(common_, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed_,
+                                job_.end - job_.first, first_error_));
+    if (!o_.report.empty()) {
+      if (!collect_) shown_.add_file(o_.out);  // with the rows of an earlier run that this one went on with
+      write_sweep_report(o_.report, shown_, definition_, common_);
+    }
+    if (!o_.pareto.empty())
+      print_pareto(o_.out, o_.pareto, job_.kind->table().inputs(), job_.kind->summary(), common_);
+  }
+
+ private:
+  bool take(const SweepBlock& block) {
+    const bool whole = !o_.strict || block.failed == 0;
+    if (file_) file_->append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
+    if (collect_) shown_.add(block.rows);
+    if (summed_up_ && o_.out.empty()) summary_.add(block.rows);
+    failed_ += block.failed;
+    if (first_error_.empty()) first_error_ = block.first_error;
+    return !(o_.strict && failed_ > 0);
+  }
+
+  const SweepVerbOptions& o_;
+  const CommonOptions& common_;
+  SweepJob& job_;
+  const std::string& definition_;
+  const std::uint64_t begin_;
+  const bool collect_, summed_up_;
+  std::optional<SweepFile> file_;
+  SweepReport shown_;
+  SweepSummary summary_;
+  std::uint64_t failed_ = 0;
+  std::string first_error_;
+};
+
+int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) {
   check_report(o.report);
-  const std::unique_ptr<SweepMpi> mpi = SweepMpi::start();
-  if (o.words.size() > 1)
-    throw InputError("sweep: found " + in_quotes(o.words[1]) +
-                     ", expected one scenario file, or merge and tables");
-  if (!o.words.empty()) o.scenario.take_file(o.words.front(), std::nullopt);
-  if (!o.scenario.asks_anything())
-    throw InputError("sweep: found no scenario, expected a file, or --model and what else there is to say");
+  const std::unique_ptr<SweepMpi> mpi = SweepMpi::start(!o.shard.empty());
+  const bool first_rank = !mpi || mpi->rank() == 0;
   if (!o.shard.empty() && o.out.empty())
     throw InputError("--shard: found no --out, expected a file, which `moesim sweep merge` takes");
+  o.plan.axis = [&](std::string_view text) { return kind.axis(text); };
+  o.plan.axes = kind.own_axes();
   o.plan.sampling = o.sampling == "latin" ? Sampling::kLatinHypercube : Sampling::kRandom;
   o.plan.seed = common.seed;
   const SweepPlan plan(o.plan);
   const auto [begin, end] = o.shard.empty() ? std::pair<std::uint64_t, std::uint64_t>{0, plan.size()}
                                             : SweepShard::parse(o.shard).of(plan.size());
-  // Where the scope is swept over, each row says what it has no use for.
-  const bool scopes = std::any_of(plan.paths().begin(), plan.paths().end(),
-                                  [](const ScenarioPath& path) { return path.path == "scope"; });
-  models::ChosenPlan chosen;
-  SweepJob job{o.scenario.document(common, true, chosen, scopes), nullptr, nullptr, {}, false, 0, 0, 1};
-  job.end = end;
-  if (!chosen.options.empty() && (!mpi || mpi->rank() == 0))
-    warn(common, fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
-  RowColumns columns;
-  columns.format = format_of(o, common);
-  columns.paths = plan.paths();
-  columns.intervals = o.draws > 0;
-  columns.breakdown = o.breakdown;
-  columns.cost = job.base.document().contains("prices") ||
-                 std::any_of(plan.paths().begin(), plan.paths().end(),
-                             [](const ScenarioPath& path) { return path.path.starts_with("prices."); });
-  const SweepRows rows(columns);
-  job.plan = &plan;
-  job.rows = &rows;
-  job.options = {o.draws, o.breakdown};
-  job.strict = o.strict;
-  [[maybe_unused]] const ScenarioMaker settable(job.base, plan.paths());  // says what cannot be set together
-  if (!o.pareto.empty() && (o.out.empty() || columns.format != RowFormat::kCsv))
+  const auto say = [&](const std::string& text) { warn(common, text); };
+  const RowFormat format = format_of(o, common);
+  kind.prepare(plan, format, common, [&](const std::string& text) {
+    if (first_rank) say(text);
+  });
+  if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
-  if (!o.pareto.empty()) check_pareto_columns(o.pareto, rows.names());
+  if (!o.pareto.empty()) check_pareto_columns(o.pareto, kind.table().names());
   if (o.dry_run) {
-    if (!mpi || mpi->rank() == 0) print(fmt::format("{} scenarios\n", end - begin));
+    if (first_rank) print(fmt::format("{} scenarios\n", end - begin));
     if (mpi) mpi->finish({});
     return 0;
   }
-  read_named(job.base, plan);
-  const std::string definition = definition_of(o, job.base, plan, columns.format);
-  const bool whole_step = job.base.scenario().scope == models::Scenario::Scope::kStep;
-  const int threads = common.threads > 0 ? common.threads
-                      : mpi              ? 1
-                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const auto ranks = static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
-  const std::uint64_t share = (end - begin) / (8 * static_cast<std::uint64_t>(threads) * ranks);
-  job.block = std::clamp<std::uint64_t>(share, 1, whole_step || o.draws > 0 ? 4 : 1024);
-
-  const auto say = [&](const std::string& text) { warn(common, text); };
-  if (mpi && mpi->rank() > 0) {
+  kind.read_inputs(plan);
+  const std::string definition = definition_of(o, kind, plan);
+  SweepJob job{.kind = &kind, .plan = &plan, .strict = o.strict, .first = begin, .end = end};
+  const int threads = share_out(job, common, mpi.get());
+  if (!first_rank) {
     const int code = mpi->work(job, threads, definition, o.patience);
     mpi->finish(say);
     return code;
   }
-  const SweepStart start = o.overwrite ? SweepStart::kOverwrite
-                           : o.resume  ? SweepStart::kResume
-                                       : SweepStart::kFresh;
-  // For people the table is not printed, but what it says.
-  const bool summed_up = common.format == Format::kTable && o.pareto.empty();
-  std::optional<SweepFile> file;
-  if (!o.out.empty() || !summed_up) file.emplace(o.out, definition, rows.header(), start);
-  job.first = !file ? begin : file->complete() ? end : std::max(begin, file->first());
-  SweepProgress progress(common.quiet, end - begin, job.first - begin);
-  std::uint64_t failed = 0;
-  std::string first_error;
-  SweepReport shown(rows.names());
-  const bool collect = !o.report.empty() && o.out.empty();
-  SweepSummary summary(rows.names(), axes_of(plan));
-  const SweepWrite write = [&](const SweepBlock& block) {
-    const bool whole = !o.strict || block.failed == 0;
-    if (file) file->append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
-    if (collect) shown.add(block.rows);
-    if (summed_up && o.out.empty()) summary.add(block.rows);
-    progress.advance(block.count);
-    failed += block.failed;
-    if (first_error.empty()) first_error = block.first_error;
-    return !(o.strict && failed > 0);
-  };
-  if (mpi)
-    mpi->deal(job, threads, definition, o.patience, write, say);
-  else
-    sweep_on_threads(job, threads, write);
-  progress.finish();
-  if (o.strict && failed > 0)
-    throw InputError(fmt::format(
-        "sweep: {}{}", first_error,
-        o.out.empty() ? "" : "; the rows up to it are in " + SweepFile::partial_of(o.out).string()));
-  if (file && file->complete()) {
-    warn(common, fmt::format("{} is complete: nothing left to do", o.out));
-  } else if (file) {
-    file->finish();
-    if (!o.out.empty())
-      write_record(o.out, file->sha256(), definition, end - begin, job.base.scenario(), common);
-  }
-  if (summed_up) {
-    if (!o.out.empty())
-      summary.add_file(o.out);  // with the rows of an earlier run that this one went on with
-    print(summary.text());
-    if (o.out.empty()) print("All rows: --format csv, or --out FILE.csv.\n");
-  }
-  if (failed > 0)
-    warn(common, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed,
-                             end - job.first, first_error));
-  if (!o.report.empty()) {
-    if (!collect) shown.add_file(o.out);  // with the rows of an earlier run that this one went on with
-    write_sweep_report(o.report, shown, definition, common);
-  }
-  if (!o.pareto.empty()) print_pareto(o.out, o.pareto, common);
+  SweepRun run(o, common, job, definition);
+  run.make(mpi.get(), threads, say);
+  run.tell();
   if (mpi) mpi->finish(say);
   return 0;
 }
 
-int run_merge(const SweepVerbOptions& o) {
-  const std::vector<std::string> parts(o.words.begin() + 1, o.words.end());
-  if (parts.empty() || o.out.empty())
-    throw InputError("sweep merge: found no tables or no --out, expected both");
-  if (!o.plan.grids.empty() || !o.plan.lists.empty() || !o.plan.ranges.empty() || !o.shard.empty())
-    throw InputError("sweep merge: found what to sweep over, expected tables that are there");
-  const SweepStart start = o.overwrite ? SweepStart::kOverwrite
-                           : o.resume  ? SweepStart::kResume
-                                       : SweepStart::kFresh;
-  merge_sweeps(parts, o.out, start);
-  return 0;
+// Options of every kind of sweep.
+void declare_points(CLI::App& app, SweepVerbOptions& o) {
+  app.add_option("--grid", o.plan.grids, "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
+      ->allow_extra_args(false);
+  app.add_option("--list", o.plan.lists,
+                 "path=values, several side by side; or a CSV file with paths as its header")
+      ->allow_extra_args(false);
+  app.add_option("--sample", o.plan.samples, "Draw so many scenarios from the --range box, by --seed");
+  app.add_option("--range", o.plan.ranges, "path=low..high[:log] or path=values, to draw from")
+      ->allow_extra_args(false);
+  app.add_option("--sampling", o.sampling, "latin (hypercube) or random [latin]")
+      ->check(CLI::IsMember({"latin", "random"}));
+}
+
+void declare_file(CLI::App& app, SweepVerbOptions& o) {
+  app.add_option("--out", o.out,
+                 "FILE.csv or FILE.jsonl; appears when it is whole [a summary; all rows with --format csv]");
+  app.add_flag("--resume", o.resume, "Go on with what an interrupted sweep left in FILE.partial");
+  app.add_flag("--overwrite", o.overwrite, "Start again in spite of it");
+}
+
+void declare_run(CLI::App& app, SweepVerbOptions& o) {
+  app.add_flag("--strict", o.strict, "End at the first scenario without a forecast [a row with its error]");
+  app.add_option("--pareto", o.pareto,
+                 "Print the scenarios that nothing beats in all of these columns, e.g. "
+                 "time_us.value,cost_per_million_tokens");
+  app.add_option("--patience", o.patience,
+                 "Under MPI: seconds after which the work of a silent machine is done by others [60]")
+      ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--shard", o.shard,
+                 "I/N: part I (from 0) of N, for jobs that share no disk; sweep merge puts them together");
+  app.add_flag("--dry-run", o.dry_run, "Only count the scenarios");
+}
+
+// A sweep of a kind on the command line.
+Run declare_kind(CLI::App& app, std::shared_ptr<SweepKind> kind, bool page) {
+  auto o = std::make_shared<SweepVerbOptions>();
+  kind->declare(app);
+  declare_points(app, *o);
+  declare_file(app, *o);
+  if (page) declare_report(app, o->report);
+  declare_run(app, *o);
+  return [o, kind](const CommonOptions& common) { return run_sweep(*o, *kind, common); };
+}
+
+Run declare_merge(CLI::App& app) {
+  auto o = std::make_shared<SweepVerbOptions>();
+  auto parts = std::make_shared<std::vector<std::string>>();
+  app.add_option("part", *parts, "Tables of all parts (--shard), in any order")->type_name("PART...");
+  declare_file(app, *o);
+  return [o, parts](const CommonOptions&) {
+    if (parts->empty() || o->out.empty())
+      throw InputError("sweep merge: found no tables or no --out, expected both");
+    merge_sweeps(*parts, o->out, o->start());
+    return 0;
+  };
+}
+
+// An option of `sweep` itself before or behind the name of a command would have no effect.
+void refuse_of_other(const CLI::App& sweep, const CLI::App& command, const std::vector<std::string>& own) {
+  for (const CLI::Option* option : sweep.get_options())
+    if (option->count() > 0 && std::find(own.begin(), own.end(), option->get_name()) != own.end())
+      throw InputError(
+          fmt::format("sweep {0}: found {1}, expected options of `moesim sweep {0} --help` behind {0}",
+                      command.get_name(), option->get_name()));
 }
 
 }  // namespace
 
 Verb sweep_verb() {
   return {
-      "sweep", "the same question for a grid of thousands of scenarios; on threads here, or under mpirun",
+      "sweep",
+      "the same question for a grid of thousands of scenarios, recordings or trainings; on threads, or under "
+      "mpirun",
       "  moesim sweep scenario.json --grid parallel.ep=8,16,32 --grid routing.gini=0..0.6:0.1 --out "
       "results.csv\n"
       "  mpirun -n 8 moesim sweep scenario.json --sample 100000 --range topk=1..8 "
       "--range nic.bandwidth=25..400GBps:log --out results.csv --resume",
       [](CLI::App& app) -> Run {
-        auto o = std::make_shared<SweepVerbOptions>();
-        app.add_option(
-               "scenario", o->words,
-               "Scenario file, or a job's (see compare), that the values are put into; or merge, and the "
-               "tables of all parts (--shard)")
-            ->type_name("FILE | merge PART...");
-        o->scenario.declare_fields(app);
-        app.add_option("--grid", o->plan.grids,
-                       "path=8,16,32 or path=0..0.6:0.1 or path=2..64:x2; all combinations")
-            ->allow_extra_args(false);
-        app.add_option("--list", o->plan.lists,
-                       "path=values, several side by side; or a CSV file with paths as its header")
-            ->allow_extra_args(false);
-        app.add_option("--sample", o->plan.samples, "Draw so many scenarios from the --range box, by --seed");
-        app.add_option("--range", o->plan.ranges, "path=low..high[:log] or path=values, to draw from")
-            ->allow_extra_args(false);
-        app.add_option("--sampling", o->sampling, "latin (hypercube) or random [latin]")
-            ->check(CLI::IsMember({"latin", "random"}));
-        app.add_option(
-            "--out", o->out,
-            "FILE.csv or FILE.jsonl; appears when it is whole [a summary; all rows with --format csv]");
-        declare_report(app, o->report);
-        app.add_flag("--resume", o->resume, "Go on with what an interrupted sweep left in FILE.partial");
-        app.add_flag("--overwrite", o->overwrite, "Start again in spite of it");
-        app.add_flag("--strict", o->strict,
-                     "End at the first scenario without a forecast [a row with its error]");
-        app.add_flag("--breakdown", o->breakdown, "Columns with the parts of the time");
-        app.add_option("--draws", o->draws, "Draws of the profile for intervals [0: none]")
-            ->check(CLI::Range(0, models::kMostDraws));
-        app.add_option("--pareto", o->pareto,
-                       "Print the scenarios that nothing beats in all of these columns, e.g. "
-                       "time_us.value,cost_per_million_tokens");
-        app.add_option("--patience", o->patience,
-                       "Under MPI: seconds after which the work of a silent machine is done by others [60]")
-            ->check(CLI::Range(0.1, 1e6));
-        app.add_option(
-            "--shard", o->shard,
-            "I/N: part I (from 0) of N, for jobs that share no disk; sweep merge puts them together");
-        app.add_flag("--dry-run", o->dry_run, "Only count the scenarios");
-        return [o](const CommonOptions& common) {
-          return !o->words.empty() && o->words.front() == "merge" ? run_merge(*o) : run_sweep(*o, common);
+        auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
+        const auto add = [&](const char* name, const char* summary, const char* examples) {
+          CLI::App* command = app.add_subcommand(name, summary);
+          command->footer(std::string("Examples:\n") + examples);
+          command->fallthrough();  // --format and the like may follow
+          command->allow_extras();
+          return command;
+        };
+        for (const SweepCommand& kind : kSweepCommands) {
+          CLI::App* command = add(kind.name, kind.summary, kind.examples);
+          commands->emplace_back(command, declare_kind(*command, kind.make(), false));
+        }
+        CLI::App* merge = add("merge", "one table out of the tables of all parts (--shard)",
+                              "  moesim sweep merge part0.csv part1.csv --out results.csv");
+        commands->emplace_back(merge, declare_merge(*merge));
+        app.require_subcommand(0, 1);
+        const Run scenarios = declare_kind(app, sweep_of_scenarios(), true);
+        std::vector<std::string> own;
+        for (const CLI::Option* option : app.get_options()) own.push_back(option->get_name());
+        return [commands, scenarios, own, sweep = &app](const CommonOptions& common) {
+          for (const auto& [command, run] : *commands)
+            if (command->parsed()) {
+              refuse_of_other(*sweep, *command, own);
+              return run(common);
+            }
+          return scenarios(common);
         };
       }};
 }

@@ -83,7 +83,8 @@ ScenarioDocument asked_about(const WhatIfOptions& o, std::vector<std::string>& s
   // A plan is of a training step.
   const bool searches = o.best.axes.find("parallel") != std::string::npos;
   if (!o.best.axes.empty() && !scenario.has_file()) scenario.say_unsaid("scope", "step");
-  return scenario.document(common, !searches, chosen);
+  return scenario.document(
+      common, searches ? ScenarioOptions::Choose::kBatch : ScenarioOptions::Choose::kPlan, chosen);
 }
 
 int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {

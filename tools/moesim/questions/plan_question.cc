@@ -1,0 +1,203 @@
+#include "tools/moesim/questions/plan_question.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/answers/plan_choice.h"
+#include "models/hardware/rental_list.h"
+#include "replay/recording/routing_from_dispatching.h"
+
+namespace moesim::tools {
+
+namespace {
+
+// "60d", "8w", "60": days.
+double parse_days(std::string_view text) {
+  const std::string_view whole = trim(text);
+  double times = 1;
+  std::string_view digits = whole;
+  for (const auto& [ending, days] :
+       {std::pair{"days", 1.0}, {"d", 1.0}, {"weeks", 7.0}, {"w", 7.0}, {"h", 1 / 24.0}})
+    if (whole.ends_with(ending)) {
+      times = days;
+      digits = trim(whole.substr(0, whole.size() - std::string_view(ending).size()));
+      break;
+    }
+  const auto value = parse_number(digits);
+  if (!value || !(*value > 0) || *value > 1e6)
+    throw InputError(fmt::format("--deadline: found {}, expected days such as 60d or 8w", in_quotes(text)));
+  return *value * times;
+}
+
+// "40M$", "$40M", "40M".
+double parse_money(std::string_view text) {
+  std::string_view amount = trim(text);
+  if (amount.starts_with('$')) amount.remove_prefix(1);
+  if (amount.ends_with('$')) amount.remove_suffix(1);
+  return models::parse_count("--budget", amount);
+}
+
+constexpr double kMostKwh = 1e3;
+
+double parse_kwh(const std::string& text) {
+  const auto price = parse_number(text);
+  if (!price || !(*price >= 0) || *price > kMostKwh)
+    throw InputError(
+        fmt::format("--kwh: found {}, expected a price from 0 to {}", in_quotes(text), kMostKwh));
+  return *price;
+}
+
+// The machines that are looked at: those that were named, or one of each GPU with a price.
+std::vector<models::RunMachine> machines_of(const std::string& named, const models::Scenario& s,
+                                            const models::PriceTable& prices, double tokens) {
+  std::vector<std::shared_ptr<const models::Cluster>> clusters;
+  if (!named.empty()) {
+    if (s.cluster) throw InputError("--clusters: found beside a cluster, expected one of them");
+    for (const std::string_view name : split(named, ','))
+      clusters.push_back(
+          std::make_shared<const models::Cluster>(models::Cluster::load(std::string(trim(name)))));
+  } else if (s.cluster) {
+    clusters.push_back(s.cluster);
+  } else {
+    const models::PriceTable priced =
+        prices.by_profile.empty() ? models::RentalList::shipped().prices() : prices;
+    for (const auto& [profile, price] : priced.by_profile)
+      clusters.push_back(std::make_shared<const models::Cluster>(models::Cluster::load(profile)));
+  }
+  std::vector<models::RunMachine> machines;
+  for (auto& cluster : clusters) {
+    models::RunMachine machine{cluster, {}};
+    if (s.gpus > 0)
+      machine.gpus = {s.gpus};
+    else if (cluster->node_count != models::Cluster::NodeCount::kGiven)
+      machine.gpus = models::usual_gpus(s.model, *cluster, tokens);
+    machines.push_back(std::move(machine));
+  }
+  return machines;
+}
+
+}  // namespace
+
+void PlanQuestion::declare(CLI::App& app) {
+  app.add_option("--tokens", tokens_, "That the model is trained on: 15T")->group(kQuestionGroup);
+  app.add_option("--clusters", clusters_,
+                 "Machines to choose from, joined with commas, with their nodes or without: h100,dgx-b200x64 "
+                 "[one of each GPU with a price]")
+      ->group(kQuestionGroup);
+  app.add_option("--deadline", deadline_, "60d, 8w: the cheapest plan that surely keeps it")
+      ->group(kQuestionGroup);
+  app.add_option("--budget", budget_, "40M$: the fastest plan that surely stays in it")
+      ->group(kQuestionGroup);
+  app.add_option("--by", by_, "What is saved beside that: cost or time")
+      ->check(CLI::IsMember({"cost", "time"}))
+      ->group(kQuestionGroup);
+  app.add_option("--prices", prices_,
+                 "JSON file: gpu_hour or node_hour, a number or one per profile; currency [public lists]")
+      ->group(kQuestionGroup);
+  app.add_option("--kwh", kwh_, "Price of a kWh, where the rent has no power in it [0]")
+      ->check(CLI::Range(0.0, kMostKwh))
+      ->group(kQuestionGroup);
+  app.add_option("--most", most_,
+                 "Forecasts at most of the first search; the others start from its best and take a "
+                 "quarter [800]")
+      ->check(CLI::Range(1, 10000000))
+      ->group(kQuestionGroup);
+  app.add_option("--draws", draws_, "Draws of the profile for intervals; 0 for none [16]")
+      ->check(CLI::Range(0, models::kMostDraws))
+      ->group(kQuestionGroup);
+}
+
+std::vector<ScenarioPath> PlanQuestion::axes() {
+  using models::FieldType;
+  return {{"tokens", FieldType::kText, "that the model is trained on"},
+          {"deadline", FieldType::kText, "60d, 8w"},
+          {"budget", FieldType::kText, "40M$"},
+          {"kwh", FieldType::kNumber, "price of a kWh"}};
+}
+
+bool PlanQuestion::say(const std::string& path, const std::string& text) {
+  if (path == "tokens")
+    tokens_ = text;
+  else if (path == "deadline")
+    deadline_ = text;
+  else if (path == "budget")
+    budget_ = text;
+  else if (path == "kwh")
+    kwh_ = parse_kwh(text);
+  else
+    return false;
+  return true;
+}
+
+models::PriceTable PlanQuestion::prices(const models::Scenario& s) const {
+  if (!prices_.empty() && s.prices.given())
+    throw InputError("--prices: found beside the scenario's prices, expected one of them");
+  return !prices_.empty()   ? models::PriceTable::parse(JsonNode::read(prices_))
+         : s.prices.given() ? s.prices
+                            : models::RentalList::shipped().prices();
+}
+
+models::RunQuestion PlanQuestion::question(models::Scenario scenario, std::string& batch) const {
+  models::RunQuestion q;
+  q.scenario = std::move(scenario);
+  models::Scenario& s = q.scenario;
+  if (s.scope != models::Scenario::Scope::kStep)
+    throw InputError("plan: found scope layer, expected step: a training is made of steps");
+  if (s.model.hidden == 0) throw InputError("plan: found no model, expected --model NAME");
+  if (!s.train) throw InputError("plan: found --inference, expected a training");
+  if (tokens_.empty())
+    throw InputError("plan: found no --tokens, expected how many are trained on, such as 15T");
+  q.tokens = models::parse_count("--tokens", tokens_);
+  if (s.gave("parallel.microbatches") && !s.batch.given())
+    throw InputError(
+        "plan: found --microbatches, expected --global-batch: microbatches follow from the plan");
+  batch = models::choose_batch(s);
+  if (s.faults.gpu_mtbf_hours == 0) {
+    const models::Faults usual = models::usual_failures();
+    s.faults.gpu_mtbf_hours = usual.gpu_mtbf_hours;
+    if (s.faults.checkpoint_s == 0) s.faults.checkpoint_s = usual.checkpoint_s;
+    if (s.faults.restart_s == 0) s.faults.restart_s = usual.restart_s;
+  }
+  q.prices = prices(s);
+  q.machines = machines_of(clusters_, s, q.prices, q.tokens);
+  s.cluster = nullptr;
+  s.gpus = 0;
+  s.prices = {};
+  if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
+  if (!budget_.empty()) q.budget = parse_money(budget_);
+  // What was limited is not what is saved; with a number of GPUs alone, time is what there is to save.
+  q.by = by_ == "time" || (by_.empty() && q.deadline_days == 0 && (q.budget > 0 || q.machines.size() == 1))
+             ? models::RunQuestion::By::kTime
+             : models::RunQuestion::By::kCost;
+  q.kwh_price = kwh_;
+  q.draws = draws_;
+  q.most = most_;
+  replay::open_routing(s.routing);
+  return q;
+}
+
+void PlanQuestion::read_inputs() const {
+  if (!prices_.empty()) JsonNode::read(prices_);
+  if (clusters_.empty()) return;
+  for (const std::string_view name : split(clusters_, ',')) models::Cluster::load(std::string(trim(name)));
+}
+
+std::vector<std::pair<std::string, std::string>> PlanQuestion::said() const {
+  std::vector<std::pair<std::string, std::string>> all{
+      {"tokens", tokens_}, {"clusters", clusters_}, {"deadline", deadline_}, {"budget", budget_},
+      {"by", by_},         {"prices", prices_}};
+  if (kwh_ > 0) all.emplace_back("kwh", fmt::format("{}", kwh_));
+  std::erase_if(all, [](const auto& one) { return one.second.empty(); });
+  all.emplace_back("most", std::to_string(most_));
+  all.emplace_back("draws", std::to_string(draws_));
+  return all;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,50 @@
+// How `plan` and sweeps of plans ask: what is said beside the scenario, from a command line or from an axis.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/answers/training_run.h"
+#include "tools/moesim/questions/scenario_paths.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moesim::tools {
+
+// Of its options, in --help.
+inline constexpr const char* kQuestionGroup = "Question";
+
+class PlanQuestion {
+ public:
+  // Keep this object while the options are parsed.
+  void declare(CLI::App& app);
+  // What can be an axis: options that are one number or word.
+  static std::vector<ScenarioPath> axes();
+  // Says one of them by its path, as its flag would. False for one that there is not.
+  bool say(const std::string& path, const std::string& text);
+
+  // The question about a scenario of a step; `batch`: where its global batch comes from, for people. Throws
+  // InputError for what is missing, and for a scenario that is no training.
+  models::RunQuestion question(models::Scenario scenario, std::string& batch) const;
+  // Reads the files that the options name, so that they are noted.
+  void read_inputs() const;
+  // Option and value of all that was said.
+  std::vector<std::pair<std::string, std::string>> said() const;
+  bool ranks_by_time() const { return by_ == "time"; }
+
+  const std::string& tokens() const { return tokens_; }
+  // Those of the option, of the scenario, or of public lists.
+  models::PriceTable prices(const models::Scenario& scenario) const;
+
+ private:
+  std::string tokens_, clusters_, budget_, deadline_, prices_, by_;
+  double kwh_ = 0;
+  int draws_ = 16;
+  std::int64_t most_ = 800;
+};
+
+}  // namespace moesim::tools

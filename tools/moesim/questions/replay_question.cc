@@ -1,0 +1,127 @@
+#include "tools/moesim/questions/replay_question.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "models/answers/invariants.h"
+#include "models/hardware/cluster.h"
+#include "tools/moesim/questions/replay_invariants.h"
+
+namespace moesim::tools {
+
+namespace {
+
+constexpr int kMostMicrobatches = 1 << 20;
+constexpr const char *kCalibrated = "calibrated", *kFlow = "flow";
+
+}  // namespace
+
+void ReplayQuestion::declare(CLI::App& app) {
+  app.add_option("--cluster", cluster_,
+                 "built-in name or file; default: as many H800 nodes as the job needs");
+  app.add_option("--timing", timing_,
+                 "calibrated, or flow: transfers of a scaling recording share the links of the "
+                 "cluster's fabric [calibrated]")
+      ->check(CLI::IsMember({kCalibrated, kFlow}));
+  job_.declare(app);
+  app.add_option("--prices", prices_,
+                 "JSON object: gpu_hour or node_hour, a number or one per profile; currency");
+  app.add_flag("--ranks-missing", job_.ranks_missing,
+               "of a real run: ranks that were not recorded are filled by symmetry");
+  app.add_option("--microbatches", microbatches_, "per rank and step, of a scaling recording")
+      ->check(CLI::Range(1, kMostMicrobatches).description(""));
+  app.add_option("--draws", draws_, "forecasts drawn for the 90 % interval; 0: run-to-run noise only")
+      ->check(CLI::Range(0, 10000).description(""))
+      ->capture_default_str();
+}
+
+std::vector<std::string> ReplayQuestion::text_names() {
+  std::vector<std::string> names = JobOptions::text_names();
+  names.insert(names.begin(), {"cluster", "timing"});
+  return names;
+}
+
+std::vector<std::string> ReplayQuestion::number_names() {
+  std::vector<std::string> names = JobOptions::size_names();
+  names.emplace_back("microbatches");
+  return names;
+}
+
+void ReplayQuestion::say(const std::string& name, const std::string& text) {
+  if (name == "cluster") {
+    cluster_ = text;
+  } else if (name == "timing") {
+    if (text != kCalibrated && text != kFlow)
+      throw InputError(
+          fmt::format("--timing: found {}, expected {} or {}", in_quotes(text), kCalibrated, kFlow));
+    timing_ = text;
+  } else if (name == "microbatches") {
+    microbatches_ = static_cast<int>(whole_between("--microbatches", text, 1, kMostMicrobatches));
+  } else if (!job_.say(name, text)) {
+    throw InputError("replay: found " + in_quotes(name) + ", expected an option of replay");
+  }
+}
+
+replay::RecordingQuestion ReplayQuestion::question(std::uint64_t seed) const {
+  if (job_.routing == kMeasuredRouting)
+    throw InputError("--routing: found measured, expected a name or a file: replay has one recording only");
+  replay::RecordingQuestion question;
+  question.job = job_.request(cluster_, seed);
+  question.microbatches = microbatches_;
+  question.seed = seed;
+  question.draws = draws_;
+  question.flow = timing_ == kFlow;
+  return question;
+}
+
+models::PriceTable ReplayQuestion::prices() const {
+  return prices_.empty() ? models::PriceTable{}
+                         : models::PriceTable::parse(JsonNode::parse(prices_, "--prices"));
+}
+
+void ReplayQuestion::read_inputs() const {
+  for (const std::string& file : {cluster_, job_.routing, job_.model, job_.recorded_on})
+    if (is_file(file)) read_file(file);
+  for (const std::string& cluster : {cluster_, job_.recorded_on})
+    if (!cluster.empty()) models::Cluster::load(cluster);  // and what it names
+}
+
+std::vector<std::pair<std::string, std::string>> ReplayQuestion::said() const {
+  std::vector<std::pair<std::string, std::string>> all{
+      {"cluster", cluster_},     {"timing", timing_},   {"dispatcher", job_.dispatcher},
+      {"routing", job_.routing}, {"model", job_.model}, {"recorded-on", job_.recorded_on},
+      {"prices", prices_}};
+  for (const auto& [name, value] : job_.sizes) all.emplace_back(name, std::to_string(value));
+  all.emplace_back("microbatches", std::to_string(microbatches_));
+  all.emplace_back("draws", std::to_string(draws_));
+  all.emplace_back("ranks-missing", job_.ranks_missing ? "true" : "false");
+  std::erase_if(all, [](const auto& one) { return one.second.empty() || one.second == "0"; });
+  return all;
+}
+
+replay::RecordingForecast ask_recording(const Recordings& recordings, const replay::RecordingQuestion& q) {
+  replay::RecordingForecast answer =
+      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, q);
+  models::check_possible("replay", impossible(answer));
+  return answer;
+}
+
+std::optional<Throughput> throughput(const replay::RecordingForecast& answer,
+                                     const models::PriceTable& prices) {
+  if (!answer.tokens || answer.iteration_us.value <= 0) return std::nullopt;
+  Throughput out{*answer.tokens / (answer.iteration_us.value * 1e-6), std::nullopt};
+  if (prices.given())
+    out.per_million = prices.per_hour(answer.cluster.profile.name(), answer.iteration.topology.world(),
+                                      answer.cluster.gpus_per_node) /
+                      3600 / out.tokens_per_s * 1e6;
+  return out;
+}
+
+}  // namespace moesim::tools

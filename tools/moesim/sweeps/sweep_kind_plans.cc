@@ -1,0 +1,200 @@
+// A sweep of plans: a row per training, the best plan that `moesim plan` finds for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "models/answers/training_run.h"
+#include "tools/moesim/questions/plan_question.h"
+#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/show/result_json.h"
+#include "tools/moesim/show/training_run.h"
+#include "tools/moesim/sweeps/sweep_inputs.h"
+#include "tools/moesim/sweeps/sweep_kind.h"
+#include "tools/moesim/sweeps/sweep_scenario.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::RunPlan;
+
+template <class Value>
+std::string text_of(const Value& value) {
+  return fmt::format("{}", value);
+}
+
+// Beside those that `plan` prints; all stand in columns "plan.NAME".
+constexpr PlanColumn kFurther[] = {
+    {"days.low", true, [](const RunPlan& r) { return text_of(r.days.low); }},
+    {"days.high", true, [](const RunPlan& r) { return text_of(r.days.high); }},
+    {"cost.low", true, [](const RunPlan& r) { return text_of(r.cost.low); }},
+    {"cost.high", true, [](const RunPlan& r) { return text_of(r.cost.high); }},
+    {"budget_probability", true, [](const RunPlan& r) { return text_of(r.budget_probability); }},
+    {"meets", true, [](const RunPlan& r) { return text_of(r.meets); }},
+    {"mfu", true, [](const RunPlan& r) { return text_of(r.answer.mfu); }},
+    {"command", false, [](const RunPlan& r) { return plan_command(r); }},
+};
+
+std::vector<PlanColumn> all_columns() {
+  std::vector<PlanColumn> all(plan_columns().begin(), plan_columns().end());
+  all.insert(all.end(), std::begin(kFurther), std::end(kFurther));
+  return all;
+}
+
+class PlanSweep : public SweepKind {
+ public:
+  void declare(CLI::App& app) override {
+    question_.declare(app);
+    options_.declare(app);
+  }
+  ScenarioPath axis(std::string_view text) const override {
+    for (const ScenarioPath& own : PlanQuestion::axes())
+      if (own.path == text) return own;
+    return find_path(text);
+  }
+
+  void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+               const std::function<void(const std::string&)>& say) override;
+  void read_inputs(const SweepPlan& plan) const override {
+    question_.read_inputs();
+    read_named(*base_, plan);
+  }
+  nlohmann::ordered_json definition() const override {
+    nlohmann::ordered_json said = nlohmann::ordered_json::object();
+    for (const auto& [option, value] : question_.said()) said[option] = value;
+    return {{"scenario", base_->document()}, {"plan", std::move(said)}};
+  }
+  void describe(nlohmann::ordered_json& record) const override {
+    const models::Scenario scenario = base_->scenario();
+    record["inputs"]["scenario"] = models::to_json(scenario);
+    if (scenario.model.hidden > 0) add_model(record, scenario);
+  }
+
+  const SweepTable& table() const override { return *table_; }
+  SummaryShape summary() const override;
+  std::uint64_t most_in_block() const override { return 1; }
+  std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
+
+ private:
+  ScenarioOptions options_;
+  PlanQuestion question_;
+  std::string currency_ = "USD";
+  std::optional<ScenarioDocument> base_;
+  std::optional<SweepTable> table_;
+};
+
+class PlanAsker : public SweepAsker {
+ public:
+  // `scenario_paths`: the axes that are no option of plan.
+  PlanAsker(const PlanQuestion& question, const ScenarioDocument& base, const SweepPlan& plan,
+            std::vector<ScenarioPath> scenario_paths, const SweepTable& table)
+      : question_(question), plan_(plan), maker_(base, std::move(scenario_paths)), table_(table) {}
+
+  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
+    PlanQuestion question = question_;
+    std::vector<PathValue> of_scenario;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!question.say(plan_.paths()[i].path, values[i].text)) of_scenario.push_back(values[i]);
+    std::string batch;
+    models::RunQuestion q = question.question(maker_.make(of_scenario), batch);
+    // A row holds one plan, and points share the threads.
+    q.upgrades = q.lower_precision = false;
+    q.threads = 1;
+    const models::RunAnswer answer = models::plan_run(q);
+    SweepTable::Row row = table_.row(rows, index, values);
+    for (const PlanColumn& column : all_columns())
+      if (const std::string cell = column.cell(answer.plans.front()); column.number)
+        row.plain("{}", cell);
+      else
+        row.text(cell);
+    row.skip_to_error();
+    row.none();
+    row.end();
+  }
+
+ private:
+  const PlanQuestion& question_;
+  const SweepPlan& plan_;
+  ScenarioMaker maker_;
+  const SweepTable& table_;
+};
+
+bool of_plan(const ScenarioPath& path) {
+  const std::vector<ScenarioPath> own = PlanQuestion::axes();
+  return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == path.path; });
+}
+
+std::vector<ScenarioPath> scenario_axes(const SweepPlan& plan) {
+  std::vector<ScenarioPath> paths;
+  for (const ScenarioPath& path : plan.paths())
+    if (!of_plan(path)) paths.push_back(path);
+  return paths;
+}
+
+void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
+                        const std::function<void(const std::string&)>&) {
+  for (const auto& [option, value] : question_.said())
+    for (const ScenarioPath& path : plan.paths())
+      if (path.path == option)
+        throw InputError(
+            fmt::format("--{}: found beside an axis of that name, expected one of them", option));
+  options_.say_unsaid("scope", "step");
+  models::ChosenPlan none;
+  base_ = options_.document(common, ScenarioOptions::Choose::kNothing, none);
+  [[maybe_unused]] const ScenarioMaker settable(*base_, scenario_axes(plan));
+  const auto is_axis = [&](std::string_view name) {
+    return std::any_of(plan.paths().begin(), plan.paths().end(), [&](const ScenarioPath& path) {
+      return path.path.substr(0, path.path.find('.')) == name;
+    });
+  };
+  if (base_->scenario().model.hidden == 0 && !is_axis("model"))
+    throw InputError("sweep plan: found no model, expected --model NAME or an axis model");
+  if (question_.tokens().empty() && !is_axis("tokens"))
+    throw InputError("sweep plan: found no --tokens, expected how many are trained on, such as 15T");
+  currency_ = question_.prices(base_->scenario()).currency;
+  std::vector<std::string> found;
+  for (const PlanColumn& column : all_columns()) found.push_back(std::string("plan.") + column.name);
+  table_.emplace(format, plan.paths(), std::move(found));
+}
+
+std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPlan& plan) const {
+  return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), *table_);
+}
+
+// By what is saved; the cost where nobody says, so that other numbers of GPUs compare.
+SummaryShape PlanSweep::summary() const {
+  using enum CellStyle;
+  const bool time = question_.ranks_by_time();
+  SummaryShape shape;
+  shape.many = "trainings";
+  shape.noun = "plan";
+  shape.answered = "plan.days";
+  shape.score = time ? "plan.days" : "plan.cost";
+  shape.smaller = true;
+  shape.score_words = time ? "the days" : "the cost";
+  shape.fits = "plan.meets";
+  shape.none_fits = "none of which surely keeps the deadline and the budget";
+  shape.not_best = "do not surely keep the deadline and the budget";
+  shape.told = {{"plan.gpus", "{} GPUs", kWhole},
+                {"plan.days", "{} days", kThree},
+                {"plan.cost", "{} " + currency_, kWhole}};
+  shape.shown = {{"plan.cluster", "machine", kText}, {"plan.gpus", "GPUs", kWhole},
+                 {"plan.days", "days", kThree},      {"plan.cost", "cost [" + currency_ + "]", kWhole},
+                 {"plan.tp", "TP", kWhole},          {"plan.pp", "PP", kWhole},
+                 {"plan.ep", "EP", kWhole},          {"plan.dispatcher", "dispatcher", kText},
+                 {"plan.mfu", "MFU", kPercent}};
+  return shape;
+}
+
+}  // namespace
+
+std::unique_ptr<SweepKind> sweep_of_plans() { return std::make_unique<PlanSweep>(); }
+
+}  // namespace moesim::tools
