@@ -85,8 +85,8 @@ class Run {
     if (q_.progress) q_.progress(searches, searches);
     if (a_.plans.empty())
       throw InputError(fmt::format("plan: found no machine that {} fits, expected one; {}: {}",
-                                   q_.scenario.model.name, a_.left_out.front().first,
-                                   a_.left_out.front().second));
+                                   q_.scenario.model.name, a_.left_out.front().what,
+                                   a_.left_out.front().why));
     rank();
     find_frontier();
     if (q_.upgrades) find_upgrades();
@@ -108,7 +108,7 @@ class Run {
     } catch (const InputError& error) {
       // A price is asked for, whatever else there is.
       if (std::string_view(error.what()).starts_with("prices:")) throw;
-      a_.left_out.emplace_back(machine_name(*cluster, gpus), error.what());
+      a_.left_out.push_back({machine_name(*cluster, gpus), error.what(), true});
       return seed;
     }
   }
@@ -133,9 +133,10 @@ class Run {
                       [](const std::string& part) { return part.find(" kernel ") != std::string::npos; });
       if (!kernel || s.gave("dispatcher") || name.empty()) return std::move(best);
       unmeasured.push_back(name);
-      a_.left_out.emplace_back(
-          fmt::format("{} on {}", name, s.cluster->profile.name()),
-          "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless");
+      a_.left_out.push_back(
+          {fmt::format("{} on {}", name, s.cluster->profile.name()),
+           "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
+           false});
       o.seeds = {best.scenario};
       o.most = std::max<std::int64_t>(1, q_.most / 4);
     }

@@ -70,11 +70,17 @@ struct Upgrade {
 };
 
 struct RunAnswer {
+  // A machine on which nothing runs, or a dispatcher on one, and why.
+  struct LeftOut {
+    std::string what, why;
+    bool machine = true;
+  };
+
   std::vector<RunPlan> plans;  // best first; those of other precisions last
   std::vector<Upgrade> upgrades;
-  std::vector<std::pair<std::string, std::string>> left_out;  // machine, and why
-  std::int64_t candidates = 0, tried = 0;                     // plans
-  std::int64_t searches = 0;                                  // of them
+  std::vector<LeftOut> left_out;
+  std::int64_t candidates = 0, tried = 0;  // plans
+  std::int64_t searches = 0;               // of them
   bool exhaustive = true;
   std::string method, space;  // of one search, for people
 };

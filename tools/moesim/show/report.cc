@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/dispatchers/dispatcher.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report_template.h"
 
@@ -161,6 +162,8 @@ std::string report_text(std::string_view verb, const ordered_json& result, const
   data["categories"] = ordered_json::array();
   for (std::size_t c = 0; c < sim::kCategories; ++c)
     data["categories"].push_back(sim::name(static_cast<sim::Category>(c)));
+  data["dispatchers"] = ordered_json::array();
+  for (const auto& one : models::dispatcher_registry()) data["dispatchers"].push_back(one.name);
   data["gpus_per_node"] = extras.gpus_per_node;
   data["result"] = result;
   data["timelines"] = ordered_json::array();

@@ -16,9 +16,9 @@ std::string training_run_text(const models::RunQuestion& question, const models:
                               const std::string& batch, int top);
 std::string training_run_csv(const models::RunAnswer& answer);
 
-// Adds "plans", "frontier", "upgrades" and what was tried.
+// Adds the answer, "plans", "frontier", "upgrades", what was tried, and what all of it rests on.
 void add_training_run(nlohmann::ordered_json& result, const models::RunQuestion& question,
-                      const models::RunAnswer& answer);
+                      const models::RunAnswer& answer, const std::string& batch);
 
 // Of the best plan.
 std::vector<std::string> training_run_warnings(const models::RunAnswer& answer);

@@ -16,6 +16,7 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/training_run.h"
 #include "tools/moesim/sweeps/sweep_progress.h"
@@ -32,6 +33,7 @@ struct PlanOptions {
   bool no_upgrades = false;
   int draws = 16, top = 10;
   std::int64_t most = 800;
+  std::string report;
 };
 
 // "60d", "8w", "60": days.
@@ -140,6 +142,7 @@ models::RunQuestion question_of(const PlanOptions& o, const CommonOptions& commo
 }
 
 int run_plan(const PlanOptions& o, const CommonOptions& common) {
+  check_report(common.report);
   std::string batch;
   models::RunQuestion q = question_of(o, common, batch);
   std::unique_ptr<SweepProgress> bar;
@@ -152,14 +155,13 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   };
   const models::RunAnswer a = models::plan_run(q);
   const std::vector<std::string> warnings = training_run_warnings(a);
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     nlohmann::ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(q.scenario);
     nlohmann::ordered_json result = envelope("plan", inputs, warnings);
     add_model(result, q.scenario);
-    add_training_run(result, q, a);
-    print_json(result);
-    return 0;
+    add_training_run(result, q, a, batch);
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(training_run_csv(a));
@@ -212,7 +214,12 @@ Verb plan_verb() {
             ->check(CLI::Range(0, models::kMostDraws))
             ->group(kGroup);
         o->scenario.declare(app);
-        return [o](const CommonOptions& common) { return run_plan(*o, common); };
+        declare_report(app, o->report);
+        return [o](const CommonOptions& common) {
+          CommonOptions with_report = common;
+          with_report.report = o->report;
+          return run_plan(*o, with_report);
+        };
       }};
 }
 

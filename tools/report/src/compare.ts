@@ -6,7 +6,7 @@ import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./forma
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, lineColor, seriesColor } from "./palette";
+import { categoryColor, dispatcherColor, dispatcherLine, seriesColor } from "./palette";
 import { rankGrid } from "./ranks";
 import { table, type Column } from "./table";
 import { timelineChart } from "./timeline";
@@ -94,7 +94,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
     bars.replaceChildren(intervalBars(
       "Time of each dispatcher with its 90 % interval; the table below has the numbers",
       list.map((s) => ({
-        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked,
+        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked, color: dispatcherColor(s.dispatcher),
         note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
           (s.ranked ? "" : `\nnot ranked: ${s.not_ranked_because}`),
       })), unit, "time"));
@@ -129,7 +129,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
         memory.append(h("h3", {}, "Over the layer"),
           h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
           lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
-            name: s.dispatcher, color: lineColor(scenarios.indexOf(s)),
+            name: s.dispatcher, color: dispatcherLine(s.dispatcher),
             points: (s.memory!["curve"] as Held[]).map((p) => {
               const y = (p.bytes - base) * heldUnit.factor;
               return { x: p.time_us * unit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, unit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };

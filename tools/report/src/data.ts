@@ -66,6 +66,7 @@ export interface ReportData {
   schema: string;
   verb: string;
   categories: string[];
+  dispatchers: string[]; // all that are built in, in the order of the catalogue
   result: Result;
   timelines: TimelineData[];
   matrices: MatrixData[];

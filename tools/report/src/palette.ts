@@ -28,3 +28,31 @@ export function seriesColor(index: number): string {
 export function lineColor(index: number): string {
   return `var(--l-${index % 8})`;
 }
+
+// A dispatcher has one hue on every page: by its place in the catalogue, so that those which are compared most differ most.
+// There are more dispatchers than hues; letters, dashes and symbols tell the rest apart.
+const kHues = [0, 5, 1, 6, 2, 4, 3, 7];
+let catalogue: string[] = [];
+
+export function knowDispatchers(names: string[]): void {
+  catalogue = names;
+}
+
+function hueOf(dispatcher: string): number {
+  const name = dispatcher.split(":")[0]!;
+  const place = catalogue.indexOf(name);
+  const other = [...name].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % 65521, 7);
+  return kHues[(place >= 0 ? place : other) % kHues.length]!;
+}
+
+export function dispatcherVariable(dispatcher: string): string {
+  return `--s-${hueOf(dispatcher)}`;
+}
+
+export function dispatcherColor(dispatcher: string): string {
+  return seriesColor(hueOf(dispatcher));
+}
+
+export function dispatcherLine(dispatcher: string): string {
+  return lineColor(hueOf(dispatcher));
+}
