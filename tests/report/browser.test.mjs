@@ -217,6 +217,19 @@ await test("compare --scope step: memory and parts are those of the JSON result"
   const pipeline = data.timelines.filter((one) => one.of === "stage");
   assert.deepEqual(pipeline.map((one) => one.title).sort(), result.scenarios.map((s) => s.dispatcher).sort());
   assert.equal(await section(page, "Pipeline").locator("canvas").count(), 2);
+  // The picture: a box per pass of the dispatcher that is shown, and the bubble of the JSON result.
+  const [picture] = data.pipelines;
+  assert.equal(picture.boxes.length, 2 * 2 * 16);
+  const boxes = await section(page, "Pipeline").locator(`.chart g[aria-label="bar"]`).nth(2).locator("rect").count();
+  assert.equal(boxes, picture.boxes.length);
+  const shown = result.scenarios.find((s) => s.dispatcher === picture.title);
+  assert.ok((await page.locator("#bubble").textContent()).includes(`${(100 * shown.breakdown_us.bubble / shown.time_us.value).toFixed(1)} % of the step`));
+  await section(page, "Pipeline").getByLabel("Dispatcher").selectOption(result.scenarios.find((s) => s !== shown).dispatcher);
+  assert.ok(!(await page.locator("#bubble").textContent()).includes(`${(100 * shown.breakdown_us.bubble / shown.time_us.value).toFixed(1)} % of the step`));
+  await section(page, "Pipeline").locator("summary").click();
+  await section(page, "Pipeline").locator(".tracks canvas").nth(1).focus();
+  await page.keyboard.press(".");
+  assert.match(await section(page, "Pipeline").locator(".readout").textContent(), /stage 0, passes: (forward|backward) \d+ takes /);
   await context.close();
 });
 

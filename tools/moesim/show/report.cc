@@ -168,6 +168,13 @@ std::string report_text(std::string_view verb, const ordered_json& result, const
   data["result"] = result;
   data["timelines"] = ordered_json::array();
   for (const TimelineView& view : extras.timelines) data["timelines"].push_back(timeline_data(view));
+  data["pipelines"] = ordered_json::array();
+  std::size_t boxes = 0;
+  for (const PipelinePicture& picture : extras.pipelines) {
+    boxes += picture.boxes.size();
+    if (data["pipelines"].empty() || boxes <= kReportBoxes)
+      data["pipelines"].push_back(pipeline_json(picture));
+  }
   data["matrices"] = ordered_json::array();
   for (const TrafficMatrix& matrix : extras.matrices) {
     if (matrix.ranks < 2 || matrix.ranks > kMatrixRanks) continue;

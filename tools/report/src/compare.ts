@@ -7,6 +7,7 @@ import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
 import { categoryColor, dispatcherColor, dispatcherLine, seriesColor } from "./palette";
+import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
 import { rankGrid } from "./ranks";
 import { table, type Column } from "./table";
 import { timelineChart } from "./timeline";
@@ -199,6 +200,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
   const left = [...excluded, ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
   const pipelines = data.timelines.filter((one) => one.of === "stage");
   const layers = data.timelines.filter((one) => one.of !== "stage");
+  const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
   const steps = (result.step_collectives ?? []) as any[];
   return [
     header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
@@ -213,7 +215,10 @@ export function comparePage(data: ReportData): HTMLElement[] {
           "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
           matrixView(data.matrices))] : []),
     ...(pipelines.length > 0
-      ? [section("Pipeline", "Which pass runs when on every stage? Gaps are bubbles.", timelineChart(pipelines, data.categories, "Passes of the step", "pipeline"))] : []),
+      ? [section("Pipeline", "Which pass runs when on every stage, and where does a stage wait?",
+          pipelinePictures(data.pipelines, bubble, pipelines.length - data.pipelines.length),
+          h("details", {}, h("summary", {}, "Every pass, to zoom and to read"),
+            timelineChart(pipelines, data.categories, "Passes of the step", { id: "pipeline", colorOf: passVariable, legend: swatches(passLegend) })))] : []),
     ...(layers.length > 0
       ? [section("Timeline", step ? "What happens when in one MoE layer, on every stream?" : "What happens when, on every stream?", timelineChart(layers, data.categories, "Timeline of the layer"))] : []),
     ...(steps.length > 0

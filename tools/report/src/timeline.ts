@@ -11,7 +11,14 @@ const kRow = 20;
 const kAxis = 26;
 const kWaiting = new Set(["straggler_wait", "bubble", "host_sync"]);
 
-export function timelineChart(timelines: TimelineData[], categories: string[], title: string, id = "timeline"): HTMLElement {
+export interface TimelineLook {
+  id?: string;
+  colorOf?: (name: string) => string | undefined; // of slices that are no operations: a variable of the style sheet
+  legend?: HTMLElement; // with colorOf
+}
+
+export function timelineChart(timelines: TimelineData[], categories: string[], title: string, look: TimelineLook = {}): HTMLElement {
+  const id = look.id ?? "timeline";
   const all = tracksOf(timelines, categories);
   const whole = Math.max(...timelines.map((timeline) => timeline.end_us), 1e-9);
   let titleWanted = "";
@@ -133,7 +140,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         drawnTo = Math.floor(x1 + w);
         const dim = wanted && !track.name[i]!.toLowerCase().includes(wanted);
         context.globalAlpha = dim ? 0.18 : 1;
-        context.fillStyle = colorOf(track.category[i]!);
+        const own = look.colorOf?.(track.name[i]!);
+        context.fillStyle = own ? cssColor(own) : colorOf(track.category[i]!);
         const waiting = kWaiting.has(track.category[i]!);
         const inset = waiting ? 6 : 2;  // thin: nothing is done
         context.fillRect(x1, y + inset, w > 3 ? w - 0.5 : w, kRow - 2 * inset);
@@ -188,7 +196,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     const length = track.end[slice]! - track.start[slice]!;
     readout.textContent =
       `${track.title ? track.title + ", " : ""}${track.of} ${track.rank}, ${track.stream}: ${track.name[slice]} ` +
-      `(${track.category[slice]!.replace(/_/g, " ")}) takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
+      `${look.colorOf ? "" : `(${track.category[slice]!.replace(/_/g, " ")}) `}takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
       (track.note[slice] ? `; ${track.note[slice]}` : "") + ".";
     redraw();
   };
@@ -309,7 +317,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         button("all", "show everything", everything)),
       window_, problem,
     ),
-    legend(used, categoryColor),
+    look.legend ?? legend(used, categoryColor),
     holder,
     readout,
     notes.length > 0 ? h("p", { class: "left-out" }, `Left out: ${notes.join("; ")}.`) : null,
