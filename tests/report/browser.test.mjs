@@ -355,6 +355,33 @@ await test("sweep: the rows are those of the CSV file, filtered, mapped and set 
   await context.close();
 });
 
+await test("a dispatcher has one colour on every page", async () => {
+  const colors = new Map();
+  const note = (page, name, color) => {
+    const hue = color.match(/--[slm]-(\d)/)?.[1];
+    assert.ok(hue, `${page}: ${name} is ${color}`);
+    assert.equal(colors.get(name) ?? hue, hue, `${name} on the page of ${page}`);
+    colors.set(name, hue);
+  };
+  const compared = await open(reports.compare);
+  const labels = await section(compared.page, "Time").locator(`g[aria-label="y-axis tick label"] text`).allTextContents();
+  const bars = await section(compared.page, "Time").locator(`g[aria-label="bar"] rect`).evaluateAll((all) => all.map((one) => [one.y.baseVal.value, one.getAttribute("fill")]));
+  bars.sort((a, b) => a[0] - b[0]).forEach(([, color], i) => note("compare", labels[i], color));
+  await compared.context.close();
+  for (const report of [reports.whatifMap, reports.sweep]) {
+    const { page, context } = await open(report);
+    for (const [name, color] of await page.locator(".kinds > span").evaluateAll((all) => all.map((one) => [one.lastChild.textContent, one.querySelector(".swatch").getAttribute("style")])))
+      note(report.name, name.replace(/ \(\d+\)$/, ""), color);
+    await context.close();
+  }
+  const { page, context } = await open(reports.whatifCrossover);
+  for (const [name, color] of await page.locator(".legend > span").evaluateAll((all) => all.map((one) => [one.textContent, one.querySelector("[stroke^=var], [fill^=var]").outerHTML])))
+    note("crossover", name, color);
+  await context.close();
+  assert.ok(colors.size >= 4, [...colors].join());
+  assert.equal(new Set(["allgather", "alltoall", "flex-deepep", "flex-hybridep"].map((name) => colors.get(name))).size, 4);
+});
+
 await test("validate --training: as many points and rows as steps", async () => {
   const { page, context } = await open(reports.training);
   const { rows, median_abs_error: error } = reports.training.result;

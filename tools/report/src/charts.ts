@@ -135,7 +135,7 @@ export function stackedBars(
         Plot.text(bars, {
           x: (bar: string) => (totals.get(bar) ?? 0) * options.unit.factor, y: (bar: string) => bar,
           text: (bar: string) => ((totals.get(bar) ?? 0) * options.unit.factor).toFixed(decimals),
-          textAnchor: "start", dx: 6, fill: "var(--text)",
+          textAnchor: "start", dx: 6, fill: "var(--text)", stroke: "var(--card)", strokeWidth: 4,
         }),
       );
     }

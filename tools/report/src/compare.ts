@@ -6,7 +6,7 @@ import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./forma
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, dispatcherColor, dispatcherLine, seriesColor } from "./palette";
+import { categoryColor, dispatcherColor, dispatcherLine, memoryColor } from "./palette";
 import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
 import { rankGrid } from "./ranks";
 import { table, type Column } from "./table";
@@ -116,7 +116,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
           label: s.dispatcher, part, value: memoryOf(s)!.part(part),
           note: `${s.dispatcher}\n${part} ${bytes(memoryOf(s)!.part(part))}`,
         }))),
-        withMemory.map((s) => s.dispatcher), kMemoryParts, (part) => seriesColor(kMemoryParts.indexOf(part)),
+        withMemory.map((s) => s.dispatcher), kMemoryParts, memoryColor,
         { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
       for (const s of withMemory) {
         const causes = memoryTree(s.dispatcher, s.memory);

@@ -19,6 +19,21 @@ export function cssColor(variable: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 }
 
+// Parts of memory; gradients and the optimizer are those of the time.
+export function memoryColor(part: string): string {
+  return part === "gradients" ? "var(--c-grad_sync)" : part === "optimizer" ? "var(--c-optimizer)" : `var(--m-${part})`;
+}
+
+// Causes of a replay's time, in the colours of the categories that they are made of.
+const kCauses: Record<string, string> = {
+  computing: "--c-attention", network: "--c-dispatch", gradient_sync: "--c-grad_sync", host: "--c-host_sync", bubble: "--c-bubble",
+  routing_skew: "--c-straggler_wait", attention_skew: "--c-router", contention: "--c-combine",
+};
+
+export function causeColor(cause: string): string {
+  return `var(${kCauses[cause] ?? "--c-other"})`;
+}
+
 // Series that are no categories: parts of memory, forecasts and measurements.
 export function seriesColor(index: number): string {
   return `var(--s-${index % 8})`;

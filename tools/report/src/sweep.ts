@@ -173,7 +173,8 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const left = result.left_out as string | undefined;
   return [
     header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
-    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") + ".",
+    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
+      (iProbability >= 0 ? `; sure (probability at least 0.95) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= kSure).length)} of them.` : "."),
       best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}.` +
         (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),
     ...(warnings(result) ? [warnings(result)!] : []),

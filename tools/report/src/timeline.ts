@@ -5,6 +5,7 @@ import { button, checkbox, h, select, textInput, whenSized } from "./dom";
 import { legend } from "./charts";
 import { number, time, timeUnit } from "./format";
 import { categoryColor, categoryVariable, cssColor } from "./palette";
+import { passLegend, passVariable, swatches } from "./pipeline";
 import { firstAfter, lastUntil, rankTest, tracksOf, type Track } from "./tracks";
 
 const kRow = 20;
@@ -41,6 +42,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   const window_ = h("span", { class: "window", id: `${id}-window` });
   const problem = h("span", { class: "problem", role: "status" });
 
+  // Steps of the schedule look as on the picture of a pipeline.
+  const colorOfStep = (track: Track, name: string) => look.colorOf?.(name) ?? (track.stream === "steps" ? passVariable(name) : undefined);
   const gutter = () => (holder.clientWidth < 560 ? 92 : 204);
   const x = (at: number, width: number) => gutter() + ((at - from) / (to - from)) * (width - gutter());
 
@@ -140,7 +143,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         drawnTo = Math.floor(x1 + w);
         const dim = wanted && !track.name[i]!.toLowerCase().includes(wanted);
         context.globalAlpha = dim ? 0.18 : 1;
-        const own = look.colorOf?.(track.name[i]!);
+        const own = colorOfStep(track, track.name[i]!);
         context.fillStyle = own ? cssColor(own) : colorOf(track.category[i]!);
         const waiting = kWaiting.has(track.category[i]!);
         const inset = waiting ? 6 : 2;  // thin: nothing is done
@@ -318,6 +321,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
       window_, problem,
     ),
     look.legend ?? legend(used, categoryColor),
+    !look.legend && all.some((track) => track.stream === "steps") ? swatches(passLegend.slice(0, 2)) : null,
     holder,
     readout,
     notes.length > 0 ? h("p", { class: "left-out" }, `Left out: ${notes.join("; ")}.`) : null,

@@ -362,6 +362,7 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
 }
 
 interface Plan {
+  tie_group: number;
   parallel: Record<string, number>;
   training: { recompute: string };
   dispatcher: string;
@@ -380,10 +381,12 @@ function bestPage(data: ReportData): HTMLElement[] {
   const categories = data.categories.filter((c) => plans.some((plan) => (plan.forecast.breakdown_us[c] ?? 0) > 0));
   const first = plans[0]!;
   const count = result.plans as Record<string, number>;
+  const tied = plans.filter((plan) => plan.tie_group === first.tie_group).length - 1;
   return [
     header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
-      `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.`,
+      `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
+      (tied > 0 ? ` Too close to call against ${tied} ${tied === 1 ? "other" : "others"}.` : ""),
       `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
       `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
     ...notes(result),
