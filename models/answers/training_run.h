@@ -39,7 +39,8 @@ struct RunQuestion {
   int threads = 0;  // 0: all cores
   // Forecasts of the first search; a quarter of them for those that start from another.
   std::int64_t most = 800;
-  std::function<void(std::int64_t, std::int64_t)> progress;  // searches done and to do
+  // Told forecasts that are done, and how many there are at most; now and then, from the thread that called.
+  std::function<void(std::int64_t, std::int64_t)> progress;
 };
 
 // A plan on a machine, judged as a training.

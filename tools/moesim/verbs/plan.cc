@@ -16,10 +16,10 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/training_run.h"
-#include "tools/moesim/sweeps/sweep_progress.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -145,15 +145,11 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   check_report(common.report);
   std::string batch;
   models::RunQuestion q = question_of(o, common, batch);
-  std::unique_ptr<SweepProgress> bar;
-  std::int64_t told = 0;
-  q.progress = [&](std::int64_t done, std::int64_t searches) {
-    if (!bar) bar = std::make_unique<SweepProgress>(common.quiet, static_cast<std::uint64_t>(searches), 0);
-    bar->advance(static_cast<std::uint64_t>(done - told));
-    told = done;
-    if (done == searches) bar->finish();
-  };
-  const models::RunAnswer a = models::plan_run(q);
+  const models::RunAnswer a = [&] {
+    ProgressLine line(common);
+    q.progress = line.teller();
+    return models::plan_run(q);
+  }();
   const std::vector<std::string> warnings = training_run_warnings(a);
   if (wants_result(common)) {
     nlohmann::ordered_json inputs = describe_inputs(common);
