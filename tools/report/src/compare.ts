@@ -127,14 +127,15 @@ export function comparePage(data: ReportData): HTMLElement[] {
         // What the layer holds beside everything that stays: that is what dispatchers differ in.
         const base = Math.min(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes)));
         const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes - base))));
+        const layerUnit = timeUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.time_us))));
         memory.append(h("h3", {}, "Over the layer"),
           h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
           lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
             name: s.dispatcher, color: dispatcherLine(s.dispatcher),
             points: (s.memory!["curve"] as Held[]).map((p) => {
               const y = (p.bytes - base) * heldUnit.factor;
-              return { x: p.time_us * unit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, unit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
-            }) })), { x: `time [${unit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
+              return { x: p.time_us * layerUnit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, layerUnit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
+            }) })), { x: `time [${layerUnit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
       }
     }
     const rows = list.filter((s) => s.ranks).map((s) => ({

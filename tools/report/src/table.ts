@@ -18,6 +18,9 @@ export interface TableOptions<Row> {
   mark?: number; // the column that says "best"
 }
 
+const kAcross = 28; // columns
+const kPrinted = 60; // rows, as in style.css
+
 export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
   const body = h("tbody");
   const heads: HTMLElement[] = [];
@@ -83,7 +86,9 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
   const id = freshId("caption");
   const caption = h("p", { class: "caption", id }, options.caption);
   const element = h("table", { "aria-labelledby": id }, h("thead", {}, head), body);
-  const scroller = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": id }, element);
+  // Paper has no bar to scroll: wide tables lie across, and of long ones the first rows are printed.
+  const scroller = h("div", { class: columns.length > kAcross ? "scroll across" : "scroll", tabindex: 0, role: "region", "aria-labelledby": id }, element,
+    rows.length > kPrinted ? h("p", { class: "on-paper" }, `On paper: the first ${kPrinted} of ${rows.length} rows; all are in the JSON result.`) : null);
   if (!options.filter) return h("div", {}, caption, scroller);
   return h(
     "div",
