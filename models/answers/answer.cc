@@ -460,6 +460,7 @@ class Answering {
       for (std::size_t i = 0; i < f.schedule[s].size(); ++i)
         a.slots.push_back({static_cast<int>(s), f.schedule[s][i], f.run.slot_end[s][i] - f.run.slot_ps[s][i],
                            f.run.slot_end[s][i]});
+    a.stage_end = f.run.stage_end;
     return a;
   }
 

@@ -107,6 +107,7 @@ struct Answer {
   };
   std::vector<MemorySample> memory_over_time;  // of the layer, on the fullest rank
   std::vector<SlotTrace> slots;                // of a step, stage by stage
+  std::vector<std::int64_t> stage_end;         // in ps, with gradients and optimizer
 
   bool ok() const { return error.empty(); }
   bool ranked() const { return ok() && not_ranked.empty(); }

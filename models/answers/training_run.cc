@@ -71,34 +71,54 @@ class Run {
   explicit Run(const RunQuestion& question) : q_(question) {}
 
   RunAnswer answer() {
-    std::int64_t searches = 0, done = 0;
+    std::int64_t searches = 0;
     for (const RunMachine& machine : q_.machines)
       searches += std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.gpus.size()));
+    const bool lower = q_.lower_precision && !q_.scenario.gave("training.precision");
+    todo_ = first() + (searches - 1) * further() + (lower ? searches * lower_most() : 0) +
+            (q_.upgrades ? kUpgrades * further() : 0);
     std::shared_ptr<const Scenario> before;
     for (const RunMachine& machine : q_.machines) {
       const std::vector<std::int64_t> none{0};
       for (const std::int64_t gpus : machine.gpus.empty() ? none : machine.gpus) {
-        if (q_.progress) q_.progress(done++, searches);
         before = search(machine.cluster, gpus, before);
       }
     }
-    if (q_.progress) q_.progress(searches, searches);
     if (a_.plans.empty())
       throw InputError(fmt::format("plan: found no machine that {} fits, expected one; {}: {}",
-                                   q_.scenario.model.name, a_.left_out.front().first,
-                                   a_.left_out.front().second));
+                                   q_.scenario.model.name, a_.left_out.front().what,
+                                   a_.left_out.front().why));
     rank();
     find_frontier();
     if (q_.upgrades) find_upgrades();
+    if (q_.progress) q_.progress(todo_, todo_);
     return std::move(a_);
   }
 
  private:
+  static constexpr std::int64_t kUpgrades = 3;
+
+  // Forecasts at most: of the first search, of those that start from another's best, of lower precisions.
+  std::int64_t first() const { return std::max<std::int64_t>(1, q_.most); }
+  std::int64_t further() const { return std::max<std::int64_t>(1, q_.most / 4); }
+  std::int64_t lower_most() const { return std::max<std::int64_t>(1, q_.most / 8); }
+
+  // A search of at most so many forecasts counts as that many, however many it takes.
+  PlanSearchResult searched(const Scenario& s, PlanSearchOptions o) {
+    if (q_.progress)
+      o.progress = [this, most = o.most](std::int64_t done, std::int64_t total) {
+        q_.progress(std::min(todo_, done_ + (total > 0 ? most * std::min(done, total) / total : 0)), todo_);
+      };
+    PlanSearchResult r = search_plans(s, o);
+    done_ = std::min(todo_, done_ + o.most);
+    return r;
+  }
+
   // The best plan on a machine; `seed`: of another search. Returns the plan that the next search starts from.
   std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
                                          const std::shared_ptr<const Scenario>& seed) {
     try {
-      PlanSearchOptions o = options_of(q_, seed ? std::max<std::int64_t>(1, q_.most / 4) : q_.most);
+      PlanSearchOptions o = options_of(q_, seed ? further() : first());
       if (seed) o.seeds = {seed};
       RankedPlan best = found(on(q_, cluster, gpus), o);
       std::shared_ptr<const Scenario> plan = best.scenario;
@@ -108,7 +128,7 @@ class Run {
     } catch (const InputError& error) {
       // A price is asked for, whatever else there is.
       if (std::string_view(error.what()).starts_with("prices:")) throw;
-      a_.left_out.emplace_back(machine_name(*cluster, gpus), error.what());
+      a_.left_out.push_back({machine_name(*cluster, gpus), error.what(), true});
       return seed;
     }
   }
@@ -119,7 +139,7 @@ class Run {
     std::vector<std::string>& unmeasured = unmeasured_[s.cluster->profile.name() + " " + s.cluster->network];
     while (true) {
       o.without = unmeasured;
-      PlanSearchResult r = search_plans(s, o);
+      PlanSearchResult r = searched(s, o);
       a_.candidates += r.candidates;
       a_.tried += r.candidates - r.skipped;
       ++a_.searches;
@@ -133,11 +153,12 @@ class Run {
                       [](const std::string& part) { return part.find(" kernel ") != std::string::npos; });
       if (!kernel || s.gave("dispatcher") || name.empty()) return std::move(best);
       unmeasured.push_back(name);
-      a_.left_out.emplace_back(
-          fmt::format("{} on {}", name, s.cluster->profile.name()),
-          "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless");
+      a_.left_out.push_back(
+          {fmt::format("{} on {}", name, s.cluster->profile.name()),
+           "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
+           false});
       o.seeds = {best.scenario};
-      o.most = std::max<std::int64_t>(1, q_.most / 4);
+      o.most = further();
     }
   }
 
@@ -165,7 +186,7 @@ class Run {
       Scenario s = on(q_, fastest->cluster, fastest->gpus);
       s.training.set_precision(fastest->training.precision);
       s.give("training.precision");
-      PlanSearchOptions o = options_of(q_, std::max<std::int64_t>(1, q_.most / 8));
+      PlanSearchOptions o = options_of(q_, lower_most());
       o.seeds = {std::make_shared<const Scenario>(*std::move(fastest))};
       RankedPlan best = found(s, o);
       RunPlan run = judge_run(q_, best.scenario, std::move(best.answer));
@@ -257,10 +278,10 @@ class Run {
     try {
       Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);
       s.training.set_precision(best.scenario->training.precision);
-      PlanSearchOptions o = options_of(q_, std::max<std::int64_t>(1, q_.most / 4));
+      PlanSearchOptions o = options_of(q_, further());
       o.seeds = {best.scenario};
       o.without = unmeasured_[best.scenario->cluster->profile.name() + " " + best.scenario->cluster->network];
-      PlanSearchResult r = search_plans(s, o);
+      PlanSearchResult r = searched(s, o);
       RankedPlan& found = r.best.front();
       // What it takes does not hang on its price, which may be unknown.
       RunQuestion free = q_;
@@ -290,6 +311,7 @@ class Run {
 
   const RunQuestion& q_;
   RunAnswer a_;
+  std::int64_t done_ = 0, todo_ = 0;                            // forecasts
   std::map<std::string, std::vector<std::string>> unmeasured_;  // dispatchers, by kind of machine
 };
 

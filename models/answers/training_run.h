@@ -39,7 +39,8 @@ struct RunQuestion {
   int threads = 0;  // 0: all cores
   // Forecasts of the first search; a quarter of them for those that start from another.
   std::int64_t most = 800;
-  std::function<void(std::int64_t, std::int64_t)> progress;  // searches done and to do
+  // Told forecasts that are done, and how many there are at most; now and then, from the thread that called.
+  std::function<void(std::int64_t, std::int64_t)> progress;
 };
 
 // A plan on a machine, judged as a training.
@@ -70,11 +71,17 @@ struct Upgrade {
 };
 
 struct RunAnswer {
+  // A machine on which nothing runs, or a dispatcher on one, and why.
+  struct LeftOut {
+    std::string what, why;
+    bool machine = true;
+  };
+
   std::vector<RunPlan> plans;  // best first; those of other precisions last
   std::vector<Upgrade> upgrades;
-  std::vector<std::pair<std::string, std::string>> left_out;  // machine, and why
-  std::int64_t candidates = 0, tried = 0;                     // plans
-  std::int64_t searches = 0;                                  // of them
+  std::vector<LeftOut> left_out;
+  std::int64_t candidates = 0, tried = 0;  // plans
+  std::int64_t searches = 0;               // of them
   bool exhaustive = true;
   std::string method, space;  // of one search, for people
 };

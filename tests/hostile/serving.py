@@ -128,6 +128,12 @@ with Hostile("serving") as h:
     refused("a crossover of a file", s.request(path="/crossover", body=json.dumps({"scenario": "/etc/passwd", "crossover": "topk=1..2"}).encode()), 400)
     refused("an option in a crossover", s.request(path="/crossover", body=json.dumps(
         {"scenario": JOB, "crossover": "topk=1..2", "between": "--report=x"}).encode()), 400)
+    for plan in ({"scenario": "/etc/passwd", "tokens": "1T"}, {"scenario": {"model": "mixtral-8x7b"}, "tokens": "1T", "clusters": "/etc/passwd"},
+                 {"scenario": {"model": "mixtral-8x7b"}, "tokens": "1T", "prices": "/etc/passwd"},
+                 {"scenario": {"model": "mixtral-8x7b"}, "tokens": "1T --report=x"}, {"scenario": {"model": "mixtral-8x7b"}, "tokens": ["1T"]},
+                 {"scenario": {"model": "mixtral-8x7b"}, "tokens": "1T", "most": 10**9}, {"scenario": {"model": "mixtral-8x7b"}, "tokens": "-1T"}):
+        status, _, body = s.request(path="/plan", body=json.dumps(plan).encode())
+        h.holds(f"a plan {plan}: {status} {body[:200]!r}", status == 400 and b"root:" not in body)
     h.holds("nothing was written", sorted(os.listdir(h.folder)) == ["model.json", "secret.json"])
     for path in ("/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/index.html", "/answer"):
         refused(f"GET {path}", s.request("GET", path), 404)
@@ -191,6 +197,9 @@ with Hostile("serving") as h:
     h.holds(f"a question without an end: {status} after {time.monotonic() - begin:.1f} s, {body[:200]!r}",
             (status == 504 and b"more than 10 s" in body) or h.options.sanitized)
     h.holds("an answer takes at most its time", time.monotonic() - begin < 20)
+    endless = {"scenario": {"model": "deepseek-v3"}, "tokens": "1000T", "clusters": "h100,h200,b200,gb200,a100", "most": 800}
+    status, _, body = s.request(path="/plan", body=json.dumps(endless).encode())
+    h.holds(f"plans without an end: {status} {body[:200]!r}", status in (200, 400, 504) or h.options.sanitized)
     time.sleep(0.5)
     left = [pid for pid in forks_of(s.child.pid)]
     h.holds(f"a process that took too long is gone: {left}", len(left) == 1)

@@ -4,17 +4,9 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-
-const options = Object.fromEntries(
-  process.argv.slice(2).reduce((pairs, word, i, all) => (word.startsWith("--") ? [...pairs, [word.slice(2), all[i + 1] ?? ""]] : pairs), []),
-);
-const require = createRequire(join(resolve(options.modules), "package.json"));
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-mkdirSync(options.out, { recursive: true });
+import { accessible, browser, finish, fits, openPage, options, prints, section, test } from "./harness.mjs";
 
 const samples = join(options.source, "traces/samples/synthetic");
 const sample = join(samples, "pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024");
@@ -54,6 +46,8 @@ const reports = {
   whatifMap: make("whatif-map", ["whatif", scenario, "--map", "topk=1..8", "parallel.ep=1,2,4,8", ...small]),
   whatifSensitivity: make("whatif-sensitivity", ["whatif", scenario, "--sensitivity", ...small]),
   whatifBest: make("whatif-best", ["whatif", scenario, "--best", "parallel,dispatcher", "--most", "60"]),
+  plan: make("plan", ["plan", "--model", "qwen3-30b-a3b", "--tokens", "1T", "--clusters", "h100,gb200,dgx-h100x1", "--gpus", "60", "--most", "40",
+    "--deadline", "90d", "--budget", "2M$", "--draws", "4"]),
   sweep: make("sweep", ["sweep", scenario, "--grid", "parallel.ep=1,2,4,8", "--grid", "topk=1,2,4", "--grid", "routing.gini=0,0.3,0.6",
     "--breakdown", ...small, "--out", join(resolve(options.out), "sweep.csv"), "--overwrite"]),
   decisions: make("validate-decisions", ["validate", "--decisions", decided, "--draws", "4"]),
@@ -63,34 +57,8 @@ const reports = {
   validateAll: make("validate-all", ["validate", "--all", samples]),
 };
 
-const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
-let failures = 0;
-
-async function open(report, { width = 1280, height = 900, theme = "light" } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, offline: true,
-    hasTouch: width < 600, isMobile: width < 600, deviceScaleFactor: 1 });
-  const page = await context.newPage();
-  const asked = [];
-  const said = [];
-  page.on("request", (request) => asked.push(request.url()));
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) said.push(message.text()); });
-  page.on("pageerror", (error) => said.push(String(error)));
-  const before = Date.now();
-  await page.goto(pathToFileURL(report.file).href);
-  await page.waitForFunction(() => document.documentElement.dataset.ready === "true" && document.querySelector("main svg, main canvas"));
-  const seconds = (Date.now() - before) / 1000;
-  return { page, context, asked, said, seconds };
-}
-
-async function test(name, body) {
-  try {
-    await body();
-    console.log(`ok      ${name}`);
-  } catch (error) {
-    ++failures;
-    console.log(`FAILED  ${name}\n${error.stack ?? error}`);
-  }
-}
+const pictured = () => document.querySelector("main svg, main canvas");
+const open = (report, shape = {}) => openPage(pathToFileURL(report.file).href, { ...shape, offline: true, ready: pictured });
 
 for (const report of Object.values(reports)) {
   await test(`${report.name}: nothing but the file is asked for, nothing is wrong`, async () => {
@@ -107,15 +75,12 @@ for (const report of Object.values(reports)) {
   const thorough = options.all !== undefined || report === reports.compare;
   for (const theme of ["light", "dark"])
     for (const width of [1280, 390])
-      if (thorough || (theme === "light") === (width === 1280)) await test(`${report.name}: accessible and without sideways scrolling, ${width} px, ${theme}`, async () => {
+      if (thorough || (theme === "light") === (width === 1280)) await test(`${report.name}: accessible, nothing cut off, printed in full, ${width} px, ${theme}`, async () => {
         const { page, context, said } = await open(report, { width, theme });
         assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-        assert.ok(wide <= 0, `${wide} px too wide`);
-        await page.evaluate(axe);
-        const faults = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-        const serious = faults.violations.filter((fault) => ["serious", "critical"].includes(fault.impact));
-        assert.deepEqual(serious.map((fault) => `${fault.id}: ${fault.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`), []);
+        await fits(page);
+        await accessible(page);
+        if (theme === "dark") await prints(page);
         assert.deepEqual(said, []);
         await page.screenshot({ path: join(options.out, `${report.name}-${width}-${theme}.png`), fullPage: true });
         await context.close();
@@ -236,8 +201,6 @@ await test("validate: errors and intervals are those of the JSON result; both ti
   await context.close();
 });
 
-const section = (page, title) => page.locator("section", { has: page.getByRole("heading", { name: title, exact: true }) });
-
 await test("compare --scope step: memory and parts are those of the JSON result", async () => {
   const { page, context } = await open(reports.compareStep);
   const { result } = reports.compareStep;
@@ -254,6 +217,19 @@ await test("compare --scope step: memory and parts are those of the JSON result"
   const pipeline = data.timelines.filter((one) => one.of === "stage");
   assert.deepEqual(pipeline.map((one) => one.title).sort(), result.scenarios.map((s) => s.dispatcher).sort());
   assert.equal(await section(page, "Pipeline").locator("canvas").count(), 2);
+  // The picture: a box per pass of the dispatcher that is shown, and the bubble of the JSON result.
+  const [picture] = data.pipelines;
+  assert.equal(picture.boxes.length, 2 * 2 * 16);
+  const boxes = await section(page, "Pipeline").locator(`.chart g[aria-label="bar"]`).nth(2).locator("rect").count();
+  assert.equal(boxes, picture.boxes.length);
+  const shown = result.scenarios.find((s) => s.dispatcher === picture.title);
+  assert.ok((await page.locator("#bubble").textContent()).includes(`${(100 * shown.breakdown_us.bubble / shown.time_us.value).toFixed(1)} % of the step`));
+  await section(page, "Pipeline").getByLabel("Dispatcher").selectOption(result.scenarios.find((s) => s !== shown).dispatcher);
+  assert.ok(!(await page.locator("#bubble").textContent()).includes(`${(100 * shown.breakdown_us.bubble / shown.time_us.value).toFixed(1)} % of the step`));
+  await section(page, "Pipeline").locator("summary").click();
+  await section(page, "Pipeline").locator(".tracks canvas").nth(1).focus();
+  await page.keyboard.press(".");
+  assert.match(await section(page, "Pipeline").locator(".readout").textContent(), /stage 0, passes: (forward|backward) \d+ takes /);
   await context.close();
 });
 
@@ -326,6 +302,30 @@ await test("whatif --sensitivity and --best: the numbers of the JSON result", as
   await best.context.close();
 });
 
+await test("plan: the answer, the plans, their groups and what they rest on are those of the JSON result", async () => {
+  const { page, context } = await open(reports.plan);
+  const { result } = reports.plan;
+  const { plans } = result;
+  assert.ok((await page.locator("#answer").textContent()).startsWith(result.answer));
+  const usual = plans.filter((one) => !one.lower_precision);
+  const rows = await section(page, "Cost against time").locator("tbody tr").allTextContents();
+  assert.equal(rows.length, usual.length);
+  usual.forEach((one, i) => {
+    assert.ok(rows[i].startsWith(`${one.group}${one.cluster}`), rows[i]);
+    for (const share of [one.deadline_probability, one.budget_probability, one.fits_probability]) assert.ok(rows[i].includes(share.toFixed(2)), rows[i]);
+  });
+  assert.equal(await section(page, "Cost against time").locator("svg circle").count(), usual.length);
+  const beside = await section(page, "Paid, and no work").locator("tbody tr").allTextContents();
+  usual.forEach((one, i) => assert.ok(beside[i].includes(`${(100 * one.goodput).toFixed(1)} %`) && beside[i].includes(`${one.idle_gpus}$`), beside[i]));
+  assert.equal(await section(page, "Upgrades").locator("tbody tr").count(), result.upgrades.length);
+  const sources = await section(page, "What it rests on").locator("tbody tr").allTextContents();
+  assert.deepEqual(sources, result.assumptions.map((one) => one.what + one.value + one.source));
+  // A group is parted from the next.
+  const parted = await section(page, "Cost against time").locator("tbody tr.parted").count();
+  assert.equal(parted, new Set(usual.map((one) => one.group)).size - 1);
+  await context.close();
+});
+
 await test("sweep: the rows are those of the CSV file, filtered, mapped and set against each other", async () => {
   const { page, context, said } = await open(reports.sweep);
   const [head, ...lines] = readFileSync(join(resolve(options.out), "sweep.csv"), "utf8").trimEnd().split("\n");
@@ -353,6 +353,33 @@ await test("sweep: the rows are those of the CSV file, filtered, mapped and set 
   assert.notEqual(await scatter.innerHTML(), points);
   assert.deepEqual(said, []);
   await context.close();
+});
+
+await test("a dispatcher has one colour on every page", async () => {
+  const colors = new Map();
+  const note = (page, name, color) => {
+    const hue = color.match(/--[slm]-(\d)/)?.[1];
+    assert.ok(hue, `${page}: ${name} is ${color}`);
+    assert.equal(colors.get(name) ?? hue, hue, `${name} on the page of ${page}`);
+    colors.set(name, hue);
+  };
+  const compared = await open(reports.compare);
+  const labels = await section(compared.page, "Time").locator(`g[aria-label="y-axis tick label"] text`).allTextContents();
+  const bars = await section(compared.page, "Time").locator(`g[aria-label="bar"] rect`).evaluateAll((all) => all.map((one) => [one.y.baseVal.value, one.getAttribute("fill")]));
+  bars.sort((a, b) => a[0] - b[0]).forEach(([, color], i) => note("compare", labels[i], color));
+  await compared.context.close();
+  for (const report of [reports.whatifMap, reports.sweep]) {
+    const { page, context } = await open(report);
+    for (const [name, color] of await page.locator(".kinds > span").evaluateAll((all) => all.map((one) => [one.lastChild.textContent, one.querySelector(".swatch").getAttribute("style")])))
+      note(report.name, name.replace(/ \(\d+\)$/, ""), color);
+    await context.close();
+  }
+  const { page, context } = await open(reports.whatifCrossover);
+  for (const [name, color] of await page.locator(".legend > span").evaluateAll((all) => all.map((one) => [one.textContent, one.querySelector("[stroke^=var], [fill^=var]").outerHTML])))
+    note("crossover", name, color);
+  await context.close();
+  assert.ok(colors.size >= 4, [...colors].join());
+  assert.equal(new Set(["allgather", "alltoall", "flex-deepep", "flex-hybridep"].map((name) => colors.get(name))).size, 4);
 });
 
 await test("validate --training: as many points and rows as steps", async () => {
@@ -444,8 +471,4 @@ if (options.measure) {
   }
 }
 
-await browser.close();
-if (failures > 0) {
-  console.log(`${failures} failed`);
-  process.exit(1);
-}
+await finish();

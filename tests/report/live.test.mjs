@@ -3,55 +3,21 @@
 // printed, not judged.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-
-const options = Object.fromEntries(
-  process.argv.slice(2).reduce((pairs, word, i, all) => (word.startsWith("--") ? [...pairs, [word.slice(2), all[i + 1] ?? ""]] : pairs), []),
-);
-const require = createRequire(join(resolve(options.modules), "package.json"));
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-mkdirSync(options.out, { recursive: true });
+import { accessible, finish, fits, openPage, options, prints, section, test } from "./harness.mjs";
 
 const server = spawn(options.moesim, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
 const ended = new Promise((done) => server.on("exit", done));
 const first = await new Promise((found) => createInterface({ input: server.stdout }).once("line", found));
 const url = first.match(/http:\/\/\S+/)[0];
 
-const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
-let failures = 0;
-
-async function test(name, body) {
-  try {
-    await body();
-    console.log(`ok      ${name}`);
-  } catch (error) {
-    ++failures;
-    console.log(`FAILED  ${name}\n${error.stack ?? error}`);
-  }
-}
-
 const mark = (page, name) => page.evaluate((key) => Number(document.documentElement.dataset[key] ?? 0), name);
 // Waits until an answer came after the one of a number.
 const answeredAfter = (page, count) => page.waitForFunction((n) => Number(document.documentElement.dataset.answered ?? 0) > n, count, { timeout: 60000 });
 
-async function open(fragment = "", { width = 1280, height = 900, theme = "light" } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, hasTouch: width < 600,
-    isMobile: width < 600, deviceScaleFactor: 1, acceptDownloads: true });
-  const page = await context.newPage();
-  const asked = [];
-  const said = [];
-  page.on("request", (request) => asked.push(request.url()));
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) said.push(message.text()); });
-  page.on("pageerror", (error) => said.push(String(error)));
-  page.on("dialog", (dialog) => { said.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
-  await page.goto(url + fragment);
-  await page.waitForFunction(() => document.documentElement.dataset.ready === "true");
-  return { page, context, asked, said };
-}
+const open = (fragment = "", shape = {}) => openPage(url + fragment, shape);
 
 // Until both an answer and where the winner changes stand there.
 async function settled(page) {
@@ -136,6 +102,34 @@ await test("what is moved is followed: answer, address, and where the winner cha
   await context.close();
 });
 
+await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
+  const { page, context, said, asked } = await open("#cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
+  await settled(page);
+  await page.waitForFunction(() => document.documentElement.dataset.planned, null, { timeout: 60000 });
+  const plan = JSON.parse(execFileSync(options.moesim, ["plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--tokens", "100B",
+    "--deadline", "60d", "--most", "100", "--draws", "8", "--format", "json", "--quiet"], { encoding: "utf8", maxBuffer: 1 << 28 }));
+  assert.ok((await page.locator("#plans .answer").textContent()).startsWith(plan.answer), plan.answer);
+  // What the plan searches is no new question of it.
+  const plans = () => asked.filter((one) => one.endsWith("/plan")).length;
+  const before = plans();
+  const count = await mark(page, "answered");
+  await page.getByLabel("EP", { exact: true }).focus();
+  await page.keyboard.press("ArrowLeft");
+  await answeredAfter(page, count);
+  assert.equal(plans(), before);
+  await page.getByLabel("Tokens", { exact: true }).fill("200B");
+  await page.getByLabel("Tokens", { exact: true }).blur();
+  await page.waitForFunction(() => document.documentElement.dataset.planned.includes("200B"), null, { timeout: 60000 });
+  assert.equal(plans(), before + 1);
+  assert.match(page.url(), /plan\.tokens=200B/);
+  await page.getByLabel("Deadline", { exact: true }).fill("soon");
+  await page.getByLabel("Deadline", { exact: true }).blur();
+  await page.waitForFunction(() => document.querySelector("#plans .problem"), null, { timeout: 60000 });
+  assert.match(await page.locator("#plans .problem").textContent(), /--deadline: found 'soon'/);
+  assert.deepEqual(said.filter((one) => !one.includes("Failed to load resource")), []);
+  await context.close();
+});
+
 await test("a link brings the same question, and going back the one before", async () => {
   const { page, context } = await open();
   await settled(page);
@@ -213,27 +207,16 @@ await test("taken away: the scenario and the report answer the same", async () =
 
 for (const theme of ["light", "dark"])
   for (const width of [1280, 390])
-    await test(`accessible and without sideways scrolling, ${width} px, ${theme}`, async () => {
+    await test(`accessible, nothing cut off, printed without controls, ${width} px, ${theme}`, async () => {
       const { page, context, said } = await open("#routing=zipf%3A0.8", { width, theme });
       await settled(page);
       await page.waitForTimeout(300);
       assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-      assert.ok(wide <= 0, `${wide} px too wide`);
+      await fits(page);
       await page.screenshot({ path: join(options.out, `live-${width}-${theme}.png`), fullPage: true });
       for (const name of ["More fields", "Dispatchers"]) await page.locator("summary", { hasText: name }).first().click();
-      // Past the policy of the page, which lets no script in that is not its own.
-      const client = await context.newCDPSession(page);
-      const evaluated = async (expression) => {
-        const out = await client.send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
-        assert.equal(out.exceptionDetails, undefined);
-        return out.result.value;
-      };
-      await evaluated(`${axe}; undefined`);
-      const faults = await evaluated(`axe.run(document, { resultTypes: ["violations"] }).then((found) => found.violations
-        .filter((fault) => ["serious", "critical"].includes(fault.impact))
-        .map((fault) => fault.id + ": " + fault.nodes.map((node) => node.html).slice(0, 3).join(" | ")))`);
-      assert.deepEqual(faults, []);
+      await accessible(page);
+      await prints(page);
       assert.deepEqual(said, []);
       await context.close();
     });
@@ -271,6 +254,4 @@ await test("when the server ends, the page says so, and the server ended well", 
 });
 
 server.kill("SIGKILL");
-await browser.close();
-console.log(failures === 0 ? "all is well" : `${failures} failed`);
-process.exit(failures === 0 ? 0 : 1);
+await finish();

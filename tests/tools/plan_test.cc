@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -77,6 +79,51 @@ TEST(Plan, JsonHoldsWhatTheTableShowsAndRunsAgain) {
   folder.write("result.json", outcome.out);
   const Outcome again = run_moesim({"rerun", "result.json"}, folder.path());
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+}
+
+// What the page shows is in the result: the sentence of the table, the letters of its groups, its
+// assumptions.
+TEST(Plan, ResultHoldsTheSentenceAndWhatItRestsOn) {
+  const Words question = with(kPlan, {"--deadline", "90d"});
+  const Outcome table = run_moesim(question);
+  const json result = json::parse(run_moesim(with(question, {"--format", "json"})).out);
+  std::string flat = table.out.substr(0, table.out.find("\nplan: "));
+  std::replace(flat.begin(), flat.end(), '\n', ' ');
+  EXPECT_EQ(result["answer"], flat);
+  EXPECT_EQ(result["deadline_days"], 90);
+  EXPECT_EQ(result["by"], "cost");
+  const json& plans = result["plans"];
+  for (std::size_t i = 0; i + 1 < plans.size(); ++i)
+    EXPECT_EQ(plans[i]["group"] == plans[i + 1]["group"],
+              plans[i]["tie_group"] == plans[i + 1]["tie_group"] ||
+                  plans[i]["lower_precision"] != plans[i + 1]["lower_precision"])
+        << i;
+  std::size_t on_frontier = 0;
+  for (const json& plan : plans) on_frontier += plan["on_frontier"].get<bool>() ? 1 : 0;
+  EXPECT_EQ(on_frontier, result["frontier"].size());
+  std::map<std::string, std::string> sources;
+  for (const json& one : result["assumptions"]) sources[one["what"]] = one["source"];
+  EXPECT_THAT(sources["a GPU-hour of h100-sxm"], HasSubstr("CoreWeave"));
+  EXPECT_THAT(sources["failures"], HasSubstr("arXiv 2407.21783"));
+  EXPECT_THAT(sources["a restart"], HasSubstr("assumption"));
+  const json said =
+      json::parse(run_moesim(with(question, {"--faults", R"({"gpu_mtbf_hours": 1000, "restart_s": 60})",
+                                             "--format", "json"}))
+                      .out);
+  for (const json& one : said["assumptions"])
+    if (one["what"] == "failures" || one["what"] == "a restart")
+      EXPECT_EQ(one["source"], "said by you (--faults)");
+}
+
+// A machine on which the model does not fit is named in the answer.
+TEST(Plan, NamesMachinesWithoutAPlan) {
+  const Outcome outcome = run_moesim({"plan", "--model", "mixtral-8x22b", "--tokens", "100B", "--clusters",
+                                      "dgx-h100x1,dgx-h100x8", "--most", "40", "--draws", "0",
+                                      "--no-upgrades", "--format", "json", "--quiet"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_THAT(result["answer"].get<std::string>(), HasSubstr("Without a plan: dgx-h100x1."));
+  EXPECT_EQ(result["left_out"][0]["whole_machine"], true);
 }
 
 TEST(Plan, RefusesWhatItCannotAnswer) {

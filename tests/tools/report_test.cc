@@ -43,7 +43,9 @@ std::vector<Words> commands() {
           {"whatif", scenario(), "--crossover", "topk=1..2", "--draws", "0"},
           {"whatif", scenario(), "--map", "topk=1..2", "parallel.ep=4,8", "--draws", "0"},
           {"whatif", scenario(), "--sensitivity", "--draws", "0"},
-          {"sweep", scenario(), "--grid", "topk=1,2"}};
+          {"sweep", scenario(), "--grid", "topk=1,2"},
+          {"plan", "--model", "mixtral-8x7b", "--tokens", "100B", "--cluster", "dgx-h100x2", "--most", "20",
+           "--draws", "0", "--no-upgrades"}};
 }
 
 TEST(Report, IsWrittenBesideTheUsualOutputOfEveryVerb) {

@@ -62,8 +62,14 @@ double log_ratio(const Evaluation& e, const std::string& from, const std::string
 // Answers along the range, each made once.
 class Line {
  public:
-  Line(ScenarioDocument base, const SweepRange& range, int draws)
-      : range_(range), maker_(std::move(base), {range.path}), draws_(draws) {}
+  // `expected`: answers that are made at least.
+  Line(ScenarioDocument base, const SweepRange& range, int draws, const Progress& progress,
+       std::size_t expected)
+      : range_(range),
+        maker_(std::move(base), {range.path}),
+        draws_(draws),
+        progress_(progress),
+        expected_(static_cast<std::int64_t>(expected)) {}
 
   bool counts() const { return !range_.range || range_.stepped; }
   const std::map<double, Evaluation>& answers() const { return answers_; }
@@ -107,6 +113,8 @@ class Line {
   const Evaluation* make(std::map<double, Evaluation>& made, double value, int draws) {
     if (const auto found = made.find(value); found != made.end()) return &found->second;
     Evaluation e = evaluate(maker_.make({value_of(range_.path, value)}), {draws, false, &costs_, &routings_});
+    ++count_;
+    if (progress_) progress_(count_, std::max(expected_, count_));
     return &made.emplace(value, std::move(e)).first->second;
   }
 
@@ -115,6 +123,8 @@ class Line {
   CostCache costs_;
   models::RoutingCache routings_;
   int draws_;
+  const Progress& progress_;
+  std::int64_t expected_, count_ = 0;
   std::map<double, Evaluation> answers_, drawn_;
   std::map<double, std::string> illegal_;
 };
@@ -181,13 +191,18 @@ ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& be
 }
 
 CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
-                                const std::string& between, int draws) {
+                                const std::string& between, int draws, const Progress& progress) {
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
                                  range.path.path, range.values.size(), kMostBisected));
   const bool layer = base.scenario().scope == models::Scenario::Scope::kLayer;
-  Line line(taking_part(base, between), range, draws);
-  scan(line, range, layer ? kScannedLayer : kScannedStep);
+  const std::size_t all = layer ? kScannedLayer : kScannedStep;
+  const std::size_t scan_size = !range.range || range.stepped
+                                    ? (range.values.size() <= all ? range.values.size() : kProbes)
+                                    : 2 * kProbes - 1;
+  Line line(taking_part(base, between), range, draws, progress,
+            scan_size + (draws > 0 ? std::min(kProbes, scan_size) : 0));
+  scan(line, range, all);
   if (line.answers().empty())
     throw InputError(line.illegal().empty() ? "crossover: found no value, expected a range"
                                             : line.illegal().begin()->second);
@@ -320,7 +335,10 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
   const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
   if (!models::is_number(range.path.type))
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));
-  const CrossoverResult r = find_crossovers(base, range, between, draws);
+  const CrossoverResult r = [&] {
+    ProgressLine line(common);
+    return find_crossovers(base, range, between, draws, line.teller());
+  }();
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, r.warnings, common);
     result["path"] = range.path.path;

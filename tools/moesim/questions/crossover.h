@@ -7,6 +7,7 @@
 
 #include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/sweeps/sweep_range.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -42,7 +43,7 @@ struct CrossoverResult {
 // at 17 or 33, then bisects every change. `between`: dispatchers that take part; empty: the scenario's.
 // Throws InputError when no value of the range has a forecast.
 CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
-                                const std::string& between, int draws);
+                                const std::string& between, int draws, const Progress& progress = {});
 
 int run_crossover(const ScenarioDocument& base, const std::string& range, const std::string& between,
                   int draws, const CommonOptions& common);

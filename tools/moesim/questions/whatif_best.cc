@@ -1,7 +1,6 @@
 #include "tools/moesim/questions/whatif_best.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +24,7 @@
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -69,15 +69,6 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
   options.draws = o.draws;
   options.most = o.most;
   options.threads = common.threads;
-  if (!common.quiet && isatty(STDERR_FILENO) != 0)
-    options.progress = [](std::int64_t done, std::int64_t total) {
-      constexpr std::int64_t kWidth = 40;
-      const std::int64_t filled = total > 0 ? done * kWidth / total : kWidth;
-      std::string bar(static_cast<std::size_t>(filled), '#');
-      bar.resize(static_cast<std::size_t>(kWidth), ' ');
-      say(fmt::format("\r[{}] {} of {} plans", bar, done, total));
-      if (done >= total) say("\r\033[K");
-    };
   return options;
 }
 
@@ -184,14 +175,18 @@ models::Scenario opened(models::Scenario scenario) {
 }  // namespace
 
 int whatif_best(const models::Scenario& asked, const WhatifBest& o, const CommonOptions& common) {
-  const models::PlanSearchOptions options = options_of(o, common);
+  models::PlanSearchOptions options = options_of(o, common);
   const models::Scenario scenario = of_step(asked);
   const auto start = std::chrono::steady_clock::now();
   std::optional<JobFramework> framework;
   if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
   if (framework && common.format == Format::kCsv)
     throw InputError("whatif: found --arguments with --format csv, expected table or json");
-  const PlanSearchResult r = models::search_plans(opened(scenario), options);
+  const PlanSearchResult r = [&] {
+    ProgressLine line(common);
+    options.progress = line.teller();
+    return models::search_plans(opened(scenario), options);
+  }();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<std::string> warnings;
   for (const RankedPlan& plan : r.best) add_new(warnings, plan.answer.warnings);

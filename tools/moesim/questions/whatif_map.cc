@@ -144,7 +144,7 @@ const std::string& WinnerMap::first_error() const {
 }
 
 WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& texts,
-                     const std::string& between, int draws, int threads) {
+                     const std::string& between, int draws, int threads, const Progress& progress) {
   if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
   const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
                    down = SweepRange::parse_assignment(texts[1], "--map");
@@ -161,6 +161,7 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
 
   // Every cell by itself, so that the map does not depend on the number of threads.
   std::atomic<std::size_t> next{0};
+  std::atomic<std::int64_t> done{0};
   std::vector<std::vector<std::string>> warnings(map.cells.size());
   std::exception_ptr failure;
   std::mutex mutex;
@@ -179,6 +180,8 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
         } catch (const InputError& error) {
           map.cells[i].error = error.what();
         }
+        const std::int64_t now = ++done;
+        if (progress) progress(now, static_cast<std::int64_t>(map.cells.size()));
       }
     } catch (...) {
       const std::scoped_lock lock(mutex);
@@ -209,7 +212,10 @@ int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges
   if (!picture.empty() && !picture.ends_with(".svg"))
     throw InputError(
         fmt::format("--picture: found {}, expected a file that ends in .svg", in_quotes(picture)));
-  const WinnerMap map = winner_map(base, ranges, between, draws, common.threads);
+  const WinnerMap map = [&] {
+    ProgressLine line(common);
+    return winner_map(base, ranges, between, draws, common.threads, line.teller());
+  }();
   if (!picture.empty()) write_file(picture, map_svg(map, title_of(base)));
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, map.warnings, common);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/sweeps/sweep_range.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -40,7 +41,7 @@ inline constexpr double kSureWinner = 0.95;
 // Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
 // ranges that are none, for more than 100,000 cells, and when no cell has a forecast.
 WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& ranges,
-                     const std::string& between, int draws, int threads);
+                     const std::string& between, int draws, int threads, const Progress& progress = {});
 
 // `picture`: an SVG file to write, too; empty for none.
 int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,

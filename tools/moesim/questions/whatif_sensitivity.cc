@@ -69,12 +69,16 @@ double strength(const Sensitivity& s, const std::string& dispatcher) {
 
 }  // namespace
 
-Sensitivities sensitivities(const models::Scenario& scenario, int draws) {
+Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress) {
   Sensitivities result;
   result.baseline = evaluate(scenario, {draws, true});
   const Evaluation& baseline = result.baseline;
   std::vector<Sensitivity>& all = result.numbers;
+  // One more: all of them at once.
+  const auto numbers = static_cast<std::int64_t>(models::hardware_numbers().size()) + 1;
+  std::int64_t done = 0;
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
+    if (progress) progress(done++, numbers);
     const double value = number.value(*baseline.scenario->cluster);
     if (!(value > 0)) continue;
     Sensitivity& s = all.emplace_back();
@@ -127,7 +131,10 @@ Table sensitivity_table(const Sensitivities& s) {
 }  // namespace
 
 int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common) {
-  const Sensitivities s = sensitivities(base.scenario(), draws);
+  const Sensitivities s = [&] {
+    ProgressLine line(common);
+    return sensitivities(base.scenario(), draws, line.teller());
+  }();
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, s.baseline.warnings, common);
     result["baseline"] = evaluation_json(s.baseline);

@@ -9,6 +9,7 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -31,7 +32,7 @@ struct Sensitivities {
 };
 
 // Central differences over 5 % up and down, under the same draws.
-Sensitivities sensitivities(const models::Scenario& scenario, int draws);
+Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress = {});
 
 int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common);
 

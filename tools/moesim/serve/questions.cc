@@ -27,6 +27,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int64_t kMostDrawsAsked = 256;
+constexpr std::int64_t kMostPlansAsked = 800;
 
 // A word of a command line that is a scenario and nothing else.
 std::string scenario_word(const ordered_json& scenario) {
@@ -43,13 +44,18 @@ ordered_json taken(ordered_json& object, const char* key) {
   return value;
 }
 
+std::int64_t count_of(ordered_json& asked, const char* key, std::int64_t fallback, std::int64_t least,
+                      std::int64_t most) {
+  const ordered_json value = taken(asked, key);
+  if (value.is_null()) return fallback;
+  if (!value.is_number_integer() || value < least || value > most)
+    throw InputError(fmt::format("{}: found {}, expected a whole number from {} to {}", key,
+                                 in_quotes(value.dump()), least, most));
+  return value.get<std::int64_t>();
+}
+
 std::int64_t draws_of(ordered_json& asked, std::int64_t fallback) {
-  const ordered_json draws = taken(asked, "draws");
-  if (draws.is_null()) return fallback;
-  if (!draws.is_number_integer() || draws < 0 || draws > kMostDrawsAsked)
-    throw InputError(fmt::format("draws: found {}, expected a whole number from 0 to {}",
-                                 in_quotes(draws.dump()), kMostDrawsAsked));
-  return draws.get<std::int64_t>();
+  return count_of(asked, "draws", fallback, 0, kMostDrawsAsked);
 }
 
 std::string printed(std::vector<std::string> words) {
@@ -63,15 +69,29 @@ std::string text_of(const ordered_json& value, const char* key) {
   return value.get<std::string>();
 }
 
+void refuse_others(const ordered_json& asked, const char* expected) {
+  if (!asked.empty())
+    throw InputError(fmt::format("found the key {}, expected {}", in_quotes(asked.begin().key()), expected));
+}
+
 std::string crossover(ordered_json asked) {
   const ordered_json scenario = taken(asked, "scenario"), between = taken(asked, "between");
   std::vector<std::string> words{"whatif", scenario_word(scenario),
                                  "--crossover=" + text_of(taken(asked, "crossover"), "crossover"),
                                  fmt::format("--draws={}", draws_of(asked, 8))};
   if (!between.is_null()) words.push_back("--between=" + text_of(between, "between"));
-  if (!asked.empty())
-    throw InputError(fmt::format("found the key {}, expected scenario, crossover, between or draws",
-                                 in_quotes(asked.begin().key())));
+  refuse_others(asked, "scenario, crossover, between or draws");
+  return printed(words);
+}
+
+std::string plan(ordered_json asked) {
+  std::vector<std::string> words{"plan", scenario_word(taken(asked, "scenario")),
+                                 fmt::format("--draws={}", draws_of(asked, 8)),
+                                 fmt::format("--most={}", count_of(asked, "most", 100, 1, kMostPlansAsked))};
+  for (const char* key : {"tokens", "clusters", "deadline", "budget", "by"})
+    if (const ordered_json value = taken(asked, key); !value.is_null())
+      words.push_back(fmt::format("--{}={}", key, text_of(value, key)));
+  refuse_others(asked, "scenario, tokens, clusters, deadline, budget, by, most or draws");
   return printed(words);
 }
 
@@ -97,6 +117,8 @@ std::string answer_question(char kind, const std::string& body) {
     }
     case kCrossoverQuestion:
       return crossover(std::move(asked));
+    case kPlanQuestion:
+      return plan(std::move(asked));
     case kReportQuestion:
       return report(std::move(asked));
     default:

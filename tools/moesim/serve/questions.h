@@ -9,11 +9,13 @@
 namespace moesim::tools {
 
 // Kinds of a question, a letter each (Answerer).
-inline constexpr char kAnswerQuestion = 'a', kCrossoverQuestion = 'c', kReportQuestion = 'r';
+inline constexpr char kAnswerQuestion = 'a', kCrossoverQuestion = 'c', kReportQuestion = 'r',
+                      kPlanQuestion = 'p';
 
 // `body` of kAnswerQuestion and kReportQuestion: a scenario, and beside its fields "draws" where wanted; of
-// kCrossoverQuestion {"scenario", "crossover": "topk=1..8", "between", "draws"}. Returns the JSON of
-// `compare` or of `whatif --crossover`, or the page of `compare --report`. Throws InputError.
+// kCrossoverQuestion {"scenario", "crossover": "topk=1..8", "between", "draws"}; of kPlanQuestion
+// {"scenario", "tokens", "clusters", "deadline", "budget", "by", "most", "draws"}. Returns the JSON of
+// `compare`, `whatif --crossover` or `plan`, or the page of `compare --report`. Throws InputError.
 std::string answer_question(char kind, const std::string& body);
 
 // What the page needs to be drawn, as JSON: names that are built in, the fields of a scenario.

@@ -52,6 +52,8 @@ std::string comparison_report(const models::Comparison& c, const CommonOptions& 
   bounds.most_slices = kReportSlices;
   const std::vector<const models::Answer*> answers = winner_first(c);
   extras.timelines = views_of(answers, bounds);
+  for (const models::Answer* answer : answers)
+    if (!answer->slots.empty()) extras.pipelines.push_back(pipeline_picture(*answer));
   for (const models::Answer* answer : answers) extras.matrices.push_back(traffic_matrix(*answer));
   extras.gpus_per_node = c.scenario->cluster->gpus_per_node;
   return report_text("compare", comparison_json(c, Detail::kRanks, common), extras);

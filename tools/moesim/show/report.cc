@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/dispatchers/dispatcher.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report_template.h"
 
@@ -161,10 +162,19 @@ std::string report_text(std::string_view verb, const ordered_json& result, const
   data["categories"] = ordered_json::array();
   for (std::size_t c = 0; c < sim::kCategories; ++c)
     data["categories"].push_back(sim::name(static_cast<sim::Category>(c)));
+  data["dispatchers"] = ordered_json::array();
+  for (const auto& one : models::dispatcher_registry()) data["dispatchers"].push_back(one.name);
   data["gpus_per_node"] = extras.gpus_per_node;
   data["result"] = result;
   data["timelines"] = ordered_json::array();
   for (const TimelineView& view : extras.timelines) data["timelines"].push_back(timeline_data(view));
+  data["pipelines"] = ordered_json::array();
+  std::size_t boxes = 0;
+  for (const PipelinePicture& picture : extras.pipelines) {
+    boxes += picture.boxes.size();
+    if (data["pipelines"].empty() || boxes <= kReportBoxes)
+      data["pipelines"].push_back(pipeline_json(picture));
+  }
   data["matrices"] = ordered_json::array();
   for (const TrafficMatrix& matrix : extras.matrices) {
     if (matrix.ranks < 2 || matrix.ranks > kMatrixRanks) continue;

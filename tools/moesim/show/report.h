@@ -9,6 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/show/pipeline_picture.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/show/traffic_matrix.h"
 #include "tools/moesim/verbs/verb.h"
@@ -22,12 +23,15 @@ namespace moesim::tools {
 // What a report shows beside the result.
 struct ReportExtras {
   std::vector<TimelineView> timelines;
+  std::vector<PipelinePicture> pipelines;
   std::vector<TrafficMatrix> matrices;
   int gpus_per_node = 8;
 };
 
 // Slices that all timelines of a report hold together, so that it opens at once and stays below 5 MB.
 inline constexpr std::size_t kReportSlices = 120'000;
+// Boxes of all pictures of pipelines together; the winner's is there in any case.
+inline constexpr std::size_t kReportBoxes = 20'000;
 
 // Adds `--report FILE`. A build without the page refuses it with one line when it is given.
 void declare_report(CLI::App& app, std::string& path);

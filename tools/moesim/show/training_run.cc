@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/rental_list.h"
+#include "models/step/step_forecast.h"
 #include "models/workload/fields.h"
 #include "models/workload/global_batch.h"
 #include "tools/moesim/show/output.h"
@@ -26,6 +27,8 @@ using models::RunQuestion;
 using nlohmann::ordered_json;
 
 constexpr std::size_t kWidth = 100;
+constexpr std::size_t kNamed = 3;   // machines without a plan that the answer names
+constexpr double kNoDoubt = 0.995;  // shown as 1.00
 
 std::string number(double value) {
   return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0);
@@ -96,6 +99,19 @@ std::string in_words(const RunPlan& p, const std::string& currency) {
                      money(p.cost.high, currency));
 }
 
+// "A", "B", ..., "AA" of groups of plans that are too close to call.
+std::string letters(int group) {
+  std::string name(1, static_cast<char>('A' + group % 26));
+  return group < 26 ? name : letters(group / 26 - 1) + name;
+}
+
+// Plans of another precision are counted from A again.
+std::string group_name(const RunAnswer& a, const RunPlan& p) {
+  const auto first =
+      std::find_if(a.plans.begin(), a.plans.end(), [&](const RunPlan& one) { return one.other == p.other; });
+  return letters(p.tie_group - first->tie_group);
+}
+
 // What was asked for beside the tokens, with how likely a plan keeps it.
 std::string promise(const RunQuestion& q, const RunPlan& p) {
   std::vector<std::string> parts;
@@ -119,13 +135,21 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
                                   [&](const RunPlan& p) { return p.tie_group == best.tie_group; });
   if (tied > 1)
     text += fmt::format(" Too close to call against {} other{} (group A).", tied - 1, tied > 2 ? "s" : "");
+  if (best.answer.memory.fits_probability < kNoDoubt)
+    text += fmt::format(" It fits the memory with probability {:.2f}.", best.answer.memory.fits_probability);
+  if (!best.answer.unmeasured.empty())
+    text += fmt::format(" Nobody measured on that machine: {}.", join(best.answer.unmeasured, "; "));
+  std::vector<std::string> without;
+  for (const RunAnswer::LeftOut& one : a.left_out)
+    if (one.machine) without.push_back(one.what);
+  if (!without.empty())
+    text += fmt::format(
+        " Without a plan: {}{}.",
+        join(std::vector(without.begin(),
+                         without.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, without.size()))),
+             ", "),
+        without.size() > kNamed ? fmt::format(" and {} more", without.size() - kNamed) : "");
   return text;
-}
-
-// "A", "B", ..., "AA" of groups of plans that are too close to call.
-std::string group_name(int group) {
-  std::string name(1, static_cast<char>('A' + group % 26));
-  return group < 26 ? name : group_name(group / 26 - 1) + name;
 }
 
 Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) {
@@ -141,13 +165,12 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) 
   if (other) columns.push_back({"precision", Table::Align::kLeft});
   columns.push_back({"MFU"});
   Table table(columns);
-  int shown = 0, first = -1;
+  int shown = 0;
   for (const RunPlan& p : a.plans) {
     if (p.other != other || shown++ >= top) continue;
-    if (first < 0) first = p.tie_group;
     const models::Parallel& plan = p.scenario->parallel;
-    std::vector<std::string> row{group_name(p.tie_group - first) + (p.on_frontier ? "*" : ""),
-                                 p.scenario->cluster->name, std::to_string(p.gpus)};
+    std::vector<std::string> row{group_name(a, p) + (p.on_frontier ? "*" : ""), p.scenario->cluster->name,
+                                 std::to_string(p.gpus)};
     if (idle) row.push_back(std::to_string(p.idle_gpus));
     row.push_back(number(p.days.value));
     row.push_back(money(p.cost.value, q.prices.currency));
@@ -186,22 +209,35 @@ std::string upgrade_text(const RunQuestion& q, const RunAnswer& a) {
              "the training costs more; listed: its rent");
 }
 
-std::string price_text(const RunQuestion& q, const RunAnswer& a) {
+// What a GPU-hour costs here, and whose price that is; empty: the user's own.
+struct UsedPrice {
+  std::string profile;
+  double each = 0;
+  std::string source, read;
+};
+
+std::vector<UsedPrice> used_prices(const RunQuestion& q, const RunAnswer& a) {
   const models::RentalList& list = models::RentalList::shipped();
   std::set<std::string> profiles;
   for (const RunPlan& p : a.plans) profiles.insert(p.scenario->cluster->profile.name());
-  std::vector<std::string> parts;
+  std::vector<UsedPrice> prices;
   for (const std::string& profile : profiles) {
     const int gpus = models::Cluster::load(profile).gpus_per_node;
-    const double each = q.prices.per_hour(profile, gpus, gpus) / gpus;
+    UsedPrice used{profile, q.prices.per_hour(profile, gpus, gpus) / gpus, "", ""};
     const auto listed = list.gpu_hour.find(profile);
-    const bool shipped = listed != list.gpu_hour.end() && listed->second.value == each && !q.prices.per_node;
-    parts.push_back(fmt::format(
-        "{} {}{}", profile, money(each, q.prices.currency),
-        shipped ? fmt::format(" ({}, {})", listed->second.source.substr(0, listed->second.source.find(',')),
-                              listed->second.read)
-                : ""));
+    if (listed != list.gpu_hour.end() && listed->second.value == used.each && !q.prices.per_node)
+      used.source = listed->second.source, used.read = listed->second.read;
+    prices.push_back(std::move(used));
   }
+  return prices;
+}
+
+std::string price_text(const RunQuestion& q, const RunAnswer& a) {
+  std::vector<std::string> parts;
+  for (const UsedPrice& p : used_prices(q, a))
+    parts.push_back(fmt::format(
+        "{} {}{}", p.profile, money(p.each, q.prices.currency),
+        p.source.empty() ? "" : fmt::format(" ({}, {})", p.source.substr(0, p.source.find(',')), p.read)));
   return "A GPU-hour: " + join(parts, ", ") + "; idle GPUs are paid; --prices FILE says other prices.";
 }
 
@@ -214,6 +250,57 @@ std::string failure_text(const RunPlan& best) {
       "restart: {:.1f} % of the time is work (--faults says others).",
       f.gpu_mtbf_hours, best.answer.goodput.failures_per_day, f.checkpoint_s,
       best.answer.goodput.interval_s / 60, f.restart_s, 100 * best.answer.goodput.share);
+}
+
+std::string searched_text(const RunAnswer& a) {
+  return fmt::format("Tried {} of {} plans in {} searches; {}. {}", a.tried, a.candidates, a.searches,
+                     a.method,
+                     a.exhaustive ? "Nothing was left out." : "A better plan may have been left out.");
+}
+
+// Where the tokens of a step come from.
+std::string batch_text(const RunPlan& best, const std::string& batch) {
+  const models::Parallel& p = best.scenario->parallel;
+  return batch.empty() ? fmt::format("{} x {} x {} sequences", p.dp, p.microbatches, p.micro_batch) : batch;
+}
+
+// What the days and the money rest on, with where each is from.
+ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const std::string& batch) {
+  const RunPlan& best = a.plans.front();
+  ordered_json all = ordered_json::array();
+  const auto add = [&](std::string what, std::string value, std::string source) {
+    all.push_back({{"what", std::move(what)}, {"value", std::move(value)}, {"source", std::move(source)}});
+  };
+  for (const UsedPrice& p : used_prices(q, a)) {
+    add("a GPU-hour of " + p.profile, money(p.each, q.prices.currency),
+        p.source.empty() ? "said by you" : p.source + ", read " + p.read);
+    const auto watts = models::RentalList::shipped().watts.find(p.profile);
+    if (watts != models::RentalList::shipped().watts.end())
+      add("power of a board of " + p.profile, fmt::format("{:g} W at most", watts->second.value),
+          watts->second.source);
+  }
+  add("a kWh", q.kwh_price > 0 ? money(q.kwh_price, q.prices.currency) : "in the rent",
+      q.kwh_price > 0 ? "said by you (--kwh)" : "as rented machines are paid; --kwh says another price");
+  add("tokens of a step", models::format_count(best.answer.tokens), batch_text(best, batch));
+  const models::Faults& f = best.scenario->faults;
+  if (f.gpu_mtbf_hours > 0) {
+    const models::Faults usual = models::usual_failures();
+    const auto said = [](bool ours, const char* source) { return ours ? source : "said by you (--faults)"; };
+    add("failures", fmt::format("one in {:.0f} hours of a GPU", f.gpu_mtbf_hours),
+        said(f.gpu_mtbf_hours == usual.gpu_mtbf_hours,
+             "419 interruptions in 54 days on 16,384 GPUs (Llama 3, arXiv 2407.21783, 3.3.4)"));
+    add("a checkpoint", fmt::format("{:g} s", f.checkpoint_s),
+        said(f.checkpoint_s == usual.checkpoint_s, "an assumption; --faults says another"));
+    add("a restart", fmt::format("{:g} s", f.restart_s),
+        said(f.restart_s == usual.restart_s, "an assumption; --faults says another"));
+    if (f.interval_s == 0)
+      add("between checkpoints", fmt::format("{:.0f} minutes", best.answer.goodput.interval_s / 60),
+          "the best interval (Daly, FGCS 22, 2006)");
+  }
+  if (q.deadline_days > 0 || q.budget > 0)
+    add("error of the step", fmt::format("{:.0f} %", 100 * models::kStepSigma),
+        "how far published steps are from their forecast (docs/validation.md)");
+  return all;
 }
 
 }  // namespace
@@ -234,18 +321,12 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
                                               q.kwh_price > 0 ? ", counted" : ", in the rent")
                                 : "") +
                   failure_text(best));
-  const models::Parallel& p = best.scenario->parallel;
-  text += wrapped(fmt::format(
-      "A step: {} tokens{}, {:.2f} s.", models::format_count(best.answer.tokens),
-      batch.empty() ? fmt::format(" ({} x {} x {} sequences)", p.dp, p.microbatches, p.micro_batch)
-                    : fmt::format(" ({})", batch),
-      best.answer.seconds()));
-  text += wrapped(
-      fmt::format("Tried {} of {} plans in {} searches; {}. {}", a.tried, a.candidates, a.searches, a.method,
-                  a.exhaustive ? "Nothing was left out." : "A better plan may have been left out."));
+  text += wrapped(fmt::format("A step: {} tokens ({}), {:.2f} s.", models::format_count(best.answer.tokens),
+                              batch_text(best, batch), best.answer.seconds()));
+  text += wrapped(searched_text(a));
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(kShown, a.left_out.size()); ++i)
-    text += wrapped(fmt::format("Left out: {}: {}", a.left_out[i].first, a.left_out[i].second));
+    text += wrapped(fmt::format("Left out: {}: {}", a.left_out[i].what, a.left_out[i].why));
   if (a.left_out.size() > kShown)
     text += fmt::format("Left out: {} more, in --format json\n", a.left_out.size() - kShown);
   return text;
@@ -306,8 +387,13 @@ std::string training_run_csv(const RunAnswer& a) {
   return table.csv();
 }
 
-void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a) {
+void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswer& a,
+                      const std::string& batch) {
+  result["answer"] = answer_sentence(q, a);
   result["tokens"] = q.tokens;
+  if (q.deadline_days > 0) result["deadline_days"] = q.deadline_days;
+  if (q.budget > 0) result["budget"] = q.budget;
+  result["by"] = q.by == RunQuestion::By::kTime ? "time" : "cost";
   result["currency"] = q.prices.currency;
   result["plans"] = ordered_json::array();
   result["frontier"] = ordered_json::array();
@@ -331,9 +417,12 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
                       {"budget_probability", r.budget_probability},
                       {"fits_probability", r.answer.memory.fits_probability},
                       {"tie_group", r.tie_group},
+                      {"group", group_name(a, r)},
+                      {"on_frontier", r.on_frontier},
                       {"meets", r.meets},
                       {"lower_precision", r.other},
                       {"goodput", r.answer.goodput.share},
+                      {"failures_per_day", r.answer.goodput.failures_per_day},
                       {"mfu", r.answer.mfu},
                       {"unmeasured", r.answer.unmeasured},
                       {"command", plan_command(r)},
@@ -360,9 +449,12 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
   }
   result["searched"] = {{"candidates", a.candidates}, {"tried", a.tried},   {"searches", a.searches},
                         {"exhaustive", a.exhaustive}, {"method", a.method}, {"space", a.space}};
+  result["searched"]["sentence"] = searched_text(a);
+  result["assumptions"] = assumptions_json(q, a, batch);
   result["left_out"] = ordered_json::array();
-  for (const auto& [machine, why] : a.left_out)
-    result["left_out"].push_back({{"machine", machine}, {"because", why}});
+  for (const RunAnswer::LeftOut& one : a.left_out)
+    result["left_out"].push_back(
+        {{"machine", one.what}, {"whole_machine", one.machine}, {"because", one.why}});
 }
 
 std::vector<std::string> training_run_warnings(const RunAnswer& a) {

@@ -27,9 +27,9 @@ std::span<const PlanColumn> plan_columns();
 std::string plan_command(const models::RunPlan& plan);
 std::string training_run_csv(const models::RunAnswer& answer);
 
-// Adds "plans", "frontier", "upgrades" and what was tried.
+// Adds the answer, "plans", "frontier", "upgrades", what was tried, and what all of it rests on.
 void add_training_run(nlohmann::ordered_json& result, const models::RunQuestion& question,
-                      const models::RunAnswer& answer);
+                      const models::RunAnswer& answer, const std::string& batch);
 
 // Of the best plan.
 std::vector<std::string> training_run_warnings(const models::RunAnswer& answer);

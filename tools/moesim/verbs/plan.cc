@@ -13,9 +13,10 @@
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
+#include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/training_run.h"
-#include "tools/moesim/sweeps/sweep_progress.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -27,9 +28,11 @@ struct PlanOptions {
   PlanQuestion question;
   bool no_upgrades = false;
   int top = 10;
+  std::string report;
 };
 
 int run_plan(const PlanOptions& o, const CommonOptions& common) {
+  check_report(common.report);
   std::string batch;
   ScenarioOptions options = o.scenario;
   options.say_unsaid("scope", "step");
@@ -39,24 +42,19 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   models::RunQuestion q = o.question.question(options.scenario(common), batch);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
-  std::unique_ptr<SweepProgress> bar;
-  std::int64_t told = 0;
-  q.progress = [&](std::int64_t done, std::int64_t searches) {
-    if (!bar) bar = std::make_unique<SweepProgress>(common.quiet, static_cast<std::uint64_t>(searches), 0);
-    bar->advance(static_cast<std::uint64_t>(done - told));
-    told = done;
-    if (done == searches) bar->finish();
-  };
-  const models::RunAnswer a = models::plan_run(q);
+  const models::RunAnswer a = [&] {
+    ProgressLine line(common);
+    q.progress = line.teller();
+    return models::plan_run(q);
+  }();
   const std::vector<std::string> warnings = training_run_warnings(a);
-  if (common.format == Format::kJson) {
+  if (wants_result(common)) {
     nlohmann::ordered_json inputs = describe_inputs(common);
     inputs["scenario"] = models::to_json(q.scenario);
     nlohmann::ordered_json result = envelope("plan", inputs, warnings);
     add_model(result, q.scenario);
-    add_training_run(result, q, a);
-    print_json(result);
-    return 0;
+    add_training_run(result, q, a, batch);
+    if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
     print(training_run_csv(a));
@@ -83,7 +81,12 @@ Verb plan_verb() {
             ->check(CLI::Range(1, 1000))
             ->group(kQuestionGroup);
         o->scenario.declare(app);
-        return [o](const CommonOptions& common) { return run_plan(*o, common); };
+        declare_report(app, o->report);
+        return [o](const CommonOptions& common) {
+          CommonOptions with_report = common;
+          with_report.report = o->report;
+          return run_plan(*o, with_report);
+        };
       }};
 }
 

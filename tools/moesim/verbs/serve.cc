@@ -83,11 +83,12 @@ HttpReply reply_to(Answerer& answerer, const std::string& page, const std::strin
   if (method == "POST") {
     if (path == "/answer") return as_http(answerer.ask(kAnswerQuestion, body), kJson);
     if (path == "/crossover") return as_http(answerer.ask(kCrossoverQuestion, body), kJson);
+    if (path == "/plan") return as_http(answerer.ask(kPlanQuestion, body), kJson);
     if (path == "/report") return as_http(answerer.ask(kReportQuestion, body), kHtml);
   }
-  return {
-      404, kJson,
-      json_text({{"error", "found another path, expected GET /, or POST /answer, /crossover or /report"}})};
+  return {404, kJson,
+          json_text({{"error",
+                      "found another path, expected GET /, or POST /answer, /crossover, /plan or /report"}})};
 }
 
 // What every answer needs is read once, before the processes that answer are forked.

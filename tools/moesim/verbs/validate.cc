@@ -27,6 +27,7 @@
 #include "tools/moesim/questions/replay_invariants.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
@@ -227,7 +228,7 @@ void find_recorded(const std::filesystem::path& folder, std::set<std::filesystem
 // Folders below `root` that hold realistic/ beside scaling*/: each scaling pass alone, then all of them
 // pooled.
 std::vector<Case> validate_all(const std::string& root, const models::Cluster& cluster,
-                               const ValidateOptions& options) {
+                               const ValidateOptions& options, const Progress& progress) {
   namespace fs = std::filesystem;
   if (!is_folder(root)) throw InputError(SourcePlace{root}, "no such folder", "a folder of recordings");
   std::error_code none;
@@ -235,7 +236,9 @@ std::vector<Case> validate_all(const std::string& root, const models::Cluster& c
   std::vector<fs::path> folders;
   find_recorded(root, seen, folders);
   std::vector<Case> cases;
-  for (const fs::path& folder : folders) {
+  for (std::size_t f = 0; f < folders.size(); ++f) {
+    const fs::path& folder = folders[f];
+    if (progress) progress(static_cast<std::int64_t>(f), static_cast<std::int64_t>(folders.size()));
     const std::string name = folder.lexically_relative(root).string();
     if (name.find(options.only) == std::string::npos) continue;
     std::vector<std::string> passes;
@@ -275,7 +278,8 @@ int run(const ValidateOptions& options, const CommonOptions& common) {
     cases.push_back(validate_case(options.forecast, options.measured, cluster, options));
     cases.back().name = options.forecast.front();
   } else {
-    cases = validate_all(options.all, cluster, options);
+    ProgressLine line(common);
+    cases = validate_all(options.all, cluster, options, line.teller());
   }
   const nlohmann::ordered_json inputs = describe_inputs(common);
   double sum = 0, worst = 0;

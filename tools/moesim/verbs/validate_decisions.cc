@@ -19,6 +19,7 @@
 #include "models/answers/invariants.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"
 
@@ -101,14 +102,16 @@ void judge(Case& one) {
 }
 
 // Decisions in the order of the table; those without two arms that can be forecast join the skipped rows.
-std::vector<Case> decisions_of(TrainingTable& table, int draws) {
+std::vector<Case> decisions_of(TrainingTable& table, int draws, const Progress& progress) {
   std::vector<Case> cases;
   const auto of = [&](const std::string& id) -> Case& {
     const auto at = std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.id == id; });
     if (at != cases.end()) return *at;
     return cases.emplace_back(Case{id, {}, {}, {}, {}});
   };
+  std::int64_t done = 0;
   for (TrainingRow& row : table.rows) {
+    if (progress) progress(done++, static_cast<std::int64_t>(table.rows.size()));
     if (row.decision_id.empty()) continue;
     try {
       models::Answer forecast = forecast_of(row, draws);
@@ -316,7 +319,10 @@ int validate_decisions(const DecisionValidation& options, const CommonOptions& c
     throw InputError(SourcePlace{options.table, 1, 0},
                      "found no column 'decision_id', expected one: rows that have the same are one decision");
   TrainingTable table = read_training_table(options.table);
-  const std::vector<Case> cases = decisions_of(table, options.draws);
+  const std::vector<Case> cases = [&] {
+    ProgressLine line(common);
+    return decisions_of(table, options.draws, line.teller());
+  }();
   if (cases.empty())
     throw InputError(fmt::format(
         "{}: found no decision of which two rows can be forecast ({} skipped{}), expected at least one",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "models/hardware/cluster.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/skipped_rows.h"
@@ -200,7 +202,11 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
   if (lists_kernels(given)) return validate_chunk(given, options, common);
   TrainingTable table = read_training_table(options.table);
   std::vector<Compared> all;
+  std::optional<ProgressLine> line(std::in_place, common);
+  const Progress progress = line->teller();
+  std::int64_t done = 0;
   for (TrainingRow& row : table.rows) {
+    if (progress) progress(done++, static_cast<std::int64_t>(table.rows.size()));
     try {
       models::Answer forecast = forecast_of(row, options.draws);
       all.push_back({std::move(row), std::move(forecast)});
@@ -209,6 +215,7 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
           {row.line, row.source, row.gpu, row.model, error.what(), row.decision_id, row.backend});
     }
   }
+  line.reset();
   if (all.empty())
     throw InputError(fmt::format(
         "{}: found no row that can be forecast ({} skipped{}), expected at least one", options.table,

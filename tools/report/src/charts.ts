@@ -11,6 +11,7 @@ export interface IntervalBar {
   note: string; // shown when pointed at
   faded?: boolean; // cannot win
   best?: boolean;
+  color?: string; // of what the row is of; without, the best stands out in green
 }
 
 export interface StackPiece {
@@ -20,7 +21,7 @@ export interface StackPiece {
   note: string;
 }
 
-function figure(description: string, draw: (width: number) => Element | Element[]): HTMLElement {
+export function figure(description: string, draw: (width: number) => Element | Element[]): HTMLElement {
   const holder = h("div", { class: "chart", role: "img", "aria-label": description });
   whenSized(holder, (width) => {
     const drawn = draw(width);
@@ -65,7 +66,8 @@ export function intervalBars(description: string, rows: IntervalBar[], unit: Uni
       marks: [
         Plot.barX(scaled, {
           x: "value", y: "label",
-          fill: (row: IntervalBar) => (row.best ? "var(--best)" : row.faded ? "var(--faded)" : "var(--bar)"),
+          fill: (row: IntervalBar) => (row.faded ? "var(--faded)" : row.color ?? (row.best ? "var(--best)" : "var(--bar)")),
+          stroke: (row: IntervalBar) => (row.best && row.color ? "var(--text)" : "none"), strokeWidth: 2,
           title: "note", tip: { fill: "var(--card)" },
         }),
         Plot.ruleY(scaled, { x1: "low", x2: "high", y: "label", stroke: "var(--text)", strokeWidth: 1.6 }),
@@ -133,7 +135,7 @@ export function stackedBars(
         Plot.text(bars, {
           x: (bar: string) => (totals.get(bar) ?? 0) * options.unit.factor, y: (bar: string) => bar,
           text: (bar: string) => ((totals.get(bar) ?? 0) * options.unit.factor).toFixed(decimals),
-          textAnchor: "start", dx: 6, fill: "var(--text)",
+          textAnchor: "start", dx: 6, fill: "var(--text)", stroke: "var(--card)", strokeWidth: 4,
         }),
       );
     }

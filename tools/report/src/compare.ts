@@ -6,7 +6,8 @@ import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./forma
 import { memoryTree } from "./memory";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, lineColor, seriesColor } from "./palette";
+import { categoryColor, dispatcherColor, dispatcherLine, memoryColor } from "./palette";
+import { passLegend, passVariable, pipelinePictures, swatches } from "./pipeline";
 import { rankGrid } from "./ranks";
 import { table, type Column } from "./table";
 import { timelineChart } from "./timeline";
@@ -94,7 +95,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
     bars.replaceChildren(intervalBars(
       "Time of each dispatcher with its 90 % interval; the table below has the numbers",
       list.map((s) => ({
-        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked,
+        label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked, color: dispatcherColor(s.dispatcher),
         note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
           (s.ranked ? "" : `\nnot ranked: ${s.not_ranked_because}`),
       })), unit, "time"));
@@ -115,7 +116,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
           label: s.dispatcher, part, value: memoryOf(s)!.part(part),
           note: `${s.dispatcher}\n${part} ${bytes(memoryOf(s)!.part(part))}`,
         }))),
-        withMemory.map((s) => s.dispatcher), kMemoryParts, (part) => seriesColor(kMemoryParts.indexOf(part)),
+        withMemory.map((s) => s.dispatcher), kMemoryParts, memoryColor,
         { unit: memoryUnit, axis: "memory", totals: true, limit: { value: limit, label: `limit ${bytes(limit)}` } }));
       for (const s of withMemory) {
         const causes = memoryTree(s.dispatcher, s.memory);
@@ -126,14 +127,15 @@ export function comparePage(data: ReportData): HTMLElement[] {
         // What the layer holds beside everything that stays: that is what dispatchers differ in.
         const base = Math.min(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes)));
         const heldUnit = byteUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.bytes - base))));
+        const layerUnit = timeUnit(Math.max(...curves.flatMap((s) => (s.memory!["curve"] as Held[]).map((p) => p.time_us))));
         memory.append(h("h3", {}, "Over the layer"),
           h("p", { class: "key" }, `What the worst rank holds above the ${bytes(base)} that stay: rows, saved activations, buffers.`),
           lines("Memory of the worst rank over the layer, above what stays", curves.map((s) => ({
-            name: s.dispatcher, color: lineColor(scenarios.indexOf(s)),
+            name: s.dispatcher, color: dispatcherLine(s.dispatcher),
             points: (s.memory!["curve"] as Held[]).map((p) => {
               const y = (p.bytes - base) * heldUnit.factor;
-              return { x: p.time_us * unit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, unit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
-            }) })), { x: `time [${unit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
+              return { x: p.time_us * layerUnit.factor, y, low: y, high: y, note: `${s.dispatcher}\n${p.pass}, ${time(p.time_us, layerUnit)}: ${p.what}\n${bytes(p.bytes - base)} above what stays` };
+            }) })), { x: `time [${layerUnit.name}]`, y: `held [${heldUnit.name}]`, steps: true }));
       }
     }
     const rows = list.filter((s) => s.ranks).map((s) => ({
@@ -199,6 +201,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
   const left = [...excluded, ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
   const pipelines = data.timelines.filter((one) => one.of === "stage");
   const layers = data.timelines.filter((one) => one.of !== "stage");
+  const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
   const steps = (result.step_collectives ?? []) as any[];
   return [
     header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
@@ -213,7 +216,10 @@ export function comparePage(data: ReportData): HTMLElement[] {
           "Bytes of one layer, all passes together. Exchanges follow their split sizes; a collective that is the same for all is spread evenly over its members.",
           matrixView(data.matrices))] : []),
     ...(pipelines.length > 0
-      ? [section("Pipeline", "Which pass runs when on every stage? Gaps are bubbles.", timelineChart(pipelines, data.categories, "Passes of the step", "pipeline"))] : []),
+      ? [section("Pipeline", "Which pass runs when on every stage, and where does a stage wait?",
+          pipelinePictures(data.pipelines, bubble, pipelines.length - data.pipelines.length),
+          h("details", {}, h("summary", {}, "Every pass, to zoom and to read"),
+            timelineChart(pipelines, data.categories, "Passes of the step", { id: "pipeline", colorOf: passVariable, legend: swatches(passLegend) })))] : []),
     ...(layers.length > 0
       ? [section("Timeline", step ? "What happens when in one MoE layer, on every stream?" : "What happens when, on every stream?", timelineChart(layers, data.categories, "Timeline of the layer"))] : []),
     ...(steps.length > 0

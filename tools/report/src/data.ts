@@ -55,6 +55,21 @@ export interface TimelineData {
   left_out: string[];
 }
 
+// When the passes of a step run on every stage, as the forecast timed them.
+export interface PipelineData {
+  title: string; // the dispatcher
+  stages: number;
+  microbatches: number;
+  chunks: number;
+  critical_stage: number;
+  end_us: number;
+  passes: number; // of the whole step; `boxes` are those that a window shows
+  windows: { what: string; from_us: number; to_us: number }[];
+  rows: { stage: number; after_from_us: number; after_to_us: number; idle: number }[];
+  // stage, kind, microbatch, chunk, from, to; of a forward that runs with a backward, its microbatch and chunk
+  boxes: [number, string, number, number, number, number, number?, number?][];
+}
+
 // bytes[from * ranks + to] over one training step of the layer, all passes together.
 export interface MatrixData {
   title: string;
@@ -66,8 +81,10 @@ export interface ReportData {
   schema: string;
   verb: string;
   categories: string[];
+  dispatchers: string[]; // all that are built in, in the order of the catalogue
   result: Result;
   timelines: TimelineData[];
+  pipelines: PipelineData[];
   matrices: MatrixData[];
   gpus_per_node: number;
 }

@@ -54,3 +54,27 @@ export function signedPercent(share: number, places = 1): string {
 export function words(key: string): string {
   return key.replace(/_/g, " ");
 }
+
+// "15 T", "4.2 M"; whole below a thousand.
+export function count(value: number): string {
+  for (const [size, name] of [[1e12, "T"], [1e9, "B"], [1e6, "M"]] as [number, string][])
+    if (value >= size) return `${Number((value / size).toPrecision(3))} ${name}`;
+  return number(value);
+}
+
+// As the command line writes them: three digits or whole.
+function short(value: number): string {
+  const size = Math.abs(value);
+  return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+}
+
+export function money(value: number, currency: string): string {
+  const sign = currency === "USD" ? "$" : `${currency} `;
+  for (const [size, name] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]] as [number, string][])
+    if (value >= size) return `${sign}${short(value / size)} ${name}`;
+  return `${sign}${short(value)}`;
+}
+
+export function days(value: number): string {
+  return short(value);
+}

@@ -4,6 +4,8 @@ import { comparePage } from "./compare";
 import type { ReportData, Result } from "./data";
 import { button, freshId, h, section } from "./dom";
 import { number } from "./format";
+import { knowDispatchers } from "./palette";
+import { planPage } from "./plan";
 import { themeButton } from "./theme";
 import { whatifPage } from "./whatif";
 
@@ -35,6 +37,8 @@ interface LiveData {
 type Question = Map<string, string>;
 const kNodes = "nodes";
 const kBandwidth = "cluster.nic.bandwidth";
+// What a training is planned for: how many tokens, by when, for how much, on which other machines.
+const kPlan = "plan.";
 
 const kDefaults: [string, string][] = [
   ["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"], ["scope", "layer"],
@@ -116,14 +120,14 @@ function clusterOf(): unknown {
 // The fields that are said, as a command line or a file says them. A slider that the scope has no use for says nothing.
 function said(): [string, string][] {
   const hidden = new Set(kSliders.filter((one) => one.step && !isStep()).map((one) => one.path));
-  return [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !hidden.has(path));
+  return [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !path.startsWith(kPlan) && !hidden.has(path));
 }
 
-function scenario(): Record<string, unknown> {
+function scenario(fields = said()): Record<string, unknown> {
   // Without a prototype: a path of an address may be "__proto__", which the server then does not know.
   const empty = () => Object.create(null) as Record<string, any>;
   const made = empty();
-  for (const [path, text] of said()) {
+  for (const [path, text] of fields) {
     let at = made;
     const names = path.split(".");
     for (const name of names.slice(0, -1)) at = at[name] = Object(at[name]) === at[name] ? at[name] : empty();
@@ -131,6 +135,21 @@ function scenario(): Record<string, unknown> {
   }
   made["cluster"] = clusterOf();
   return made;
+}
+
+// A plan is what is searched: its sizes, how it is run and the dispatcher are not said.
+function planned(): Record<string, unknown> | null {
+  const of = (name: string) => question.get(kPlan + name) ?? "";
+  if (!of("tokens")) return null;
+  const own = new Map(kDefaults);
+  const searched = (path: string, text: string) =>
+    path === "dispatcher" || path === "scope" || (path.startsWith("parallel.") && path !== "parallel.seq") ||
+    (path.startsWith("training.") && own.get(path) === text);
+  const asked = scenario(said().filter(([path, text]) => !searched(path, text)));
+  const clusters = of("clusters");
+  if (clusters) delete asked["cluster"];
+  const limits = Object.fromEntries(["deadline", "budget"].filter((name) => of(name)).map((name) => [name, of(name)]));
+  return { scenario: asked, tokens: of("tokens"), ...(clusters ? { clusters } : {}), ...limits };
 }
 
 const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
@@ -159,7 +178,7 @@ async function ask(path: string, body: unknown): Promise<Response> {
 }
 
 const asReport = (verb: string, result: Result): ReportData => ({
-  schema: "moesim.report/1", verb, categories: data.categories, result, timelines: [], matrices: [], gpus_per_node: 8,
+  schema: "moesim.report/1", verb, categories: data.categories, dispatchers: data.dispatchers.map((one) => one.name), result, timelines: [], pipelines: [], matrices: [], gpus_per_node: 8,
 });
 
 // Asks for the newest state; while an answer is under way, what comes in between is left out.
@@ -192,6 +211,7 @@ const problem = h("p", { class: "problem", role: "alert" });
 const results = h("div", { id: "results", "aria-live": "off" });
 const details = h("div", { id: "details" });
 const changes = h("div", { id: "changes" });
+const plans = h("div", { id: "plans" });
 const took = h("p", { class: "took", id: "took" });
 const command = h("pre", { class: "command", tabindex: 0, "aria-label": "command line", id: "command" });
 let moved = kSliders.find((one) => one.path === "topk")!;
@@ -243,12 +263,37 @@ const changesNow = follower(async () => {
   }
 });
 
+// The best plan for a training, where somebody says how many tokens. It takes seconds: asked for again only where the
+// question of the plan is another one.
+let lastPlan = "";
+const planNow = follower(async () => {
+  const body = planned();
+  const text = JSON.stringify(body);
+  if (text === lastPlan) return;
+  lastPlan = text;
+  if (!body) {
+    plans.replaceChildren();
+    return;
+  }
+  plans.classList.add("stale");
+  try {
+    const parts = planPage(asReport("plan", (await (await ask("plan", body)).json()) as Result));
+    const sections = parts.filter((part) => part.tagName === "SECTION");
+    show(plans, parts.find((part) => part.classList.contains("answer"))!, ...sections.slice(0, -1));
+    document.documentElement.dataset["planned"] = text;
+  } catch (error) {
+    show(plans, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : ""));
+  }
+  plans.classList.remove("stale");
+});
+
 function changed(): void {
   history.replaceState(null, "", `#${fragment()}`);
   command.textContent = commandLineOrProblem();
   draw();
   answerNow();
   changesNow();
+  planNow();
 }
 
 function commandLineOrProblem(): string {
@@ -320,6 +365,24 @@ function nodes(): HTMLElement {
   return holder;
 }
 
+function planning(): HTMLElement {
+  const field = (name: string, label: string, placeholder: string) => {
+    const id = freshId("plan");
+    const box = h("input", { type: "text", id, placeholder, spellcheck: "false" });
+    box.addEventListener("change", () => {
+      question.set(kPlan + name, box.value.trim());
+      changed();
+    });
+    drawn.push(() => {
+      if (document.activeElement !== box) box.value = question.get(kPlan + name) ?? "";
+    });
+    return h("span", { class: "control" }, h("label", { for: id }, label), box);
+  };
+  return section("A whole training", "On so many tokens: how long, for how much, with which plan? What is searched are the plan's sizes, schedule, recomputation, launch and dispatcher.",
+    h("div", { class: "controls" }, field("tokens", "Tokens", "15T"), field("deadline", "Deadline", "60d"), field("budget", "Budget", "40M$"),
+      field("clusters", "On other machines", "h100,dgx-b200x64")));
+}
+
 function scopes(): HTMLElement {
   const holder = h("fieldset", { class: "field" }, h("legend", {}, "Scope"));
   for (const [value, label] of [["layer", "one MoE layer"], ["step", "a training step"]] as const) {
@@ -360,7 +423,8 @@ function dispatchers(): HTMLElement {
 // Everything else that a scenario can say, a line each.
 function others(): HTMLElement {
   const id = freshId("others");
-  const own = new Set([...kDefaults.map(([path]) => path), ...kSliders.map((one) => one.path)].filter((path) => path !== "training.sharding"));
+  const kept = new Set([...kDefaults.map(([path]) => path), ...kSliders.map((one) => one.path)].filter((path) => path !== "training.sharding"));
+  const own = { has: (path: string) => kept.has(path) || path.startsWith(kPlan) };
   const box = h("textarea", { id, rows: 4, spellcheck: "false", placeholder: "training.recompute=full" });
   const wrong = h("p", { class: "problem" });
   box.addEventListener("change", () => {
@@ -426,6 +490,7 @@ function takeAway(): HTMLElement {
 }
 
 function start(): void {
+  knowDispatchers(data.dispatchers.map((one) => one.name));
   document.title = "moesim live";
   const controls = h("form", { class: "question-form", id: "question", "aria-label": "question" },
     chooser("Model", "model", data.models),
@@ -436,7 +501,7 @@ function start(): void {
     h("header", {},
       h("div", { class: "bar" }, h("span", { class: "name" }, "moesim live"), h("span", { class: "buttons" }, themeButton())),
       h("h1", {}, "Which dispatcher, on which machine?")),
-    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, results, changes, details, takeAway()))));
+    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, results, changes, details, planning(), plans, takeAway()))));
   window.addEventListener("hashchange", () => {
     const now = read();
     question.clear();

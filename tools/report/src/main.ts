@@ -3,6 +3,8 @@ import { readData, type ReportData } from "./data";
 import { h, section } from "./dom";
 import { comparePage } from "./compare";
 import { header, reproduce, warnings } from "./page";
+import { planPage } from "./plan";
+import { knowDispatchers } from "./palette";
 import { replayPage } from "./replay";
 import { sweepPage } from "./sweep";
 import { validatePage } from "./validate";
@@ -10,6 +12,7 @@ import { whatifPage } from "./whatif";
 
 const pages: Record<string, (data: ReportData) => HTMLElement[]> = {
   compare: comparePage,
+  plan: planPage,
   replay: replayPage,
   sweep: sweepPage,
   validate: validatePage,
@@ -28,6 +31,7 @@ function plainPage(data: ReportData): HTMLElement[] {
 
 function start(): void {
   const data = readData();
+  knowDispatchers(data.dispatchers);
   document.title = `moesim ${data.verb}`;
   const main = h("main");
   document.body.append(main);  // first, so that charts know their width

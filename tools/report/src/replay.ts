@@ -5,7 +5,7 @@ import { intervalBars, stackedBars } from "./charts";
 import { number, percent, signedPercent, time, timeUnit, words } from "./format";
 import { matrixView } from "./matrix";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, seriesColor } from "./palette";
+import { categoryColor, causeColor } from "./palette";
 import { rankGrid } from "./ranks";
 import { table } from "./table";
 import { timelineChart } from "./timeline";
@@ -71,7 +71,7 @@ export function replayPage(data: ReportData): HTMLElement[] {
       ? [section("Where it goes", "What would the iteration lose without each cause? Causes are taken away in this order and stay away; each accounts for what the iteration loses at its turn.",
           stackedBars("The iteration by cause; the parts add up to it",
             shares.map(([cause, us]) => ({ label: "iteration", part: cause, value: us, note: `${words(cause)} ${time(us, unit)}, ${percent(us / iteration.value)}` })),
-            ["iteration"], shares.map(([cause]) => cause), (cause) => seriesColor(shares.findIndex(([one]) => one === cause)),
+            ["iteration"], shares.map(([cause]) => cause), causeColor,
             { unit, axis: "time", totals: true }),
           table(shares.map(([cause, us]) => ({ cause, us })), [
             { title: "cause", text: (s) => words(s.cause) },

@@ -5,7 +5,7 @@ import { scatter, type ScatterPoint } from "./charts";
 import { bytes, byteUnit, number, percent, probability, time, timeUnit, words, type Unit } from "./format";
 import { grid } from "./grid";
 import { answer, header, reproduce, warnings } from "./page";
-import { lineColor, seriesColor } from "./palette";
+import { dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
 import { table, type Column } from "./table";
 
 type Value = string | number | boolean | null;
@@ -64,8 +64,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const wins = new Map<string, number>();
   for (const row of winners) wins.set(row.dispatcher, (wins.get(row.dispatcher) ?? 0) + 1);
   const names = [...new Set(good.map((row) => row.dispatcher))].sort((a, b) => (wins.get(b) ?? 0) - (wins.get(a) ?? 0) || a.localeCompare(b));
-  const color = (name: string) => seriesColor(names.indexOf(name));
-  const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
+    const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
   const place = (row: Row) => paths.map((path, i) => `${path} = ${row.values[1 + i]}`).join(", ");
   const throughput = index("tokens_per_s_per_gpu");
   const best = [...winners].sort((a, b) => (b.values[throughput] as number) - (a.values[throughput] as number))[0];
@@ -104,7 +103,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         show === "winner"
           ? grid({ ...shared, description: `The fastest dispatcher over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: () => "",
               value: (r, c) => (at(r, c) ? 1 : null), cellText: (r, c) => letter(at(r, c)!.dispatcher),
-              paint: (r, c) => { const row = at(r, c)!; return { color: `--s-${names.indexOf(row.dispatcher) % 8}`, unsure: iProbability >= 0 && (row.values[iProbability] as number) < kSure }; } })
+              paint: (r, c) => { const row = at(r, c)!; return { color: dispatcherVariable(row.dispatcher), unsure: iProbability >= 0 && (row.values[iProbability] as number) < kSure }; } })
           : grid({ ...shared, description: `${show} over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: (v) => shownValue(show, v),
               value: (r, c) => { const v = at(r, c)?.values[index(show)]; return typeof v === "number" ? v : null; },
               cellText: (r, c) => shownValue(show, at(r, c)!.values[index(show)]!) }));
@@ -117,7 +116,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         axes.length > 1 ? select("Down", choices, ay, (v) => { ay = v === ax ? "" : v; draw(); }) : null,
         select("Show", [{ value: "winner", label: "the fastest dispatcher" }, ...numeric.map((n) => ({ value: n, label: title(n) }))], show, (v) => { show = v; draw(); })),
       h("div", { class: "kinds" }, ...names.map((name) =>
-        h("span", {}, h("span", { class: "swatch", style: `background:${color(name)}` }, letter(name)), `${name} (${wins.get(name) ?? 0})`))),
+        h("span", {}, h("span", { class: "swatch", style: `background:${dispatcherColor(name)}` }, letter(name)), `${name} (${wins.get(name) ?? 0})`))),
       holder));
   }
 
@@ -148,7 +147,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         x: p.x * ux.factor, y: p.y * uy.factor, series: p.row.dispatcher, front: front.has(p.row),
         note: `${p.row.dispatcher}\n${paths.map((path, i) => `${path} = ${p.row.values[1 + i]}`).join("\n")}\n${title(x)}: ${shownValue(x, p.x)}\n${title(y)}: ${shownValue(y, p.y)}` }));
       holder.replaceChildren(
-        scatter(`${y} against ${x}`, drawn, names, (name) => lineColor(names.indexOf(name)), { x: axis(x, ux), y: axis(y, uy), logX: logX && points.every((p) => p.x > 0), logY: logY && points.every((p) => p.y > 0) }),
+        scatter(`${y} against ${x}`, drawn, names, dispatcherLine, { x: axis(x, ux), y: axis(y, uy), logX: logX && points.every((p) => p.x > 0), logY: logY && points.every((p) => p.y > 0) }),
         h("p", { class: "key" }, `${number(rows.length)} rows${step > 1 ? `, every ${step}th drawn` : ""}; the line joins the ${front.size} that nothing beats in both ` +
           `(${kLower.includes(x) ? "less" : "more"} ${title(x)}, ${kLower.includes(y) ? "less" : "more"} ${title(y)}).`));
     };
@@ -174,7 +173,8 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const left = result.left_out as string | undefined;
   return [
     header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
-    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") + ".",
+    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
+      (iProbability >= 0 ? `; sure (probability at least 0.95) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= kSure).length)} of them.` : "."),
       best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}.` +
         (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),
     ...(warnings(result) ? [warnings(result)!] : []),

@@ -1,5 +1,5 @@
 // A table that sorts by any column and can be filtered by text; every chart has one with its numbers.
-import { h, textInput } from "./dom";
+import { freshId, h, textInput } from "./dom";
 
 export interface Column<Row> {
   title: string;
@@ -14,7 +14,12 @@ export interface TableOptions<Row> {
   filter?: boolean;
   sortBy?: number; // column, ascending
   most?: number; // rows shown at a time
+  groupBy?: (row: Row) => string; // a line parts groups while the rows are in their own order
+  mark?: number; // the column that says "best"
 }
+
+const kAcross = 28; // columns
+const kPrinted = 60; // rows, as in style.css
 
 export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOptions<Row>): HTMLElement {
   const body = h("tbody");
@@ -40,15 +45,17 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
     const count = shown.length;
     if (options.most !== undefined) shown = shown.slice(0, options.most);
     body.replaceChildren(
-      ...shown.map((row) => {
+      ...shown.map((row, r) => {
         const best = options.best?.(row) ?? false;
+        const parts = options.groupBy && sorted < 0 && r > 0 && options.groupBy(row) !== options.groupBy(shown[r - 1]!);
+        const mark = (i: number) => (best && i === (options.mark ?? 0) ? h("span", { class: "mark" }, " best") : null);
         return h(
           "tr",
-          { class: best ? "best" : undefined },
+          { class: [best ? "best" : "", parts ? "parted" : ""].filter((one) => one).join(" ") || undefined },
           ...columns.map((c, i) =>
             i === 0
-              ? h("th", { scope: "row" }, c.text(row), best ? h("span", { class: "mark" }, " best") : null)
-              : h("td", { class: c.numeric ? "number" : undefined }, c.text(row)),
+              ? h("th", { scope: "row" }, c.text(row), mark(i))
+              : h("td", { class: c.numeric ? "number" : undefined }, c.text(row), mark(i)),
           ),
         );
       }),
@@ -75,9 +82,14 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
     head.append(cell);
   });
   draw();
-  const element = h("table", {}, h("caption", {}, options.caption), h("thead", {}, head), body);
-  const scroller = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": options.caption }, element);
-  if (!options.filter) return scroller;
+  // Outside of what scrolls: a caption of a wide table would be cut off.
+  const id = freshId("caption");
+  const caption = h("p", { class: "caption", id }, options.caption);
+  const element = h("table", { "aria-labelledby": id }, h("thead", {}, head), body);
+  // Paper has no bar to scroll: wide tables lie across, and of long ones the first rows are printed.
+  const scroller = h("div", { class: columns.length > kAcross ? "scroll across" : "scroll", tabindex: 0, role: "region", "aria-labelledby": id }, element,
+    rows.length > kPrinted ? h("p", { class: "on-paper" }, `On paper: the first ${kPrinted} of ${rows.length} rows; all are in the JSON result.`) : null);
+  if (!options.filter) return h("div", {}, caption, scroller);
   return h(
     "div",
     {},
@@ -89,6 +101,7 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], options: TableOp
         draw();
       }),
     ),
+    caption,
     scroller,
   );
 }

@@ -28,10 +28,17 @@ export function themeButton(): HTMLElement {
   });
   // Paper is white.
   let before: Theme = "light";
+  let opened: HTMLDetailsElement[] = [];
   window.addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme as Theme;
     applyTheme("light");
+    // Nobody opens a part on paper: what is to know stands there.
+    opened = [...document.querySelectorAll<HTMLDetailsElement>("details.warnings:not([open])")];
+    for (const one of opened) one.open = true;
   });
-  window.addEventListener("afterprint", () => applyTheme(before));
+  window.addEventListener("afterprint", () => {
+    applyTheme(before);
+    for (const one of opened) one.open = false;
+  });
   return control;
 }

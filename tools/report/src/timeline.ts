@@ -5,13 +5,21 @@ import { button, checkbox, h, select, textInput, whenSized } from "./dom";
 import { legend } from "./charts";
 import { number, time, timeUnit } from "./format";
 import { categoryColor, categoryVariable, cssColor } from "./palette";
+import { passLegend, passVariable, swatches } from "./pipeline";
 import { firstAfter, lastUntil, rankTest, tracksOf, type Track } from "./tracks";
 
 const kRow = 20;
 const kAxis = 26;
 const kWaiting = new Set(["straggler_wait", "bubble", "host_sync"]);
 
-export function timelineChart(timelines: TimelineData[], categories: string[], title: string, id = "timeline"): HTMLElement {
+export interface TimelineLook {
+  id?: string;
+  colorOf?: (name: string) => string | undefined; // of slices that are no operations: a variable of the style sheet
+  legend?: HTMLElement; // with colorOf
+}
+
+export function timelineChart(timelines: TimelineData[], categories: string[], title: string, look: TimelineLook = {}): HTMLElement {
+  const id = look.id ?? "timeline";
   const all = tracksOf(timelines, categories);
   const whole = Math.max(...timelines.map((timeline) => timeline.end_us), 1e-9);
   let titleWanted = "";
@@ -34,6 +42,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
   const window_ = h("span", { class: "window", id: `${id}-window` });
   const problem = h("span", { class: "problem", role: "status" });
 
+  // Steps of the schedule look as on the picture of a pipeline.
+  const colorOfStep = (track: Track, name: string) => look.colorOf?.(name) ?? (track.stream === "steps" ? passVariable(name) : undefined);
   const gutter = () => (holder.clientWidth < 560 ? 92 : 204);
   const x = (at: number, width: number) => gutter() + ((at - from) / (to - from)) * (width - gutter());
 
@@ -133,7 +143,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         drawnTo = Math.floor(x1 + w);
         const dim = wanted && !track.name[i]!.toLowerCase().includes(wanted);
         context.globalAlpha = dim ? 0.18 : 1;
-        context.fillStyle = colorOf(track.category[i]!);
+        const own = colorOfStep(track, track.name[i]!);
+        context.fillStyle = own ? cssColor(own) : colorOf(track.category[i]!);
         const waiting = kWaiting.has(track.category[i]!);
         const inset = waiting ? 6 : 2;  // thin: nothing is done
         context.fillRect(x1, y + inset, w > 3 ? w - 0.5 : w, kRow - 2 * inset);
@@ -188,7 +199,7 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
     const length = track.end[slice]! - track.start[slice]!;
     readout.textContent =
       `${track.title ? track.title + ", " : ""}${track.of} ${track.rank}, ${track.stream}: ${track.name[slice]} ` +
-      `(${track.category[slice]!.replace(/_/g, " ")}) takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
+      `${look.colorOf ? "" : `(${track.category[slice]!.replace(/_/g, " ")}) `}takes ${time(length)}, from ${time(track.start[slice]!)} to ${time(track.end[slice]!)}` +
       (track.note[slice] ? `; ${track.note[slice]}` : "") + ".";
     redraw();
   };
@@ -309,7 +320,8 @@ export function timelineChart(timelines: TimelineData[], categories: string[], t
         button("all", "show everything", everything)),
       window_, problem,
     ),
-    legend(used, categoryColor),
+    look.legend ?? legend(used, categoryColor),
+    !look.legend && all.some((track) => track.stream === "steps") ? swatches(passLegend.slice(0, 2)) : null,
     holder,
     readout,
     notes.length > 0 ? h("p", { class: "left-out" }, `Left out: ${notes.join("; ")}.`) : null,

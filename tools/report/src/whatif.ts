@@ -5,7 +5,7 @@ import { intervalBars, intervalDots, lines, signedTick, stackedBars, type Series
 import { number, percent, probability, signedPercent, time, timeUnit, words } from "./format";
 import { grid } from "./grid";
 import { answer, header, reproduce, warnings } from "./page";
-import { categoryColor, lineColor, seriesColor } from "./palette";
+import { categoryColor, dispatcherColor, dispatcherLine, dispatcherVariable } from "./palette";
 import { table } from "./table";
 
 interface OneAnswer {
@@ -58,7 +58,7 @@ function changesPage(data: ReportData): HTMLElement[] {
   const changes = result.changes as { path: string; from: unknown; to: unknown }[];
   const text = changes.map((c) => `${c.path}: ${c.from} to ${c.to}`).join(", ");
   const bar = (one: OneAnswer, what: string, best: boolean) => ({
-    label: `${one.dispatcher}, ${what}`, ...one.time_us, best,
+    label: `${one.dispatcher}, ${what}`, ...one.time_us, best, color: dispatcherColor(one.dispatcher),
     note: `${one.dispatcher}, ${what}\n${time(one.time_us.value, unit)} (${time(one.time_us.low, unit)} to ${time(one.time_us.high, unit)})`,
   });
   const categories = data.categories.filter((c) => (fastBefore.breakdown_us[c] ?? 0) > 0 || (fastAfter.breakdown_us[c] ?? 0) > 0);
@@ -189,8 +189,8 @@ function crossoverPage(data: ReportData): HTMLElement[] {
   const holder = h("div");
   const draw = (how: string) => {
     const relative = how === "relative";
-    const series: Series[] = names.map((name, index) => ({
-      name, color: lineColor(index),
+    const series: Series[] = names.map((name) => ({
+      name, color: dispatcherLine(name),
       points: points.filter((point) => point.time_us[name]).map((point) => {
         const e = point.time_us[name]!;
         const best = point.time_us[point.fastest]!.value;
@@ -280,7 +280,7 @@ function mapPage(data: ReportData): HTMLElement[] {
             rowTitle: down.path, columnTitle: across.path, scaleText: () => "",
             value: (r, c) => (at(r, c).error ? null : 1), text,
             cellText: (r, c) => [`${letter(at(r, c).fastest!)} ${(at(r, c).speedup ?? 1).toFixed(2)}×`, letter(at(r, c).fastest!)],
-            paint: (r, c) => ({ color: `--s-${names.indexOf(at(r, c).fastest!) % 8}`, unsure: at(r, c).probability! < kSure }),
+            paint: (r, c) => ({ color: dispatcherVariable(at(r, c).fastest!), unsure: at(r, c).probability! < kSure }),
           })
         : grid({
             description: `${what} over ${across.path} and ${down.path}`, rows, columns, rowTitle: down.path, columnTitle: across.path,
@@ -300,8 +300,8 @@ function mapPage(data: ReportData): HTMLElement[] {
       h("div", { class: "controls" },
         select("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
           { value: "probability", label: "probability" }, ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
-      h("div", { class: "kinds" }, ...names.map((name, i) =>
-        h("span", {}, h("span", { class: "swatch", style: `background:${seriesColor(i)}` }, letter(name)), `${name} (${wins.get(name)})`))),
+      h("div", { class: "kinds" }, ...names.map((name) =>
+        h("span", {}, h("span", { class: "swatch", style: `background:${dispatcherColor(name)}` }, letter(name)), `${name} (${wins.get(name)})`))),
       h("p", { class: "axes" }, `Across: ${across.path}. Down: ${down.path}.`),
       holder,
       h("details", {}, h("summary", {}, "All cells"),
@@ -362,6 +362,7 @@ function sensitivityPage(data: ReportData): HTMLElement[] {
 }
 
 interface Plan {
+  tie_group: number;
   parallel: Record<string, number>;
   training: { recompute: string };
   dispatcher: string;
@@ -380,10 +381,12 @@ function bestPage(data: ReportData): HTMLElement[] {
   const categories = data.categories.filter((c) => plans.some((plan) => (plan.forecast.breakdown_us[c] ?? 0) > 0));
   const first = plans[0]!;
   const count = result.plans as Record<string, number>;
+  const tied = plans.filter((plan) => plan.tie_group === first.tie_group).length - 1;
   return [
     header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
-      `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.`,
+      `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
+      (tied > 0 ? ` Too close to call against ${tied} ${tied === 1 ? "other" : "others"}.` : ""),
       `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
       `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
     ...notes(result),

@@ -1,0 +1,198 @@
+// The report of `plan`: which machine and plan, what each costs in days and money, and what that rests on.
+import * as Plot from "@observablehq/plot";
+import { figure, intervalDots, signedTick } from "./charts";
+import type { Estimate, ReportData } from "./data";
+import { h, section } from "./dom";
+import { count, days, money, number, percent, time } from "./format";
+import { answer, header, reproduce, warnings } from "./page";
+import { table, type Column } from "./table";
+
+interface Plan {
+  cluster: string;
+  gpus: number;
+  idle_gpus: number;
+  parallel: Record<string, number>;
+  precision: string;
+  schedule: string;
+  recompute: string;
+  overlap: string;
+  launch: string;
+  dispatcher: string;
+  step_time_us: Estimate;
+  days: Estimate;
+  cost: Estimate;
+  deadline_probability: number;
+  budget_probability: number;
+  fits_probability: number;
+  group: string; // of plans that are too close to call
+  on_frontier: boolean;
+  meets: boolean;
+  lower_precision: boolean;
+  goodput: number;
+  failures_per_day: number;
+  mfu: number;
+  unmeasured: string[];
+  command: string;
+  mwh_at_most?: number;
+}
+
+interface Upgrade {
+  change: string;
+  days: Estimate;
+  saved_days: Estimate;
+  worth: number;
+  most_gpu_hour?: number;
+  listed_gpu_hour?: number;
+}
+
+const sizes = (p: Plan) =>
+  ["tp", "cp", "pp", "vpp", "ep", "etp", "dp"].filter((k) => (p.parallel[k] ?? 1) > 1).map((k) => `${k.toUpperCase()} ${p.parallel[k]}`).join(", ") || "one GPU";
+const place = (p: Plan) => `${count(p.gpus)} GPUs of ${p.cluster}`;
+const range = (e: Estimate, shown: (value: number) => string) => (e.low === e.high ? "" : `${shown(e.low)} to ${shown(e.high)}`);
+
+// Money against days, with intervals; the step line joins the plans that nothing beats in both.
+function frontier(plans: Plan[], currency: string, deadline?: number, budget?: number): HTMLElement {
+  const largest = Math.max(...plans.map((p) => p.cost.high), budget ?? 0);
+  const unit = [{ size: 1e9, name: "B" }, { size: 1e6, name: "M" }, { size: 1e3, name: "k" }].find((one) => largest >= one.size) ?? { size: 1, name: "" };
+  const sign = currency === "USD" ? "$" : currency;
+  const points = plans.map((p) => ({
+    x: p.days.value, low: p.days.low, high: p.days.high, y: p.cost.value / unit.size, bottom: p.cost.low / unit.size, top: p.cost.high / unit.size,
+    label: p.group, best: p === plans[0], front: p.on_frontier,
+    note: `${place(p)}, group ${p.group}\n${days(p.days.value)} days (${range(p.days, days)})\n${money(p.cost.value, currency)} (${range(p.cost, (v) => money(v, currency))})\n${sizes(p)}\n${p.dispatcher}, ${p.precision}`,
+  }));
+  const front = points.filter((p) => p.front).sort((a, b) => a.x - b.x);
+  const limit = { stroke: "var(--bad)", strokeWidth: 1.6, strokeDasharray: "5,3" };
+  return figure("What each plan costs against how long it takes, with 90 % intervals; the table below has the numbers", (width) => Plot.plot({
+    width,
+    height: Math.min(420, Math.max(280, width * 0.45)),
+    marginLeft: 62,
+    marginRight: 30,
+    marginTop: 26,
+    marginBottom: 40,
+    x: { label: "training [days]", grid: true, nice: true, zero: true, ticks: Math.max(3, Math.floor(width / 110)) },
+    y: { label: `cost [${unit.name}${unit.name ? " " : ""}${sign}]`, grid: true, nice: true, zero: true },
+    marks: [
+      Plot.link(points, { x1: "low", x2: "high", y1: "bottom", y2: "top", stroke: "var(--faded)", strokeWidth: 5, strokeOpacity: 0.45 }),
+      front.length > 1 ? Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "var(--text)", strokeWidth: 1.4 }) : null,
+      deadline ? Plot.ruleX([deadline], limit) : null,
+      deadline ? Plot.text([deadline], { x: (v: number) => v, frameAnchor: "top", dy: -12, text: () => "deadline", fill: "var(--bad-text)", fontWeight: "bold" } as Plot.TextOptions) : null,
+      budget ? Plot.ruleY([budget / unit.size], limit) : null,
+      budget ? Plot.text([budget / unit.size], { y: (v: number) => v, frameAnchor: "right", dy: -8, text: () => "budget", fill: "var(--bad-text)", fontWeight: "bold" } as Plot.TextOptions) : null,
+      Plot.dot(points, {
+        x: "x", y: "y", r: 9, fill: (p: { best: boolean; front: boolean }) => (p.best ? "var(--best)" : p.front ? "var(--bar)" : "var(--card)"),
+        stroke: "var(--text)", title: "note", tip: { fill: "var(--card)" },
+      } as Plot.DotOptions),
+      Plot.text(points, { x: "x", y: "y", text: "label", fontSize: 11, fontWeight: "bold", pointerEvents: "none",
+        fill: (p: { best: boolean; front: boolean }) => (p.best || p.front ? "var(--on-mark)" : "var(--text)") } as Plot.TextOptions),
+    ],
+  } as Plot.PlotOptions));
+}
+
+function rankColumns(plans: Plan[], currency: string, promised: { deadline: boolean; budget: boolean }): Column<Plan>[] {
+  const some = (test: (p: Plan) => boolean) => plans.some(test);
+  const share = (title: string, of: (p: Plan) => number): Column<Plan> => ({ title, numeric: true, text: (p) => of(p).toFixed(2), value: of });
+  return [
+    { title: "group", text: (p) => p.group },
+    { title: "machine", text: (p) => p.cluster },
+    { title: "GPUs", numeric: true, text: (p) => count(p.gpus), value: (p) => p.gpus },
+    { title: "days", numeric: true, text: (p) => days(p.days.value), value: (p) => p.days.value },
+    { title: "interval", numeric: true, text: (p) => range(p.days, days), value: (p) => p.days.high - p.days.low },
+    { title: "cost", numeric: true, text: (p) => money(p.cost.value, currency), value: (p) => p.cost.value },
+    { title: "interval", numeric: true, text: (p) => range(p.cost, (v) => money(v, currency)), value: (p) => p.cost.high - p.cost.low },
+    ...(promised.deadline ? [share("P(deadline)", (p) => p.deadline_probability)] : []),
+    ...(promised.budget ? [share("P(budget)", (p) => p.budget_probability)] : []),
+    share("P(fits)", (p) => p.fits_probability),
+    ...(some((p) => p.unmeasured.length > 0) ? [{ title: "not measured there", text: (p: Plan) => p.unmeasured.join("; ") }] : []),
+  ];
+}
+
+function planColumns(currency: string): Column<Plan>[] {
+  return [
+    { title: "plan", text: (p) => `${p.group}: ${place(p)}` },
+    { title: "sizes", text: sizes },
+    { title: "microbatches", numeric: true, text: (p) => `${p.parallel["microbatches"]} x ${p.parallel["micro_batch"]}`, value: (p) => p.parallel["microbatches"]! },
+    { title: "dispatcher", text: (p) => p.dispatcher },
+    { title: "precision", text: (p) => p.precision },
+    { title: "schedule", text: (p) => p.schedule },
+    { title: "recompute", text: (p) => p.recompute },
+    { title: "launch", text: (p) => p.launch },
+    { title: "overlap", text: (p) => p.overlap },
+    { title: "step", numeric: true, text: (p) => time(p.step_time_us.value), value: (p) => p.step_time_us.value },
+    { title: "MFU", numeric: true, text: (p) => percent(p.mfu), value: (p) => p.mfu },
+    { title: "cost", numeric: true, text: (p) => money(p.cost.value, currency), value: (p) => p.cost.value },
+  ];
+}
+
+// What is paid and does no work.
+function besideColumns(currency: string): Column<Plan>[] {
+  return [
+    { title: "plan", text: (p) => `${p.group}: ${place(p)}` },
+    { title: "idle GPUs", numeric: true, text: (p) => count(p.idle_gpus), value: (p) => p.idle_gpus },
+    { title: "they cost", numeric: true, text: (p) => money((p.cost.value * p.idle_gpus) / p.gpus, currency), value: (p) => (p.cost.value * p.idle_gpus) / p.gpus },
+    { title: "goodput", numeric: true, text: (p) => percent(p.goodput), value: (p) => p.goodput },
+    { title: "failures a day", numeric: true, text: (p) => number(p.failures_per_day, 2), value: (p) => p.failures_per_day },
+    { title: "boards take at most", numeric: true, text: (p) => (p.mwh_at_most ? `${number(p.mwh_at_most, 3)} MWh` : "nobody says"), value: (p) => p.mwh_at_most ?? 0 },
+  ];
+}
+
+function upgradeSection(upgrades: Upgrade[], currency: string): HTMLElement {
+  const dollars = (value: number | undefined) => (value ? money(value, currency) : "-");
+  return section("Upgrades", "What would a faster network, a larger NVLink domain or the next GPU be worth to the best plan, and what may it cost?",
+    intervalDots("Days that each upgrade of the best plan saves, with 90 % intervals", upgrades.map((u) => ({
+      label: u.change, at: u.saved_days.value, low: u.saved_days.low, high: u.saved_days.high, good: u.saved_days.value >= 0,
+      note: `${u.change}\nsaves ${days(u.saved_days.value)} days (${range(u.saved_days, days)})` })), "days saved", signedTick),
+    table(upgrades, [
+      { title: "upgrade", text: (u) => u.change },
+      { title: "days", numeric: true, text: (u) => days(u.days.value), value: (u) => u.days.value },
+      { title: "saved", numeric: true, text: (u) => days(u.saved_days.value), value: (u) => u.saved_days.value },
+      { title: "interval", numeric: true, text: (u) => range(u.saved_days, days), value: (u) => u.saved_days.low },
+      { title: "worth", numeric: true, text: (u) => (u.worth > 0 ? money(u.worth, currency) : "nothing"), value: (u) => u.worth },
+      { title: "a GPU-hour at most", numeric: true, text: (u) => dollars(u.most_gpu_hour), value: (u) => u.most_gpu_hour ?? 0 },
+      { title: "listed", numeric: true, text: (u) => dollars(u.listed_gpu_hour), value: (u) => u.listed_gpu_hour ?? 0 },
+    ], { caption: "Worth: the days saved, at the present rent. At most: what a GPU-hour with it may cost before the training costs more. Listed: its rent." }));
+}
+
+export function planPage(data: ReportData): HTMLElement[] {
+  const result = data.result;
+  const all = result.plans as Plan[];
+  const plans = all.filter((p) => !p.lower_precision);
+  const lower = all.filter((p) => p.lower_precision);
+  const currency = result.currency as string;
+  const deadline = result.deadline_days as number | undefined;
+  const budget = result.budget as number | undefined;
+  const promised = { deadline: deadline !== undefined, budget: budget !== undefined };
+  const first = all[0]!;
+  const upgrades = result.upgrades as Upgrade[];
+  const left = result.left_out as { machine: string; because: string }[];
+  const asked = [deadline ? `in at most ${number(deadline)} days` : "", budget ? `for at most ${money(budget, currency)}` : ""].filter((one) => one);
+  return [
+    header(`${result.model?.name ?? "A model"} on ${count(result.tokens as number)} tokens`,
+      `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`, data.verb),
+    answer(result.answer as string, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
+    ...(warnings(result) ? [warnings(result)!] : []),
+    section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Plans with one letter are too close to call.",
+      frontier(plans, currency, deadline, budget),
+      table(plans, rankColumns(plans, currency, promised), {
+        caption: "Plans, the best first; a line parts those that can be told apart", best: (p) => p === first, groupBy: (p) => p.group, mark: 1 })),
+    section("The plans", "What runs on each machine?", table(plans, planColumns(currency), { caption: "Plans, the best first", best: (p) => p === first })),
+    section("Paid, and no work", "What of the money goes into idle GPUs, failures and checkpoints, and how much energy do the boards take?",
+      table(plans, besideColumns(currency), { caption: "Goodput: share of the time that is work. All GPUs of the nodes are paid.", best: (p) => p === first })),
+    ...(lower.length > 0
+      ? [section("In a lower precision", "What would products in fewer bits bring? They change the numerics, so none of these is the answer.",
+          frontier(lower, currency, deadline, budget),
+          table(lower, [...rankColumns(lower, currency, promised), ...planColumns(currency).slice(1, 5)], { caption: "Plans in a lower precision, the best first", groupBy: (p) => p.group }))] : []),
+    ...(upgrades.length > 0 ? [upgradeSection(upgrades, currency)] : []),
+    section("What it rests on", "Which numbers does the answer take for granted, and whose are they?",
+      table(result.assumptions as { what: string; value: string; source: string }[], [
+        { title: "what", text: (a) => a.what }, { title: "value", text: (a) => a.value }, { title: "source", text: (a) => a.source },
+      ], { caption: "Assumptions" }),
+      h("p", { class: "key" }, result.searched.sentence as string),
+      h("details", {}, h("summary", {}, "What was searched"), h("p", { class: "key" }, `${result.searched.space}.`))),
+    ...(left.length > 0
+      ? [section("Left out", "Which machines and dispatchers are not in the tables, and why?", table(left, [
+          { title: "what", text: (one) => one.machine }, { title: "because", text: (one) => one.because },
+        ], { caption: "Left out" }))] : []),
+    section("Ask again", "What asks about the step of the best plan.", h("pre", { class: "command", tabindex: 0, "aria-label": "command of the best plan" }, first.command)),
+    reproduce(data),
+  ];
+}
