@@ -63,15 +63,18 @@ std::vector<CollectiveRow> domain_of(const ParameterSet& set, const std::vector<
   if (counts.empty())
     for (const CollectiveRow& row : rows) counts.insert(network ? row.nodes : row.ranks());
   std::vector<CollectiveRow> calls;
-  for (const int n : counts)
-    for (double size = bytes ? std::max(bytes->low, 512.0) : 512;
-         size <= (bytes ? std::min(bytes->high, kLargest) : kLargest); size *= 4) {
+  const double largest = bytes ? std::min(bytes->high, kLargest) : kLargest;
+  for (const int n : counts) {
+    double size = bytes ? std::max(bytes->low, 512.0) : 512;
+    while (size <= largest) {
       CollectiveRow call = rows.front();
       call.nodes = network ? n : 1;
       call.gpus_per_node = network ? rows.front().gpus_per_node : n;
       call.bytes = size;
       calls.push_back(call);
+      size *= 4;
     }
+  }
   return calls;
 }
 

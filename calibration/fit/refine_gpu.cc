@@ -24,6 +24,7 @@ constexpr double kOtherElements = 0.2;  // what a law of another element type ad
 std::vector<double> grouped_residuals(const Profile& profile, const std::vector<GroupedGemmRow>& rows) {
   const models::GemmModel model(profile, models::Clocks::kBurst);
   std::vector<double> r;
+  r.reserve(rows.size());
   for (const GroupedGemmRow& row : rows) {
     const std::vector<std::int64_t> experts(static_cast<std::size_t>(row.groups),
                                             static_cast<std::int64_t>(row.m_per_group));
@@ -182,7 +183,8 @@ class GpuRefining : public Refining {
       one.before = base_.at(key);
       one.origins = origins_of(own);
       one.ranges = {{"tokens", values_of(own, [](const FfnRow& r) { return r.tokens; })}};
-      one.residuals = [trial_profile = small_profile(), name = key, own](const ParameterSet& trial) mutable {
+      one.residuals = [trial_profile = small_profile(), name = key,
+                       own = own](const ParameterSet& trial) mutable {
         trial_profile.set(name, trial);
         return ffn_residuals(trial_profile, own, name);
       };
@@ -243,10 +245,12 @@ class GpuRefining : public Refining {
       one.origins = origins_of(own);
       one.ranges = {{"tokens", values_of(own, [](const DispatchRow& r) { return r.tokens; })},
                     {"ranks", values_of(own, [](const DispatchRow& r) { return r.ep; })}};
-      one.residuals = [trial_profile = small_profile(), name = key, own](const ParameterSet& trial) mutable {
+      one.residuals = [trial_profile = small_profile(), name = key,
+                       own = own](const ParameterSet& trial) mutable {
         trial_profile.set(name, trial);
         const models::EpKernelModel model(trial_profile, name, trial_profile.device().nic_bandwidth);
         std::vector<double> r;
+        r.reserve(own.size());
         for (const DispatchRow& row : own)
           r.push_back(std::log(model.seconds(*call_of(row)) / seconds_of(row)));
         return r;
@@ -286,10 +290,11 @@ class GpuRefining : public Refining {
       one.origins = origins_of(own);
       one.ranges = {{"bytes", values_of(own, [](const auto& r) { return r.bytes; })}};
       one.residuals = [trial_profile = small_profile(), key = one.key, kind,
-                       own](const ParameterSet& trial) mutable {
+                       own = own](const ParameterSet& trial) mutable {
         trial_profile.set(key, trial);
         const models::KernelModel model(trial_profile);
         std::vector<double> r;
+        r.reserve(own.size());
         for (const auto& row : own)
           r.push_back(std::log(model.seconds(kind, row.bytes, 0, row.launches) / row.seconds));
         return r;

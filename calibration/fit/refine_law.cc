@@ -36,6 +36,7 @@ void widen(ParameterSet& set, const char* quantity, const std::vector<double>& v
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
   std::map<std::pair<std::string, std::string>, int> numbers;
   std::vector<int> logs;
+  logs.reserve(origins.size());
   for (const Origin& origin : origins)
     logs.push_back(numbers.try_emplace({origin.place.file, origin.source}, static_cast<int>(numbers.size()))
                        .first->second);

@@ -31,6 +31,7 @@ struct LawCase {
 template <class Row>
 std::vector<Origin> origins_of(const std::vector<Row>& rows) {
   std::vector<Origin> origins;
+  origins.reserve(rows.size());
   for (const Row& row : rows) origins.push_back(row.origin);
   return origins;
 }
@@ -38,6 +39,7 @@ std::vector<Origin> origins_of(const std::vector<Row>& rows) {
 template <class Row, class Value>
 std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) {
   std::vector<double> values;
+  values.reserve(rows.size());
   for (const Row& row : rows) values.push_back(static_cast<double>(value(row)));
   return values;
 }

@@ -120,13 +120,14 @@ class NetworkRefining : public Refining {
         profiles.emplace(device, profile_of_(*device));
         ports[device] = cluster_of_gpu(*device).network_per_gpu();
       }
-      one.residuals = [profiles, ports, name = key, own](const ParameterSet& trial) mutable {
+      one.residuals = [profiles, ports, name = key, own = own](const ParameterSet& trial) mutable {
         std::map<const Device*, models::EpKernelModel> models;
         for (auto& [device, profile] : profiles) {
           profile.set(name, models::with_links(trial, profile, name));
           models.emplace(device, models::EpKernelModel(profile, name, ports.at(device)));
         }
         std::vector<double> r;
+        r.reserve(own.size());
         for (const DispatchRow& row : own)
           r.push_back(
               std::log(models.at(device_of_gpu(row.origin.gpu)).seconds(*call_of(row)) / seconds_of(row)));
