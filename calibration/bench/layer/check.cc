@@ -145,7 +145,7 @@ ReferenceToken compare_token(World& world, const Weights& weights, RankLayer& ra
       return {};
     }
   const auto bias = numbers<float>(device, rank.bias, 0, size(shape.experts));
-  const ReferenceToken reference =
+  ReferenceToken reference =
       reference_token(shape, weights.reference, elements(device, rank.x.get(), at, width),
                       elements(device, rank.target.get(), at, width), chosen, 1.0 / shape.tokens, gradients);
   // A choice is compared as 1 + what it lost against 1, so that its error is in units of a logit.

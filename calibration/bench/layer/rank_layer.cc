@@ -251,25 +251,8 @@ void RankLayer::list_forward() {
   add_transfer("loss_func", {Transfer::Kind::kLoss, "allreduce", "allreduce", "dp", "loss_func"});
 }
 
-void RankLayer::list_backward() {
-  const std::size_t tokens = size(shape_.tokens), choices = shape_.choices();
+void RankLayer::list_experts_backward() {
   const auto flops_of = [this](int n, int k) { return [this, n, k] { return 2.0 * plan_.rows() * n * k; }; };
-  const auto gate_flops = [this] { return 2.0 * shape_.tokens * shape_.experts * shape_.hidden; };
-  add(kBackward, "combine backward", [this, choices] {
-    device_.run(CombineBackward{{},
-                                returned,
-                                d_y.get(),
-                                places_.as<int>(),
-                                weights.as<float>(),
-                                d_returned,
-                                d_weights.as<float>(),
-                                choices,
-                                shape_.topk,
-                                shape_.hidden});
-  });
-  add_transfer(kBackward, {Transfer::Kind::kCombineBackward, "_profiled_all_to_all_single", "all_to_all",
-                           "exp", "combine_backward"});
-  if (shape_.ep > 1) add(kBackward, "unsort backward", [this] { sort_pieces(d_leaving, d_out, false); });
   const int twice = 2 * shape_.ffn;
   add(
       kBackward, "down product, gradient of rows",
@@ -290,6 +273,27 @@ void RankLayer::list_backward() {
       kBackward, "up product, gradient of weights",
       [this, twice] { experts(Pass::kWgrad, rows, up.gradient.get(), d_hidden, twice, shape_.hidden); },
       flops_of(twice, shape_.hidden));
+}
+
+void RankLayer::list_backward() {
+  const std::size_t tokens = size(shape_.tokens), choices = shape_.choices();
+  const auto gate_flops = [this] { return 2.0 * shape_.tokens * shape_.experts * shape_.hidden; };
+  add(kBackward, "combine backward", [this, choices] {
+    device_.run(CombineBackward{{},
+                                returned,
+                                d_y.get(),
+                                places_.as<int>(),
+                                weights.as<float>(),
+                                d_returned,
+                                d_weights.as<float>(),
+                                choices,
+                                shape_.topk,
+                                shape_.hidden});
+  });
+  add_transfer(kBackward, {Transfer::Kind::kCombineBackward, "_profiled_all_to_all_single", "all_to_all",
+                           "exp", "combine_backward"});
+  if (shape_.ep > 1) add(kBackward, "unsort backward", [this] { sort_pieces(d_leaving, d_out, false); });
+  list_experts_backward();
   if (shape_.ep > 1) add(kBackward, "sort backward", [this] { sort_pieces(d_rows, d_arrived, true); });
   add_transfer(kBackward, {Transfer::Kind::kDispatchBackward, "_profiled_all_to_all_single", "all_to_all",
                            "exp", "dispatch_backward"});

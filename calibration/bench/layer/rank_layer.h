@@ -81,6 +81,7 @@ class RankLayer {
   void make_room();
   void list_forward();
   void list_backward();
+  void list_experts_backward();
   void list_optimizer();
   void add(const char* step, const char* name, std::function<void()> run, std::function<double()> flops = {});
   void add_transfer(const char* step, Transfer transfer);

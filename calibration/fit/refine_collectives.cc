@@ -1,0 +1,111 @@
+#include "calibration/fit/refine_collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "calibration/rows/variants.h"
+#include "models/costs/collectives.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using sim::CollectiveOp;
+
+double piece_of(const CollectiveRow& row) {
+  const bool piece = row.op == CollectiveOp::all_gather || row.op == CollectiveOp::reduce_scatter;
+  return piece ? row.bytes / row.ranks() : row.bytes;
+}
+
+// Log times of one operation under trial laws; `cluster` has the laws that bound it.
+class CollectiveTimes {
+ public:
+  CollectiveTimes(models::Cluster cluster, CollectiveOp op, bool network)
+      : cluster_(std::move(cluster)), op_(op), network_(network), key_(collective_key(op, network)) {
+    std::vector<std::string> others;
+    for (const auto& [key, set] : cluster_.profile.sets())
+      if (!key.starts_with("collective/") || key.find('@') != std::string::npos) others.push_back(key);
+    for (const std::string& key : others) cluster_.profile.erase(key);
+  }
+
+  std::vector<double> operator()(const ParameterSet& trial, const std::vector<CollectiveRow>& rows) {
+    cluster_.profile.set(key_, trial);
+    const models::CollectiveModel model(cluster_);
+    std::vector<double> times;
+    times.reserve(rows.size());
+    for (const CollectiveRow& row : rows) {
+      const auto shape = network_ ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
+                                  : models::GroupShape::uniform(1, row.ranks());
+      times.push_back(std::log(model.seconds(op_, shape, piece_of(row))));
+    }
+    return times;
+  }
+
+ private:
+  models::Cluster cluster_;
+  CollectiveOp op_;
+  bool network_;
+  std::string key_;
+};
+
+// Calls over what a law covers: every second octave of sizes, rank counts in octaves.
+std::vector<CollectiveRow> domain_of(const ParameterSet& set, const std::vector<CollectiveRow>& rows,
+                                     bool network) {
+  const models::DomainRange* bytes = set.range("bytes");
+  const models::DomainRange* ranks = set.range(network ? "nodes" : "ranks");
+  constexpr double kLargest = 4.0 * (1u << 30);
+  std::set<int> counts;
+  for (double n = 2; ranks && n <= ranks->high; n *= 2)
+    if (n >= ranks->low) counts.insert(static_cast<int>(n));
+  if (counts.empty())
+    for (const CollectiveRow& row : rows) counts.insert(network ? row.nodes : row.ranks());
+  std::vector<CollectiveRow> calls;
+  const double largest = bytes ? std::min(bytes->high, kLargest) : kLargest;
+  for (const int n : counts) {
+    double size = bytes ? std::max(bytes->low, 512.0) : 512;
+    while (size <= largest) {
+      CollectiveRow call = rows.front();
+      call.nodes = network ? n : 1;
+      call.gpus_per_node = network ? rows.front().gpus_per_node : n;
+      call.bytes = size;
+      calls.push_back(call);
+      size *= 4;
+    }
+  }
+  return calls;
+}
+
+}  // namespace
+
+LawCase collective_case(const models::Cluster& cluster, const std::vector<CollectiveRow>& rows, bool network,
+                        const ParameterSet& before) {
+  LawCase one;
+  one.key = collective_key(rows.front().op, network);
+  one.before = before;
+  one.origins = origins_of(rows);
+  one.ranges = {{"bytes", values_of(rows, [](const CollectiveRow& r) { return r.bytes; })},
+                {"ranks", values_of(rows, [](const CollectiveRow& r) { return r.ranks(); })}};
+  if (network)
+    one.ranges.emplace_back("nodes", values_of(rows, [](const CollectiveRow& r) { return r.nodes; }));
+  const auto times = std::make_shared<CollectiveTimes>(cluster, rows.front().op, network);
+  one.residuals = [times, rows](const ParameterSet& trial) {
+    std::vector<double> r = (*times)(trial, rows);
+    for (std::size_t i = 0; i < r.size(); ++i) r[i] -= std::log(rows[i].seconds);
+    return r;
+  };
+  const std::vector<CollectiveRow> calls = domain_of(before, rows, network);
+  if (!calls.empty())
+    one.over_domain = [times, calls](const ParameterSet& trial) { return (*times)(trial, calls); };
+  return one;
+}
+
+std::map<CollectiveOp, std::vector<CollectiveRow>> by_operation(const std::vector<CollectiveRow>& rows) {
+  std::map<CollectiveOp, std::vector<CollectiveRow>> result;
+  for (const CollectiveRow& row : rows) result[row.op].push_back(row);
+  return result;
+}
+
+}  // namespace moesim::calibration

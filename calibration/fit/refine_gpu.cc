@@ -1,0 +1,340 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/fit_ffn.h"
+#include "calibration/fit/fit_gemm.h"
+#include "calibration/fit/machine_numbers.h"
+#include "calibration/fit/refine_collectives.h"
+#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/ep_kernel.h"
+#include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using models::Profile;
+
+constexpr double kOtherElements = 0.2;  // what a law of another element type adds
+
+std::vector<double> grouped_residuals(const Profile& profile, const std::vector<GroupedGemmRow>& rows) {
+  const models::GemmModel model(profile, models::Clocks::kBurst);
+  std::vector<double> r;
+  r.reserve(rows.size());
+  for (const GroupedGemmRow& row : rows) {
+    const std::vector<std::int64_t> experts(static_cast<std::size_t>(row.groups),
+                                            static_cast<std::int64_t>(row.m_per_group));
+    r.push_back(std::log(model.grouped_seconds(experts, static_cast<std::int64_t>(row.n),
+                                               static_cast<std::int64_t>(row.k), dtype_of(row.dtype)) /
+                         row.seconds));
+  }
+  return r;
+}
+
+class GpuRefining : public Refining {
+ public:
+  GpuRefining(const Profile& base, RefineReport& report) : Refining(report), base_(base), profile_(base) {}
+
+  Profile run(const Measurements& all) {
+    collectives(own(all.collectives));
+    gemms(own(all.gemms));
+    grouped(own(all.grouped));
+    ffns(own(all.ffns));
+    dispatches(own(all.dispatches));
+    kernels(own(all.kernels));
+    machine(own(all.machine));
+    if (!all.exposed_calls.empty())
+      skip("calls of a recording that hold their launch (calibrate fit)", all.exposed_calls.size());
+    return std::move(profile_);
+  }
+
+ private:
+  template <class Row>
+  std::vector<Row> own(const std::vector<Row>& rows) {
+    const Device* device = device_of_gpu(base_.gpu());
+    std::vector<Row> result;
+    for (const Row& row : rows) {
+      if (row.origin.gpu != base_.gpu() && (!device || device_of_gpu(row.origin.gpu) != device))
+        skip("rows of another GPU than " + base_.gpu());
+      else
+        result.push_back(row);
+    }
+    return result;
+  }
+
+  // The law of the rows' library where all have the same, else the profile's own; `key` gets its name.
+  const ParameterSet* closest(const std::vector<CollectiveRow>& rows, std::string& key) const {
+    for (const std::string& candidate : law_keys(rows.front(), false)) {
+      const bool all = std::all_of(rows.begin(), rows.end(), [&](const CollectiveRow& row) {
+        const auto keys = law_keys(row, false);
+        return std::find(keys.begin(), keys.end(), candidate) != keys.end();
+      });
+      if (!all || !base_.find(candidate)) continue;
+      key = candidate;
+      return base_.find(candidate);
+    }
+    return nullptr;
+  }
+
+  void collectives(const std::vector<CollectiveRow>& rows) {
+    std::vector<CollectiveRow> inside;
+    for (const CollectiveRow& row : rows) {
+      if (!inside_domain(row, base_))
+        skip("rows between nodes: they are of a network (calibrate refine NETWORK)");
+      else if (integer_reduction(row))
+        skip("integer reductions, which no forecast uses");
+      else
+        inside.push_back(row);
+    }
+    if (inside.empty()) return;
+    const models::Cluster cluster = cluster_of(base_, nullptr, 1, base_.device().gpus_per_node);
+    for (const auto& [op, own] : by_operation(inside)) {
+      std::string from;
+      const ParameterSet* law = closest(own, from);
+      const std::string key = collective_key(op, false);
+      if (!law) {
+        skip(key + ": the profile has no law to refine", own.size());
+        continue;
+      }
+      profile_.set(key, take(collective_case(cluster, own, false, *law)));
+      if (from != key) profile_.erase(from);  // the refined law stands for this library now
+    }
+  }
+
+  // Takes the case from the first law of these names that the base has; without any its rows are skipped.
+  void from_first(const std::vector<std::string>& bases, LawCase one) {
+    const auto known =
+        std::find_if(bases.begin(), bases.end(), [&](const std::string& key) { return base_.find(key); });
+    if (known == bases.end()) {
+      skip(one.key + ": the profile has no law to refine", one.origins.size());
+      return;
+    }
+    one.before = base_.at(*known);
+    profile_.set(one.key, take(one));
+  }
+
+  void gemms(const std::vector<GemmRow>& rows) {
+    std::map<std::string, std::vector<GemmRow>> groups;
+    for (const GemmRow& row : rows) {
+      if (!known_dtype(row.dtype))
+        skip("products of an unknown element type");
+      else
+        groups["gemm/" + std::string(models::name_of(dtype_of(row.dtype)))].push_back(row);
+    }
+    for (const auto& [key, own] : groups) {
+      std::vector<std::string> bases = law_keys(own.front());
+      bases.insert(bases.begin(), key);
+      LawCase one;
+      one.key = key;
+      one.origins = origins_of(own);
+      one.ranges = {{"m", values_of(own, [](const GemmRow& r) { return r.m; })},
+                    {"n", values_of(own, [](const GemmRow& r) { return r.n; })},
+                    {"k", values_of(own, [](const GemmRow& r) { return r.k; })}};
+      one.residuals = [trial_profile = small_profile(), key = key,
+                       own = own](const ParameterSet& trial) mutable {
+        trial_profile.set(key, trial);
+        return gemm_residuals(trial_profile, own);
+      };
+      from_first(bases, std::move(one));
+    }
+  }
+
+  void grouped(const std::vector<GroupedGemmRow>& rows) {
+    std::map<std::string, std::vector<GroupedGemmRow>> groups;
+    for (const GroupedGemmRow& row : rows) {
+      if (!known_dtype(row.dtype))
+        skip("products of an unknown element type");
+      else if (row.kind.starts_with("loop") || row.kind.starts_with("batched") ||
+               row.kind.find("half") != std::string::npos || row.kind.find("grad") != std::string::npos)
+        skip("grouped products of another backend, pass or skew than a law is for");
+      else
+        groups[std::string(models::name_of(dtype_of(row.dtype)))].push_back(row);
+    }
+    for (const auto& [dtype, own] : groups) {
+      const std::string key = "grouped_gemm/" + dtype;
+      LawCase one;
+      one.key = key;
+      one.added = !base_.find(key);
+      one.origins = origins_of(own);
+      one.residuals = [trial_profile = small_profile(), key, own = own](const ParameterSet& trial) mutable {
+        trial_profile.set(key, trial);
+        return grouped_residuals(trial_profile, own);
+      };
+      from_first({key, "gemm/" + dtype}, std::move(one));
+    }
+  }
+
+  void ffns(const std::vector<FfnRow>& rows) {
+    std::map<std::string, std::vector<FfnRow>> groups;
+    for (const FfnRow& row : rows) {
+      const std::string key = known_dtype(row.dtype) ? law_keys(row).front() : "";
+      if (!base_.find(key))
+        skip("expert FFNs of an element type or kernel that the profile has no law for");
+      else
+        groups[key].push_back(row);
+    }
+    for (const auto& [key, own] : groups) {
+      LawCase one;
+      one.key = key;
+      one.before = base_.at(key);
+      one.origins = origins_of(own);
+      one.ranges = {{"tokens", values_of(own, [](const FfnRow& r) { return r.tokens; })}};
+      one.residuals = [trial_profile = small_profile(), name = key,
+                       own = own](const ParameterSet& trial) mutable {
+        trial_profile.set(name, trial);
+        return ffn_residuals(trial_profile, own, name);
+      };
+      const ParameterSet set = take(one);
+      profile_.set(key, set);
+      // The grouped products of training are those inside of this kernel (fit_profile.cc).
+      const std::string plain = "grouped_gemm/" + key.substr(4, key.find('@') - 4);
+      const ParameterSet* inside = base_.find(plain);
+      if (!inside || inside->values != one.before.values) continue;
+      ParameterSet products = set;
+      products.law = inside->law;
+      profile_.set(plain, std::move(products));
+    }
+  }
+
+  void dispatches(const std::vector<DispatchRow>& rows) {
+    std::map<std::string, std::vector<DispatchRow>> groups;
+    for (const DispatchRow& row : rows) {
+      if (!call_of(row) || seconds_of(row) <= 0)
+        skip("dispatch rows without tokens, hidden size, top-k, EP size or time");
+      else if (suspect(row))
+        skip("dispatch rows that their table suspects");
+      else if (across_domains(row))
+        skip("rows between nodes: they are of a network (calibrate refine NETWORK)");
+      else
+        groups[law_key(row)].push_back(row);
+    }
+    for (const auto& [key, own] : groups) {
+      LawCase one;
+      one.key = key;
+      if (const ParameterSet* law = base_.find(key)) {
+        one.before = *law;
+      } else {
+        // The same kernel with other elements: the law counts bytes.
+        const std::string prefix = key.substr(0, key.find('@') + 1);
+        for (const auto& [other, set] : base_.sets())
+          if (other.starts_with(prefix) && !other.ends_with(models::kNetworkLaw)) {
+            one.before = set;
+            one.before.derived = true;
+            one.before.residual = std::max(one.before.residual, kOtherElements);
+          }
+        one.added = true;
+      }
+      if (one.before.names.empty()) {
+        ParameterSet set = fit_dispatch(base_, own, key);
+        set.systematic = kOtherElements;
+        set.own_share = 1;
+        profile_.set(key, set);
+        report_.rows += own.size();
+        RefinedLaw law;
+        law.key = key;
+        law.rows = static_cast<int>(own.size());
+        law.own_share = 1;
+        law.added = true;
+        report_.laws.push_back(law);
+        continue;
+      }
+      one.origins = origins_of(own);
+      one.ranges = {{"tokens", values_of(own, [](const DispatchRow& r) { return r.tokens; })},
+                    {"ranks", values_of(own, [](const DispatchRow& r) { return r.ep; })}};
+      one.residuals = [trial_profile = small_profile(), name = key,
+                       own = own](const ParameterSet& trial) mutable {
+        trial_profile.set(name, trial);
+        const models::EpKernelModel model(trial_profile, name, trial_profile.device().nic_bandwidth);
+        std::vector<double> r;
+        r.reserve(own.size());
+        for (const DispatchRow& row : own)
+          r.push_back(std::log(model.seconds(*call_of(row)) / seconds_of(row)));
+        return r;
+      };
+      profile_.set(key, take(one));
+    }
+  }
+
+  // A class that nobody measured starts from the share that it is judged to reach.
+  ParameterSet judged(models::KernelClass kind) const {
+    ParameterSet set;
+    set.law = "memory-bound";
+    set.names = {"floor", "share"};
+    set.values = {std::max(base_.launch().kernel_floor, 1e-7), models::judged_share(kind)};
+    const double sigma = models::kUnmeasuredKernelSigma;
+    set.covariance = {sigma * sigma, 0, 0, sigma * sigma};
+    set.residual = kMostScatter;
+    set.source = "judged (models/costs/kernels.cc)";
+    return set;
+  }
+
+  void kernels(const std::vector<Measurements::KernelRow>& rows) {
+    std::map<std::string, std::vector<Measurements::KernelRow>> groups;
+    for (const auto& row : rows) {
+      if (!models::parse_kernel_class(row.kernel))
+        skip("kernels of an unknown class");
+      else
+        groups[row.kernel].push_back(row);
+    }
+    for (const auto& [name, own] : groups) {
+      const models::KernelClass kind = *models::parse_kernel_class(name);
+      LawCase one;
+      one.key = "kernel/" + name;
+      const ParameterSet* law = base_.find(one.key);
+      one.before = law ? *law : judged(kind);
+      one.added = !law;
+      one.origins = origins_of(own);
+      one.ranges = {{"bytes", values_of(own, [](const auto& r) { return r.bytes; })}};
+      one.residuals = [trial_profile = small_profile(), key = one.key, kind,
+                       own = own](const ParameterSet& trial) mutable {
+        trial_profile.set(key, trial);
+        const models::KernelModel model(trial_profile);
+        std::vector<double> r;
+        r.reserve(own.size());
+        for (const auto& row : own)
+          r.push_back(std::log(model.seconds(kind, row.bytes, 0, row.launches) / row.seconds));
+        return r;
+      };
+      profile_.set(one.key, take(one));
+    }
+  }
+
+  void machine(const std::vector<Measurements::MachineRow>& rows) {
+    constexpr double kHostSigma = 0.15;  // models/hardware/profile.cc
+    for (const MachineNumber& number : set_machine_numbers(profile_, rows)) {
+      RefinedLaw law;
+      law.key = "machine/" + number.what;
+      law.rows = static_cast<int>(number.rows);
+      law.own_share = 1;
+      law.moved = number.before > 0 ? std::log(number.after / number.before) : 0;
+      law.moved_sigma = law.moved / kHostSigma;
+      law.error_before = std::abs(law.moved);
+      report_.rows += number.rows;
+      report_.laws.push_back(law);
+    }
+  }
+
+  // What the models of single kernels read beside the trial law: the device's limits.
+  Profile small_profile() const {
+    Profile small;
+    small.describe(base_.name(), base_.gpu(), "", {});
+    small.device() = base_.device();
+    small.launch() = base_.launch();
+    return small;
+  }
+
+  const Profile& base_;
+  Profile profile_;
+};
+
+}  // namespace
+
+Profile refine(const Profile& base, const Measurements& rows, RefineReport& report) {
+  return GpuRefining(base, report).run(rows);
+}
+
+}  // namespace moesim::calibration

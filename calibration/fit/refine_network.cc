@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "calibration/fit/fit_dispatch.h"
+#include "calibration/fit/refine_collectives.h"
+#include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/variants.h"
+#include "models/costs/collectives.h"
+#include "models/costs/ep_kernel.h"
+
+namespace moesim::calibration {
+namespace {
+
+using models::ParameterSet;
+using models::Profile;
+using sim::CollectiveOp;
+
+class NetworkRefining : public Refining {
+ public:
+  NetworkRefining(const models::NetworkProfile& base,
+                  const std::function<const Profile&(const Device&)>& profile_of, RefineReport& report)
+      : Refining(report), base_(base), network_(base), profile_of_(profile_of) {}
+
+  models::NetworkProfile run(const Measurements& all) {
+    std::map<std::pair<const Device*, CollectiveOp>, std::vector<CollectiveRow>> collectives;
+    for (const CollectiveRow& row : all.collectives) {
+      const Device* device = device_of_gpu(row.origin.gpu);
+      if (!device)
+        skip("rows of a GPU without a profile");
+      else if (inside_domain(row, profile_of_(*device)))
+        skip("rows inside a domain: they are of a GPU (calibrate refine PROFILE)");
+      else if (integer_reduction(row))
+        skip("integer reductions, which no forecast uses");
+      else
+        collectives[{device, row.op}].push_back(row);
+    }
+    for (const auto& [of, own] : collectives) {
+      const std::string key = collective_key(of.second, true);
+      const models::Cluster& cluster = cluster_of_gpu(*of.first);
+      const ParameterSet* law = cluster.profile.find(key);
+      if (!law) {
+        skip(key + ": no network was measured with it", own.size());
+        continue;
+      }
+      // Rows of a second GPU on the same network come on top.
+      LawCase one =
+          collective_case(cluster, own, true, network_.laws.contains(key) ? network_.laws[key] : *law);
+      one.added = !base_.laws.contains(key);
+      network_.laws[key] = take(one);
+    }
+    dispatches(all.dispatches);
+    if (!all.exposed_calls.empty())
+      skip("calls of a recording that hold their launch (calibrate fit)", all.exposed_calls.size());
+    const std::size_t others =
+        all.gemms.size() + all.grouped.size() + all.ffns.size() + all.kernels.size() + all.machine.size();
+    if (others > 0) skip("rows of a GPU alone (calibrate refine PROFILE)", others);
+    return std::move(network_);
+  }
+
+ private:
+  // Nodes of this GPU on the network.
+  const models::Cluster& cluster_of_gpu(const Device& device) {
+    auto& cluster = clusters_[&device];
+    if (cluster) return *cluster;
+    const Profile& profile = profile_of_(device);
+    cluster = std::make_unique<models::Cluster>();
+    cluster->name = base_.name;
+    cluster->profile = profile;
+    cluster->nodes = 1 << 12;
+    cluster->gpus_per_node = base_.gpus_per_node;
+    cluster->nvlink.bandwidth = profile.device().scaleup_bandwidth;
+    const bool rack = profile.device().scaleup_domain > profile.device().gpus_per_node;
+    cluster->nvlink.domain =
+        rack ? std::max(profile.device().scaleup_domain, base_.gpus_per_node) : base_.gpus_per_node;
+    cluster->nic.ports_per_node = base_.ports_per_node;
+    cluster->nic.bandwidth = base_.line_rate;
+    models::use_network(*cluster, base_);
+    return *cluster;
+  }
+
+  void dispatches(const std::vector<DispatchRow>& rows) {
+    std::map<std::string, std::vector<DispatchRow>> groups;
+    for (const DispatchRow& row : rows) {
+      if (!device_of_gpu(row.origin.gpu))
+        skip("rows of a GPU without a profile");
+      else if (!call_of(row) || seconds_of(row) <= 0)
+        skip("dispatch rows without tokens, hidden size, top-k, EP size or time");
+      else if (suspect(row))
+        skip("dispatch rows that their table suspects");
+      else if (!across_domains(row))
+        skip("rows inside a domain: they are of a GPU (calibrate refine PROFILE)");
+      else
+        groups[law_key(row) + std::string(models::kNetworkLaw)].push_back(row);
+    }
+    static const models::NetworkProfile all = models::NetworkProfile::load(std::string(models::kLineRate));
+    for (const auto& [key, own] : groups) {
+      LawCase one;
+      one.key = key;
+      if (base_.laws.contains(key)) {
+        one.before = base_.laws.at(key);
+      } else if (all.laws.contains(key)) {
+        one.before = all.laws.at(key);
+        one.before.derived = true;
+        one.before.rows = 0;
+        one.added = true;
+      } else {
+        skip(key + ": no network was measured with this kernel", own.size());
+        continue;
+      }
+      one.origins = origins_of(own);
+      one.ranges = {{"tokens", values_of(own, [](const DispatchRow& r) { return r.tokens; })},
+                    {"ranks", values_of(own, [](const DispatchRow& r) { return r.ep; })}};
+      std::map<const Device*, Profile> profiles;
+      std::map<const Device*, double> ports;
+      for (const DispatchRow& row : own) {
+        const Device* device = device_of_gpu(row.origin.gpu);
+        if (profiles.contains(device)) continue;
+        profiles.emplace(device, profile_of_(*device));
+        ports[device] = cluster_of_gpu(*device).network_per_gpu();
+      }
+      one.residuals = [profiles, ports, name = key, own = own](const ParameterSet& trial) mutable {
+        std::map<const Device*, models::EpKernelModel> models;
+        for (auto& [device, profile] : profiles) {
+          profile.set(name, models::with_links(trial, profile, name));
+          models.emplace(device, models::EpKernelModel(profile, name, ports.at(device)));
+        }
+        std::vector<double> r;
+        r.reserve(own.size());
+        for (const DispatchRow& row : own)
+          r.push_back(
+              std::log(models.at(device_of_gpu(row.origin.gpu)).seconds(*call_of(row)) / seconds_of(row)));
+        return r;
+      };
+      network_.laws[key] = take(one);
+    }
+  }
+
+  const models::NetworkProfile& base_;
+  models::NetworkProfile network_;
+  const std::function<const Profile&(const Device&)>& profile_of_;
+  std::map<const Device*, std::unique_ptr<models::Cluster>> clusters_;
+};
+
+}  // namespace
+
+models::NetworkProfile refine(const models::NetworkProfile& base, const Measurements& rows,
+                              const std::function<const Profile&(const Device&)>& profile_of,
+                              RefineReport& report) {
+  return NetworkRefining(base, profile_of, report).run(rows);
+}
+
+}  // namespace moesim::calibration
