@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 IMAGE = "docker.io/library/debian:bookworm-slim"
-# What an engine's stages need beside tools/packages.txt: dpkg-shlibdeps; ssh, by which mpirun starts other nodes.
-BESIDE = {"dpkg-dev", "openssh-client"}
+# Beside tools/packages.txt: what cpack asks for the packages that a program needs; ssh, by which mpirun starts other nodes.
+BESIDE = {"dpkg-dev", "file", "openssh-client"}
 
 
 def stages(text):

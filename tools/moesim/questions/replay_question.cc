@@ -94,14 +94,17 @@ void ReplayQuestion::read_inputs() const {
 }
 
 std::vector<std::pair<std::string, std::string>> ReplayQuestion::said() const {
-  std::vector<std::pair<std::string, std::string>> all{
-      {"cluster", cluster_},     {"timing", timing_},   {"dispatcher", job_.dispatcher},
-      {"routing", job_.routing}, {"model", job_.model}, {"recorded-on", job_.recorded_on},
-      {"prices", prices_}};
+  std::vector<std::pair<std::string, std::string>> all{{"cluster", cluster_},
+                                                       {"timing", timing_ == kCalibrated ? "" : timing_},
+                                                       {"dispatcher", job_.dispatcher},
+                                                       {"routing", job_.routing},
+                                                       {"model", job_.model},
+                                                       {"recorded-on", job_.recorded_on},
+                                                       {"prices", prices_}};
   for (const auto& [name, value] : job_.sizes) all.emplace_back(name, std::to_string(value));
   all.emplace_back("microbatches", std::to_string(microbatches_));
   all.emplace_back("draws", std::to_string(draws_));
-  all.emplace_back("ranks-missing", job_.ranks_missing ? "true" : "false");
+  if (job_.ranks_missing) all.emplace_back("ranks-missing", "true");
   std::erase_if(all, [](const auto& one) { return one.second.empty() || one.second == "0"; });
   return all;
 }

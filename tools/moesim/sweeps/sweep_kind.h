@@ -50,7 +50,7 @@ class SweepKind {
 
   virtual const SweepTable& table() const = 0;
   virtual SummaryShape summary() const = 0;
-  // Points of a block at most: few where each takes long.
+  // Points of a block at most, however fast they are; 1: none is asked to find out how fast.
   virtual std::uint64_t most_in_block() const = 0;
   virtual std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const = 0;
 };

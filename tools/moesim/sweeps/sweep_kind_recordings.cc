@@ -50,6 +50,80 @@ class RecordingStore {
   std::map<std::string, Slot> slots_;
 };
 
+void append(SweepTable::Row& row, const replay::RecordingForecast& a, const models::PriceTable& prices) {
+  row.text(a.iteration.topology.str());
+  row.text(a.cluster.name);
+  row.plain("{}", a.microbatches);
+  for (const double us : {a.iteration_us.value, a.iteration_us.low, a.iteration_us.high})
+    row.plain("{:.3f}", us);
+  const auto known = [&](const std::optional<double>& value, int digits) {
+    if (value)
+      row.plain("{:.{}f}", *value, digits);
+    else
+      row.none();
+  };
+  known(a.measured_us, 3);
+  const auto ranks = a.iteration.timeline.ranks();
+  const auto count = static_cast<double>(ranks.size());
+  const auto told = throughput(a, prices);
+  known(told ? std::optional(told->tokens_per_s) : std::nullopt, 3);
+  known(told ? std::optional(told->tokens_per_s / count) : std::nullopt, 3);
+  if (prices.given()) known(told ? told->per_million : std::nullopt, 9);
+  for (const auto part :
+       {&sim::RankSummary::busy, &sim::RankSummary::exposed_comm, &sim::RankSummary::straggler_wait,
+        &sim::RankSummary::bubble, &sim::RankSummary::host}) {
+    double us = 0;
+    for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
+    row.plain("{:.3f}", us / count);
+  }
+  known(a.overload ? std::optional(a.overload->stages.back().max) : std::nullopt, 6);
+  row.plain("{}", a.synthetic);
+  row.text(a.recorded_on.gpu);
+  row.text(join(a.notes, "; "));
+}
+
+class RecordingAsker : public SweepAsker {
+ public:
+  RecordingAsker(const SweepPlan& plan, const SweepTable& table, const ReplayQuestion& question,
+                 std::uint64_t seed, const models::PriceTable& prices, RecordingStore& recordings)
+      : plan_(plan),
+        table_(table),
+        question_(question),
+        seed_(seed),
+        prices_(prices),
+        recordings_(recordings) {}
+
+  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
+    ReplayQuestion question = question_;
+    std::string folder;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (const std::string& path = plan_.paths()[i].path; path == kRecording)
+        folder = values[i].text;
+      else
+        question.say(path, values[i].text);
+    if (!last_ || folder != last_folder_) {
+      last_ = recordings_.get(folder);
+      last_folder_ = folder;
+    }
+    const replay::RecordingForecast answer = ask_recording(*last_, question.question(seed_));
+    SweepTable::Row row = table_.row(rows, index, values);
+    append(row, answer, prices_);
+    row.skip_to_error();
+    row.none();
+    row.end();
+  }
+
+ private:
+  const SweepPlan& plan_;
+  const SweepTable& table_;
+  const ReplayQuestion& question_;
+  std::uint64_t seed_;
+  const models::PriceTable& prices_;
+  RecordingStore& recordings_;
+  std::shared_ptr<const Recordings> last_;  // the folders change slowest
+  std::string last_folder_;
+};
+
 class RecordingSweep : public SweepKind {
  public:
   void declare(CLI::App& app) override {
@@ -72,34 +146,16 @@ class RecordingSweep : public SweepKind {
 
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
-  std::uint64_t most_in_block() const override { return 1; }
+  std::uint64_t most_in_block() const override { return 1024; }
   std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
-  void ask(std::uint64_t index, const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values,
-           std::shared_ptr<const Recordings>& last, std::string& last_folder, std::string& rows) const;
 
  private:
-  void append(SweepTable::Row& row, const replay::RecordingForecast& answer) const;
-
   std::vector<std::string> folders_;
   ReplayQuestion question_{0};
   std::uint64_t seed_ = 1;
   models::PriceTable prices_;
   std::optional<SweepTable> table_;
   mutable RecordingStore recordings_;
-};
-
-class RecordingAsker : public SweepAsker {
- public:
-  RecordingAsker(const RecordingSweep& kind, const SweepPlan& plan) : kind_(kind), plan_(plan) {}
-  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
-    kind_.ask(index, plan_.paths(), values, last_, last_folder_, rows);
-  }
-
- private:
-  const RecordingSweep& kind_;
-  const SweepPlan& plan_;
-  std::shared_ptr<const Recordings> last_;  // the folders change slowest
-  std::string last_folder_;
 };
 
 ScenarioPath RecordingSweep::axis(std::string_view text) const {
@@ -134,7 +190,7 @@ void RecordingSweep::prepare(const SweepPlan& plan, RowFormat format, const Comm
     throw InputError("sweep replay: found no recording, expected folders, or an axis recording");
   for (const auto& [option, value] : question_.said())
     for (const ScenarioPath& path : paths)
-      if (path.path == option && value != "calibrated")
+      if (path.path == option)
         throw InputError(
             fmt::format("--{}: found beside an axis of that name, expected one of them", option));
   seed_ = common.seed;
@@ -176,63 +232,7 @@ void RecordingSweep::read_inputs(const SweepPlan& plan) const {
 }
 
 std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPlan& plan) const {
-  return std::make_unique<RecordingAsker>(*this, plan);
-}
-
-void RecordingSweep::ask(std::uint64_t index, const std::vector<ScenarioPath>& paths,
-                         const std::vector<PathValue>& values, std::shared_ptr<const Recordings>& last,
-                         std::string& last_folder, std::string& rows) const {
-  ReplayQuestion question = question_;
-  std::string folder;
-  for (std::size_t i = 0; i < paths.size(); ++i)
-    if (paths[i].path == kRecording)
-      folder = values[i].text;
-    else
-      question.say(paths[i].path, values[i].text);
-  if (!last || folder != last_folder) {
-    last = recordings_.get(folder);
-    last_folder = folder;
-  }
-  const replay::RecordingForecast answer = ask_recording(*last, question.question(seed_));
-  SweepTable::Row row = table_->row(rows, index, values);
-  append(row, answer);
-  row.skip_to_error();
-  row.none();
-  row.end();
-}
-
-void RecordingSweep::append(SweepTable::Row& row, const replay::RecordingForecast& a) const {
-  row.text(a.iteration.topology.str());
-  row.text(a.cluster.name);
-  row.plain("{}", a.microbatches);
-  for (const double us : {a.iteration_us.value, a.iteration_us.low, a.iteration_us.high})
-    row.plain("{:.3f}", us);
-  const auto known = [&](const auto& value, int digits) {
-    if (value)
-      row.plain("{:.{}f}", static_cast<double>(*value), digits);
-    else
-      row.none();
-  };
-  known(a.measured_us, 3);
-  const auto ranks = a.iteration.timeline.ranks();
-  const auto count = static_cast<double>(ranks.size());
-  const auto told = throughput(a, prices_);
-  known(told ? std::optional(told->tokens_per_s) : std::nullopt, 3);
-  known(told ? std::optional(told->tokens_per_s / count) : std::nullopt, 3);
-  if (prices_.given()) known(told ? told->per_million : std::nullopt, 9);
-  const auto mean = [&](sim::Time sim::RankSummary::*part) {
-    double us = 0;
-    for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
-    row.plain("{:.3f}", us / count);
-  };
-  for (const auto part :
-       {&sim::RankSummary::busy, &sim::RankSummary::exposed_comm, &sim::RankSummary::straggler_wait,
-        &sim::RankSummary::bubble, &sim::RankSummary::host})
-    mean(part);
-  known(a.overload ? std::optional(a.overload->stages.back().max) : std::nullopt, 6);
-  row.plain("{}", a.synthetic);
-  row.text(a.recorded_on.gpu);
-  row.text(join(a.notes, "; "));
+  return std::make_unique<RecordingAsker>(plan, *table_, question_, seed_, prices_, recordings_);
 }
 
 // By what a million tokens cost where there are prices, else by tokens per second and GPU, so that other

@@ -48,10 +48,7 @@ class ScenarioSweep : public SweepKind {
 
   const SweepTable& table() const override { return *table_; }
   SummaryShape summary() const override;
-  std::uint64_t most_in_block() const override {
-    const bool whole_step = base_->scenario().scope == models::Scenario::Scope::kStep;
-    return whole_step || asked_.draws > 0 ? 4 : 1024;
-  }
+  std::uint64_t most_in_block() const override { return 1024; }
   std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
   void append(std::string& rows, std::uint64_t index, const std::vector<PathValue>& values,
               const Evaluation& evaluation) const;

@@ -99,15 +99,39 @@ std::vector<std::string> axes_of(const SweepPlan& plan) {
   return axes;
 }
 
-// Threads of this process, and how the points are cut into blocks.
-int share_out(SweepJob& job, const CommonOptions& common, const SweepMpi* mpi) {
-  const int threads = common.threads > 0 ? common.threads
-                      : mpi              ? 1
-                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const auto ranks = static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
-  const std::uint64_t share = (job.end - job.first) / (8 * static_cast<std::uint64_t>(threads) * ranks);
-  job.block = std::clamp<std::uint64_t>(share, 1, job.kind->most_in_block());
-  return threads;
+int threads_of(const CommonOptions& common, const SweepMpi* mpi) {
+  if (common.threads > 0) return common.threads;
+  return mpi ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+// How the points from job.first on are cut into blocks: so many that each thread gets several, and no more
+// than a thread makes in half a second, so that rank 0 is not asked too often, nor anybody waits long at the
+// end.
+std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
+  const std::uint64_t all =
+      static_cast<std::uint64_t>(threads) * static_cast<std::uint64_t>(mpi ? mpi->size() : 1);
+  // Rank 0 may hold eight blocks for every thread (SweepMpi::deal): 2 GB at half a kilobyte each.
+  constexpr std::uint64_t kMostHeld = 4'000'000;
+  const std::uint64_t most = std::min({(job.end - std::min(job.first, job.end)) / (8 * all),
+                                       kMostHeld / (8 * all), job.kind->most_in_block()});
+  if (most < 2) return 1;
+  // The second point: the first reads files that the others share.
+  constexpr double kBlockSeconds = 0.5;
+  double seconds = 0;
+  const std::unique_ptr<SweepAsker> asker = job.kind->asker(*job.plan);
+  for (const std::uint64_t point : {job.first, job.first + 1}) {
+    std::vector<PathValue> values;
+    std::string rows;
+    job.plan->point(point, values);
+    const auto begun = std::chrono::steady_clock::now();
+    try {
+      asker->ask(point, values, rows);
+    } catch (const InputError&) {  // its row will say so
+    }
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+  const double fit = std::clamp(kBlockSeconds / std::max(seconds, 1e-9), 1.0, static_cast<double>(most));
+  return static_cast<std::uint64_t>(fit);
 }
 
 // Rank 0, or the only process: makes the table and says what it found.
@@ -130,6 +154,7 @@ class SweepRun {
     if (!o_.out.empty() || !summed_up_)
       file_.emplace(o_.out, definition_, job_.kind->table().header(), o_.start());
     job_.first = !file_ ? begin_ : file_->complete() ? job_.end : std::max(begin_, file_->first());
+    job_.block = block_of(job_, threads, mpi);
     SweepProgress progress(common_.quiet, job_.end - begin_, job_.first - begin_);
     const SweepWrite write = [&](const SweepBlock& block) {
       progress.advance(block.count);
@@ -224,7 +249,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   kind.read_inputs(plan);
   const std::string definition = definition_of(o, kind, plan);
   SweepJob job{.kind = &kind, .plan = &plan, .strict = o.strict, .first = begin, .end = end};
-  const int threads = share_out(job, common, mpi.get());
+  const int threads = threads_of(common, mpi.get());
   if (!first_rank) {
     const int code = mpi->work(job, threads, definition, o.patience);
     mpi->finish(say);
