@@ -273,7 +273,7 @@ class Run {
   }
 
   // `gpus`: of an open number of nodes; 0: as many as now.
-  void add_upgrade(const RunPlan& best, std::string change, std::shared_ptr<const Cluster> cluster,
+  void add_upgrade(const RunPlan& best, std::string change, const std::shared_ptr<const Cluster>& cluster,
                    std::int64_t gpus) {
     try {
       Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);

@@ -188,6 +188,13 @@ with Hostile("serving") as h:
     refused("bytes that are no text", s.request(body=b'{"model": "\xff\xfe"}'), 400)
     for size in ({"seq": 1 << 62}, {"ep": 1 << 40}, {"microbatches": 1 << 30}, {"dp": 1 << 40}, {"seq": -1}, {"seq": 1e400}, {"pp": 10**30}):
         refused(f"sizes {size}", s.request(body=json.dumps({**JOB, "scope": "step", "parallel": size}).encode().replace(b"Infinity", b"1e400")), 400)
+    for key in ("measure_next", "leave_out_illegal"):
+        for value in (1, "true", [], {}):
+            refused(f"{key}: {value!r}", s.request(body=json.dumps({**JOB, key: value}).encode()), 400)
+    one_rank = {**JOB, "parallel": {"ep": 1}, "dispatcher": "allgather,flex-deepep", "draws": 1}
+    refused("a dispatcher that cannot run", s.request(body=json.dumps(one_rank).encode()), 400)
+    status, _, body = s.request(body=json.dumps({**one_rank, "leave_out_illegal": True}).encode())
+    h.holds(f"it is left out: {status} {body[:200]!r}", status == 200 and [one["dispatcher"] for one in json.loads(body)["excluded"]] == ["flex-deepep"])
     refused("draws", s.request(body=json.dumps({**JOB, "draws": 10**9}).encode()), 400)
     begin = time.monotonic()
     huge = {"model": "deepseek-v3", "cluster": "dgx-h100x512", "dispatcher": "all", "parallel": {"ep": 64, "seq": 1 << 17, "micro_batch": 4},

@@ -171,6 +171,23 @@ await test("what moesim refuses is said in its words, and the last answer fades"
   await context.close();
 });
 
+await test("a named dispatcher that cannot run here is left out with its reason, and the others are answered", async () => {
+  const { page, context } = await open("#parallel.ep=1");
+  await settled(page);
+  assert.equal(await page.locator(".answers > .problem").textContent(), "");
+  assert.match(await page.locator("#without").textContent(), /^Left out: flex-deepep: it needs more than one rank.*; flex-hybridep: /);
+  const command = await page.locator("#command").textContent();
+  assert.ok(command.includes("--dispatcher allgather,alltoall") && !command.includes("flex-deepep"), command);
+  await shows(page, answerOf(command));
+  const count = await mark(page, "answered");
+  await page.getByLabel("EP", { exact: true }).focus();
+  await page.keyboard.press("ArrowRight");
+  await answeredAfter(page, count);
+  assert.equal(await page.locator("#without").textContent(), "");
+  assert.ok((await page.locator("#command").textContent()).includes("flex-deepep"));
+  await context.close();
+});
+
 await test("a hostile link is a text", async () => {
   const evil = encodeURIComponent(`<img src=x onerror="window.intruder = true"></script><script>window.intruder = true</script>`);
   for (const path of ["model", "cluster", "routing", "dispatcher", "parallel.ep", "nodes", "training.recompute", "__proto__.x", "constructor"]) {
@@ -224,15 +241,15 @@ for (const theme of ["light", "dark"])
 await test("how long an answer takes", async () => {
   const { page, context } = await open();
   await settled(page);
-  const times = { answerMs: [], drawMs: [], changesMs: [] };
+  const times = { answerMs: [], drawMs: [], seenMs: [], changesMs: [] };
   const slider = page.getByLabel("NIC bandwidth", { exact: true });
   await slider.focus();
   for (let i = 0; i < 12; ++i) {
     const count = await mark(page, "answered");
-    await page.evaluate(() => { document.documentElement.dataset.changesMs = ""; });
+    await page.evaluate(() => { document.documentElement.dataset.changesMs = ""; document.documentElement.dataset.seenMs = ""; });
     await page.keyboard.press("ArrowRight");
     await answeredAfter(page, count);
-    await page.waitForFunction(() => document.documentElement.dataset.changesMs !== "", null, { timeout: 60000 });
+    await page.waitForFunction(() => document.documentElement.dataset.changesMs !== "" && document.documentElement.dataset.seenMs !== "", null, { timeout: 60000 });
     for (const name of Object.keys(times)) times[name].push(await mark(page, name));
   }
   for (const [name, all] of Object.entries(times)) {

@@ -45,7 +45,7 @@ for (const [, picture, sections, bare, ranks, command] of entries) {
       if (element.tagName === "HEADER" ? false : !wanted.includes(name)) element.remove();
     }
     document.querySelector("header .bar")?.remove();
-    if (bare) document.querySelectorAll(".scroll").forEach((table) => table.remove());
+    if (bare) document.querySelectorAll(".scroll, .caption").forEach((part) => part.remove());
     document.querySelectorAll(".tracks").forEach((tracks) => { tracks.style.maxHeight = "none"; });
     document.querySelector("main").style.paddingBottom = "8px";
   }, { wanted, bare: Boolean(bare) });

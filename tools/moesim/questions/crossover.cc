@@ -257,14 +257,24 @@ CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& 
 
 namespace {
 
-ordered_json crossover_json(const Crossover& c) {
+// How far from a crossing one is sure.
+std::string sure_text(const Crossover& c, const SweepRange& range) {
+  const std::string low = c.low_open ? fmt::format("nowhere from {} on", shown(range.path, c.low))
+                                     : fmt::format("up to {}", shown(range.path, c.low));
+  const std::string high = c.high_open ? fmt::format("nowhere up to {}", shown(range.path, c.high))
+                                       : fmt::format("from {} on", shown(range.path, c.high));
+  return fmt::format("Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
+}
+
+ordered_json crossover_json(const Crossover& c, const SweepRange& range) {
   return {{"from", c.from},
           {"to", c.to},
           {"below", c.below},
           {"above", c.above},
           {"at", {{"value", c.value}, {"low", c.low}, {"high", c.high}}},
           {"low_open", c.low_open},
-          {"high_open", c.high_open}};
+          {"high_open", c.high_open},
+          {"sure", sure_text(c, range)}};
 }
 
 // `file`: with microseconds, else in the unit that fits.
@@ -319,15 +329,6 @@ std::string sentence(const CrossoverResult& r, const SweepRange& range) {
   return text;
 }
 
-// How far from a crossing one is sure.
-std::string sure_text(const Crossover& c, const SweepRange& range) {
-  const std::string low = c.low_open ? fmt::format("nowhere from {} on", shown(range.path, c.low))
-                                     : fmt::format("up to {}", shown(range.path, c.low));
-  const std::string high = c.high_open ? fmt::format("nowhere up to {}", shown(range.path, c.high))
-                                       : fmt::format("from {} on", shown(range.path, c.high));
-  return fmt::format("Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
-}
-
 }  // namespace
 
 int run_crossover(const ScenarioDocument& base, const std::string& text, const std::string& between,
@@ -346,7 +347,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
     result["unit"] = {{"name", unit}, {"one", one}};
     result["answer"] = sentence(r, range);
     result["crossovers"] = ordered_json::array();
-    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c));
+    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c, range));
     result["points"] = ordered_json::array();
     for (const auto& point : r.points) {
       ordered_json times = ordered_json::object();

@@ -8,15 +8,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/workload/fields.h"
+#include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/questions/scenario_paths.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/verbs/command_line.h"
 
@@ -58,6 +61,43 @@ std::int64_t draws_of(ordered_json& asked, std::int64_t fallback) {
   return count_of(asked, "draws", fallback, 0, kMostDrawsAsked);
 }
 
+bool flag_of(ordered_json& asked, const char* key, bool fallback) {
+  const ordered_json value = taken(asked, key);
+  if (value.is_null()) return fallback;
+  if (!value.is_boolean())
+    throw InputError(fmt::format("{}: found {}, expected true or false", key, in_quotes(value.dump())));
+  return value.get<bool>();
+}
+
+// What `compare` is asked, and how its command line would say it.
+struct Compared {
+  const FilesRead files{FilesRead::Contents::kHashed, FilesRead::Of::kThread};
+  models::AnswerOptions options;
+  CommonOptions common;
+  ScenarioOptions scenario;
+
+  explicit Compared(ordered_json& asked) {
+    options.draws = static_cast<int>(draws_of(asked, options.draws));
+    options.suggest = options.trace = true;
+    options.each = flag_of(asked, "leave_out_illegal", false);
+    common.quiet = true;
+    common.command_line = {"compare", scenario_word(asked), fmt::format("--draws={}", options.draws)};
+    scenario.take_file(common.command_line[1], std::nullopt);
+  }
+  models::Comparison comparison() const { return ask(scenario.scenario(common), options); }
+};
+
+std::string compare(ordered_json asked) {
+  // Finding the measurement takes as long as the answer.
+  const bool next = flag_of(asked, "measure_next", true);
+  Compared compared(asked);
+  compared.common.format = Format::kJson;
+  compared.common.command_line.insert(compared.common.command_line.end(), {"--quiet", "--format", "json"});
+  models::Comparison c = compared.comparison();
+  if (next) name_measurement(c);
+  return json_text(comparison_json(c, Detail::kNone, compared.common));
+}
+
 std::string printed(std::vector<std::string> words) {
   words.insert(words.end(), {"--quiet", "--format", "json"});
   return run_command(words).text;
@@ -95,15 +135,10 @@ std::string plan(ordered_json asked) {
   return printed(words);
 }
 
-std::string report(ordered_json scenario) {
-  models::AnswerOptions options;
-  options.draws = static_cast<int>(draws_of(scenario, options.draws));
-  options.suggest = options.trace = true;
-  ScenarioOptions asked;
-  asked.take_file(scenario_word(scenario), std::nullopt);
-  CommonOptions common;
-  common.command_line = {"compare", scenario_word(scenario), "--report", "report.html"};
-  return comparison_report(ask(asked.scenario(common), options), common, {});
+std::string report(ordered_json asked) {
+  Compared compared(asked);
+  compared.common.command_line.insert(compared.common.command_line.end(), {"--report", "report.html"});
+  return comparison_report(compared.comparison(), compared.common, {});
 }
 
 }  // namespace
@@ -111,10 +146,8 @@ std::string report(ordered_json scenario) {
 std::string answer_question(char kind, const std::string& body) {
   ordered_json asked = parse_ordered(body, "scenario");
   switch (kind) {
-    case kAnswerQuestion: {
-      const std::int64_t draws = draws_of(asked, models::AnswerOptions{}.draws);
-      return printed({"compare", scenario_word(asked), fmt::format("--draws={}", draws)});
-    }
+    case kAnswerQuestion:
+      return compare(std::move(asked));
     case kCrossoverQuestion:
       return crossover(std::move(asked));
     case kPlanQuestion:

@@ -12,8 +12,9 @@ namespace moesim::tools {
 inline constexpr char kAnswerQuestion = 'a', kCrossoverQuestion = 'c', kReportQuestion = 'r',
                       kPlanQuestion = 'p';
 
-// `body` of kAnswerQuestion and kReportQuestion: a scenario, and beside its fields "draws" where wanted; of
-// kCrossoverQuestion {"scenario", "crossover": "topk=1..8", "between", "draws"}; of kPlanQuestion
+// `body` of kAnswerQuestion and kReportQuestion: a scenario, and beside its fields "draws",
+// "leave_out_illegal" and (of an answer) "measure_next" where wanted; of kCrossoverQuestion {"scenario",
+// "crossover": "topk=1..8", "between", "draws"}; of kPlanQuestion
 // {"scenario", "tokens", "clusters", "deadline", "budget", "by", "most", "draws"}. Returns the JSON of
 // `compare`, `whatif --crossover` or `plan`, or the page of `compare --report`. Throws InputError.
 std::string answer_question(char kind, const std::string& body);

@@ -112,15 +112,22 @@ std::string group_name(const RunAnswer& a, const RunPlan& p) {
   return letters(p.tie_group - first->tie_group);
 }
 
+// Two digits, or as many as show that it is below what counts as sure.
+std::string probability_text(double p) {
+  constexpr double kSure = models::Decision::kSure;
+  const bool rounds_up = p < kSure && p >= kSure - 0.005;
+  return fmt::format("{:.{}f}", rounds_up ? std::min(p, kSure - 0.001) : p, rounds_up ? 3 : 2);
+}
+
 // What was asked for beside the tokens, with how likely a plan keeps it.
 std::string promise(const RunQuestion& q, const RunPlan& p) {
   std::vector<std::string> parts;
   if (q.deadline_days > 0)
-    parts.push_back(
-        fmt::format("done in {:g} days with probability {:.2f}", q.deadline_days, p.deadline_probability));
+    parts.push_back(fmt::format("done in {:g} days with probability {}", q.deadline_days,
+                                probability_text(p.deadline_probability)));
   if (q.budget > 0)
-    parts.push_back(fmt::format("within {} with probability {:.2f}", money(q.budget, q.prices.currency),
-                                p.budget_probability));
+    parts.push_back(fmt::format("within {} with probability {}", money(q.budget, q.prices.currency),
+                                probability_text(p.budget_probability)));
   return parts.empty() ? "" : "; " + join(parts, ", ");
 }
 
@@ -174,8 +181,7 @@ Table plan_table(const RunQuestion& q, const RunAnswer& a, bool other, int top) 
     if (idle) row.push_back(std::to_string(p.idle_gpus));
     row.push_back(number(p.days.value));
     row.push_back(money(p.cost.value, q.prices.currency));
-    if (promised)
-      row.push_back(fmt::format("{:.2f}", std::min(p.deadline_probability, p.budget_probability)));
+    if (promised) row.push_back(probability_text(std::min(p.deadline_probability, p.budget_probability)));
     for (const std::int64_t size : {plan.tp, plan.pp, plan.vpp, plan.ep}) row.push_back(std::to_string(size));
     row.push_back(p.scenario->dispatchers.front().text());
     if (other) row.push_back(p.scenario->training.precision);

@@ -9,10 +9,10 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "calibration/fit/next_rows.h"
 #include "models/answers/answer.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/scenario_options.h"
 #include "tools/moesim/questions/whatif_evaluate.h"
 #include "tools/moesim/show/comparison.h"
@@ -56,8 +56,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const models::ChosenPlan chosen = o.scenario.choose(scenario, common);
   show_chosen(chosen, common);
   models::Comparison c = ask(std::move(scenario), options);
-  if (std::string next = calibration::first_measurement(c); !next.empty())
-    c.decision.measure_next = std::move(next);
+  name_measurement(c);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {

@@ -48,6 +48,17 @@ function memoryOf(s: Scenario): { part: (name: string) => number; limit: number;
 
 const kMemoryParts = ["parameters", "gradients", "optimizer", "activations", "transient", "persistent"];
 
+export interface Excluded {
+  dispatcher: string;
+  rule: string;
+}
+
+// A rule without the place in a file where the dispatcher was named.
+export function excludedBecause(one: Excluded): string {
+  const at = one.rule.indexOf(`${one.dispatcher.split(":")[0]}: `);
+  return at < 0 ? one.rule : one.rule.slice(at);
+}
+
 type Order = "time" | "asked" | "memory" | "bytes";
 
 function about(result: any): string {
@@ -197,8 +208,8 @@ export function comparePage(data: ReportData): HTMLElement[] {
     { title: "P(fits)", numeric: true, text: (s) => s.fits_probability?.toFixed(2) ?? "-", value: (s) => s.fits_probability ?? 1 },
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 
-  const excluded = (result.excluded ?? []) as { dispatcher: string; rule: string }[];
-  const left = [...excluded, ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
+  const excluded = (result.excluded ?? []) as Excluded[];
+  const left = [...excluded.map((one) => ({ dispatcher: one.dispatcher, rule: excludedBecause(one) })), ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
   const pipelines = data.timelines.filter((one) => one.of === "stage");
   const layers = data.timelines.filter((one) => one.of !== "stage");
   const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));

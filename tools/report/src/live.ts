@@ -1,11 +1,11 @@
 // The page of `moesim serve`: a question that is moved, and its answer beside it. What is drawn of an answer is what
 // the reports draw.
-import { comparePage } from "./compare";
+import { comparePage, excludedBecause, type Excluded } from "./compare";
 import type { ReportData, Result } from "./data";
 import { button, freshId, h, section } from "./dom";
-import { number } from "./format";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
+import { kBandwidth, kSliders, type Slider } from "./sliders";
 import { themeButton } from "./theme";
 import { whatifPage } from "./whatif";
 
@@ -36,7 +36,6 @@ interface LiveData {
 // own: how many nodes, and the bandwidth of a NIC where it is not the machine's.
 type Question = Map<string, string>;
 const kNodes = "nodes";
-const kBandwidth = "cluster.nic.bandwidth";
 // What a training is planned for: how many tokens, by when, for how much, on which other machines.
 const kPlan = "plan.";
 
@@ -44,41 +43,6 @@ const kDefaults: [string, string][] = [
   ["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"], ["scope", "layer"],
   ["dispatcher", "allgather,alltoall,flex-deepep,flex-hybridep"],
   ["parallel.ep", "8"], ["training.sharding", "fsdp"],
-];
-
-interface Slider {
-  path: string;
-  label: string;
-  values: string[]; // the first may be "": not said
-  unsaid?: string; // what that means
-  step?: boolean; // of scope step alone
-  range: string; // over which the winner may change, as `--crossover` takes it
-  crossed?: string; // the path that it takes there, where it is another
-  shown?: (value: string) => string;
-}
-
-const powers = (low: number, high: number) => {
-  const all: string[] = [];
-  for (let value = low; value <= high; value *= 2) all.push(String(value));
-  return all;
-};
-const sizes = powers(1, 64);
-const bandwidths = ["", "5", "10", "12.5", "20", "25", "37.5", "50", "75", "100", "150", "200", "300", "400"];
-const exponents = ["", ...Array.from({ length: 20 }, (_, i) => ((i + 1) / 10).toFixed(1))];
-
-const kSliders: Slider[] = [
-  { path: kBandwidth, label: "NIC bandwidth", values: bandwidths.map((v) => (v ? `${v}GBps` : "")), unsaid: "the machine's",
-    range: "5GBps..400GBps:x2", shown: (v) => v.replace("GBps", " GB/s") },
-  { path: "parallel.ep", label: "EP", values: powers(1, 256), range: powers(1, 256).join(",") },
-  { path: "topk", label: "Top-k", values: ["", ...Array.from({ length: 16 }, (_, i) => String(i + 1))], unsaid: "the model's", range: "1..16" },
-  { path: "routing", label: "Skew (Zipf)", values: exponents.map((v) => (v ? `zipf:${v}` : "")), unsaid: "balanced",
-    range: ["0", "0.2", "0.4", "0.6", "0.8", "1", "1.2", "1.6", "2"].join(","), crossed: "routing.zipf", shown: (v) => v.replace("zipf:", "") },
-  { path: "parallel.seq", label: "Tokens per sequence", values: ["", ...powers(256, 131072)], unsaid: "4,096", range: powers(256, 131072).join(","),
-    shown: (v) => number(Number(v)) },
-  { path: "parallel.micro_batch", label: "Sequences per microbatch", values: powers(1, 32), range: powers(1, 32).join(",") },
-  { path: "parallel.tp", label: "TP", values: powers(1, 8), range: powers(1, 8).join(",") },
-  { path: "parallel.pp", label: "PP", values: sizes, range: sizes.join(","), step: true },
-  { path: "parallel.microbatches", label: "Microbatches", values: powers(1, 512), range: powers(1, 512).join(","), step: true },
 ];
 
 const data = JSON.parse(document.getElementById("moesim-data")!.textContent!) as LiveData;
@@ -154,11 +118,14 @@ function planned(): Record<string, unknown> | null {
 
 const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
 
+// Without the dispatchers that cannot run here, which the command line refuses.
+const legalOf = (dispatchers: string) => dispatchers.split(",").filter((one) => !illegal.has(one)).join(",") || dispatchers;
+
 // Options where all have one, else the scenario itself.
 function commandLine(): string {
-  const options = said();
+  const options = said().map(([path, text]): [string, string] => [path, path === "dispatcher" ? legalOf(text) : text]);
   if (options.some(([path]) => !field(path)?.flag || field(path)?.kind === "boolean"))
-    return `moesim compare ${quoted(JSON.stringify(scenario()))}`;
+    return `moesim compare ${quoted(JSON.stringify(scenario(options)))}`;
   const cluster = clusterOf();
   const words = options.flatMap(([path, text]) => [field(path)!.flag, text]);
   words.push("--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster));
@@ -181,8 +148,9 @@ const asReport = (verb: string, result: Result): ReportData => ({
   schema: "moesim.report/1", verb, categories: data.categories, dispatchers: data.dispatchers.map((one) => one.name), result, timelines: [], pipelines: [], matrices: [], gpus_per_node: 8,
 });
 
-// Asks for the newest state; while an answer is under way, what comes in between is left out.
-function follower(work: () => Promise<void>): () => void {
+// Asks for the newest state; while an answer is under way, what comes in between is left out. `then` comes when nothing
+// newer is left.
+function follower(work: () => Promise<void>, then?: () => void): () => void {
   let busy = false;
   let again = false;
   const go = async () => {
@@ -196,6 +164,7 @@ function follower(work: () => Promise<void>): () => void {
       await work();
     } while (again);
     busy = false;
+    then?.();
   };
   return () => void go();
 }
@@ -208,6 +177,7 @@ function show(holder: HTMLElement, ...parts: Node[]): void {
 }
 
 const problem = h("p", { class: "problem", role: "alert" });
+const without = h("p", { class: "key", id: "without" });
 const results = h("div", { id: "results", "aria-live": "off" });
 const details = h("div", { id: "details" });
 const changes = h("div", { id: "changes" });
@@ -216,14 +186,21 @@ const took = h("p", { class: "took", id: "took" });
 const command = h("pre", { class: "command", tabindex: 0, "aria-label": "command line", id: "command" });
 let moved = kSliders.find((one) => one.path === "topk")!;
 let last: Result | null = null;
+let illegal = new Set<string>(); // of the dispatchers that are named: cannot run here
+let movedAt = 0;
 
 const answerNow = follower(async () => {
   const start = performance.now();
   try {
-    const body = scenario();
-    const response = await ask("answer", body);
+    // The measurement that would settle it takes as long as the rest, and is not shown here.
+    const response = await ask("answer", { ...scenario(), leave_out_illegal: true, measure_next: false });
     last = (await response.json()) as Result;
     const back = performance.now();
+    const named = question.get("dispatcher") !== "all";
+    const excluded = last["excluded"] as Excluded[];
+    illegal = new Set(named ? excluded.map((one) => one.dispatcher) : []);
+    without.textContent = illegal.size > 0 ? `Left out: ${excluded.map(excludedBecause).join("; ")}.` : "";
+    command.textContent = commandLineOrProblem();
     // Its own heading and how to make it again stand elsewhere on this page.
     const parts = comparePage(asReport("compare", last)).slice(1, -1);
     const time = parts.findIndex((part) => part.tagName === "SECTION") + 1;
@@ -236,12 +213,14 @@ const answerNow = follower(async () => {
     document.documentElement.dataset["answered"] = String(Number(document.documentElement.dataset["answered"] ?? 0) + 1);
     document.documentElement.dataset["answerMs"] = (back - start).toFixed(1);
     document.documentElement.dataset["drawMs"] = (drawn - back).toFixed(1);
+    // Charts are drawn when their width is known, in the next frame; what was moved before this one shows then.
+    requestAnimationFrame(() => requestAnimationFrame(() => (document.documentElement.dataset["seenMs"] = (performance.now() - movedAt).toFixed(1))));
   } catch (error) {
     problem.textContent = error instanceof Refused || error instanceof SyntaxError ? error.message : "the server does not answer: was it ended?";
     for (const one of [results, details]) one.classList.add("stale");
     document.documentElement.dataset["refused"] = String(Number(document.documentElement.dataset["refused"] ?? 0) + 1);
   }
-});
+}, () => changesNow());
 
 // Where the winner changes with the slider that was moved last.
 const changesNow = follower(async () => {
@@ -288,11 +267,11 @@ const planNow = follower(async () => {
 });
 
 function changed(): void {
+  movedAt = performance.now();
   history.replaceState(null, "", `#${fragment()}`);
   command.textContent = commandLineOrProblem();
   draw();
   answerNow();
-  changesNow();
   planNow();
 }
 
@@ -472,7 +451,7 @@ function takeAway(): HTMLElement {
   const report = async () => {
     tell("the report is being made");
     try {
-      save("moesim-report.html", "text/html", await (await ask("report", scenario())).text());
+      save("moesim-report.html", "text/html", await (await ask("report", { ...scenario(), leave_out_illegal: true })).text());
       tell("report saved");
     } catch (error) {
       problem.textContent = error instanceof Error ? error.message : "";
@@ -501,7 +480,7 @@ function start(): void {
     h("header", {},
       h("div", { class: "bar" }, h("span", { class: "name" }, "moesim live"), h("span", { class: "buttons" }, themeButton())),
       h("h1", {}, "Which dispatcher, on which machine?")),
-    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, results, changes, details, planning(), plans, takeAway()))));
+    h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, without, results, changes, details, planning(), plans, takeAway()))));
   window.addEventListener("hashchange", () => {
     const now = read();
     question.clear();

@@ -166,6 +166,7 @@ interface Crossing {
   at: Estimate;
   low_open: boolean;
   high_open: boolean;
+  sure: string;
 }
 
 function crossoverPage(data: ReportData): HTMLElement[] {
@@ -182,9 +183,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
   const spread = Math.max(...values) / Math.max(1e-300, Math.min(...values));
   const logarithmic = Math.min(...values) > 0 && spread >= 50;
   const unit = timeUnit(Math.max(...points.flatMap((point) => Object.values(point.time_us).map((e) => e.high))));
-  const sure = crossings.map((c) =>
-    `${c.from} is surely (probability 0.95) the fastest ${c.low_open ? `nowhere from ${shown(c.at.low)} on` : `up to ${shown(c.at.low)}`}, ` +
-    `${c.to} ${c.high_open ? `nowhere up to ${shown(c.at.high)}` : `from ${shown(c.at.high)} on`}`).join("; ");
+  const sure = crossings.map((c) => c.sure).join(" ");
   const changes = crossings.map((c) => ({ at: scaled(c.at.value), low: scaled(c.at.low), high: scaled(c.at.high), label: `${c.from} to ${c.to}` }));
   const holder = h("div");
   const draw = (how: string) => {
@@ -210,7 +209,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
   const without = (result.without_forecast ?? []) as { value: number; error: string }[];
   return [
     header(`Where does the fastest dispatcher change with ${path}?`, about(result), data.verb),
-    answer(result.answer as string, sure ? `${sure}.` : undefined),
+    answer(result.answer as string, sure || undefined),
     ...notes(result),
     section("Crossover", "Who is ahead, and by how much? The dashed upright line is where the lead changes, grey where it may lie.",
       h("div", { class: "controls" },
