@@ -55,6 +55,7 @@ models::PlanSearchOptions options_of(const WhatifBest& o, const CommonOptions& c
         std::find_if(kAxes.begin(), kAxes.end(), [&](const auto& known) { return known.first == axis; });
     if (found == kAxes.end()) {
       std::vector<std::string> names;
+      names.reserve(kAxes.size());
       for (const auto& [name, member] : kAxes) names.emplace_back(name);
       throw InputError(fmt::format("--best: found {}, expected any of {}, joined with commas{}",
                                    in_quotes(axis), join(names, ", "), did_you_mean(axis, names)));
