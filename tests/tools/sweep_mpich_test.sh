@@ -10,7 +10,7 @@ rm -rf "$scratch" && mkdir -p "$scratch" && cd "$scratch"
 cp "$moesim" moesim
 mpicxx.mpich -std=c++20 -O1 -Wall -Wextra -Werror -shared -fPIC -DMPICH_SKIP_MPICXX -I"$source" \
   "$source/tools/moesim/mpi/sweep_mpi_transport.cc" -o libmoesim_mpi.so
-ldd libmoesim_mpi.so | grep -q libmpich || { echo "FAILED: not linked with MPICH"; exit 1; }
+[[ $(ldd libmoesim_mpi.so) == *libmpich* ]] || { echo "FAILED: not linked with MPICH"; exit 1; }
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0} TSAN_OPTIONS=${TSAN_OPTIONS:-detect_deadlocks=0}
 
 fail() { echo "FAILED: $*"; cat err 2>/dev/null || true; exit 1; }
@@ -39,7 +39,7 @@ for ((i = 0; i < 6000; ++i)); do
   sleep 0.01
 done
 for environ in /proc/[0-9]*/environ; do
-  if cat "$environ" 2>/dev/null | tr "\0" "\n" | grep -qx PMI_RANK=2 &&
+  if grep -qzx PMI_RANK=2 "$environ" 2>/dev/null &&
      [[ $(readlink "${environ%/environ}/exe" 2>/dev/null) == "$PWD/moesim" ]]; then
     kill -KILL "$(basename "${environ%/environ}")"
   fi
