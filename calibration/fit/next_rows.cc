@@ -232,40 +232,61 @@ std::vector<CandidateRow> candidate_rows(const Scenario& resolved) {
   return rows;
 }
 
-std::vector<double> log_seconds(const CandidateRow& row, const Cluster& cluster,
-                                const std::vector<std::pair<std::string, double>>& doubts) {
-  std::vector<double> logs;
-  const auto add = [&](double seconds, const std::string& part) {
-    double log = std::log(seconds);
-    for (const auto& [text, factor] : doubts)
-      if (!part.empty() && speaks_of(text, part)) log += factor;
-    logs.push_back(log);
-  };
-  if (!row.calls.collectives.empty()) {
-    const models::CollectiveModel model(cluster);
+namespace {
+
+// The models of one cluster, made where a row first needs them: many rows are priced under the same draw.
+class RowPrices {
+ public:
+  explicit RowPrices(const Cluster& cluster) : cluster_(cluster) {}
+
+  std::vector<double> log_seconds(const CandidateRow& row,
+                                  const std::vector<std::pair<std::string, double>>& doubts) {
+    std::vector<double> logs;
+    const auto add = [&](double seconds, const std::string& part) {
+      double log = std::log(seconds);
+      for (const auto& [text, factor] : doubts)
+        if (!part.empty() && speaks_of(text, part)) log += factor;
+      logs.push_back(log);
+    };
     for (const CollectiveRow& call : row.calls.collectives)
-      add(collective_seconds(call, cluster, model), ": " + std::string(sim::name(call.op)) + " ");
-  }
-  for (const DispatchRow& call : row.calls.dispatches)
-    add(dispatch_seconds(call, cluster), call.kernel.starts_with("hybridep") ? "HybridEP " : "DeepEP ");
-  if (!row.calls.grouped.empty()) {
-    const models::GemmModel model(cluster.profile);
+      add(collective_seconds(call, cluster_, made(collectives_, cluster_)),
+          ": " + std::string(sim::name(call.op)) + " ");
+    for (const DispatchRow& call : row.calls.dispatches)
+      add(dispatch_seconds(call, cluster_), call.kernel.starts_with("hybridep") ? "HybridEP " : "DeepEP ");
     for (const GroupedGemmRow& call : row.calls.grouped) {
       const std::vector<std::int64_t> experts(static_cast<std::size_t>(call.groups),
                                               static_cast<std::int64_t>(call.m_per_group));
-      add(model.grouped_seconds(experts, static_cast<std::int64_t>(call.n), static_cast<std::int64_t>(call.k),
-                                dtype_of(call.dtype)),
+      add(made(products_, cluster_.profile)
+              .grouped_seconds(experts, static_cast<std::int64_t>(call.n), static_cast<std::int64_t>(call.k),
+                               dtype_of(call.dtype)),
           "");
     }
-  }
-  if (!row.calls.kernels.empty()) {
-    const models::KernelModel model(cluster.profile);
     for (const auto& call : row.calls.kernels)
-      add(model.seconds(*models::parse_kernel_class(call.kernel), call.bytes, 0), "");
+      add(made(kernels_, cluster_.profile).seconds(*models::parse_kernel_class(call.kernel), call.bytes, 0),
+          "");
+    for (const auto& call : row.calls.machine)
+      add(call.what == "launch" ? cluster_.profile.launch().kernel : cluster_.profile.launch().host_sync, "");
+    return logs;
   }
-  for (const auto& call : row.calls.machine)
-    add(call.what == "launch" ? cluster.profile.launch().kernel : cluster.profile.launch().host_sync, "");
-  return logs;
+
+ private:
+  template <class Model, class Of>
+  static const Model& made(std::optional<Model>& model, const Of& of) {
+    if (!model) model.emplace(of);
+    return *model;
+  }
+
+  const Cluster& cluster_;
+  std::optional<models::CollectiveModel> collectives_;
+  std::optional<models::GemmModel> products_;
+  std::optional<models::KernelModel> kernels_;
+};
+
+}  // namespace
+
+std::vector<double> log_seconds(const CandidateRow& row, const Cluster& cluster,
+                                const std::vector<std::pair<std::string, double>>& doubts) {
+  return RowPrices(cluster).log_seconds(row, doubts);
 }
 
 namespace {
@@ -319,8 +340,9 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
     std::vector<std::pair<std::string, double>> doubts;
     for (const std::string& part : parts)
       doubts.emplace_back(part, std::log(models::unmeasured_factor(part, static_cast<std::size_t>(d))));
+    RowPrices prices(drawn);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      std::vector<double> logs = log_seconds(candidates[i], drawn, doubts);
+      std::vector<double> logs = prices.log_seconds(candidates[i], doubts);
       for (const models::Answer* answer : choices)
         if (answer->dispatcher == candidates[i].dispatcher)
           logs.push_back(std::log(answer->draws_us[static_cast<std::size_t>(d)]));
@@ -386,7 +408,8 @@ class Planning {
     draws_ = draws_of(comparison, candidates_, choices_, o_.noise);
   }
 
-  std::vector<NextRow> plan() const {
+  // `sure`: standard errors by which a row has to help.
+  std::vector<NextRow> plan(double sure) const {
     std::vector<NextRow> rows;
     if (choices_.size() < 2) return rows;
     std::vector<std::size_t> taken;
@@ -407,7 +430,7 @@ class Planning {
         const double error =
             std::sqrt((gain.array() - mean).square().mean() / static_cast<double>(gain.size()));
         // What so many draws cannot tell from nothing is nothing.
-        if (mean <= o_.sure * error || mean <= 0 || mean / candidates_[i].minutes <= best_rate) continue;
+        if (mean <= sure * error || mean <= 0 || mean / candidates_[i].minutes <= best_rate) continue;
         best_rate = mean / candidates_[i].minutes;
         best = i;
         best_saved = then;
@@ -447,7 +470,7 @@ class Planning {
 }  // namespace
 
 std::vector<NextRow> next_rows(const models::Comparison& comparison, const NextOptions& options) {
-  return Planning(comparison, options).plan();
+  return Planning(comparison, options).plan(options.sure);
 }
 
 std::string first_measurement(const models::Comparison& comparison) {
@@ -455,12 +478,10 @@ std::string first_measurement(const models::Comparison& comparison) {
   NextOptions options;
   options.minutes = 60;
   options.most = 1;
-  std::vector<NextRow> plan = next_rows(comparison, options);
-  if (plan.empty()) {
-    // Too few draws to be sure of any row: the one that helps most in their mean.
-    options.sure = 0;
-    plan = next_rows(comparison, options);
-  }
+  const Planning planning(comparison, options);
+  std::vector<NextRow> plan = planning.plan(options.sure);
+  // Too few draws to be sure of any row: the one that helps most in their mean.
+  if (plan.empty()) plan = planning.plan(0);
   return plan.empty() ? "" : plan.front().row.command;
 }
 

@@ -44,11 +44,15 @@ nlohmann::ordered_json json_of(const CommonOptions& common, const models::Decisi
 }
 
 std::string text_of(const models::Decision& decision, const std::string& winner,
-                    const std::vector<NextRow>& plan) {
+                    const std::vector<NextRow>& plan, int draws) {
   std::string text = fmt::format("{} wins with probability {:.2f} ({}).\n\n", winner, decision.probability,
                                  models::name_of(decision.verdict));
   if (plan.empty())
-    return text + "Nothing that nccl-tests, DeepEP's tests or our bench measure would change the decision.\n";
+    return text +
+           fmt::format(
+               "Nothing that nccl-tests, DeepEP's tests or our bench measure surely helps the decision, "
+               "as far as {} draws tell (--draws).\n",
+               draws);
   int number = 0;
   for (const NextRow& one : plan)
     text += fmt::format("{}. {:.1f} min, regret {:.2f} % -> {:.2f} %\n   {}\n", ++number, one.row.minutes,
@@ -71,7 +75,7 @@ int run(const Options& options, const CommonOptions& common) {
   if (common.format == Format::kJson)
     print_json(json_of(common, c.decision, c.winner()->dispatcher, plan));
   else
-    print(text_of(c.decision, c.winner()->dispatcher, plan));
+    print(text_of(c.decision, c.winner()->dispatcher, plan, options.draws));
   return 0;
 }
 
