@@ -1,8 +1,10 @@
 #!/bin/sh
 # Everything that one bare GPU machine can tell moesim, in steps of under eight minutes that can be resumed.
 #   tools/gpu_pass.sh [--out FOLDER] [--base PROFILE] [--bench PROGRAM] [--layer PROGRAM] [--moesim PROGRAM] [--scale S]
-#                     [--only STEP]
-# The same command goes on where it stopped: a step that is done has a file in FOLDER/done. Nothing is locked or reset.
+#                     [--packed FILE] [--only STEP]
+#   tools/gpu_pass.sh --pack FILE.tar.gz [--moesim PROGRAM]
+# The second form runs where moesim was built: FILE takes moesim, the libraries it needs and Google Benchmark to a machine
+# that has none of them (the same processor, a C library at least as new). The same command goes on where it stopped: a step that is done has a file in FOLDER/done. Nothing is locked or reset.
 #   state     the machine: clocks, power, temperature, driver, toolkit, commit
 #   build     the bench, where --bench names none and none is in build/bench
 #   list      what the bench would measure, and about how long
@@ -16,10 +18,10 @@
 #   held      that shape measured (3 min)
 #   check     the refined profile and its base on those rows
 #   report    all of it in one page, FOLDER/report.md
-# Needs on the machine: the CUDA toolkit and CMake for `build` (Google Benchmark, NCCL), a moesim that runs there for all
-# else. --scale multiplies every time limit (tests use a small one).
+# Needs on the machine: the CUDA toolkit with NCCL and CMake for `build`; Google Benchmark and a moesim that runs there, or
+# --packed. --scale multiplies every time limit (tests use a small one).
 set -eu
-out=gpu-pass base='' bench='' layer='' moesim=build/moesim scale=1 only='' root=$(dirname "$0")/..
+out=gpu-pass base='' bench='' layer='' moesim='' pack='' packed='' scale=1 only='' root=$(dirname "$0")/..
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=$2 ;;
@@ -27,10 +29,12 @@ while [ $# -gt 0 ]; do
     --bench) bench=$2 ;;
     --layer) layer=$2 ;;
     --moesim) moesim=$2 ;;
+    --pack) pack=$2 ;;
+    --packed) packed=$2 ;;
     --scale) scale=$2 ;;
     --only) only=$2 ;;
     *)
-      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --layer, --moesim, --scale or --only" >&2
+      echo "gpu_pass.sh: found '$1', expected --out, --base, --bench, --layer, --moesim, --pack, --packed, --scale or --only" >&2
       exit 2
       ;;
   esac
@@ -43,6 +47,38 @@ case " $steps " in *" ${only:-state} "*) ;; *)
   exit 2
   ;;
 esac
+# What came along, unpacked once.
+if [ -n "$packed" ]; then
+  [ -f "$packed" ] || { echo "gpu_pass.sh: found no file $packed, expected what --pack wrote" >&2; exit 2; }
+  here=build/packed
+  [ -x "$here/moesim" ] || { mkdir -p "$here" && tar -xzf "$packed" -C "$here"; }
+  [ -n "$moesim" ] || moesim=$here/moesim
+fi
+[ -n "$moesim" ] || moesim=build/moesim
+[ -x "$moesim" ] || { echo "gpu_pass.sh: found no program $moesim, expected moesim (--moesim)" >&2; exit 2; }
+
+# What the pass needs and a machine with a GPU may lack. The C library and the loader stay that machine's own.
+make_pack() { # FOLDER TRIPLET
+  mkdir -p "$1/lib" "$1/usr/include" "$1/usr/lib/$2/cmake"
+  cp "$moesim" "$1/program"
+  strip "$1/program" 2>/dev/null || true
+  ldd "$moesim" | awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libpthread|libdl|librt)\.so/ { print $3 }' | xargs -I{} cp -L {} "$1/lib/"
+  cp -r /usr/include/benchmark "$1/usr/include/"
+  cp -P "/usr/lib/$2"/libbenchmark* "$1/usr/lib/$2/"
+  cp -r "/usr/lib/$2/cmake/benchmark" "$1/usr/lib/$2/cmake/"
+  # shellcheck disable=SC2016  # for the other machine
+  printf '#!/bin/sh\nhere=$(dirname "$0")\nLD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/program" "$@"\n' >"$1/moesim"
+  chmod +x "$1/moesim"
+}
+if [ -n "$pack" ]; then
+  [ -d /usr/include/benchmark ] || { echo "gpu_pass.sh: found no Google Benchmark here, expected libbenchmark-dev" >&2; exit 2; }
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  make_pack "$folder" "$(uname -m)-linux-gnu"
+  tar -czf "$pack" -C "$folder" .
+  echo "gpu_pass.sh: $pack, $(du -sm "$pack" | cut -f1) MB; there: tools/gpu_pass.sh --packed $pack"
+  exit
+fi
 mkdir -p "$out/done" "$out/raw" "$out/held"
 held_shape='^gemm/.*/n:7168/k:2048/.*clocks:burst'
 minutes() { awk "BEGIN { print $1 * $scale }"; }
@@ -84,7 +120,8 @@ step_build() {
       [ -x "$given" ] || { echo "gpu_pass.sh: found no program $given, expected one of the bench" >&2; return 1; }
     done
   else
-    cmake -S "$root/calibration/bench" -B build/bench -DCMAKE_CUDA_ARCHITECTURES=native >"$out/build.log" 2>&1
+    cmake -S "$root/calibration/bench" -B build/bench -DCMAKE_CUDA_ARCHITECTURES=native \
+      ${packed:+-DCMAKE_PREFIX_PATH="$PWD/build/packed/usr"} >"$out/build.log" 2>&1
     cmake --build build/bench -j "$(nproc)" --target moesim-bench-cuda moesim-layer-cuda >>"$out/build.log" 2>&1
   fi
 }
@@ -234,7 +271,6 @@ if [ "${GPU_PASS_STEP:-}" ]; then
   "step_$GPU_PASS_STEP"
   exit
 fi
-[ -x "$moesim" ] || { echo "gpu_pass.sh: found no program $moesim, expected moesim (--moesim)" >&2; exit 2; }
 for step in $steps; do
   [ -z "$only" ] || [ "$only" = "$step" ] || continue
   [ ! -f "$out/done/$step" ] || continue
@@ -242,7 +278,7 @@ for step in $steps; do
   begun=$(date +%s)
   # A step in a process of its own, so that it has a limit.
   if GPU_PASS_STEP=$step timeout "$(limit)" sh "$0" --out "$out" --moesim "$moesim" --scale "$scale" \
-    ${base:+--base "$base"} ${bench:+--bench "$bench"} ${layer:+--layer "$layer"}; then
+    ${base:+--base "$base"} ${bench:+--bench "$bench"} ${layer:+--layer "$layer"} ${packed:+--packed "$packed"}; then
     echo "$(($(date +%s) - begun)) s" >"$out/done/$step"
   else
     echo "gpu_pass.sh: the step '$step' failed or took too long; the same command goes on from it" >&2

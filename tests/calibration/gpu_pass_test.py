@@ -108,6 +108,30 @@ def check_broken_layer(folder):
     check(done.returncode == 0 and "found values off" in text and "capture: failed" in text, "nobody tells: " + text)
 
 
+def check_pack(folder):
+    """What --pack takes along needs nothing of this machine but its C library."""
+    there = folder / "there"
+    there.mkdir()
+    script = ["sh", str(SOURCE / "tools/gpu_pass.sh")]
+    done = subprocess.run([*script, "--pack", str(folder / "pack.tar.gz"), "--moesim", MOESIM], capture_output=True, text=True)
+    if "found no Google Benchmark here" in done.stderr:
+        return
+    check(done.returncode == 0, "pack: " + done.stderr)
+    done = subprocess.run([*script, "--packed", str(folder / "pack.tar.gz"), "--bench", str(STAND_IN), "--only", "list"],
+                          cwd=there, capture_output=True, text=True)
+    packed = there / "build/packed"
+    check(done.returncode == 0 and (there / "gpu-pass/list.txt").stat().st_size > 0, "packed: " + done.stderr)
+    version = [subprocess.run([path, "--version"], capture_output=True, text=True).stdout for path in (MOESIM, packed / "moesim")]
+    check(version[0] and version[0] == version[1], "another moesim: " + str(version))
+    needs = subprocess.run(["ldd", packed / "program"], env=dict(os.environ, LD_LIBRARY_PATH=str(packed / "lib")),
+                           capture_output=True, text=True).stdout
+    own = [line for line in needs.splitlines() if "=> /" in line and str(packed) not in line]
+    check(all(line.split()[0] in ("libc.so.6", "libm.so.6") for line in own), "not taken along: " + str(own))
+    check(list(packed.glob("usr/lib/*/cmake/benchmark/benchmarkConfig.cmake")), "Google Benchmark was not taken along")
+    done = subprocess.run([*script, "--packed", "nowhere.tar.gz"], cwd=there, capture_output=True, text=True)
+    check(done.returncode == 2 and "found no file nowhere.tar.gz" in done.stderr, "a missing pack: " + done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -152,6 +176,7 @@ def main():
         check("throttled" in log and "skipped: one GPU" not in log.split("unusual")[0], "the throttled row is not told: " + log)
         check_layer(out)
         check("EP 8: a step" in (out / "report.md").read_text(), "the report does not tell the capture")
+        check_pack(folder)
         again = run(folder)
         check(again.returncode == 0 and "gpu_pass.sh: report.md" not in again.stderr, "a finished pass does nothing")
         check_torch(folder)
