@@ -242,7 +242,14 @@ class Server final : public HttpServer, private httplib::Server {
     HttpReply made =
         setup_.reply(request.method == "HEAD" ? "GET" : request.method, request.path, request.body);
     response.status = made.status;
-    response.set_content(made.body, made.type);
+    if (made.status >= 400) return response.set_content(made.body, made.type);
+    // What is set as one text the library compresses with brotli, which takes longer than most answers.
+    const std::size_t size = made.body.size();
+    response.set_content_provider(
+        size, made.type,
+        [body = std::move(made.body)](std::size_t offset, std::size_t length, httplib::DataSink& sink) {
+          return sink.write(body.data() + offset, length);
+        });
   }
 
   bool process_and_close_socket(socket_t socket) override {
