@@ -338,6 +338,7 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   for (Eigen::Index d = 0; d < draws; ++d) {
     drawn.profile = models::drawn_profile(*s.cluster, s.seed, static_cast<int>(d));
     std::vector<std::pair<std::string, double>> doubts;
+    doubts.reserve(parts.size());
     for (const std::string& part : parts)
       doubts.emplace_back(part, std::log(models::unmeasured_factor(part, static_cast<std::size_t>(d))));
     RowPrices prices(drawn);
