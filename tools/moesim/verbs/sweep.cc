@@ -297,7 +297,7 @@ void declare_run(CLI::App& app, SweepVerbOptions& o) {
 }
 
 // A sweep of a kind on the command line.
-Run declare_kind(CLI::App& app, std::shared_ptr<SweepKind> kind, bool page) {
+Run declare_kind(CLI::App& app, const std::shared_ptr<SweepKind>& kind, bool page) {
   auto o = std::make_shared<SweepVerbOptions>();
   kind->declare(app);
   declare_points(app, *o);
