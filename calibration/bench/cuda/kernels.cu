@@ -1,5 +1,8 @@
 // Memory-bound kernels of MoE layers (docs/spec.md 1.5). Bytes in the names are read + written, as
 // counted there.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -8,8 +11,6 @@
 #include <vector>
 
 #include <cub/cub.cuh>
-#include <cuda_bf16.h>
-#include <cuda_fp8.h>
 
 #include "device.h"
 
@@ -154,7 +155,8 @@ void add_rows(benchmark::State& state, int tokens, bool deterministic) {
   const std::size_t copies = rotation(static_cast<std::size_t>(rows) * kFloats * 6);
   std::vector<Buffer> from, to;
   for (std::size_t i = 0; i < copies; ++i) {
-    from.push_back(normal(Element::kFloat, static_cast<std::size_t>(rows) * kFloats, static_cast<unsigned>(i)));
+    from.push_back(
+        normal(Element::kFloat, static_cast<std::size_t>(rows) * kFloats, static_cast<unsigned>(i)));
     to.emplace_back(static_cast<std::size_t>(tokens) * kFloats * sizeof(float));
   }
   const auto call = [&](int turn) {
@@ -174,11 +176,12 @@ void add_rows(benchmark::State& state, int tokens, bool deterministic) {
     float sum = 0;
     for (int c = 0; c < kCopies; ++c)
       sum += values(from[0].as<void>(), Element::kFloat,
-                    static_cast<std::size_t>(inverse[static_cast<std::size_t>(token) * kCopies +
-                                                     static_cast<std::size_t>(c)]) *
+                    static_cast<std::size_t>(
+                        inverse[static_cast<std::size_t>(token) * kCopies + static_cast<std::size_t>(c)]) *
                         kFloats,
                     1, 1)[0];
-    const float got = values(to[0].as<void>(), Element::kFloat, static_cast<std::size_t>(token) * kFloats, 1, 1)[0];
+    const float got =
+        values(to[0].as<void>(), Element::kFloat, static_cast<std::size_t>(token) * kFloats, 1, 1)[0];
     if (std::abs(got - sum) > 1e-4f * (1 + std::abs(sum))) {
       state.SkipWithError("wrong result");
       return;

@@ -87,7 +87,8 @@ __global__ void hold(long long nanoseconds) {
 
 enum class Beside { kNothing, kCopies, kKernel };
 
-// Time of a product alone, while another stream copies memory all the time, or while a kernel holds `sms` SMs.
+// Time of a product alone, while another stream copies memory all the time, or while a kernel holds `sms`
+// SMs.
 void product(benchmark::State& state, Beside beside, int sms) {
   constexpr int kSize = 4096, kCalls = 20;
   const std::size_t count = static_cast<std::size_t>(kSize) * kSize;
@@ -139,8 +140,7 @@ void register_latencies(std::vector<Case>& cases) {
   add_case(cases, "latency/smallest_kernel", 0.5, smallest_kernel);
   add_case(cases, "latency/d2h_copy", 0.5, d2h_copy);
   add_case(cases, "latency/nccl_single_rank", 1.0, nccl_single_rank);
-  add_case(cases, "overlap/product_alone", 0.5,
-           [](benchmark::State& s) { product(s, Beside::kNothing, 0); });
+  add_case(cases, "overlap/product_alone", 0.5, [](benchmark::State& s) { product(s, Beside::kNothing, 0); });
   add_case(cases, "overlap/product_beside_copies", 0.5,
            [](benchmark::State& s) { product(s, Beside::kCopies, 0); });
   for (const int sms : {8, 20, 32, 64})

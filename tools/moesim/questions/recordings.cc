@@ -78,10 +78,11 @@ std::optional<std::string> replay_refusal(const traces::Recording& recording) {
     replay::RecordingQuestion question;
     question.job.recorded_there = true;
     // On the GPUs that its files name, so that nothing has to be scaled.
-    const auto machine = replay::recorded_machine(std::span(&job, 1), recording.named,
-                                                  replay::cluster_of(question.job, job.topology), question.job);
+    const auto machine = replay::recorded_machine(
+        std::span(&job, 1), recording.named, replay::cluster_of(question.job, job.topology), question.job);
     // Without its number of nodes a cluster holds any job.
-    if (!machine.cluster.empty()) question.job.cluster = machine.cluster.substr(0, machine.cluster.rfind('x'));
+    if (!machine.cluster.empty())
+      question.job.cluster = machine.cluster.substr(0, machine.cluster.rfind('x'));
     replay::forecast_recording(std::span(&job, 1), recording.named, question);
   } catch (const InputError& error) {
     return error.what();
