@@ -53,6 +53,16 @@ struct MoveRows {
   }
 };
 
+template <class T>
+MOESIM_BOTH std::size_t packs_of(int columns) {
+  return static_cast<std::size_t>(columns / Pack<T>::kSize);
+}
+
+// Where pack i of the gates stands in rows of gate[packs], value[packs]; its value stands `packs` behind.
+MOESIM_BOTH inline std::size_t gate_at(std::size_t i, std::size_t packs) {
+  return i / packs * 2 * packs + i % packs;
+}
+
 // act = silu(gate) * value, where a row of `hidden` is gate[ffn], value[ffn].
 struct SwiGlu {
   const void* hidden;
@@ -62,12 +72,11 @@ struct SwiGlu {
   static constexpr bool kWarp = false;
   template <class T>
   MOESIM_BOTH std::size_t items() const {
-    return rows * static_cast<std::size_t>(ffn / Pack<T>::kSize);
+    return rows * packs_of<T>(ffn);
   }
   template <class T>
   MOESIM_BOTH void item(std::size_t i) const {
-    const std::size_t packs = static_cast<std::size_t>(ffn / Pack<T>::kSize),
-                      at = i / packs * 2 * packs + i % packs;
+    const std::size_t packs = packs_of<T>(ffn), at = gate_at(i, packs);
     const Pack<T> gate = load<T>(hidden, at), value = load<T>(hidden, at + packs);
     Pack<T> out;
     for (int e = 0; e < Pack<T>::kSize; ++e) {
@@ -87,12 +96,11 @@ struct SwiGluBackward {
   static constexpr bool kWarp = false;
   template <class T>
   MOESIM_BOTH std::size_t items() const {
-    return rows * static_cast<std::size_t>(ffn / Pack<T>::kSize);
+    return rows * packs_of<T>(ffn);
   }
   template <class T>
   MOESIM_BOTH void item(std::size_t i) const {
-    const std::size_t packs = static_cast<std::size_t>(ffn / Pack<T>::kSize),
-                      at = i / packs * 2 * packs + i % packs;
+    const std::size_t packs = packs_of<T>(ffn), at = gate_at(i, packs);
     const Pack<T> gate = load<T>(hidden, at), value = load<T>(hidden, at + packs), d = load<T>(d_act, i);
     Pack<T> d_gate, d_value;
     for (int e = 0; e < Pack<T>::kSize; ++e) {
