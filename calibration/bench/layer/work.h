@@ -28,6 +28,12 @@ struct FillNormal {
   }
 };
 
+// Packs of a row.
+template <class T>
+MOESIM_BOTH std::size_t packs_of(int columns) {
+  return static_cast<std::size_t>(columns / Pack<T>::kSize);
+}
+
 // Row r of `to` is row map[r] / copies of `from`; with `scatter` row r of `from` goes to row map[r] of `to`.
 struct MoveRows {
   const void* from;
@@ -39,12 +45,11 @@ struct MoveRows {
   static constexpr bool kWarp = false;
   template <class T>
   MOESIM_BOTH std::size_t items() const {
-    return rows * static_cast<std::size_t>(width / Pack<T>::kSize);
+    return rows * packs_of<T>(width);
   }
   template <class T>
   MOESIM_BOTH void item(std::size_t i) const {
-    const std::size_t packs = static_cast<std::size_t>(width / Pack<T>::kSize), row = i / packs,
-                      at = i % packs;
+    const std::size_t packs = packs_of<T>(width), row = i / packs, at = i % packs;
     const std::size_t other = static_cast<std::size_t>(map[row] / copies);
     if (scatter)
       store<T>(to, other * packs + at, load<T>(from, i));
@@ -52,11 +57,6 @@ struct MoveRows {
       store<T>(to, i, load<T>(from, other * packs + at));
   }
 };
-
-template <class T>
-MOESIM_BOTH std::size_t packs_of(int columns) {
-  return static_cast<std::size_t>(columns / Pack<T>::kSize);
-}
 
 // Where pack i of the gates stands in rows of gate[packs], value[packs]; its value stands `packs` behind.
 MOESIM_BOTH inline std::size_t gate_at(std::size_t i, std::size_t packs) {
@@ -124,11 +124,11 @@ struct Combine {
   static constexpr bool kWarp = false;
   template <class T>
   MOESIM_BOTH std::size_t items() const {
-    return tokens * static_cast<std::size_t>(width / Pack<T>::kSize);
+    return tokens * packs_of<T>(width);
   }
   template <class T>
   MOESIM_BOTH void item(std::size_t i) const {
-    const std::size_t packs = static_cast<std::size_t>(width / Pack<T>::kSize), at = i % packs;
+    const std::size_t packs = packs_of<T>(width), at = i % packs;
     const std::size_t first = i / packs * static_cast<std::size_t>(copies);
     float sum[Pack<T>::kSize] = {};
     for (int k = 0; k < copies; ++k) {
@@ -351,7 +351,7 @@ struct CombineBackward : Adding {
   MOESIM_BOTH std::size_t count() const { return choices; }
   template <class T>
   MOESIM_BOTH float lane(std::size_t choice, int, int lane) const {
-    const std::size_t packs = static_cast<std::size_t>(width / Pack<T>::kSize);
+    const std::size_t packs = packs_of<T>(width);
     const std::size_t token = choice / static_cast<std::size_t>(copies),
                       row = static_cast<std::size_t>(places[choice]);
     float sum = 0;
@@ -383,7 +383,7 @@ struct Loss : Adding {
   MOESIM_BOTH std::size_t count() const { return tokens; }
   template <class T>
   MOESIM_BOTH float lane(std::size_t token, int, int lane) const {
-    const std::size_t packs = static_cast<std::size_t>(width / Pack<T>::kSize);
+    const std::size_t packs = packs_of<T>(width);
     float sum = 0;
     for (std::size_t at = static_cast<std::size_t>(lane); at < packs; at += kLanes) {
       const Pack<T> is = load<T>(y, token * packs + at), wanted = load<T>(target, token * packs + at);
