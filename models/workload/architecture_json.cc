@@ -218,7 +218,7 @@ Architecture Architecture::load(const std::string& name_or_path) {
                                  in_quotes(name_or_path), join(known, ", "),
                                  did_you_mean(name_or_path, known)));
   }
-  const std::filesystem::path file = std::filesystem::is_directory(name_or_path)
+  const std::filesystem::path file = is_folder(name_or_path)
                                          ? std::filesystem::path(name_or_path) / "config.json"
                                          : std::filesystem::path(name_or_path);
   return parse(
