@@ -44,6 +44,17 @@ constexpr double kOtherElements = 0.2;
 
 double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.systematic); }
 
+// As in a forecast, less is known of a kernel outside of the rows of its law.
+double kernel_sigma(const ParameterSet& set, const models::EpKernelCall& call) {
+  const auto range = [&](std::string_view quantity, double value) {
+    const models::DomainRange* measured = set.range(quantity);
+    return measured ? *measured : models::DomainRange{std::string(quantity), value, value};
+  };
+  const double outside =
+      models::kernel_doubt(range("ranks", call.ranks), range("tokens", call.tokens), call.ranks, call.tokens);
+  return std::hypot(law_sigma(set), outside);
+}
+
 // Forecasts of one profile; models are made once per law that rows ask for.
 class Predictor {
  public:
@@ -171,7 +182,7 @@ class Predictor {
     if (across_domains(row)) return dispatch_across(row, *call, out);
     out.law = law_key(row);
     const ParameterSet* set = profile_.find(out.law);
-    double sigma = set ? law_sigma(*set) : 0;
+    double sigma = set ? kernel_sigma(*set, *call) : 0;
     if (!set) {
       // The same kernel with other elements: the law counts bytes.
       const std::string prefix = "ep/" + row.kernel + "@";
@@ -179,7 +190,7 @@ class Predictor {
         if (!set && key.starts_with(prefix)) {
           out.law = key;
           set = &other;
-          sigma = std::hypot(law_sigma(other), kOtherElements);
+          sigma = std::hypot(kernel_sigma(other, *call), kOtherElements);
         }
     }
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") on this GPU";
@@ -199,14 +210,7 @@ class Predictor {
     const ParameterSet* set = cluster.profile.find(out.law);
     if (!set) return "no law for the kernel " + row.kernel + " (" + row.dtype + ") between nodes";
     const models::EpKernelModel model(cluster.profile, out.law, cluster.network_per_gpu());
-    // As in a forecast, less is known outside of the law's rows.
-    const auto range = [&](std::string_view quantity, double value) {
-      const models::DomainRange* measured = set->range(quantity);
-      return measured ? *measured : models::DomainRange{std::string(quantity), value, value};
-    };
-    const double outside = models::kernel_doubt(range("ranks", call.ranks), range("tokens", call.tokens),
-                                                call.ranks, call.tokens);
-    out.forecast = Estimate::log_normal(model.seconds(call), std::hypot(law_sigma(*set), outside));
+    out.forecast = Estimate::log_normal(model.seconds(call), kernel_sigma(*set, call));
     return "";
   }
 

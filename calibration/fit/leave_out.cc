@@ -344,7 +344,7 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
         [&](const DispatchRow& row) { return decade(std::max(row.tokens, 1.0)); }, report);
   } else if (what == "ep") {
     each_value(
-        &Measurements::dispatches, all, false, true, dispatch_law,
+        &Measurements::dispatches, all, false, false, dispatch_law,
         [](const DispatchRow& row) { return row.ep; }, report);
   } else if (what == "routing") {
     each_value(

@@ -70,7 +70,7 @@ class DomainReport {
 // Times `us` of a whole under draws of the profile, with the doubt about parts that nobody measured: each is
 // off by a log-normal factor, under one draw the same for all times that hold the part. `sigma`: log standard
 // deviation. Dispatch kernels of EP sizes left out of a fit are off by 33 % in the mean, 44 % before their
-// last fit, which is kept: with it 69 % of those rows are inside of 90 % (docs/calibration.md).
+// last fit, which is kept: with kernel_doubt() 85 % of those rows are inside of 90 % (docs/calibration.md).
 inline constexpr double kUnmeasuredSigma = 0.365;  // log 1.44
 // By what factor draw d has a part off.
 double unmeasured_factor(std::string_view part, std::size_t d, double sigma = kUnmeasuredSigma);

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "calibration/fit/fit_profile.h"
 #include "calibration/rows/devices.h"
@@ -84,6 +86,39 @@ TEST(Check, GroupsByHand) {
   EXPECT_EQ(groups[0].coverage, 1);
   EXPECT_EQ(groups[1].coverage, 0);
   EXPECT_EQ(CheckReport().total().rows, 0u);
+}
+
+// An interval says what a forecast would: less is known of an exchange of more ranks than a law has rows of.
+TEST(Check, KernelsBeyondTheirRowsAreLessCertain) {
+  models::Profile h100 = models::Profile::load("h100-sxm");
+  models::ParameterSet law;
+  law.law = "ep-kernel";
+  law.names = {"latency", "scaleup_share"};
+  law.values = {3e-5, 0.7};
+  law.residual = 0.1;
+  law.domain = {{"tokens", 128, 4096}, {"ranks", 2, 2}};
+  h100.set("ep/made_dispatch@bf16", law);
+  Measurements rows;
+  DispatchRow row;
+  row.origin.gpu = "H100-SXM5-80GB";
+  row.kernel = "made_dispatch";
+  row.dtype = "bf16";
+  row.hidden = 4096;
+  row.topk = 8;
+  row.nodes = 1;
+  row.seconds = 1e-4;
+  for (const auto& [ep, tokens] : {std::pair{2, 512.0}, {4, 512.0}, {8, 512.0}, {8, 65536.0}}) {
+    row.ep = ep;
+    row.tokens = tokens;
+    rows.dispatches.push_back(row);
+  }
+  const CheckReport report = check_rows(rows, [&](const std::string&) { return &h100; });
+  ASSERT_EQ(report.rows.size(), 4u);
+  const auto width = [&](std::size_t i) {
+    return report.rows[i].forecast.high / report.rows[i].forecast.low;
+  };
+  EXPECT_NEAR(std::log(width(0)), 2 * 1.6449 * 0.1, 1e-3);
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_GT(width(i), 1.05 * width(i - 1));
 }
 
 struct Published {
