@@ -197,8 +197,8 @@ class LineParser {
     rest_.remove_prefix(length);
     literal(",input__dtype=");
     dtype = word("a data type", cmd_dtypes());
-    if (shape.elements() * dtype_bytes(dtype).value_or(1) > kMaxTensorBytes)
-      fail_at(start, "the shape " + std::string(text) + " of " + dtype.str(), "a tensor of at most 512 GiB");
+    if (too_large(shape.elements(), dtype))
+      fail_at(start, "the shape " + std::string(text) + " of " + dtype.str(), kPossibleTensor);
   }
 
   // Free text up to the next key; it may hold commas, parentheses and equal signs.
@@ -298,6 +298,10 @@ class LineParser {
 };
 
 }  // namespace
+
+bool too_large(std::int64_t elements, std::string_view dtype) {
+  return elements > kMaxTensorBytes / dtype_bytes(dtype).value_or(1);
+}
 
 void parse_cmd_line(std::string_view line, std::uint32_t line_number, RankRecording& rank, Pool& pool) {
   LineParser(line, line_number, rank, pool).parse();

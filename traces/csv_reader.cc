@@ -15,6 +15,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "traces/cmd_line.h"
 #include "traces/cmd_reader.h"
 #include "traces/cmd_vocabulary.h"
 #include "traces/recording_facts.h"
@@ -127,6 +128,8 @@ class Table {
       }
     }
     if (row.operation == "ddp_grad_comm") fail(line_, "ddp_grad_comm", "an operation of the schedule");
+    if (too_large(row.elements, row.dtype))
+      fail(line_, fmt::format("{} elements {}", row.elements, row.dtype), kPossibleTensor);
     row.start_ns = std::llround(start_us * 1e3);
     row.end_ns = row.start_ns + std::llround(duration_us * 1e3);
     return row;

@@ -14,6 +14,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "traces/chakra_events.h"
+#include "traces/cmd_line.h"
 #include "traces/kineto_groups.h"
 #include "traces/kineto_rank.h"
 #include "traces/recording_facts.h"
@@ -322,8 +323,11 @@ class Importer {
     }
   }
 
-  Shape shape_of(const KinetoCall& call) {
+  Shape shape_of(const KinetoCall& call, const std::string& file) {
     if (!call.elements) return recording_.pool.shape_none();
+    if (too_large(*call.elements, call.dtype))
+      refuse(file, fmt::format("{} of {} elements of {}", call.comm, *call.elements, call.dtype),
+             kPossibleTensor);
     const std::int64_t dims[] = {std::max<std::int64_t>(1, *call.elements)};
     return recording_.pool.shape(dims);
   }
@@ -361,7 +365,7 @@ class Importer {
           // Activations go up the pipeline, their gradients down.
           const bool forward = (call.comm == "send") == (*call.peer > rank);
           name = call.comm + (forward ? "_forward" : "_backward");
-          operation.shape = shape_of(call);
+          operation.shape = shape_of(call, read.file);
           operation.dtype = pool.name(call.dtype);
           operation.group_kind = pool.name("pp");
           continue;
@@ -375,7 +379,7 @@ class Importer {
         sub.duration = Decimal::from_ns(label.hidden ? waited : std::min(waited, end - reached));
         sub.timestamp = Decimal::from_ns(end - origin_ns_);
         if (!label.hidden) reached = end;
-        sub.shape = shape_of(call);
+        sub.shape = shape_of(call, read.file);
         sub.dtype = pool.name(call.dtype);
         sub.group = pool.name(label.group);
         sub.comm_func = pool.name(call.comm);

@@ -191,7 +191,12 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     const std::size_t before = result.size();
     add_bench_row(BenchRow(node, bench_name(name)), seconds_of(node),
                   {node.place(), gpu, facts.source.empty() ? file : facts.source}, result);
-    if (name.starts_with("overlap/")) beside[bench_name(name).parts[1]] = seconds_of(node);
+    if (name.starts_with("overlap/")) {
+      const auto parts = bench_name(name).parts;
+      if (parts.size() < 2)
+        node.fail("the benchmark " + in_quotes(name, 100), "overlap/ and what was beside");
+      beside[parts[1]] = seconds_of(node);
+    }
     if (result.size() == before && !name.starts_with("latency/") && !name.starts_with("overlap/"))
       node.fail("the benchmark " + in_quotes(name, 100),
                 "one of calibration/bench (all_gather, gemm, grouped_gemm, kernel, ...)");
