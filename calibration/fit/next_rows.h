@@ -48,11 +48,14 @@ struct NextOptions {
   bool runs = true;  // runs of one's own framework too, where what is open is what the host takes to launch
 };
 
+inline constexpr int kPlanDraws = 256;
+
 // Greedily the rows that take the most regret away per minute, until the minutes are spent or nothing that
-// can be measured helps. Needs answers with draws: few (48) tell the first row, 256 several.
+// can be measured helps. Needs answers with draws: few (48) mostly tell the first row, kPlanDraws several.
 std::vector<NextRow> next_rows(const models::Comparison& comparison, const NextOptions& options = {});
 
-// The first of them, where it is too close to call; empty: it is not, or nothing that can be measured helps.
+// The first of them, where it is too close to call; empty: it is not, or nothing that can be measured helps,
+// as far as the draws of the answers tell.
 std::string first_measurement(const models::Comparison& comparison);
 
 }  // namespace moesim::calibration

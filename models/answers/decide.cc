@@ -62,20 +62,6 @@ std::string deciding_part(const Answer& w, const Answer& o) {
   return found;
 }
 
-// The command that measures a part of DomainReport; empty where no program of ours can.
-std::string measurement_of(const std::string& part) {
-  if (part.empty()) return "";
-  for (const char* collective : {"all_to_all", "all_gather", "reduce_scatter", "all_reduce", "send_recv"})
-    if (part.find(collective) != std::string::npos)
-      return fmt::format("moesim calibrate measure --bench cuda --filter {} --out raw", collective);
-  // A library's kernels are measured by its own tests; their table comes in as rows.
-  if (part.find(" kernel ") != std::string::npos)
-    return "moesim calibrate import csv ep_kernels.csv --out ep_kernels.json";
-  if (part.find("gemm") != std::string::npos || part.find("GEMM") != std::string::npos)
-    return "moesim calibrate measure --bench cuda --filter gemm --out raw";
-  return "";
-}
-
 std::string busiest_bytes(const Answer& a) {
   return format_bytes(static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end())));
 }
@@ -207,7 +193,6 @@ Decision decide(const std::vector<Answer>& answers) {
       d.because = fmt::format("Too close to call between {} and {} (probability {:.2f}): {}.",
                               join(names, ", "), last, d.probability, reason(w, o));
       if (!unmeasured.empty()) d.because += fmt::format(" What decides: {}.", unmeasured);
-      d.measure_next = measurement_of(unmeasured);
     } else {
       d.because = reason(w, o) + ".";
     }

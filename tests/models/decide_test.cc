@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 Answer of(std::string name, double us, std::vector<double> draws, std::vector<std::string> unmeasured = {}) {
   Answer a;
@@ -36,7 +35,6 @@ TEST(Decide, NineteenOfTwentyDrawsAreClearAndSeventeenAreNot) {
   Decision d = decide({of("a", 1, kFast), of("b", 1.5, other)});
   EXPECT_EQ(d.verdict, Decision::Verdict::kClear);
   EXPECT_NEAR(d.probability, (19 + 0.5) / 21, 1e-12);
-  EXPECT_THAT(d.measure_next, IsEmpty());
   other[1] = other[2] = 0.5;
   d = decide({of("a", 1, kFast), of("b", 1.5, other)});
   EXPECT_EQ(d.verdict, Decision::Verdict::kTooClose);
@@ -50,7 +48,6 @@ TEST(Decide, AKernelThatNobodyMeasuredDoesNotWinOnItsOwnWord) {
   EXPECT_EQ(d.verdict, Decision::Verdict::kTooClose);
   EXPECT_DOUBLE_EQ(d.probability, 0.5);
   EXPECT_THAT(d.because, HasSubstr(kKernel));
-  EXPECT_THAT(d.measure_next, HasSubstr("moesim calibrate import csv"));
 }
 
 TEST(Decide, AKernelThatNobodyMeasuredMayLose) {
@@ -64,12 +61,12 @@ TEST(Decide, WhatBothLackDoesNotDecide) {
   EXPECT_EQ(d.verdict, Decision::Verdict::kClear);
 }
 
-TEST(Decide, NamesTheMeasurementOfACollective) {
+TEST(Decide, SaysWhatThatNobodyMeasuredDecides) {
   std::vector<double> other(20, 2.0);
   other[0] = other[1] = other[2] = 0.5;
   const Decision d = decide({of("a", 1, kFast), of("b", 1.5, other, {kExchange})});
   EXPECT_EQ(d.verdict, Decision::Verdict::kTooClose);
-  EXPECT_THAT(d.measure_next, HasSubstr("--filter all_to_all"));
+  EXPECT_THAT(d.because, HasSubstr("What decides: " + kExchange));
 }
 
 }  // namespace

@@ -4,12 +4,22 @@
 #include <utility>
 
 #include "calibration/fit/next_rows.h"
+#include "tools/moesim/questions/whatif_evaluate.h"
 
 namespace moesim::tools {
 
-void name_measurement(models::Comparison& comparison) {
-  if (std::string next = calibration::first_measurement(comparison); !next.empty())
-    comparison.decision.measure_next = std::move(next);
+void name_measurement(models::Comparison& comparison, models::AnswerOptions options) {
+  std::string next = calibration::first_measurement(comparison);
+  const bool open = comparison.decision.verdict == models::Decision::Verdict::kTooClose;
+  if (next.empty() && open && 0 < options.draws && options.draws < calibration::kPlanDraws) {
+    options.draws = calibration::kPlanDraws;
+    options.trace = options.suggest = false;
+    models::Comparison more = ask(*comparison.scenario, options);
+    // Still the question of the answer that is shown.
+    more.decision = comparison.decision;
+    next = calibration::first_measurement(more);
+  }
+  comparison.decision.measure_next = std::move(next);
 }
 
 }  // namespace moesim::tools

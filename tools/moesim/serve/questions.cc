@@ -94,7 +94,7 @@ std::string compare(ordered_json asked) {
   compared.common.format = Format::kJson;
   compared.common.command_line.insert(compared.common.command_line.end(), {"--quiet", "--format", "json"});
   models::Comparison c = compared.comparison();
-  if (next) name_measurement(c);
+  if (next) name_measurement(c, compared.options);
   return json_text(comparison_json(c, Detail::kNone, compared.common));
 }
 

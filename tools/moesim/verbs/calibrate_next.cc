@@ -25,7 +25,7 @@ using calibration::NextRow;
 struct Options {
   std::string scenario;
   double minutes = 10;
-  int draws = 256;
+  int draws = calibration::kPlanDraws;
 };
 
 nlohmann::ordered_json json_of(const CommonOptions& common, const models::Decision& decision,

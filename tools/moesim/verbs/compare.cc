@@ -56,7 +56,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const models::ChosenPlan chosen = o.scenario.choose(scenario, common);
   show_chosen(chosen, common);
   models::Comparison c = ask(std::move(scenario), options);
-  name_measurement(c);
+  name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
   switch (common.format) {
