@@ -138,7 +138,7 @@ struct Decision {
   std::vector<int> among;                 // those that it is too close between, the winner first
   std::string because;                    // one sentence
   std::string
-      measure_next;  // the command whose measurement would settle what is too close; empty: none would
+      measure_next;  // the command that measures what would settle it (calibration::first_measurement)
 };
 std::string_view name_of(Decision::Verdict verdict);  // "clear", "too_close", "only_one", "none_fits", "none"
 
