@@ -104,6 +104,12 @@ std::string windows(const ModelConfig& config, std::int64_t layers) {
     return letters;
   }
   if (family == "gpt_oss" || family == "gemma2") return every(layers, 2, '*', 'W');
+  // transformers' Gemma3TextConfig and Gemma4TextConfig; the last layer of Gemma 4 always sees all tokens.
+  if (family.starts_with("gemma3") || family.starts_with("gemma4")) {
+    std::string letters = every(layers, 6, '*', 'W');
+    if (family.starts_with("gemma4")) letters.back() = '*';
+    return letters;
+  }
   // Qwen: switched on by a flag, from a layer on.
   if (family.starts_with("qwen")) {
     const std::int64_t first = std::min(config.size({"max_window_layers"}, 28), layers);

@@ -146,6 +146,22 @@ TEST(LayerKinds, TensorParallelRanksShareTheWork) {
   }
 }
 
+// Without a list of them: transformers' defaults. Gemma 4's last layer sees all tokens.
+TEST(LayerKinds, GemmaWindowsFiveOfSixLayers) {
+  const auto letters = [](const char* family) {
+    const std::string text = std::string(R"({"model_type": ")") + family + R"(", "hidden_size": 64,
+      "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4, "head_dim": 16,
+      "num_key_value_heads": 2, "vocab_size": 1000, "sliding_window": 32, "num_experts": 4, "top_k_experts": 2,
+      "moe_intermediate_size": 32, "enable_moe_block": true, "global_head_dim": 16})";
+    std::string result;
+    for (const LayerKind& kind : layer_stack(Architecture::parse(JsonNode::parse(text, "config.json"))))
+      result += kind.mixer == Mixer::kWindowed ? 'W' : '*';
+    return result;
+  };
+  EXPECT_EQ(letters("gemma3_text"), "WWWWW*WW");
+  EXPECT_EQ(letters("gemma4_text"), "WWWWW*W*");
+}
+
 // A longer sequence is never cheaper; with linear kinds the mixers' FLOPs per token stay but for the layer
 // with a softmax.
 TEST(LayerKinds, LongerSequencesTakeLonger) {
