@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "calibration/fit/domain.h"
 #include "calibration/fit/least_squares.h"
 #include "models/costs/collectives.h"
 #include "models/costs/network_law.h"
@@ -80,16 +81,6 @@ double five_digits(double value) {
   if (value <= 0) return 0;
   const double scale = std::pow(10, 4 - std::floor(std::log10(value)));
   return std::round(value * scale) / scale;
-}
-
-void widen(ParameterSet& set, const char* quantity, double value) {
-  for (auto& range : set.domain)
-    if (range.quantity == quantity) {
-      range.low = std::min(range.low, value);
-      range.high = std::max(range.high, value);
-      return;
-    }
-  set.domain.push_back({quantity, value, value});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "calibration/fit/domain.h"
 #include "calibration/fit/least_squares.h"
 
 namespace moesim::calibration {
@@ -75,7 +76,6 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   std::vector<double> measured;
   ParameterSet set;
   set.law = "ep-kernel";
-  double low_tokens = 1e300, high_tokens = 0;
   for (const DispatchRow& row : rows) {
     const auto call = call_of(row);
     const double seconds = seconds_of(row);
@@ -85,8 +85,8 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
     ranks.insert(call->ranks);
     if (call->sms > 0) sms.insert(call->sms);
     network = network || call->domains > 1;
-    low_tokens = std::min(low_tokens, call->tokens);
-    high_tokens = std::max(high_tokens, call->tokens);
+    widen(set, "tokens", call->tokens);
+    widen(set, "ranks", call->ranks);
   }
   std::vector<FittedParameter> parameters = {{"latency", 2e-5, 1e-6, 1e-2}};
   if (ranks.size() > 1) parameters.push_back({"latency_per_octave", 5e-6, 1e-8, 1e-3});
@@ -125,8 +125,6 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   set.residual = fit.rms;
   set.rows = static_cast<int>(calls.size());
   set.source = rows.front().origin.source;
-  set.domain.push_back({"tokens", low_tokens, high_tokens});
-  set.domain.push_back({"ranks", static_cast<double>(*ranks.begin()), static_cast<double>(*ranks.rbegin())});
   return set;
 }
 

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "calibration/fit/domain.h"
 #include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/least_squares.h"
@@ -48,16 +49,6 @@ std::string sources_of(const std::set<std::string>& sources) {
   }
   if (sources.size() > 3) text += fmt::format("; {} more", sources.size() - 3);
   return text;
-}
-
-void widen(ParameterSet& set, const char* quantity, double value) {
-  for (auto& range : set.domain)
-    if (range.quantity == quantity) {
-      range.low = std::min(range.low, value);
-      range.high = std::max(range.high, value);
-      return;
-    }
-  set.domain.push_back({quantity, value, value});
 }
 
 // Where an algorithm was forced, NCCL takes the fastest.

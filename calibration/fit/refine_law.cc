@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "calibration/fit/domain.h"
 #include "calibration/fit/machine_spread.h"
 
 namespace moesim::calibration {
@@ -19,18 +20,6 @@ constexpr double kUsualScatter = 0.06;
 constexpr double kScatterRows = 6;  // that the base's scatter counts as, beside one's own rows
 constexpr double kFarthest = 0.5;   // a row farther off says no more of the scatter
 constexpr double kHalf = 0.5;       // the weight below which a row is an outlier
-
-void widen(ParameterSet& set, const char* quantity, const std::vector<double>& values) {
-  if (values.empty()) return;
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  for (auto& range : set.domain)
-    if (range.quantity == quantity) {
-      range.low = std::min(range.low, *low);
-      range.high = std::max(range.high, *high);
-      return;
-    }
-  set.domain.push_back({quantity, *low, *high});
-}
 
 // Rows of one file are one log; a table holds one for each of its sources.
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
@@ -151,7 +140,8 @@ ParameterSet refined(const LawCase& one, RefinedLaw& law) {
   set.own_share = law.own_share;
   set.source =
       fmt::format("{} own rows ({}); before them: {}", law.rows, sources_of(one.origins), one.before.source);
-  for (const auto& [quantity, values] : one.ranges) widen(set, quantity, values);
+  for (const auto& [quantity, values] : one.ranges)
+    for (const double value : values) widen(set, quantity, value);
   return set;
 }
 
