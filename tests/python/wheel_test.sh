@@ -11,6 +11,7 @@ status=0
 wheel=("$out"/wheels/moesim-*.whl)
 [[ -f ${wheel[0]} ]]
 python=$(sed -n 's/^Python3_EXECUTABLE:[A-Z]*=//p; s/^_Python3_EXECUTABLE:[A-Z]*=//p' "$build/CMakeCache.txt" | head -1)
+"${python:-python3}" -c 'import ensurepip' 2>/dev/null || { echo "SKIPPED: no ensurepip for ${python:-python3} (Debian: python3-venv)"; exit 77; }
 "${python:-python3}" -m venv "$out/venv"
 "$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "${wheel[0]}"
 cd "$out"
