@@ -364,7 +364,9 @@ class Answering {
     a.overload = overload_of_layer(s_, programs);
     for (const std::string& warning : a.program().warnings)
       a.warnings.push_back(a.dispatcher + ": " + warning);
-    LayerAnswer::Timed timed = layer.time(pricer, o_.breakdown, o_.trace);
+    // Draws need it too: doubt_launches().
+    const bool breakdown = o_.breakdown || !prices_->drawn().empty();
+    LayerAnswer::Timed timed = layer.time(pricer, breakdown, o_.trace);
     const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
     const double value = us(timed.total_ps);
     a.healthy_us = faults_ ? us(layer.time(pricer, false, false, false).total_ps) : value;

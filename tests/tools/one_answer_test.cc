@@ -18,12 +18,14 @@ namespace {
 
 using nlohmann::json;
 using testing::Outcome;
+using testing::parsed;
 using testing::read_text;
 using testing::run_moesim;
 using testing::TempFolder;
+using testing::with;
 
 // The column of the only row.
-double cell(const std::string& csv, const std::string& column) {
+double cell_of(const std::string& csv, const std::string& column) {
   std::istringstream lines(csv);
   std::string header, row, name, value;
   std::getline(lines, header);
@@ -61,8 +63,9 @@ TEST(OneAnswer, CompareWhatIfSweepAndBestGiveTheSameNumber) {
                    folder.path());
     ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
     const std::string row = read_text(folder.path() / "out.csv");
-    EXPECT_NEAR(cell(row, "time_us.value") / time, 1, 1e-9) << "sweep";
-    EXPECT_NEAR(cell(row, "tokens_per_s_per_gpu") / compared["tokens_per_s_per_gpu"].get<double>(), 1, 1e-6);
+    EXPECT_NEAR(cell_of(row, "time_us.value") / time, 1, 1e-9) << "sweep";
+    EXPECT_NEAR(cell_of(row, "tokens_per_s_per_gpu") / compared["tokens_per_s_per_gpu"].get<double>(), 1,
+                1e-6);
 
     if (!scenario.contains("scope")) continue;  // plans are of steps
     const json best = result({"whatif", "s.json", "--best", "dispatcher", "--top", "20"});
@@ -74,6 +77,59 @@ TEST(OneAnswer, CompareWhatIfSweepAndBestGiveTheSameNumber) {
                          compared["peak_memory_bytes"]["max"].get<double>());
       }
   }
+}
+
+// A cell of a map, a value of a crossover and a row of a sweep are as sure as a comparison of the same
+// scenario, and marked where that is too close to call, or fits no memory.
+TEST(OneAnswer, EveryVerbIsAsSure) {
+  const std::string scenario = MOESIM_SOURCE_DIR "/docs/examples/scenario.json", pair = "allgather,alltoall";
+  const std::vector<std::string> map{"whatif",    scenario,    "--map", "topk=8,10,12",
+                                     "ep=2,4,32", "--between", pair};
+  const json cells = parsed(map)["map"];
+  const Outcome table = run_moesim(with(map, {"--quiet"}));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  std::istringstream marked(table.out.substr(table.out.find("--\n") + 3));
+  std::map<std::string, int> verdicts;
+  std::string word;
+  for (const json& cell : cells) {
+    const std::string ep = cell["parallel.ep"].dump(), topk = cell["topk"].dump();
+    SCOPED_TRACE("EP " + ep + ", top-" + topk);
+    const json winner =
+        parsed({"compare", scenario, "--ep", ep, "--topk", topk, "--dispatcher", pair})["winner"];
+    const double probability = winner["probability"];
+    const std::string verdict = winner["verdict"], name = winner["dispatcher"];
+    EXPECT_EQ(cell["fastest"], name);
+    EXPECT_DOUBLE_EQ(cell["probability"].get<double>(), probability);
+    EXPECT_EQ(cell["fits"].get<bool>(), verdict != "none_fits");
+    if (topk == "8") marked >> word;  // the row's head
+    marked >> word;
+    EXPECT_EQ(word, name + (probability < 0.9 ? "?" : "") + (verdict == "none_fits" ? "!" : ""));
+    if (verdict != "none_fits") {
+      EXPECT_EQ(verdict, probability < 0.9 ? "too_close" : "clear");
+    }
+    ++verdicts[probability < 0.9 ? "unsure" : "sure"];
+
+    const TempFolder folder;
+    const Outcome sweep = run_moesim({"sweep", scenario, "--grid", "ep=" + ep, "--grid", "topk=" + topk,
+                                      "--dispatcher", pair, "--draws", "48", "--out", "out.csv", "--quiet"},
+                                     folder.path());
+    ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+    const std::string rows = read_text(folder.path() / "out.csv"), head = rows.substr(0, rows.find('\n') + 1);
+    const std::size_t first = rows.rfind('\n', rows.find(",true,")) + 1;  // the winner's row
+    EXPECT_NEAR(cell_of(head + rows.substr(first), "winner.probability"), probability, 1e-4);
+  }
+  EXPECT_EQ(verdicts.size(), 2u) << "both kinds are needed to tell anything";
+  const json points = parsed(
+      {"whatif", scenario, "--set", "ep=4", "--crossover", "topk=10..12", "--between", pair})["points"];
+  for (const json& point : points) {
+    for (const json& cell : cells) {
+      if (cell["parallel.ep"] != 4 || cell["topk"].get<double>() != point["value"].get<double>()) continue;
+      EXPECT_DOUBLE_EQ(point["probability"].get<double>(), cell["probability"].get<double>());
+      EXPECT_EQ(point["fits"], cell["fits"]);
+      ++verdicts["crossover"];
+    }
+  }
+  EXPECT_EQ(verdicts["crossover"], 2);
 }
 
 }  // namespace

@@ -273,7 +273,7 @@ TEST_F(WhatIf, AMapIsTheSameOnAnyNumberOfThreads) {
   four.emplace_back("4");
   const Outcome first = run(one);
   EXPECT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("topk,parallel.ep,fastest,probability,speedup,time_us.allgather,"));
+  EXPECT_THAT(first.out, HasSubstr("topk,parallel.ep,fastest,probability,speedup,fits,time_us.allgather,"));
   EXPECT_EQ(first.out, run(four).out);
 }
 

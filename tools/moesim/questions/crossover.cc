@@ -15,6 +15,7 @@
 
 #include "base/input_error.h"
 #include "base/units.h"
+#include "models/answers/answer.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
@@ -32,7 +33,7 @@ constexpr std::size_t kScannedLayer = 512;    // values of a stepped range that 
 constexpr std::size_t kScannedStep = 34;      // so that no pair of changes between two probes is missed
 constexpr std::size_t kMostBisected = 65536;  // values of a stepped range
 constexpr double kPrecision = 1e-3;           // relative width of a bracket of a path that does not count
-constexpr double kSure = 0.95;
+constexpr double kSure = models::Decision::kSure;
 
 // The share of the draws (or the nominal times) under which `name` is at least as fast as `other`.
 double share_of(const Evaluation& e, const std::string& name, const std::string& other) {
@@ -246,7 +247,11 @@ CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& 
       add_new(result.warnings, line.drawn(value).warnings);
   for (const double value : shown) {
     const Evaluation& e = line.drawn(value);
-    CrossoverResult::Point point{value, e.winner()->dispatcher, e.decision.probability, {}};
+    CrossoverResult::Point point{value,
+                                 e.winner()->dispatcher,
+                                 e.decision.probability,
+                                 e.decision.verdict != models::Decision::Verdict::kNoneFits,
+                                 {}};
     for (const Answer& a : e.answers)
       if (a.ok()) point.time_us.emplace_back(a.dispatcher, a.time_us);
     result.points.push_back(std::move(point));
@@ -259,11 +264,15 @@ namespace {
 
 // How far from a crossing one is sure.
 std::string sure_text(const Crossover& c, const SweepRange& range) {
-  const std::string low = c.low_open ? fmt::format("nowhere from {} on", shown(range.path, c.low))
-                                     : fmt::format("up to {}", shown(range.path, c.low));
-  const std::string high = c.high_open ? fmt::format("nowhere up to {}", shown(range.path, c.high))
-                                       : fmt::format("from {} on", shown(range.path, c.high));
-  return fmt::format("Sure (probability 0.95): {} {}, {} {}.", c.from, low, c.to, high);
+  const auto nowhere = [&](double from, double to) {
+    return from == to ? std::string("nowhere")
+                      : fmt::format("nowhere from {} to {}", shown(range.path, from), shown(range.path, to));
+  };
+  const std::string low =
+      c.low_open ? nowhere(c.low, c.below) : fmt::format("up to {}", shown(range.path, c.low));
+  const std::string high =
+      c.high_open ? nowhere(c.above, c.high) : fmt::format("from {} on", shown(range.path, c.high));
+  return fmt::format("Sure (probability {}): {} {}, {} {}.", kSure, c.from, low, c.to, high);
 }
 
 ordered_json crossover_json(const Crossover& c, const SweepRange& range) {
@@ -291,6 +300,10 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
   for (const std::string& name : names) columns.push_back(Table::Column{unit.head(name)});
   columns.push_back({"fastest", Table::Align::kLeft});
   columns.push_back({"probability"});
+  const bool fits =
+      std::all_of(r.points.begin(), r.points.end(), [](const auto& point) { return point.fits; });
+  const bool tells_fits = file || !fits;
+  if (tells_fits) columns.push_back({"fits", Table::Align::kLeft});
   Table table(columns);
   for (const auto& point : r.points) {
     std::vector<std::string> cells{shown(range.path, point.value)};
@@ -301,6 +314,7 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
     }
     cells.push_back(point.fastest);
     cells.push_back(fmt::format("{:.2f}", point.probability));
+    if (tells_fits) cells.emplace_back(file ? (point.fits ? "true" : "false") : point.fits ? "yes" : "no");
     table.row(cells);
   }
   return table;
@@ -355,6 +369,7 @@ int run_crossover(const ScenarioDocument& base, const std::string& text, const s
       result["points"].push_back({{"value", point.value},
                                   {"fastest", point.fastest},
                                   {"probability", point.probability},
+                                  {"fits", point.fits},
                                   {"time_us", std::move(times)}});
     }
     result["without_forecast"] = ordered_json::array();

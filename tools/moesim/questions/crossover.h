@@ -20,7 +20,7 @@ struct Crossover {
   std::string from, to;         // fastest below and above
   double below = 0, above = 0;  // neighbouring values (of a path that counts) or a bracket of 0.1 %
   double value = 0;             // between them, where the times are equal
-  double low = 0, high = 0;     // outside of these, each is the fastest with probability >= 0.95
+  double low = 0, high = 0;     // outside of these, each is the fastest with Decision::kSure
   bool low_open = false,
        high_open = false;  // that is not reached within the range (or up to the next change)
 };
@@ -32,6 +32,7 @@ struct CrossoverResult {
     double value = 0;
     std::string fastest;
     double probability = 0;
+    bool fits = true;  // the memory, some dispatcher at least
     std::vector<std::pair<std::string, models::Estimate>> time_us;
   };
   std::vector<Point> points;

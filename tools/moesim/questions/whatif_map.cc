@@ -15,6 +15,7 @@
 #include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "models/answers/answer.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/whatif_map_svg.h"
 #include "tools/moesim/questions/whatif_report.h"
@@ -37,6 +38,7 @@ MapCell cell_of(const Evaluation& e) {
   const Answer& best = *e.winner();
   cell.fastest = best.dispatcher;
   cell.probability = e.decision.probability;
+  cell.fits = e.decision.verdict != models::Decision::Verdict::kNoneFits;
   double second = 0;
   for (const Answer& a : e.answers) {
     if (!a.ok()) continue;
@@ -70,6 +72,7 @@ ordered_json map_json(const WinnerMap& map) {
         j["fastest"] = c.fastest;
         j["probability"] = c.probability;
         j["speedup"] = c.speedup;
+        j["fits"] = c.fits;
         for (const auto& [name, us] : c.time_us) j["time_us"][name] = us;
       } else {
         j["error"] = c.error;
@@ -85,17 +88,20 @@ Table long_table(const WinnerMap& map) {
   for (const MapCell& c : map.cells)
     for (const auto& [name, us] : c.time_us)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  std::vector<Table::Column> columns{
-      {map.across.path}, {map.down.path}, {"fastest"}, {"probability"}, {"speedup"}};
+  std::vector<Table::Column> columns{{map.across.path}, {map.down.path}, {"fastest"},
+                                     {"probability"},   {"speedup"},     {"fits"}};
   for (const std::string& name : names) columns.push_back({"time_us." + name});
   columns.push_back({"error"});
   Table table(columns);
   for (std::size_t y = 0; y < map.rows.size(); ++y)
     for (std::size_t x = 0; x < map.columns.size(); ++x) {
       const MapCell& c = map.at(y, x);
-      std::vector<std::string> row{map.columns[x].text, map.rows[y].text, c.fastest,
+      std::vector<std::string> row{map.columns[x].text,
+                                   map.rows[y].text,
+                                   c.fastest,
                                    c.ok() ? fmt::format("{:.4f}", c.probability) : "",
-                                   c.ok() ? fmt::format("{:.6f}", c.speedup) : ""};
+                                   c.ok() ? fmt::format("{:.6f}", c.speedup) : "",
+                                   c.ok() ? (c.fits ? "true" : "false") : ""};
       for (const std::string& name : names) {
         const auto found = std::find_if(c.time_us.begin(), c.time_us.end(),
                                         [&](const auto& one) { return one.first == name; });
@@ -125,7 +131,9 @@ Table square(const WinnerMap& map) {
     for (const std::size_t x : used) {
       const MapCell& c = map.at(y, x);
       any = any || c.ok();
-      line.push_back(!c.ok() ? "-" : c.fastest + (c.probability < kSureWinner ? "?" : ""));
+      line.push_back(!c.ok() ? "-"
+                             : c.fastest + (c.probability < models::Decision::kSure ? "?" : "") +
+                                   (c.fits ? "" : "!"));
     }
     if (any) table.row(line);
   }
@@ -137,6 +145,11 @@ Table square(const WinnerMap& map) {
 std::size_t WinnerMap::without_forecast() const {
   return static_cast<std::size_t>(
       std::count_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.ok(); }));
+}
+
+std::size_t WinnerMap::beyond_memory() const {
+  return static_cast<std::size_t>(
+      std::count_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.fits; }));
 }
 
 const std::string& WinnerMap::first_error() const {
@@ -228,7 +241,9 @@ int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges
     return 0;
   }
   print(square(map).text());
-  print(fmt::format("\n?: the fastest with a probability below {}\n", kSureWinner));
+  print(fmt::format("\n?: the fastest with a probability below {}\n", models::Decision::kSure));
+  if (const std::size_t beyond = map.beyond_memory(); beyond > 0)
+    print(fmt::format("!: nothing fits the memory ({} of {} scenarios)\n", beyond, map.cells.size()));
   if (const std::size_t without = map.without_forecast(); without > 0)
     print(fmt::format(
         "{} of {} scenarios have no forecast (rows and columns without any are left out); the first: {}\n",

@@ -17,6 +17,7 @@ struct MapCell {
   std::string fastest;  // dispatcher
   double probability = 0;
   double speedup = 1;  // of the fastest over the second
+  bool fits = true;    // the memory, some dispatcher at least
   std::vector<std::pair<std::string, double>> time_us;
 
   bool ok() const { return error.empty(); }
@@ -32,11 +33,9 @@ struct WinnerMap {
     return cells[row * columns.size() + column];
   }
   std::size_t without_forecast() const;
+  std::size_t beyond_memory() const;  // cells where nothing fits
   const std::string& first_error() const;
 };
-
-// A winner below this probability is marked as unsure.
-inline constexpr double kSureWinner = 0.95;
 
 // Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
 // ranges that are none, for more than 100,000 cells, and when no cell has a forecast.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::tools {
@@ -126,10 +127,11 @@ class Picture {
         if (!c.ok()) hint += "\n" + c.error;
         for (const auto& [name, us] : c.time_us) hint += fmt::format("\n{}: {:.1f} us", name, us);
         if (c.ok())
-          hint += fmt::format("\n{} is the fastest with probability {:.2f}", c.fastest, c.probability);
+          hint += fmt::format("\n{} is the fastest with probability {:.2f}{}", c.fastest, c.probability,
+                              c.fits ? "" : "\nnothing fits the memory");
         put(R"(<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}"/>)", hint_text(hint),
             left_of(x), top_of(y), cell_width_, cell_height_, hex(fill));
-        if (c.ok() && c.probability < kSureWinner)
+        if (c.ok() && c.probability < models::Decision::kSure)
           put(R"svg(<rect x="{}" y="{}" width="{}" height="{}" fill="url(#unsure)"/>)svg", left_of(x),
               top_of(y), cell_width_, cell_height_);
         if (c.ok() && cell_width_ >= 34 && cell_height_ >= 14 && c.time_us.size() > 1)
@@ -204,7 +206,7 @@ class Picture {
     put(R"svg(<rect x="{}" y="{}" width="24" height="13" fill="#888"/><rect x="{}" y="{}" width="24" height="13" fill="url(#unsure)"/>)svg"
         "\n",
         kLeft, y, kLeft, y);
-    text(kLeft + 32, y + 11, "start", fmt::format("probability below {}", kSureWinner));
+    text(kLeft + 32, y + 11, "start", fmt::format("probability below {}", models::Decision::kSure));
     put(R"(<rect x="{}" y="{}" width="24" height="13" fill="#d9d9d9"/>)"
         "\n",
         kLeft + 190, y);

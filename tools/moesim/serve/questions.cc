@@ -161,7 +161,7 @@ std::string answer_question(char kind, const std::string& body) {
 }
 
 ordered_json page_data() {
-  ordered_json data{{"schema", "moesim.live/1"}, {"version", version()}};
+  ordered_json data{{"schema", "moesim.live/1"}, {"version", version()}, {"sure", models::Decision::kSure}};
   const ordered_json listed = ordered_json::parse(run_command({"list", "--quiet", "--format", "json"}).text);
   for (const char* kind : {"models", "clusters", "dispatchers", "routings"}) data[kind] = listed.at(kind);
   data["fields"] = ordered_json::array();

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/answers/answer.h"
 #include "models/dispatchers/dispatcher.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report_template.h"
@@ -158,7 +159,7 @@ bool publish(const ordered_json& result, const CommonOptions& common, const Repo
 }
 
 std::string report_text(std::string_view verb, const ordered_json& result, const ReportExtras& extras) {
-  ordered_json data{{"schema", "moesim.report/1"}, {"verb", verb}};
+  ordered_json data{{"schema", "moesim.report/1"}, {"verb", verb}, {"sure", models::Decision::kSure}};
   data["categories"] = ordered_json::array();
   for (std::size_t c = 0; c < sim::kCategories; ++c)
     data["categories"].push_back(sim::name(static_cast<sim::Category>(c)));

@@ -80,6 +80,7 @@ export interface MatrixData {
 export interface ReportData {
   schema: string;
   verb: string;
+  sure: number; // from this probability on a winner is named
   categories: string[];
   dispatchers: string[]; // all that are built in, in the order of the catalogue
   result: Result;

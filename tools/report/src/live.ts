@@ -25,6 +25,7 @@ interface Field {
 
 interface LiveData {
   version: string;
+  sure: number;
   models: Named[];
   clusters: Named[];
   dispatchers: Named[];
@@ -145,7 +146,7 @@ async function ask(path: string, body: unknown): Promise<Response> {
 }
 
 const asReport = (verb: string, result: Result): ReportData => ({
-  schema: "moesim.report/1", verb, categories: data.categories, dispatchers: data.dispatchers.map((one) => one.name), result, timelines: [], pipelines: [], matrices: [], gpus_per_node: 8,
+  schema: "moesim.report/1", verb, sure: data.sure, categories: data.categories, dispatchers: data.dispatchers.map((one) => one.name), result, timelines: [], pipelines: [], matrices: [], gpus_per_node: 8,
 });
 
 // Asks for the newest state; while an answer is under way, what comes in between is left out. `then` comes when nothing

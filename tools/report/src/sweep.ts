@@ -16,7 +16,6 @@ interface Row {
   values: Value[];
 }
 
-const kSure = 0.95;
 const kMostPoints = 4000;
 const kLower = ["time_us.value", "peak_memory_bytes.max", "cost", "cost_per_million_tokens", "tx_bytes_per_rank.mean", "tx_bytes_per_rank.max", "overload.max"];
 
@@ -103,7 +102,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         show === "winner"
           ? grid({ ...shared, description: `The fastest dispatcher over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: () => "",
               value: (r, c) => (at(r, c) ? 1 : null), cellText: (r, c) => letter(at(r, c)!.dispatcher),
-              paint: (r, c) => { const row = at(r, c)!; return { color: dispatcherVariable(row.dispatcher), unsure: iProbability >= 0 && (row.values[iProbability] as number) < kSure }; } })
+              paint: (r, c) => { const row = at(r, c)!; return { color: dispatcherVariable(row.dispatcher), unsure: iProbability >= 0 && (row.values[iProbability] as number) < data.sure }; } })
           : grid({ ...shared, description: `${show} over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: (v) => shownValue(show, v),
               value: (r, c) => { const v = at(r, c)?.values[index(show)]; return typeof v === "number" ? v : null; },
               cellText: (r, c) => shownValue(show, at(r, c)!.values[index(show)]!) }));
@@ -174,7 +173,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   return [
     header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
     answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
-      (iProbability >= 0 ? `; sure (probability at least 0.95) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= kSure).length)} of them.` : "."),
+      (iProbability >= 0 ? `; sure (probability at least ${data.sure}) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= data.sure).length)} of them.` : "."),
       best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}.` +
         (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),
     ...(warnings(result) ? [warnings(result)!] : []),

@@ -25,7 +25,6 @@ interface Evaluation {
   probability: number;
 }
 
-const kSure = 0.95;
 
 function about(result: Result): string {
   const s = result.inputs["scenario"] as Record<string, any> | undefined;
@@ -155,6 +154,7 @@ interface Point {
   value: number;
   fastest: string;
   probability: number;
+  fits: boolean; // the memory, some dispatcher at least
   time_us: Record<string, Estimate>;
 }
 
@@ -222,6 +222,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
           value: (p: Point) => p.time_us[name]?.value ?? Infinity })),
         { title: "fastest", text: (p) => p.fastest },
         { title: "probability", numeric: true, text: (p) => p.probability.toFixed(2), value: (p) => p.probability },
+        ...(points.every((p) => p.fits) ? [] : [{ title: "fits", text: (p: Point) => (p.fits ? "yes" : "no") }]),
       ], { caption: "Every value that was tried", sortBy: 0 })),
     ...(without.length > 0
       ? [section("Without a forecast", "Which values can not be, and why?", table(without, [
@@ -235,6 +236,7 @@ interface Cell {
   fastest?: string;
   probability?: number;
   speedup?: number;
+  fits?: boolean; // the memory, some dispatcher at least
   time_us?: Record<string, number>; // by dispatcher
   error?: string;
   [path: string]: unknown;
@@ -258,7 +260,8 @@ function mapPage(data: ReportData): HTMLElement[] {
   for (const cell of known) wins.set(cell.fastest!, (wins.get(cell.fastest!) ?? 0) + 1);
   const names = [...wins.keys()].sort((a, b) => wins.get(b)! - wins.get(a)!);
   const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
-  const sure = known.filter((cell) => cell.probability! >= kSure).length;
+  const sure = known.filter((cell) => cell.probability! >= data.sure).length;
+  const beyond = known.filter((cell) => !cell.fits).length;
   const largest = [...known].sort((a, b) => (b.speedup ?? 1) - (a.speedup ?? 1))[0]!;
   const valueOf = (axis: Axis, cell: Cell) => axis.shown[axis.values.indexOf(cell[axis.path])] ?? `${cell[axis.path]}`;
   const place = (cell: Cell) => `${across.path} = ${valueOf(across, cell)}, ${down.path} = ${valueOf(down, cell)}`;
@@ -269,7 +272,7 @@ function mapPage(data: ReportData): HTMLElement[] {
   const text = (r: number, c: number) => {
     const cell = at(r, c);
     return `${place(cell)}: ${cell.fastest} is the fastest with probability ${probability(cell.probability!)}` +
-      (cell.speedup ? `, ${cell.speedup.toFixed(3)} times as fast as the next` : "") + (timeOf(cell) ? `, ${time(timeOf(cell)!)}` : "");
+      (cell.speedup ? `, ${cell.speedup.toFixed(3)} times as fast as the next` : "") + (timeOf(cell) ? `, ${time(timeOf(cell)!)}` : "") + (cell.fits ? "" : "; nothing fits the memory");
   };
   const draw = (what: string) => {
     holder.replaceChildren(
@@ -278,8 +281,11 @@ function mapPage(data: ReportData): HTMLElement[] {
             description: `The fastest dispatcher over ${across.path} and ${down.path}`, rows, columns,
             rowTitle: down.path, columnTitle: across.path, scaleText: () => "",
             value: (r, c) => (at(r, c).error ? null : 1), text,
-            cellText: (r, c) => [`${letter(at(r, c).fastest!)} ${(at(r, c).speedup ?? 1).toFixed(2)}×`, letter(at(r, c).fastest!)],
-            paint: (r, c) => ({ color: dispatcherVariable(at(r, c).fastest!), unsure: at(r, c).probability! < kSure }),
+            cellText: (r, c) => {
+              const mark = letter(at(r, c).fastest!) + (at(r, c).fits ? "" : "!");
+              return [`${mark} ${(at(r, c).speedup ?? 1).toFixed(2)}×`, mark];
+            },
+            paint: (r, c) => ({ color: dispatcherVariable(at(r, c).fastest!), unsure: at(r, c).probability! < data.sure }),
           })
         : grid({
             description: `${what} over ${across.path} and ${down.path}`, rows, columns, rowTitle: down.path, columnTitle: across.path,
@@ -292,10 +298,11 @@ function mapPage(data: ReportData): HTMLElement[] {
   return [
     header(`The fastest dispatcher over ${across.path} and ${down.path}`, about(result), data.verb),
     answer(names.map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${wins.get(name)}${i === 0 ? ` of ${known.length} scenarios` : ""}`).join(", ") +
-      `; sure (probability at least 0.95) in ${sure} of them.`,
+      `; sure (probability at least ${data.sure}) in ${sure} of them${beyond ? `; nothing fits the memory in ${beyond}` : ""}.`,
       largest.speedup ? `The lead is largest at ${place(largest)}: ${largest.fastest} is ${largest.speedup.toFixed(2)} times as fast as the next.` : undefined),
     ...notes(result),
-    section("Crossover map", "Who wins where, and by how much? A cell has the letter of the fastest and its lead over the next; striped cells are not sure.",
+    section("Crossover map", "Who wins where, and by how much? A cell has the letter of the fastest and its lead over the next; striped cells are not sure" +
+      (beyond ? "; !: nothing fits the memory." : "."),
       h("div", { class: "controls" },
         select("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
           { value: "probability", label: "probability" }, ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
@@ -311,6 +318,7 @@ function mapPage(data: ReportData): HTMLElement[] {
           { title: "probability", numeric: true, text: (c) => c.probability?.toFixed(2) ?? "-", value: (c) => c.probability ?? 0 },
           { title: "lead", numeric: true, text: (c) => (c.speedup ? `${c.speedup.toFixed(3)}×` : "-"), value: (c) => c.speedup ?? 0 },
           { title: "time", numeric: true, text: (c) => (timeOf(c) ? time(timeOf(c)!) : "-"), value: (c) => timeOf(c) ?? Infinity },
+          ...(beyond ? [{ title: "fits", text: (c: Cell) => (c.error ? "-" : c.fits ? "yes" : "no") }] : []),
           { title: "without a forecast", text: (c) => c.error ?? "" },
         ], { caption: "Every scenario", filter: true, most: 500 }))),
     reproduce(data),
