@@ -66,7 +66,11 @@ export function sweepPage(data: ReportData): HTMLElement[] {
     const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
   const place = (row: Row) => paths.map((path, i) => `${path} = ${row.values[1 + i]}`).join(", ");
   const throughput = index("tokens_per_s_per_gpu");
-  const best = [...winners].sort((a, b) => (b.values[throughput] as number) - (a.values[throughput] as number))[0];
+  // A table without the column says nothing of memory.
+  const fits = (row: Row) => !columns.includes("fits") || row.values[index("fits")] === true;
+  const better = (a: Row, b: Row) => (fits(a) !== fits(b) ? fits(a) : (a.values[throughput] as number) > (b.values[throughput] as number));
+  const best = winners.reduce<Row | undefined>((so_far, row) => (so_far && !better(row, so_far) ? so_far : row), undefined);
+  const beyond = winners.filter((row) => !fits(row)).length;
   const numeric = columns.filter((name, c) => c > 0 && !paths.includes(name) && good.some((row) => typeof row.values[c] === "number") && !name.startsWith("breakdown_us."));
   const distinct = (path: string) => {
     const values = [...new Set(good.map((row) => row.values[index(path)]!))];
@@ -89,19 +93,19 @@ export function sweepPage(data: ReportData): HTMLElement[] {
       for (const row of winners) {
         const key = `${row.values[index(ax)]}|${ay ? row.values[index(ay)] : ""}`;
         const before = cell.get(key);
-        if (!before || (row.values[throughput] as number) > (before.values[throughput] as number)) cell.set(key, row);
+        if (!before || better(row, before)) cell.set(key, row);
       }
       const at = (r: number, c: number) => cell.get(`${xs[c]}|${ys[r]}`);
       const shared = { rows: ys.map((y) => `${y}`), columns: xs.map((x) => `${x}`), rowTitle: ay || "all", columnTitle: ax,
         text: (r: number, c: number) => {
           const row = at(r, c)!;
           return `${place(row)}: ${row.dispatcher}, ${shownValue("time_us.value", row.values[iTime]!)}` +
-            (iProbability >= 0 ? `, probability ${probability(row.values[iProbability] as number)}` : "");
+            (iProbability >= 0 ? `, probability ${probability(row.values[iProbability] as number)}` : "") + (fits(row) ? "" : "; nothing fits the memory");
         } };
       holder.replaceChildren(
         show === "winner"
           ? grid({ ...shared, description: `The fastest dispatcher over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: () => "",
-              value: (r, c) => (at(r, c) ? 1 : null), cellText: (r, c) => letter(at(r, c)!.dispatcher),
+              value: (r, c) => (at(r, c) ? 1 : null), cellText: (r, c) => letter(at(r, c)!.dispatcher) + (fits(at(r, c)!) ? "" : "!"),
               paint: (r, c) => { const row = at(r, c)!; return { color: dispatcherVariable(row.dispatcher), unsure: iProbability >= 0 && (row.values[iProbability] as number) < data.sure }; } })
           : grid({ ...shared, description: `${show} over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: (v) => shownValue(show, v),
               value: (r, c) => { const v = at(r, c)?.values[index(show)]; return typeof v === "number" ? v : null; },
@@ -109,7 +113,8 @@ export function sweepPage(data: ReportData): HTMLElement[] {
     };
     draw();
     const choices = axes.map((path) => ({ value: path, label: path }));
-    sections.push(section("Map", "Who wins where? Of the scenarios that share a cell, the one with the most tokens per second and GPU is shown; striped: not sure.",
+    sections.push(section("Map", "Who wins where? Of the scenarios that share a cell, the one with the most tokens per second and GPU is shown" +
+      (beyond ? ", of those that fit the memory where one does; striped: not sure, !: nothing fits." : "; striped: not sure."),
       h("div", { class: "controls" },
         select("Across", choices, ax, (v) => { ax = v; if (ay === ax) ay = axes.find((a) => a !== ax) ?? ""; draw(); }),
         axes.length > 1 ? select("Down", choices, ay, (v) => { ay = v === ax ? "" : v; draw(); }) : null,
@@ -173,8 +178,9 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   return [
     header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
     answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
-      (iProbability >= 0 ? `; sure (probability at least ${data.sure}) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= data.sure).length)} of them.` : "."),
-      best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}.` +
+      (iProbability >= 0 ? `; sure (probability at least ${data.sure}) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= data.sure).length)} of them` : "") +
+      (beyond ? `; nothing fits the memory in ${number(beyond)}.` : "."),
+      best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}${fits(best) ? "" : ", which does not fit the memory"}.` +
         (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),
     ...(warnings(result) ? [warnings(result)!] : []),
     ...sections,
