@@ -17,8 +17,15 @@ using testing::parsed;
 // In the first case the 48 draws of an answer suffice, in the second they tell nothing of any measurement.
 TEST(NextMeasurement, IsNamedWhereItIsTooCloseToCall) {
   for (const char* cluster : {"hgx-h20x2", "dgx-a100x2"}) {
-    const json answer = parsed({"compare", "--model", "qwen3-30b-a3b", "--cluster", cluster, "--ep", "16",
-                                 });
+    const json answer = parsed({
+        "compare",
+        "--model",
+        "qwen3-30b-a3b",
+        "--cluster",
+        cluster,
+        "--ep",
+        "16",
+    });
     ASSERT_EQ(answer["winner"]["verdict"], "too_close") << cluster;
     EXPECT_THAT(answer["winner"]["measure_next"].get<std::string>(), ::testing::HasSubstr("_perf -b "))
         << cluster;
@@ -26,8 +33,8 @@ TEST(NextMeasurement, IsNamedWhereItIsTooCloseToCall) {
 }
 
 TEST(NextMeasurement, IsNotNamedWhereNoDrawSaysWhoWins) {
-  const json answer = parsed({"compare", "--model", "qwen3-30b-a3b", "--cluster", "hgx-h20x2", "--ep", "16",
-                              "--draws", "0"});
+  const json answer =
+      parsed({"compare", "--model", "qwen3-30b-a3b", "--cluster", "hgx-h20x2", "--ep", "16", "--draws", "0"});
   EXPECT_TRUE(answer["winner"].at("measure_next").is_null());
 }
 
