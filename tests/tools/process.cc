@@ -85,6 +85,7 @@ Outcome run_moesim(const std::vector<std::string>& arguments, const fs::path& di
   std::vector<std::string> words{MOESIM_BINARY};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 

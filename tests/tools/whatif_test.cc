@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Outcome;
 using testing::run_moesim;
 using testing::TempFolder;
