@@ -93,7 +93,7 @@ TEST(OneAnswer, EveryVerbIsAsSure) {
   std::string word;
   for (const json& cell : cells) {
     const std::string ep = cell["parallel.ep"].dump(), topk = cell["topk"].dump();
-    SCOPED_TRACE("EP " + ep + ", top-" + topk);
+    SCOPED_TRACE(::testing::Message() << "EP " << ep << ", top-" << topk);
     const json winner =
         parsed({"compare", scenario, "--ep", ep, "--topk", topk, "--dispatcher", pair})["winner"];
     const double probability = winner["probability"];
