@@ -46,13 +46,7 @@ double law_sigma(const ParameterSet& set) { return std::hypot(set.residual, set.
 
 // As in a forecast, less is known of a kernel outside of the rows of its law.
 double kernel_sigma(const ParameterSet& set, const models::EpKernelCall& call) {
-  const auto range = [&](std::string_view quantity, double value) {
-    const models::DomainRange* measured = set.range(quantity);
-    return measured ? *measured : models::DomainRange{std::string(quantity), value, value};
-  };
-  const double outside =
-      models::kernel_doubt(range("ranks", call.ranks), range("tokens", call.tokens), call.ranks, call.tokens);
-  return std::hypot(law_sigma(set), outside);
+  return std::hypot(law_sigma(set), models::kernel_doubt(set, call.ranks, call.tokens));
 }
 
 // Forecasts of one profile; models are made once per law that rows ask for.

@@ -206,9 +206,7 @@ double dispatch_seconds(const DispatchRow& call, const Cluster& cluster) {
     const models::EpKernelModel model(cluster.profile, key, cluster.network_per_gpu(),
                                       cluster.nvlink.bandwidth);
     // Outside of what was measured a draw is off by more.
-    const models::DomainRange *ranks = law->range("ranks"), *tokens = law->range("tokens");
-    const double outside = ranks && tokens ? models::kernel_doubt(*ranks, *tokens, call.ep, call.tokens) : 0;
-    return model.seconds(*of) * std::exp(law->beyond * outside);
+    return model.seconds(*of) * std::exp(law->beyond * models::kernel_doubt(*law, call.ep, call.tokens));
   }
   // Nobody's law: what a draw takes an exchange of the library to be off by.
   const auto library = call.kernel.starts_with("hybridep") ? models::ExchangeLibrary::kHybridEp

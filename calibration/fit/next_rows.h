@@ -48,7 +48,7 @@ struct NextOptions {
   bool runs = true;  // runs of one's own framework too, where what is open is what the host takes to launch
 };
 
-inline constexpr int kPlanDraws = 256;
+inline constexpr int kPlanDraws = 256;  // of answers that tell several rows
 
 // Greedily the rows that take the most regret away per minute, until the minutes are spent or nothing that
 // can be measured helps. Needs answers with draws: few (48) mostly tell the first row, kPlanDraws several.

@@ -189,13 +189,14 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     const std::string aggregate = aggregate_of(node);
     if (with_median.contains(name) ? aggregate != "median" : !aggregate.empty()) continue;
     const std::size_t before = result.size();
-    add_bench_row(BenchRow(node, bench_name(name)), seconds_of(node),
-                  {node.place(), gpu, facts.source.empty() ? file : facts.source}, result);
+    const BenchRow bench(node, bench_name(name));
+    const double seconds = seconds_of(node);
+    add_bench_row(bench, seconds, {node.place(), gpu, facts.source.empty() ? file : facts.source}, result);
     if (name.starts_with("overlap/")) {
-      const auto parts = bench_name(name).parts;
+      const std::vector<std::string>& parts = bench.name().parts;
       if (parts.size() < 2)
         node.fail("the benchmark " + in_quotes(name, 100), "overlap/ and what was beside");
-      beside[parts[1]] = seconds_of(node);
+      beside[parts[1]] = seconds;
     }
     if (result.size() == before && !name.starts_with("latency/") && !name.starts_with("overlap/"))
       node.fail("the benchmark " + in_quotes(name, 100),

@@ -1,7 +1,11 @@
 // How much less is known of a dispatch kernel outside of what was measured.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "models/costs/domain_report.h"
+#include "models/hardware/profile.h"
 
 namespace moesim::models {
 
@@ -13,6 +17,15 @@ inline double kernel_doubt(const DomainRange& measured_ranks, const DomainRange&
   constexpr double kPerRankOctave = 0.2, kPerTokenOctave = 0.04;
   return kPerRankOctave * octaves_outside(measured_ranks, ranks) +
          kPerTokenOctave * octaves_outside(measured_tokens, tokens);
+}
+
+// The same of a law; a quantity whose range it does not say adds nothing.
+inline double kernel_doubt(const ParameterSet& law, double ranks, double tokens) {
+  const auto range = [&](std::string_view quantity, double value) {
+    const DomainRange* measured = law.range(quantity);
+    return measured ? *measured : DomainRange{std::string(quantity), value, value};
+  };
+  return kernel_doubt(range("ranks", ranks), range("tokens", tokens), ranks, tokens);
 }
 
 }  // namespace moesim::models
