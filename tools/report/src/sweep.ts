@@ -55,6 +55,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const iTime = index("time_us.value");
   const iWinner = index("winner");
   const iProbability = index("winner.probability");
+  const iFits = index("fits");
   const iError = index("error");
   const all: Row[] = (result.rows as Value[][]).map((values) => ({ scenario: values[0] as number, dispatcher: values[iDispatcher] as string, values }));
   const good = all.filter((row) => typeof row.values[iTime] === "number");
@@ -67,9 +68,9 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const place = (row: Row) => paths.map((path, i) => `${path} = ${row.values[1 + i]}`).join(", ");
   const throughput = index("tokens_per_s_per_gpu");
   // A table without the column says nothing of memory.
-  const fits = (row: Row) => !columns.includes("fits") || row.values[index("fits")] === true;
+  const fits = (row: Row) => iFits < 0 || row.values[iFits] === true;
   const better = (a: Row, b: Row) => (fits(a) !== fits(b) ? fits(a) : (a.values[throughput] as number) > (b.values[throughput] as number));
-  const best = winners.reduce<Row | undefined>((so_far, row) => (so_far && !better(row, so_far) ? so_far : row), undefined);
+  const best = winners.reduce<Row | undefined>((found, row) => (found && !better(row, found) ? found : row), undefined);
   const beyond = winners.filter((row) => !fits(row)).length;
   const numeric = columns.filter((name, c) => c > 0 && !paths.includes(name) && good.some((row) => typeof row.values[c] === "number") && !name.startsWith("breakdown_us."));
   const distinct = (path: string) => {

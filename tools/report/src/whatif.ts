@@ -25,7 +25,6 @@ interface Evaluation {
   probability: number;
 }
 
-
 function about(result: Result): string {
   const s = result.inputs["scenario"] as Record<string, any> | undefined;
   if (!s) return "";
