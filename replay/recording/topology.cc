@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "traces/call_roles.h"
 
 namespace moesim::replay {
 
@@ -113,6 +115,30 @@ void Topology::check_sizes(const std::string& source) const {
     throw InputError(place, fmt::format("cp {} with ep {}", cp, expert), "one of them 1");
 }
 
+namespace {
+
+// Ranks that do the same look alike in every plan, so that a size taken for one would go unnoticed.
+void require_names_of_used_groups(const traces::Recording& recording, bool tp_known, bool ep_known) {
+  if (tp_known && ep_known) return;
+  for (const auto& rank : recording.ranks)
+    for (const auto& operation : rank.operations)
+      for (const auto& sub : rank.subs(operation)) {
+        const std::optional<traces::CallRole> role = traces::role_of(sub);
+        if (!role) continue;
+        if (!ep_known &&
+            (role->group == traces::CallGroup::expert || role->group == traces::CallGroup::tp_expert))
+          throw InputError(rank.place(operation),
+                           "exchanges of the group exp and no name that says how many ranks share the experts",
+                           "a folder or file name with ep, such as pp2_tp1_ep4");
+        if (!tp_known && role->group == traces::CallGroup::tp)
+          throw InputError(rank.place(operation),
+                           "exchanges of the group tp and no name that says how many ranks share a layer",
+                           "a folder or file name with tp, such as pp2_tp1");
+      }
+}
+
+}  // namespace
+
 Topology topology_of(const traces::Recording& recording) {
   const traces::NamedTopology& named = recording.named;
   const SourcePlace place{recording.source};
@@ -156,6 +182,7 @@ Topology topology_of(const traces::Recording& recording) {
   if (dp % ep != 0) throw InputError(place, fmt::format("ep {} with dp {}", ep, dp), "an ep that divides dp");
   if (highest >= world)
     throw InputError(place, fmt::format("rank {} of {} ranks", highest, world), "ranks below the world size");
+  require_names_of_used_groups(recording, named.tp || world == pp, named.ep || dp == 1);
   Topology topology;
   topology.tp = static_cast<int>(tp);
   topology.expert = static_cast<int>(ep);

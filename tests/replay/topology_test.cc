@@ -187,5 +187,33 @@ TEST(TopologyOfRecording, RefusesContradictions) {
   EXPECT_THAT(refusal_of_topology(bad), HasSubstr("1099511627776 ranks"));
 }
 
+// Balanced ranks look alike, whatever EP is: nothing else would notice a wrong one.
+TEST(TopologyOfRecording, AGroupThatIsUsedMustBeNamed) {
+  testing::ScalingSpec spec{.topology = topology(1, 2, 2, 1), .received = {128, 128}};
+  traces::Recording unnamed = testing::scaling_recording(spec);
+  EXPECT_EQ(topology_of(unnamed).expert, 2);
+  unnamed.named.ep = std::nullopt;
+  EXPECT_THAT(refusal_of_topology(unnamed),
+              HasSubstr("rank00.txt:1: found exchanges of the group exp and no name that says how many ranks "
+                        "share the experts, expected a folder or file name with ep, such as pp2_tp1_ep4"));
+
+  testing::RecordingBuilder builder(topology(2, 1, 1, 1));
+  const testing::CallSpec reduce{.source = "_reduce", .comm = "allreduce", .group = "tp", .shape = {64, 32}};
+  for (int rank = 0; rank < 2; ++rank) builder.add(rank, {.name = "forward_step", .calls = {reduce}});
+  traces::Recording tensors = builder.take();
+  EXPECT_EQ(topology_of(tensors).tp, 2);
+  tensors.named = {};
+  EXPECT_THAT(refusal_of_topology(tensors),
+              HasSubstr("found exchanges of the group tp and no name that says how many ranks share a layer, "
+                        "expected a folder or file name with tp, such as pp2_tp1"));
+
+  // One rank shares nothing with anybody.
+  testing::RecordingBuilder alone(topology(1, 1, 1, 1));
+  alone.add(0, {.name = "forward_step", .calls = {reduce}});
+  traces::Recording one = alone.take();
+  one.named = {};
+  EXPECT_EQ(topology_of(one).world(), 1);
+}
+
 }  // namespace
 }  // namespace moesim::replay
