@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -282,7 +283,12 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     refuse(fmt::format("{} rows in a dispatch of {} tokens", sent, tokens), "a whole number per token");
   if (tokens % job.topology.tp != 0)
     refuse(fmt::format("{} tokens with tp {}", tokens, job.topology.tp), "a multiple of tp");
-  out.architecture.topk = sent / tokens;
+  // Twice the rows are twice the choices or twice the sequences, which only a name tells apart.
+  const std::int64_t topk = std::exchange(out.architecture.topk, sent / tokens);
+  if (!named.micro_batch && out.architecture.topk != topk)
+    refuse(fmt::format("{} rows in a dispatch of {} tokens, where {} chooses {} experts", sent, tokens,
+                       out.architecture.name, topk),
+           "bs<N> in the folder's name, the sequences of a microbatch");
   if (gathered) {
     if (!change.routing)
       refuse("a recording of the AllGather dispatcher, whose calls have the same rows on every rank",

@@ -133,6 +133,20 @@ TEST_F(RecordedModel, RefusesSizesThatDoNotDivide) {
             "found no sequence length in the names of the recording, expected sl<N> in the folder's name");
 }
 
+// Two sequences of a microbatch are twice the rows, and so are twice the experts of a token.
+TEST_F(RecordedModel, SequencesOfAMicrobatchAreNotTakenForChoices) {
+  traces::NamedTopology half = made_.named();
+  half.seq = 512;
+  half.micro_batch.reset();
+  EXPECT_THAT(message_of([&] { job_model(made_.clean, half, nullptr); }),
+              ::testing::MatchesRegex("found 2048 rows in a dispatch of 512 tokens, where .* chooses 2 experts, "
+                                      "expected bs<N> in the folder's name, the sequences of a microbatch"));
+  half.micro_batch = 2;
+  EXPECT_EQ(job_model(made_.clean, half, nullptr).architecture.topk, 2);
+  half.micro_batch = 1;
+  EXPECT_EQ(job_model(made_.clean, half, nullptr).architecture.topk, 4);
+}
+
 TEST_F(RecordedModel, NamesAreThoseOfTheChangedJob) {
   const traces::NamedTopology named = names_of(changed([&](JobChange& c) {
                                                  c.ep = 2;
