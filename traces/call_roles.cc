@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "traces/line_rules.h"
@@ -60,6 +61,30 @@ std::optional<CallGroup> group_of(const SubOperation& sub, CommKind kind) {
   return std::nullopt;
 }
 
+// Which of three exchanges in a row holds probabilities where shapes are numbers of elements, as profilers
+// write them: forward sends rows, probabilities and results, backward the gradients of results and then the
+// other two in either order. `columns` is what a row has, the same for all. nullopt where nothing fits.
+struct Third {
+  std::size_t probabilities = 0, rows = 0;
+  std::int64_t columns = 0;
+};
+
+constexpr std::int64_t kLeastColumns =
+    64;  // of any hidden size: chance makes no such multiple in every layer
+
+std::optional<Third> third_of(std::span<const std::int64_t> elements) {
+  if (elements.empty() || elements.size() % 3 != 0) return std::nullopt;
+  for (Third found : {Third{1, 0}, Third{2, 1}, Third{1, 2}}) {
+    found.columns = elements[found.rows] / std::max<std::int64_t>(1, elements[found.probabilities]);
+    bool fits = found.columns >= kLeastColumns;
+    for (std::size_t i = 0; fits && i < elements.size(); i += 3)
+      fits = elements[i + found.rows] == found.columns * elements[i + found.probabilities] &&
+             elements[i + 3 - found.rows - found.probabilities] % found.columns == 0;
+    if (fits) return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool is_communication(const SubOperation& sub) { return sub.comm_func.present() || sub.group.present(); }
@@ -74,6 +99,36 @@ std::optional<CallRole> role_of(const SubOperation& sub) {
                       (has_integers(sub) || named(sub, "expert_parallel")) &&
                       (*kind == CommKind::all_to_all || *kind == CommKind::all_gather);
   return CallRole{*kind, *group, counts};
+}
+
+std::vector<std::optional<CallRole>> roles_of(std::span<const SubOperation> subs) {
+  std::vector<std::optional<CallRole>> roles;
+  std::vector<std::size_t> exchanges;
+  for (const SubOperation& sub : subs) {
+    roles.push_back(role_of(sub));
+    if (roles.back() && roles.back()->exchanges_tokens() && !sub.shape.dims().empty())
+      exchanges.push_back(roles.size() - 1);
+  }
+  const auto rows = [&](std::size_t call) { return subs[call].shape.dims()[0]; };
+  const auto one_column = [&](std::size_t call) { return subs[call].shape.elements() == rows(call); };
+  const auto are_of = [&](std::size_t call, std::size_t other) {
+    return rows(call) == rows(other) && !one_column(other);
+  };
+  if (std::ranges::all_of(exchanges, one_column)) {
+    std::vector<std::int64_t> elements;
+    for (const std::size_t call : exchanges) elements.push_back(rows(call));
+    if (const auto third = third_of(elements))
+      for (std::size_t i = third->probabilities; i < exchanges.size(); i += 3)
+        roles[exchanges[i]]->probabilities = true;
+    return roles;
+  }
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    if (!one_column(exchanges[i])) continue;
+    const bool after = i > 0 && are_of(exchanges[i], exchanges[i - 1]);
+    const bool before = i + 1 < exchanges.size() && are_of(exchanges[i], exchanges[i + 1]);
+    roles[exchanges[i]]->probabilities = after || before;
+  }
+  return roles;
 }
 
 std::string CallsWithoutRole::sentence() const {

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/input_error.h"
 #include "traces/recording.h"
@@ -24,9 +26,11 @@ struct CallRole {
   // Token counts that the experts' ranks tell each other: one-dimensional integers, where tokens have a row
   // each.
   bool counts = false;
+  // The routing probabilities of rows that another exchange moves, one number a row; only roles_of tells.
+  bool probabilities = false;
 
   bool exchanges_tokens() const {
-    return kind == CommKind::all_to_all && group == CallGroup::expert && !counts;
+    return kind == CommKind::all_to_all && group == CallGroup::expert && !counts && !probabilities;
   }
   // Brings back the tokens that the AllGather dispatcher gathered.
   bool combines_gathered() const {
@@ -43,6 +47,10 @@ bool is_communication(const SubOperation& sub);
 // "exp" is EP for all-to-all, for counts and for tensors without rows; it is TP x EP for gathers and
 // reductions of rows, which the AllGather dispatcher makes (docs/spec.md 3.4).
 std::optional<CallRole> role_of(const SubOperation& sub);
+
+// The roles of an operation's calls, in order. Megatron's AlltoAll dispatcher sends probabilities after the
+// rows they belong to, in a call like any exchange: as many rows, one column.
+std::vector<std::optional<CallRole>> roles_of(std::span<const SubOperation> subs);
 
 // Communication calls of a recording that have no role.
 struct CallsWithoutRole {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "traces/call_roles.h"
 #include "traces/line_rules.h"
+#include "traces/named_sizes.h"
 
 namespace moesim::traces {
 namespace {
@@ -286,6 +287,8 @@ class Examiner {
                       ranks));
       return;
     }
+    if (std::string suspect = unseen_tensor_parallelism(recording_); !suspect.empty())
+      add(Severity::kWarning, {recording_.source}, std::move(suspect));
     for (const RankRecording& rank : recording_.ranks)
       for (const Operation& op : rank.operations)
         if (op.description.view().find(" calls not seen") != std::string_view::npos) {
@@ -317,13 +320,14 @@ class Examiner {
 
   // What the ranks of an expert group send is what they receive.
   void rows_conserved() {
-    if (!recording_.named.ep || facts_.dispatcher != "alltoall" || recording_.named.tp.value_or(1) != 1)
+    if (!recording_.named.ep || facts_.expert.dispatcher != "alltoall" ||
+        recording_.named.tp.value_or(1) != 1)
       return;
     // Recordings of profilers have elements, not rows.
     if (!rows_recorded()) return;
     const std::int64_t ep = *recording_.named.ep;
     std::map<std::int64_t, std::vector<const RankRows*>> groups;
-    for (const RankRows& rows : facts_.rows) groups[rows.rank / ep].push_back(&rows);
+    for (const RankRows& rows : facts_.expert.ranks) groups[rows.rank / ep].push_back(&rows);
     for (const auto& [group, members] : groups) {
       if (static_cast<std::int64_t>(members.size()) != ep) continue;
       std::int64_t sent = 0, received = 0;
@@ -349,17 +353,12 @@ class Examiner {
 
   void names_against_lines() {
     const NamedTopology& named = recording_.named;
-    const auto compare = [&](const char* what, std::optional<std::int64_t> says, std::int64_t seen) {
-      if (says && *says > 0 && seen > 0 && *says != seen)
-        add(Severity::kProblem, {recording_.source},
-            fmt::format("the name says {} {}, the lines show {}", *says, what, seen));
-    };
-    compare("pipeline stages", named.pp, facts_.stages);
-    compare("experts", named.experts, facts_.experts);
-    if (facts_.moe_layers > 0 && named.layers && facts_.moe_layers > *named.layers)
+    if (named.pp && *named.pp > 0 && facts_.stages > 0 && *named.pp != facts_.stages)
       add(Severity::kProblem, {recording_.source},
-          fmt::format("the name says {} layers, the lines show {} MoE layers", *named.layers,
-                      facts_.moe_layers));
+          fmt::format("the name says {} pipeline stages, the lines show {}", *named.pp, facts_.stages));
+    if (const auto fault = fault_in_names(recording_, facts_.expert))
+      add(Severity::kProblem, fault->place,
+          fmt::format("found {}, expected {}", fault->found, fault->expected));
     if (named.world && recording_.ranks.back().rank >= *named.world)
       add(Severity::kProblem, {recording_.ranks.back().file},
           fmt::format("rank {} in a world of {}", recording_.ranks.back().rank, *named.world));
@@ -406,7 +405,7 @@ class Examiner {
       const Operation* op = nullptr;
     };
     std::map<std::int32_t, const RankRows*> rows_of;
-    for (const RankRows& rows : facts_.rows) rows_of[rows.rank] = &rows;
+    for (const RankRows& rows : facts_.expert.ranks) rows_of[rows.rank] = &rows;
     std::map<Key, std::vector<Sample>> groups;
     for (const RankRecording& rank : recording_.ranks) {
       const auto rows = rows_of.find(rank.rank);
@@ -460,7 +459,7 @@ class Examiner {
     if (placeholder)
       add(Severity::kNote, placeholder_place,
           "dp_allreduce is a placeholder: its size is recorded, its time is not");
-    if (!facts_.dispatcher.empty() && !expert_line)
+    if (!facts_.expert.dispatcher.empty() && !expert_line)
       add(Severity::kWarning, {recording_.source},
           "no line for the gradients of the experts; dp_allreduce then holds dense and expert parameters "
           "together");
@@ -481,7 +480,7 @@ class Examiner {
       add(Severity::kNote, {recording_.source}, "one sample per rank: no repetition to judge its noise by");
       add(Severity::kNote, {recording_.source},
           "durations of communication are those of local stubs and say nothing about the network");
-      if (facts_.dispatcher == "allgather" && !collectives_in_backward())
+      if (facts_.expert.dispatcher == "allgather" && !collectives_in_backward())
         add(Severity::kWarning, {recording_.source},
             "no backward collectives of the allgather dispatcher: the public recorder loses them in scaling "
             "runs, "
@@ -494,7 +493,7 @@ class Examiner {
       add(Severity::kNote, {recording_.source},
           fmt::format("{} clocks (nodes) that cannot be compared with each other",
                       facts_.clock_domains.size()));
-    const bool changing = std::any_of(facts_.rows.begin(), facts_.rows.end(),
+    const bool changing = std::any_of(facts_.expert.ranks.begin(), facts_.expert.ranks.end(),
                                       [](const RankRows& rows) { return !rows.constant; });
     if (changing) add(Severity::kNote, {recording_.source}, "routing changes between layers or microbatches");
   }

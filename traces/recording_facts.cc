@@ -147,8 +147,11 @@ struct ForwardRows {
 
 ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
   ForwardRows rows;
-  for (const SubOperation& sub : rank.subs(forward)) {
-    const auto role = role_of(sub);
+  const auto subs = rank.subs(forward);
+  const auto roles = roles_of(subs);
+  for (std::size_t i = 0; i < subs.size(); ++i) {
+    const SubOperation& sub = subs[i];
+    const auto& role = roles[i];
     if (!role) continue;
     if (role->counts) {
       if (role->kind != CommKind::all_gather) continue;  // an all-to-all of counts has some of the experts
@@ -161,44 +164,6 @@ ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
     }
   }
   return rows;
-}
-
-void find_rows(const Recording& recording, RecordingFacts& facts) {
-  bool alltoall = false, allgather = false;
-  std::map<std::int32_t, std::int64_t> layers_of_stage;
-  for (const RankRecording& rank : recording.ranks) {
-    RankRows summary;
-    summary.rank = rank.rank;
-    bool first = true;
-    for (const Operation& op : rank.operations) {
-      if (op.name != "forward_step") continue;
-      const ForwardRows rows = rows_of(rank, op);
-      if (rows.count_gathers + rows.allgather_layers == 0 && rows.all_to_all.empty()) continue;
-      alltoall |= !rows.all_to_all.empty();
-      allgather |= rows.allgather_layers > 0;
-      facts.experts = std::max(facts.experts, rows.experts);
-      const auto layers = rows.all_to_all.empty() ? rows.allgather_layers
-                                                  : static_cast<std::int64_t>(rows.all_to_all.size() / 2);
-      if (first) {
-        summary.stage = op.stage_id;
-        summary.moe_layers = layers;
-        if (rows.all_to_all.size() >= 2) {
-          summary.sent = rows.all_to_all[0];
-          summary.received = rows.all_to_all[1];
-        }
-      }
-      summary.constant &= layers == summary.moe_layers;
-      for (std::size_t i = 0; i + 1 < rows.all_to_all.size(); i += 2)
-        summary.constant &= rows.all_to_all[i] == summary.sent && rows.all_to_all[i + 1] == summary.received;
-      first = false;
-    }
-    if (first) continue;
-    layers_of_stage[summary.stage] = std::max(layers_of_stage[summary.stage], summary.moe_layers);
-    facts.rows.push_back(summary);
-  }
-  for (const auto& [stage, layers] : layers_of_stage) facts.moe_layers += layers;
-  if (alltoall || allgather)
-    facts.dispatcher = alltoall && allgather ? "mixed" : alltoall ? "alltoall" : "allgather";
 }
 
 void find_clock_domains(const Recording& recording, RecordingFacts& facts) {
@@ -295,12 +260,52 @@ std::string_view to_string(Side side) {
   return "unclear";
 }
 
+ExpertRows expert_rows(const Recording& recording) {
+  ExpertRows out;
+  bool alltoall = false, allgather = false;
+  std::map<std::int32_t, std::int64_t> layers_of_stage;
+  for (const RankRecording& rank : recording.ranks) {
+    RankRows summary;
+    summary.rank = rank.rank;
+    bool first = true;
+    for (const Operation& op : rank.operations) {
+      if (op.name != "forward_step") continue;
+      const ForwardRows rows = rows_of(rank, op);
+      if (rows.count_gathers + rows.allgather_layers == 0 && rows.all_to_all.empty()) continue;
+      alltoall |= !rows.all_to_all.empty();
+      allgather |= rows.allgather_layers > 0;
+      out.experts = std::max(out.experts, rows.experts);
+      const auto layers = rows.all_to_all.empty() ? rows.allgather_layers
+                                                  : static_cast<std::int64_t>(rows.all_to_all.size() / 2);
+      if (first) {
+        summary.stage = op.stage_id;
+        summary.moe_layers = layers;
+        if (rows.all_to_all.size() >= 2) {
+          summary.sent = rows.all_to_all[0];
+          summary.received = rows.all_to_all[1];
+        }
+      }
+      summary.constant &= layers == summary.moe_layers;
+      for (std::size_t i = 0; i + 1 < rows.all_to_all.size(); i += 2)
+        summary.constant &= rows.all_to_all[i] == summary.sent && rows.all_to_all[i + 1] == summary.received;
+      first = false;
+    }
+    if (first) continue;
+    layers_of_stage[summary.stage] = std::max(layers_of_stage[summary.stage], summary.moe_layers);
+    out.ranks.push_back(summary);
+  }
+  for (const auto& [stage, layers] : layers_of_stage) out.moe_layers += layers;
+  if (alltoall || allgather)
+    out.dispatcher = alltoall && allgather ? "mixed" : alltoall ? "alltoall" : "allgather";
+  return out;
+}
+
 RecordingFacts describe(const Recording& recording) {
   RecordingFacts facts;
   find_side(recording, facts);
   find_world(recording, facts);
   find_durations(recording, facts);
-  find_rows(recording, facts);
+  facts.expert = expert_rows(recording);
   find_clock_domains(recording, facts);
   find_transfers(recording, facts);
   facts.without_role = calls_without_role(recording);

@@ -66,6 +66,15 @@ struct RankRows {
   bool constant = true;         // the same in every layer and microbatch
 };
 
+// The experts' collectives of a recording.
+struct ExpertRows {
+  std::string dispatcher;       // "alltoall", "allgather", "mixed", "" when no expert collective was seen
+  std::int64_t experts = 0;     // from the count all-gather, 0 when not seen
+  std::int64_t moe_layers = 0;  // over all stages, one rank each; 0 when not seen
+  std::vector<RankRows> ranks;  // with expert collectives, in rank order
+};
+ExpertRows expert_rows(const Recording& recording);
+
 struct RecordingFacts {
   Side side = Side::kUnclear;
   std::vector<std::string> side_evidence;  // what decided it, one phrase each
@@ -76,10 +85,7 @@ struct RecordingFacts {
   std::int64_t microbatches = 0;            // most forward_step lines of any rank
   std::optional<std::int64_t> world;        // as named, else what the sizes in the names give
   std::vector<std::int32_t> missing_ranks;  // below the world size
-  std::string dispatcher;         // "alltoall", "allgather", "mixed", "" when no expert collective was seen
-  std::int64_t experts = 0;       // from the count all-gather, 0 when not seen
-  std::int64_t moe_layers = 0;    // over all stages, one rank each; 0 when not seen
-  std::vector<RankRows> rows;     // ranks with expert collectives, in rank order
+  ExpertRows expert;
   std::optional<Device> device;   // of the first rank that names one
   CallsWithoutRole without_role;  // communication that nothing above counts
   std::int64_t transfers = 0;  // collectives, sends, receives, gradient reductions and buckets of all ranks

@@ -22,6 +22,7 @@ using models::OpKind;
 
 constexpr double kUsPerPs = 1e-6;
 constexpr double kUsPerSecond = 1e6;
+constexpr std::int64_t kMostProbabilityBytes = 8;  // of a row: one number, at most fp64
 // Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
 // unfused code does; the pass that made the gradient wrote it.
 constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
@@ -279,6 +280,7 @@ Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
     out.rows /= op.row_bytes;
     out.row_elements = op.row_bytes;
   }
+  out.probabilities = is_exchange(out) && op.row_bytes <= kMostProbabilityBytes;
   const sim::LockstepProgram& there = state_->prices_at(pass, rank - member);
   out.modelled_us = static_cast<double>(there.at(there.ops[i], static_cast<std::size_t>(member))) * kUsPerPs;
   out.category = op.category;
@@ -319,8 +321,12 @@ std::vector<std::string> LayerModel::warnings() const {
 
 models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cluster& cluster,
                                            const Step& forward) {
+  // Without tensor parallelism recorders call the ranks of a TP x EP group by either name.
+  const auto whose = [&](GroupKind group) {
+    return job.topology.tp == 1 && group == GroupKind::tp_expert ? GroupKind::expert : group;
+  };
   // The dispatchers that the recorders know.
-  for (const char* name : {"alltoall-legacy", "allgather-legacy"}) {
+  for (const char* name : {"alltoall-legacy", "allgather-legacy", "alltoall"}) {
     models::DispatcherSpec spec;
     spec.name = name;
     const models::Program program = program_of(job, spec, cluster.gpus_per_node);
@@ -329,8 +335,8 @@ models::DispatcherSpec recorded_dispatcher(const JobModel& job, const models::Cl
     bool fits = true;
     for (std::size_t c = 0; c < forward.calls.size(); ++c) {
       const Op& op = program.forward()[made.calls[c % made.calls.size()]];
-      fits =
-          fits && forward.calls[c].op == simulated(op.comm) && forward.calls[c].group == group_of(op.group);
+      fits = fits && forward.calls[c].op == simulated(op.comm) &&
+             whose(forward.calls[c].group) == whose(group_of(op.group));
     }
     if (fits && static_cast<int>(forward.calls.size() / made.calls.size()) == job.layers_per_stage())
       return spec;

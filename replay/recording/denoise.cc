@@ -42,7 +42,7 @@ std::vector<CallSign> signs_of(const Step& step) {
   for (const Call& call : step.calls) {
     const std::pair key{std::string(call.source) + " " + std::string(sim::name(call.op)), call.group};
     const bool alternates = is_exchange(call) || call.group == GroupKind::tp;
-    const int parity = alternates ? seen[key]++ % 2 : 0;
+    const int parity = call.probabilities ? 2 : alternates ? seen[key]++ % 2 : 0;
     signs.emplace_back(key.first, key.second, parity);
   }
   return signs;

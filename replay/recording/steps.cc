@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "traces/call_roles.h"
 #include "traces/line_rules.h"
+#include "traces/named_sizes.h"
 #include "traces/recording_facts.h"
 
 namespace moesim::replay {
@@ -82,6 +83,7 @@ Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   call.rows = dims.empty() ? 1 : dims[0];
   for (std::size_t d = 1; d < dims.size(); ++d) call.row_elements *= dims[d];
   call.element_bytes = traces::dtype_bytes(sub.dtype.view()).value_or(4);
+  call.probabilities = role.probabilities;
   call.recorded_us = sub.duration.value() * kUsPerMs;
   return call;
 }
@@ -137,7 +139,7 @@ bool is_gradient_sync(StepKind kind) {
 }
 
 bool is_exchange(const Call& call) {
-  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert;
+  return call.op == sim::CollectiveOp::all_to_all && call.group == GroupKind::expert && !call.probabilities;
 }
 
 bool in_experts(const Step& step, std::size_t segment) {
@@ -175,6 +177,10 @@ void give_way(Step& step, double excess_us) {
 RecordedJob interpret(const traces::Recording& recording) {
   RecordedJob job;
   job.topology = topology_of(recording);
+  if (const auto fault = traces::fault_in_names(recording, traces::expert_rows(recording)))
+    throw InputError(fault->place, fault->found, fault->expected);
+  if (std::string suspect = traces::unseen_tensor_parallelism(recording); !suspect.empty())
+    job.warnings.push_back(std::move(suspect));
   if (const auto strangers = traces::calls_without_role(recording); strangers.count > 0)
     job.unknown_calls = strangers.sentence();
   std::size_t repairs = 0;  // of time stamps
@@ -220,8 +226,11 @@ RecordedJob interpret(const traces::Recording& recording) {
         most_ms = std::max(most_ms, repair.ms);
       }
       double reached = step.start_us;
-      for (const auto& sub : recorded.subs(line)) {
-        const auto role = traces::role_of(sub);
+      const auto subs = recorded.subs(line);
+      const auto roles = traces::roles_of(subs);
+      for (std::size_t c = 0; c < subs.size(); ++c) {
+        const traces::SubOperation& sub = subs[c];
+        const auto& role = roles[c];
         if (!role || traces::is_asynchronous(sub)) continue;
         Call call = call_of(sub, *role);
         const double begin = traces::call_start_ms(line, sub) * kUsPerMs;

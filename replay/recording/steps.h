@@ -43,7 +43,8 @@ struct Call {
   std::int64_t rows = 0;          // first dimension of the input
   std::int64_t row_elements = 1;  // product of the others
   int element_bytes = 2;
-  double recorded_us = 0;  // what the recorder measured, waiting included
+  double recorded_us = 0;      // what the recorder measured, waiting included
+  bool probabilities = false;  // of the rows of another exchange
   // Of a call that was not recorded but made by a model: what it takes from the last arrival, for this
   // member.
   std::optional<double> modelled_us;
@@ -91,7 +92,7 @@ struct Step {
 };
 
 // An exchange of rows with the experts' ranks: dispatch or combine of the AlltoAll dispatcher, or their
-// gradients.
+// gradients; not that of the rows' probabilities.
 bool is_exchange(const Call& call);
 
 // Whether the experts work in this segment, so that its time depends on the rows received: between the two

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "base/input_error.h"
 #include "base/random.h"
 #include "replay/recording/schedule.h"
@@ -174,26 +175,22 @@ class StepMaker {
   bool rows_known_;
 };
 
-// The activation between two stages: what the recording's own shapes say, else hidden size x sequence x micro
-// batch.
+// The activation between two stages, which no line of a scaling recording shows: hidden size x sequence x
+// micro batch, in two bytes each.
 struct Activation {
   std::int64_t elements = 0;
   int element_bytes = 2;
 };
 
 Activation activation_of(const CleanJob& job, const traces::NamedTopology& named) {
-  Activation out;
-  out.elements = named.seq.value_or(0) * named.hidden.value_or(0) * named.micro_batch.value_or(1);
-  if (out.elements > 0) return out;
-  // Without names: an exchange holds topk rows per token, so it is an upper bound; better than nothing moved.
-  for (const auto& [key, place] : job.places)
-    if (const Step* forward = place.find(StepKind::forward))
-      for (const Call& call : forward->calls)
-        if (call.op == sim::CollectiveOp::all_to_all) {
-          out.elements = std::max(out.elements, call.rows * call.row_elements / 2);
-          out.element_bytes = call.element_bytes;
-        }
-  return out;
+  if (job.topology.pp == 1) return {};
+  if (named.seq.value_or(0) < 1 || named.hidden.value_or(0) < 1)
+    throw InputError(
+        "found no sequence length and hidden size in the names of the recording, expected sl<N> and hs<N> in "
+        "the folder's name: the sizes of what its stages send each other");
+  return {.elements = checked_product(
+              "what stages send each other",
+              {*named.seq, *named.hidden, std::max<std::int64_t>(1, named.micro_batch.value_or(1))})};
 }
 
 }  // namespace

@@ -111,6 +111,20 @@ TEST(Denoise, OneRankPerStageAndExpertRankGivesTheSameForecast) {
   EXPECT_THAT(warnings, Contains(AllOf(HasSubstr("4 of 16 ranks"), HasSubstr("symmetry"))));
 }
 
+// Megatron's AlltoAll dispatcher sends probabilities after rows: three exchanges a layer, of which two are of
+// tokens. Taken for tokens they shift dispatch and combine, and experts become what lies between layers.
+TEST(Denoise, ProbabilitiesDoNotShiftTheExperts) {
+  testing::ScalingSpec spec = moe_job();
+  std::vector<std::string> warnings;
+  const double without = forecast_us(testing::scaling_recording(spec), warnings);
+  spec.probabilities = true;
+  const traces::Recording recording = testing::scaling_recording(spec);
+  EXPECT_NEAR(forecast_us(recording, warnings), without, 0.01 * without);
+  const CleanJob job = cleaned(recording);
+  EXPECT_NEAR(job.expert_backward_us_per_row, 2.0, 0.02);
+  for (const auto& [key, place] : job.places) EXPECT_EQ(place.received_rows, key.expert == 0 ? 3000 : 1096);
+}
+
 TEST(Denoise, MiddleStagesStandInForEachOther) {
   testing::ScalingSpec spec = moe_job();
   spec.topology = {.expert = 2, .expert_dp = 1, .pp = 4};

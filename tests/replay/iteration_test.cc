@@ -116,6 +116,7 @@ TEST(Iteration, RefusesRanksThatDisagreeOnTheCollective) {
 
 TEST(Iteration, RefusesRanksThatDisagreeOnSizeOrType) {
   RecordingBuilder sizes(Topology{.expert = 2});
+  sizes.named().experts.reset();
   sizes.add(0, {.name = "forward_step", .calls = {gather(4, 1, 0.5)}, .after_ms = 1});
   sizes.add(1, {.name = "forward_step", .calls = {gather(8, 1, 0.5)}, .after_ms = 1});
   EXPECT_THAT(refusal_of_replay(sizes.take()),

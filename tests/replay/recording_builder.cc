@@ -98,6 +98,13 @@ traces::Recording scaling_recording(const ScalingSpec& spec) {
                       disturbed(before_ms),
                       0};
     };
+    const auto add_probabilities = [&](OperationSpec& pass, std::int64_t rows) {
+      if (!spec.probabilities) return;
+      CallSpec call = exchange(rows, 0);
+      call.shape = {rows};
+      call.dtype = "torch.float32";
+      pass.calls.push_back(std::move(call));
+    };
     const auto expert_ms = [&](const LayerTimes& times) {
       return 0.2 + times.expert_per_row * static_cast<double>(received);
     };
@@ -113,6 +120,7 @@ traces::Recording scaling_recording(const ScalingSpec& spec) {
                                disturbed(open + spec.forward.attention),
                                0});
       forward.calls.push_back(exchange(sent, spec.forward.permute));
+      add_probabilities(forward, sent);
       forward.calls.push_back(exchange(received, expert_ms(spec.forward)));
       open = spec.forward.unpermute;
     }
@@ -125,6 +133,7 @@ traces::Recording scaling_recording(const ScalingSpec& spec) {
     for (int layer = 0; layer < spec.layers_per_stage; ++layer) {
       backward.calls.push_back(exchange(sent, open + spec.backward.unpermute));
       backward.calls.push_back(exchange(received, expert_ms(spec.backward)));
+      add_probabilities(backward, received);
       open = spec.backward.permute + spec.backward.attention;
     }
     backward.after_ms = disturbed(open);

@@ -71,6 +71,7 @@ struct ScalingSpec {
   LayerTimes forward{};
   LayerTimes backward{.attention = 4.0, .permute = 1.0, .expert_per_row = 0.002, .unpermute = 0.6};
   double optimizer_ms = 20;
+  bool probabilities = false;  // travel after the rows they belong to, in a call of their own
   // Multiplies every computing time; by sample, counted over all ranks in order.
   double (*disturb)(std::size_t sample) = nullptr;
 };

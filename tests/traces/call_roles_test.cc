@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 namespace moesim::traces {
@@ -43,6 +44,44 @@ TEST_F(CallRoles, TheLabelOfExpertsStandsForTwoGroups) {
   EXPECT_TRUE(role_of(call("alltoall", "exp", {8, 4}))->exchanges_tokens());
   EXPECT_EQ(role_of(call("allreduce", "dp", {1}))->group, CallGroup::dp);
   EXPECT_EQ(role_of(call("allreduce", "ep_dp", {1}))->group, CallGroup::expert_dp);
+}
+
+// What follows rows in as many numbers are their probabilities, in backward before or behind them.
+TEST_F(CallRoles, ProbabilitiesOfRowsAreNoExchangeOfTokens) {
+  const std::vector<SubOperation> subs{
+      call("allgather", "exp", {8}, "torch.int64"),        call("all_to_all", "exp", {64, 16}),
+      call("all_to_all", "exp", {64}, "torch.float32"),    call("all_to_all", "exp", {40, 16}),
+      call("all_to_all", "exp", {40, 1}, "torch.float32"), call("all_to_all", "exp", {40, 16}),
+      call("all_to_all", "exp", {7}, "torch.float32"),
+  };
+  std::vector<bool> tokens, probabilities;
+  for (const auto& role : roles_of(subs)) {
+    ASSERT_TRUE(role);
+    tokens.push_back(role->exchanges_tokens());
+    probabilities.push_back(role->probabilities);
+  }
+  EXPECT_THAT(tokens, ::testing::ElementsAre(false, true, false, true, false, true, true));
+  EXPECT_THAT(probabilities, ::testing::ElementsAre(false, false, true, false, true, false, false));
+}
+
+// Profilers write elements and no rows: the row of one hidden size in every layer tells.
+TEST_F(CallRoles, ProbabilitiesAreToldByElementsWhereThereAreNoRows) {
+  const auto marked = [&](const std::vector<std::int64_t>& elements) {
+    std::vector<SubOperation> subs;
+    for (const std::int64_t each : elements) subs.push_back(call("all_to_all", "exp", {each}));
+    std::string out;
+    for (const auto& role : roles_of(subs)) out += role->probabilities ? 'p' : '-';
+    return out;
+  };
+  const std::int64_t h = 4096;
+  EXPECT_EQ(marked({100 * h, 100, 70 * h, 100 * h, 100, 130 * h}), "-p--p-") << "forward";
+  EXPECT_EQ(marked({100 * h, 70 * h, 70, 100 * h, 130 * h, 130}), "--p--p") << "backward";
+  EXPECT_EQ(marked({100 * h, 70, 70 * h, 100 * h, 130, 130 * h}), "-p--p-") << "backward, in the other order";
+  EXPECT_EQ(marked({100 * h, 70 * h, 100 * h, 130 * h, 100 * h, 90 * h}), "------") << "tokens only";
+  EXPECT_EQ(marked({100 * h, 100, 70 * h, 100 * h, 101, 130 * h}), "------") << "not in every layer";
+  EXPECT_EQ(marked({1024, 1024}), "--");
+  EXPECT_EQ(marked({h, 0, h}), "---") << "no rows at all";
+  EXPECT_EQ(marked({}), "");
 }
 
 TEST_F(CallRoles, NamesDecideWhereFieldsAreSilent) {

@@ -309,7 +309,7 @@ TEST(Kineto, KernelsOfExpertsAreCommunication) {
     }
     EXPECT_THAT(calls, ElementsAre("allgather", "all_to_all", "all_to_all"));
     EXPECT_NEAR(waited, 0.19, 0.01);
-    EXPECT_EQ(describe(recording).dispatcher, "alltoall");
+    EXPECT_EQ(describe(recording).expert.dispatcher, "alltoall");
     if (ep == 0) {
       EXPECT_THAT(recording.warnings, Contains(HasSubstr("--ep tells otherwise")));
     }

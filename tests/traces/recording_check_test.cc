@@ -100,13 +100,13 @@ TEST(RecordingFacts, TellsWhatAScalingRecordingIs) {
   EXPECT_EQ(facts.microbatches, 1);
   EXPECT_EQ(facts.world, 4);
   EXPECT_TRUE(facts.missing_ranks.empty());
-  EXPECT_EQ(facts.dispatcher, "alltoall");
-  EXPECT_EQ(facts.experts, 4);
-  EXPECT_EQ(facts.moe_layers, 4);
-  ASSERT_EQ(facts.rows.size(), 4u);
-  EXPECT_EQ(facts.rows[1].sent, 4);
-  EXPECT_EQ(facts.rows[1].received, 3);
-  EXPECT_TRUE(facts.rows[1].constant);
+  EXPECT_EQ(facts.expert.dispatcher, "alltoall");
+  EXPECT_EQ(facts.expert.experts, 4);
+  EXPECT_EQ(facts.expert.moe_layers, 4);
+  ASSERT_EQ(facts.expert.ranks.size(), 4u);
+  EXPECT_EQ(facts.expert.ranks[1].sent, 4);
+  EXPECT_EQ(facts.expert.ranks[1].received, 3);
+  EXPECT_TRUE(facts.expert.ranks[1].constant);
   EXPECT_EQ(facts.operations[0].name, "forward_step");
   EXPECT_EQ(facts.operations[0].count, 4);
   EXPECT_DOUBLE_EQ(facts.operations[0].mean_ms, 10.0);
@@ -219,7 +219,7 @@ TEST(RecordingCheck, AMissingStageIsAProblemWithoutAnyName) {
 TEST(RecordingCheck, NamesThatContradictTheLinesAreAProblem) {
   EXPECT_THAT(texts(Job().recording("pp4_tp1_ep2_expn8_dp1_nl4_hs8_sl4"), Severity::kProblem),
               ::testing::IsSupersetOf({HasSubstr("the name says 4 pipeline stages, the lines show 2"),
-                                       HasSubstr("the name says 8 experts, the lines show 4")}));
+                                       HasSubstr("found 4 experts in the lines, expected 8 of the name")}));
 }
 
 TEST(RecordingCheck, OutliersAreJudgedAmongRanksOfEqualWork) {
@@ -415,11 +415,11 @@ TEST(RecordingFacts, CountsOfAnAllToAllAreNoDispatch) {
         sub.dtype = recording.pool.name("torch.int64");
       }
   const RecordingFacts facts = describe(recording);
-  EXPECT_EQ(facts.dispatcher, "alltoall");
-  EXPECT_EQ(facts.moe_layers, 4);
-  ASSERT_EQ(facts.rows.size(), 4u);
-  EXPECT_EQ(facts.rows[1].sent, 4);
-  EXPECT_EQ(facts.rows[1].received, 3);
+  EXPECT_EQ(facts.expert.dispatcher, "alltoall");
+  EXPECT_EQ(facts.expert.moe_layers, 4);
+  ASSERT_EQ(facts.expert.ranks.size(), 4u);
+  EXPECT_EQ(facts.expert.ranks[1].sent, 4);
+  EXPECT_EQ(facts.expert.ranks[1].received, 3);
   EXPECT_THAT(texts(recording, Severity::kProblem), ElementsAre());
 }
 
@@ -435,8 +435,8 @@ TEST(RecordingFacts, AnAllReduceOfWhatWasGatheredIsADispatcher) {
       sub.shape = recording.pool.shape(rows);
     }
   const RecordingFacts facts = describe(recording);
-  EXPECT_EQ(facts.dispatcher, "allgather");
-  EXPECT_EQ(facts.moe_layers, 4);
+  EXPECT_EQ(facts.expert.dispatcher, "allgather");
+  EXPECT_EQ(facts.expert.moe_layers, 4);
 }
 
 TEST(RecordingFacts, TheHeaderNamesTheDevice) {
@@ -462,15 +462,15 @@ TEST(RecordingFacts, PublicRecordingsAreWhatTheirDescriptionsSay) {
     const Recording recording = read_cmd(folder / side);
     const RecordingFacts facts = describe(recording);
     EXPECT_EQ(facts.side, side == std::string("realistic") ? Side::kRealistic : Side::kScaling);
-    EXPECT_EQ(facts.moe_layers, 8);
-    EXPECT_EQ(facts.experts, 8);
-    EXPECT_EQ(facts.dispatcher, "alltoall");
+    EXPECT_EQ(facts.expert.moe_layers, 8);
+    EXPECT_EQ(facts.expert.experts, 8);
+    EXPECT_EQ(facts.expert.dispatcher, "alltoall");
     EXPECT_EQ(facts.microbatches, side == std::string("realistic") ? 8 : 1);
     EXPECT_EQ(facts.clock_domains.size(), side == std::string("realistic") ? 2u : 1u);
     // Received rows per EP rank, as the description of the data lists them, on every group of four.
     const std::int64_t received[] = {2173, 3667, 2167, 185};
-    ASSERT_EQ(facts.rows.size(), 16u);
-    for (const RankRows& rows : facts.rows) {
+    ASSERT_EQ(facts.expert.ranks.size(), 16u);
+    for (const RankRows& rows : facts.expert.ranks) {
       EXPECT_EQ(rows.sent, 2048);
       EXPECT_EQ(rows.received, received[rows.rank % 4]);
       EXPECT_TRUE(rows.constant);

@@ -144,12 +144,12 @@ nlohmann::ordered_json info_json(const Examined& examined, const CommonOptions& 
   out["missing_ranks"] = facts.missing_ranks;
   out["stages"] = facts.stages;
   out["microbatches"] = facts.microbatches;
-  out["dispatcher"] = facts.dispatcher.empty() ? "none" : facts.dispatcher;
-  out["experts"] = facts.experts;
-  out["moe_layers"] = facts.moe_layers;
+  out["dispatcher"] = facts.expert.dispatcher.empty() ? "none" : facts.expert.dispatcher;
+  out["experts"] = facts.expert.experts;
+  out["moe_layers"] = facts.expert.moe_layers;
   out["calls_without_role"] = facts.without_role.count;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const traces::RankRows& rank : facts.rows)
+  for (const traces::RankRows& rank : facts.expert.ranks)
     rows.push_back({{"rank", rank.rank},
                     {"stage", rank.stage},
                     {"moe_layers", rank.moe_layers},
@@ -196,12 +196,12 @@ std::string named_text(const traces::NamedTopology& named) {
 std::string rows_text(const Examined& examined) {
   std::vector<std::string> received;
   const auto ep = static_cast<std::size_t>(examined.recording.named.ep.value_or(0));
-  for (const traces::RankRows& rows : examined.facts.rows)
+  for (const traces::RankRows& rows : examined.facts.expert.ranks)
     if (received.size() < ep && rows.stage == 0 && rows.received > 0)
       received.push_back(std::to_string(rows.received));
   if (ep == 0 || ep > 16 || received.size() != ep) return "";
   return fmt::format("{} rows sent per rank and layer; received by EP rank: {}",
-                     examined.facts.rows.front().sent, join(received, ", "));
+                     examined.facts.expert.ranks.front().sent, join(received, ", "));
 }
 
 Table stats_table(const std::vector<traces::DurationStats>& stats, bool subs) {
@@ -264,11 +264,12 @@ std::string info_text(const Examined& examined) {
                                facts.stages, facts.stages == 1 ? "" : "s", facts.microbatches,
                                facts.microbatches == 1 ? "" : "es", facts.fused_pairs));
   line("dispatcher",
-       facts.dispatcher.empty()
+       facts.expert.dispatcher.empty()
            ? "none seen"
-           : fmt::format("{}, {} experts, {} MoE layers over all stages", facts.dispatcher,
-                         facts.experts == 0 ? "unknown number of" : std::to_string(facts.experts),
-                         facts.moe_layers));
+           : fmt::format(
+                 "{}, {} experts, {} MoE layers over all stages", facts.expert.dispatcher,
+                 facts.expert.experts == 0 ? "unknown number of" : std::to_string(facts.expert.experts),
+                 facts.expert.moe_layers));
   line("routing", rows_text(examined));
   std::vector<std::string> clocks;
   for (const auto& domain : facts.clock_domains) clocks.push_back("{" + runs_of(domain) + "}");
