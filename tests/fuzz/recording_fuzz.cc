@@ -1,5 +1,6 @@
-// Any bytes as the rank files of a recording, a line with nothing but "=" between them: refused with one
-// line, or brought to steps, made noise-free and simulated as recorded.
+// Any bytes as the rank files of a recording, a line with nothing but "=" between them, after a comment with
+// the name of its folder: refused with one line, or brought to steps, made noise-free and simulated as
+// recorded.
 #include "replay/recording/steps.h"
 #include "replay/run/iteration.h"
 #include "replay/run/recorded_run.h"
@@ -9,6 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;
   std::string_view text = fuzz::text_of(data, size);
+  const std::string_view name = text.substr(0, std::min(text.find('\n'), std::size_t{255}));
   traces::Recording recording;
   recording.source = "fuzz";
   fuzz::accepted([&] {
@@ -18,6 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           traces::read_cmd_text(text.substr(0, end), "rank" + std::to_string(rank) + ".txt", recording.pool));
       text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 2);
     }
+    if (name.starts_with("# ")) recording.named = traces::named_topology("/" + std::string(name.substr(2)));
     recording.named.world = static_cast<int>(recording.ranks.size());
     const replay::RecordedJob job = replay::interpret(recording);
     std::vector<replay::RankPlan> plans = replay::recorded_plans(job, 8);
