@@ -116,6 +116,7 @@ std::vector<std::optional<CallRole>> roles_of(std::span<const SubOperation> subs
   };
   if (std::ranges::all_of(exchanges, one_column)) {
     std::vector<std::int64_t> elements;
+    elements.reserve(exchanges.size());
     for (const std::size_t call : exchanges) elements.push_back(rows(call));
     if (const auto third = third_of(elements))
       for (std::size_t i = third->probabilities; i < exchanges.size(); i += 3)

@@ -33,7 +33,8 @@ std::vector<std::int64_t> even_counts(const std::vector<std::uint32_t>& splits, 
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(experts));
   for (int s = 0; s < ranks; ++s)
     for (int d = 0; d < ranks; ++d) {
-      const std::int64_t rows = splits[static_cast<std::size_t>(s * ranks + d)];
+      const std::int64_t rows =
+          splits[static_cast<std::size_t>(s) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(d)];
       for (int e = 0; e < local; ++e)
         // The remainder goes to other experts on other sources, so that totals are even too.
         counts[static_cast<std::size_t>(s) * experts + d * local + e] =
@@ -53,7 +54,8 @@ models::Routing completed_routing(const std::vector<std::int64_t>& received, std
   for (int r = 0; r < ranks; ++r) {
     std::int64_t turn = 0;  // who gets the odd row, so that the sums stay even too
     for (int e = 0; e < experts; ++e) {
-      const std::int64_t rows = whole[static_cast<std::size_t>(r * experts + e)];
+      const std::int64_t rows = whole[static_cast<std::size_t>(r) * static_cast<std::size_t>(experts) +
+                                      static_cast<std::size_t>(e)];
       const auto of = [&](std::int64_t t) -> std::int64_t& {
         return counts[static_cast<std::size_t>((r * tp + t) * experts + e)];
       };

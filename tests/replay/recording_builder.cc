@@ -30,7 +30,8 @@ RecordingBuilder::RecordingBuilder(const Topology& topology, traces::LineForm fo
     one.rank = rank;
     one.file = fmt::format("rank{:02}.txt", rank);
     recording_.ranks.push_back(std::move(one));
-    clock_ms_.push_back(kFirstStampMs + kNodeOffsetMs * (rank / kGpusPerNode));
+    const int node = rank / kGpusPerNode;
+    clock_ms_.push_back(kFirstStampMs + kNodeOffsetMs * node);
   }
 }
 

@@ -14,7 +14,6 @@
 namespace moesim::replay {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Groups = std::vector<std::vector<int>>;
 

@@ -68,6 +68,7 @@ TEST_F(CallRoles, ProbabilitiesOfRowsAreNoExchangeOfTokens) {
 TEST_F(CallRoles, ProbabilitiesAreToldByElementsWhereThereAreNoRows) {
   const auto marked = [&](const std::vector<std::int64_t>& elements) {
     std::vector<SubOperation> subs;
+    subs.reserve(elements.size());
     for (const std::int64_t each : elements) subs.push_back(call("all_to_all", "exp", {each}));
     std::string out;
     for (const auto& role : roles_of(subs)) out += role->probabilities ? 'p' : '-';

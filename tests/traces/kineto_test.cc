@@ -77,7 +77,8 @@ class TraceText {
   std::vector<std::string> events_;
 };
 
-std::string group_of(std::vector<int> ranks, const std::string& description = "", long elements = 4096) {
+std::string group_of(const std::vector<int>& ranks, const std::string& description = "",
+                     long elements = 4096) {
   std::string list;
   for (const int rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
   return fmt::format(
