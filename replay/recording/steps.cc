@@ -1,5 +1,7 @@
 #include "replay/recording/steps.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

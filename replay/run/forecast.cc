@@ -49,6 +49,7 @@ double normal_quantile(double share) {
 std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
   const int ranks = topology.world() / topology.pp;
   std::vector<double> scores;
+  scores.reserve(static_cast<std::size_t>(ranks));
   for (int k = 0; k < ranks; ++k) scores.push_back(normal_quantile((k + 0.5) / ranks));
   std::vector<double> dealt;
   for (int stage = 0; stage < topology.pp; ++stage) {
