@@ -69,17 +69,19 @@ struct Third {
   std::int64_t columns = 0;
 };
 
-constexpr std::int64_t kLeastColumns =
-    64;  // of any hidden size: chance makes no such multiple in every layer
+// Of any hidden size: chance makes no such multiple in every layer.
+constexpr std::int64_t kLeastColumns = 64;
 
 std::optional<Third> third_of(std::span<const std::int64_t> elements) {
   if (elements.empty() || elements.size() % 3 != 0) return std::nullopt;
   for (Third found : {Third{1, 0}, Third{2, 1}, Third{1, 2}}) {
     found.columns = elements[found.rows] / std::max<std::int64_t>(1, elements[found.probabilities]);
     bool fits = found.columns >= kLeastColumns;
-    for (std::size_t i = 0; fits && i < elements.size(); i += 3)
-      fits = elements[i + found.rows] == found.columns * elements[i + found.probabilities] &&
+    for (std::size_t i = 0; fits && i < elements.size(); i += 3) {
+      const std::int64_t probabilities = elements[i + found.probabilities], rows = elements[i + found.rows];
+      fits = probabilities > 0 && rows % probabilities == 0 && rows / probabilities == found.columns &&
              elements[i + 3 - found.rows - found.probabilities] % found.columns == 0;
+    }
     if (fits) return found;
   }
   return std::nullopt;

@@ -80,6 +80,8 @@ TEST_F(CallRoles, ProbabilitiesAreToldByElementsWhereThereAreNoRows) {
   EXPECT_EQ(marked({100 * h, 70, 70 * h, 100 * h, 130, 130 * h}), "-p--p-") << "backward, in the other order";
   EXPECT_EQ(marked({100 * h, 70 * h, 100 * h, 130 * h, 100 * h, 90 * h}), "------") << "tokens only";
   EXPECT_EQ(marked({100 * h, 100, 70 * h, 100 * h, 101, 130 * h}), "------") << "not in every layer";
+  const std::int64_t most = Shape::kMaxElements;
+  EXPECT_EQ(marked({most, 1, most, most, most, most}), "------");
   EXPECT_EQ(marked({1024, 1024}), "--");
   EXPECT_EQ(marked({h, 0, h}), "---") << "no rows at all";
   EXPECT_EQ(marked({}), "");
