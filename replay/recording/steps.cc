@@ -75,6 +75,9 @@ GroupKind group_of(traces::CallGroup group) {
   check_failed("unknown group of a call");
 }
 
+// Of an element whose data type nobody wrote: torch's default, and a warning.
+constexpr int kUntypedBytes = 4;
+
 Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   Call call;
   call.source = sub.source.view();
@@ -84,7 +87,7 @@ Call call_of(const traces::SubOperation& sub, const traces::CallRole& role) {
   const auto dims = sub.shape.dims();
   call.rows = dims.empty() ? 1 : dims[0];
   for (std::size_t d = 1; d < dims.size(); ++d) call.row_elements *= dims[d];
-  call.element_bytes = traces::dtype_bytes(sub.dtype.view()).value_or(4);
+  call.element_bytes = traces::dtype_bytes(sub.dtype.view()).value_or(kUntypedBytes);
   call.probabilities = role.probabilities;
   call.recorded_us = sub.duration.value() * kUsPerMs;
   return call;
@@ -109,7 +112,7 @@ Bucket bucket_of(const traces::GradientBucket& line) {
   Bucket bucket;
   bucket.group = line.buffer_id == 1 ? GroupKind::expert_dp : GroupKind::dp;
   bucket.elements = line.bucket_numel;
-  bucket.element_bytes = traces::dtype_bytes(line.grad_dtype.view()).value_or(4);
+  bucket.element_bytes = traces::dtype_bytes(line.grad_dtype.view()).value_or(kUntypedBytes);
   if (line.completion_timestamp && line.launch_timestamp)
     bucket.recorded_us =
         std::max(0.0, line.completion_timestamp->value() - line.launch_timestamp->value()) * kUsPerMs;
@@ -192,6 +195,12 @@ RecordedJob interpret(const traces::Recording& recording) {
     std::size_t rank, step, call;
   };
   std::vector<Place> hidden;  // calls that computing hides in a run
+  std::size_t untyped = 0;    // transfers of a shape without a data type
+  SourcePlace first_untyped;
+  const auto look_at_type = [&](const traces::RankRecording& of, const traces::Operation& line, bool sized,
+                                std::string_view dtype) {
+    if (sized && !traces::dtype_bytes(dtype) && untyped++ == 0) first_untyped = of.place(line);
+  };
   for (const auto& recorded : recording.ranks) {
     std::vector<double> pending;  // launch times of a step's buckets, us after its start
     RankSteps rank;
@@ -216,7 +225,9 @@ RecordedJob interpret(const traces::Recording& recording) {
       const double end = line.timestamp.value() * kUsPerMs;
       step.start_us = measured ? end - step.duration_us : 0;
       step.elements = line.shape.elements();
-      step.element_bytes = traces::dtype_bytes(line.dtype.view()).value_or(0);
+      step.element_bytes = traces::dtype_bytes(line.dtype.view()).value_or(kUntypedBytes);
+      if (is_p2p(step.kind) || is_gradient_sync(step.kind))
+        look_at_type(recorded, line, line.shape.has_dims(), line.dtype.view());
       if (is_p2p(step.kind)) job.realistic = true;
       if (step.kind == StepKind::forward && step.microbatch > 0) job.realistic = true;
 
@@ -235,6 +246,7 @@ RecordedJob interpret(const traces::Recording& recording) {
         const auto& role = roles[c];
         if (!role || traces::is_asynchronous(sub)) continue;
         Call call = call_of(sub, *role);
+        look_at_type(recorded, line, sub.shape.has_dims(), sub.dtype.view());
         const double begin = traces::call_start_ms(line, sub) * kUsPerMs;
         step.segments_us.push_back(std::max(0.0, begin - reached));
         reached = std::max(reached, begin) + call.recorded_us;
@@ -273,6 +285,10 @@ RecordedJob interpret(const traces::Recording& recording) {
       for (Step& step : rank.steps) step.waits_for_buckets = false;
     job.ranks.push_back(std::move(rank));
   }
+  if (untyped > 0)
+    job.warnings.push_back(
+        fmt::format("{} transfer{} without a data type, {} is the first: counted with {} bytes an element",
+                    untyped, untyped == 1 ? "" : "s", first_untyped.str(), kUntypedBytes));
   if (repairs > 0)
     job.warnings.push_back(fmt::format(
         "{} time stamp{} of calls contradict{} the order of lines, by up to {:.2f} ms: repaired, calls keep "

@@ -141,6 +141,20 @@ TEST(Steps, BothNamesOfTheExpertReductionMeanTheSame) {
   for (const RankSteps& rank : job.ranks) EXPECT_EQ(rank.steps[0].kind, StepKind::expert_all_reduce);
 }
 
+TEST(Steps, TransfersWithoutADataTypeAreSaid) {
+  RecordingBuilder builder(one_stage());
+  builder.add(0, {.name = "forward_step",
+                  .calls = {{"all_to_all", "all_to_all", "exp", {8, 4}, "None", 1, 2}},
+                  .after_ms = 3});
+  builder.add(1, {.name = "dp_allreduce", .after_ms = 1, .group = "dp", .shape = {9}});
+  const traces::Recording recording = builder.take();
+  const RecordedJob job = interpret(recording);
+  EXPECT_EQ(job.ranks[0].steps[0].calls[0].input_bytes(), 8u * 4 * 4);
+  EXPECT_EQ(job.ranks[1].steps[0].element_bytes, 4);
+  EXPECT_THAT(job.warnings, ::testing::Contains("2 transfers without a data type, rank00.txt:1 is the first: "
+                                                "counted with 4 bytes an element"));
+}
+
 TEST(Steps, AsynchronousWindowsStayComputing) {
   RecordingBuilder builder(Topology{.tp = 2});
   for (int rank = 0; rank < 2; ++rank)
