@@ -270,7 +270,7 @@ TEST_F(Calibrate, ShowsEveryRowWithItsPlace) {
 
 TEST_F(Calibrate, ImportsTheTransfersOfARecording) {
   std::filesystem::create_directories(here_.path() / "realistic");
-  const std::string name = "realistic/wd2_tp1_pp1_exp2_expNum4_l1_bs1_rank";
+  const std::string name = "realistic/wd2_tp1_pp1_exp2_expNum2_l1_bs1_rank";
   here_.write(name + "0_20250818085316.txt", rank_file(0, 10, 0.30, 0.09));
   here_.write(name + "1_20250818085316.txt", rank_file(1, 6, 0.15, 1.70));
   const Outcome outcome = run({"import", "recording", "realistic", "--gpu", "h800-sxm", "--source", "me",
