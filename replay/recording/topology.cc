@@ -127,9 +127,10 @@ void require_names_of_used_groups(const traces::Recording& recording, bool tp_kn
         if (!role) continue;
         if (!ep_known &&
             (role->group == traces::CallGroup::expert || role->group == traces::CallGroup::tp_expert))
-          throw InputError(rank.place(operation),
-                           "exchanges of the group exp and no name that says how many ranks share the experts",
-                           "a folder or file name with ep, such as pp2_tp1_ep4");
+          throw InputError(
+              rank.place(operation),
+              "exchanges of the group exp and no name that says how many ranks share the experts",
+              "a folder or file name with ep, such as pp2_tp1_ep4");
         if (!tp_known && role->group == traces::CallGroup::tp)
           throw InputError(rank.place(operation),
                            "exchanges of the group tp and no name that says how many ranks share a layer",

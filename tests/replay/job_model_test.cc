@@ -138,9 +138,10 @@ TEST_F(RecordedModel, SequencesOfAMicrobatchAreNotTakenForChoices) {
   traces::NamedTopology half = made_.named();
   half.seq = 512;
   half.micro_batch.reset();
-  EXPECT_THAT(message_of([&] { job_model(made_.clean, half, nullptr); }),
-              ::testing::MatchesRegex("found 2048 rows in a dispatch of 512 tokens, where .* chooses 2 experts, "
-                                      "expected bs<N> in the folder's name, the sequences of a microbatch"));
+  EXPECT_THAT(
+      message_of([&] { job_model(made_.clean, half, nullptr); }),
+      ::testing::MatchesRegex("found 2048 rows in a dispatch of 512 tokens, where .* chooses 2 experts, "
+                              "expected bs<N> in the folder's name, the sequences of a microbatch"));
   half.micro_batch = 2;
   EXPECT_EQ(job_model(made_.clean, half, nullptr).architecture.topk, 2);
   half.micro_batch = 1;
