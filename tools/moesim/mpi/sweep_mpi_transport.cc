@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <list>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -16,9 +18,22 @@ struct Sending {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
+struct Receiving {
+  int from = 0;
+  int tag = 0;
+  std::string bytes;
+  MPI_Request request = MPI_REQUEST_NULL;  // null when the message is whole
+};
+
 // MPI's own state is one per process, so is what belongs to it.
 std::list<Sending>& sending() {
   static std::list<Sending> all;
+  return all;
+}
+
+// In the order in which the messages began to come; what probe() found is the first.
+std::list<Receiving>& receiving() {
+  static std::list<Receiving> all;
   return all;
 }
 
@@ -37,30 +52,48 @@ void send(int to, int tag, const void* data, std::size_t bytes) {
   MPI_Isend(one.bytes.data(), static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD, &one.request);
 }
 
+// A message is taken without waiting for its end: a sender that died in the middle of one never sends it.
+void begin_receiving() {
+  for (;;) {
+    int there = 0, bytes = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, &handle, &status) != MPI_SUCCESS ||
+        !there)
+      return;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    Receiving& one = receiving().emplace_back();
+    one.from = status.MPI_SOURCE;
+    one.tag = status.MPI_TAG;
+    one.bytes.resize(static_cast<std::size_t>(bytes));
+    MPI_Imrecv(one.bytes.data(), bytes, MPI_BYTE, &handle, &one.request);
+  }
+}
+
 bool probe(moesim::tools::MpiMessage* message) {
   forget_sent();
-  int there = 0;
-  MPI_Status status;
-  if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, &status) != MPI_SUCCESS || !there)
-    return false;
-  int bytes = 0;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  *message = {status.MPI_SOURCE, status.MPI_TAG, static_cast<std::size_t>(bytes)};
-  return true;
+  begin_receiving();
+  std::set<int> unfinished;  // senders whose later messages have to wait
+  for (auto one = receiving().begin(); one != receiving().end(); ++one) {
+    int done = 0;
+    MPI_Test(&one->request, &done, MPI_STATUS_IGNORE);
+    if (!done) unfinished.insert(one->from);
+    if (unfinished.count(one->from)) continue;
+    *message = {one->from, one->tag, one->bytes.size()};
+    receiving().splice(receiving().begin(), receiving(), one);
+    return true;
+  }
+  return false;
 }
 
 void receive(const moesim::tools::MpiMessage* message, void* data) {
-  MPI_Recv(data, static_cast<int>(message->bytes), MPI_BYTE, message->from, message->tag, MPI_COMM_WORLD,
-           MPI_STATUS_IGNORE);
+  std::memcpy(data, receiving().front().bytes.data(), message->bytes);
+  receiving().pop_front();
 }
 
 void drop_incoming() {
   moesim::tools::MpiMessage message;
-  std::string bytes;
-  while (probe(&message)) {
-    bytes.resize(message.bytes);
-    receive(&message, bytes.data());
-  }
+  while (probe(&message)) receiving().pop_front();
 }
 
 // Until all that was sent has been taken, here and everywhere: what nobody waits for any more is dropped. A
@@ -74,7 +107,8 @@ void settle() {
     if (meeting != MPI_REQUEST_NULL) MPI_Test(&meeting, &met, MPI_STATUS_IGNORE);
     if (!met) std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  drop_incoming();
+  do drop_incoming();
+  while (!receiving().empty());
 }
 
 void finish(bool together, int code) {

@@ -17,7 +17,7 @@ struct MpiTransport {
   int size;
   // Starts sending a copy of the bytes; delivered in order between two processes.
   void (*send)(int to, int tag, const void* data, std::size_t bytes);
-  // Whether a message has come, without waiting.
+  // Whether a message has come whole, without waiting. One that its sender died over never does.
   bool (*probe)(MpiMessage* message);
   // Takes the message that probe() found.
   void (*receive)(const MpiMessage* message, void* data);
