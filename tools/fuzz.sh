@@ -2,7 +2,7 @@
 # Builds the fuzz targets with clang, address and undefined-behaviour sanitizers, and runs them.
 #   tools/fuzz.sh [SECONDS each, default 60] [TARGET ...]
 # Prints a table of what was run; exits 1 when an input made a reader crash, hang or answer twice differently. Such
-# inputs are left in build/fuzz/findings/TARGET; put them into tests/fuzz/regressions/TARGET with the correction.
+# inputs are printed and left in build/fuzz/findings/TARGET; put them into tests/fuzz/regressions/TARGET with the correction.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -23,7 +23,7 @@ run_one() {
   local name=$1 seconds=$2 seeds work=build/fuzz/work/$1 findings=build/fuzz/findings/$1
   seeds=$(awk -F'\t' -v name="$name" '$1 == name { print $2 }' build/fuzz/fuzz_targets.txt)
   mkdir -p "$work" "$findings"
-  # Runs of a minute try the same inputs every time, so that CI does not fail by chance; longer ones try others.
+  # Runs of a minute try nearly the same inputs every time (how many, is a matter of the clock); longer ones try others.
   local seed=0
   ((seconds <= 60)) && seed=1
   # Longer runs try inputs up to 1 MiB, which need time to grow.
@@ -36,7 +36,11 @@ run_one() {
   printf '%-16s %12s inputs %8s edges  %s\n' "$name" \
     "$(awk '/stat::number_of_executed_units/ { print $2 }' "$work.log")" \
     "$(grep -o 'cov: [0-9]*' "$work.log" | tail -1 | cut -d' ' -f2)" \
-    "$([[ $status == 0 ]] && echo "no findings" || echo "FOUND: $(grep -m1 -E 'ERROR|SUMMARY|runtime error|check failed' "$work.log" | cut -c1-140)")"
+    "$([[ $status == 0 ]] && echo "no findings" || echo "FOUND: $(grep -m1 -E 'internal error|runtime error|ERROR|SUMMARY' "$work.log" | cut -c1-140)")"
+  # A machine that is thrown away, as CI's, takes its files with it.
+  local input
+  input=$(sed -n 's/.*Test unit written to //p' "$work.log")
+  [[ -z $input ]] || printf '  %s begins in base64: %s\n' "$input" "$(head -c 3072 "$input" | base64 -w0)"
   return $status
 }
 export -f run_one

@@ -56,9 +56,23 @@ std::string per_rank_results(const Dispatching& dispatching, const DispatchingTa
   return out;
 }
 
+// Loads of experts name no ranks: the plain array that they were read from, a layer a line.
+std::string loads(const Dispatching& dispatching) {
+  const std::vector<DispatchingEntry>& entries = dispatching.entries;
+  check(!entries.empty() && (entries.size() == 1 || entries.front().layer), "loads of layers name them");
+  if (!entries.front().layer) return list(std::span(entries.front().table.received)) + "\n";
+  std::string out = "[";
+  for (const DispatchingEntry& entry : entries) {
+    check(entry.layer == &entry - entries.data(), "loads are of every layer");
+    out.append(entry.layer == 0 ? "\n" : ",\n").append("  ").append(list(std::span(entry.table.received)));
+  }
+  return out + "\n]\n";
+}
+
 }  // namespace
 
 std::string write_dispatching(const Dispatching& dispatching) {
+  if (dispatching.loads) return loads(dispatching);
   std::string out =
       "{\n  \"schema\": \"moesim.dispatching/1\",\n  \"ep\": " + std::to_string(dispatching.ep) +
       ",\n  \"experts\": " + std::to_string(dispatching.experts);

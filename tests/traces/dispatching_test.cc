@@ -132,6 +132,17 @@ TEST(Dispatching, PlainLoadsAreTablesPerLayer) {
     EXPECT_THROW(parse_dispatching(bad, "loads.json"), InputError) << bad;
 }
 
+// What is known of loads alone must not come back as the rows of one rank.
+TEST(Dispatching, LoadsAreWrittenAsLoads) {
+  for (const char* text :
+       {"[5]", "[[5]]", "[0.25, 0.5, 0.25]", "[[90, 132, 40], [20, 107, 104]]", "[9e15, 0]"}) {
+    const Dispatching loads = parse_dispatching(text, "loads.json");
+    EXPECT_EQ(parse_dispatching(write_dispatching(loads), "written.json"), loads) << text;
+  }
+  EXPECT_EQ(write_dispatching(parse_dispatching("[[90, 132], [20, 0]]", "loads.json")),
+            "[\n  [90, 132],\n  [20, 0]\n]\n");
+}
+
 TEST(Dispatching, PartsThatContradictEachOtherAreRefusedWithTheirLines) {
   EXPECT_EQ(dispatching_error(R"({"ep": 2, "experts": 4,
  "per_rank_results": {
