@@ -1,6 +1,7 @@
 // Small text helpers shared by readers and messages.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,10 @@ std::string csv_cell(std::string_view text);
 // `text` in quotes, made printable and cut after `limit` characters: for "found ..." in messages.
 std::string in_quotes(std::string_view text, std::size_t limit = 60);
 
+// Views of `text`, which has to live as long: a string that nobody holds is refused when it is compiled.
 std::vector<std::string_view> split(std::string_view text, char separator);
+template <std::same_as<std::string> Text>
+std::vector<std::string_view> split(Text&& text, char separator) = delete;
 std::string_view trim(std::string_view text);
 
 // Decimal integer or number that fills all of `text`; nullopt otherwise (also on overflow, NaN and infinity).

@@ -49,7 +49,8 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, cha
 std::vector<std::int64_t> places_of(const JsonNode& list, std::int64_t first, std::int64_t layers) {
   if (list.is_array()) return list.integers(first, first + layers - 1);
   std::vector<std::int64_t> places;
-  for (const std::string_view part : split(list.string(), ',')) {
+  const std::string text = list.string();
+  for (const std::string_view part : split(text, ',')) {
     const auto number = parse_int(trim(part));
     if (!number || *number < first || *number >= first + layers)
       list.fail(list.describe(), fmt::format("numbers of layers, {} to {}", first, first + layers - 1));

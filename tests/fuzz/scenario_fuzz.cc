@@ -1,6 +1,8 @@
 // Any bytes as a scenario file: refused with one line, or read, and then answered where it is small.
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
 #include "models/answers/invariants.h"
@@ -29,6 +31,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         models::Scenario::parse(JsonNode::parse(fuzz::text_of(data, size), "fuzz.json"));
     models::Scenario resolved = scenario;
     resolved.resolve();
+    const auto written = to_json(resolved);
+    models::Scenario again =
+        models::Scenario::parse(JsonNode::from_json(nlohmann::json(written), "written.json"));
+    again.resolve();
+    check(to_json(again) == written, "what was read is written back");
     if (!is_small(resolved)) return;
     models::Comparison compared;
     try {
