@@ -7,7 +7,9 @@
 #include <cctype>
 #include <string_view>
 
+#include "base/input_error.h"
 #include "base/text.h"
+#include "models/workload/model_config.h"
 
 namespace moesim::calibration {
 
@@ -76,6 +78,10 @@ std::optional<Architecture> model_of_sizes(const std::string& name, std::vector<
   if (a.hidden < kHead || a.hidden % kHead != 0 || a.layers == 0 || a.experts == 0 || a.topk == 0 ||
       a.expert_ffn == 0)
     return std::nullopt;
+  for (const std::int64_t size :
+       {a.hidden, a.layers, a.experts, a.topk, a.expert_ffn, a.shared_ffn, a.dense_ffn})
+    if (size > models::kMaxModelSize)
+      throw InputError(fmt::format("model {}: found {}, expected at most 2^31", in_quotes(name), size));
   a.name = name;
   a.vocabulary = kVocabulary;
   a.dense_layers = a.dense_ffn > 0 ? 1 : 0;

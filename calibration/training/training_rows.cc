@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/checked.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
@@ -104,7 +105,7 @@ class Reader {
     p.etp = size("etp", recipe.etp_is_tp ? p.tp : 1);
     if (!stated("etp") && recipe.etp_is_tp && p.tp > 1)
       row.assumptions.push_back(fmt::format("ETP = TP = {}", p.tp));
-    const std::int64_t model_ranks = p.tp * p.cp * p.pp;
+    const std::int64_t model_ranks = checked_product("tp x cp x pp", {p.tp, p.cp, p.pp});
     if (gpus % model_ranks != 0)
       throw Skip{fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, model_ranks)};
     p.dp = gpus / model_ranks;
@@ -187,7 +188,7 @@ class Reader {
     p.ep = size("ep", 1);
     p.dp = size("gpus", 1);
     p.seq = size("tokens_per_rank", 0);
-    if (a.hidden * a.experts * a.topk * a.expert_ffn * p.seq == 0)
+    if (a.hidden == 0 || a.experts == 0 || a.topk == 0 || a.expert_ffn == 0 || p.seq == 0)
       throw Skip{"the sizes of the layer are not stated"};
     s.give("parallel.dp"), s.give("parallel.seq");
     set_precision(s, text("precision"));

@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kHeader =
     "gpu,gpus,model,framework,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,etp,step_time_s,tokens_per_s_per_gpu,"
@@ -104,6 +105,25 @@ TEST_F(TrainingRows, AStepThatRanFittedWithTheCheapestRecomputation) {
   EXPECT_TRUE(memory.fits);
   EXPECT_EQ(t.rows[0].scenario.training.recompute.text(), again.scenario.training.recompute.text());
   EXPECT_EQ(memory.max_bytes, forecast.memory.max_bytes);
+}
+
+// Sizes whose product wraps to 0 would divide by it, or be taken for sizes that nobody stated.
+TEST_F(TrainingRows, ProductsBeyond64BitsAreRefused) {
+  const TrainingTable plan =
+      read(std::string(kHeader) +
+           "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,16777216,16777216,65536,1,8,1,6.5,,,,here\n");
+  ASSERT_EQ(plan.skipped.size(), 1u);
+  EXPECT_THAT(plan.skipped[0].reason, HasSubstr("tp x cp x pp: found a size of 1.84e+19"));
+  const TrainingTable layer = read(
+      "gpu,gpus,case,hidden,experts,topk,moe_inter,ep,tokens_per_rank,precision,forward_backward_ms\n"
+      "H100-SXM5-80GB,8,x,16777216,16777216,16777216,16777216,8,16777216,BF16,3\n");
+  ASSERT_EQ(layer.skipped.size(), 1u);
+  EXPECT_THAT(layer.skipped[0].reason, Not(HasSubstr("not stated")));
+  const TrainingTable sizes = read(std::string(kHeader) +
+                                   "H100-SXM5-80GB,64,GRUG d1280000000000000 L48 e256 top8 "
+                                   "i1280,in-house,BF16,128,2,2048,2,2,1,1,8,1,6,,,,h\n");
+  ASSERT_EQ(sizes.skipped.size(), 1u);
+  EXPECT_THAT(sizes.skipped[0].reason, HasSubstr("found 1280000000000000, expected at most 2^31"));
 }
 
 }  // namespace
