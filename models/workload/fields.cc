@@ -834,7 +834,10 @@ std::vector<Field> parallel_fields() {
        .group = kPlan,
        .help = "Sequences of a step (1024) or tokens (4Mtokens, as near as whole microbatches come, 5 %): "
                "says the microbatches, whatever the plan",
-       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.batch = GlobalBatch::parse(v.string()); },
+       .read =
+           [](const Field&, Scenario& s, const JsonNode& v) {
+             s.batch = GlobalBatch::parse(v.is_integer() ? std::to_string(v.integer()) : v.string());
+           },
        .write =
            [](const Scenario& s) { return s.batch.given() ? ordered_json(s.batch.text()) : ordered_json(); },
        .take = take_member<&Scenario::batch>},

@@ -75,6 +75,11 @@ class Hostile:
             file.write(content if isinstance(content, bytes) else content.encode())
         return path
 
+    def remove(self, *names):
+        for name in names:
+            path = self.path(name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.path.exists(path) and os.remove(path)
+
     def read(self, name):
         with open(self.path(name), "rb") as file:
             return file.read()

@@ -45,6 +45,16 @@ TEST(ScenarioJson, UnknownKeysNameTheNearestAndTheLine) {
   EXPECT_THAT(message_of([] { scenario_in(R"({"parallel": 8})"); }), HasSubstr("expected an object"));
 }
 
+TEST(ScenarioJson, AGlobalBatchIsANumberOrAText) {
+  const auto batch = [](const std::string& value) {
+    return scenario_in(R"({"parallel": {"global_batch": )" + value + "}}").batch;
+  };
+  EXPECT_EQ(batch("1024").sequences, 1024);
+  EXPECT_EQ(batch("1024").text(), batch(R"("1024")").text());
+  EXPECT_THAT(message_of([&] { batch("-3"); }), HasSubstr("-3"));
+  EXPECT_THAT(message_of([&] { batch("[3]"); }), HasSubstr("global_batch"));
+}
+
 TEST(ScenarioJson, SeedsOfAnySizeAreKept) {
   Scenario s;
   s.seed = 18446744073709551615ull;
