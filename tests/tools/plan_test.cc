@@ -110,9 +110,10 @@ TEST(Plan, ResultHoldsTheSentenceAndWhatItRestsOn) {
       json::parse(run_moesim(with(question, {"--faults", R"({"gpu_mtbf_hours": 1000, "restart_s": 60})",
                                              "--format", "json"}))
                       .out);
-  for (const json& one : said["assumptions"])
-    if (one["what"] == "failures" || one["what"] == "a restart")
-      EXPECT_EQ(one["source"], "said by you (--faults)");
+  for (const json& one : said["assumptions"]) {
+    if (one["what"] != "failures" && one["what"] != "a restart") continue;
+    EXPECT_EQ(one["source"], "said by you (--faults)");
+  }
 }
 
 // A machine on which the model does not fit is named in the answer.

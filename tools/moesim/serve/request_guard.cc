@@ -92,18 +92,15 @@ std::optional<Refusal> refuse_body(const Head& head) {
   for (const char* name : {"transfer-encoding", "content-encoding", "expect", "upgrade", "range"})
     if (!head.all(name).empty()) return Refusal{400, fmt::format("found the header {}, expected none", name)};
   const auto lengths = head.all("content-length");
-  const auto length = lengths.size() == 1 ? parse_int(lengths.front()) : std::nullopt;
-  if (lengths.size() > 1 || (!lengths.empty() && (!length || *length < 0)))
-    return Refusal{400, "content-length: found no single length"};
+  const std::int64_t length = lengths.empty() ? 0 : parse_int(lengths.front()).value_or(-1);
+  if (lengths.size() > 1 || length < 0) return Refusal{400, "content-length: found no single length"};
   if (head.method != "POST") {
-    if (length.value_or(0) > 0)
-      return Refusal{400, fmt::format("found {} with a body, expected none", head.method)};
+    if (length > 0) return Refusal{400, fmt::format("found {} with a body, expected none", head.method)};
     return std::nullopt;
   }
-  if (!length) return Refusal{411, "found no content-length, expected one"};
-  if (static_cast<unsigned long long>(*length) > kMostBodyBytes)
-    return Refusal{413,
-                   fmt::format("found a body of {} bytes, expected at most {}", *length, kMostBodyBytes)};
+  if (lengths.empty()) return Refusal{411, "found no content-length, expected one"};
+  if (static_cast<std::uint64_t>(length) > kMostBodyBytes)
+    return Refusal{413, fmt::format("found a body of {} bytes, expected at most {}", length, kMostBodyBytes)};
   const auto types = head.all("content-type");
   const std::string type = types.size() == 1 ? lower(types.front()) : "";
   if (trim(std::string_view(type).substr(0, type.find(';'))) != "application/json")
