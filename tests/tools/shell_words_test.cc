@@ -84,6 +84,9 @@ TEST(ShellWords, RefusesWhatDoesNotEnd) {
   std::string nested;
   for (int i = 0; i < 100; ++i) nested += "${a:-";
   EXPECT_THAT(error("run " + nested), HasSubstr("64 deep"));
+  std::string arrays;
+  for (int i = 0; i < 50'000; ++i) arrays += "A=(";
+  EXPECT_THAT(error(arrays), HasSubstr("arrays inside of each other, 64 deep"));
 }
 
 }  // namespace

@@ -149,6 +149,16 @@ TEST_F(TrainingJobs, BadOnesAreRefusedInOneLine) {
   folder_.write("broken.yaml", "a: [1\n");
   expect_refusal(run_moesim({"compare", (folder_.path() / "broken.yaml").string()}),
                  HasSubstr("broken.yaml:"));
+  // toml++ has no end of these.
+  std::string dotted;
+  for (int i = 0; i < 50'000; ++i) dotted += "a.";
+  const auto refused = [&](const std::string& text) {
+    folder_.write("deep.toml", text);
+    expect_refusal(run_moesim({"compare", (folder_.path() / "deep.toml").string()}),
+                   HasSubstr("deep.toml:2: found tables inside of each other, 64 deep"));
+  };
+  refused("b = \"1.2\" # ....\n" + dotted + "a = 1\n");
+  refused("c = \'\'\'...\'\'\'\n[" + dotted + "a]\nb = 1\n");
 }
 
 // A description that leans on another file says so, by the key.

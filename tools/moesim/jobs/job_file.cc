@@ -348,8 +348,8 @@ void walk_toml(const toml::table& table, const std::string& path, Collector& col
 }
 
 std::string text_of(const JsonNode& node) {
-  if (node.is_string()) return node.string();
-  return node.to_json().dump();
+  const nlohmann::json value = node.to_json();
+  return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 void walk_json(const JsonNode& node, const std::string& path, Collector& collector, int depth) {
@@ -371,6 +371,36 @@ void walk_json(const JsonNode& node, const std::string& path, Collector& collect
     // Transformers' word for what its own arguments say.
     if (setting.values == std::vector<std::string>{"auto"}) setting.unknown = "auto: the trainer says it";
     collector.add(std::move(setting));
+  }
+}
+
+// toml++ has no limit on the parts of a dotted key, and makes a table of each; its end of many is a stack
+// that overflows. Outside of strings and comments nothing else has that many dots between two other signs.
+void check_dotted_keys(std::string_view text, const std::string& file) {
+  long line = 1;
+  int dots = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size()) - 1;
+    } else if (c == '"' || c == '\'') {
+      const std::string three(3, c);
+      const bool lines = text.substr(at).starts_with(three);
+      const std::string_view end = lines ? std::string_view(three) : std::string_view(three).substr(2);
+      std::size_t to = at + end.size();
+      while (to < text.size() && !text.substr(to).starts_with(end) && (lines || text[to] != '\n'))
+        to += c == '"' && text[to] == '\\' ? 2 : 1;
+      to = std::min(to, text.size());
+      line += std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
+                         text.begin() + static_cast<std::ptrdiff_t>(to), '\n');
+      at = to < text.size() && text[to] == '\n' ? to - 1 : to + end.size() - 1;
+    } else if (c == '.') {
+      if (++dots > kMaxJobFileDepth)
+        throw InputError(SourcePlace{file, line}, "tables inside of each other, 64 deep", "fewer");
+    } else if (c == '\n' || c == '=' || c == ',' || c == '[' || c == ']' || c == '{' || c == '}') {
+      dots = 0;
+      line += c == '\n' ? 1 : 0;
+    }
   }
 }
 
@@ -483,6 +513,7 @@ JobFile read_toml_job(std::string_view text, const std::string& file, const std:
   JobFile result;
   result.file = file;
   Collector collector(result);
+  check_dotted_keys(text, file);
   try {
     walk_toml(toml::parse(text), "", collector, file, 0);
   } catch (const toml::parse_error& error) {

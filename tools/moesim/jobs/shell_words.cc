@@ -361,6 +361,7 @@ class ShellReader {
   // Words of an array: NAME=( ... ).
   Words array() {
     Words words;
+    if (++array_depth_ > kMaxJobFileDepth) fail("arrays inside of each other, 64 deep", "fewer");
     next();
     for (skip_blanks(true); here() != ')'; skip_blanks(true)) {
       if (at_ >= text_.size()) fail("an array that does not end", "')'");
@@ -369,6 +370,7 @@ class ShellReader {
       if (at_ == before) next();  // an operator, which no array has
     }
     next();
+    --array_depth_;
     return words;
   }
 
@@ -688,6 +690,7 @@ class ShellReader {
   std::string file_;
   std::size_t at_ = 0;
   long line_ = 1;
+  int array_depth_ = 0;
   std::size_t expanded_ = 0;
   std::map<std::string, Words> variables_;
   std::map<std::string, std::size_t> unknown_;
