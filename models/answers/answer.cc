@@ -108,6 +108,11 @@ class Answering {
       throw InputError(
           fmt::format("compare: found a cluster of {} GPUs with timing flow, expected at most {}",
                       s_.cluster->ranks(), kMostFlowGpus));
+    if (const std::int64_t replicas = s_.parallel.world() / (s_.parallel.tp * s_.parallel.pp);
+        o_.flow && s_.scope == Scenario::Scope::kStep && s_.train && replicas > kMostFlowReplicas)
+      throw InputError(fmt::format(
+          "compare: found {} ranks that sum their gradients with timing flow, expected at most {}", replicas,
+          kMostFlowReplicas));
     if (o_.flow && s_.parallel.world() > static_cast<std::int64_t>(kMostFlowRanks))
       c_.warnings.push_back(
           fmt::format("timing flow follows {} of {} ranks of each kind of group: others do not contend",

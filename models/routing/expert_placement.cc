@@ -21,11 +21,11 @@ ExpertPlacement identity_placement(int experts) {
 
 ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots) {
   const auto experts = static_cast<int>(totals.size());
-  if (ranks < 1 || slots < experts || slots % ranks != 0 || slots > (1 << 20))
+  if (ranks < 1 || slots < experts || slots % ranks != 0 || slots > kMostSlots)
     throw InputError(
-        fmt::format("placement: found {} slots on {} ranks for {} experts, expected a multiple of the ranks "
-                    "and at least a slot per expert",
-                    slots, ranks, experts));
+        fmt::format("placement: found {} slots on {} ranks for {} experts, expected a multiple of the ranks, "
+                    "at least a slot per expert and at most {}",
+                    slots, ranks, experts, kMostSlots));
   std::vector<int> replicas(totals.size(), 1);
   // Second copies behind all first ones, so that copies of equal load are not dealt out to one rank together.
   std::vector<std::int32_t> copies(totals.size());
@@ -109,9 +109,9 @@ PlacementSpec PlacementSpec::parse(const std::string& text) {
     const std::string_view number = part.substr(std::min(part.size(), kSlots.size()));
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), spec.slots);
     if (part.substr(0, kSlots.size()) != kSlots || error != std::errc() ||
-        end != number.data() + number.size() || spec.slots < 1 || spec.slots > (1 << 20))
+        end != number.data() + number.size() || spec.slots < 1 || spec.slots > kMostSlots)
       throw InputError(
-          fmt::format("placement: found {}, expected slots=N, from 1 to {}", in_quotes(part), 1 << 20));
+          fmt::format("placement: found {}, expected slots=N, from 1 to {}", in_quotes(part), kMostSlots));
   }
   return spec;
 }

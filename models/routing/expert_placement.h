@@ -13,6 +13,9 @@ class JsonNode;
 
 namespace moesim::models {
 
+// Slots of all ranks; the time of balancing grows with them.
+inline constexpr int kMostSlots = 1 << 14;
+
 // Physical experts in slots: slot s lies on rank s / (slots / ranks) and holds logical expert expert_of[s].
 // Every expert has at least one slot; one with several is replicated.
 struct ExpertPlacement {

@@ -34,6 +34,9 @@ namespace moesim::models {
 
 // Ranks of each kind of group that are followed; groups beyond are left out.
 inline constexpr std::size_t kMostFlowRanks = 1024;
+// Ranks of a group that sums gradients; its ring alone has as many flows, whose memory grows with the square:
+// 1.4 GB.
+inline constexpr std::int64_t kMostFlowReplicas = 8192;
 // GPUs of a fabric on which ways are found in seconds: 3 s on 8,192 GPUs, 11 s on 16,384.
 inline constexpr std::int64_t kMostFlowGpus = 32768;
 

@@ -25,6 +25,10 @@ void Faults::check_against(const Cluster& cluster) const {
   for (const Port& p : nvlinks) exists(p.gpu, "nvlinks");
   for (const Port& p : nics) {
     exists(p.gpu, "nics");
+    constexpr double kLeast = 1e-6;
+    if (p.share > 0 && p.share < kLeast)
+      throw InputError(fmt::format("faults.nics: found {} of the bandwidth of GPU {}, expected 0 or {} to 1",
+                                   p.share, p.gpu, kLeast));
     if (p.share == 0 && cluster.nic.ports_per_node < 2)
       throw InputError(
           fmt::format("faults.nics: found a failed port of GPU {}, expected a bandwidth above 0: its node "

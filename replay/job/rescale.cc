@@ -73,7 +73,12 @@ class Rescaler {
  public:
   Rescaler(const CleanJob& job, const LayerModel& from, const LayerModel& to,
            const models::Cluster& recorded_on, bool same_gpus)
-      : job_(job), from_(from), to_(to), inner_(layer_segments(job, from)) {
+      : job_(job),
+        from_(from),
+        to_(to),
+        recorded_rows_(from.job().received()),
+        wanted_rows_(to.job().received()),
+        inner_(layer_segments(job, from)) {
     launch_us_ = recorded_launch_us(from, recorded_on, inner_[0]);
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       collect(pass);
@@ -87,11 +92,10 @@ class Rescaler {
     out.topology = to_.job().topology;
     out.samples = job_.samples;
     out.warnings = job_.warnings;
-    const std::vector<std::int64_t> received = to_.job().received();
     for (int pp = 0; pp < out.topology.pp; ++pp)
       for (int e = 0; e < out.topology.expert; ++e) {
         CleanPlace place = make_place(pp, e);
-        place.received_rows = received[static_cast<std::size_t>(e)];
+        place.received_rows = wanted_rows_[static_cast<std::size_t>(e)];
         out.places.emplace(PlaceKey{pp, 0, e}, std::move(place));
       }
     if (to_.job().routing_given) out.routing = to_.job().routing;
@@ -208,8 +212,8 @@ class Rescaler {
 
   // The recorded expert rank with the nearest number of rows, by ratio.
   int nearest(int expert) const {
-    const auto recorded = from_.job().received();
-    const double wanted = static_cast<double>(to_.job().received().at(static_cast<std::size_t>(expert))) + 1;
+    const std::vector<std::int64_t>& recorded = recorded_rows_;
+    const double wanted = static_cast<double>(wanted_rows_.at(static_cast<std::size_t>(expert))) + 1;
     const auto distance = [&](std::int64_t rows) {
       return std::abs(std::log((static_cast<double>(rows) + 1) / wanted));
     };
@@ -378,6 +382,7 @@ class Rescaler {
   const CleanJob& job_;
   const LayerModel& from_;
   const LayerModel& to_;
+  std::vector<std::int64_t> recorded_rows_, wanted_rows_;  // that each rank of an expert group receives
   LayerSegments inner_;
   std::array<std::array<std::optional<double>, kEdges>, 2> edges_;
   std::array<std::optional<double>, 2> slopes_;  // of the experts, by pass

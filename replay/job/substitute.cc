@@ -44,7 +44,12 @@ std::vector<std::size_t> expert_segments(const LayerModel& model, Pass pass) {
 
 Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted, double launch_us,
                            ExpertTimes times)
-    : recorded_(recorded), wanted_(wanted), launch_us_(launch_us), times_(std::move(times)) {
+    : recorded_(recorded),
+      wanted_(wanted),
+      recorded_rows_(recorded.job().received()),
+      wanted_rows_(wanted.job().received()),
+      launch_us_(launch_us),
+      times_(std::move(times)) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     auto& same = same_[static_cast<std::size_t>(pass)];
     std::size_t next = 0;
@@ -64,8 +69,8 @@ Substitution::Substitution(const LayerModel& recorded, const LayerModel& wanted,
 }
 
 double Substitution::expert_ratio(Pass pass, std::size_t from, std::size_t to, int rank) const {
-  const auto& rows = recorded_.job().received();
-  const auto& wanted_rows = wanted_.job().received();
+  const auto& rows = recorded_rows_;
+  const auto& wanted_rows = wanted_rows_;
   const auto& times = times_[static_cast<std::size_t>(pass)];
   const auto modelled = [&](const LayerModel& model, std::size_t segment, int expert) {
     return model.segment_us(pass, segment, Part::experts, expert, launch_us_);

@@ -40,6 +40,7 @@ class Substitution {
 
   const LayerModel& recorded_;
   const LayerModel& wanted_;
+  std::vector<std::int64_t> recorded_rows_, wanted_rows_;  // that each rank of an expert group receives
   double launch_us_;
   ExpertTimes times_;
   std::array<std::vector<std::optional<std::size_t>>, 2> same_;  // by wanted call: the recorded one

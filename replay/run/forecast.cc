@@ -206,11 +206,10 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
                                      std::vector<std::string>& warnings) {
   check(options.microbatches > 0, "a number of microbatches");
   const Topology& topology = job.topology;
-  constexpr std::int64_t kMost = 1 << 20;  // of all ranks together; about 20 GB
-  if (std::int64_t{topology.world()} * options.microbatches > kMost)
+  if (std::int64_t{topology.world()} * options.microbatches > kMostRankMicrobatches)
     throw InputError(SourcePlace{},
                      fmt::format("{} ranks x {} microbatches", topology.world(), options.microbatches),
-                     fmt::format("at most {} together", kMost));
+                     fmt::format("at most {} together", kMostRankMicrobatches));
   const ModelFacts facts = model_facts(named, job, options.architecture);
   const Activation activation = activation_of(job, named);
   const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);

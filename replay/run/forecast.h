@@ -15,6 +15,9 @@
 
 namespace moesim::replay {
 
+// Microbatches of all ranks together; 4 GB.
+inline constexpr std::int64_t kMostRankMicrobatches = std::int64_t{1} << 18;
+
 struct ForecastOptions {
   int microbatches = 0;                                // per data-parallel rank; must be positive
   const models::Architecture* architecture = nullptr;  // of the recorded model; nullptr: found by its sizes

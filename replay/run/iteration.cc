@@ -22,6 +22,7 @@ struct Seen {
   std::size_t plan = 0;
   std::size_t step = 0;
   std::size_t joined = 0;  // members that have come
+  std::int64_t rows = 0;   // the most of any of them
 };
 
 SourcePlace place_in(const RankPlan& plan, const Step& step) {
@@ -75,9 +76,9 @@ class Matcher {
   // of one.
   std::optional<std::pair<std::size_t, std::size_t>> join(GroupKind kind, int rank, const Request& request,
                                                           std::size_t plan, std::size_t step) {
-    const std::size_t channel = channel_of(kind, rank);
-    if (channels_[channel].members.size() < 2) return std::nullopt;
-    return join(channel, rank, request, plan, step);
+    const Seat seat = seat_of(kind, rank);
+    if (channels_[seat.channel].members.size() < 2) return std::nullopt;
+    return join(seat, request, plan, step);
   }
 
   // Messages from `from` to `to` in one direction, a channel of their own.
@@ -85,7 +86,7 @@ class Matcher {
                                                const Request& request, std::size_t plan, std::size_t step) {
     const auto [at, added] = pairs_.try_emplace({from, to, forward}, channels_.size());
     if (added) channels_.push_back({GroupKind::pp, {from, to}, {}, {0, 0}});
-    return join(at->second, rank, request, plan, step);
+    return join({at->second, rank == from ? std::size_t{0} : 1}, request, plan, step);
   }
 
   // Throws for the first call that some member never makes.
@@ -111,22 +112,23 @@ class Matcher {
   std::vector<Instance>& instances() { return instances_; }
 
  private:
-  std::size_t channel_of(GroupKind kind, int rank) {
+  struct Seat {
+    std::size_t channel = 0, member = 0;
+  };
+
+  Seat seat_of(GroupKind kind, int rank) {
+    if (const auto at = seats_.find({kind, rank}); at != seats_.end()) return at->second;
     auto members = topology_.group(kind, rank);
-    const auto [at, added] = groups_.try_emplace({kind, members.front()}, channels_.size());
-    if (added) {
-      const std::size_t size = members.size();
-      channels_.push_back({kind, std::move(members), {}, std::vector<std::size_t>(size, 0)});
-    }
-    return at->second;
+    const std::size_t size = members.size();
+    for (std::size_t m = 0; m < size; ++m) seats_[{kind, members[m]}] = {channels_.size(), m};
+    channels_.push_back({kind, std::move(members), {}, std::vector<std::size_t>(size, 0)});
+    return seats_.at({kind, rank});
   }
 
-  std::pair<std::size_t, std::size_t> join(std::size_t channel_index, int rank, const Request& request,
-                                           std::size_t plan, std::size_t step) {
-    Channel& channel = channels_[channel_index];
-    const auto member = static_cast<std::size_t>(
-        std::find(channel.members.begin(), channel.members.end(), rank) - channel.members.begin());
-    check(member < channel.members.size(), "a rank calls on a group it belongs to");
+  std::pair<std::size_t, std::size_t> join(Seat seat, const Request& request, std::size_t plan,
+                                           std::size_t step) {
+    Channel& channel = channels_[seat.channel];
+    const std::size_t member = seat.member;
     const std::size_t position = channel.next[member]++;
     if (position == channel.instances.size()) {
       channel.instances.push_back(instances_.size());
@@ -159,6 +161,7 @@ class Matcher {
       instance.modelled_us[member] = *request.modelled_us;
     }
     ++seen_[index].joined;
+    seen_[index].rows = std::max(seen_[index].rows, request.rows);
     return {index, member};
   }
 
@@ -169,8 +172,7 @@ class Matcher {
     const auto describe = [](sim::CollectiveOp op, std::int64_t rows, std::uint64_t row_bytes) {
       return fmt::format("{} of {} x {} bytes", sim::name(op), rows, row_bytes);
     };
-    std::int64_t rows = 0;
-    for (const std::int64_t other : instance.rows) rows = std::max(rows, other);
+    const std::int64_t rows = first.rows;
     const bool agree = instance.op == request.op && instance.row_bytes == request.row_bytes &&
                        (rows_may_differ || first.joined == 0 || rows == request.rows);
     if (agree) return;
@@ -187,7 +189,7 @@ class Matcher {
   const Topology& topology_;
   std::span<const RankPlan> plans_;
   std::vector<Channel> channels_;
-  std::map<std::pair<GroupKind, int>, std::size_t> groups_;
+  std::map<std::pair<GroupKind, int>, Seat> seats_;  // of every rank of a group that one of them called on
   std::map<std::tuple<int, int, bool>, std::size_t> pairs_;
   std::vector<Instance> instances_;
   std::vector<Seen> seen_;

@@ -30,7 +30,7 @@ class Balanced final : public Dispatcher {
   Balanced(std::unique_ptr<Dispatcher> inner, DispatcherOptions& options, bool eplb)
       : inner_(std::move(inner)), eplb_(eplb) {
     if (eplb_) {
-      slots_ = static_cast<int>(options.integer("slots", 0, 1, 1 << 20));
+      slots_ = static_cast<int>(options.integer("slots", 0, 1, kMostSlots));
       if (slots_ == 0) options.fail("found balance=eplb without slots, expected slots=N: experts and copies");
     } else {
       const RedirectionLimits usual;
