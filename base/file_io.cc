@@ -12,8 +12,10 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +38,7 @@ class Descriptor {
   }
   ~Descriptor() { reset(); }
   int get() const { return fd_; }
+  void release() { fd_ = -1; }
   // False when the last buffered bytes could not be written.
   bool reset() { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
 
@@ -51,7 +54,14 @@ namespace {
 
 std::atomic<bool> forbidden = false;
 
+// A name of several lines would forge lines where it is printed.
+void check_one_line(const std::filesystem::path& path) {
+  if (path.native().find('\n') != std::string::npos)
+    throw InputError(SourcePlace{path.string()}, "a name of several lines", "one line");
+}
+
 void check_may_read(const std::filesystem::path& path) {
+  check_one_line(path);
   if (forbidden)
     throw InputError(SourcePlace{path.string()}, "a file", "names and values: files are not read here");
 }
@@ -75,32 +85,46 @@ bool is_folder(const std::filesystem::path& path) noexcept {
   return !forbidden && std::filesystem::is_directory(path, none);
 }
 
-namespace {
-
-std::string read_noted(const std::filesystem::path& path, std::uint64_t limit_bytes, bool input) {
+RegularFile::RegularFile(const std::filesystem::path& path) : name_(path.string()) {
   check_may_read(path);
-  const SourcePlace place{path.string()};
+  const SourcePlace place{name_};
   // Non-blocking, so that a pipe without a writer is refused below instead of waited for.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) throw InputError(place, "cannot open: " + system_message());
+  file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file_ < 0) throw InputError(place, "cannot open: " + system_message());
+  Descriptor until_checked(file_);
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) throw InputError(place, "cannot stat: " + system_message());
+  if (::fstat(file_, &info) != 0) throw InputError(place, "cannot stat: " + system_message());
   if (S_ISDIR(info.st_mode)) throw InputError(place, "a directory", "a file");
   if (!S_ISREG(info.st_mode)) throw InputError(place, "a special file", "a regular file");
-  const auto size = static_cast<std::uint64_t>(info.st_size);
-  if (size > limit_bytes)
-    throw InputError(place, fmt::format("{} bytes", size), fmt::format("at most {} bytes", limit_bytes));
-  std::string content(size, '\0');
+  size_ = static_cast<std::uint64_t>(info.st_size);
+  until_checked.release();
+}
+
+RegularFile::~RegularFile() { ::close(file_); }
+
+std::size_t RegularFile::read(char* to, std::size_t bytes) const {
   std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t got = ::read(file.get(), content.data() + done, content.size() - done);
+  while (done < bytes) {
+    const ssize_t got = ::read(file_, to + done, bytes - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw InputError(place, "cannot read: " + system_message());
+    if (got < 0) throw InputError(SourcePlace{name_}, "cannot read: " + system_message());
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
-  content.resize(done);
-  if (input) FilesRead::note(path, info, content);
+  return done;
+}
+
+namespace {
+
+std::string read_noted(const std::filesystem::path& path, std::uint64_t limit_bytes, bool input) {
+  const RegularFile file(path);
+  if (file.size() > limit_bytes)
+    throw InputError(SourcePlace{path.string()}, fmt::format("{} bytes", file.size()),
+                     fmt::format("at most {} bytes", limit_bytes));
+  std::string content(file.size(), '\0');
+  content.resize(file.read(content.data(), content.size()));
+  struct stat info {};
+  if (input && ::fstat(file.descriptor(), &info) == 0) FilesRead::note(path, info, content);
   return content;
 }
 
@@ -109,7 +133,32 @@ struct Target {
   std::filesystem::path path;
   mode_t mode = 0644;
   bool device = false, replaces = false;
+  int descriptor = -1;  // one that this process was started with
 };
+
+// The number of "/dev/stdout", "/dev/fd/3" and the like, whose file is not to be replaced but written to; -1:
+// another name.
+int descriptor_of(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (name == "/dev/stdout") return STDOUT_FILENO;
+  if (name == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"})
+    if (name.starts_with(folder))
+      if (const auto number = parse_int(name.substr(folder.size())); number && *number >= 0)
+        return static_cast<int>(std::min<long long>(*number, std::numeric_limits<int>::max()));
+  return -1;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+// A folder that is not there is left to those who make it.
+void check_folder_of(const std::filesystem::path& path) {
+  const std::filesystem::path folder = folder_of(path);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0 && errno != ENOENT)
+    throw InputError(SourcePlace{path.string()}, "cannot create: " + system_message());
+}
 
 // Whether kWriteOnlyIn allows a file there.
 bool may_write(const std::filesystem::path& path) {
@@ -124,14 +173,23 @@ bool may_write(const std::filesystem::path& path) {
 }
 
 Target target_of(const std::filesystem::path& path) {
+  check_one_line(path);
   const SourcePlace place{path.string()};
   if (!may_write(path))
     throw InputError(place, "a file outside of the folder that this command may write in");
   Target target{path};
   struct stat info {};
+  if (const int descriptor = descriptor_of(path); descriptor >= 0) {
+    if (::fstat(descriptor, &info) != 0) throw InputError(place, "cannot write: " + system_message());
+    if (FilesRead::has(info)) throw InputError(place, "an input of this command", "another file to write");
+    target.device = true;
+    target.descriptor = descriptor;
+    return target;
+  }
   if (::stat(path.c_str(), &info) != 0) {
     // A link to nowhere would be replaced by a file.
     if (::lstat(path.c_str(), &info) == 0) throw InputError(place, "a link to a file that is not there");
+    check_folder_of(path);
     return target;
   }
   if (S_ISCHR(info.st_mode)) {
@@ -142,7 +200,9 @@ Target target_of(const std::filesystem::path& path) {
   if (!S_ISREG(info.st_mode)) throw InputError(place, "a special file", "a regular file to write");
   if (FilesRead::has(info)) throw InputError(place, "an input of this command", "another file to write");
   std::error_code none;
-  if (const auto real = std::filesystem::canonical(path, none); !none) target.path = real;
+  if (std::filesystem::is_symlink(path, none)) target.path = std::filesystem::canonical(path, none);
+  if (none) throw InputError(place, "cannot follow: " + none.message());
+  check_folder_of(target.path);
   target.mode = info.st_mode & 07777;
   target.replaces = true;
   return target;
@@ -159,34 +219,26 @@ bool put_all(int file, std::string_view content) {
   return true;
 }
 
-// No signal ends the process while one lives: between a file's temporary name and its own.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
+// Of a file while it is written, "NAME.PID.moesim-tmp": a name that nobody else gives.
+constexpr std::string_view kUnfinished = ".moesim-tmp";
 
 // Removes what writers of `target` left that were killed (SIGKILL) or whose machine was lost: no write takes
 // that long.
 void remove_leftovers(const std::filesystem::path& target) {
   constexpr std::chrono::minutes kLongest{10};
   const std::string name = target.filename().string() + ".";
-  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   std::error_code none;
-  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end; at.increment(none)) {
+  for (std::filesystem::directory_iterator at(folder_of(target), none), end; !none && at != end;
+       at.increment(none)) {
     const std::string one = at->path().filename().string();
-    if (one.size() <= name.size() + 4 || !one.starts_with(name) || !one.ends_with(".tmp")) continue;
-    const auto pid = one.substr(name.size(), one.size() - name.size() - 4);
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (one.size() <= name.size() + kUnfinished.size() || !one.starts_with(name) ||
+        !one.ends_with(kUnfinished))
+      continue;
+    const auto pid = one.substr(name.size(), one.size() - name.size() - kUnfinished.size());
+    struct stat info {};
+    if (pid.find_first_not_of("0123456789") != std::string::npos ||
+        (::stat(at->path().c_str(), &info) == 0 && FilesRead::has(info)))
+      continue;
     std::error_code gone;
     const auto written = std::filesystem::last_write_time(at->path(), gone);
     if (!gone && std::filesystem::file_time_type::clock::now() - written > kLongest)
@@ -200,7 +252,8 @@ bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno ==
 }  // namespace
 
 void check_utf8(std::string_view text, const std::string& file) {
-  const std::size_t at = first_not_utf8(text);
+  // A zero is none either: readers of text end at it, and a lost machine leaves files that end in zeros.
+  const std::size_t at = std::min(first_not_utf8(text), text.find('\0'));
   if (at == std::string_view::npos) return;
   const std::string_view before = text.substr(0, at);
   const std::size_t line = before.rfind('\n') + 1;  // 0 in the first line
@@ -232,22 +285,51 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
 
 void check_writable(const std::filesystem::path& path) { target_of(path); }
 
+std::filesystem::path regular_file_to_write(const std::filesystem::path& path) {
+  const Target target = target_of(path);
+  if (target.device) throw InputError(SourcePlace{path.string()}, "a device", "a regular file to write");
+  return target.path;
+}
+
+SignalsHeld::SignalsHeld() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+SignalsHeld::~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+bool SignalsHeld::one_ends() {
+  sigset_t pending;
+  if (::sigpending(&pending) != 0) return false;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction does {};
+    if (::sigismember(&pending, number) == 1 && ::sigaction(number, nullptr, &does) == 0 &&
+        does.sa_handler == SIG_DFL)
+      return true;
+  }
+  return false;
+}
+
 void sync_folder_of(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor opened(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() >= 0) ::fsync(opened.get());
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
   const SourcePlace place{path.string()};
   const Target target = target_of(path);
-  const std::string temporary = fmt::format("{}.{}.tmp", target.path.string(), ::getpid());
+  const std::string temporary = fmt::format("{}.{}{}", target.path.string(), ::getpid(), kUnfinished);
   bool named = false;
   const auto fail = [&](const char* what) {
     const std::string why = system_message();
     if (named) ::unlink(temporary.c_str());
     throw InputError(place, fmt::format("cannot {}: {}", what, why));
   };
+  if (target.descriptor >= 0) {
+    if (std::fflush(stdout) != 0 || !put_all(target.descriptor, content)) fail("write");
+    return;
+  }
   if (target.device) {
     const Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
     if (device.get() < 0 || !put_all(device.get(), content)) fail("write");
@@ -255,7 +337,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   }
   // A file without a name leaves nothing behind, however the process ends. Where the file system has none
   // (NFS), or there is no /proc to name it by, a named one does it.
-  const std::filesystem::path folder = target.path.has_parent_path() ? target.path.parent_path() : ".";
+  const std::filesystem::path folder = folder_of(target.path);
   const bool proc = ::access("/proc/self/fd", X_OK) == 0;
   Descriptor file(proc ? ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644) : -1);
   if (file.get() < 0) {

@@ -13,14 +13,19 @@ std::string SourcePlace::str() const {
 
 namespace {
 
+// A message is read, whatever a file held.
+constexpr std::size_t kLongestPlace = 1000, kLongestMessage = 2000;
+
+std::string told(const std::string& message) { return one_line(shortened(message, kLongestMessage)); }
+
 std::string prefixed(const SourcePlace& place, const std::string& message) {
   const std::string where = place.str();
-  return one_line(where.empty() ? message : where + ": " + message);
+  return where.empty() ? told(message) : one_line(shortened(where, kLongestPlace)) + ": " + told(message);
 }
 
 }  // namespace
 
-InputError::InputError(const std::string& message) : std::runtime_error(one_line(message)) {}
+InputError::InputError(const std::string& message) : std::runtime_error(told(message)) {}
 
 InputError::InputError(const SourcePlace& place, const std::string& message)
     : std::runtime_error(prefixed(place, message)), place_(place) {}

@@ -16,7 +16,8 @@ struct SourcePlace {
   std::string str() const;
 };
 
-// what() is "place: found X, expected Y", or "place: message", always one line.
+// what() is "place: found X, expected Y", or "place: message", always one line; what is too long to be read
+// is cut.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(const std::string& message);

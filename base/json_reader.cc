@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 #include <utility>
 #include <variant>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
+#include "base/json_chars.h"
 #include "base/text.h"
 
 namespace moesim {
@@ -82,34 +82,6 @@ namespace {
 
 using Type = nlohmann::json::value_t;
 
-// Walks the text for nlohmann's lexer and remembers how far it has read: the lexer reports no positions
-// itself.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* at, const char** reached) : at_(at), reached_(reached) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    *reached_ = ++at_;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    CountingIterator old = *this;
-    ++*this;
-    return old;
-  }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at_ == b.at_; }
-
- private:
-  const char* at_;
-  const char** reached_;
-};
-
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(JsonSource& source, const char* begin, const char** reached)
@@ -134,11 +106,18 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     const long line = current_line();
+    if (name.find('\n') != std::string::npos)
+      throw InputError(SourcePlace{source_.file, line}, "key " + in_quotes(name) + " of several lines",
+                       "one line");
     if (!seen_.back().insert(name).second)
       throw InputError(SourcePlace{source_.file, line}, "key " + in_quotes(name) + " twice", "each key once");
     (*std::get_if<std::unique_ptr<JsonObjectValue>>(&open_.back()->value))->keys.push_back(std::move(name));
     key_line_ = line;
     return true;
+  }
+  [[noreturn]] void too_long() {
+    throw InputError(SourcePlace{source_.file, current_line()},
+                     fmt::format("a text or number of more than {} characters", kMaxJsonToken), "fewer");
   }
   bool parse_error(std::size_t, const std::string& last_token,
                    const nlohmann::detail::exception& error) override {
@@ -146,6 +125,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     if (const auto at = why.find(": "); at != std::string::npos) why = why.substr(at + 2);
     if (const auto at = why.find(" - "); at != std::string::npos) why = why.substr(at + 3);
     if (last_token.empty()) why = "end of file";
+    constexpr std::size_t kLongest = 200;
+    why = shortened(why, kLongest);
     throw InputError(SourcePlace{source_.file, current_line()}, "not JSON: " + why);
   }
 
@@ -201,6 +182,18 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   long key_line_ = 0;
   std::vector<JsonValue*> open_;
   std::vector<std::set<std::string>> seen_;
+};
+
+// Walks a text and remembers how far it was read: nlohmann's lexer reports no positions itself.
+struct TextSource {
+  Builder* builder = nullptr;
+  const char *at = nullptr, *end = nullptr;
+  const char** reached = nullptr;
+
+  bool done() const { return at == end; }
+  const char& here() const { return *at; }
+  void next() { *reached = ++at; }
+  [[noreturn]] void too_long() const { builder->too_long(); }
 };
 
 JsonValue copy_of(const nlohmann::json& value) {
@@ -267,10 +260,13 @@ using detail::JsonValue;
 JsonNode JsonNode::parse(std::string_view text, std::string file) {
   auto source = std::make_shared<JsonSource>();
   source->file = std::move(file);
+  check_utf8(text, source->file);  // nlohmann's lexer takes a zero for the end
   const char* reached = text.data();
   detail::Builder builder(*source, text.data(), &reached);
-  nlohmann::json::sax_parse(detail::CountingIterator(text.data(), &reached),
-                            detail::CountingIterator(text.data() + text.size(), &reached), &builder);
+  using Chars = JsonChars<detail::TextSource>;
+  nlohmann::json::sax_parse(
+      Chars(detail::TextSource{&builder, text.data(), text.data() + text.size(), &reached}), Chars(),
+      &builder);
   const JsonValue* root = &source->root;
   return JsonNode(std::move(source), root, "");
 }
@@ -317,6 +313,8 @@ void JsonNode::fail(const std::string& message) const {
 
 std::string JsonNode::string() const {
   if (!is_string()) fail(describe(), "a string");
+  // It would forge lines where it is printed.
+  if (value_->string().find('\n') != std::string::npos) fail(describe() + " of several lines", "one line");
   return value_->string();
 }
 

@@ -34,7 +34,8 @@ struct JsonSource;
 class JsonNode {
  public:
   // Throws InputError at the offending line for text that is not JSON, that nests deeper than kMaxJsonDepth
-  // levels, that holds more than kMaxJsonValues values, or that repeats a key. `file` is used in messages
+  // levels, that holds more than kMaxJsonValues values or one of more than kMaxJsonToken characters, or that
+  // repeats a key. `file` is used in messages
   // only.
   static JsonNode parse(std::string_view text, std::string file);
   static JsonNode read(const std::filesystem::path& path);
@@ -49,7 +50,7 @@ class JsonNode {
   bool is_boolean() const;
   bool is_null() const;
 
-  std::string string() const;
+  std::string string() const;  // on one line
   bool boolean() const;
   double number(double low = std::numeric_limits<double>::lowest(),
                 double high = std::numeric_limits<double>::max()) const;

@@ -2,13 +2,13 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
-#include <fstream>
 #include <memory>
 #include <vector>
 
 #include "base/check.h"
-#include "base/input_error.h"
+#include "base/file_io.h"
 
 namespace moesim {
 
@@ -60,15 +60,15 @@ std::string Sha256::hex() const {
 }
 
 std::string sha256_hex_of_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError(SourcePlace{path.string()}, "cannot open");
+  const RegularFile file(path);
   Sha256 sum;
   std::vector<char> piece(std::size_t{1} << 20);
-  while (in) {
-    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    sum.add({piece.data(), static_cast<std::size_t>(in.gcount())});
+  for (std::uint64_t left = file.size(); left > 0;) {
+    const std::size_t got = file.read(piece.data(), std::min<std::uint64_t>(left, piece.size()));
+    if (got == 0) break;
+    sum.add({piece.data(), got});
+    left -= got;
   }
-  if (in.bad()) throw InputError(SourcePlace{path.string()}, "cannot read");
   return sum.hex();
 }
 

@@ -38,10 +38,11 @@ Character character_at(std::string_view text, std::size_t at) {
 }
 
 // What a terminal obeys or what changes the order of the text around it: DEL, C1, marks and embeddings of
-// direction, separators of lines and paragraphs. Written like JSON writes them.
+// direction, separators of lines and paragraphs; and what XML cannot hold. Written like JSON writes them.
 bool obeyed(char32_t code) {
   return (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
-         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff ||
+         code == 0xfffe || code == 0xffff;
 }
 
 }  // namespace
@@ -113,11 +114,15 @@ std::string csv_cell(std::string_view text) {
   return out + '"';
 }
 
-std::string in_quotes(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit) return "'" + one_line(text) + "'";
+std::string shortened(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return std::string(text);
   // Not in the middle of a character.
   while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0U) == 0x80) --limit;
-  return "'" + one_line(text.substr(0, limit)) + "...'";
+  return std::string(text.substr(0, limit)) + "...";
+}
+
+std::string in_quotes(std::string_view text, std::size_t limit) {
+  return "'" + one_line(shortened(text, limit)) + "'";
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

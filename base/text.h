@@ -25,6 +25,9 @@ std::string one_line(std::string_view text);
 // does not compute it: what would be a formula gets an apostrophe in front.
 std::string csv_cell(std::string_view text);
 
+// The first `limit` bytes, without half a character, and "..." where that is not all.
+std::string shortened(std::string_view text, std::size_t limit);
+
 // `text` in quotes, made printable and cut after `limit` characters: for "found ..." in messages.
 std::string in_quotes(std::string_view text, std::size_t limit = 60);
 

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -118,32 +119,61 @@ std::string write_cmd_text(const RankRecording& rank) {
   return out;
 }
 
-void write_cmd(const Recording& recording, const fs::path& folder) {
+namespace {
+
+// `fill` writes files into a folder beside `folder`, which then takes its name in one step.
+void write_folder(const fs::path& folder, const std::function<void(const fs::path& staging)>& fill) {
   std::error_code error;
   if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error)))
     throw InputError({folder.string()}, "something there already", "a folder that is new or empty");
-  // All files go to a folder beside the final one, which then takes its name in one step.
   const fs::path full = fs::absolute(folder).lexically_normal();
   const fs::path target = full.has_filename() ? full : full.parent_path();
   fs::create_directories(target.parent_path(), error);
   std::string staging_name = (target.parent_path() / ("." + target.filename().string() + ".XXXXXX")).string();
+  // Staging is gone before a signal ends the process.
+  const SignalsHeld held;
   if (::mkdtemp(staging_name.data()) == nullptr)
     throw InputError({folder.string()}, std::string("cannot make the folder: ") + std::strerror(errno));
   const fs::path staging = staging_name;
   try {
-    fs::permissions(staging, fs::perms(0755));  // mkdtemp keeps others out
-    for (const RankRecording& rank : recording.ranks) {
-      const std::string text = write_cmd_text(rank);
-      Pool pool;
-      read_cmd_text(text, (folder / file_name(rank)).string(), pool);
-      write_file(staging / file_name(rank), text);
-    }
+    // mkdtemp keeps others out; a folder that was there says itself whom it lets in.
+    fs::permissions(staging,
+                    fs::is_directory(target, error) ? fs::status(target).permissions() : fs::perms(0755));
+    fill(staging);
     fs::rename(staging, target, error);
     if (error) throw InputError({folder.string()}, "cannot name the folder: " + error.message());
+    sync_folder_of(target);
   } catch (...) {
     fs::remove_all(staging, error);
     throw;
   }
+}
+
+// `folder`: what messages call the one that is written.
+void write_ranks(const Recording& recording, const fs::path& staging, const fs::path& folder) {
+  for (const RankRecording& rank : recording.ranks) {
+    const std::string text = write_cmd_text(rank);
+    Pool pool;
+    read_cmd_text(text, (folder / file_name(rank)).string(), pool);
+    write_file(staging / file_name(rank), text);
+    if (SignalsHeld::one_ends()) throw InputError({folder.string()}, "a signal while it was written");
+  }
+}
+
+}  // namespace
+
+void write_cmd(const Recording& recording, const fs::path& folder) {
+  write_folder(folder, [&](const fs::path& staging) { write_ranks(recording, staging, folder); });
+}
+
+void write_cmd_job(const Recording& scaling, const Recording& realistic, const fs::path& folder) {
+  write_folder(folder, [&](const fs::path& staging) {
+    for (const auto& [name, recording] :
+         {std::pair{"scaling", &scaling}, std::pair{"realistic", &realistic}}) {
+      fs::create_directory(staging / name);
+      write_ranks(*recording, staging / name, folder / name);
+    }
+  });
 }
 
 }  // namespace moesim::traces

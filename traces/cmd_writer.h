@@ -16,4 +16,7 @@ std::string write_cmd_text(const RankRecording& rank);
 // names they were read from; ranks made by a program become "rank00.txt", ... Throws InputError.
 void write_cmd(const Recording& recording, const std::filesystem::path& folder);
 
+// The two recordings of a job, `folder`/scaling and `folder`/realistic, in the same way.
+void write_cmd_job(const Recording& scaling, const Recording& realistic, const std::filesystem::path& folder);
+
 }  // namespace moesim::traces

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "traces/dispatching.h"
 
 namespace moesim::traces {
@@ -52,7 +53,7 @@ std::string per_rank_results(const Dispatching& dispatching, const DispatchingTa
   }
   out += "}";
   if (!table.not_representative.empty())
-    out += ",\n" + indent + "\"not_representative\": " + nlohmann::json(table.not_representative).dump();
+    out += ",\n" + indent + "\"not_representative\": " + json_line(table.not_representative);
   return out;
 }
 

@@ -1,8 +1,11 @@
 #include "traces/gzip_stream.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/file_io.h"
 #include "base/files_read.h"
@@ -15,14 +18,34 @@ constexpr unsigned kBufferBytes = 1 << 18;
 constexpr std::uint64_t kUnpackedFreely = std::uint64_t{64} << 20;
 }  // namespace
 
+// Closed by zlib, which wants a descriptor of its own.
 struct GzipStream::File {
-  explicit File(const std::filesystem::path& path) : handle(gzopen(path.c_str(), "rb")) {}
+  explicit File(const std::filesystem::path& path) : regular(path), opened(status()) {
+    const int own = ::dup(regular.descriptor());
+    handle = gzdopen(own, "rb");
+    if (handle == nullptr && own >= 0) ::close(own);
+  }
   ~File() {
     if (handle != nullptr) gzclose_r(handle);
   }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
-  gzFile handle;
+
+  struct stat status() const {
+    struct stat now {};
+    ::fstat(regular.descriptor(), &now);
+    return now;
+  }
+  // What was hashed is not what was read where it changed meanwhile.
+  bool changed() const {
+    const struct stat now = status();
+    return now.st_size != opened.st_size || now.st_mtim.tv_sec != opened.st_mtim.tv_sec ||
+           now.st_mtim.tv_nsec != opened.st_mtim.tv_nsec;
+  }
+
+  RegularFile regular;
+  struct stat opened;
+  gzFile handle = nullptr;
 };
 
 GzipStream::GzipStream(const std::filesystem::path& path) : buffer_(kBufferBytes) {
@@ -53,7 +76,11 @@ GzipStream::int_type GzipStream::underflow() {
   if (count <= 0 && code != Z_OK && code != Z_STREAM_END)
     problem_ = code == Z_BUF_ERROR ? "compressed data that is cut short"
                                    : std::string("damaged compressed data (") + text + ")";
-  if (count <= 0) return traits_type::eof();
+  if (count <= 0) {
+    if (file_->changed()) problem_ = "a file that changed while it was read";
+    return traits_type::eof();
+  }
+  zeros_ = zeros_ || std::memchr(buffer_.data(), 0, static_cast<std::size_t>(count)) != nullptr;
   unpacked_ += static_cast<std::uint64_t>(count);
   const auto packed = static_cast<std::uint64_t>(std::max<z_off_t>(1, gzoffset(file_->handle)));
   if (unpacked_ > kUnpackedFreely && unpacked_ / packed >= kMostUnpacked) {

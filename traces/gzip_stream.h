@@ -26,6 +26,8 @@ class GzipStream final : public std::streambuf {
 
   // "" while all is well.
   const std::string& problem() const { return problem_; }
+  // Whether a byte of what was read so far is 0, which no text has.
+  bool zeros() const { return zeros_; }
   // Line of the next byte, from 1.
   std::uint32_t line() const;
 
@@ -39,6 +41,7 @@ class GzipStream final : public std::streambuf {
   std::uint64_t unpacked_ = 0;
   std::uint64_t lines_before_ = 0;  // line feeds in buffers that are done
   std::string problem_;
+  bool zeros_ = false;
 };
 
 }  // namespace moesim::traces

@@ -1,14 +1,17 @@
 #include "traces/kineto_events.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <istream>
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/json_chars.h"
 #include "base/text.h"
 #include "traces/gzip_stream.h"
 
@@ -177,12 +180,13 @@ class Handler {
   // Whether nothing is left to read.
   std::function<bool()> stream_ended_;
 
- private:
-  enum class Level : std::uint8_t { object, array };
-
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(SourcePlace{file_, static_cast<long>(stream_.line())}, found, expected);
   }
+
+ private:
+  enum class Level : std::uint8_t { object, array };
+
   void push(Level level) {
     if (levels_.size() == kMostDepth) fail("values nested 65 levels deep", "at most 64");
     levels_.push_back(level);
@@ -264,20 +268,50 @@ class Handler {
   KinetoGroup group_;
 };
 
+bool is_end(int c) { return c == std::char_traits<char>::eof(); }
+
+class StreamSource {
+ public:
+  StreamSource() = default;  // at its end
+  StreamSource(GzipStream& stream, const Handler& handler) : stream_(&stream), handler_(&handler) {
+    take(stream.sgetc());
+  }
+  bool done() const { return done_; }
+  const char& here() const { return here_; }
+  void next() { take(stream_->snextc()); }
+  [[noreturn]] void too_long() const {
+    handler_->fail(fmt::format("a text or number of more than {} characters", kMaxJsonToken), "fewer");
+  }
+
+ private:
+  void take(int c) {
+    done_ = is_end(c);
+    here_ = done_ ? '\0' : static_cast<char>(c);
+  }
+
+  GzipStream* stream_ = nullptr;
+  const Handler* handler_ = nullptr;
+  char here_ = '\0';
+  bool done_ = true;
+};
+
 }  // namespace
 
 KinetoFacts scan_kineto(const std::filesystem::path& path,
                         const std::function<void(const KinetoEvent&)>& event) {
   const std::string file = path.string();
   GzipStream buffer(path);
-  std::istream stream(&buffer);
   Handler handler(file, buffer, event);
-  handler.stream_ended_ = [&] { return stream.eof(); };
-  Json::sax_parse(stream, &handler);
+  handler.stream_ended_ = [&] { return is_end(buffer.sgetc()); };
+  using Chars = JsonChars<StreamSource>;
+  Json::sax_parse(Chars(StreamSource(buffer, handler)), Chars(), &handler);
   // Behind the last bracket, too: the checksum of what was unpacked stands in the trailer.
   if (!buffer.problem().empty())
     throw InputError(SourcePlace{file, static_cast<long>(buffer.line())}, buffer.problem(),
                      "a whole gzip file");
+  // nlohmann's lexer takes a zero for the end.
+  if (buffer.zeros())
+    throw InputError(SourcePlace{file, static_cast<long>(buffer.line())}, "the byte 0x00", "text in UTF-8");
   handler.finish();
   return std::move(handler.facts);
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace moesim::calibration {
@@ -245,7 +246,7 @@ std::string to_json(const Measurements& measurements, const std::string& provena
              [](Writer& w, const Measurements::KernelRow& row) { visit_kernel(w, row); });
   write_list(file, "machine", measurements.machine,
              [](Writer& w, const Measurements::MachineRow& row) { visit_machine(w, row); });
-  return file.dump(1) + "\n";
+  return json_text(file, 1);
 }
 
 }  // namespace moesim::calibration

@@ -11,6 +11,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/costs/ep_kernel.h"
@@ -173,7 +174,7 @@ std::string NetworkProfile::to_json() const {
   Json written = Json::object();
   for (const auto& [key, set] : laws) written[key] = write_law(set);
   out["laws"] = std::move(written);
-  return out.dump(1) + "\n";
+  return json_text(out, 1);
 }
 
 bool has_network_laws(const Profile& profile) {

@@ -14,6 +14,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "models/costs/ep_kernel.h"
@@ -340,7 +341,7 @@ std::string Profile::to_json() const {
                       {"unit", constant.unit},
                       {"source", constant.source}};
   out["constants"] = std::move(constants);
-  return out.dump(1) + "\n";
+  return json_text(out, 1);
 }
 
 }  // namespace moesim::models

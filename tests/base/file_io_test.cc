@@ -1,5 +1,6 @@
 #include "base/file_io.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -31,7 +32,7 @@ TEST_F(FileIo, WritesAndReadsBack) {
   EXPECT_EQ(read_file(folder_ / "a"), "line\n");
   const std::string binary("a\0b", 3);
   write_file(folder_ / "a", binary);
-  EXPECT_EQ(read_file(folder_ / "a"), binary);
+  EXPECT_EQ(read_own_file(folder_ / "a"), binary);
 }
 
 TEST_F(FileIo, RefusesFoldersPipesAndMissingFiles) {
@@ -73,6 +74,58 @@ TEST_F(FileIo, TextIsUtf8) {
               (folder_ / "latin").string() + ":2:5: found the byte 0xe9, expected text in UTF-8");
   }
   EXPECT_EQ(read_own_file(folder_ / "latin"), "one\ntwo \xe9\n");
+  // Readers would take a zero for the end.
+  write_file(folder_ / "zeros", std::string("one\0\0", 5));
+  try {
+    read_file(folder_ / "zeros");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.what(),
+              (folder_ / "zeros").string() + ":1:4: found the byte 0x00, expected text in UTF-8");
+  }
+}
+
+TEST_F(FileIo, NamesAreOnOneLine) {
+  EXPECT_THROW(write_file(folder_ / "a\nb", "x"), InputError);
+  EXPECT_THROW(read_file(folder_ / "a\nb"), InputError);
+  EXPECT_THROW(entries_of(folder_ / "a\nb"), InputError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// "/dev/stdout" of a shell's redirection is the file that the answer goes to: written to, not replaced.
+TEST_F(FileIo, DescriptorsAreWrittenTo) {
+  const std::filesystem::path file = folder_ / "out";
+  const int opened = ::open(file.c_str(), O_WRONLY | O_CREAT, 0600);
+  ASSERT_GE(opened, 0);
+  const std::string name = "/dev/fd/" + std::to_string(opened);
+  write_file(name, "one ");
+  write_file(name, "two");
+  ::close(opened);
+  EXPECT_EQ(read_file(file), "one two");
+  EXPECT_THROW(write_file(name, "x"), InputError) << "a closed one";
+  EXPECT_THROW(regular_file_to_write("/dev/stdout"), InputError);
+}
+
+TEST_F(FileIo, ASignalThatWouldEndTheProcessIsSeen) {
+  EXPECT_FALSE(SignalsHeld::one_ends());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto ends = [](int number) {
+      const SignalsHeld held;
+      ::raise(number);
+      return SignalsHeld::one_ends();
+    };
+    ::signal(SIGHUP, SIG_IGN);
+    if (ends(SIGHUP)) ::_exit(1);
+    const SignalsHeld held;
+    ::raise(SIGTERM);
+    ::_exit(SignalsHeld::one_ends() ? 0 : 2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(FileIo, EntriesComeInTheOrderOfTheirNames) {
@@ -88,14 +141,16 @@ TEST_F(FileIo, EntriesComeInTheOrderOfTheirNames) {
 // What a writer left that was killed between its file's two names goes with the next write.
 TEST_F(FileIo, LeftoversOfKilledWritersGo) {
   write_file(folder_ / "a", "old");
-  for (const char* name : {"a.123.tmp", "a.124.tmp", "a.x.tmp", "b.123.tmp"}) write_file(folder_ / name, "x");
-  for (const char* name : {"a.123.tmp", "a.x.tmp", "b.123.tmp"})
+  const std::vector<std::filesystem::path> others{folder_ / "a", folder_ / "a.123.tmp",
+                                                  folder_ / "a.124.moesim-tmp", folder_ / "a.x.moesim-tmp",
+                                                  folder_ / "b.123.moesim-tmp"};
+  for (const std::filesystem::path& other : others) write_file(other, "x");
+  write_file(folder_ / "a.123.moesim-tmp", "x");
+  for (const char* name : {"a.123.moesim-tmp", "a.123.tmp", "a.x.moesim-tmp", "b.123.moesim-tmp"})
     std::filesystem::last_write_time(folder_ / name,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   write_file(folder_ / "a", "new");
-  const std::vector<std::filesystem::path> expected{folder_ / "a", folder_ / "a.124.tmp", folder_ / "a.x.tmp",
-                                                    folder_ / "b.123.tmp"};
-  EXPECT_EQ(entries_of(folder_), expected) << "only those that nobody writes any more";
+  EXPECT_EQ(entries_of(folder_), others) << "only those that nobody writes any more";
 }
 
 // Killed at any moment, the old file or the new one is there and, where there was none, nothing else.
@@ -118,7 +173,7 @@ TEST_F(FileIo, AKilledWriterLeavesAWholeFile) {
     const std::string text = read_file(folder_ / "a");
     EXPECT_TRUE(text == old || text == fresh);
     if (i % 2 == 0) {
-      EXPECT_FALSE(std::filesystem::exists(folder_ / ("a." + std::to_string(child) + ".tmp")));
+      EXPECT_FALSE(std::filesystem::exists(folder_ / ("a." + std::to_string(child) + ".moesim-tmp")));
     }
   }
 }

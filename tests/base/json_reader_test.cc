@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_chars.h"
+
 namespace moesim {
 namespace {
 
@@ -46,6 +48,34 @@ TEST(JsonReader, WrongTypeNamesPathLineFoundAndExpected) {
             "c.json:3: found nic.latency 'fast', expected a number");
   EXPECT_EQ(error_of([&] { JsonNode::parse("[1,\n2,\n-3\n]", "x").items()[2].integer(0); }),
             "x:3: found [2] -3, expected a whole number of at least 0");
+}
+
+// nlohmann's lexer takes a zero for the end of the text.
+TEST(JsonReader, NothingStandsBehindAZero) {
+  for (const std::string& text : {std::string("{}\0", 3), std::string("{}\0 and {more}", 14)})
+    EXPECT_EQ(error_of([&] { JsonNode::parse(text, "x"); }),
+              "x:1:3: found the byte 0x00, expected text in UTF-8");
+}
+
+TEST(JsonReader, TextsAndKeysAreOnOneLine) {
+  EXPECT_EQ(error_of([] { JsonNode::parse("{\"name\":\n \"x\\nFORGED\"}", "c").find("name")->string(); }),
+            "c:1: found name 'x FORGED' of several lines, expected one line");
+  EXPECT_EQ(error_of([] { JsonNode::parse(R"({"a\nb": 1})", "c"); }),
+            "c:1: found key 'a b' of several lines, expected one line");
+}
+
+// White space, numbers and texts of a hostile file neither fill the memory nor the message.
+TEST(JsonReader, MessagesAreShortWhateverAFileHolds) {
+  const std::string blanks(1 << 20, '\n');
+  EXPECT_EQ(error_of([&] { JsonNode::parse("{" + blanks + "x}", "c"); }),
+            "c:1048577: not JSON: invalid literal; last read: '{<U+000A>x'; expected string literal");
+  const JsonNode read = JsonNode::parse("[1," + blanks + "  \t 2]", "c");
+  EXPECT_EQ(read.items()[1].place().line, 1048577);
+  EXPECT_LT(error_of([] { JsonNode::parse("[" + std::string(1 << 20, '1') + "]", "c"); }).size(), 400U);
+  EXPECT_LT(error_of([] { JsonNode::parse("[\"" + std::string(1 << 20, 'a'), "c"); }).size(), 400U);
+  for (const char* begins : {"[\"", "[1"})
+    EXPECT_EQ(error_of([&] { JsonNode::parse(begins + std::string(kMaxJsonToken, '1') + "]", "c"); }),
+              "c:1: found a text or number of more than 16777216 characters, expected fewer");
 }
 
 TEST(JsonReader, ReadsArraysOfWholeNumbersAtOnce) {

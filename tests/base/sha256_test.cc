@@ -1,6 +1,7 @@
 #include "base/sha256.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -28,6 +29,9 @@ TEST(Sha256, OfAFileIsThatOfItsBytes) {
   }
   std::filesystem::remove(file);
   EXPECT_THROW(sha256_hex_of_file(file), InputError);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THROW(sha256_hex_of_file(file), InputError) << "waits for nobody";
+  std::filesystem::remove(file);
 }
 
 TEST(Sha256, PiecesAreTheWhole) {

@@ -20,6 +20,14 @@ TEST(Text, WhatATerminalWouldObeyIsShown) {
   EXPECT_EQ(one_line("µs \u2588 \U0001f600 é"), "µs \u2588 \U0001f600 é");
   EXPECT_EQ(one_line("delete \x7f"), "delete \\u007f");
   EXPECT_EQ(printable("a\nb\x1b", "\n"), "a\nb\\x1b");
+  EXPECT_EQ(one_line("no XML \xef\xbf\xbe"), "no XML \\ufffe");
+}
+
+TEST(Text, IsCutBetweenCharacters) {
+  EXPECT_EQ(shortened("abc", 3), "abc");
+  EXPECT_EQ(shortened("abcd", 3), "abc...");
+  EXPECT_EQ(shortened("aé", 2), "a...");
+  EXPECT_EQ(in_quotes("abcd", 3), "'abc...'");
 }
 
 TEST(Text, Utf8IsToldFromOtherBytes) {

@@ -49,7 +49,7 @@ double writing(const std::string& rows, std::uint64_t count, const std::filesyst
     exchange.put(*number, std::move(block));
   }
   const double each = (processor_seconds() - before) / double(count);
-  file.finish();
+  file.finish("{}\n");
   std::filesystem::remove(path);
   return each;
 }

@@ -20,17 +20,17 @@ constexpr const char* kDefinition = "{\"sweep\": 1}\n";
 
 // The chain with checksums of `rows` in the place of "@".
 std::string with_sums(std::string_view chain, std::string_view rows) {
-  std::string made, link;
+  std::string made, link = sha256_hex(kDefinition);
   std::size_t before = 0;
   for (const std::string_view line : split(chain, '\n')) {
     const auto words = split(line, ' ');
+    const auto scenarios = words.size() == 3 ? parse_int(words[0]) : std::nullopt;
     const auto bytes = words.size() == 3 ? parse_int(words[1]) : std::nullopt;
-    if (bytes && *bytes >= 0 && static_cast<std::size_t>(*bytes) >= before &&
+    if (scenarios && *scenarios >= 0 && bytes && *bytes >= 0 && static_cast<std::size_t>(*bytes) >= before &&
         static_cast<std::size_t>(*bytes) <= rows.size()) {
-      Sha256 sum;
-      sum.add(link);
-      sum.add(rows.substr(before, static_cast<std::size_t>(*bytes) - before));
-      link = sum.hex();
+      link =
+          tools::sweep_link(link, static_cast<std::uint64_t>(*scenarios), static_cast<std::uint64_t>(*bytes),
+                            rows.substr(before, static_cast<std::size_t>(*bytes) - before));
       before = static_cast<std::size_t>(*bytes);
       if (words[2] == "@") {
         made += fmt::format("{} {} {}\n", words[0], words[1], link);
@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string kept = read_own_file(tools::SweepFile::partial_of(table));
     check(kept == "header\n" || std::string_view(rows).starts_with(kept), "what is kept was there");
     file.append(kMore, file.first() + 1);
-    file.finish();
+    file.finish("{}\n");
     whole = kept + kMore;
     check(file.sha256() == sha256_hex(*whole), "the checksum is that of the rows");
   });

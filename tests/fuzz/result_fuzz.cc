@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "tests/fuzz/as_file.h"
 #include "tests/fuzz/one_line.h"
 #include "tools/moesim/show/output.h"
@@ -14,10 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const fuzz::AsFile file(fuzz::text_of(data, size));
   fuzz::accepted([&] {
     const tools::RerunResult result = tools::read_result(file.path());
-    check(parse_ordered(tools::json_text(result.json), "written") == result.json,
-          "what was read is read back");
-    std::filesystem::path table;
-    const auto words = tools::redirected(result, "/scratch", table);
+    check(parse_ordered(json_text(result.json), "written") == result.json, "what was read is read back");
+    const auto [words, table, not_compared] = tools::redirected(result, "/scratch");
     check(!words.empty(), "a command has a verb");
     const auto inside = [](std::string_view path) { return path.starts_with("/scratch/"); };
     for (std::size_t i = 0; i < words.size(); ++i) {

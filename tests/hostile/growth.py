@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Small inputs that ask for much: limits are asked before the work, time and memory grow with the input."""
 
+import glob
 import gzip
 import json
 import os
 import zlib
 
-from common import JOB, Hostile
+from common import JOB, SOURCE, Hostile
 
 MB = 1 << 20
 
@@ -39,6 +40,16 @@ with Hostile("growth") as h:
     packed = b"".join(bomb.compress(b" " * (64 * MB)) for _ in range(4 if h.options.short else 40)) + bomb.flush()
     h.write("bomb/rank0.json.gz", packed)
     bounded("a gzip bomb", ["trace", "convert", "--from", "kineto", "bomb", "out"], 10, 300 * MB, 2)
+    for what, inside in (("white space", b"\n"), ("digits", b"1"), ("letters", b"a")):
+        packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # piece by piece: what this script holds counts as its child's
+        pieces = [packer.compress(b'{"traceEvents":[' + (b'"' if what == "letters" else b""))]
+        pieces += [packer.compress(inside * MB) for _ in range(100 if h.options.short else 500)]
+        h.write("blank/rank0.json.gz", b"".join(pieces) + packer.flush())
+        bounded(f"a gzip of {what}", ["trace", "convert", "--from", "kineto", "blank", "out"], 10, 200 * MB, 2)
+        h.write("blanks.json", b'{"model": [' + inside * (size * MB) + b"x}")
+        bounded(f"JSON of {what}", ["compare", "blanks.json"], 10, 60 * MB + 20 * size * MB, 2)
+        said = h.run(["compare", "blanks.json"]).err
+        h.holds(f"a message of {len(said)} bytes", len(said) < 1000)
     event = {"ph": "X", "cat": "kernel", "name": "x", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {}}
     whole = gzip.compress(json.dumps({"traceEvents": [event] * 50}).encode())
     for cut in range(1, 9):
@@ -60,6 +71,15 @@ with Hostile("growth") as h:
     bounded("microbatches", [*deepseek, "--scope", "step", "--microbatches", "260000"], 5, 200 * MB, 2)
     bounded("EP under flow", ["compare", "--model", "olmoe", "--cluster", "dgx-h100x512", "--ep", "4096", "--timing", "flow"], 5,
             200 * MB, 2)
+    flow = ["compare", "--scope", "step", "--draws", "0", "--dispatcher", "alltoall", "--model", "qwen3-30b-a3b", "--timing", "flow"]
+    bounded("replicas under flow", [*flow, "--cluster", "dgx-h100x4096", "--ep", "128"], 5, 200 * MB, 2)
+    bounded("slots", ["compare", "s.json", "--placement", "balanced:slots=1048576"], 5, 200 * MB, 2)
+    sample = glob.glob(os.path.join(SOURCE, "traces/samples/synthetic/*/scaling"))[0]
+    bounded("replayed microbatches", ["replay", sample, "--microbatches", "65536"], 5, 200 * MB, 2)
+    h.write("deep.toml", "a." * 50_000 + "a = 1\n")
+    h.write("deep.sh", "A=(" * 50_000)
+    for name in ("deep.toml", "deep.sh"):
+        bounded(name, ["compare", name], 5, 200 * MB, 2)
     for axis in ("topk=1..1000000000000", "seed=" + ",".join("1" * 7 for _ in range(1000))):
         h.run(["sweep", "s.json", "--grid", axis, "--dry-run"])
     os.remove(h.path("numbers.json"))

@@ -42,6 +42,18 @@ with Hostile("kills") as h:
         h.holds(f"exit codes {codes}", set(codes) <= {0, 2} and 0 in codes)
         h.holds("a table of several sweeps is whole", h.read("t.csv") == whole)
 
+    # A folder appears whole or not at all, and nothing beside it.
+    for i in range(h.count(40)):
+        child = h.start(["trace", "synthesize", "--out", "made", "--quiet"], **QUIET)
+        time.sleep(h.random.random() * 0.1)
+        child.send_signal(h.random.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
+        child.wait()
+        jobs = os.listdir(h.path("made")) if os.path.exists(h.path("made")) else []
+        h.holds(f"{jobs} are left", all(not name.startswith(".") for name in jobs))
+        for name in jobs:
+            h.holds(f"{name} is whole", sorted(os.listdir(h.path(f"made/{name}"))) == ["realistic", "scaling"])
+        h.remove("made")
+
     # A result that replaces another.
     for i in range(h.count(40)):
         h.write("out.json", "old")
@@ -51,5 +63,5 @@ with Hostile("kills") as h:
         child.wait()
         text = h.read("out.json")
         h.holds("a file that was replaced is whole", text == b"old" or text.rstrip().endswith(b"}"))
-        left = [n for n in os.listdir(h.folder) if n.endswith(".tmp")]
+        left = [n for n in os.listdir(h.folder) if n.endswith("-tmp")]
         h.holds(f"{left} are left", not left)

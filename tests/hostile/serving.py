@@ -4,6 +4,7 @@ answers the next honest question."""
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -330,6 +331,31 @@ with Hostile("serving") as h:
     for _ in range(5):
         code, seconds = Server(h).end()
         h.holds(f"asked to end before it accepts: {code} after {seconds:.1f} s", code == 0 and seconds < 5)
+
+    # A machine that starts no more threads or processes: fewer answer, or none and one line says so.
+    def as_nobody(processes):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+            os.setgid(65533)
+            os.setuid(65533)
+        return limit
+
+    def runs_as_nobody():
+        try:
+            return subprocess.run([h.moesim, "--version"], preexec_fn=as_nobody(100), stdout=subprocess.DEVNULL, check=False).returncode == 0
+        except (OSError, subprocess.SubprocessError):
+            return False
+
+    if os.geteuid() == 0 and runs_as_nobody():
+        for processes in (1, 2, 3, 5, 20, 64):
+            child = subprocess.Popen([h.moesim, "serve", "--port", "0"], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     preexec_fn=as_nobody(processes))
+            line = child.stdout.readline()
+            if line:
+                child.send_signal(signal.SIGTERM)
+            err = child.communicate(timeout=60)[1]
+            h.holds(f"{processes} processes: {child.returncode} {err!r}",
+                    child.returncode == 0 if line else child.returncode == 2 and err.count(b"\n") == 1)
 
     # Two on one port; a port of others; an address that is none.
     s = Server(h)

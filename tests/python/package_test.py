@@ -103,6 +103,16 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(len(crossing["points"]), 4)
 
 
+class Dirt(unittest.TestCase):
+    def test_what_is_no_text_is_refused_as_on_the_command_line(self):
+        for bad in ("\udcff", "\ud800", "a\0b", os.fsdecode(b"/tmp/\xff")):
+            with self.assertRaisesRegex(moesim.InputError, "found .*, expected text in UTF-8"):
+                moesim.compare(model=bad)
+        for bad in ({"seq": 10 ** 5000}, {"capacity": float("nan")}, {"parallel": {"ep": float("nan")}}):
+            with self.assertRaises(moesim.InputError):
+                moesim.compare({**BASE, **bad} if "parallel" in bad else None, **({} if "parallel" in bad else bad))
+
+
 class Objects(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,6 +96,67 @@ TEST_F(Rerun, FilesThatTheCommandWroteAreLeftAlone) {
   folder_.write("map.svg", "mine");
   EXPECT_EQ(rerun().exit_code, 0);
   EXPECT_EQ(testing::read_text(folder_.path() / "map.svg"), "mine");
+}
+
+// What a result does not hold is not vouched for: it is named.
+TEST_F(Rerun, WhatIsNotComparedIsSaid) {
+  result_of({"compare", "s.json", "--timeline", "t.json"});
+  folder_.write("t.json", "junk");
+  const Outcome again = rerun();
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.out, HasSubstr("not compared, for the result says nothing of them: t.json"));
+  EXPECT_EQ(ordered_json::parse(rerun({"--format", "json"}).out)["not_compared"], ordered_json({"t.json"}));
+}
+
+TEST_F(Rerun, EveryValueOfARecordIsCompared) {
+  ASSERT_EQ(
+      run_moesim({"sweep", "s.json", "--grid", "topk=1..2", "--out", "r.csv"}, folder_.path()).exit_code, 0);
+  const std::string record = testing::read_text(folder_.path() / "r.csv.json");
+  const auto edited = [&](const char* what, const ordered_json& value) {
+    ordered_json json = ordered_json::parse(record);
+    json[ordered_json::json_pointer(what)] = value;
+    folder_.write("r.csv.json", json.dump(2) + "\n");
+    const Outcome outcome = run_moesim({"rerun", "r.csv.json"}, folder_.path());
+    EXPECT_EQ(outcome.exit_code, 1) << what << outcome.out;
+  };
+  edited("/inputs/files", ordered_json::object());
+  edited("/inputs/scenario", {{"model", "gpt-9"}});
+  edited("/definition", {{"x", 1}});
+  edited("/rows/scenarios", 999);
+  edited("/version", "moesim 9.9");
+}
+
+// nohup and scripts start programs with signals that are ignored.
+TEST_F(Rerun, ASignalThatIsIgnoredEndsNothing) {
+  result_of({"compare", "s.json", "--draws", "300"});
+  ::signal(SIGHUP, SIG_IGN);  // the child has it from here
+  const pid_t rerun = ::fork();
+  if (rerun != 0) ::signal(SIGHUP, SIG_DFL);
+  ASSERT_GE(rerun, 0);
+  if (rerun == 0) {
+    if (::chdir(folder_.path().c_str()) != 0) ::_exit(126);
+    ::execl(MOESIM_BINARY, MOESIM_BINARY, "rerun", "result.json", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  int status = 0;
+  while (::waitpid(rerun, &status, WNOHANG) == 0) {
+    ::kill(rerun, SIGHUP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Results are files of others; some ask for files that never end.
+TEST_F(Rerun, AnInputThatIsNoFileIsTheReason) {
+  result_of({"compare", "s.json"});
+  ASSERT_EQ(::mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
+  ordered_json result = kept();
+  result["inputs"]["files"] = {{"pipe", {{"sha256", std::string(64, '0')}}}};
+  keep(result);
+  const Outcome outcome = rerun();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("pipe: found a special file"));
 }
 
 TEST_F(Rerun, AnotherInputFileIsTheReason) {
@@ -244,6 +306,12 @@ TEST_F(Rerun, WithoutATemporaryFolderItSaysSo) {
   ::unsetenv("TMPDIR");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("TMPDIR"));
+  // One that is relative to here, not to where the command runs.
+  fs::create_directory(folder_.path() / "tt");
+  ASSERT_EQ(::setenv("TMPDIR", "tt", 1), 0);
+  const Outcome again = rerun({"--in", "."});
+  ::unsetenv("TMPDIR");
+  EXPECT_EQ(again.exit_code, 0) << again.out;
 }
 
 }  // namespace

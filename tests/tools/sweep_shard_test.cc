@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <filesystem>
+#include <sstream>
+
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "tests/message_of.h"
 #include "tests/tools/process.h"
 
@@ -104,6 +108,35 @@ TEST_F(Shards, WhatDoesNotBelongTogetherIsRefused) {
   folder_.write("p1.csv", text("p1.csv") + "x\n");
   EXPECT_THAT(merge({"p0.csv", "p1.csv"}).err, HasSubstr("a table that is not the one of its record"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "all.csv"));
+}
+
+// Also one whose record agrees with it.
+TEST_F(Shards, APartThatLacksAScenarioIsRefused) {
+  for (const char* part : {"0/2", "1/2"})
+    ASSERT_EQ(sweep("p" + std::string(part, 1) + ".csv", {"--shard", part}).exit_code, 0);
+  const std::string whole = text("p0.csv");
+  const auto refused = [&](const std::string& table, const char* says) {
+    folder_.write("p0.csv", table);
+    nlohmann::ordered_json record = nlohmann::ordered_json::parse(text("p0.csv.json"));
+    record["rows"]["sha256"] = sha256_hex(table);
+    folder_.write("p0.csv.json", record.dump(2) + "\n");
+    const Outcome outcome = merge({"p0.csv", "p1.csv"});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+    for (const char* ending : {".partial", ".partial.json", ".partial.sums"})
+      std::filesystem::remove(folder_.path() / (std::string("all.csv") + ending));
+  };
+  const auto without = [&](const std::string& scenario) {
+    std::string kept;
+    std::istringstream lines(whole);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with(scenario + ",")) kept += line + "\n";
+    return kept;
+  };
+  refused(without("5"), "no rows behind scenario 4, expected all up to 5");
+  refused(without("2"), "rows of scenario 3 behind those of 1");
+  refused(without("0"), "rows of scenario 1 behind those of 0");
+  folder_.write("p0.csv", whole);
 }
 
 TEST_F(Shards, APartIsNotGoneOnWithAsAnother) {

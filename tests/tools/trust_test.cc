@@ -104,6 +104,51 @@ TEST(FilesRead, ASweepNamesTheFilesOfItsAxes) {
               ::testing::IsSupersetOf({"cluster.json", "gpu.json"}));
 }
 
+// Names lead to files in other ways than by their path: a folder of a model, a file beside the scenario.
+TEST(FilesRead, ASweepIsToldByEveryFileThatItsRowsRead) {
+  TempFolder folder;
+  write_job(folder);
+  const std::string model = R"({"model_type": "mixtral", "hidden_size": 1024, "intermediate_size": 2048,
+    "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000,
+    "num_local_experts": 8, "num_experts_per_tok": 2})";
+  fs::create_directories(folder.path() / "hf");
+  fs::create_directories(folder.path() / "sub");
+  folder.write("hf/config.json", model);
+  for (const char* name : {"gpu.json", "cluster.json", "s.json"})
+    folder.write(std::string("sub/") + name, read_text(folder.path() / name));
+  folder.write("sub/other.json",
+               R"({"name": "other", "profile": "own.json", "nodes": 2, "gpus_per_node": 8})");
+  folder.write("own.json", read_text(folder.path() / "gpu.json"));
+  folder.write("sub/slow.json", R"({"slow_gpus": [{"gpu": 3, "factor": 1.5}]})");
+  struct Case {
+    Words words;
+    std::string file;
+  };
+  const std::string sample = testing::scaling();
+  for (const Case& c :
+       {Case{{"s.json", "--grid", "model=hf"}, "hf/config.json"},
+        Case{{"sub/s.json", "--grid", "cluster=other.json"}, "own.json"},
+        Case{{"sub/s.json", "--grid", "model=missing.json,olmoe", "--grid", "cluster=other.json"},
+             "own.json"},
+        Case{{"sub/s.json", "--grid", "faults=slow.json"}, "sub/slow.json"},
+        Case{{"replay", sample, "--cluster", "dgx-h100x2", "--grid", "model=hf"}, "hf/config.json"}}) {
+    Words words{"sweep"};
+    words.insert(words.end(), c.words.begin(), c.words.end());
+    const Outcome outcome =
+        run_moesim(with(words, {"--out", "t.csv", "--overwrite", "--quiet"}), folder.path());
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json record = json::parse(read_text(folder.path() / "t.csv.json"));
+    for (const json& files : {record.at("inputs").at("files"), record.at("definition").at("files")})
+      EXPECT_TRUE(std::any_of(files.items().begin(), files.items().end(),
+                              [&](const auto& one) { return std::string(one.key()).ends_with(c.file); }))
+          << c.file << " in " << files;
+    const std::string kept = read_text(folder.path() / c.file);
+    const Outcome over = run_moesim(with(words, {"--out", c.file, "--overwrite", "--quiet"}), folder.path());
+    EXPECT_EQ(over.exit_code, 2);
+    EXPECT_EQ(read_text(folder.path() / c.file), kept);
+  }
+}
+
 TEST(Outputs, NeverReplaceAnInputOfTheCommand) {
   TempFolder folder;
   write_job(folder);
@@ -150,6 +195,59 @@ TEST(Outputs, FollowLinksKeepModesAndLeaveDevices) {
   EXPECT_EQ(writes("dangling.json"), 2);
   ASSERT_EQ(::mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(writes("pipe"), 2);
+}
+
+TEST(Outputs, OfASweepFollowLinksAndKeepModes) {
+  TempFolder folder;
+  write_job(folder);
+  folder.write("old.csv", "old");
+  ASSERT_EQ(::chmod((folder.path() / "old.csv").c_str(), 0600), 0);
+  fs::create_directory(folder.path() / "elsewhere");
+  fs::create_symlink("../old.csv", folder.path() / "elsewhere/link.csv");
+  const Words words{"sweep", "s.json", "--grid", "topk=1,2", "--quiet", "--out", "elsewhere/link.csv"};
+  const Outcome outcome = run_moesim(words, folder.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "elsewhere/link.csv"));
+  EXPECT_THAT(read_text(folder.path() / "old.csv"), HasSubstr("alltoall"));
+  EXPECT_EQ(fs::status(folder.path() / "old.csv").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_TRUE(fs::exists(folder.path() / "old.csv.json"));
+  EXPECT_EQ(run_moesim(with(words, {"--resume"}), folder.path()).exit_code, 0);
+  EXPECT_EQ(run_moesim({"rerun", "old.csv.json"}, folder.path()).exit_code, 0);
+}
+
+// What a sweep writes beside its table has names that nobody said.
+TEST(Outputs, BesideATableReplaceNothingOfOthers) {
+  TempFolder folder;
+  write_job(folder);
+  const std::string job = read_text(folder.path() / "s.json");
+  const auto refused = [&](const Words& more, const char* says) {
+    const Outcome outcome =
+        run_moesim(with({"sweep", "--grid", "topk=1,2", "--quiet", "--out", "r.csv"}, more), folder.path());
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.error_lines(), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+    EXPECT_FALSE(fs::exists(folder.path() / "r.csv"));
+  };
+  folder.write("r.csv.json", job);
+  refused({"r.csv.json"}, "an input of this command");
+  EXPECT_EQ(read_text(folder.path() / "r.csv.json"), job);
+  refused({"s.json"}, "a file that no sweep wrote");
+  EXPECT_EQ(read_text(folder.path() / "r.csv.json"), job);
+  fs::remove(folder.path() / "r.csv.json");
+
+  refused({"s.json", "--report", "r.csv.json"}, "beside its table");
+  for (const char* ending : {".partial", ".partial.sums"}) {
+    const std::string name = std::string("r.csv") + ending;
+    folder.write(name, "parallel.ep\n2\n4\n");
+    refused({"s.json", "--list", name, "--overwrite"}, "an input of this command");
+    EXPECT_EQ(read_text(folder.path() / name), "parallel.ep\n2\n4\n");
+    fs::remove(folder.path() / name);
+    fs::create_symlink("s.json", folder.path() / name);
+    refused({R"({"model": "olmoe", "cluster": "dgx-h100x1"})", "--overwrite"}, "a link");
+    fs::remove(folder.path() / name);
+  }
+  EXPECT_EQ(read_text(folder.path() / "s.json"), job);
 }
 
 TEST(PlanSearch, OneForecastAtMostIsEnough) {
@@ -230,6 +328,47 @@ TEST_F(Partials, WithADamagedChainAreRefused) {
   }
 }
 
+// One digit says which scenarios were done.
+TEST_F(Partials, WithAnotherCountAreRefused) {
+  const std::size_t last = kept_[2].rfind('\n', kept_[2].size() - 2) + 1;
+  const std::size_t end = kept_[2].find(' ', last);
+  const int done = std::stoi(kept_[2].substr(last, end - last));
+  for (const int said : {done - 2, done + 1}) {
+    restore();
+    folder_.write("t.csv.partial.sums",
+                  kept_[2].substr(0, last) + std::to_string(said) + kept_[2].substr(end));
+    const Outcome outcome = resume();
+    EXPECT_EQ(outcome.exit_code, 2) << said;
+    EXPECT_THAT(outcome.err, HasSubstr("t.csv.partial"));
+  }
+}
+
+// Rows and their chain beside the definition of another sweep, as a kill in the middle of --overwrite left
+// them.
+TEST_F(Partials, OfAnotherSweepAreNeverGoneOnWith) {
+  folder_.write("b.json", R"({"model": "olmoe", "cluster": "dgx-b200x1", "dispatcher": "alltoall"})");
+  Words words = words_;
+  words[1] = "b.json";
+  ASSERT_EQ(run_moesim(with(words, {"--out", "b.csv", "--strict"}), folder_.path()).exit_code, 2);
+  restore();
+  folder_.write("t.csv.partial.json", read_text(folder_.path() / "b.csv.partial.json"));
+  const Outcome outcome = run_moesim(with(words, {"--out", "t.csv", "--resume"}), folder_.path());
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("rows that are not those of their checksum"));
+}
+
+// The last step of a sweep is its table's name; killed before it, the sweep is not made again.
+TEST_F(Partials, ThatLackTheirNameOnlyAreNamed) {
+  restore();
+  ASSERT_EQ(resume().exit_code, 0);
+  const std::string record = read_text(folder_.path() / "t.csv.json");
+  fs::rename(folder_.path() / "t.csv", folder_.path() / "t.csv.partial");
+  EXPECT_EQ(resume().exit_code, 0);
+  EXPECT_EQ(read_text(folder_.path() / "t.csv"), whole_);
+  EXPECT_EQ(read_text(folder_.path() / "t.csv.json"), record);
+  EXPECT_FALSE(fs::exists(folder_.path() / "t.csv.partial"));
+}
+
 TEST_F(Partials, AreCutWhereALostMachineLostRows) {
   for (std::size_t size = 0; size < kept_[0].size(); size += 101) {
     restore();
@@ -270,6 +409,53 @@ TEST(Names, AreShownAndNotObeyed) {
       run_moesim({"compare", "s.json", "--draws", "0"}, folder.path(), testing::Output::kTerminal);
   EXPECT_EQ(terminal.out.find("\x1b]"), std::string::npos);
   EXPECT_THAT(terminal.out, HasSubstr("evil\\x1b]0;owned\\x07\\u009b31m\\u202e"));
+}
+
+// A name that is written like moesim's own colours colours nothing; one of several lines forges none.
+TEST(Names, ForgeNeitherColoursNorLines) {
+  TempFolder folder;
+  write_job(folder);
+  json cluster = json::parse(read_text(folder.path() / "cluster.json"));
+  cluster["name"] = "x\x1b[1mINK\x1b[0m";
+  folder.write("cluster.json", cluster.dump());
+  for (const testing::Output output : {testing::Output::kCaptured, testing::Output::kTerminal}) {
+    const Outcome outcome = run_moesim({"compare", "s.json", "--draws", "0"}, folder.path(), output);
+    EXPECT_THAT(outcome.out, HasSubstr("x\\x1b[1mINK\\x1b[0m"));
+  }
+  cluster["name"] = "x\nFORGED";
+  folder.write("cluster.json", cluster.dump());
+  const Outcome forged = run_moesim({"compare", "s.json", "--draws", "0"}, folder.path());
+  EXPECT_EQ(forged.exit_code, 2);
+  EXPECT_EQ(forged.error_lines(), 1U) << forged.err;
+  EXPECT_THAT(forged.err, HasSubstr("cluster.json:1: found name 'x FORGED' of several lines"));
+  folder.write("m\nFORGED.json", "{}");
+  const Outcome named = run_moesim({"compare", "s.json", "--model", "m\nFORGED.json"}, folder.path());
+  EXPECT_EQ(named.exit_code, 2);
+  EXPECT_EQ(named.error_lines(), 1U) << named.err;
+}
+
+// What is written to a file is shown with cat, or opened by a browser.
+TEST(Names, AreEscapedInFilesToo) {
+  TempFolder folder;
+  write_job(folder);
+  json cluster = json::parse(read_text(folder.path() / "cluster.json"));
+  cluster["name"] = "n\xc2\x9b\xe2\x80\xae\xef\xbf\xbe";
+  folder.write("cluster.json", cluster.dump());
+  const auto written = [&](const Words& words, const char* file) {
+    const Outcome outcome = run_moesim(words, folder.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::string text = read_text(folder.path() / file);
+    EXPECT_FALSE(text.empty());
+    for (const std::string raw : {"\xc2\x9b", "\xe2\x80\xae", "\xef\xbf\xbe"})
+      EXPECT_EQ(text.find(raw), std::string::npos) << file;
+    return text;
+  };
+  EXPECT_THAT(written({"compare", "s.json", "--draws", "0", "--timeline", "t.json"}, "t.json"),
+              HasSubstr("traceEvents"));
+  written({"whatif", "s.json", "--map", "topk=1..2", "ep=4,8", "--draws", "0", "--picture", "m.svg"},
+          "m.svg");
+  written({"sweep", "s.json", "--grid", "model=olmoe,\xe2\x80\xae", "--out", "t.jsonl", "--quiet"},
+          "t.jsonl");
 }
 
 TEST(Cells, AreNoFormulas) {

@@ -16,11 +16,13 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/helper_threads.h"
 #include "tools/moesim/serve/limits.h"
 
 namespace moesim::tools {
@@ -130,12 +132,16 @@ class TimedStream final : public httplib::Stream {
 // Whether the task that this thread runs is one that there is no room for.
 thread_local bool refusing = false;
 
-// kConnections threads and as many connections that wait for one; further ones are told so at once.
+// kConnections threads, fewer where the system starts no more, and as many connections that wait for one;
+// further ones are told so at once.
 class Pool final : public httplib::TaskQueue {
  public:
-  Pool() {
-    for (std::size_t i = 0; i < kConnections; ++i) threads_.emplace_back([this] { work(); });
-  }
+  Pool() : threads_(kConnections, [this] { work(); }) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() override { shutdown(); }
+
+  std::size_t threads() const { return threads_.size(); }
   void enqueue(std::function<void()> task) override {
     {
       const std::lock_guard lock(mutex_);
@@ -155,7 +161,7 @@ class Pool final : public httplib::TaskQueue {
       ended_ = true;
     }
     some_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.join();
   }
 
  private:
@@ -176,8 +182,8 @@ class Pool final : public httplib::TaskQueue {
   std::mutex mutex_;
   std::condition_variable some_;
   std::deque<std::function<void()>> tasks_;
-  std::vector<std::thread> threads_;
   bool ended_ = false;
+  HelperThreads threads_;  // behind what they use
 };
 
 class Server final : public HttpServer, private httplib::Server {
@@ -188,7 +194,7 @@ class Server final : public HttpServer, private httplib::Server {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    new_task_queue = [] { return new Pool; };
+    new_task_queue = [this] { return pool_.release(); };  // the library's own, once it runs
     set_tcp_nodelay(true);
     set_payload_max_length(kMostBodyBytes);
     httplib::Headers headers;
@@ -215,6 +221,11 @@ class Server final : public HttpServer, private httplib::Server {
                             : bind_to_any_port(setup_.address);
     if (port_ <= 0) {
       why = errno ? std::strerror(errno) : "no such address";
+      return false;
+    }
+    pool_ = std::make_unique<Pool>();
+    if (pool_->threads() == 0) {
+      why = "the system starts no more threads";
       return false;
     }
     ::listen(svr_sock_, 128);  // the library asks for a queue of five
@@ -283,6 +294,7 @@ class Server final : public HttpServer, private httplib::Server {
   }
 
   HttpSetup setup_;
+  std::unique_ptr<Pool> pool_;  // until it runs
   int port_ = -1;
   std::atomic<bool> stopping_ = false, ended_ = false;
 };

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
@@ -401,7 +402,10 @@ std::string word_of(const ordered_json& value) {
     return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ',' || c == '/' || c == ':' ||
            c == '+';
   });
-  return plain ? text : "'" + text + "'";
+  if (plain) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string shell_text(const Arguments& arguments) {
@@ -448,7 +452,7 @@ std::string arguments_text(const Arguments& arguments, JobFramework framework) {
       for (const std::string_view part : split(name, '.')) at = &(*at)[std::string(part)];
       *at = value;
     }
-    return json.dump(2) + "\n";
+    return json_text(json);
   }
   std::string text;
   for (const auto& [name, value] : arguments) text += fmt::format("{}: {}\n", name, value.dump());

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "models/answers/invariants.h"
 #include "models/hardware/cluster.h"
+#include "models/workload/architecture.h"
 #include "tools/moesim/questions/replay_invariants.h"
 
 namespace moesim::tools {
@@ -87,8 +88,8 @@ models::PriceTable ReplayQuestion::prices() const {
 }
 
 void ReplayQuestion::read_inputs() const {
-  for (const std::string& file : {cluster_, job_.routing, job_.model, job_.recorded_on})
-    if (is_file(file)) read_file(file);
+  if (is_file(job_.routing)) read_file(job_.routing);
+  if (!job_.model.empty()) models::Architecture::load(job_.model);
   for (const std::string& cluster : {cluster_, job_.recorded_on})
     if (!cluster.empty()) models::Cluster::load(cluster);  // and what it names
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
 
@@ -31,7 +32,7 @@ constexpr int kLeft = 110, kTop = 56, kText = 12;
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : one_line(text)) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')
@@ -41,7 +42,7 @@ std::string escaped(std::string_view text) {
     else if (c == '"')
       out += "&quot;";
     else
-      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      out += c;
   }
   return out;
 }

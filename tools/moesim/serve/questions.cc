@@ -11,6 +11,7 @@
 #include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/workload/fields.h"

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/version.h"
@@ -21,6 +22,10 @@ namespace moesim::tools {
 
 void Table::row(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a table row has as many cells as the table has columns");
+  // A name of several lines would forge rows.
+  for (std::string& cell : cells)
+    for (char& c : cell)
+      if (c == '\n' || c == '\t' || c == '\r') c = ' ';
   rows_.push_back(std::move(cells));
 }
 
@@ -94,21 +99,6 @@ std::string Table::csv() const {
   return out;
 }
 
-std::string Table::markdown() const {
-  std::string out = "|";
-  for (const auto& column : columns_) out += " " + column.name + " |";
-  out += "\n|";
-  for (const auto& column : columns_) out += column.align == Align::kRight ? " ---: |" : " --- |";
-  out += '\n';
-  for (const auto& row : rows_) {
-    if (row.empty()) continue;
-    out += "|";
-    for (const auto& cell : row) out += " " + cell + " |";
-    out += '\n';
-  }
-  return out;
-}
-
 namespace {
 thread_local KeptOutput* kept = nullptr;
 }  // namespace
@@ -159,10 +149,6 @@ nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_j
   if (inputs.contains("files")) out["inputs"]["files"] = files_read();  // since it was described, too
   out["warnings"] = warnings;
   return out;
-}
-
-std::string json_text(const nlohmann::ordered_json& json) {
-  return printable(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "\n") + "\n";
 }
 
 void print_json(const nlohmann::ordered_json& result) { print(json_text(result)); }

@@ -32,8 +32,7 @@ class Table {
   // Aligned, for people. A table that is wider than the terminal is cut into blocks of columns below each
   // other, each with the first column.
   std::string text(const Terminal& terminal = standard_output()) const;
-  std::string csv() const;       // RFC 4180
-  std::string markdown() const;  // for docs
+  std::string csv() const;  // RFC 4180
 
  private:
   std::vector<Column> columns_;
@@ -72,9 +71,6 @@ void warn_below(const CommonOptions& options, const std::vector<std::string>& wa
 nlohmann::ordered_json envelope(std::string_view verb, const nlohmann::ordered_json& inputs,
                                 const std::vector<std::string>& warnings);
 
-// As it is printed and written to files: what a terminal would obey is escaped, bytes that are no UTF-8 are
-// replaced.
-std::string json_text(const nlohmann::ordered_json& json);
 void print_json(const nlohmann::ordered_json& result);
 
 // "+3.1 %", signed, for errors and differences.

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_text.h"
 #include "models/answers/answer.h"
 #include "models/dispatchers/dispatcher.h"
 #include "tools/moesim/show/output.h"
@@ -112,7 +113,7 @@ ordered_json timeline_data(const TimelineView& view) {
 
 // Inside a script element nothing may look like its end; JSON has another way to write '<'.
 std::string for_a_page(const ordered_json& data) {
-  const std::string text = data.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const std::string text = json_line(data);
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {

@@ -51,14 +51,18 @@ const char* code_of(Ink ink) {
   return "";
 }
 
-// Of the sequence that inked() wrote at the start of `text`; 0: of another one.
-std::size_t length_of_ink(std::string_view text) {
-  for (int ink = 0; ink <= static_cast<int>(Ink::kGrey); ++ink) {
-    const char* const code = code_of(static_cast<Ink>(ink));
-    const std::string own = fmt::format("\033[{}m", ink == 0 ? "0" : code);
-    if (text.starts_with(own)) return own.size();
-  }
-  return 0;
+// Before the number of an ink: a byte that no text in UTF-8 has, so that no name can colour what is printed.
+constexpr char kMark = '\xff';
+constexpr std::size_t kMarkBytes = 2;
+
+std::string mark_of(Ink ink) { return {kMark, static_cast<char>(ink)}; }
+
+// The sequence of the mark at the start of `text`; empty: it is none.
+std::string sequence_of(std::string_view text) {
+  if (text.size() < kMarkBytes || static_cast<unsigned char>(text[1]) > static_cast<int>(Ink::kGrey))
+    return "";
+  const auto ink = static_cast<Ink>(text[1]);
+  return fmt::format("\033[{}m", ink == Ink::kPlain ? "0" : code_of(ink));
 }
 
 }  // namespace
@@ -85,20 +89,20 @@ const Terminal& standard_output() {
 
 std::string inked(std::string_view text, Ink ink, const Terminal& terminal) {
   if (!terminal.color || ink == Ink::kPlain || text.empty()) return std::string(text);
-  return fmt::format("\033[{}m{}\033[0m", code_of(ink), text);
+  return mark_of(ink) + std::string(text) + mark_of(Ink::kPlain);
 }
 
 std::string shown(std::string_view text) {
   constexpr std::string_view kKept = "\n\t";
   std::string out;
   while (!text.empty()) {
-    const std::size_t at = std::min(text.find('\033'), text.size());
+    const std::size_t at = std::min(text.find(kMark), text.size());
     out += printable(text.substr(0, at), kKept);
     text.remove_prefix(at);
     if (text.empty()) break;
-    const std::size_t own = length_of_ink(text);
-    out += own > 0 ? std::string(text.substr(0, own)) : printable(text.substr(0, 1));
-    text.remove_prefix(std::max<std::size_t>(1, own));
+    const std::string own = sequence_of(text);
+    out += own.empty() ? printable(text.substr(0, 1)) : own;
+    text.remove_prefix(own.empty() ? 1 : kMarkBytes);
   }
   return out;
 }
@@ -106,8 +110,8 @@ std::string shown(std::string_view text) {
 std::size_t width_of(std::string_view text) {
   std::size_t width = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\033') {
-      while (i < text.size() && text[i] != 'm') ++i;
+    if (text[i] == kMark) {
+      i += kMarkBytes - 1;
       continue;
     }
     width += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;

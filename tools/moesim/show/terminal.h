@@ -19,7 +19,7 @@ struct Terminal {
 // Standard output, asked once.
 const Terminal& standard_output();
 
-// Colours by what they mean; `text` unchanged where there are none.
+// Colours by what they mean, as marks that shown() makes sequences of; `text` unchanged where there are none.
 enum class Ink { kPlain, kBold, kBest, kBad, kSoft, kBlue, kYellow, kGreen, kOrange, kPink, kPurple, kGrey };
 std::string inked(std::string_view text, Ink ink, const Terminal& terminal = standard_output());
 

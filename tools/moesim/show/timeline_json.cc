@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "tools/moesim/show/version.h"
 
 namespace moesim::tools {
@@ -54,11 +55,6 @@ std::string_view color_of(sim::Category category) {
   return "grey";
 }
 
-// Bytes that are no UTF-8 (a folder's name) become replacement characters, as in results.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 class Writer {
  public:
   explicit Writer(std::span<const TimelineView> views) : views_(views) {}
@@ -78,9 +74,7 @@ class Writer {
       }
       other["timelines"].push_back(std::move(about));
     }
-    out_ = "{\"displayTimeUnit\":\"ms\",\"otherData\":" +
-           other.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-           ",\"traceEvents\":[\n";
+    out_ = "{\"displayTimeUnit\":\"ms\",\"otherData\":" + json_line(other) + ",\"traceEvents\":[\n";
     for (std::size_t v = 0; v < views_.size(); ++v) add(v);
     out_ += "\n]}\n";
     return std::move(out_);
@@ -112,8 +106,8 @@ class Writer {
   void add(std::size_t v) {
     const TimelineView& view = views_[v];
     std::vector<std::string> names, notes;
-    for (const std::string& name : view.names.list()) names.push_back(json_text(name));
-    for (const std::string& note : view.notes.list()) notes.push_back(json_text(note));
+    for (const std::string& name : view.names.list()) names.push_back(json_line(name));
+    for (const std::string& note : view.notes.list()) notes.push_back(json_line(note));
     std::set<int> named;
     std::vector<int> thread(view.tracks.size());
     std::map<int, int> threads;
@@ -123,7 +117,7 @@ class Writer {
       thread[t] = ++threads[track.rank];
       if (named.insert(track.rank).second) name_process(view, pid, track.rank);
       event(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", pid, thread[t],
-            json_text(track.stream));
+            json_line(track.stream));
       event(R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", pid,
             thread[t], thread[t]);
       for (const TimelineView::Slice& slice : track.slices) {
@@ -153,7 +147,7 @@ class Writer {
       const int pid = process(v, counter.rank);
       if (named.insert(counter.rank).second) name_process(view, pid, counter.rank);
       for (const auto& [when, value] : counter.points)
-        event(R"({{"ph":"C","name":{},"pid":{},"ts":{},"args":{{"value":{:.6g}}}}})", json_text(counter.name),
+        event(R"({{"ph":"C","name":{},"pid":{},"ts":{},"args":{{"value":{:.6g}}}}})", json_line(counter.name),
               pid, us(ns(when)), value);
     }
   }
@@ -162,7 +156,7 @@ class Writer {
     const std::string name = views_.size() == 1  ? fmt::format("{} {}", view.of, rank)
                              : views_.size() > 2 ? fmt::format("{} {} {}", view.title, view.of, rank)
                                                  : fmt::format("{} {}, {}", view.of, rank, view.title);
-    event(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid, json_text(name));
+    event(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid, json_line(name));
     event(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", pid, pid);
   }
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"
 
@@ -29,24 +31,53 @@ namespace fs = std::filesystem;
 fs::path definition_of(const fs::path& path) { return SweepFile::partial_of(path).string() + ".json"; }
 fs::path sums_of(const fs::path& path) { return SweepFile::partial_of(path).string() + ".sums"; }
 
-// Whether a record (moesim.sweep/1) is of this sweep. Throws InputError where it is, but not of the table.
-bool finished_before(const fs::path& path, const std::string& definition) {
+[[noreturn]] void fail(const fs::path& path, const char* what) {
+  throw InputError(SourcePlace{path.string()}, fmt::format("cannot {}: {}", what, std::strerror(errno)));
+}
+
+// Files beside the table, which nobody named: they replace no input, no link and nothing of others.
+void check_companions(const fs::path& path, SweepStart start) {
+  for (const fs::path& file : SweepFile::beside(path)) {
+    std::error_code none;
+    if (fs::is_symlink(file, none))
+      throw InputError(SourcePlace{file.string()}, "a link", "nothing, or what a sweep left");
+    regular_file_to_write(file);
+  }
   const fs::path record = SweepFile::record_of(path);
-  if (!is_file(record)) return false;
+  if (start == SweepStart::kOverwrite || !is_file(record)) return;
+  const auto made = parse_ordered(read_own_file(record), record.string());
+  const auto schema = made.is_object() ? made.find("schema") : made.end();
+  if (!made.is_object() || schema == made.end() || *schema != "moesim.sweep/1")
+    throw InputError(SourcePlace{record.string()}, "a file that no sweep wrote",
+                     "another --out, or --overwrite to replace it by the record of the table");
+}
+
+// Opens a file of the sweep's own, not where a link leads.
+int open_own(const fs::path& file) {
+  return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+}
+
+// The SHA-256 of the rows that the record beside a table tells of; nullopt: it is of another sweep, or none.
+std::optional<std::string> recorded_rows(const fs::path& path, const std::string& definition) {
+  const fs::path record = SweepFile::record_of(path);
+  if (!is_file(record)) return std::nullopt;
   const auto made = parse_ordered(read_own_file(record), record.string());
   if (!made.is_object() || !made.contains("definition") || json_text(made["definition"]) != definition)
-    return false;
+    return std::nullopt;
   const auto rows = made.find("rows");
+  return rows != made.end() && rows->is_object() ? rows->value("sha256", "") : "";
+}
+
+// Whether the same sweep was finished before. Throws InputError where it was, and its table is another.
+bool finished_before(const fs::path& path, const std::string& definition) {
+  const auto rows = recorded_rows(path, definition);
+  if (!rows) return false;
   const std::string is = sha256_hex_of_file(path);
-  if (rows == made.end() || !rows->is_object() || rows->value("sha256", "") != is)
+  if (*rows != is)
     throw InputError(SourcePlace{path.string()},
                      "a table that is not the one of its record (SHA-256 " + is + ")",
                      "the table as the sweep wrote it, or --overwrite to make it again");
   return true;
-}
-
-[[noreturn]] void fail(const fs::path& path, const char* what) {
-  throw InputError(SourcePlace{path.string()}, fmt::format("cannot {}: {}", what, std::strerror(errno)));
 }
 
 void put_all(int file, const fs::path& path, std::string_view text) {
@@ -58,15 +89,7 @@ void put_all(int file, const fs::path& path, std::string_view text) {
   }
 }
 
-// The next link of a chain of checksums.
-std::string linked(const std::string& link, std::string_view rows) {
-  Sha256 sum;
-  sum.add(link);
-  sum.add(rows);
-  return sum.hex();
-}
-
-// A line of the chain: after the rows of so many scenarios there were so many bytes.
+// A line of the chain of checksums.
 struct Link {
   std::uint64_t scenarios = 0, bytes = 0;
   std::string sum;
@@ -83,21 +106,33 @@ std::optional<Link> link_of(std::string_view line) {
 
 }  // namespace
 
+std::string sweep_link(const std::string& behind, std::uint64_t scenarios, std::uint64_t bytes,
+                       std::string_view rows) {
+  Sha256 all;
+  all.add(fmt::format("{} {} {}\n", behind, scenarios, bytes));
+  all.add(rows);
+  return all.hex();
+}
+
 fs::path SweepFile::partial_of(const fs::path& path) { return path.string() + ".partial"; }
 
 fs::path SweepFile::record_of(const fs::path& path) { return path.string() + ".json"; }
 
-SweepFile::SweepFile(fs::path path, const std::string& definition, const std::string& header,
+std::array<fs::path, 4> SweepFile::beside(const fs::path& path) {
+  return {partial_of(path), definition_of(path), sums_of(path), record_of(path)};
+}
+
+SweepFile::SweepFile(const fs::path& path, const std::string& definition, const std::string& header,
                      SweepStart start)
-    : path_(std::move(path)) {
+    : path_(path.empty() ? path : regular_file_to_write(path)) {
   if (path_.empty()) {
     print(header);
     return;
   }
   const fs::path partial = partial_of(path_);
-  check_writable(path_);
   if (path_exists(path_) && !is_file(path_))
     throw InputError(SourcePlace{path_.string()}, "a special file", "a regular file to write");
+  check_companions(path_, start);
   if (start == SweepStart::kFresh && path_exists(partial))
     throw InputError(SourcePlace{partial.string()}, "rows of an interrupted sweep",
                      "--resume to go on, or --overwrite to start again");
@@ -108,10 +143,15 @@ SweepFile::SweepFile(fs::path path, const std::string& definition, const std::st
   }
   while (!lock()) {
   }
+  link_ = sha256_hex(definition);
   try {
-    sums_ = ::open(sums_of(path_).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    keep_mode();
+    sums_ = open_own(sums_of(path_));
     if (sums_ < 0) fail(sums_of(path_), "create");
-    if (start != SweepStart::kResume || !go_on(definition)) start_anew(definition, header);
+    if (start != SweepStart::kResume || !go_on(definition)) {
+      if (complete_) return;
+      start_anew(definition, header);
+    }
   } catch (...) {
     if (sums_ >= 0) ::close(std::exchange(sums_, -1));
     ::close(std::exchange(file_, -1));
@@ -128,7 +168,7 @@ SweepFile::~SweepFile() {
 // its table.
 bool SweepFile::lock() {
   const fs::path partial = partial_of(path_);
-  file_ = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  file_ = open_own(partial);
   if (file_ < 0) fail(partial, "create");
   const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   const int why = errno;
@@ -146,10 +186,18 @@ bool SweepFile::lock() {
   return false;
 }
 
+// The rows of a table that others may not read are not for others while it is made.
+void SweepFile::keep_mode() const {
+  struct stat table {};
+  if (::stat(path_.c_str(), &table) == 0 && ::fchmod(file_, table.st_mode & 07777) != 0)
+    fail(path_, "keep the mode");
+}
+
 void SweepFile::start_anew(const std::string& definition, const std::string& header) {
-  write_file(definition_of(path_), definition);
+  // Rows of another sweep never stand beside this definition.
   if (::ftruncate(file_, 0) != 0 || ::lseek(file_, 0, SEEK_SET) != 0) fail(partial_of(path_), "write");
   if (::ftruncate(sums_, 0) != 0 || ::lseek(sums_, 0, SEEK_SET) != 0) fail(sums_of(path_), "write");
+  write_file(definition_of(path_), definition);
   append(header, 0);
 }
 
@@ -161,6 +209,12 @@ bool SweepFile::go_on(const std::string& definition) {
   if (::fstat(file_, &info) != 0) fail(partial, "stat");
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size == 0) return false;
+  if (!path_exists(definition_of(path_)) && recorded_rows(path_, definition) == sha256_hex_of_file(partial)) {
+    // It was killed before the table got its name.
+    if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
+    complete_ = true;
+    return false;
+  }
   if (!path_exists(definition_of(path_)) || read_own_file(definition_of(path_)) != definition)
     throw InputError(SourcePlace{partial.string()},
                      "rows of another sweep (its options, files or version differ)",
@@ -188,7 +242,7 @@ bool SweepFile::go_on(const std::string& definition) {
       if (n <= 0) fail(partial, "read");
       got += static_cast<std::size_t>(n);
     }
-    link_ = linked(link_, rows);
+    link_ = sweep_link(link_, link->scenarios, link->bytes, rows);
     if (link_ != link->sum) damaged(partial, "rows that are not those of their checksum", 0);
     sum_.add(rows);
     bytes_ = link->bytes;
@@ -212,19 +266,23 @@ void SweepFile::append(std::string_view rows, std::optional<std::uint64_t> next)
   if (!next) return;
   sum_.add(rows);
   bytes_ += rows.size();
-  link_ = linked(link_, rows);
+  link_ = sweep_link(link_, *next, bytes_, rows);
   put_all(sums_, sums_of(path_), fmt::format("{} {} {}\n", *next, bytes_, link_));
 }
 
-void SweepFile::finish() {
+void SweepFile::finish(const std::string& record) {
   if (file_ < 0) return;
   const fs::path partial = partial_of(path_);
   if (::fsync(file_) != 0 && errno != EINVAL) fail(partial, "write");
-  if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
-  sync_folder_of(path_);
-  // While the lock is held: they are nobody else's.
+  // What was read since the beginning is no output either.
+  regular_file_to_write(path_);
+  const SignalsHeld held;
+  write_file(record_of(path_), record);
+  // While the lock is held: behind the rename it is nobody's, and they may be another sweep's.
   ::unlink(definition_of(path_).c_str());
   ::unlink(sums_of(path_).c_str());
+  if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
+  sync_folder_of(path_);
   ::close(std::exchange(sums_, -1));
   ::close(std::exchange(file_, -1));
 }

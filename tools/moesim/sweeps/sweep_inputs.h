@@ -1,12 +1,19 @@
 // The files that rows of a sweep follow from, read before the first of them.
 #pragma once
 
+#include <functional>
+
 #include "tools/moesim/questions/scenario_document.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
 
 namespace moesim::tools {
 
+// Whether an axis is a value of the scenario.
+using OfScenario = std::function<bool(const ScenarioPath&)>;
+
 // Reads every file that the axes name, what these name (a cluster's profile), and the routing of the base.
-void read_named(const ScenarioDocument& base, const SweepPlan& plan);
+void read_named(
+    const ScenarioDocument& base, const SweepPlan& plan,
+    const OfScenario& of_scenario = [](const ScenarioPath&) { return true; });
 
 }  // namespace moesim::tools

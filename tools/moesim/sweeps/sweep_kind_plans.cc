@@ -62,10 +62,7 @@ class PlanSweep : public SweepKind {
 
   void prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
                const std::function<void(const std::string&)>& say) override;
-  void read_inputs(const SweepPlan& plan) const override {
-    question_.read_inputs();
-    read_named(*base_, plan);
-  }
+  void read_inputs(const SweepPlan& plan) const override;
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
@@ -162,6 +159,18 @@ void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOpt
   std::vector<std::string> found;
   for (const PlanColumn& column : all_columns()) found.push_back(std::string("plan.") + column.name);
   table_.emplace(format, plan.paths(), std::move(found));
+}
+
+void PlanSweep::read_inputs(const SweepPlan& plan) const {
+  question_.read_inputs();
+  read_named(*base_, plan, [](const ScenarioPath& path) { return !of_plan(path); });
+  plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+    PlanQuestion changed = question_;
+    try {
+      if (changed.say(path.path, value.text)) changed.read_inputs();
+    } catch (const InputError&) {  // its rows will say so
+    }
+  });
 }
 
 std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPlan& plan) const {

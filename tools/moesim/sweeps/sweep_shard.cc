@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
+#include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/show/output.h"
@@ -55,6 +57,8 @@ Part read_part(const std::string& table) {
   definition.erase(kShard);
   part.definition = json_text(definition);
   part.record["definition"] = std::move(definition);
+  if (!is_file(table)) fail(table, "no regular file", "the table of that record");
+  FilesRead::note_file(table);
   const std::string is = sha256_hex_of_file(table);
   if (r["rows"].value("sha256", "") != is)
     fail(table, "a table that is not the one of its record (SHA-256 " + is + ")",
@@ -154,29 +158,37 @@ void merge_sweeps(const std::vector<std::string>& tables, const std::string& out
     std::ifstream in(part.table, std::ios::binary);
     if (!in) throw InputError(SourcePlace{part.table}, "cannot read");
     std::string line, rows;
-    std::uint64_t last = 0;
+    std::uint64_t last = part.shard.of(scenarios).first;
+    bool any = false;
     if (header) std::getline(in, line);
     constexpr std::size_t kPiece = 1 << 20;
     while (std::getline(in, line)) {
       const auto scenario = SweepTable::index_of(line);
       if (!scenario) fail(part.table, "a line that is no row", "the table as the sweep wrote it");
+      if (*scenario != last && !(any && *scenario == last + 1))
+        fail(part.table, fmt::format("rows of scenario {} behind those of {}", *scenario, last),
+             "each scenario of the part in its turn");
+      const bool same = any && *scenario == last;
+      last = *scenario;
+      any = true;
       if (*scenario < file.first()) continue;
-      if (rows.size() >= kPiece && *scenario != last) {
+      if (rows.size() >= kPiece && !same) {
         file.append(rows, *scenario);
         rows.clear();
       }
-      last = *scenario;
       rows += line;
       rows += '\n';
     }
+    if (any ? last + 1 != next : last != next)
+      fail(part.table, fmt::format("no rows behind scenario {}", last),
+           fmt::format("all up to {}", next - 1));
     file.append(rows, next);
   }
-  file.finish();
   ordered_json record = parts.front().record;
   record["inputs"]["command"] = whole_command(record["inputs"]["command"], out);
   record["rows"] = {
-      {"file", fs::path(out).filename().string()}, {"sha256", file.sha256()}, {"scenarios", scenarios}};
-  write_file(SweepFile::record_of(out), json_text(record));
+      {"file", file.path().filename().string()}, {"sha256", file.sha256()}, {"scenarios", scenarios}};
+  file.finish(json_text(record));
 }
 
 }  // namespace moesim::tools

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace moesim::tools {
@@ -54,14 +55,14 @@ void SweepTable::Row::text(std::string_view value) {
   if (csv())
     out_ += csv_cell(value);
   else
-    out_ += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out_ += json_line(value);
 }
 
 void SweepTable::Row::json(const PathValue& value) {
   if (csv())
     text(value.text);
   else
-    begin(), out_ += value.json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    begin(), out_ += json_line(value.json);
 }
 
 void SweepTable::Row::none() {

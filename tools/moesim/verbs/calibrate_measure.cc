@@ -28,6 +28,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "calibration/check/check.h"
 #include "calibration/rows/devices.h"
@@ -365,7 +366,7 @@ class Measuring {
 
   int finish(const Parts& parts, const std::string& stem, std::size_t left) const {
     const fs::path raw = fs::path(o_.out) / (stem + ".json");
-    write_file(raw, parts.merged().dump(1) + "\n");
+    write_file(raw, json_text(parts.merged(), 1));
     const auto rows = calibration::import_google_benchmark(read_own_file(raw), raw.string(), {});
     const fs::path measurements = fs::path(o_.out) / (stem + ".measurements.json");
     write_file(measurements,

@@ -100,7 +100,12 @@ void check_outputs(const CLI::App& command) {
       if (!added)
         throw InputError(fmt::format("{} and {}: found {} for both, expected a file for each", at->second,
                                      name, in_quotes(path)));
-      if (!is_folder(path)) check_writable(path);
+      if (is_folder(path)) continue;
+      check_writable(path);
+      // A folder for --out is made by some verbs.
+      if (const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+          name != "--out" && !folder.empty() && !is_folder(folder))
+        throw InputError(SourcePlace{path}, "no folder " + in_quotes(folder.string()), "one that is there");
     }
   }
   for (const CLI::App* inner : command.get_subcommands()) check_outputs(*inner);
@@ -119,7 +124,7 @@ CommandLine::~CommandLine() = default;
 CommandLine::CommandLine(const std::vector<std::string>& words) : parser_(std::make_unique<Parser>()) {
   options_.command_line = words;
   for (const std::string& word : words)
-    if (first_not_utf8(word) != std::string::npos)
+    if (first_not_utf8(word) != std::string::npos || word.find('\0') != std::string::npos)
       throw InputError(fmt::format("command line: found {}, expected text in UTF-8", in_quotes(word)));
   CLI::App& app = parser_->app;
   app.set_version_flag("--version", std::string("moesim ") + version());

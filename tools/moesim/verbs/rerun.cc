@@ -21,11 +21,13 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
+#include "tools/moesim/sweeps/sweep_file.h"
 #include "tools/moesim/verbs/rerun_result.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -60,11 +62,19 @@ std::vector<std::string> changed_inputs(const RerunResult& r, const fs::path& fo
   for (const auto& [name, file] : inputs["files"].items()) {
     if (!file.is_object() || !file.contains("sha256") || !file["sha256"].is_string()) continue;
     const fs::path path = fs::path(name).is_absolute() ? fs::path(name) : folder / name;
-    if (!is_file(path)) {
+    std::error_code unknown;
+    if (!fs::exists(path, unknown) && !unknown) {
       reasons.push_back(fmt::format("{} is not there", path.string()));
       continue;
     }
-    const std::string was = file["sha256"], is = sha256_hex_of_file(path);
+    std::string is;
+    try {
+      is = sha256_hex_of_file(path);
+    } catch (const InputError& error) {
+      reasons.emplace_back(error.what());
+      continue;
+    }
+    const std::string was = file["sha256"];
     if (was != is)
       reasons.push_back(fmt::format("{} is another file: SHA-256 {}, was {}", path.string(), is.substr(0, 16),
                                     was.substr(0, 16)));
@@ -81,7 +91,7 @@ class Scratch {
     if (missing)
       throw InputError(
           "TMPDIR: found a folder that cannot be used, expected one for what the command writes");
-    std::string name = (folder / "moesim-rerun-XXXXXX").string();
+    std::string name = (fs::absolute(folder) / "moesim-rerun-XXXXXX").string();
     if (!::mkdtemp(name.data()))
       throw InputError(SourcePlace{name}, fmt::format("cannot create: {}", std::strerror(errno)));
     path_ = name;
@@ -113,7 +123,11 @@ class ChildWatch {
       signal_ = number;
       if (child_ > 0) ::kill(child_, SIGKILL);
     };
-    for (std::size_t i = 0; i < kEnds.size(); ++i) ::sigaction(kEnds[i], &end, &before_[i]);
+    for (std::size_t i = 0; i < kEnds.size(); ++i) {
+      ::sigaction(kEnds[i], nullptr, &before_[i]);
+      // One that is ignored (nohup) ends nobody.
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kEnds[i], &end, nullptr);
+    }
   }
   ChildWatch(const ChildWatch&) = delete;
   ChildWatch& operator=(const ChildWatch&) = delete;
@@ -131,7 +145,7 @@ class ChildWatch {
   }
 
  private:
-  static constexpr std::array<int, 3> kEnds{SIGINT, SIGTERM, SIGHUP};
+  static constexpr std::array<int, 6> kEnds{SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2};
   static volatile std::sig_atomic_t signal_, child_;
   std::array<struct sigaction, kEnds.size()> before_{};
 };
@@ -198,22 +212,19 @@ std::vector<std::string> compare(const RerunResult& r, const Finished& run, cons
     reasons.push_back(fmt::format("the command ends with exit code {}: {}", run.exit_code, one_line(line)));
     return reasons;
   }
-  if (r.sweep) {
-    if (table.empty() || sha256_hex_of_file(table) != r.json["rows"]["sha256"].get<std::string>())
-      reasons.emplace_back("the rows have another SHA-256");
-    return reasons;
-  }
   ordered_json made;
   try {
-    made = parse_ordered(run.out, "output");
+    made = r.sweep ? parse_ordered(read_own_file(SweepFile::record_of(table)), "record")
+                   : parse_ordered(run.out, "output");
   } catch (const InputError&) {
   }
   if (!made.is_object()) {
-    reasons.emplace_back("the command prints no JSON");
+    reasons.emplace_back(r.sweep ? "the command writes no table" : "the command prints no JSON");
     return reasons;
   }
   if (made.contains("inputs") && made["inputs"].is_object())
     made["inputs"]["command"] = r.command;  // it wrote its files elsewhere
+  if (r.sweep) made["rows"]["file"] = r.json["rows"]["file"];
   differences("", r.json, made, kMostDifferences, reasons);
   if (reasons.empty() && json_text(made) != r.text)
     reasons.emplace_back("the file was written anew: the same values in other bytes");
@@ -224,9 +235,8 @@ std::vector<std::string> compare(const RerunResult& r, const Finished& run, cons
 std::vector<std::string> repeat(const RerunResult& r, const fs::path& folder) {
   const ChildWatch watch;
   const Scratch scratch;
-  fs::path table;
-  const std::vector<std::string> words = redirected(r, scratch.path(), table);
-  return compare(r, run_again(words, folder, scratch.path()), table);
+  const Redirected command = redirected(r, scratch.path());
+  return compare(r, run_again(command.words, folder, scratch.path()), command.table);
 }
 
 int run_rerun(const RerunOptions& o, const CommonOptions& common) {
@@ -239,6 +249,7 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
     ChildWatch::forward();
   }
   const bool same = reasons.empty();
+  const std::vector<std::string> not_compared = redirected(r, "").not_compared;
   if (!same && made_by != version())
     reasons.insert(reasons.begin(), fmt::format("it was made by moesim {}, this is {}", made_by, version()));
   if (common.format == Format::kJson) {
@@ -247,12 +258,16 @@ int run_rerun(const RerunOptions& o, const CommonOptions& common) {
     result["command"] = r.command;
     result["same"] = same;
     result["reasons"] = reasons;
+    result["not_compared"] = not_compared;
     print_json(result);
   } else if (same) {
-    print(fmt::format("the same bytes: moesim {}\n", join(r.command, " ")));
+    print(fmt::format("the same bytes: moesim {}\n", one_line(join(r.command, " "))));
+    if (!not_compared.empty())
+      print(fmt::format("not compared, for the result says nothing of them: {}\n",
+                        one_line(join(not_compared, ", "))));
   } else {
     std::string text = "not the same bytes:\n";
-    for (const std::string& reason : reasons) text += "  " + reason + "\n";
+    for (const std::string& reason : reasons) text += "  " + one_line(reason) + "\n";
     print(text);
   }
   return same ? 0 : 1;

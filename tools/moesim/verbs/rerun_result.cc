@@ -65,11 +65,15 @@ RerunResult read_result(const std::string& file) {
   return r;
 }
 
-std::vector<std::string> redirected(const RerunResult& r, const fs::path& scratch, fs::path& table) {
-  std::vector<std::string> words;
+Redirected redirected(const RerunResult& r, const fs::path& scratch) {
+  Redirected made;
+  std::vector<std::string>& words = made.words;
   const auto elsewhere = [&](const std::string& option, const std::string& file) {
     const fs::path path = scratch / (std::to_string(words.size()) + fs::path(file).extension().string());
-    if (option == "--out") table = path;
+    if (option == "--out" && r.sweep)
+      made.table = path;
+    else
+      made.not_compared.push_back(file);
     return path.string();
   };
   for (std::size_t i = 0; i < r.command.size(); ++i) {
@@ -89,7 +93,7 @@ std::vector<std::string> redirected(const RerunResult& r, const fs::path& scratc
       words.push_back(word);
     }
   }
-  return words;
+  return made;
 }
 
 }  // namespace moesim::tools

@@ -20,9 +20,14 @@ struct RerunResult {
 // Throws InputError for what moesim did not write, and for commands that do more than compute.
 RerunResult read_result(const std::string& file);
 
+struct Redirected {
+  std::vector<std::string> words;
+  std::filesystem::path table;            // the last file of --out
+  std::vector<std::string> not_compared;  // files that it wrote and that the result says nothing of
+};
+
 // The command with every file that it writes in `scratch` instead; of a sweep without what goes on with an
-// earlier one. The last file of --out is `table`.
-std::vector<std::string> redirected(const RerunResult& result, const std::filesystem::path& scratch,
-                                    std::filesystem::path& table);
+// earlier one.
+Redirected redirected(const RerunResult& result, const std::filesystem::path& scratch);
 
 }  // namespace moesim::tools

@@ -6,14 +6,15 @@
 #include <csignal>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/file_io.h"
+#include "base/helper_threads.h"
 #include "base/input_error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "tools/moesim/http/http_server.h"
 #include "tools/moesim/questions/inputs.h"
@@ -131,6 +132,11 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
     return reply_to(answerer, page, method, path, body);
   };
   const std::unique_ptr<HttpServer> server = listen(setup);
+  HelperThreads running(1, [&] { server->run(); });
+  if (running.size() == 0) throw InputError("serve: found no thread to run in: the system starts no more");
+  // Before the thread is waited for, also where the URL cannot be printed.
+  const auto stop = [](HttpServer* running_one) { running_one->stop(); };
+  const std::unique_ptr<HttpServer, decltype(stop)> stopped(server.get(), stop);
   const std::string shown = o.address.find(':') == std::string::npos ? o.address : "[" + o.address + "]";
   const std::string url = fmt::format("http://{}:{}/", shown, server->port());
   if (common.format == Format::kJson) {
@@ -143,10 +149,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   }
   if (o.address != "127.0.0.1")
     warn(common, "everybody who reaches " + url + " may ask; there is no password and no encryption");
-  std::thread running([&] { server->run(); });
   wait_for_end(ends);
-  server->stop();
-  running.join();
   return 0;
 }
 

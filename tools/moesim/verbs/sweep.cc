@@ -13,6 +13,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "tools/moesim/questions/inputs.h"
@@ -64,16 +65,26 @@ std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, cons
   return json_text(d);
 }
 
+// A file that only a row read is not among those by which the sweep was told from others: its rows could be
+// of several contents.
+void check_files(const nlohmann::ordered_json& read, const nlohmann::ordered_json& named) {
+  for (const auto& [file, hash] : read.items())
+    if (!named.contains(file))
+      throw InputError(SourcePlace{file}, "a file that no axis names and a row read",
+                       "all files of a sweep to be known before its first row; this is a bug");
+}
+
 // What made a finished table, beside it.
-void write_record(const std::string& out, const std::string& sha256, const std::string& definition,
-                  std::uint64_t scenarios, const SweepKind& kind, const CommonOptions& common) {
+std::string record_text(const SweepFile& file, const std::string& definition, std::uint64_t scenarios,
+                        const SweepKind& kind, const CommonOptions& common) {
   nlohmann::ordered_json inputs = describe_inputs(common);
   nlohmann::ordered_json record = envelope("sweep", inputs, {});
   kind.describe(record);
   record["rows"] = {
-      {"file", fs::path(out).filename().string()}, {"sha256", sha256}, {"scenarios", scenarios}};
+      {"file", file.path().filename().string()}, {"sha256", file.sha256()}, {"scenarios", scenarios}};
   record["definition"] = nlohmann::ordered_json::parse(definition);
-  write_file(SweepFile::record_of(out), json_text(record));
+  check_files(record["inputs"]["files"], record["definition"]["files"]);
+  return json_text(record);
 }
 
 RowFormat format_of(const SweepVerbOptions& o, const CommonOptions& common) {
@@ -171,13 +182,13 @@ class SweepRun {
     if (o_.strict && failed_ > 0)
       throw InputError(fmt::format(
           "sweep: {}{}", first_error_,
-          o_.out.empty() ? "" : "; the rows up to it are in " + SweepFile::partial_of(o_.out).string()));
+          o_.out.empty() ? ""
+                         : "; the rows up to it are in " + SweepFile::partial_of(file_->path()).string()));
     if (file_ && file_->complete()) {
       warn(common_, fmt::format("{} is complete: nothing left to do", o_.out));
     } else if (file_) {
-      file_->finish();
-      if (!o_.out.empty())
-        write_record(o_.out, file_->sha256(), definition_, job_.end - begin_, *job_.kind, common_);
+      file_->finish(
+          o_.out.empty() ? "" : record_text(*file_, definition_, job_.end - begin_, *job_.kind, common_));
     }
     if (summed_up_) {
       if (!o_.out.empty())
@@ -220,8 +231,20 @@ class SweepRun {
   std::string first_error_;
 };
 
+// A page under the name of a file that the sweep itself writes would be lost, or that file would.
+void refuse_page_beside(const SweepVerbOptions& o) {
+  if (o.out.empty() || o.report.empty()) return;
+  const auto real = [](const fs::path& path) { return fs::weakly_canonical(fs::absolute(path)); };
+  for (const fs::path& file : SweepFile::beside(o.out))
+    if (real(file) == real(o.report))
+      throw InputError(
+          fmt::format("--report: found {}, which the sweep writes beside its table, expected another file",
+                      in_quotes(o.report)));
+}
+
 int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) {
   check_report(o.report);
+  refuse_page_beside(o);
   const std::unique_ptr<SweepMpi> mpi = SweepMpi::start(!o.shard.empty());
   const bool first_rank = !mpi || mpi->rank() == 0;
   if (!o.shard.empty() && o.out.empty())

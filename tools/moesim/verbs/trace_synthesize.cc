@@ -61,11 +61,7 @@ int run(const SynthesizeOptions& options, const CommonOptions& common) {
       fs::path(options.out) / fmt::format("pp{}_tp{}_ep{}_expn{}_dp{}_nl{}_hs{}_sl{}", options.pp, options.tp,
                                           options.ep, spec.model.experts, options.dp, options.layers,
                                           spec.model.hidden, options.seq);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw InputError(SourcePlace{options.out}, "cannot create: " + error.message());
-  traces::write_cmd(made.scaling, folder / "scaling");
-  traces::write_cmd(made.realistic, folder / "realistic");
+  traces::write_cmd_job(made.scaling, made.realistic, folder);
   if (common.format == Format::kJson) {
     auto result = envelope("trace-synthesize", describe_inputs(common), {});
     result["model"] = models::model_summary(spec.model);

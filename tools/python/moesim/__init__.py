@@ -51,17 +51,32 @@ def _text(value: _t.Any) -> str:
     raise TypeError(f"found {type(value).__name__}, expected a text, a number, True, False, a dict, a list or a path")
 
 
+def _told(name: str, value: _t.Any) -> str:
+    try:
+        return _text(value)
+    except ValueError as error:  # NaN, or a number of too many digits
+        raise InputError(f"{name}: {error}") from None
+
+
+def _bytes(word: str) -> bytes:
+    """Words as a shell gives them: what is no text in UTF-8 is refused as there."""
+    try:
+        return word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return word.encode("utf-8", "surrogatepass")
+
+
 def _words(verb: str, scenario: _t.Any, options: _t.Mapping[str, _t.Any]) -> _t.List[str]:
     words = [verb]
     if scenario is not None:
-        words.append(_json.dumps(scenario, allow_nan=False) if isinstance(scenario, _t.Mapping) else _text(scenario))
+        words.append(_told("scenario", dict(scenario) if isinstance(scenario, _t.Mapping) else scenario))
     for name, value in options.items():
         if name in _FIXED:
             raise InputError(f"found the keyword {name}, expected none: {_FIXED[name]}")
         option = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
-        words.append(option if value is True else f"{option}={_text(value)}")
+        words.append(option if value is True else f"{option}={_told(name, value)}")
     return words
 
 
@@ -70,7 +85,8 @@ def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -
 
     `scenario` is a dict, JSON, or the path of a file; an option that is True stands alone, one that is None or False is
     not given."""
-    code, text = _moesim.run([*_words(verb, scenario, options), *words, "--quiet", "--format", "json"])
+    asked = [*_words(verb, scenario, options), *map(_text, words), "--quiet", "--format", "json"]
+    code, text = _moesim.run([_bytes(word) for word in asked])
     del code  # of checks: the result says what it found
     try:
         return _json.loads(text)
@@ -97,7 +113,7 @@ def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]
     (`--crossover`, `--map`, `--best`) are asked by `run("whatif", scenario, crossover="topk=1..8")`."""
     if not changes:
         raise InputError("whatif: found no change, expected at least one")
-    sets = ["--set=" + path + "=" + _text(value) for path, value in changes.items()]
+    sets = ["--set=" + path + "=" + _told(path, value) for path, value in changes.items()]
     return WhatIf._of(run("whatif", scenario, *sets, **options))
 
 
