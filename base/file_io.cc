@@ -136,16 +136,22 @@ struct Target {
   int descriptor = -1;  // one that this process was started with
 };
 
-// The number of "/dev/stdout", "/dev/fd/3" and the like, whose file is not to be replaced but written to; -1:
-// another name.
+// A descriptor that "/dev/fd/3" and the like name, or standard output or error where `path` leads to its
+// file: that is not to be replaced but written to. -1: it is another file.
 int descriptor_of(const std::filesystem::path& path) {
   const std::string name = path.string();
-  if (name == "/dev/stdout") return STDOUT_FILENO;
-  if (name == "/dev/stderr") return STDERR_FILENO;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"})
     if (name.starts_with(folder))
       if (const auto number = parse_int(name.substr(folder.size())); number && *number >= 0)
         return static_cast<int>(std::min<long long>(*number, std::numeric_limits<int>::max()));
+  if (name == "/dev/stdout") return STDOUT_FILENO;  // also where it is closed
+  if (name == "/dev/stderr") return STDERR_FILENO;
+  struct stat named {
+  }, own{};
+  if (::stat(name.c_str(), &named) != 0 || S_ISCHR(named.st_mode)) return -1;
+  for (const int standard : {STDOUT_FILENO, STDERR_FILENO})
+    if (::fstat(standard, &own) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino)
+      return standard;
   return -1;
 }
 

@@ -126,8 +126,13 @@ void write_folder(const fs::path& folder, const std::function<void(const fs::pat
   std::error_code error;
   if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error)))
     throw InputError({folder.string()}, "something there already", "a folder that is new or empty");
-  const fs::path full = fs::absolute(folder).lexically_normal();
+  if (fs::equivalent(folder, ".", error))
+    throw InputError({folder.string()}, "the folder that this command was started in", "another one");
+  const fs::path full =
+      fs::is_symlink(folder, error) ? fs::canonical(folder, error) : fs::absolute(folder).lexically_normal();
   const fs::path target = full.has_filename() ? full : full.parent_path();
+  fs::path last = target.parent_path();  // of the folders above that are there
+  while (!fs::exists(last, error) && last.has_relative_path()) last = last.parent_path();
   fs::create_directories(target.parent_path(), error);
   std::string staging_name = (target.parent_path() / ("." + target.filename().string() + ".XXXXXX")).string();
   // Staging is gone before a signal ends the process.
@@ -145,6 +150,9 @@ void write_folder(const fs::path& folder, const std::function<void(const fs::pat
     sync_folder_of(target);
   } catch (...) {
     fs::remove_all(staging, error);
+    for (fs::path made = target.parent_path(); made != last && fs::is_empty(made, error) && !error;
+         made = made.parent_path())
+      fs::remove(made, error);
     throw;
   }
 }

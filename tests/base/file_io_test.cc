@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -104,6 +105,21 @@ TEST_F(FileIo, DescriptorsAreWrittenTo) {
   EXPECT_EQ(read_file(file), "one two");
   EXPECT_THROW(write_file(name, "x"), InputError) << "a closed one";
   EXPECT_THROW(regular_file_to_write("/dev/stdout"), InputError);
+  // By whatever name: "moesim compare --report page.html > page.html".
+  const std::filesystem::path link = folder_ / "link";
+  std::filesystem::create_symlink("/dev/stdout", link);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (std::freopen(file.c_str(), "w", stdout) == nullptr) ::_exit(1);
+    std::fputs("answer ", stdout);
+    write_file(link, "page ");
+    write_file(file, "page again");
+    std::fflush(stdout);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(read_file(file), "answer page page again");
 }
 
 TEST_F(FileIo, ASignalThatWouldEndTheProcessIsSeen) {

@@ -49,6 +49,7 @@ with Hostile("kills") as h:
         child.send_signal(h.random.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
         child.wait()
         jobs = os.listdir(h.path("made")) if os.path.exists(h.path("made")) else []
+        h.holds("an empty folder is left", jobs or not os.path.exists(h.path("made")))
         h.holds(f"{jobs} are left", all(not name.startswith(".") for name in jobs))
         for name in jobs:
             h.holds(f"{name} is whole", sorted(os.listdir(h.path(f"made/{name}"))) == ["realistic", "scaling"])

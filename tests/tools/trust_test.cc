@@ -119,6 +119,8 @@ TEST(FilesRead, ASweepIsToldByEveryFileThatItsRowsRead) {
   folder.write("sub/other.json",
                R"({"name": "other", "profile": "own.json", "nodes": 2, "gpus_per_node": 8})");
   folder.write("own.json", read_text(folder.path() / "gpu.json"));
+  folder.write("fabric.json", R"({"preset": "fat-tree"})");
+  folder.write("wired.json", R"({"base": "dgx-h100x2", "fabric": "fabric.json"})");
   folder.write("sub/slow.json", R"({"slow_gpus": [{"gpu": 3, "factor": 1.5}]})");
   struct Case {
     Words words;
@@ -131,6 +133,9 @@ TEST(FilesRead, ASweepIsToldByEveryFileThatItsRowsRead) {
         Case{{"sub/s.json", "--grid", "model=missing.json,olmoe", "--grid", "cluster=other.json"},
              "own.json"},
         Case{{"sub/s.json", "--grid", "faults=slow.json"}, "sub/slow.json"},
+        Case{{"s.json", "--grid", R"(cluster={"base": "dgx-h100x2", "profile": "own.json"})"}, "own.json"},
+        Case{{"replay", sample, "--timing", "flow", "--cluster", "wired.json", "--grid", "microbatches=4,8"},
+             "fabric.json"},
         Case{{"replay", sample, "--cluster", "dgx-h100x2", "--grid", "model=hf"}, "hf/config.json"}}) {
     Words words{"sweep"};
     words.insert(words.end(), c.words.begin(), c.words.end());
@@ -214,6 +219,9 @@ TEST(Outputs, OfASweepFollowLinksAndKeepModes) {
   EXPECT_TRUE(fs::exists(folder.path() / "old.csv.json"));
   EXPECT_EQ(run_moesim(with(words, {"--resume"}), folder.path()).exit_code, 0);
   EXPECT_EQ(run_moesim({"rerun", "old.csv.json"}, folder.path()).exit_code, 0);
+  // Its own files stand where the link leads.
+  EXPECT_THAT(run_moesim(with(words, {"--report", "old.csv.json"}), folder.path()).err,
+              HasSubstr("beside its table"));
 }
 
 // What a sweep writes beside its table has names that nobody said.
@@ -229,6 +237,19 @@ TEST(Outputs, BesideATableReplaceNothingOfOthers) {
     EXPECT_THAT(outcome.err, HasSubstr(says));
     EXPECT_FALSE(fs::exists(folder.path() / "r.csv"));
   };
+  for (const char* ending : {".partial.sums", ".partial.json"}) {
+    const std::string name = std::string("r.csv") + ending;
+    folder.write(name, "my diary\n");
+    refused({"s.json"}, ending == std::string(".partial.json") ? "not JSON" : "a file that no sweep wrote");
+    EXPECT_EQ(read_text(folder.path() / name), "my diary\n");
+    fs::remove(folder.path() / name);
+  }
+  folder.write("diary", "mine");
+  fs::create_hard_link(folder.path() / "diary", folder.path() / "r.csv.partial");
+  refused({"s.json", "--overwrite"}, "a file of several names");
+  EXPECT_EQ(read_text(folder.path() / "diary"), "mine");
+  fs::remove(folder.path() / "r.csv.partial");
+
   folder.write("r.csv.json", job);
   refused({"r.csv.json"}, "an input of this command");
   EXPECT_EQ(read_text(folder.path() / "r.csv.json"), job);

@@ -91,7 +91,9 @@ void ReplayQuestion::read_inputs() const {
   if (is_file(job_.routing)) read_file(job_.routing);
   if (!job_.model.empty()) models::Architecture::load(job_.model);
   for (const std::string& cluster : {cluster_, job_.recorded_on})
-    if (!cluster.empty()) models::Cluster::load(cluster);  // and what it names
+    if (!cluster.empty())  // and what it names
+      if (const std::string fabric = models::Cluster::load(cluster).fabric; is_file(fabric))
+        read_file(fabric);
 }
 
 std::vector<std::pair<std::string, std::string>> ReplayQuestion::said() const {

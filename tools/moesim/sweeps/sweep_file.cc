@@ -35,21 +35,49 @@ fs::path sums_of(const fs::path& path) { return SweepFile::partial_of(path).stri
   throw InputError(SourcePlace{path.string()}, fmt::format("cannot {}: {}", what, std::strerror(errno)));
 }
 
+// A line of the chain of checksums.
+struct Link {
+  std::uint64_t scenarios = 0, bytes = 0;
+  std::string sum;
+};
+
+std::optional<Link> link_of(std::string_view line) {
+  const std::vector<std::string_view> parts = split(line, ' ');
+  if (parts.size() != 3 || parts[2].size() != 64) return std::nullopt;
+  const auto scenarios = parse_int(parts[0]), bytes = parse_int(parts[1]);
+  if (!scenarios || !bytes || *scenarios < 0 || *bytes < 0) return std::nullopt;
+  return Link{static_cast<std::uint64_t>(*scenarios), static_cast<std::uint64_t>(*bytes),
+              std::string(parts[2])};
+}
+
+// Whether a sweep may have written that file beside its table.
+bool of_a_sweep(const fs::path& path, const fs::path& file) {
+  const std::string text = read_own_file(file);
+  if (file == sums_of(path))
+    return text.empty() || link_of(std::string_view(text).substr(0, text.find('\n')));
+  const auto made = parse_ordered(text, file.string());
+  if (!made.is_object()) return false;
+  if (file == definition_of(path)) return made.contains("scenarios") && made.contains("files");
+  const auto schema = made.find("schema");
+  return schema != made.end() && *schema == "moesim.sweep/1";
+}
+
 // Files beside the table, which nobody named: they replace no input, no link and nothing of others.
 void check_companions(const fs::path& path, SweepStart start) {
   for (const fs::path& file : SweepFile::beside(path)) {
+    const auto refuse = [&](const char* found, const char* expected) {
+      throw InputError(SourcePlace{file.string()}, found, expected);
+    };
     std::error_code none;
-    if (fs::is_symlink(file, none))
-      throw InputError(SourcePlace{file.string()}, "a link", "nothing, or what a sweep left");
+    if (fs::is_symlink(file, none)) refuse("a link", "nothing, or what a sweep left");
     regular_file_to_write(file);
+    if (!is_file(file)) continue;
+    if (fs::hard_link_count(file, none) > 1)
+      refuse("a file of several names", "nothing, or what a sweep left");
+    if (start != SweepStart::kOverwrite && file != SweepFile::partial_of(path) && !of_a_sweep(path, file))
+      refuse("a file that no sweep wrote",
+             "another --out, or --overwrite to replace what has the names of the table's own files");
   }
-  const fs::path record = SweepFile::record_of(path);
-  if (start == SweepStart::kOverwrite || !is_file(record)) return;
-  const auto made = parse_ordered(read_own_file(record), record.string());
-  const auto schema = made.is_object() ? made.find("schema") : made.end();
-  if (!made.is_object() || schema == made.end() || *schema != "moesim.sweep/1")
-    throw InputError(SourcePlace{record.string()}, "a file that no sweep wrote",
-                     "another --out, or --overwrite to replace it by the record of the table");
 }
 
 // Opens a file of the sweep's own, not where a link leads.
@@ -87,21 +115,6 @@ void put_all(int file, const fs::path& path, std::string_view text) {
     if (put < 0) fail(path, "write");
     text.remove_prefix(static_cast<std::size_t>(put));
   }
-}
-
-// A line of the chain of checksums.
-struct Link {
-  std::uint64_t scenarios = 0, bytes = 0;
-  std::string sum;
-};
-
-std::optional<Link> link_of(std::string_view line) {
-  const std::vector<std::string_view> parts = split(line, ' ');
-  if (parts.size() != 3 || parts[2].size() != 64) return std::nullopt;
-  const auto scenarios = parse_int(parts[0]), bytes = parse_int(parts[1]);
-  if (!scenarios || !bytes || *scenarios < 0 || *bytes < 0) return std::nullopt;
-  return Link{static_cast<std::uint64_t>(*scenarios), static_cast<std::uint64_t>(*bytes),
-              std::string(parts[2])};
 }
 
 }  // namespace
@@ -145,7 +158,7 @@ SweepFile::SweepFile(const fs::path& path, const std::string& definition, const 
   }
   link_ = sha256_hex(definition);
   try {
-    keep_mode();
+    set_mode(S_IRUSR | S_IWUSR);
     sums_ = open_own(sums_of(path_));
     if (sums_ < 0) fail(sums_of(path_), "create");
     if (start != SweepStart::kResume || !go_on(definition)) {
@@ -153,15 +166,23 @@ SweepFile::SweepFile(const fs::path& path, const std::string& definition, const 
       start_anew(definition, header);
     }
   } catch (...) {
-    if (sums_ >= 0) ::close(std::exchange(sums_, -1));
-    ::close(std::exchange(file_, -1));
+    leave();
     throw;
   }
 }
 
-SweepFile::~SweepFile() {
-  if (sums_ >= 0) ::close(sums_);
-  if (file_ >= 0) ::close(file_);
+SweepFile::~SweepFile() { leave(); }
+
+// Closes, and removes a partial in which nothing stands, with its chain.
+void SweepFile::leave() {
+  struct stat info {};
+  if (file_ >= 0 && ::fstat(file_, &info) == 0 && info.st_size == 0 && !named_) {
+    ::unlink(definition_of(path_).c_str());
+    ::unlink(sums_of(path_).c_str());
+    ::unlink(partial_of(path_).c_str());
+  }
+  if (sums_ >= 0) ::close(std::exchange(sums_, -1));
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
 // Opens and locks the partial file. False where another sweep finished meanwhile: what was opened has become
@@ -186,11 +207,14 @@ bool SweepFile::lock() {
   return false;
 }
 
-// The rows of a table that others may not read are not for others while it is made.
-void SweepFile::keep_mode() const {
-  struct stat table {};
-  if (::stat(path_.c_str(), &table) == 0 && ::fchmod(file_, table.st_mode & 07777) != 0)
-    fail(path_, "keep the mode");
+// The mode of the table that is replaced, and `more` while it is made: what others may not read is not for
+// others before either.
+void SweepFile::set_mode(mode_t more) const {
+  struct stat table {
+  }, partial{};
+  if (::stat(path_.c_str(), &table) != 0 || ::fstat(file_, &partial) != 0) return;
+  const mode_t wanted = (table.st_mode | more) & 07777;
+  if ((partial.st_mode & 07777) != wanted && ::fchmod(file_, wanted) != 0) fail(path_, "keep the mode");
 }
 
 void SweepFile::start_anew(const std::string& definition, const std::string& header) {
@@ -211,8 +235,8 @@ bool SweepFile::go_on(const std::string& definition) {
   if (size == 0) return false;
   if (!path_exists(definition_of(path_)) && recorded_rows(path_, definition) == sha256_hex_of_file(partial)) {
     // It was killed before the table got its name.
-    if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
     complete_ = true;
+    give_name();
     return false;
   }
   if (!path_exists(definition_of(path_)) || read_own_file(definition_of(path_)) != definition)
@@ -278,13 +302,18 @@ void SweepFile::finish(const std::string& record) {
   regular_file_to_write(path_);
   const SignalsHeld held;
   write_file(record_of(path_), record);
+  give_name();
+  leave();
+}
+
+void SweepFile::give_name() {
+  set_mode(0);
   // While the lock is held: behind the rename it is nobody's, and they may be another sweep's.
   ::unlink(definition_of(path_).c_str());
   ::unlink(sums_of(path_).c_str());
-  if (::rename(partial.c_str(), path_.c_str()) != 0) fail(path_, "rename");
+  if (::rename(partial_of(path_).c_str(), path_.c_str()) != 0) fail(path_, "rename");
+  named_ = true;
   sync_folder_of(path_);
-  ::close(std::exchange(sums_, -1));
-  ::close(std::exchange(file_, -1));
 }
 
 }  // namespace moesim::tools

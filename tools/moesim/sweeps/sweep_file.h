@@ -9,6 +9,8 @@
 // results.csv.json          the sweep that made it, with the SHA-256 of its rows (moesim.sweep/1)
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -60,13 +62,15 @@ class SweepFile {
 
  private:
   bool lock();
-  void keep_mode() const;
+  void set_mode(mode_t more) const;
+  void give_name();
+  void leave();
   void start_anew(const std::string& definition, const std::string& header);
   bool go_on(const std::string& definition);
 
   std::filesystem::path path_;
   int file_ = -1, sums_ = -1;
-  bool complete_ = false;
+  bool complete_ = false, named_ = false;
   std::uint64_t first_ = 0, bytes_ = 0;
   std::string link_;  // the last of the chain
   Sha256 sum_;

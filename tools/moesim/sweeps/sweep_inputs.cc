@@ -1,51 +1,75 @@
 #include "tools/moesim/sweeps/sweep_inputs.h"
 
 #include <cstddef>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/scenario.h"
 #include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
 namespace {
 
-void read_routing(const models::Scenario& scenario) {
+// What is opened when a row is asked for, not when its scenario is read.
+void read_later_files(const models::Scenario& scenario) {
   if (scenario.routing.kind == models::RoutingSpec::Kind::kFile) read_file(scenario.routing.path);
+  if (scenario.cluster && is_file(scenario.cluster->fabric)) read_file(scenario.cluster->fabric);
 }
 
-// Each value on its own, beside the first values of the other axes: what a row reads is read by the row's own
+// Each value that may name a file, beside values of the other axes: what a row reads is read by the row's own
 // code, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
   NamedFiles(const ScenarioDocument& base, const SweepPlan& plan, const OfScenario& of_scenario)
-      : base_(base), plan_(plan) {
-    std::vector<PathValue> first;
-    if (plan.size() > 0) plan.point(0, first);
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      if (!of_scenario(plan.paths()[i])) continue;
-      paths_.push_back(plan.paths()[i]);
-      values_.push_back(first[i]);
+      : base_(base) {
+    std::map<std::string, std::size_t> axes;
+    for (const ScenarioPath& path : plan.paths()) {
+      if (!of_scenario(path) || !axes.emplace(path.path, paths_.size()).second) continue;
+      paths_.push_back(path);
     }
-  }
-
-  void read() {
-    plan_.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
-      if (!value.json.is_string()) return;
-      for (std::size_t i = 0; i < paths_.size(); ++i)
-        if (paths_[i].path == path.path && seen_.emplace(i, value.text).second) read(i, value);
+    few_.resize(paths_.size());
+    named_.resize(paths_.size());
+    plan.for_each_value([&](const ScenarioPath& path, const PathValue& value) {
+      const auto axis = axes.find(path.path);
+      if (axis == axes.end()) return;
+      if (few_[axis->second].size() < kTries) few_[axis->second].push_back(value);
+      if (may_name_a_file(value)) named_[axis->second].emplace(value.text, value);
     });
   }
 
+  void read() {
+    for (std::size_t axis = 0; axis < paths_.size(); ++axis)
+      for (const auto& [text, value] : named_[axis]) read(axis, value);
+  }
+
  private:
+  // Of an axis: a bad value of another one hides what this one names.
+  static constexpr std::size_t kTries = 16;
+
+  bool may_name_a_file(const PathValue& value) const {
+    if (value.json.is_structured()) return true;
+    return value.json.is_string() &&
+           (path_exists(value.text) || path_exists(models::beside(base_.origin(), value.text)));
+  }
+
   void read(std::size_t axis, const PathValue& value) {
-    std::vector<PathValue> values = values_;
-    values[axis] = value;
-    if (!read_all(paths_, values)) read_all({paths_[axis]}, {value});  // without a bad value of another axis
+    for (std::size_t attempt = 0; attempt < kTries; ++attempt) {
+      std::vector<ScenarioPath> paths;
+      std::vector<PathValue> values;
+      for (std::size_t i = 0; i < paths_.size(); ++i) {
+        if (few_[i].empty()) continue;  // drawn from a range
+        paths.push_back(paths_[i]);
+        values.push_back(i == axis ? value : few_[i][attempt % few_[i].size()]);
+      }
+      if (read_all(paths, values)) return;
+    }
+    read_all({paths_[axis]}, {value});
   }
 
   // Whether it is a scenario; if not, its rows will say so.
@@ -53,7 +77,7 @@ class NamedFiles {
     try {
       ScenarioDocument changed = base_;
       set_all(changed, paths, values);
-      read_routing(changed.scenario());
+      read_later_files(changed.scenario());
       return true;
     } catch (const InputError&) {
       return false;
@@ -61,17 +85,16 @@ class NamedFiles {
   }
 
   const ScenarioDocument& base_;
-  const SweepPlan& plan_;
   std::vector<ScenarioPath> paths_;
-  std::vector<PathValue> values_;
-  std::set<std::pair<std::size_t, std::string>> seen_;
+  std::vector<std::vector<PathValue>> few_;              // the first values of every axis
+  std::vector<std::map<std::string, PathValue>> named_;  // its values that may name a file
 };
 
 }  // namespace
 
 void read_named(const ScenarioDocument& base, const SweepPlan& plan, const OfScenario& of_scenario) {
   NamedFiles(base, plan, of_scenario).read();
-  read_routing(base.scenario());
+  read_later_files(base.scenario());
 }
 
 }  // namespace moesim::tools

@@ -38,7 +38,10 @@ struct Part {
   throw InputError(SourcePlace{file}, found, expected);
 }
 
-Part read_part(const std::string& table) {
+Part read_part(const std::string& name) {
+  std::error_code none;
+  // The record stands beside the table, wherever a link to it is.
+  const std::string table = fs::is_symlink(name, none) ? fs::canonical(name, none).string() : name;
   Part part;
   part.table = table;
   const std::string file = SweepFile::record_of(table).string();

@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/file_io.h"
+#include "base/files_read.h"
 #include "base/input_error.h"
 #include "base/json_text.h"
 #include "base/sha256.h"
@@ -65,13 +67,20 @@ std::string definition_of(const SweepVerbOptions& o, const SweepKind& kind, cons
   return json_text(d);
 }
 
-// A file that only a row read is not among those by which the sweep was told from others: its rows could be
-// of several contents.
-void check_files(const nlohmann::ordered_json& read, const nlohmann::ordered_json& named) {
-  for (const auto& [file, hash] : read.items())
+// Throws for a file that was read and that `definition` does not name: rows that follow from it could be of
+// several contents. Asked before the first of them is kept.
+void check_files(const std::set<std::string>& named) {
+  for (const auto& [file, hash] : FilesRead::hashes())
     if (!named.contains(file))
-      throw InputError(SourcePlace{file}, "a file that no axis names and a row read",
-                       "all files of a sweep to be known before its first row; this is a bug");
+      throw InputError(SourcePlace{file}, "a file that a row read and that no axis led to before the sweep",
+                       "all files of a sweep to be known before its rows; this is a bug");
+}
+
+std::set<std::string> files_of(const std::string& definition) {
+  std::set<std::string> named;
+  const auto defined = nlohmann::ordered_json::parse(definition);
+  for (const auto& [file, hash] : defined["files"].items()) named.insert(file);
+  return named;
 }
 
 // What made a finished table, beside it.
@@ -83,7 +92,6 @@ std::string record_text(const SweepFile& file, const std::string& definition, st
   record["rows"] = {
       {"file", file.path().filename().string()}, {"sha256", file.sha256()}, {"scenarios", scenarios}};
   record["definition"] = nlohmann::ordered_json::parse(definition);
-  check_files(record["inputs"]["files"], record["definition"]["files"]);
   return json_text(record);
 }
 
@@ -154,6 +162,7 @@ class SweepRun {
         common_(common),
         job_(job),
         definition_(definition),
+        named_(files_of(definition)),
         begin_(job.first),
         collect_(!o.report.empty() && o.out.empty()),
         // For people the table is not printed, but what it says.
@@ -209,6 +218,7 @@ class SweepRun {
 
  private:
   bool take(const SweepBlock& block) {
+    if (file_ && !o_.out.empty()) check_files(named_);
     const bool whole = !o_.strict || block.failed == 0;
     if (file_) file_->append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
     if (collect_) shown_.add(block.rows);
@@ -222,6 +232,7 @@ class SweepRun {
   const CommonOptions& common_;
   SweepJob& job_;
   const std::string& definition_;
+  const std::set<std::string> named_;  // files of the definition
   const std::uint64_t begin_;
   const bool collect_, summed_up_;
   std::optional<SweepFile> file_;
@@ -235,7 +246,7 @@ class SweepRun {
 void refuse_page_beside(const SweepVerbOptions& o) {
   if (o.out.empty() || o.report.empty()) return;
   const auto real = [](const fs::path& path) { return fs::weakly_canonical(fs::absolute(path)); };
-  for (const fs::path& file : SweepFile::beside(o.out))
+  for (const fs::path& file : SweepFile::beside(regular_file_to_write(o.out)))
     if (real(file) == real(o.report))
       throw InputError(
           fmt::format("--report: found {}, which the sweep writes beside its table, expected another file",
