@@ -389,6 +389,10 @@ class Reader {
     } else {
       throw Skip{"neither a step time nor a rate is stated"};
     }
+    constexpr double kShortest = 1e-6, kLongest = 1e7;
+    if (!(row.measured_s >= kShortest && row.measured_s <= kLongest)) {
+      throw Skip{fmt::format("a step of {:.3g} s, which no job has", row.measured_s)};
+    }
   }
 
   const CsvTable& t_;

@@ -15,10 +15,10 @@
 namespace moesim::models {
 
 void refuse_price(double seconds) {
-  throw InputError(fmt::format(
-      "prices: found an operation of {:.3g} s, expected at most {:.0f} s: the tokens of a rank are "
-      "more than any device works on",
-      seconds, kLongestSeconds));
+  throw InputError(
+      fmt::format("prices: found an operation of {:.3g} s, expected at most {:.0f} s: its tokens are more, "
+                  "or its links slower, than any machine has",
+                  seconds, kLongestSeconds));
 }
 
 namespace {

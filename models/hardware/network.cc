@@ -123,12 +123,12 @@ bool is_network_law(const std::string& key) {
 
 ParameterSet with_links(ParameterSet set, const Profile& profile, const std::string& key) {
   const ParameterSet* inside = profile.find(key.substr(0, key.size() - kNetworkLaw.size()));
-  const double own = inside ? inside->get(kScaleupShare, 0) : 0;
+  const double own = inside != nullptr ? inside->get(kScaleupShare, 0) : 0;
   // The law of a network has its own dependence on SMs: with as many as libraries use, both agree.
   const double slower = 1 + set.get("sm_half", 0) / kUsualSms,
-               slower_inside = 1 + (inside ? inside->get("sm_half", 0) : 0) / kUsualSms;
+               slower_inside = 1 + (inside != nullptr ? inside->get("sm_half", 0) : 0) / kUsualSms;
   add(set, kScaleupShare, (own > 0 ? own : kUsualScaleupShare) * slower / slower_inside,
-      own > 0 ? inside->residual : kUsualSigma);
+      inside != nullptr && own > 0 ? inside->residual : kUsualSigma);
   return set;
 }
 

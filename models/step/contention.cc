@@ -153,7 +153,10 @@ void Contention::slow(const Program& program, bool forward, sim::LockstepProgram
     const std::size_t ranks = op.step == 0 ? 1 : static_cast<std::size_t>(program.ranks());
     for (std::size_t r = 0; r < ranks; ++r) {
       std::int64_t& ps = priced.ps[op.first + op.step * r];
-      if (ps > 0) ps = std::llround(static_cast<double>(ps) * factor->second);
+      if (ps <= 0) continue;
+      const double slower = static_cast<double>(ps) * factor->second;
+      if (!(slower * 1e-12 <= kLongestSeconds)) refuse_price(slower * 1e-12);
+      ps = std::llround(slower);
     }
   }
 }

@@ -166,12 +166,13 @@ std::vector<std::string> Fabric::problems() const {
           fmt::format("{}: bandwidth {} B/s is not between 1 kB/s and 1 PB/s", where, link.capacity));
     if (link.latency < Time::kZero || link.latency > Time::from_us(1e6))
       result.push_back(fmt::format("{}: latency {} us is not between 0 and 1 s", where, link.latency.us()));
-    if (!(link.connection_cap >= 0))
-      result.push_back(fmt::format("{}: connection cap {} B/s is negative", where, link.connection_cap));
+    if (!(link.connection_cap == 0 || (link.connection_cap >= kSlowest && link.connection_cap <= kFastest)))
+      result.push_back(fmt::format("{}: connection cap {} B/s is neither 0 nor between 1 kB/s and 1 PB/s",
+                                   where, link.connection_cap));
   }
   if (graph_->all_meet()) return result;
   // The pairs that do not reach each other, if any: a search for each GPU, until enough are named.
-  constexpr std::size_t kMostWork = 100'000'000;  // links looked at
+  constexpr std::size_t kMostWork = 100'000'000;  // links, nodes and GPUs looked at
   std::size_t unreachable = 0;
   for (std::size_t to = 0; to < gpu_count(); ++to) {
     const std::vector<std::uint32_t> distance = distances_to(graph_->gpus[to]);
@@ -181,7 +182,8 @@ std::vector<std::string> Fabric::problems() const {
         result.push_back(fmt::format("no way from {} to {}", nodes[graph_->gpus[from]].name,
                                      nodes[graph_->gpus[to]].name));
     }
-    if (unreachable > kPairsNamed && (to + 1) * graph_->links.size() > kMostWork) {
+    if (unreachable > kPairsNamed &&
+        (to + 1) * (graph_->links.size() + nodes.size() + gpu_count()) > kMostWork) {
       result.push_back(
           fmt::format("no way between at least {} more pairs of GPUs", unreachable - kPairsNamed));
       return result;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "sim/graph/clock.h"
 
 namespace moesim::sim {
 
@@ -387,7 +388,9 @@ void FlowNetwork::set_rate(Flow& flow, Slot slot, double rate) {
   flow.updated = now_;
   flow.rate = rate;
   const double needs = std::ceil(flow.remaining / rate);
-  check(needs < 4e18, "a flow ends within the range of time");
+  // Neither alone nor behind what came before.
+  check_clock(needs < static_cast<double>(kLastPs) ? now_.ps() + static_cast<std::int64_t>(needs)
+                                                   : std::numeric_limits<std::int64_t>::max());
   tree_[leaves_ + slot] = now_.ps() + static_cast<std::int64_t>(needs);
   rescheduled_.push_back(slot);
 }

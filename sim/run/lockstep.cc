@@ -1,11 +1,8 @@
 #include "sim/run/lockstep.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/input_error.h"
 #include "sim/run/lockstep_rates.h"
 
 namespace moesim::sim {
@@ -242,13 +239,6 @@ void note_spans(const LockstepOp& op, std::int64_t host_from, std::int64_t host_
 void Lockstep::note(const LockstepOp& op, std::int64_t host_from, std::int64_t host_to, std::int64_t start,
                     std::int64_t begin, std::int64_t end) {
   note_spans(op, host_from, host_to, start, begin, end, watch_->spans);
-}
-
-void check_clock(std::int64_t ps) {
-  if (ps > kLastPs)
-    throw InputError(fmt::format(
-        "time: found more than {:.0f} days, which no clock here counts, expected a shorter step or layer",
-        Time::from_ps(kLastPs).seconds() / 86400));
 }
 
 void Lockstep::wait(std::span<const std::int64_t> when) {

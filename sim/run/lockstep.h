@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/graph/clock.h"
 #include "sim/graph/costs.h"
 #include "sim/graph/task_graph.h"
 #include "sim/run/booking.h"
@@ -43,11 +44,6 @@ struct LockstepOp {
 };
 
 inline constexpr std::size_t kLockstepStreams = 4;
-
-// No clock goes beyond it (26 days), so that sums of clocks and of operations never leave 64 bits.
-inline constexpr std::int64_t kLastPs = std::int64_t{1} << 61;
-// Throws InputError for a clock beyond kLastPs.
-void check_clock(std::int64_t ps);
 
 // How the ranks are divided for one kind of collective.
 struct LockstepGroup {

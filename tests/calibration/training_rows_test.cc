@@ -126,5 +126,16 @@ TEST_F(TrainingRows, ProductsBeyond64BitsAreRefused) {
   EXPECT_THAT(sizes.skipped[0].reason, HasSubstr("found 1280000000000000, expected at most 2^31"));
 }
 
+// Ratios to them would be infinite.
+TEST_F(TrainingRows, TimesThatNoJobHasAreSkipped) {
+  for (const char* seconds : {"1e-320", "1e-300", "1e11"}) {
+    const TrainingTable table =
+        read(std::string(kHeader) + "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,8,1," +
+             seconds + ",,,,here\n");
+    ASSERT_EQ(table.skipped.size(), 1u) << seconds;
+    EXPECT_THAT(table.skipped[0].reason, HasSubstr("which no job has"));
+  }
+}
+
 }  // namespace
 }  // namespace moesim::calibration

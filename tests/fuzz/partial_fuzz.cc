@@ -16,7 +16,7 @@ namespace {
 
 using namespace moesim;
 
-constexpr const char* kDefinition = "{\"sweep\": 1}\n";
+constexpr const char* kDefinition = "{\"scenarios\": 3, \"files\": {}}\n";
 
 // The chain with checksums of `rows` in the place of "@".
 std::string with_sums(std::string_view chain, std::string_view rows) {

@@ -62,6 +62,11 @@ with Hostile("growth") as h:
         h.write("x.graphml", head + inside)
         h.write("own.json", {**JOB, "cluster": {"profile": "h100-sxm", "nodes": 1, "gpus_per_node": 8, "fabric": "x.graphml"}})
         bounded(f"GraphML of many {name}", ["compare", "own.json", "--timing", "flow"], 10, 300 * MB, 2)
+    alone = 20_000 if h.options.short else 100_000
+    wired = {"nodes": [{"name": f"g{i}", "kind": "gpu"} for i in range(16 + alone)] + [{"name": "leaf", "kind": "leaf"}],
+             "links": [{"from": f"g{i}", "to": "leaf", "bandwidth": "50GBps", "latency": "1us"} for i in range(16)]}
+    h.write("own.json", {**JOB, "cluster": {"profile": "h100-sxm", "nodes": 2, "gpus_per_node": 8, "fabric": wired}})
+    bounded("GPUs that nothing reaches", ["compare", "own.json", "--timing", "flow"], 15, 800 * MB, 2)
     for extents in ([1024, 1024], [65536, 16], [100, 100, 100]):
         h.write("own.json", {**JOB, "cluster": {"profile": "h100-sxm", "nodes": 2, "gpus_per_node": 8,
                                                 "fabric": {"preset": "torus", "extents": extents}}})

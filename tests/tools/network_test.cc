@@ -55,6 +55,37 @@ TEST(Network, AnOversubscribedTreeCostsTimeAndNamesItsBusiestLink) {
       HasSubstr("spine"));
 }
 
+// As slow as a link may be, transfers take longer than clocks count: no abort, no answer of months.
+TEST(Network, AFabricBeyondAllClocksIsRefused) {
+  const TempFolder folder;
+  json nodes = json::array(), links = json::array();
+  nodes.push_back({{"name", "leaf"}, {"kind", "leaf"}});
+  for (int gpu = 0; gpu < 16; ++gpu) {
+    const std::string name = "gpu" + std::to_string(gpu);
+    nodes.push_back({{"name", name}, {"kind", "gpu"}});
+    links.push_back({{"from", name}, {"to", "leaf"}, {"bandwidth", "1kBps"}, {"latency", "1us"}});
+  }
+  json cluster{{"name", "slow"},
+               {"profile", "h100-sxm"},
+               {"nodes", 2},
+               {"gpus_per_node", 8},
+               {"fabric", {{"nodes", nodes}, {"links", links}}}};
+  folder.write("slow.json", cluster.dump());
+  for (const char* seq : {"4096", "65536"}) {
+    const Outcome outcome = compare(folder / "slow.json", {"--timing", "flow", "--seq", seq}, "8");
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.error_lines(), 1U) << outcome.err;
+  }
+  const Outcome replayed = run_moesim({"replay", testing::scaling(), "--cluster", folder / "slow.json",
+                                       "--timing", "flow", "--microbatches", "4", "--quiet"});
+  EXPECT_EQ(replayed.exit_code, 2);
+  EXPECT_THAT(replayed.err, HasSubstr("which no clock here counts"));
+  cluster["fabric"]["links"][0]["cap"] = "1Bps";
+  folder.write("slow.json", cluster.dump());
+  EXPECT_THAT(compare(folder / "slow.json", {"--timing", "flow"}, "8").err,
+              HasSubstr("connection cap 1 B/s"));
+}
+
 TEST(Network, AFabricBesideItsClusterFileIsFoundFromAnywhere) {
   const TempFolder folder;
   folder.write("own.json", R"({ "base": "dgx-h100x1", "gpus_per_node": 2, "fabric": "two.graphml" })");

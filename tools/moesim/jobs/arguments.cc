@@ -397,7 +397,7 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
 namespace {
 
 std::string word_of(const ordered_json& value) {
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   const bool plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ',' || c == '/' || c == ':' ||
            c == '+';
