@@ -170,7 +170,8 @@ Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plan
     for (const PlannedStep& planned : plan.steps)
       for (const double us : planned.step.segments_us)
         stages[static_cast<std::size_t>(topology.of(plan.rank).pp)] += us;
-  const double computing = *std::max_element(stages.begin(), stages.end()) / (topology.world() / topology.pp);
+  const int ranks_of_a_stage = topology.world() / topology.pp;
+  const double computing = *std::max_element(stages.begin(), stages.end()) / ranks_of_a_stage;
   out.shares.push_back({CauseOfTime::bubble, before - computing});
   out.shares.push_back({CauseOfTime::computing, computing});
   find_waiting(iteration, layers_per_stage, out);
