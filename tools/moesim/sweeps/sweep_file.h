@@ -31,8 +31,8 @@ enum class SweepStart : std::uint8_t { kFresh, kResume, kOverwrite };
 
 class SweepFile {
  public:
-  // An empty path is standard output. A link is followed: the other files
-  // stand beside the table that it leads to. `definition` is JSON text that two runs of the same sweep share.
+  // An empty path is standard output. A link is followed: the other files stand beside the table that it
+  // leads to. `definition` is JSON text that two runs of the same sweep share.
   // Throws InputError where rows of an interrupted sweep would be lost (kFresh), where they belong to another
   // one or are not those that a sweep wrote (kResume), where another process is writing them, and for folders
   // that cannot be written.
