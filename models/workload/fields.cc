@@ -929,6 +929,17 @@ void Scenario::give(std::string_view path) {
   given.set(index_of(*field));
 }
 
+void Scenario::give(std::string_view path, Origin origin) {
+  give(path);
+  origins.set(path, std::move(origin));
+}
+
+Origin Scenario::origin_of(std::string_view path) const {
+  if (!gave(path)) return {};
+  const Origin* origin = origins.find(path);
+  return origin ? *origin : Origin{Origin::Kind::kSaid, ""};
+}
+
 const Field* unused_field(const Scenario& scenario) {
   const Scopes scope = scope_of(scenario);
   for (const Field& field : table())

@@ -15,6 +15,7 @@ class JsonNode;
 
 namespace moesim::models {
 
+struct Origin;
 struct Scenario;
 
 enum class FieldType : std::uint8_t {
@@ -71,10 +72,11 @@ std::span<const Field> scenario_fields();
 const Field* find_field(std::string_view path);
 std::size_t index_of(const Field& field);
 
-// Reads one field and notes that it was given. Messages name the place of `value` where it has one.
-void set_field(const Field& field, Scenario& scenario, const JsonNode& value);
+// Reads one field and notes that it was given: by `origin`, or by the line of `value` where it stands in a
+// file. Messages name the place of `value` where it has one.
+void set_field(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin = nullptr);
 // The same from a text of the command line: "8", "true", "zipf:1.2", or JSON where it begins with { or [.
-void set_field(const Field& field, Scenario& scenario, std::string_view text);
+void set_field(const Field& field, Scenario& scenario, std::string_view text, const Origin* origin = nullptr);
 
 // Return a text and a number in SI units as the JSON of a type, "100GBps" as 1e11. Throw InputError that
 // names the path, what was found and which unit is expected.

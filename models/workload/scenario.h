@@ -20,6 +20,7 @@
 #include "models/workload/faults.h"
 #include "models/workload/fields.h"
 #include "models/workload/global_batch.h"
+#include "models/workload/origin.h"
 #include "models/workload/parallel.h"
 #include "models/workload/training_plan.h"
 
@@ -71,7 +72,8 @@ struct Scenario {
   TrainingPlan training;  // what is computed again and how parameters are sharded; the rest is of scope step
   Faults faults;          // of the machine
   std::int64_t topk = 0;  // 0: the model's, or the routing file's
-  std::bitset<kMostFields> given;  // by somebody: bit index_of(field)
+  std::bitset<kMostFields> given;  // bit index_of(field): the field has another value than its default's
+  Origins origins;                 // where given fields and changed parts of them ("model.layers") come from
   bool resolved = false;           // what follows from other values stands there
 
   // Reads the object of a scenario file (docs/scenario.md). Relative paths inside are taken from the folder
@@ -85,9 +87,12 @@ struct Scenario {
   void set_router_dtype(const std::string& name);  // bf16, fp16, fp32, fp64
   void set_activation(const std::string& name);    // bf16, fp16, fp32
 
-  // Whether somebody said the field at a path ("parallel.dp"), and to say so.
+  // Whether the field at a path ("parallel.dp") was given, and to note that it is.
   bool gave(std::string_view path) const;
   void give(std::string_view path);
+  void give(std::string_view path, Origin origin);
+  // Where a field's value comes from; kDefault where it was not given.
+  Origin origin_of(std::string_view path) const;
   // GPUs that the plan may use, of a resolved scenario.
   std::int64_t job_gpus() const;
   // Whether nobody said how many GPUs there are: the plan will.

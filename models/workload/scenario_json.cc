@@ -53,7 +53,7 @@ const Key& key_of(const Field& field) {
   return *at;
 }
 
-void read_one(const Field& field, Scenario& scenario, const JsonNode& value) {
+void read_one(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin) {
   try {
     field.read(field, scenario, value);
   } catch (const InputError& error) {
@@ -61,20 +61,24 @@ void read_one(const Field& field, Scenario& scenario, const JsonNode& value) {
     throw InputError(value.place(), error.what());
   }
   scenario.given.set(index_of(field));
+  if (const SourcePlace place = value.place(); place.line > 0)
+    scenario.origins.set(field.path, Origin::file(place.str()));
+  else if (origin)
+    scenario.origins.set(field.path, *origin);
 }
 
-void read_keys(const Key& parent, Scenario& scenario, const JsonNode& node) {
+void read_keys(const Key& parent, Scenario& scenario, const JsonNode& node, const Origin* origin) {
   JsonObject object(node);
   for (const Key& key : parent.keys) {
     const auto value = object.find(key.name);
     if (!value) continue;
     if (!key.keys.empty() && (value->is_object() || !key.field)) {
-      read_keys(key, scenario, *value);
+      read_keys(key, scenario, *value, origin);
       continue;
     }
     if (!key.field->also.empty() && scenario.given.test(index_of(*key.field)))
       value->fail(fmt::format("both {} and {}", key.field->also, key.field->path), "one of them");
-    read_one(*key.field, scenario, *value);
+    read_one(*key.field, scenario, *value, origin);
   }
   object.finish();
 }
@@ -86,6 +90,7 @@ void forget(const Key& parent, Scenario& scenario) {
     if (key.field) {
       key.field->take(scenario, kNothingSaid);
       scenario.given.reset(index_of(*key.field));
+      scenario.origins.erase(key.field->path);
     }
     forget(key, scenario);
   }
@@ -93,25 +98,25 @@ void forget(const Key& parent, Scenario& scenario) {
 
 }  // namespace
 
-void set_field(const Field& field, Scenario& scenario, const JsonNode& value) {
+void set_field(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin) {
   const Key& key = key_of(field);
   forget(key, scenario);
   if (!key.keys.empty() && value.is_object())
-    read_keys(key, scenario, value);
+    read_keys(key, scenario, value, origin);
   else
-    read_one(field, scenario, value);
+    read_one(field, scenario, value, origin);
 }
 
-void set_field(const Field& field, Scenario& scenario, std::string_view text) {
+void set_field(const Field& field, Scenario& scenario, std::string_view text, const Origin* origin) {
   const std::string named(field.flag.empty() ? field.path : field.flag);
   const nlohmann::json value = json_of_text(named, field.type, text);
   // Texts are read by functions that say themselves what they are about.
-  set_field(field, scenario, JsonNode::from_json(value, value.is_string() ? "" : named));
+  set_field(field, scenario, JsonNode::from_json(value, value.is_string() ? "" : named), origin);
 }
 
 Scenario Scenario::parse(const JsonNode& node) {
   Scenario scenario;
-  read_keys(root(), scenario, node);
+  read_keys(root(), scenario, node, nullptr);
   return scenario;
 }
 
