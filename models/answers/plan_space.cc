@@ -165,7 +165,16 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
     return (f.path == kind.path || f.path.starts_with(std::string(kind.path) + ".")) && s.gave(f.path);
   });
-  if (!(o.*kind.searched) || (o.keep_given && said)) return {""};
+  if (!(o.*kind.searched)) return {""};
+  // Dispatchers that were named are those to choose from, in whichever order.
+  if (said && kind.path == "dispatcher" && !s.all_dispatchers && s.model.experts > 0) {
+    std::vector<std::string> named;
+    for (const DispatcherSpec& spec : s.dispatchers) named.push_back(spec.text());
+    std::ranges::sort(named);
+    named.erase(std::unique(named.begin(), named.end()), named.end());
+    return named;
+  }
+  if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
     if (kind.path != "dispatcher") return kind.values;
     std::vector<std::string> left;

@@ -154,33 +154,47 @@ sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
   return slower;
 }
 
+namespace {
+
+struct KernelLaw {
+  ExchangeLibrary library;
+  bool combine;
+  const char* key;
+};
+// Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
+// the programs.
+constexpr std::array<KernelLaw, 16> kLaws{
+    {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
+     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
+     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
+     {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
+     {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
+     {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
+     {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@fp8"},
+     {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@bf16"},
+     {ExchangeLibrary::kDeepEpV2, true, "ep/deepep_v2_combine@bf16"},
+     {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@fp8"},
+     {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@bf16"},
+     {ExchangeLibrary::kUccl, true, "ep/uccl_ep_normal_combine@bf16"},
+     {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
+     {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
+     {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
+     {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
+
+}  // namespace
+
+bool kernel_is_measured(const Profile& profile, ExchangeLibrary library) {
+  return std::ranges::any_of(kLaws, [&](const KernelLaw& law) {
+    if (law.library != library) return false;
+    for (const std::string& key : {std::string(law.key), law.key + std::string(kNetworkLaw)})
+      if (const ParameterSet* set = profile.find(key); set && set->rows > 0 && !set->derived) return true;
+    return false;
+  });
+}
+
 void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
   const Profile& profile = cluster.profile;
   const double port = cluster.network_per_gpu();
-  struct Law {
-    ExchangeLibrary library;
-    bool combine;
-    const char* key;
-  };
-  // Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
-  // the programs.
-  static constexpr std::array<Law, 16> kLaws{
-      {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
-       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
-       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
-       {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@bf16"},
-       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v1_normal_combine@bf16"},
-       {ExchangeLibrary::kDeepEp, true, "ep/deepep_v2_combine@bf16"},
-       {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@fp8"},
-       {ExchangeLibrary::kDeepEpV2, false, "ep/deepep_v2_dispatch@bf16"},
-       {ExchangeLibrary::kDeepEpV2, true, "ep/deepep_v2_combine@bf16"},
-       {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@fp8"},
-       {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@bf16"},
-       {ExchangeLibrary::kUccl, true, "ep/uccl_ep_normal_combine@bf16"},
-       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
-       {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
-       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
-       {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@fp8"}}};
   const auto kernel_from = [&](const std::string& key) {
     const ParameterSet& set = *profile.find(key);
     return ExchangeKernel{key,
@@ -192,7 +206,7 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
                           set.beyond,
                           set.derived ? set.source : ""};
   };
-  for (const Law& law : kLaws) {
+  for (const KernelLaw& law : kLaws) {
     const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
       kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));

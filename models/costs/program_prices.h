@@ -74,6 +74,10 @@ class UnevenLoads {
   std::vector<std::vector<UnevenLoad>> loads_;  // [matrix][group]; empty where not used
 };
 
+// Whether a library's dispatch or combine kernels were measured on this GPU, inside a domain or over the
+// network that the profile holds.
+bool kernel_is_measured(const Profile& profile, ExchangeLibrary library);
+
 class ProgramPricer {
  public:
   // Resolves the cluster's profile.

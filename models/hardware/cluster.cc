@@ -15,6 +15,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/lower_case.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "models/hardware/hardware.h"
@@ -141,7 +142,19 @@ const NodeType* type_of_word(std::string_view word) {
   return nullptr;
 }
 
-std::optional<Cluster> built_in(std::string_view name) {
+// "dgx-h100x8" for "dgx-h100" or "dgx-h100x4" with 8 nodes; another name stays.
+std::string name_with_nodes(const std::string& name, std::int64_t nodes) {
+  for (const NodeType& type : kNodeTypes) {
+    const std::string_view prefix = type.prefix;
+    const bool counted = name.starts_with(prefix) && parse_int(std::string_view(name).substr(prefix.size()));
+    if (counted || name == name_without_nodes(type)) return fmt::format("{}{}", prefix, nodes);
+  }
+  return name;
+}
+
+std::optional<Cluster> built_in(std::string_view written) {
+  const std::string text = lower(written);
+  const std::string_view name = text;
   for (const NodeType& type : kNodeTypes) {
     const std::string_view prefix = type.prefix;
     if (!name.starts_with(prefix)) continue;
@@ -314,6 +327,56 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
   return object;
 }
 
+// What stands beside "base" in a cluster's object.
+Cluster read_object(JsonObject& object, const JsonNode& node, const std::optional<Cluster>& base) {
+  Cluster cluster;
+  if (base) cluster = *base;
+  const auto profile = object.find("profile");
+  if (profile) {
+    try {
+      cluster.profile = Profile::load(profile->string());
+    } catch (const InputError& error) {
+      if (error.place().file.empty()) profile->fail(error.what());
+      throw;
+    }
+    cluster.nvlink.bandwidth = 0;  // of the new GPU
+    cluster.nic.latency_factor = cluster.nvlink.latency_factor = 1;
+  } else if (!base) {
+    node.fail("a cluster without 'profile'", "a profile or a 'base' cluster");
+  }
+  if (!base) cluster.nvlink.domain = cluster.profile.device().scaleup_domain;
+  cluster.name = object.string("name", base ? cluster.name : node.path().empty() ? "cluster" : node.path());
+  if (const auto nodes = object.find("nodes")) {
+    cluster.nodes = static_cast<int>(nodes->integer(1, kMostNodes));
+    cluster.node_count = Cluster::NodeCount::kGiven;
+    if (base && !object.find("name")) cluster.name = name_with_nodes(cluster.name, cluster.nodes);
+  } else if (!base) {
+    cluster.node_count = Cluster::NodeCount::kOne;
+  }
+  const int gpus = static_cast<int>(object.integer(
+      "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
+  if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();
+  cluster.gpus_per_node = gpus;
+  if (!base || profile || object.find("network"))
+    choose_network(object, cluster, base && !has_network_laws(cluster.profile) ? cluster.network : "");
+  if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
+  if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
+  if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
+  const auto fabric = object.find("fabric"), rails = object.find("rails");
+  if (fabric && rails) rails->fail("rails beside a fabric", "one of them: a fabric has its rails or not");
+  if (rails) {
+    cluster.fabric = rails->boolean() ? kRails : kNoRails;
+  } else if (fabric) {
+    const SourcePlace place = fabric->place();
+    cluster.fabric =
+        fabric->is_string() ? fabric_path(fabric->string(), place.file) : fabric->to_json().dump();
+    cluster.fabric_place = place.str();
+  }
+  object.finish();
+  fill_from_profile(cluster);
+  return cluster;
+}
+
 }  // namespace
 
 nlohmann::ordered_json Cluster::to_json() const {
@@ -337,8 +400,7 @@ Cluster Cluster::holding(std::int64_t gpus) const {
   Cluster held = *this;
   held.nodes = static_cast<int>(count);
   held.node_count = NodeCount::kGiven;
-  for (const NodeType& type : kNodeTypes)
-    if (name == name_without_nodes(type)) held.name = fmt::format("{}{}", type.prefix, count);
+  held.name = name_with_nodes(name, count);
   return held;
 }
 
@@ -349,6 +411,7 @@ std::string usual_network(const Profile& profile) {
 }
 
 Cluster Cluster::load(const std::string& name_or_path) {
+  if (name_or_path.starts_with('{')) return load(JsonNode::parse(name_or_path, "cluster"));
   if (auto cluster = built_in(name_or_path)) return *std::move(cluster);
   if (is_file(name_or_path)) return load(JsonNode::read(name_or_path));
   std::vector<std::string> known;
@@ -374,53 +437,23 @@ Cluster Cluster::load(const JsonNode& node) {
       throw;
     }
   }
+  // A GPU's profile, as `calibrate refine` writes it, is the usual machine with that GPU.
+  if (const auto schema = node.is_object() ? node.find("schema") : std::nullopt;
+      schema && schema->is_string() && schema->string().starts_with("moesim.profile/")) {
+    Cluster cluster =
+        load(JsonNode::from_json(nlohmann::json{{"profile", node.place().file}}, node.place().file));
+    cluster.node_count = NodeCount::kOpen;
+    return cluster;
+  }
   JsonObject object(node);
-  Cluster cluster;
-  const auto base = object.find("base");
-  if (base) cluster = load(*base);
-  const auto profile = object.find("profile");
-  if (profile) {
-    try {
-      cluster.profile = Profile::load(profile->string());
-    } catch (const InputError& error) {
-      if (error.place().file.empty()) profile->fail(error.what());
-      throw;
-    }
-    cluster.nvlink.bandwidth = 0;  // of the new GPU
-    cluster.nic.latency_factor = cluster.nvlink.latency_factor = 1;
-  } else if (!base) {
-    node.fail("a cluster without 'profile'", "a profile or a 'base' cluster");
-  }
-  if (!base) cluster.nvlink.domain = cluster.profile.device().scaleup_domain;
-  cluster.name = object.string("name", base ? cluster.name : node.path().empty() ? "cluster" : node.path());
-  if (const auto nodes = object.find("nodes")) {
-    cluster.nodes = static_cast<int>(nodes->integer(1, kMostNodes));
-    cluster.node_count = NodeCount::kGiven;
-  } else if (!base) {
-    cluster.node_count = NodeCount::kOne;
-  }
-  const int gpus = static_cast<int>(object.integer(
-      "gpus_per_node", base ? cluster.gpus_per_node : cluster.profile.device().gpus_per_node, 1, 1024));
-  if (gpus != cluster.gpus_per_node) cluster.nic.gpu_bandwidth.clear();
-  cluster.gpus_per_node = gpus;
-  if (!base || profile || object.find("network"))
-    choose_network(object, cluster, base && !has_network_laws(cluster.profile) ? cluster.network : "");
-  if (const auto nic = object.find("nic")) read_nic(*nic, cluster);
-  if (const auto nvlink = object.find("nvlink")) read_nvlink(*nvlink, cluster);
-  if (const auto gpu = object.find("gpu")) read_gpu(*gpu, cluster);
-  const auto fabric = object.find("fabric"), rails = object.find("rails");
-  if (fabric && rails) rails->fail("rails beside a fabric", "one of them: a fabric has its rails or not");
-  if (rails) {
-    cluster.fabric = rails->boolean() ? kRails : kNoRails;
-  } else if (fabric) {
-    const SourcePlace place = fabric->place();
-    cluster.fabric =
-        fabric->is_string() ? fabric_path(fabric->string(), place.file) : fabric->to_json().dump();
-    cluster.fabric_place = place.str();
-  }
-  object.finish();
-  fill_from_profile(cluster);
-  return cluster;
+  std::optional<Cluster> base;
+  if (const auto named = object.find("base")) base = load(*named);
+  return read_object(object, node, base);
+}
+
+Cluster Cluster::changed(const JsonNode& node) const {
+  JsonObject object(node);
+  return read_object(object, node, *this);
 }
 
 std::vector<Cluster::Pattern> Cluster::patterns() {

@@ -93,4 +93,20 @@ void set_pattern(Architecture& a, const std::string& pattern, const JsonNode& no
   a.layers = static_cast<std::int64_t>(pattern.size());
 }
 
+void change_size(Architecture& a, std::int64_t Architecture::*size, const JsonNode& value) {
+  using A = Architecture;
+  const bool zero = size == &A::vocabulary || size == &A::experts || size == &A::dense_ffn ||
+                    size == &A::dense_layers || size == &A::shared_ffn || size == &A::mtp_layers ||
+                    size == &A::latent;
+  const bool layers = size == &A::layers || size == &A::dense_layers || size == &A::moe_every ||
+                      size == &A::mtp_layers;
+  if (size == &A::layers && !a.pattern.empty())
+    value.fail(value.describe(), fmt::format("another pattern: the layers of {} are its letters", a.name));
+  if (a.experts == 0 && (size == &A::topk || size == &A::expert_ffn))
+    value.fail(value.describe(), "a model with experts");
+  a.*size = value.integer(zero ? 0 : 1, layers ? 1 << 20 : std::int64_t{1} << 31);
+  if (a.experts == 0) a.topk = a.expert_ffn = 0;
+  check_consistent(a, value);
+}
+
 }  // namespace moesim::models

@@ -9,6 +9,7 @@
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/lower_case.h"
 #include "base/text.h"
 
 namespace moesim::models {
@@ -16,7 +17,7 @@ namespace moesim::models {
 namespace {
 
 // What people call a dispatcher, and the name that answers carry.
-constexpr std::array<std::array<std::string_view, 2>, 10> kOtherNames{{{"a2a", "alltoall"},
+constexpr std::array<std::array<std::string_view, 2>, 12> kOtherNames{{{"a2a", "alltoall"},
                                                                        {"all-to-all", "alltoall"},
                                                                        {"all2all", "alltoall"},
                                                                        {"ag", "allgather"},
@@ -25,12 +26,15 @@ constexpr std::array<std::array<std::string_view, 2>, 10> kOtherNames{{{"a2a", "
                                                                        {"deep-ep", "flex-deepep"},
                                                                        {"hybridep", "flex-hybridep"},
                                                                        {"hybrid-ep", "flex-hybridep"},
+                                                                       {"nccl", "alltoall"},
+                                                                       {"flex", "flex-deepep"},
                                                                        {"ncclep", "nccl-ep"}}};
 
-std::string dispatcher_named(std::string_view word) {
+std::string dispatcher_named(std::string_view written) {
+  std::string word = lower(written);
   for (const auto& [other, name] : kOtherNames)
     if (word == other) return std::string(name);
-  return std::string(word);
+  return word;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/price_text.h"
 #include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
 
@@ -882,11 +883,16 @@ std::vector<Field> question_fields() {
        .write = write_seed,
        .take = take_member<&Scenario::seed>},
       {.path = "prices",
+       .flag = "--prices",
        .type = FieldType::kObject,
        .fallback = "none",
        .group = kMachine,
-       .help = "JSON object: gpu_hour or node_hour, a number or one per profile; currency",
-       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.prices = PriceTable::parse(v); },
+       .help = "A GPU-hour: 2.10, h100=2.10,b200=4, or JSON (or a file of it): gpu_hour or node_hour, a number "
+               "or one per profile; currency",
+       .read =
+           [](const Field&, Scenario& s, const JsonNode& v) {
+             s.prices = v.is_string() ? parse_prices(beside(v, v.string())) : PriceTable::parse(v);
+           },
        .write = [](const Scenario& s) { return s.prices.to_json(); },
        .take = take_member<&Scenario::prices>},
   };

@@ -4,6 +4,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "tests/fuzz/one_line.h"
 #include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/jobs/load_job.h"
 
 namespace {
 
@@ -14,9 +15,9 @@ void take(const tools::JobFile& file, tools::JobFramework framework) {
   if (!job.gpus) job.gpus = 8;
   check(job.arguments.size() >= file.settings.size(), "every argument is accounted for");
   for (const std::string& remark : job.remarks()) check(!remark.empty(), "a remark says something");
-  models::Scenario scenario = models::Scenario::parse(JsonNode::from_json(job.scenario, "fuzz"));
-  if (scenario.model.hidden == 0) scenario.set_model("mixtral-8x7b");
-  tools::settle_job(job, scenario);
+  models::Question question = tools::question_of(job);
+  if (question.said.model.hidden == 0) question.said.set_model("mixtral-8x7b");
+  models::Scenario scenario = models::resolve(question).scenario;
   models::name_dispatchers(scenario);
   if (scenario.dispatchers.size() > 1) scenario.set_dispatchers("alltoall");
   scenario.resolve();

@@ -1,5 +1,5 @@
 // What a question leaves open of its plan: what is chosen, what stays, where nothing can be.
-#include "models/answers/plan_choice.h"
+#include "models/question/plan_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,28 +125,34 @@ TEST(PlanChoice, MicrobatchesFollowFromThePlan) {
   EXPECT_THAT(message_of([&] { choose_plan(s, 1); }), HasSubstr("expected --global-batch"));
 }
 
-TEST(PlanChoice, OfALayerTheLargestEpThatThereIsRoomFor) {
-  const auto chosen = [](const std::string& model, const std::string& cluster, std::int64_t tp,
-                         std::int64_t etp) {
+TEST(PlanChoice, TakesTheLargestEpThatThereIsRoomForAtBothScopes) {
+  Scenario::Scope scope = Scenario::Scope::kLayer;
+  const auto chosen = [&](const std::string& model, const std::string& cluster, std::int64_t tp,
+                          std::int64_t etp) {
     Scenario s;
+    s.scope = scope;
     s.model = Architecture::load(model);
     s.cluster = testing::cluster_named(cluster);
     s.parallel.tp = tp, s.parallel.etp = etp;
-    choose_plan(s, 1);
+    choose_expert_parallel(s);
+    EXPECT_EQ(s.origin_of("parallel.ep").kind, Origin::Kind::kSearched);
     s.resolve();
     return s.parallel.ep;
   };
+  for (const auto each : {Scenario::Scope::kLayer, Scenario::Scope::kStep}) {
+    scope = each;
   EXPECT_EQ(chosen("mixtral-8x7b", "dgx-h100x4", 1, 1), 8);  // all experts
   EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 1, 1), 32);  // all GPUs
   EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 2, 2), 16);  // ETP takes its part of them
   EXPECT_EQ(chosen("deepseek-v2", "dgx-h100x3", 1, 1), 20);  // a divisor of 160 experts
-  EXPECT_EQ(chosen("qwen3-30b-a3b", "h100", 1, 1), 8);       // one node where nobody says how many
+  EXPECT_EQ(chosen("qwen3-30b-a3b", "h100", 1, 1), 8);       // one node where their number is open
+  }
   Scenario said;
   said.model = Architecture::load("mixtral-8x7b");
   said.cluster = testing::cluster_named("dgx-h100x1");
   said.parallel.ep = 2;
   said.give("parallel.ep");
-  EXPECT_EQ(choose_plan(said, 1).options, "");
+  EXPECT_EQ(choose_expert_parallel(said).options, "");
   EXPECT_EQ(said.parallel.ep, 2);
 }
 

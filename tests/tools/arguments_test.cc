@@ -30,8 +30,10 @@ Job megatron(const std::string& text) {
 Scenario scenario_of(const Job& job, std::int64_t gpus = 0) {
   Job with = job;
   if (gpus > 0) with.gpus = gpus;
-  Scenario s = Scenario::parse(JsonNode::from_json(with.scenario, "train.sh"));
-  settle_job(with, s);
+  const models::Question q = question_of(with);
+  Scenario s = models::resolve(q).scenario;
+  s.dispatchers = q.said.dispatchers;  // the one that runs, without those it could be
+  s.resolve();
   return s;
 }
 

@@ -19,9 +19,8 @@
 #include "process.h"
 #include "refusal.h"
 #include "tests/models/field_samples.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/scenario_options.h"
-#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/comparison.h"
 
 namespace moesim::tools {
@@ -44,11 +43,15 @@ const char* scope_of(const Field& field) { return field.used_in(models::Scopes::
 
 models::Scenario by_flags(const Words& words) {
   CLI::App app;
-  ScenarioOptions options;
+  QuestionOptions options;
   options.declare(app);
   Words reversed(words.rbegin(), words.rend());
   app.parse(reversed);
-  return options.scenario({});
+  return options.question({}).said;
+}
+
+models::Scenario scenario_of(const json& document) {
+  return models::Scenario::parse(JsonNode::from_json(document, "s.json"));
 }
 
 TEST(ScenarioFields, FlagsFilesAndSetsSayTheSame) {
@@ -59,17 +62,18 @@ TEST(ScenarioFields, FlagsFilesAndSetsSayTheSame) {
       SCOPED_TRACE(std::string(field.path) + " = " + sample.text);
       json base{{"scope", scope_of(field)}};
       if (field.path == "faults.seed") base["faults"] = {{"jitter", 0.1}};
-      ScenarioDocument set = ScenarioDocument::from_json(base, "s.json");
+      models::Scenario set = scenario_of(base);
       const ScenarioPath path = find_path(field.path);
-      set.set(path, parse_value(path, sample.text).json);
+      models::set(set, path, parse_value(path, sample.text).json, Origin::said("--set"));
+      EXPECT_EQ(set.origin_of(field.path), Origin::said("--set"));
       json* at = &base;
       for (std::size_t from = 0, dot = 0; dot != std::string_view::npos; from = dot + 1) {
         dot = field.path.find('.', from);
         at = &(*at)[std::string(field.path.substr(from, dot - from))];
       }
       *at = sample.json;
-      const json by_file = models::to_json(ScenarioDocument::from_json(base, "s.json").scenario());
-      EXPECT_EQ(json(models::to_json(set.scenario())), by_file);
+      const json by_file = models::to_json(scenario_of(base));
+      EXPECT_EQ(json(models::to_json(set)), by_file);
       if (field.flag.empty() || field.path == "seed") continue;
       Words words{"--scope", scope_of(field), std::string(field.flag)};
       if (field.type == FieldType::kBoolean) {
@@ -106,19 +110,24 @@ TEST(ScenarioFields, AFlagStandsInThePlaceOfAllThatAFileSays) {
   EXPECT_EQ(s["training"]["overlap"]["delayed_wgrad"], false);
 }
 
-TEST(ScenarioDocument, APartOfAShortFormLeavesTheRest) {
+TEST(ScenarioFields, APartOfAShortFormLeavesTheRest) {
   TempFolder folder;
   folder.write("slow.json", R"({"slow_gpus": [{"gpu": 3, "factor": 1.5}], "jitter": 0.1})");
-  ScenarioDocument d = ScenarioDocument::from_json(
-      json::parse(R"({"scope": "step", "training": {"overlap": "delayed-wgrad+gradients"},
+  Question q;
+  q.file = folder / "s.json";
+  q.said = models::Scenario::parse(
+      JsonNode::from_json(json::parse(R"({"scope": "step", "training": {"overlap": "delayed-wgrad+gradients"},
                       "recompute": "full", "prices": {"gpu_hour": 2, "currency": "EUR"}})"),
-      folder / "s.json");
-  d.set(find_path("faults"), "slow.json");
-  d.set(find_path("faults.jitter"), 0.2);
-  d.set(find_path("training.overlap.parameters"), true);
-  d.set(find_path("recompute"), "none");
-  d.set(find_path("node_hour"), 20);
-  const models::Scenario s = d.scenario();
+                          q.file));
+  const auto set = [&](const char* path, const json& value) {
+    models::set_all(q, {find_path(path)}, {PathValue{value, value.dump(), 0}}, Origin::said("--set"));
+  };
+  set("faults", "slow.json");
+  set("faults.jitter", 0.2);
+  set("training.overlap.parameters", true);
+  set("recompute", "none");
+  set("node_hour", 20);
+  const models::Scenario& s = q.said;
   EXPECT_EQ(s.faults.jitter, 0.2);
   ASSERT_EQ(s.faults.slow_gpus.size(), 1u);
   EXPECT_TRUE(s.training.overlap.delayed_wgrad && s.training.overlap.gradients &&

@@ -1,5 +1,5 @@
 // Paths of a scenario: how they are found, which values and units they take, and that the two ways of making
-// a changed scenario (a whole file, or cached parts of it) agree.
+// a changed question (value by value, or cached parts of it) agree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -12,12 +12,9 @@
 #include "models/hardware/hardware.h"
 #include "process.h"
 #include "tests/message_of.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/scenario_paths.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
 #include "tools/moesim/sweeps/sweep_range.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 namespace {
@@ -27,10 +24,17 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using Texts = std::vector<std::string>;
 
-ScenarioDocument document() {
-  return ScenarioDocument::from_json(json::parse(R"({"model": "mixtral-8x7b", "parallel": {"ep": 8},
-      "dispatcher": "allgather,alltoall", "routing": "zipf:1.2", "cluster": "dgx-h100x4"})"),
-                                     "test.json");
+Question question() {
+  Question q;
+  q.said = models::Scenario::parse(JsonNode::from_json(json::parse(R"({"model": "mixtral-8x7b",
+      "parallel": {"ep": 8}, "dispatcher": "allgather,alltoall", "routing": "zipf:1.2",
+      "cluster": "dgx-h100x4"})"),
+                                                       "test.json"));
+  return q;
+}
+
+void set(Question& q, const char* path, const json& value) {
+  models::set(q.said, find_path(path), value, Origin::said("--set"));
 }
 
 Texts texts(const SweepRange& range) {
@@ -67,20 +71,20 @@ TEST(ScenarioPaths, UnitsAreTakenAndChecked) {
 }
 
 TEST(ScenarioPaths, MultiplesAreOfTheBaseline) {
-  models::Scenario s = document().scenario();
+  models::Scenario s = question().said;
   s.resolve();
   EXPECT_EQ(parse_value(find_path("nic.bandwidth"), "x2", &s).number, 100e9);
   EXPECT_EQ(parse_value(find_path("ep"), "x0.5", &s).number, 4);
   EXPECT_THAT(message_of([&] { parse_value(find_path("ep"), "x0.3", &s); }), HasSubstr("whole number"));
 }
 
-TEST(ScenarioDocument, WhatHasANameBecomesAnObject) {
-  ScenarioDocument d = document();
-  d.set(find_path("cluster.nic.bandwidth"), 100e9);
-  d.set(find_path("cluster.nvlink.domain"), 32);
-  d.set(find_path("model.shared_ffn"), 2048);
-  d.set(find_path("routing.gini"), 0.3);
-  const models::Scenario s = d.scenario();
+TEST(ScenarioPaths, APartLeavesTheRestOfItsObject) {
+  Question q = question();
+  set(q, "cluster.nic.bandwidth", 100e9);
+  set(q, "cluster.nvlink.domain", 32);
+  set(q, "model.shared_ffn", 2048);
+  set(q, "routing.gini", 0.3);
+  const models::Scenario& s = q.said;
   EXPECT_EQ(s.cluster->nodes, 4);
   EXPECT_EQ(s.cluster->nic.bandwidth, 100e9);
   EXPECT_EQ(s.cluster->nvlink.domain, 32);
@@ -91,8 +95,8 @@ TEST(ScenarioDocument, WhatHasANameBecomesAnObject) {
 }
 
 TEST(Hardware, AFasterPartIsNeverSlower) {
-  const models::Scenario scenario = document().scenario();
-  const double before = evaluate(scenario, {0, false}).answers[1].time_us.value;
+  const models::Scenario scenario = question().said;
+  const double before = ask(scenario, AskOptions{0, false}).answers[1].time_us.value;
   for (const models::HardwareNumber& number : models::hardware_numbers()) {
     const bool time =
         number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
@@ -100,13 +104,12 @@ TEST(Hardware, AFasterPartIsNeverSlower) {
     auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
     number.scale(*cluster, time ? 0.5 : 2);
     changed.cluster = cluster;
-    EXPECT_LE(evaluate(changed, {0, false}).answers[1].time_us.value, before * (1 + 1e-9)) << number.path;
+    EXPECT_LE(ask(changed, AskOptions{0, false}).answers[1].time_us.value, before * (1 + 1e-9)) << number.path;
     // A file says the same as the function. (A latency has no absolute value to write.)
-    ScenarioDocument d = document();
-    const ScenarioPath path = find_path("cluster." + std::string(number.path));
-    d.set(path, number.value(*scenario.cluster) * (time ? 0.5 : 2));
-    EXPECT_NEAR(evaluate(d.scenario(), {0, false}).answers[1].time_us.value,
-                evaluate(changed, {0, false}).answers[1].time_us.value, 1e-6)
+    Question q = question();
+    set(q, ("cluster." + std::string(number.path)).c_str(), number.value(*scenario.cluster) * (time ? 0.5 : 2));
+    EXPECT_NEAR(ask(q.said, AskOptions{0, false}).answers[1].time_us.value,
+                ask(changed, AskOptions{0, false}).answers[1].time_us.value, 1e-6)
         << number.path;
   }
 }
@@ -174,8 +177,8 @@ TEST(SweepPlan, ALatinHypercubeHasOneSampleInEveryStratum) {
   EXPECT_THAT(logarithmic, ::testing::Each(1));
 }
 
-// A scenario made of cached parts is the one that the whole changed file gives.
-RC_GTEST_PROP(ScenarioMaker, AgreesWithTheWholeFile, ()) {
+// A question made of cached parts is the one that setting all values gives.
+RC_GTEST_PROP(Changes, AgreeWithSettingAllValues, ()) {
   const Texts all{"parallel.ep=2,4,8",
                   "topk=1,2",
                   "routing.gini=0,0.25,0.5",
@@ -194,15 +197,15 @@ RC_GTEST_PROP(ScenarioMaker, AgreesWithTheWholeFile, ()) {
     if (*rc::gen::inRange(0, 3) == 0) o.grids.push_back(one);
   RC_PRE(!o.grids.empty());
   const SweepPlan plan(o);
-  ScenarioMaker maker(document(), plan.paths());
+  models::Changes changes(question(), plan.paths(), Origin::said("--grid"));
   for (int trial = 0; trial < 4; ++trial) {
     std::vector<PathValue> point;
     plan.point(*rc::gen::inRange<std::uint64_t>(0, plan.size()), point);
-    ScenarioDocument whole = document();
-    set_all(whole, plan.paths(), point);
+    Question whole = question();
+    models::set_all(whole, plan.paths(), point, Origin::said("--grid"));
     const auto answer = [](models::Scenario s) -> std::string {
       try {
-        const Evaluation e = evaluate(std::move(s), {0, true});
+        const Comparison e = ask(std::move(s), AskOptions{0, true});
         std::string text;
         for (const Answer& a : e.answers)
           text += a.dispatcher + " " + std::to_string(a.time_us.value) + " " +
@@ -212,7 +215,10 @@ RC_GTEST_PROP(ScenarioMaker, AgreesWithTheWholeFile, ()) {
         return error.what();
       }
     };
-    RC_ASSERT(answer(maker.make(point)) == answer(whole.scenario()));
+    const Question made = changes.make(point);
+    RC_ASSERT(answer(made.said) == answer(whole.said));
+    RC_ASSERT(models::to_json(made.said) == models::to_json(whole.said));
+    RC_ASSERT(made.said.origins.all() == whole.said.origins.all());
   }
 }
 

@@ -13,9 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/hardware.h"
 #include "process.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/whatif_sensitivity.h"
 
@@ -34,7 +36,13 @@ using Words = std::vector<std::string>;
 constexpr const char* kScenario = R"({"model": "mixtral-8x7b", "parallel": {"ep": 8},
  "dispatcher": "allgather,alltoall", "routing": "balanced", "cluster": "dgx-h100x2"})";
 
-ScenarioDocument document() { return ScenarioDocument::from_json(json::parse(kScenario), "test.json"); }
+models::Question question_of(const char* text) {
+  models::Question q;
+  q.said = models::Scenario::parse(JsonNode::parse(text, "test.json"));
+  return q;
+}
+
+Base base_of(const char* text) { return Base::of(question_of(text), CommonOptions{}); }
 
 class WhatIf : public ::testing::Test {
  protected:
@@ -178,7 +186,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
             "dispatcher": "allgather,alltoall,flex-deepep", "cluster": "dgx-h100x8"})",
         R"({"model": "mixtral-8x7b", "parallel": {"tp": 2, "ep": 8, "pp": 2, "microbatches": 8},
             "dispatcher": "alltoall", "scope": "step", "cluster": "dgx-h100x4"})"}) {
-    const models::Scenario scenario = ScenarioDocument::from_json(json::parse(text), "test.json").scenario();
+    const models::Scenario scenario = question_of(text).said;
     const Sensitivities s = sensitivities(scenario, 0);
     // A step has more that no hardware number changes: what the host does, and what hides behind it.
     const double fixed = scenario.scope == models::Scenario::Scope::kStep ? 0.15 : 0.07;
@@ -206,7 +214,7 @@ TEST(Sensitivity, ElasticitiesAddUpToAboutMinusOne) {
       number.scale(*cluster, time ? 0.5 : 2);
     }
     twice.cluster = cluster;
-    const Evaluation after = evaluate(twice, {0, false});
+    const Comparison after = ask(twice, AskOptions{0, false});
     for (std::size_t i = 0; i < after.answers.size(); ++i) {
       const double share = after.answers[i].time_us.value / s.baseline.answers[i].time_us.value;
       EXPECT_GE(share, 0.5 * (1 - 1e-6)) << text;
@@ -302,15 +310,15 @@ TEST_F(WhatIf, AMapIsDrawn) {
 TEST(Crossover, AgreesWithTryingEveryValue) {
   for (const char* text : {"topk=1..8", "seq=16..4096:16", "ep=1..8", "ep=1..400", "hidden=256..8192:128"}) {
     const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
-    const CrossoverResult found = find_crossovers(document(), range, "allgather,alltoall", 0);
+    const CrossoverResult found = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 0);
     std::vector<std::pair<double, std::string>> expected;
     std::string previous;
     for (const PathValue& value : range.values) {
-      ScenarioDocument d = document();
-      d.set(range.path, value.json);
+      models::Scenario changed = question_of(kScenario).said;
+      models::set(changed, range.path, value.json, Origin::said("--set"));
       std::string fastest;
       try {
-        fastest = evaluate(d.scenario(), {0, false}).winner()->dispatcher;
+        fastest = ask(changed, AskOptions{0, false}).winner()->dispatcher;
       } catch (const InputError&) {
         continue;
       }
@@ -325,10 +333,8 @@ TEST(Crossover, AgreesWithTryingEveryValue) {
 
 // Too many values to try: the one change is found all the same.
 TEST(Crossover, IsFoundByBisectionInALongRange) {
-  const ScenarioDocument four_nodes = ScenarioDocument::from_json(
-      json::parse(R"({"model": "deepseek-v3", "parallel": {"ep": 32}, "routing": "zipf:0.8",
-                      "cluster": "dgx-h100x8"})"),
-      "test.json");
+  const Base four_nodes = base_of(R"({"model": "deepseek-v3", "parallel": {"ep": 32}, "routing": "zipf:0.8",
+      "dispatcher": "allgather,alltoall", "cluster": "dgx-h100x8"})");
   const auto at = [&](const char* text) {
     return find_crossovers(four_nodes, SweepRange::parse_assignment(text, "--crossover"), "", 0);
   };
@@ -344,7 +350,7 @@ TEST(Crossover, IsFoundByBisectionInALongRange) {
 
 TEST(Crossover, TheIntervalHoldsTheCrossing) {
   const SweepRange range = SweepRange::parse_assignment("seq=16..8192", "--crossover");
-  const CrossoverResult r = find_crossovers(document(), range, "allgather,alltoall", 24);
+  const CrossoverResult r = find_crossovers(base_of(kScenario), range, "allgather,alltoall", 24);
   for (const Crossover& c : r.crossings) {
     EXPECT_EQ(c.above, c.below + 1);
     EXPECT_LE(c.low, c.below);

@@ -9,11 +9,13 @@
 #include "base/check.h"
 #include "base/json_reader.h"
 #include "base/json_text.h"
+#include "base/lower_case.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "models/workload/model_summary.h"
+#include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
 
@@ -28,13 +30,6 @@ const ArgumentTable& table_of(JobFramework framework) {
   if (framework == JobFramework::kTorchtitan) return torchtitan_table();
   if (framework == JobFramework::kDeepSpeed) return deepspeed_table();
   return megatron_table();
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 std::string written(const Setting& s) {
@@ -99,6 +94,7 @@ std::map<std::string, ordered_json> compared_values(const models::Scenario& s) {
   // The machine, the routing and the question are not of a job's arguments.
   for (const char* key : {"cluster", "seed", "faults", "prices", "placement", "scope", "train", "mesh"})
     json.erase(key);
+  if (json.contains("parallel")) json["parallel"].erase("global_batch");  // the microbatches say it
   json["model"] = models::model_object(s.model);
   json["model"].erase("name");
   json["model"].erase("embedding_active");
@@ -152,6 +148,7 @@ const Setting* JobReader::find(std::string_view name) {
   if (!at->unknown.empty())
     throw InputError(at->place, written(*at),
                      fmt::format("a value that the file says ({}); --with can say it", at->unknown));
+  last_place_ = fmt::format("{} {}", at->place.str(), at->shown);
   return &*at;
 }
 
@@ -252,6 +249,7 @@ void JobReader::set(std::string_view path, ordered_json value) {
   ordered_json* at = &job_.scenario;
   for (const std::string_view name : split(path, '.')) at = &(*at)[std::string(name)];
   *at = std::move(value);
+  if (!last_place_.empty()) job_.places[std::string(path)] = last_place_;
 }
 
 std::vector<std::string> Job::remarks() const {
@@ -284,8 +282,10 @@ Job read_job(const JobFile& given, JobFramework framework) {
   // What is refused has to be said before what follows from it.
   for (const Setting& s : file.settings)
     if (known(table.refused, s.name)) classified(table, reader, s);
-  for (const ArgumentRule& rule : table.rules)
+  for (const ArgumentRule& rule : table.rules) {
+    reader.forget_place();
     if (rule.in) rule.in(reader);
+  }
   for (const Setting& s : file.settings) {
     UsedArgument one = classified(table, reader, s);
     if (one.use == ArgumentUse::kUnknown && file.complete && says_nothing(s)) {
@@ -303,41 +303,6 @@ Job read_job(const JobFile& given, JobFramework framework) {
     job.scenario["model"]["name"] = name.empty() ? "job" : name;
   }
   return job;
-}
-
-void settle_job(const Job& job, models::Scenario& s) {
-  const auto fail = [&](const std::string& found, const std::string& expected) {
-    throw InputError(SourcePlace{job.file}, found, expected);
-  };
-  models::Parallel& p = s.parallel;
-  // A mesh says its own data-parallel size.
-  if (s.mesh.given) return;
-  if (!s.gave("parallel.dp")) {
-    const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.gpus_open() ? job.gpus.value_or(0) : s.cluster->ranks();
-    if (gpus == 0) {
-      if (job.global_batch == 0) return;
-      fail("no number of GPUs, which the microbatches of a global batch follow from",
-           "--cluster or --dp, or a launcher's --nnodes and --nproc_per_node in the file");
-    }
-    if (job.gpus && *job.gpus != gpus)
-      s.model.remarks.push_back(
-          fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
-                      "global batch",
-                      job.file, *job.gpus, gpus));
-    const std::int64_t model_ranks = p.tp * p.cp * p.pp;
-    if (gpus % model_ranks != 0)
-      fail(fmt::format("{} GPUs for TP {} x CP {} x PP {}", gpus, p.tp, p.cp, p.pp),
-           fmt::format("a multiple of {}", model_ranks));
-    p.dp = gpus / model_ranks;
-    s.give("parallel.dp");
-  }
-  if (s.gave("parallel.microbatches") || s.batch.given()) return;
-  const std::int64_t one = p.micro_batch * p.dp;
-  if (job.global_batch % one != 0)
-    fail(fmt::format("a global batch of {} sequences", job.global_batch),
-         fmt::format("a multiple of micro batch {} x DP {}", p.micro_batch, p.dp));
-  p.microbatches = std::max<std::int64_t>(1, job.global_batch / one);
-  s.give("parallel.microbatches");
 }
 
 JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
@@ -373,7 +338,15 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
       result.left_out.push_back(fmt::format("model: {}", s.model.name));
     }
     back = models::Scenario::parse(JsonNode::from_json(document, "arguments"));
-    settle_job(job, back);
+    if (!back.gave("parallel.dp") && !back.mesh.given) {
+      back.parallel.dp = s.parallel.world() / std::max<std::int64_t>(
+                                                  1, back.parallel.tp * back.parallel.cp * back.parallel.pp);
+      back.give("parallel.dp");
+    }
+    if (job.global_batch > 0 && !back.gave("parallel.microbatches")) {
+      back.batch.sequences = job.global_batch;
+      back.give("parallel.global_batch");
+    }
     if (s.model.experts == 0) back.dispatchers = s.dispatchers;
     back.cluster = s.cluster;
     back.resolve();
@@ -397,15 +370,7 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
 namespace {
 
 std::string word_of(const ordered_json& value) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  const bool plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ',' || c == '/' || c == ':' ||
-           c == '+';
-  });
-  if (plain) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+  return shell_word(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 std::string shell_text(const Arguments& arguments) {

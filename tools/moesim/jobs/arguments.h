@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -49,6 +50,7 @@ struct Job {
   std::optional<std::int64_t> gpus;  // of the launcher
   std::int64_t global_batch = 0;     // sequences of a step; 0: one microbatch a replica
   std::vector<UsedArgument> arguments;
+  std::map<std::string, std::string, std::less<>> places;  // of the scenario's paths: "train.sh:12 --num-layers"
   std::vector<std::string> assumed;  // variables of a script that were taken as not set
 
   // What should be said: what is not modelled, and what nobody understands, a line each.
@@ -58,10 +60,6 @@ struct Job {
 // Reads a job of a framework. Throws InputError at the argument for values that are none, for what makes
 // another job than can be described, and for values that are needed and cannot be told.
 Job read_job(const JobFile& file, JobFramework framework);
-
-// Fills the data-parallel size and the microbatches of a scenario that came of a job, options of the user in
-// it. Throws InputError where GPUs or batch do not divide, or nobody says how many GPUs there are.
-void settle_job(const Job& job, models::Scenario& scenario);
 
 // Arguments in the order in which they are written; true: a flag.
 using Arguments = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
@@ -108,6 +106,8 @@ class JobReader {
   // Sets the scenario's value at a path, "parallel.tp".
   void set(std::string_view path, nlohmann::ordered_json value);
   Job& job() { return job_; }
+  // What is set next has no argument yet that says it.
+  void forget_place() { last_place_.clear(); }
   bool asked(std::string_view name) const { return asked_.contains(name); }
   const std::string* approximated(std::string_view name) const;
 
@@ -117,6 +117,7 @@ class JobReader {
   Job& job_;
   std::set<std::string, std::less<>> asked_;
   std::vector<std::pair<std::string, std::string>> approximated_;
+  std::string last_place_;  // of the setting that was found last
 };
 
 // One line of a framework's table: its arguments, what they say of a scenario, and back.

@@ -6,7 +6,9 @@
 #include <array>
 
 #include "base/file_io.h"
+#include "base/json_reader.h"
 #include "base/text.h"
+#include "models/workload/fields.h"
 
 namespace moesim::tools {
 
@@ -77,6 +79,30 @@ Job job_of_words(const std::vector<std::string>& words, JobFramework framework,
     file.settings.push_back(std::move(s));
   }
   return read_job(file, framework);
+}
+
+models::Question question_of(const Job& job) {
+  using models::Origin;
+  models::Question q;
+  models::Scenario& s = q.said;
+  s = models::Scenario::parse(JsonNode::from_json(job.scenario, job.file));
+  q.file = job.file;
+  q.job = models::JobSource{job.file, job.gpus.value_or(0)};
+  for (const models::Field& field : models::scenario_fields()) {
+    if (!s.gave(field.path)) continue;
+    const auto place = job.places.find(field.path);
+    s.origins.set(field.path, Origin::file(place == job.places.end() ? job.file : place->second));
+  }
+  for (models::DispatcherSpec& spec : s.dispatchers) spec.origin = job.file;
+  if (job.global_batch > 0) {
+    s.batch.sequences = job.global_batch;
+    const auto place = job.places.find("parallel.global_batch");
+    s.give("parallel.global_batch", Origin::file(place == job.places.end() ? job.file : place->second));
+  } else if (!s.batch.given() && !s.gave("parallel.microbatches")) {
+    s.give("parallel.microbatches", {Origin::Kind::kRecipe, "one microbatch where no batch is said"});
+  }
+  for (std::string& remark : job.remarks()) s.model.remarks.push_back(std::move(remark));
+  return q;
 }
 
 }  // namespace moesim::tools

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/question/question.h"
 #include "tools/moesim/jobs/arguments.h"
 
 namespace moesim::tools {
@@ -19,5 +20,8 @@ Job load_job(const std::filesystem::path& file, JobFramework framework, const st
 // Reads arguments that were typed.
 Job job_of_words(const std::vector<std::string>& words, JobFramework framework,
                  const std::vector<std::string>& with);
+
+// The question that a job's arguments ask: settings with the lines they stand at, the launcher's GPUs.
+models::Question question_of(const Job& job);
 
 }  // namespace moesim::tools

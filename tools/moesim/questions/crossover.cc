@@ -20,7 +20,6 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -36,7 +35,7 @@ constexpr double kPrecision = 1e-3;           // relative width of a bracket of 
 constexpr double kSure = models::Decision::kSure;
 
 // The share of the draws (or the nominal times) under which `name` is at least as fast as `other`.
-double share_of(const Evaluation& e, const std::string& name, const std::string& other) {
+double share_of(const Comparison& e, const std::string& name, const std::string& other) {
   const Answer *a = nullptr, *b = nullptr;
   for (const Answer& one : e.answers) {
     if (one.dispatcher == name) a = &one;
@@ -51,7 +50,7 @@ double share_of(const Evaluation& e, const std::string& name, const std::string&
   return wins / static_cast<double>(a->draws_us.size());
 }
 
-double log_ratio(const Evaluation& e, const std::string& from, const std::string& to) {
+double log_ratio(const Comparison& e, const std::string& from, const std::string& to) {
   double a = 0, b = 0;
   for (const Answer& one : e.answers) {
     if (one.dispatcher == from && one.ok()) a = one.time_us.value;
@@ -64,20 +63,20 @@ double log_ratio(const Evaluation& e, const std::string& from, const std::string
 class Line {
  public:
   // `expected`: answers that are made at least.
-  Line(ScenarioDocument base, const SweepRange& range, int draws, const Progress& progress,
+  Line(const Base& base, const SweepRange& range, int draws, const Progress& progress,
        std::size_t expected)
       : range_(range),
-        maker_(std::move(base), {range.path}),
+        asker_(base, {range.path}),
         draws_(draws),
         progress_(progress),
         expected_(static_cast<std::int64_t>(expected)) {}
 
   bool counts() const { return !range_.range || range_.stepped; }
-  const std::map<double, Evaluation>& answers() const { return answers_; }
+  const std::map<double, Comparison>& answers() const { return answers_; }
   const std::map<double, std::string>& illegal() const { return illegal_; }
 
   // Without draws: enough to say which is the fastest. nullptr where there is no forecast.
-  const Evaluation* at(double value) {
+  const Comparison* at(double value) {
     if (illegal_.contains(value)) return nullptr;
     try {
       return make(answers_, value, 0);
@@ -87,7 +86,7 @@ class Line {
     }
   }
   // With draws, of a value that has a forecast.
-  const Evaluation& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
+  const Comparison& drawn(double value) { return *make(draws_ > 0 ? drawn_ : answers_, value, draws_); }
 
   // A value between two that has a forecast, near their middle; nullopt when they are neighbours.
   std::optional<double> between(double low, double high) {
@@ -111,22 +110,20 @@ class Line {
   }
 
  private:
-  const Evaluation* make(std::map<double, Evaluation>& made, double value, int draws) {
+  const Comparison* make(std::map<double, Comparison>& made, double value, int draws) {
     if (const auto found = made.find(value); found != made.end()) return &found->second;
-    Evaluation e = evaluate(maker_.make({value_of(range_.path, value)}), {draws, false, &costs_, &routings_});
+    Comparison e = asker_.ask({value_of(range_.path, value)}, {draws, false});
     ++count_;
     if (progress_) progress_(count_, std::max(expected_, count_));
     return &made.emplace(value, std::move(e)).first->second;
   }
 
   const SweepRange& range_;
-  ScenarioMaker maker_;
-  CostCache costs_;
-  models::RoutingCache routings_;
+  Asker asker_;
   int draws_;
   const Progress& progress_;
   std::int64_t expected_, count_ = 0;
-  std::map<double, Evaluation> answers_, drawn_;
+  std::map<double, Comparison> answers_, drawn_;
   std::map<double, std::string> illegal_;
 };
 
@@ -185,18 +182,19 @@ std::vector<double> evenly(const std::vector<double>& all, std::size_t count) {
 
 }  // namespace
 
-ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between) {
-  ScenarioDocument document = base;
-  if (!between.empty()) document.set(find_path("dispatcher"), between);
-  return document;
+Base taking_part(const Base& base, const std::string& between) {
+  if (between.empty()) return base;
+  Question question = base.question;
+  models::set(question.said, find_path("dispatcher"), nlohmann::json(between), Origin::said("--between"));
+  return base.with(std::move(question));
 }
 
-CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
+CrossoverResult find_crossovers(const Base& base, const SweepRange& range,
                                 const std::string& between, int draws, const Progress& progress) {
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
                                  range.path.path, range.values.size(), kMostBisected));
-  const bool layer = base.scenario().scope == models::Scenario::Scope::kLayer;
+  const bool layer = base.question.said.scope == models::Scenario::Scope::kLayer;
   const std::size_t all = layer ? kScannedLayer : kScannedStep;
   const std::size_t scan_size = !range.range || range.stepped
                                     ? (range.values.size() <= all ? range.values.size() : kProbes)
@@ -246,7 +244,7 @@ CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& 
     for (const double value : {scanned.front(), scanned.back()})
       add_new(result.warnings, line.drawn(value).warnings);
   for (const double value : shown) {
-    const Evaluation& e = line.drawn(value);
+    const Comparison& e = line.drawn(value);
     CrossoverResult::Point point{value,
                                  e.winner()->dispatcher,
                                  e.decision.probability,
@@ -345,7 +343,7 @@ std::string sentence(const CrossoverResult& r, const SweepRange& range) {
 
 }  // namespace
 
-int run_crossover(const ScenarioDocument& base, const std::string& text, const std::string& between,
+int run_crossover(const Base& base, const std::string& text, const std::string& between,
                   int draws, const CommonOptions& common) {
   const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
   if (!models::is_number(range.path.type))

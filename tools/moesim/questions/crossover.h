@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/sweeps/sweep_range.h"
 #include "tools/moesim/verbs/verb.h"
@@ -14,7 +13,7 @@
 namespace moesim::tools {
 
 // The scenario with other dispatchers: those of `between`, where it is not empty.
-ScenarioDocument taking_part(const ScenarioDocument& base, const std::string& between);
+Base taking_part(const Base& base, const std::string& between);
 
 struct Crossover {
   std::string from, to;         // fastest below and above
@@ -43,9 +42,9 @@ struct CrossoverResult {
 // Looks for the fastest at every value of a range that has few (512 at layer scope, 34 at step scope), else
 // at 17 or 33, then bisects every change. `between`: dispatchers that take part; empty: the scenario's.
 // Throws InputError when no value of the range has a forecast.
-CrossoverResult find_crossovers(const ScenarioDocument& base, const SweepRange& range,
+CrossoverResult find_crossovers(const Base& base, const SweepRange& range,
                                 const std::string& between, int draws, const Progress& progress = {});
 
-int run_crossover(const ScenarioDocument& base, const std::string& range, const std::string& between,
+int run_crossover(const Base& base, const std::string& range, const std::string& between,
                   int draws, const CommonOptions& common);
 }  // namespace moesim::tools

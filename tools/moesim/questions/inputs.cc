@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files_read.h"
+#include "models/question/question.h"
 
 namespace moesim::tools {
 
@@ -11,6 +12,13 @@ nlohmann::ordered_json describe_inputs(const CommonOptions& options) {
   inputs["command"] = options.command_line;
   inputs["seed"] = options.seed;
   inputs["files"] = files_read();
+  return inputs;
+}
+
+nlohmann::ordered_json describe_inputs(const CommonOptions& options, const models::Scenario& scenario) {
+  nlohmann::ordered_json inputs = describe_inputs(options);
+  inputs["scenario"] = models::to_json(scenario);
+  inputs["settings"] = models::settings_json(scenario);
   return inputs;
 }
 

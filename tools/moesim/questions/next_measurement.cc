@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "calibration/fit/next_rows.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 
 namespace moesim::tools {
 

@@ -10,7 +10,6 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "models/answers/plan_choice.h"
 #include "models/hardware/rental_list.h"
 #include "replay/recording/routing_from_dispatching.h"
 
@@ -98,9 +97,6 @@ void PlanQuestion::declare(CLI::App& app) {
   app.add_option("--by", by_, "What is saved beside that: cost or time")
       ->check(CLI::IsMember({"cost", "time"}))
       ->group(kQuestionGroup);
-  app.add_option("--prices", prices_,
-                 "JSON file: gpu_hour or node_hour, a number or one per profile; currency [public lists]")
-      ->group(kQuestionGroup);
   app.add_option("--kwh", kwh_, "Price of a kWh, where the rent has no power in it [0]")
       ->check(CLI::Range(0.0, kMostKwh))
       ->group(kQuestionGroup);
@@ -136,17 +132,19 @@ bool PlanQuestion::say(const std::string& path, const std::string& text) {
   return true;
 }
 
-models::PriceTable PlanQuestion::prices(const models::Scenario& s) const {
-  if (!prices_.empty() && s.prices.given())
-    throw InputError("--prices: found beside the scenario's prices, expected one of them");
-  return !prices_.empty()   ? models::PriceTable::parse(JsonNode::read(prices_))
-         : s.prices.given() ? s.prices
-                            : models::RentalList::shipped().prices();
+models::PriceTable PlanQuestion::prices(const models::Scenario& s) {
+  models::PriceTable table = s.prices;
+  const models::PriceTable shipped = models::RentalList::shipped().prices();
+  if (!table.given()) return shipped;
+  // A price that was said of one GPU leaves the others theirs.
+  if (table.price == 0 && !table.per_node && table.currency == shipped.currency)
+    table.by_profile.insert(shipped.by_profile.begin(), shipped.by_profile.end());
+  return table;
 }
 
-models::RunQuestion PlanQuestion::question(models::Scenario scenario, std::string& batch) const {
+models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch) const {
   models::RunQuestion q;
-  q.scenario = std::move(scenario);
+  q.scenario = base.resolved.scenario;
   models::Scenario& s = q.scenario;
   if (s.scope != models::Scenario::Scope::kStep)
     throw InputError("plan: found scope layer, expected step: a training is made of steps");
@@ -155,10 +153,24 @@ models::RunQuestion PlanQuestion::question(models::Scenario scenario, std::strin
   if (tokens_.empty())
     throw InputError("plan: found no --tokens, expected how many are trained on, such as 15T");
   q.tokens = models::parse_count("--tokens", tokens_);
-  if (s.gave("parallel.microbatches") && !s.batch.given())
-    throw InputError(
-        "plan: found --microbatches, expected --global-batch: microbatches follow from the plan");
-  batch = models::choose_batch(s);
+  // A job's microbatches made its batch on its GPUs; on others the batch stays.
+  if (s.gave("parallel.microbatches") && !s.batch.given()) {
+    if (!base.question.job)
+      throw InputError(
+          "plan: found --microbatches, expected --global-batch: microbatches follow from the plan");
+    models::Scenario own = s;
+    if (own.gpus_open()) own.gpus = base.question.job->gpus;
+    own.resolve();
+    s.batch.sequences = own.parallel.dp * own.parallel.microbatches * own.parallel.micro_batch;
+    s.give("parallel.global_batch", s.origin_of("parallel.microbatches"));
+    s.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
+  }
+  // The launcher's GPUs are the job's of today; how many it needs is the question.
+  if (s.origin_of("gpus").kind == Origin::Kind::kFile) s.gpus = 0;
+  models::choose_batch(s);
+  batch = s.origin_of("parallel.global_batch").kind == Origin::Kind::kModel
+              ? s.origin_of("parallel.global_batch").where
+              : "";
   if (s.faults.gpu_mtbf_hours == 0) {
     const models::Faults usual = models::usual_failures();
     s.faults.gpu_mtbf_hours = usual.gpu_mtbf_hours;
@@ -184,7 +196,6 @@ models::RunQuestion PlanQuestion::question(models::Scenario scenario, std::strin
 }
 
 void PlanQuestion::read_inputs() const {
-  if (!prices_.empty()) JsonNode::read(prices_);
   if (clusters_.empty()) return;
   for (const std::string_view name : split(clusters_, ',')) models::Cluster::load(std::string(trim(name)));
 }
@@ -192,7 +203,7 @@ void PlanQuestion::read_inputs() const {
 std::vector<std::pair<std::string, std::string>> PlanQuestion::said() const {
   std::vector<std::pair<std::string, std::string>> all{
       {"tokens", tokens_}, {"clusters", clusters_}, {"deadline", deadline_}, {"budget", budget_},
-      {"by", by_},         {"prices", prices_}};
+      {"by", by_}};
   if (kwh_ > 0) all.emplace_back("kwh", fmt::format("{}", kwh_));
   std::erase_if(all, [](const auto& one) { return one.second.empty(); });
   all.emplace_back("most", std::to_string(most_));

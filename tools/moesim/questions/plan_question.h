@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/answers/training_run.h"
-#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/ask.h"
 
 namespace CLI {
 class App;
@@ -27,9 +27,9 @@ class PlanQuestion {
   // Says one of them by its path, as its flag would. False for one that there is not.
   bool say(const std::string& path, const std::string& text);
 
-  // The question about a scenario of a step; `batch`: where its global batch comes from, for people. Throws
-  // InputError for what is missing, and for a scenario that is no training.
-  models::RunQuestion question(models::Scenario scenario, std::string& batch) const;
+  // The question about a training step whose plan is open; `batch`: where its global batch comes from, for
+  // people. Throws InputError for what is missing, and for a scenario that is no training.
+  models::RunQuestion question(const Base& base, std::string& batch) const;
   // Reads the files that the options name, so that they are noted.
   void read_inputs() const;
   // Option and value of all that was said.
@@ -37,11 +37,11 @@ class PlanQuestion {
   bool ranks_by_time() const { return by_ == "time"; }
 
   const std::string& tokens() const { return tokens_; }
-  // Those of the option, of the scenario, or of public lists.
-  models::PriceTable prices(const models::Scenario& scenario) const;
+  // The scenario's, and those of public lists for GPUs that it does not price.
+  static models::PriceTable prices(const models::Scenario& scenario);
 
  private:
-  std::string tokens_, clusters_, budget_, deadline_, prices_, by_;
+  std::string tokens_, clusters_, budget_, deadline_, by_;
   double kwh_ = 0;
   int draws_ = 16;
   std::int64_t most_ = 800;

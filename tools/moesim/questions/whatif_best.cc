@@ -20,7 +20,7 @@
 #include "models/hardware/cluster.h"
 #include "replay/recording/routing_from_dispatching.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"

@@ -17,7 +17,6 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -49,17 +48,7 @@ std::string text_of(const Json& value) {
   return value.dump();
 }
 
-// What a document holds at a path as text; "" for nothing.
-std::string text_at(const nlohmann::json& document, const std::string& path) {
-  const nlohmann::json* at = &document;
-  for (const std::string_view part : split(path, '.')) {
-    if (!at->is_object() || !at->contains(std::string(part))) return "";
-    at = &at->at(std::string(part));
-  }
-  return text_of(*at);
-}
-
-Change understand(const std::string& text, const ScenarioDocument& base, const models::Scenario& resolved) {
+Change understand(const std::string& text, const models::Scenario& resolved) {
   const auto [path, value] = split_assignment(text, "--set");
   Change change;
   change.path = find_path(path);
@@ -71,14 +60,13 @@ Change understand(const std::string& text, const ScenarioDocument& base, const m
     change.from = "(" + resolved.routing.text + ")";
   else if (change.path.number)
     change.from = shown(change.path, change.path.number(resolved));
-  else if (const models::Field* field = change.path.field)
-    change.from = text_of(field->write(resolved));
   else
-    change.from = text_at(base.document(), change.path.path);
+    change.from = text_of(models::value_at(resolved, change.path));
   return change;
 }
 
-ScenarioDocument changed(const ScenarioDocument& base, const std::vector<Change>& changes) {
+// The base with all changes made.
+Base changed(const Base& base, const std::vector<Change>& changes) {
   std::vector<ScenarioPath> paths;
   std::vector<PathValue> values;
   for (const Change& change : changes) {
@@ -88,9 +76,9 @@ ScenarioDocument changed(const ScenarioDocument& base, const std::vector<Change>
     paths.push_back(change.path);
     values.push_back(change.value);
   }
-  ScenarioDocument document = base;
-  set_all(document, paths, values);
-  return document;
+  Question question = base.question;
+  models::set_all(question, paths, values, Origin::said("--set"));
+  return base.with(std::move(question));
 }
 
 ordered_json change_json(const Change& c) {
@@ -172,7 +160,7 @@ std::string moved_text(const std::vector<Moved>& parts, double difference_us) {
   return text;
 }
 
-std::string because(const Evaluation& before, const Evaluation& after) {
+std::string because(const Comparison& before, const Comparison& after) {
   const Answer &b = *before.winner(), &a = *after.winner();
   const models::Estimate r = ratio(b, a), d = difference_us(b, a);
   const bool same = d.value == 0 && d.low == 0 && d.high == 0;
@@ -192,19 +180,19 @@ std::string because(const Evaluation& before, const Evaluation& after) {
   return text;
 }
 
-const Answer* named(const Evaluation& e, const std::string& dispatcher) {
+const Answer* named(const Comparison& e, const std::string& dispatcher) {
   for (const Answer& a : e.answers)
     if (a.dispatcher == dispatcher) return &a;
   return nullptr;
 }
 
-const char* of_scope(const Evaluation& e) {
+const char* of_scope(const Comparison& e) {
   return e.scenario->scope == models::Scenario::Scope::kStep ? "one training step" : "one MoE layer";
 }
 
 // row(name, before, after) for each dispatcher, null where it has no answer, and for the fastest.
 template <class Row>
-void add_dispatchers(Table& table, const Evaluation& before, const Evaluation& after, const Row& row) {
+void add_dispatchers(Table& table, const Comparison& before, const Comparison& after, const Row& row) {
   for (const Answer& b : before.answers) row(b.dispatcher, &b, named(after, b.dispatcher));
   for (const Answer& a : after.answers)
     if (!named(before, a.dispatcher)) row(a.dispatcher, nullptr, &a);
@@ -212,7 +200,7 @@ void add_dispatchers(Table& table, const Evaluation& before, const Evaluation& a
   row("fastest", before.winner(), after.winner());
 }
 
-Table side_by_side(const Evaluation& before, const Evaluation& after) {
+Table side_by_side(const Comparison& before, const Comparison& after) {
   Table table({{"dispatcher", Table::Align::kLeft},
                {"baseline [us]"},
                {"change [us]"},
@@ -248,7 +236,7 @@ Table side_by_side(const Evaluation& before, const Evaluation& after) {
 }
 
 // The same with fewer columns, in the unit that fits: what has no forecast, and why, is in the JSON.
-Table people_side_by_side(const Evaluation& before, const Evaluation& after) {
+Table people_side_by_side(const Comparison& before, const Comparison& after) {
   const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
   Table table({{"dispatcher", Table::Align::kLeft},
                {unit.head("before")},
@@ -275,7 +263,7 @@ Table people_side_by_side(const Evaluation& before, const Evaluation& after) {
 }
 
 // Parts that move; those that do not are in the JSON.
-std::string parts_text(const Evaluation& before, const Evaluation& after) {
+std::string parts_text(const Comparison& before, const Comparison& after) {
   const TimeUnit unit = TimeUnit::of(std::max(before.winner()->time_us.value, after.winner()->time_us.value));
   Table table(
       {{"part of the fastest", Table::Align::kLeft}, {unit.head("before")}, {"after"}, {"difference"}});
@@ -289,7 +277,7 @@ std::string parts_text(const Evaluation& before, const Evaluation& after) {
   return any ? "\n" + table.text() : "";
 }
 
-std::string costs_text(const Evaluation& before, const Evaluation& after) {
+std::string costs_text(const Comparison& before, const Comparison& after) {
   const Answer &b = *before.winner(), &a = *after.winner();
   if (b.cost <= 0 && a.cost <= 0) return "";
   return fmt::format("cost: {}; before {}\n", a.cost > 0 ? cost_text(a, *after.scenario) : "no price",
@@ -298,24 +286,24 @@ std::string costs_text(const Evaluation& before, const Evaluation& after) {
 
 }  // namespace
 
-ScenarioDocument with_changes(const ScenarioDocument& base, const std::vector<std::string>& sets) {
+Base with_changes(const Base& base, const std::vector<std::string>& sets) {
   if (sets.empty()) return base;
-  models::Scenario resolved = base.scenario();
+  models::Scenario resolved = base.resolved.scenario;
   resolved.resolve();
   std::vector<Change> changes;
   changes.reserve(sets.size());
-  for (const std::string& text : sets) changes.push_back(understand(text, base, resolved));
+  for (const std::string& text : sets) changes.push_back(understand(text, resolved));
   return changed(base, changes);
 }
 
-int run_changes(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+int run_changes(const Base& base, const std::vector<std::string>& sets, int draws,
                 const CommonOptions& common) {
-  const Evaluation before = evaluate(base.scenario(), {draws, true});
+  const Comparison before = ask(base.resolved.scenario, AskOptions{draws, true});
   std::vector<Change> changes;
   changes.reserve(sets.size());
-  for (const std::string& text : sets) changes.push_back(understand(text, base, *before.scenario));
-  const ScenarioDocument document = changed(base, changes);
-  const Evaluation after = evaluate(document.scenario(), {draws, true});
+  for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario));
+  const Base other = changed(base, changes);
+  const Comparison after = ask(other.resolved.scenario, AskOptions{draws, true});
   std::vector<std::string> warnings = before.warnings;
   add_new(warnings, after.warnings);
   const Answer &b = *before.winner(), &a = *after.winner();
@@ -353,6 +341,8 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   }
   print(inked(because(before, after), Ink::kBold) + "\n\n");
   for (const Change& change : changes) print(change.text() + "\n");
+  if (other.resolved.chosen.options != base.resolved.chosen.options)
+    print(fmt::format("plan chosen for the change: {}\n", other.resolved.chosen.options));
   print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
   print(people_side_by_side(before, after).text() + parts_text(before, after));
   print(costs_text(before, after));
@@ -360,22 +350,22 @@ int run_changes(const ScenarioDocument& base, const std::vector<std::string>& se
   return 0;
 }
 
-int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+int run_each(const Base& base, const std::vector<std::string>& sets, int draws,
              const CommonOptions& common) {
-  const Evaluation before = evaluate(base.scenario(), {draws, true});
+  const Comparison before = ask(base.resolved.scenario, AskOptions{draws, true});
   const Answer& b = *before.winner();
   struct Row {
     Change change;
-    Evaluation after;
+    Comparison after;
     std::string error;
     double gain = 0;
   };
   std::vector<Row> rows;
   for (const std::string& text : sets) {
     Row& row = rows.emplace_back();
-    row.change = understand(text, base, *before.scenario);
+    row.change = understand(text, *before.scenario);
     try {
-      row.after = evaluate(changed(base, {row.change}).scenario(), {draws, true});
+      row.after = ask(changed(base, {row.change}).resolved.scenario, AskOptions{draws, true});
       row.gain = throughput_ratio(b, *row.after.winner()).value;
     } catch (const InputError& error) {
       row.error = error.what();

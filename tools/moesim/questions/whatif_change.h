@@ -4,20 +4,20 @@
 #include <string>
 #include <vector>
 
-#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 
-// The scenario with all changes ("path=value") made. Throws InputError for paths and values that are none.
-ScenarioDocument with_changes(const ScenarioDocument& base, const std::vector<std::string>& sets);
+// The base with all changes ("path=value") made. Throws InputError for paths and values that are none.
+Base with_changes(const Base& base, const std::vector<std::string>& sets);
 
 // "path=value" as written; values may be multiples of the baseline's ("x2").
-int run_changes(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+int run_changes(const Base& base, const std::vector<std::string>& sets, int draws,
                 const CommonOptions& common);
 // Every change by itself, the most helpful first: by tokens per second and GPU, which is the same order as by
 // time where the work stays the same. One that cannot be is listed with its error.
-int run_each(const ScenarioDocument& base, const std::vector<std::string>& sets, int draws,
+int run_each(const Base& base, const std::vector<std::string>& sets, int draws,
              const CommonOptions& common);
 
 }  // namespace moesim::tools

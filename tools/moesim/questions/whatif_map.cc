@@ -21,7 +21,6 @@
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -33,7 +32,7 @@ constexpr std::size_t kDefaultValues = 9;
 constexpr std::size_t kMostCells = 100'000;
 constexpr std::size_t kMostWarnings = 8;  // a map has one for every message size
 
-MapCell cell_of(const Evaluation& e) {
+MapCell cell_of(const Comparison& e) {
   MapCell cell;
   const Answer& best = *e.winner();
   cell.fastest = best.dispatcher;
@@ -156,7 +155,7 @@ const std::string& WinnerMap::first_error() const {
   return std::find_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.ok(); })->error;
 }
 
-WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& texts,
+WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts,
                      const std::string& between, int draws, int threads, const Progress& progress) {
   if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
   const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
@@ -168,9 +167,9 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
     throw InputError(fmt::format("--map: found {} x {} scenarios, expected at most {}", map.columns.size(),
                                  map.rows.size(), kMostCells));
   map.cells.resize(map.columns.size() * map.rows.size());
-  const ScenarioDocument document = taking_part(base, between);
+  const Base asked = taking_part(base, between);
   const std::vector<ScenarioPath> paths{across.path, down.path};
-  const ScenarioMaker allowed(document, paths);  // says what cannot be set together
+  const Asker allowed(asked, paths);  // says what cannot be set together
 
   // Every cell by itself, so that the map does not depend on the number of threads.
   std::atomic<std::size_t> next{0};
@@ -180,14 +179,11 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
   std::mutex mutex;
   const auto work = [&] {
     try {
-      ScenarioMaker maker(document, paths);
-      CostCache costs;
-      models::RoutingCache routings;
+      Asker asker(asked, paths);
       for (std::size_t i = next++; i < map.cells.size(); i = next++) {
         try {
-          Evaluation e =
-              evaluate(maker.make({map.columns[i % map.columns.size()], map.rows[i / map.columns.size()]}),
-                       {draws, false, &costs, &routings});
+          Comparison e = asker.ask({map.columns[i % map.columns.size()], map.rows[i / map.columns.size()]},
+                                   {draws, false});
           map.cells[i] = cell_of(e);
           warnings[i] = std::move(e.warnings);
         } catch (const InputError& error) {
@@ -220,7 +216,7 @@ WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string
   return map;
 }
 
-int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,
+int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
             int draws, const std::string& picture, const CommonOptions& common) {
   if (!picture.empty() && !picture.ends_with(".svg"))
     throw InputError(

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/sweeps/sweep_range.h"
 #include "tools/moesim/verbs/verb.h"
@@ -39,11 +39,11 @@ struct WinnerMap {
 
 // Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
 // ranges that are none, for more than 100,000 cells, and when no cell has a forecast.
-WinnerMap winner_map(const ScenarioDocument& base, const std::vector<std::string>& ranges,
+WinnerMap winner_map(const Base& base, const std::vector<std::string>& ranges,
                      const std::string& between, int draws, int threads, const Progress& progress = {});
 
 // `picture`: an SVG file to write, too; empty for none.
-int run_map(const ScenarioDocument& base, const std::vector<std::string>& ranges, const std::string& between,
+int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
             int draws, const std::string& picture, const CommonOptions& common);
 
 }  // namespace moesim::tools

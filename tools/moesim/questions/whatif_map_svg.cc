@@ -227,8 +227,8 @@ std::string label_of(const ScenarioPath& path, const PathValue& value) {
   return !models::is_number(path.type) ? value.text : shown(path, value.number);
 }
 
-std::string title_of(const ScenarioDocument& base) {
-  const models::Scenario s = base.scenario();
+std::string title_of(const Base& base) {
+  const models::Scenario& s = base.resolved.scenario;
   std::string title = s.model.name;
   if (s.cluster) title += (title.empty() ? "" : " on ") + s.cluster->name;
   return title + (s.scope == models::Scenario::Scope::kStep ? ", one training step" : ", one MoE layer");

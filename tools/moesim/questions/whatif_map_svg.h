@@ -13,7 +13,7 @@ namespace moesim::tools {
 std::string map_svg(const WinnerMap& map, const std::string& title);
 
 // "mixtral-8x7b on dgx-h100x4, one MoE layer".
-std::string title_of(const ScenarioDocument& base);
+std::string title_of(const Base& base);
 
 // A value on an axis, in the unit that people use.
 std::string label_of(const ScenarioPath& path, const PathValue& value);

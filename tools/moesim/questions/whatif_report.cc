@@ -21,7 +21,7 @@ ordered_json figures_or_error(const Answer& a) {
 
 }  // namespace
 
-ordered_json evaluation_json(const Evaluation& e) {
+ordered_json evaluation_json(const Comparison& e) {
   ordered_json j;
   j["dispatchers"] = ordered_json::array();
   for (const Answer& a : e.answers) j["dispatchers"].push_back(figures_or_error(a));
@@ -33,13 +33,10 @@ ordered_json evaluation_json(const Evaluation& e) {
   return j;
 }
 
-ordered_json whatif_result(const ScenarioDocument& base, const std::vector<std::string>& warnings,
+ordered_json whatif_result(const Base& base, const std::vector<std::string>& warnings,
                            const CommonOptions& common) {
-  const models::Scenario scenario = base.scenario();
-  ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = models::to_json(scenario);
-  ordered_json result = envelope("whatif", inputs, warnings);
-  add_model(result, scenario);
+  ordered_json result = envelope("whatif", describe_inputs(common, base.resolved.scenario), warnings);
+  add_model(result, base.resolved.scenario);
   return result;
 }
 

@@ -6,16 +6,15 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 
 // {"dispatchers": [...], "fastest": name, "probability": p}.
-nlohmann::ordered_json evaluation_json(const Evaluation& evaluation);
+nlohmann::ordered_json evaluation_json(const Comparison& evaluation);
 // The envelope of a result: its inputs with the scenario that the question starts from, and that one's model.
-nlohmann::ordered_json whatif_result(const ScenarioDocument& base, const std::vector<std::string>& warnings,
+nlohmann::ordered_json whatif_result(const Base& base, const std::vector<std::string>& warnings,
                                      const CommonOptions& common);
 
 // "-3.1 % (-3.4 to -2.8)" of a ratio of times.

@@ -29,13 +29,13 @@ bool is_time(const models::HardwareNumber& number) {
   return number.unit == models::HardwareUnit::kSeconds || number.unit == models::HardwareUnit::kFactor;
 }
 
-Evaluation with_factor(models::Scenario scenario, std::span<const models::HardwareNumber> numbers,
+Comparison with_factor(models::Scenario scenario, std::span<const models::HardwareNumber> numbers,
                        double factor, bool better, int draws) {
   auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
   for (const models::HardwareNumber& number : numbers)
     number.scale(*cluster, better && is_time(number) ? 1 / factor : factor);
   scenario.cluster = std::move(cluster);
-  return evaluate(std::move(scenario), {draws, false});
+  return ask(std::move(scenario), AskOptions{draws, false});
 }
 
 models::Estimate elasticity_of(const Answer& down, const Answer& up) {
@@ -52,8 +52,8 @@ models::Estimate elasticity_of(const Answer& down, const Answer& up) {
 // Elasticities of all dispatchers to some numbers at once.
 Elasticities elasticities(const models::Scenario& scenario, std::span<const models::HardwareNumber> numbers,
                           bool better, int draws) {
-  const Evaluation down = with_factor(scenario, numbers, 1 / kStep, better, draws);
-  const Evaluation up = with_factor(scenario, numbers, kStep, better, draws);
+  const Comparison down = with_factor(scenario, numbers, 1 / kStep, better, draws);
+  const Comparison up = with_factor(scenario, numbers, kStep, better, draws);
   Elasticities all;
   for (std::size_t i = 0; i < up.answers.size(); ++i)
     if (up.answers[i].ok() && down.answers[i].ok())
@@ -71,8 +71,8 @@ double strength(const Sensitivity& s, const std::string& dispatcher) {
 
 Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress) {
   Sensitivities result;
-  result.baseline = evaluate(scenario, {draws, true});
-  const Evaluation& baseline = result.baseline;
+  result.baseline = ask(scenario, AskOptions{draws, true});
+  const Comparison& baseline = result.baseline;
   std::vector<Sensitivity>& all = result.numbers;
   // One more: all of them at once.
   const auto numbers = static_cast<std::int64_t>(models::hardware_numbers().size()) + 1;
@@ -130,10 +130,10 @@ Table sensitivity_table(const Sensitivities& s) {
 
 }  // namespace
 
-int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common) {
+int run_sensitivity(const Base& base, int draws, const CommonOptions& common) {
   const Sensitivities s = [&] {
     ProgressLine line(common);
-    return sensitivities(base.scenario(), draws, line.teller());
+    return sensitivities(base.resolved.scenario, draws, line.teller());
   }();
   if (wants_result(common)) {
     ordered_json result = whatif_result(base, s.baseline.warnings, common);

@@ -7,8 +7,7 @@
 
 #include "models/hardware/estimate.h"
 #include "models/workload/scenario.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/verbs/verb.h"
 
@@ -24,7 +23,7 @@ struct Sensitivity {
 };
 
 struct Sensitivities {
-  Evaluation baseline;
+  Comparison baseline;
   std::vector<Sensitivity> numbers;  // the strongest (on the fastest dispatcher) first
   // Of all numbers at once, better: rates grow, latencies and launches shrink. -1 where all of the time
   // follows from them.
@@ -34,6 +33,6 @@ struct Sensitivities {
 // Central differences over 5 % up and down, under the same draws.
 Sensitivities sensitivities(const models::Scenario& scenario, int draws, const Progress& progress = {});
 
-int run_sensitivity(const ScenarioDocument& base, int draws, const CommonOptions& common);
+int run_sensitivity(const Base& base, int draws, const CommonOptions& common);
 
 }  // namespace moesim::tools

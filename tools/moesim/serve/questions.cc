@@ -16,9 +16,8 @@
 #include "models/answers/answer.h"
 #include "models/workload/fields.h"
 #include "tools/moesim/questions/next_measurement.h"
-#include "tools/moesim/questions/scenario_options.h"
-#include "tools/moesim/questions/scenario_paths.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
@@ -75,7 +74,7 @@ struct Compared {
   const FilesRead files{FilesRead::Contents::kHashed, FilesRead::Of::kThread};
   models::AnswerOptions options;
   CommonOptions common;
-  ScenarioOptions scenario;
+  QuestionOptions scenario;
 
   explicit Compared(ordered_json& asked) {
     options.draws = static_cast<int>(draws_of(asked, options.draws));
@@ -85,7 +84,9 @@ struct Compared {
     common.command_line = {"compare", scenario_word(asked), fmt::format("--draws={}", options.draws)};
     scenario.take_file(common.command_line[1], std::nullopt);
   }
-  models::Comparison comparison() const { return ask(scenario.scenario(common), options); }
+  models::Comparison comparison() const {
+    return ask(settle(scenario.question(common), common).scenario, options);
+  }
 };
 
 std::string compare(ordered_json asked) {

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "models/hardware/cluster.h"
+#include "models/question/assumed.h"
 #include "models/step/training_flops.h"
 #include "models/workload/model_summary.h"
 #include "tools/moesim/questions/inputs.h"
@@ -219,7 +220,14 @@ std::string marked(const Comparison& c, std::size_t i) {
   const char* mark = d.verdict == Verdict::kTooClose && among   ? " ~"
                      : named && static_cast<int>(i) == d.winner ? " *"
                                                                 : "";
-  return c.answers[i].dispatcher + mark;
+  // Beside those that it could run, the job's own.
+  const auto own = [&](const models::DispatcherSpec& d) {
+    return d.origin != "default" && d.text() == c.answers[i].dispatcher;
+  };
+  const auto& all = c.scenario->dispatchers;
+  const bool today = std::ranges::any_of(all, own) &&
+                     std::ranges::any_of(all, [](const auto& d) { return d.origin == "default"; });
+  return c.answers[i].dispatcher + (today ? " (today)" : "") + mark;
 }
 
 bool is_best(const Comparison& c, std::size_t i) { return marked(c, i).ends_with(" *"); }
@@ -516,9 +524,7 @@ ordered_json decision_json(const Comparison& c) {
 
 ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOptions& common) {
   const Scenario& s = *c.scenario;
-  ordered_json inputs = describe_inputs(common);
-  inputs["scenario"] = models::to_json(s);
-  ordered_json result = envelope("compare", inputs, c.warnings);
+  ordered_json result = envelope("compare", describe_inputs(common, s), c.warnings);
   add_model(result, s);
   result["routing"] = {{"expert_skew", c.routing.expert_skew()},
                        {"rank_imbalance", c.routing.rank_imbalance(static_cast<int>(s.parallel.ep))},
@@ -550,6 +556,12 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   result["because"] = c.decision.because;
   if (!c.defaults.empty()) result["defaults"] = c.defaults;
   if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
+  result["assumed"] = ordered_json::array();
+  for (const models::Assumed& one : models::assumed_of(c))
+    result["assumed"].push_back({{"path", one.path},
+                                 {"value", one.value},
+                                 {"alternative", one.alternative},
+                                 {"effect", one.effect}});
   return result;
 }
 
@@ -566,6 +578,7 @@ void print_comparison(const Comparison& c, Detail detail) {
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
   if (const std::string text = remarks(c); !text.empty()) print("\n" + text);
+  for (const models::Assumed& one : models::assumed_of(c)) print("assumed: " + one.text() + "\n");
   if (!c.decision.measure_next.empty())
     print("\nwhat would settle it most: " + c.decision.measure_next + "\n");
 }

@@ -129,9 +129,8 @@ void warn(const CommonOptions& options, std::string_view text) {
 
 void warn_below(const CommonOptions& options, const std::vector<std::string>& warnings, bool explains,
                 bool all) {
-  constexpr std::size_t kShown = 3;
-  // One more takes the line that would count it.
-  const std::size_t shown = all || warnings.size() <= kShown + 1 ? warnings.size() : kShown;
+  constexpr std::size_t kShown = 2;
+  const std::size_t shown = all || warnings.size() <= kShown ? warnings.size() : kShown;
   for (std::size_t i = 0; i < shown; ++i) warn(options, warnings[i]);
   if (shown == warnings.size()) return;
   const char* where = options.format == Format::kJson                ? "the result's \"warnings\""

@@ -14,6 +14,7 @@
 #include "models/step/step_forecast.h"
 #include "models/workload/fields.h"
 #include "models/workload/global_batch.h"
+#include "tools/moesim/show/command.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -47,31 +48,19 @@ std::string value_of(const models::Scenario& s, const char* path) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
-std::string overlap_of(const models::Scenario& s) {
-  const models::StepOverlap& o = s.training.overlap;
-  std::vector<std::string> parts;
-  if (o.expert_communication) parts.emplace_back("expert-communication");
-  if (o.delayed_wgrad) parts.emplace_back("delayed-wgrad");
-  if (o.gradients) parts.emplace_back("gradients");
-  if (o.parameters) parts.emplace_back("parameters");
-  return parts.empty() ? "none" : join(parts, "+");
-}
-
 }  // namespace
 
+std::vector<std::string> plan_words(const RunPlan& p) {
+  models::Scenario s = *p.scenario;
+  // Failures are of the whole training, not of the step that the command asks about.
+  if (!s.gave("faults.gpu_mtbf_hours")) s.faults = {};
+  return command_words(s);
+}
+
 std::string plan_command(const RunPlan& p) {
-  const models::Scenario& s = *p.scenario;
-  std::string text =
-      fmt::format("moesim compare --scope step --model {} --cluster {}", s.model.name, s.cluster->name);
-  if (p.idle_gpus > 0) text += fmt::format(" --gpus {} --dp {}", s.job_gpus(), s.parallel.dp);
-  text += " " + models::plan_options(s);
-  if (s.model.experts > 0) text += " --dispatcher " + s.dispatchers.front().text();
-  for (const char* path : {"parallel.seq", "training.precision", "training.schedule", "training.launch"}) {
-    const models::Field& field = *models::find_field(path);
-    if (value_of(s, path) != field.fallback) text += fmt::format(" {} {}", field.flag, value_of(s, path));
-  }
-  if (overlap_of(s) != "gradients+parameters") text += " --overlap " + overlap_of(s);
-  return text;
+  std::vector<std::string> words = plan_words(p);
+  for (std::string& word : words) word = shell_word(word);
+  return join(words, " ");
 }
 
 namespace {
@@ -314,7 +303,7 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
   const RunPlan& best = a.plans.front();
   std::string text = wrapped(answer_sentence(q, a));
-  text += wrapped("plan: " + plan_command(best), 6) + "\n";
+  text += command_text(plan_words(best), kWidth) + "\n";
   text += plan_table(q, a, false, top).text();
   text +=
       "One plan a machine, best first; same letter: too close to call; *: nothing is faster and cheaper\n";

@@ -23,7 +23,7 @@ struct PlanColumn {
 };
 // The sizes, options, days, cost and probabilities of a plan.
 std::span<const PlanColumn> plan_columns();
-// The command that asks about it again.
+// The command that asks about the plan's step again, on one line.
 std::string plan_command(const models::RunPlan& plan);
 std::string training_run_csv(const models::RunAnswer& answer);
 

@@ -10,7 +10,6 @@
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -26,7 +25,7 @@ void read_later_files(const models::Scenario& scenario) {
 // code, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
-  NamedFiles(const ScenarioDocument& base, const SweepPlan& plan, const OfScenario& of_scenario)
+  NamedFiles(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario)
       : base_(base) {
     std::map<std::string, std::size_t> axes;
     for (const ScenarioPath& path : plan.paths()) {
@@ -55,7 +54,7 @@ class NamedFiles {
   bool may_name_a_file(const PathValue& value) const {
     if (value.json.is_structured()) return true;
     return value.json.is_string() &&
-           (path_exists(value.text) || path_exists(models::beside(base_.origin(), value.text)));
+           (path_exists(value.text) || path_exists(models::beside(base_.question.file, value.text)));
   }
 
   void read(std::size_t axis, const PathValue& value) {
@@ -75,16 +74,16 @@ class NamedFiles {
   // Whether it is a scenario; if not, its rows will say so.
   bool read_all(const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values) const {
     try {
-      ScenarioDocument changed = base_;
-      set_all(changed, paths, values);
-      read_later_files(changed.scenario());
+      Question changed = base_.question;
+      models::set_all(changed, paths, values, Origin::said("--grid"));
+      read_later_files(changed.said);
       return true;
     } catch (const InputError&) {
       return false;
     }
   }
 
-  const ScenarioDocument& base_;
+  const Base& base_;
   std::vector<ScenarioPath> paths_;
   std::vector<std::vector<PathValue>> few_;              // the first values of every axis
   std::vector<std::map<std::string, PathValue>> named_;  // its values that may name a file
@@ -92,9 +91,9 @@ class NamedFiles {
 
 }  // namespace
 
-void read_named(const ScenarioDocument& base, const SweepPlan& plan, const OfScenario& of_scenario) {
+void read_named(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario) {
   NamedFiles(base, plan, of_scenario).read();
-  read_later_files(base.scenario());
+  read_later_files(base.question.said);
 }
 
 }  // namespace moesim::tools

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "tools/moesim/questions/scenario_document.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
 
 namespace moesim::tools {
@@ -13,7 +13,7 @@ using OfScenario = std::function<bool(const ScenarioPath&)>;
 
 // Reads every file that the axes name, what these name (a cluster's profile), and the routing of the base.
 void read_named(
-    const ScenarioDocument& base, const SweepPlan& plan,
+    const Base& base, const SweepPlan& plan,
     const OfScenario& of_scenario = [](const ScenarioPath&) { return true; });
 
 }  // namespace moesim::tools

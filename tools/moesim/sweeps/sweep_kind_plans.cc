@@ -12,12 +12,11 @@
 #include "base/input_error.h"
 #include "models/answers/training_run.h"
 #include "tools/moesim/questions/plan_question.h"
-#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/training_run.h"
 #include "tools/moesim/sweeps/sweep_inputs.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -66,10 +65,10 @@ class PlanSweep : public SweepKind {
   nlohmann::ordered_json definition() const override {
     nlohmann::ordered_json said = nlohmann::ordered_json::object();
     for (const auto& [option, value] : question_.said()) said[option] = value;
-    return {{"scenario", base_->document()}, {"plan", std::move(said)}};
+    return {{"scenario", models::to_json(base_->resolved.scenario)}, {"plan", std::move(said)}};
   }
   void describe(nlohmann::ordered_json& record) const override {
-    const models::Scenario scenario = base_->scenario();
+    const models::Scenario& scenario = base_->resolved.scenario;
     record["inputs"]["scenario"] = models::to_json(scenario);
     if (scenario.model.hidden > 0) add_model(record, scenario);
   }
@@ -80,19 +79,23 @@ class PlanSweep : public SweepKind {
   std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
 
  private:
-  ScenarioOptions options_;
+  QuestionOptions options_;
   PlanQuestion question_;
   std::string currency_ = "USD";
-  std::optional<ScenarioDocument> base_;
+  std::optional<Base> base_;
   std::optional<SweepTable> table_;
 };
 
 class PlanAsker : public SweepAsker {
  public:
   // `scenario_paths`: the axes that are no option of plan.
-  PlanAsker(const PlanQuestion& question, const ScenarioDocument& base, const SweepPlan& plan,
+  PlanAsker(const PlanQuestion& question, const Base& base, const SweepPlan& plan,
             std::vector<ScenarioPath> scenario_paths, const SweepTable& table)
-      : question_(question), plan_(plan), maker_(base, std::move(scenario_paths)), table_(table) {}
+      : question_(question),
+        plan_(plan),
+        base_(base),
+        changes_(base.question, std::move(scenario_paths), Origin::said("--grid")),
+        table_(table) {}
 
   void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
     PlanQuestion question = question_;
@@ -100,7 +103,7 @@ class PlanAsker : public SweepAsker {
     for (std::size_t i = 0; i < values.size(); ++i)
       if (!question.say(plan_.paths()[i].path, values[i].text)) of_scenario.push_back(values[i]);
     std::string batch;
-    models::RunQuestion q = question.question(maker_.make(of_scenario), batch);
+    models::RunQuestion q = question.question(base_.with(changes_.make(of_scenario)), batch);
     // A row holds one plan, and points share the threads.
     q.upgrades = q.lower_precision = false;
     q.threads = 1;
@@ -119,7 +122,8 @@ class PlanAsker : public SweepAsker {
  private:
   const PlanQuestion& question_;
   const SweepPlan& plan_;
-  ScenarioMaker maker_;
+  const Base& base_;
+  models::Changes changes_;
   const SweepTable& table_;
 };
 
@@ -143,19 +147,18 @@ void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOpt
         throw InputError(
             fmt::format("--{}: found beside an axis of that name, expected one of them", option));
   options_.say_unsaid("scope", "step");
-  models::ChosenPlan none;
-  base_ = options_.document(common, ScenarioOptions::Choose::kNothing, none);
-  [[maybe_unused]] const ScenarioMaker settable(*base_, scenario_axes(plan));
+  base_ = Base::of(options_.question(common), common, false);
+  [[maybe_unused]] const Asker settable(*base_, scenario_axes(plan));
   const auto is_axis = [&](std::string_view name) {
     return std::any_of(plan.paths().begin(), plan.paths().end(), [&](const ScenarioPath& path) {
       return path.path.substr(0, path.path.find('.')) == name;
     });
   };
-  if (base_->scenario().model.hidden == 0 && !is_axis("model"))
+  if (base_->resolved.scenario.model.hidden == 0 && !is_axis("model"))
     throw InputError("sweep plan: found no model, expected --model NAME or an axis model");
   if (question_.tokens().empty() && !is_axis("tokens"))
     throw InputError("sweep plan: found no --tokens, expected how many are trained on, such as 15T");
-  currency_ = question_.prices(base_->scenario()).currency;
+  currency_ = question_.prices(base_->resolved.scenario).currency;
   std::vector<std::string> found;
   for (const PlanColumn& column : all_columns()) found.push_back(std::string("plan.") + column.name);
   table_.emplace(format, plan.paths(), std::move(found));

@@ -10,12 +10,11 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "tools/moesim/questions/scenario_options.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/sweeps/sweep_inputs.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
-#include "tools/moesim/sweeps/sweep_scenario.h"
 
 namespace moesim::tools {
 
@@ -37,13 +36,14 @@ class ScenarioSweep : public SweepKind {
                const std::function<void(const std::string&)>& say) override;
   void read_inputs(const SweepPlan& plan) const override { read_named(*base_, plan); }
   nlohmann::ordered_json definition() const override {
-    return {{"scenario", models::to_json(base_->scenario())},
+    return {{"scenario", models::to_json(base_->resolved.scenario)},
             {"draws", asked_.draws},
             {"breakdown", asked_.breakdown}};
   }
   void describe(nlohmann::ordered_json& record) const override {
-    record["inputs"]["scenario"] = models::to_json(base_->scenario());
-    add_model(record, base_->scenario());
+    record["inputs"]["scenario"] = models::to_json(base_->resolved.scenario);
+    record["inputs"]["settings"] = models::settings_json(base_->resolved.scenario);
+    add_model(record, base_->resolved.scenario);
   }
 
   const SweepTable& table() const override { return *table_; }
@@ -51,38 +51,33 @@ class ScenarioSweep : public SweepKind {
   std::uint64_t most_in_block() const override { return 1024; }
   std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
   void append(std::string& rows, std::uint64_t index, const std::vector<PathValue>& values,
-              const Evaluation& evaluation) const;
+              const Comparison& evaluation) const;
 
  private:
   void append_answer(SweepTable::Row& row, const Answer& answer, const models::Decision& decision,
                      bool winner) const;
 
   std::string file_;
-  ScenarioOptions options_;
-  EvaluationOptions asked_{.draws = 0, .breakdown = false};
+  QuestionOptions options_;
+  AskOptions asked_{.draws = 0, .breakdown = false};
   bool cost_ = false;
-  std::optional<ScenarioDocument> base_;
+  std::optional<Base> base_;
   std::optional<SweepTable> table_;
 };
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const ScenarioSweep& kind, const ScenarioDocument& base, const SweepPlan& plan,
-                const EvaluationOptions& asked)
-      : kind_(kind), maker_(base, plan.paths()), asked_(asked) {
-    asked_.costs = &costs_;
-    asked_.routings = &routings_;
-  }
+  ScenarioAsker(const ScenarioSweep& kind, const Base& base, const SweepPlan& plan,
+                const AskOptions& asked)
+      : kind_(kind), asker_(base, plan.paths()), asked_(asked) {}
   void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
-    kind_.append(rows, index, values, evaluate(maker_.make(values), asked_));
+    kind_.append(rows, index, values, asker_.ask(values, asked_));
   }
 
  private:
   const ScenarioSweep& kind_;
-  ScenarioMaker maker_;
-  CostCache costs_;
-  models::RoutingCache routings_;
-  EvaluationOptions asked_;
+  Asker asker_;
+  AskOptions asked_;
 };
 
 void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOptions& common,
@@ -93,12 +88,12 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   const auto any_axis = [&](const auto& is) {
     return std::any_of(plan.paths().begin(), plan.paths().end(), is);
   };
-  // Where the scope is swept over, each row says what it has no use for.
-  const bool scopes = any_axis([](const ScenarioPath& path) { return path.path == "scope"; });
-  models::ChosenPlan chosen;
-  base_ = options_.document(common, ScenarioOptions::Choose::kPlan, chosen, scopes);
-  if (!chosen.options.empty()) say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
-  cost_ = base_->document().contains("prices") ||
+  base_ = Base::of(options_.question(common), common, !any_axis([](const ScenarioPath& path) {
+    return path.path == "scope" || path.path == "model";  // each row chooses its own plan
+  }));
+  if (const models::ChosenPlan& chosen = base_->resolved.chosen; !chosen.options.empty())
+    say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
+  cost_ = base_->question.said.gave("prices") ||
           any_axis([](const ScenarioPath& path) { return path.path.starts_with("prices."); });
   const bool intervals = asked_.draws > 0;
   std::vector<std::string> found{"dispatcher", "time_us.value"};
@@ -113,7 +108,7 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
                              "fits", "fits_probability", "outside_domain"});
   if (cost_) found.insert(found.end(), {"cost", "cost_per_million_tokens"});
   table_.emplace(format, plan.paths(), std::move(found));
-  [[maybe_unused]] const ScenarioMaker settable(*base_, plan.paths());  // says what cannot be set together
+  [[maybe_unused]] const Asker settable(*base_, plan.paths());  // says what cannot be set together
 }
 
 std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
@@ -121,7 +116,7 @@ std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
 }
 
 void ScenarioSweep::append(std::string& rows, std::uint64_t index, const std::vector<PathValue>& values,
-                           const Evaluation& e) const {
+                           const Comparison& e) const {
   for (std::size_t i = 0; i < e.answers.size(); ++i) {
     const Answer& a = e.answers[i];
     SweepTable::Row row = table_->row(rows, index, values);

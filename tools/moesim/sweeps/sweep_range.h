@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/ask.h"
 
 namespace moesim::tools {
 

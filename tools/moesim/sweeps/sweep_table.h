@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/moesim/questions/scenario_paths.h"
+#include "tools/moesim/questions/ask.h"
 
 namespace moesim::tools {
 

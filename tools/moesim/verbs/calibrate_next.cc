@@ -13,8 +13,8 @@
 #include "calibration/fit/next_rows.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 
 namespace moesim::tools {
@@ -66,7 +66,7 @@ std::string text_of(const models::Decision& decision, const std::string& winner,
 int run(const Options& options, const CommonOptions& common) {
   models::AnswerOptions how;
   how.draws = options.draws;
-  const models::Comparison c = ask(ScenarioDocument::read(options.scenario, common).scenario(), how);
+  const models::Comparison c = ask(settle(question_of_file(options.scenario, common), common).scenario, how);
   for (const std::string& warning : c.warnings) warn(common, warning);
   if (!c.winner()) throw InputError("calibrate next: found no dispatcher that can be ranked, expected two");
   calibration::NextOptions next;

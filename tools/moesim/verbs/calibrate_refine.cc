@@ -25,8 +25,8 @@
 #include "models/hardware/network.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 
@@ -80,10 +80,10 @@ Flip flip_of(const std::string& name, const models::Scenario& scenario, const Re
   const auto asked = [&](const Cluster& cluster) {
     models::Scenario one = scenario;
     one.cluster = std::make_shared<const Cluster>(cluster);
-    return evaluate(std::move(one));
+    return ask(std::move(one), AskOptions{});
   };
-  const Evaluation before = asked(*scenario.cluster), after = asked(refined(*scenario.cluster));
-  const auto winner = [](const Evaluation& e) {
+  const Comparison before = asked(*scenario.cluster), after = asked(refined(*scenario.cluster));
+  const auto winner = [](const Comparison& e) {
     return e.winner() ? e.winner()->dispatcher : std::string("none");
   };
   return {name,
@@ -194,7 +194,7 @@ std::vector<Flip> flips_of(const Options& options, const CommonOptions& common, 
                            int ep, const Refined& refined,
                            const std::function<bool(const Cluster&)>& uses_base) {
   if (options.scenario.empty()) return usual_flips(cluster, ep, refined);
-  models::Scenario scenario = ScenarioDocument::read(options.scenario, common).scenario();
+  models::Scenario scenario = settle(question_of_file(options.scenario, common), common).scenario;
   if (!scenario.cluster || !uses_base(*scenario.cluster))
     throw InputError("found the scenario " + in_quotes(options.scenario) + " on " +
                      (scenario.cluster ? in_quotes(scenario.cluster->name) : "no cluster") +

@@ -13,8 +13,8 @@
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/next_measurement.h"
-#include "tools/moesim/questions/scenario_options.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/job_arguments.h"
@@ -28,7 +28,7 @@ namespace moesim::tools {
 namespace {
 
 struct CompareOptions {
-  ScenarioOptions scenario;
+  QuestionOptions scenario;
   std::string detail, timeline, report, arguments, timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
@@ -36,7 +36,7 @@ struct CompareOptions {
 };
 
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
-  models::Scenario scenario = o.scenario.scenario(common);
+  const Question question = o.scenario.question(common);
   const bool flow = o.timing == "flow";
   check_report(o.report);
   if (o.explain && common.format != Format::kTable)
@@ -53,9 +53,10 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   options.flow = flow;
   options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
                   detail != Detail::kNone || o.explain;
-  const models::ChosenPlan chosen = o.scenario.choose(scenario, common);
+  models::Resolved resolved = settle(question, common);
+  const models::ChosenPlan chosen = resolved.chosen;
   show_chosen(chosen, common);
-  models::Comparison c = ask(std::move(scenario), options);
+  models::Comparison c = ask(std::move(resolved.scenario), options);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);

@@ -11,7 +11,7 @@
 #include "models/answers/training_run.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/plan_question.h"
-#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
@@ -24,7 +24,7 @@ namespace moesim::tools {
 namespace {
 
 struct PlanOptions {
-  ScenarioOptions scenario;
+  QuestionOptions scenario;
   PlanQuestion question;
   bool no_upgrades = false;
   int top = 10;
@@ -34,12 +34,12 @@ struct PlanOptions {
 int run_plan(const PlanOptions& o, const CommonOptions& common) {
   check_report(common.report);
   std::string batch;
-  ScenarioOptions options = o.scenario;
+  QuestionOptions options = o.scenario;
   options.say_unsaid("scope", "step");
   if (options.searches())
     throw InputError(
         "--search: found with plan, which searches what nobody says; expected it with another verb");
-  models::RunQuestion q = o.question.question(options.scenario(common), batch);
+  models::RunQuestion q = o.question.question(Base::of(options.question(common), common, false), batch);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
   const models::RunAnswer a = [&] {
@@ -49,9 +49,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   }();
   const std::vector<std::string> warnings = training_run_warnings(a);
   if (wants_result(common)) {
-    nlohmann::ordered_json inputs = describe_inputs(common);
-    inputs["scenario"] = models::to_json(q.scenario);
-    nlohmann::ordered_json result = envelope("plan", inputs, warnings);
+    nlohmann::ordered_json result = envelope("plan", describe_inputs(common, q.scenario), warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
     if (publish(result, common)) return 0;

@@ -12,8 +12,9 @@
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
@@ -26,7 +27,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct ScenarioVerbOptions {
-  ScenarioOptions scenario;
+  QuestionOptions scenario;
   std::vector<std::string> words;
   bool detail = false, explain = false;
 };
@@ -60,14 +61,14 @@ int show_arguments(const Job& job, const models::Scenario& s, const CommonOption
   return 0;
 }
 
-// Every field that the scenario's scope uses: its value, who said it, what it is.
-int explain_fields(const models::Scenario& said, const models::Scenario& chosen,
-                   const models::Scenario& resolved, const CommonOptions& common) {
+// Every field that the scenario's scope uses: its value, where that comes from, what it is.
+int explain_fields(const models::Scenario& asked, const models::Scenario& resolved,
+                   const CommonOptions& common) {
   Table table({{"field", Table::Align::kLeft},
                {"value", Table::Align::kLeft},
                {"by", Table::Align::kLeft},
                {"what", Table::Align::kLeft}});
-  const models::Scenario nobody;
+  const models::Scenario defaults;
   for (const models::Field& field : models::scenario_fields()) {
     if (!field.used_in(models::scope_of(resolved))) continue;
     const ordered_json value = field.write(resolved);
@@ -75,18 +76,18 @@ int explain_fields(const models::Scenario& said, const models::Scenario& chosen,
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (field.path == "model") text = resolved.model.name;
     if (field.path == "cluster") text = resolved.cluster->name;
-    const char* by = said.gave(field.path)     ? "you"
-                     : chosen.gave(field.path) ? "chosen"
-                     : value != field.write(nobody) && !field.fallback.empty() && text != field.fallback
-                         ? "follows"
-                         : "default";
-    constexpr std::size_t kText = 24, kWhat = 26;
-    const auto cut = [](std::string cell, std::size_t most) {
-      return cell.size() > most ? cell.substr(0, most - 3) + "..." : cell;
+    const Origin origin = asked.origin_of(field.path);
+    std::string by(models::name_of(origin.kind));
+    if (origin.kind == Origin::Kind::kDefault && value != field.write(defaults) && !field.fallback.empty() &&
+        text != field.fallback)
+      by = "follows";
+    if (!origin.where.empty() && origin.kind != Origin::Kind::kSaid) by += ": " + origin.where;
+    constexpr std::size_t kText = 24, kBy = 30, kWhat = 26;
+    const bool people = common.format != Format::kCsv;
+    const auto cut = [&](std::string cell, std::size_t most) {
+      return people && cell.size() > most ? cell.substr(0, most - 3) + "..." : cell;
     };
-    const std::string_view help = field.help;
-    table.row({std::string(field.path), common.format == Format::kCsv ? text : cut(text, kText), by,
-               common.format == Format::kCsv ? std::string(help) : cut(std::string(help), kWhat)});
+    table.row({std::string(field.path), cut(text, kText), cut(by, kBy), cut(std::string(field.help), kWhat)});
   }
   print(common.format == Format::kCsv ? table.csv() : table.text());
   return 0;
@@ -96,9 +97,7 @@ int write_arguments(const models::Scenario& s, JobFramework framework,
                     const std::vector<std::string>& remarks, const CommonOptions& common) {
   const JobArguments made = arguments_of(s, framework);
   if (common.format == Format::kJson) {
-    ordered_json inputs = describe_inputs(common);
-    inputs["scenario"] = models::to_json(s);
-    ordered_json result = envelope("scenario-to", inputs, remarks);
+    ordered_json result = envelope("scenario-to", describe_inputs(common, s), remarks);
     add_model(result, s);
     result.update(job_arguments_json(made, framework));
     print_json(result);
@@ -150,18 +149,17 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   } else if (!w.empty()) {
     o.scenario.take_file(w[0], std::nullopt);
   }
-  ScenarioOptions::Loaded loaded = o.scenario.load(common);
-  models::Scenario& s = loaded.scenario;
-  const std::vector<std::string> remarks = loaded.job ? loaded.job->remarks() : s.model.remarks;
-  const models::Scenario said = s;
-  const models::ChosenPlan chosen = o.scenario.choose(s, common);
-  const models::Scenario before = s;
+  const QuestionOptions::Loaded loaded = o.scenario.load(common);
+  const models::Resolved resolved = settle(loaded.question, common);
+  const models::ChosenPlan& chosen = resolved.chosen;
+  models::Scenario s = resolved.scenario;
+  const std::vector<std::string> remarks = s.model.remarks;
   s.resolve();
   if (o.explain) {
     if (from || to || o.detail || common.format == Format::kJson)
       throw InputError("scenario: found --explain with from, to, --detail or JSON, expected it by itself");
     show_chosen(chosen, common);
-    return explain_fields(said, before, s, common);
+    return explain_fields(resolved.scenario, s, common);
   }
   if (to) return write_arguments(s, *framework, remarks, common);
   if (o.detail) {

@@ -25,7 +25,7 @@
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/questions/replay_invariants.h"
-#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"

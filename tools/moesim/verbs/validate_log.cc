@@ -16,8 +16,9 @@
 #include "models/workload/model_summary.h"
 #include "tools/moesim/jobs/load_job.h"
 #include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/inputs.h"
-#include "tools/moesim/questions/whatif_evaluate.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -28,7 +29,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // The job whose log it is, on the machine that it ran on.
-models::Scenario logged_job(const LogValidation& o, const TrainingLog& log) {
+models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, const CommonOptions& common) {
   std::optional<Job> job;
   if (o.job.empty()) {
     if (!log.arguments)
@@ -38,27 +39,24 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log) {
   } else if (const auto framework = framework_of_file(o.job)) {
     job = load_job(o.job, *framework, o.with);
   }
-  models::Scenario s = job ? models::Scenario::parse(JsonNode::from_json(job->scenario, job->file))
-                           : models::Scenario::parse(JsonNode::read(o.job));
+  Question q = job ? question_of(*job) : question_of_file(o.job, common);
   if (!o.cluster.empty()) {
-    s.set_cluster(o.cluster);
-    s.give("cluster");
+    q.said.set_cluster(o.cluster);
+    q.said.give("cluster", Origin::said("--cluster"));
   }
-  if (!s.cluster) throw InputError("validate: found no --cluster, expected the machine that the log is of");
-  if (s.scope != models::Scenario::Scope::kStep)
+  if (!q.said.cluster)
+    throw InputError("validate: found no --cluster, expected the machine that the log is of");
+  if (q.said.scope != models::Scenario::Scope::kStep)
     throw InputError(SourcePlace{o.job}, "scope layer", "scope step: a log has whole steps");
-  if (job) {
-    // The job's own GPUs, where it says them; the cluster may be larger.
-    if (job->gpus && !s.gave("parallel.dp")) {
-      const std::int64_t ranks = s.parallel.tp * s.parallel.cp * s.parallel.pp;
-      if (*job->gpus % ranks == 0) {
-        s.parallel.dp = *job->gpus / ranks;
-        s.give("parallel.dp");
-      }
+  // The job's own GPUs, where it says them; the cluster may be larger.
+  if (models::Parallel& p = q.said.parallel; job && job->gpus && !q.said.gave("parallel.dp"))
+    if (const std::int64_t ranks = p.tp * p.cp * p.pp; *job->gpus % ranks == 0) {
+      p.dp = *job->gpus / ranks;
+      q.said.give("parallel.dp", Origin::file(q.job->file));
     }
-    settle_job(*job, s);
-    for (std::string& remark : job->remarks()) s.model.remarks.push_back(std::move(remark));
-  }
+  models::Scenario s = settle(q, common).scenario;
+  // The one that ran, not those that it could have been.
+  s.dispatchers = q.said.dispatchers;
   models::name_dispatchers(s);
   if (s.model.experts > 0 && s.dispatchers.size() != 1)
     throw InputError(
@@ -82,7 +80,7 @@ std::vector<double> steps_of(const TrainingLog& log, const models::Scenario& s) 
 
 int validate_log(const LogValidation& o, const CommonOptions& common) {
   const TrainingLog log = read_training_log(read_file(o.log, kMaxTrainingLogBytes), o.log);
-  const models::Scenario scenario = logged_job(o, log);
+  const models::Scenario scenario = logged_job(o, log, common);
   const std::vector<double> all = steps_of(log, scenario), kept = steady(all);
   models::AnswerOptions options;
   options.draws = o.draws;

@@ -6,11 +6,12 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "tools/moesim/questions/crossover.h"
-#include "tools/moesim/questions/scenario_document.h"
-#include "tools/moesim/questions/scenario_options.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/questions/whatif_best.h"
 #include "tools/moesim/questions/whatif_change.h"
 #include "tools/moesim/questions/whatif_map.h"
@@ -24,7 +25,7 @@ namespace moesim::tools {
 namespace {
 
 struct WhatIfOptions {
-  ScenarioOptions scenario;
+  QuestionOptions scenario;
   std::string crossover, between, picture;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
@@ -68,23 +69,23 @@ void print_paths(const CommonOptions& common) {
   print(common.format == Format::kCsv ? table.csv() : table.text());
 }
 
-// The scenario with the scope that was asked for, which is of the question: the baseline has it, too. What
-// else there is to change stays in `sets`.
-ScenarioDocument asked_about(const WhatIfOptions& o, std::vector<std::string>& sets,
-                             models::ChosenPlan& chosen, const CommonOptions& common) {
+// The scope that was asked for is of the question: the baseline has it, too. What else there is to change
+// stays in `sets`. A question about the best plans is about a step.
+Base asked_about(const WhatIfOptions& o, std::vector<std::string>& sets, const CommonOptions& common) {
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
   });
   if (others - sets.begin() > 1) throw InputError("--set: found scope twice, expected each path once");
-  ScenarioOptions scenario = o.scenario;
+  QuestionOptions options = o.scenario;
   for (auto text = sets.begin(); text != others; ++text)
-    scenario.say("scope", split_assignment(*text, "--set").second);
+    options.say("scope", split_assignment(*text, "--set").second);
   sets.erase(sets.begin(), others);
-  // A plan is of a training step.
-  const bool searches = o.best.axes.find("parallel") != std::string::npos;
-  if (!o.best.axes.empty() && !scenario.has_file()) scenario.say_unsaid("scope", "step");
-  return scenario.document(
-      common, searches ? ScenarioOptions::Choose::kBatch : ScenarioOptions::Choose::kPlan, chosen);
+  Question question = options.question(common);
+  if (!o.best.axes.empty() && !question.said.gave("scope")) {
+    models::set(question.said, find_path("scope"), nlohmann::json("step"), Origin::said("--best"));
+    models::open_plan(question);
+  }
+  return Base::of(std::move(question), common, o.best.axes.find("parallel") == std::string::npos);
 }
 
 int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
@@ -96,15 +97,14 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   if (!o.scenario.asks_anything())
     throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
-  models::ChosenPlan chosen;
-  const ScenarioDocument base = asked_about(o, sets, chosen, common);
-  show_chosen(chosen, common);
+  const Base base = asked_about(o, sets, common);
+  show_chosen(base.resolved.chosen, common);
   if (o.best.axes.empty() && !o.best.arguments.empty())
     throw InputError("--arguments: found no --best, expected one, whose plan is written");
   if (!o.best.axes.empty()) {
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
-    const models::Scenario scenario = with_changes(base, sets).scenario();
+    const models::Scenario scenario = with_changes(base, sets).resolved.scenario;
     WhatifBest best = o.best;
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
@@ -124,7 +124,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     if (questions - int{!sets.empty()} > 1)
       throw InputError("whatif: found several of --crossover, --map and --sensitivity, expected one");
     if (o.each) throw InputError("--each: found another question, expected --set alone");
-    const ScenarioDocument changed = with_changes(base, sets);
+    const Base changed = with_changes(base, sets);
     if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
@@ -141,7 +141,7 @@ Verb whatif_verb() {
           "  moesim whatif scenario.json --best parallel,dispatcher,recompute --under memory",
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<WhatIfOptions>();
-            o->scenario.declare(app);
+            o->scenario.declare(app, false);
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
             app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");

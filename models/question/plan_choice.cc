@@ -1,4 +1,4 @@
-#include "models/answers/plan_choice.h"
+#include "models/question/plan_choice.h"
 
 #include <fmt/format.h>
 
@@ -121,29 +121,6 @@ ChosenPlan choose_step(Scenario& s, int threads) {
   return chosen;
 }
 
-// The largest EP that the experts divide into and that the GPUs have room for.
-ChosenPlan choose_layer(Scenario& s) {
-  if (s.gave("parallel.ep") || s.mesh.given || s.model.experts == 0) return {};
-  Scenario tried = s;
-  if (!tried.cluster) tried.set_cluster("dgx-h100");
-  if (tried.gpus_open()) tried.gpus = tried.cluster->gpus_per_node;  // one node
-  for (std::int64_t ep = std::min(s.model.experts, tried.gpus > 0 ? tried.gpus : tried.cluster->ranks());
-       ep > 1; --ep) {
-    if (s.model.experts % ep != 0) continue;
-    Scenario one = tried;
-    one.parallel.ep = ep;
-    try {
-      one.resolve();
-    } catch (const InputError&) {  // the other sizes leave no room for it
-      continue;
-    }
-    s.parallel.ep = ep;
-    s.give("parallel.ep");
-    return {fmt::format("--ep {}", ep), "as large as the experts and the GPUs allow"};
-  }
-  return {};
-}
-
 }  // namespace
 
 bool says_plan(const Scenario& s) {
@@ -154,13 +131,37 @@ std::string choose_batch(Scenario& s) {
   if (s.batch.given() || s.gave("parallel.microbatches")) return "";
   UsualBatch usual = usual_batch(s.model.name, s.parallel.seq);
   s.batch = usual.batch;
-  s.give("parallel.global_batch");
+  s.give("parallel.global_batch", {Origin::Kind::kModel, usual.source});
   return std::move(usual.source);
 }
 
 ChosenPlan choose_plan(Scenario& s, int threads) {
-  if (s.model.hidden == 0) return {};
-  return s.scope == Scenario::Scope::kStep ? choose_step(s, threads) : choose_layer(s);
+  return s.model.hidden == 0 ? ChosenPlan{} : choose_step(s, threads);
+}
+
+ChosenPlan choose_expert_parallel(Scenario& s) {
+  if (s.gave("parallel.ep") || s.mesh.given || s.model.experts == 0) return {};
+  Scenario tried = s;
+  tried.batch = {};
+  if (!tried.cluster) tried.set_cluster("dgx-h100");
+  // One node a pipeline stage where the number of GPUs is open.
+  if (tried.gpus_open()) tried.gpus = tried.cluster->gpus_per_node * tried.parallel.pp;
+  const std::int64_t gpus = tried.job_gpus() / std::max<std::int64_t>(1, tried.parallel.pp);
+  for (std::int64_t ep = std::min(s.model.experts, gpus); ep > 1; --ep) {
+    if (s.model.experts % ep != 0) continue;
+    Scenario one = tried;
+    one.parallel.ep = ep;
+    try {
+      one.resolve();
+    } catch (const InputError&) {  // the other sizes leave no room for it
+      continue;
+    }
+    ChosenPlan chosen{fmt::format("--ep {}", ep), "as large as the experts and the GPUs of a stage allow"};
+    s.parallel.ep = ep;
+    s.give("parallel.ep", {Origin::Kind::kSearched, chosen.because});
+    return chosen;
+  }
+  return {};
 }
 
 }  // namespace moesim::models

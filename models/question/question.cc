@@ -1,0 +1,212 @@
+#include "models/question/question.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "models/costs/program_prices.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/hardware/cluster.h"
+#include "models/question/paths.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_json.h"
+
+namespace moesim::models {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+bool of_step(const Scenario& s) { return s.scope == Scenario::Scope::kStep; }
+
+bool is_megatron(const DispatcherSpec& d) {
+  return d.name == "alltoall" || d.name == "allgather" || d.name.starts_with("flex-");
+}
+
+// What a job says and the scope does not use is forgotten, what the user says is refused.
+void settle_scope(const Question& q, Scenario& s) {
+  for (const Field& field : scenario_fields()) {
+    if (!s.gave(field.path) || field.used_in(scope_of(s))) continue;
+    const Origin origin = s.origin_of(field.path);
+    if (!q.job || origin.kind == Origin::Kind::kSaid)
+      throw InputError(unused_message(field, origin.where.empty() ? field.path : origin.where, s));
+    s.given.reset(index_of(field));
+    s.origins.erase(field.path);
+  }
+}
+
+// The GPUs of a job's launcher, where the machine leaves their number open.
+void take_launched(const Question& q, Scenario& s, std::vector<std::string>& notes) {
+  if (!q.job || q.job->gpus == 0 || s.mesh.given || s.gave("parallel.dp")) return;
+  if (s.gpus_open()) {
+    s.gpus = q.job->gpus;
+    s.give("gpus", Origin::file(q.job->file));
+  } else if (const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks(); gpus != q.job->gpus) {
+    notes.push_back(
+        fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
+                    "global batch",
+                    q.job->file, q.job->gpus, gpus));
+  }
+}
+
+// A job runs on all its GPUs. Throws InputError where they do not make whole replicas.
+void check_job_divides(const Question& q, const Scenario& s) {
+  if (!q.job || s.mesh.given || s.gave("parallel.dp") || s.gpus_open()) return;
+  const Parallel& p = s.parallel;
+  const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks(), model_ranks = p.tp * p.cp * p.pp;
+  if (model_ranks > 0 && gpus % model_ranks != 0)
+    throw InputError(SourcePlace{q.job->file},
+                     fmt::format("{} GPUs for TP {} x CP {} x PP {}", gpus, p.tp, p.cp, p.pp),
+                     fmt::format("a multiple of {}", model_ranks));
+}
+
+// The usual batch, as near as whole microbatches of the plan come.
+void take_usual_batch(Scenario& s, std::vector<std::string>& notes) {
+  if (!of_step(s) || !s.train || s.model.hidden == 0 || s.batch.given() || s.gave("parallel.microbatches"))
+    return;
+  const UsualBatch usual = usual_batch(s.model.name, s.parallel.seq);
+  Scenario sized = s;
+  try {
+    sized.resolve();
+  } catch (const InputError&) {  // answer() says what is wrong with the plan
+    return;
+  }
+  const Parallel& p = sized.parallel;
+  const std::int64_t unit = p.dp * p.micro_batch * (p.vpp > 1 ? p.pp : 1);
+  const auto exact = static_cast<double>(usual.batch.sequences) / static_cast<double>(unit);
+  s.batch.sequences = std::max<std::int64_t>(1, std::llround(exact)) * unit;
+  s.give("parallel.global_batch", {Origin::Kind::kModel, usual.source});
+  notes.push_back(fmt::format("batch: {} sequences of {} tokens ({}); --global-batch says another",
+                              s.batch.sequences, p.seq, usual.source));
+}
+
+// Adds those that people choose between to a job's own dispatcher, or takes them where none was said.
+void take_usual_dispatchers(const Question& q, Scenario& s) {
+  if (s.model.hidden > 0 && s.model.experts == 0) return;
+  const Origin origin = s.origin_of("dispatcher");
+  const bool of_job = q.job && origin.kind != Origin::Kind::kSaid && s.gave("dispatcher");
+  if (s.gave("dispatcher") && !(of_job && s.dispatchers.size() == 1 && is_megatron(s.dispatchers.front())))
+    return;
+  std::vector<DispatcherSpec> all =
+      usual_dispatchers(s.cluster ? *s.cluster : Cluster::load("dgx-h100"));
+  if (of_job) {
+    // The job's own, with its options, in the place of the plain one.
+    const DispatcherSpec own = s.dispatchers.front();
+    const auto same = std::ranges::find(all, own.name, &DispatcherSpec::name);
+    if (same != all.end())
+      *same = own;
+    else
+      all.insert(all.begin(), own);
+  }
+  s.dispatchers = std::move(all);
+}
+
+// What the answer of a search hangs on, as text.
+std::string search_key(const Scenario& s) {
+  ordered_json key{model_object(s.model), s.gpus};
+  if (s.cluster) {
+    const Cluster& c = *s.cluster;
+    key.push_back({c.profile.name(), c.nodes, static_cast<int>(c.node_count), c.gpus_per_node,
+                   c.nvlink.domain, c.profile.device().memory_bytes});
+  }
+  return key.dump();
+}
+
+// Sizes that a search decides.
+constexpr std::array kSearched{"parallel.tp",  "parallel.cp",          "parallel.ep", "parallel.etp",
+                               "parallel.dp",  "parallel.pp",          "parallel.vpp", "parallel.micro_batch",
+                               "gpus",         "training.recompute",   "cluster"};
+
+}  // namespace
+
+void open_plan(Question& q) {
+  q.search = q.search || (of_step(q.said) && !q.job && !q.said.mesh.given && !says_plan(q.said));
+}
+
+Resolver::Resolver(ResolveOptions options) : options_(std::move(options)) {}
+
+void Resolver::search(Resolved& r) {
+  Scenario& s = r.scenario;
+  const std::string key = search_key(s);
+  auto found = searched_.find(key);
+  if (found == searched_.end()) {
+    Searched one;
+    one.plan = s;
+    if (options_.open_routing) options_.open_routing(one.plan.routing);
+    one.chosen = choose_plan(one.plan, options_.threads);
+    found = searched_.emplace(key, std::move(one)).first;
+  }
+  r.chosen = found->second.chosen;
+  for (const char* path : kSearched) {
+    const Scenario& plan = found->second.plan;
+    if (s.gave(path) || !plan.gave(path)) continue;
+    find_field(path)->take(s, plan);
+    s.give(path, {Origin::Kind::kSearched, r.chosen.because});
+  }
+  if (!s.batch.given() && !s.gave("parallel.microbatches") && found->second.plan.batch.given()) {
+    s.batch = found->second.plan.batch;
+    s.give("parallel.global_batch", found->second.plan.origin_of("parallel.global_batch"));
+  }
+}
+
+Resolved Resolver::resolve(const Question& q) {
+  Resolved r;
+  Scenario& s = r.scenario = q.said;
+  settle_scope(q, s);
+  take_launched(q, s, r.notes);
+  check_job_divides(q, s);
+  take_usual_dispatchers(q, s);
+  name_dispatchers(s);
+  if (s.model.hidden == 0) return r;  // answer() asks for one
+  if (of_step(s) && q.search) {
+    if (options_.plan)
+      search(r);
+    else if (s.train)
+      choose_batch(s);
+  } else if (options_.plan) {
+    if (!q.job) r.chosen = choose_expert_parallel(s);
+    take_usual_batch(s, r.notes);
+  }
+  s.model.remarks.insert(s.model.remarks.end(), r.notes.begin(), r.notes.end());
+  return r;
+}
+
+Resolved resolve(const Question& question, const ResolveOptions& options) {
+  return Resolver(options).resolve(question);
+}
+
+std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster) {
+  std::string names = "allgather,alltoall";
+  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp)) names += ",flex-deepep";
+  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kHybridEp)) names += ",flex-hybridep";
+  std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(names);
+  for (DispatcherSpec& spec : specs) spec.origin = "default";
+  return specs;
+}
+
+ordered_json settings_json(const Scenario& s) {
+  ordered_json list = ordered_json::array();
+  const auto add = [&](std::string_view path, ordered_json value, const Origin& origin) {
+    list.push_back({{"path", path},
+                    {"value", std::move(value)},
+                    {"origin", {{"kind", name_of(origin.kind)}, {"where", origin.where}}}});
+  };
+  for (const Field& field : scenario_fields()) {
+    if (!s.gave(field.path) || !field.used_in(scope_of(s))) continue;
+    ordered_json value = field.write(s);
+    if (field.path == "model") value = s.model.name;
+    if (field.path == "cluster" && s.cluster) value = s.cluster->name;
+    if (!value.is_null()) add(field.path, std::move(value), s.origin_of(field.path));
+  }
+  for (const auto& [path, origin] : s.origins.all())
+    if (!find_field(path)) add(path, value_at(s, find_path(path)), origin);
+  return list;
+}
+
+}  // namespace moesim::models

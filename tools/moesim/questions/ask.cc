@@ -1,0 +1,85 @@
+#include "tools/moesim/questions/ask.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "replay/recording/routing_from_dispatching.h"
+#include "tools/moesim/show/output.h"
+
+namespace moesim::tools {
+
+namespace {
+
+models::AnswerOptions answering(const AskOptions& options) {
+  models::AnswerOptions o;
+  o.draws = options.draws;
+  o.breakdown = options.breakdown;
+  o.each = true;
+  return o;
+}
+
+}  // namespace
+
+models::ResolveOptions resolving(const CommonOptions& common) {
+  models::ResolveOptions o;
+  o.threads = common.threads;
+  o.open_routing = replay::open_routing;
+  return o;
+}
+
+models::Resolved settle(const Question& question, const CommonOptions& common) {
+  return models::resolve(question, resolving(common));
+}
+
+Comparison ask(models::Scenario scenario, const models::AnswerOptions& options) {
+  replay::open_routing(scenario.routing);
+  return models::answer(std::move(scenario), options);
+}
+
+Comparison ask(models::Scenario scenario, const AskOptions& options) {
+  return ask(std::move(scenario), answering(options));
+}
+
+Base Base::of(Question question, const CommonOptions& common, bool plan) {
+  models::ResolveOptions options = resolving(common);
+  options.plan = plan;
+  models::Resolver resolver(std::move(options));
+  models::Resolved resolved = resolver.resolve(question);
+  return {std::move(question), std::move(resolver), std::move(resolved)};
+}
+
+Base Base::with(Question other) const {
+  models::Resolver again = resolver;
+  models::Resolved found = again.resolve(other);
+  return {std::move(other), std::move(again), std::move(found)};
+}
+
+Asker::Asker(const Base& base, std::vector<ScenarioPath> paths)
+    : changes_(base.question, std::move(paths), Origin::said("--set")), resolver_(base.resolver) {}
+
+models::Resolved Asker::resolve(const std::vector<PathValue>& values) {
+  return resolver_.resolve(changes_.make(values));
+}
+
+Comparison Asker::ask(const std::vector<PathValue>& values, const AskOptions& options) {
+  models::Scenario scenario = resolve(values).scenario;
+  models::AnswerOptions o = answering(options);
+  // Prices are kept by the machine, which the plan makes where none is named.
+  o.prices = scenario.cluster ? prices_.get() : nullptr;
+  o.routings = routings_.get();
+  return tools::ask(std::move(scenario), o);
+}
+
+void show_chosen(const models::ChosenPlan& chosen, const CommonOptions& common) {
+  if (chosen.options.empty() || common.format != Format::kTable) return;
+  std::string text = fmt::format("plan chosen: {}\n  any of these options says otherwise; {}\n\n",
+                                 chosen.options, chosen.because);
+  // Where the batch comes from takes a line of its own.
+  if (const std::size_t batch = text.find("; batch: "); batch != std::string::npos)
+    text.replace(batch, 2, "\n  ");
+  print(text);
+}
+
+}  // namespace moesim::tools

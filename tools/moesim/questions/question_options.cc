@@ -1,0 +1,158 @@
+#include "tools/moesim/questions/question_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/dispatchers/dispatcher.h"
+#include "models/question/changes.h"
+#include "models/workload/fields.h"
+#include "tools/moesim/jobs/load_job.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::Field;
+using models::FieldType;
+using models::Origin;
+
+// What stands behind a field's flag in --help: its words, a number, or any text.
+std::string type_name(const Field& field) {
+  if (field.type == FieldType::kInteger) return "INT";
+  if (field.type == FieldType::kChoice) return fmt::format("{}", fmt::join(field.choices, "|"));
+  return "TEXT";
+}
+
+std::string help_of(const Field& field) {
+  std::string help(field.help);
+  if (field.scopes != models::Scopes::kBoth)
+    help.insert(0, field.scopes == models::Scopes::kStep ? "Scope step: " : "Scope layer: ");
+  if (!field.fallback.empty() && field.type != FieldType::kBoolean)
+    help += fmt::format(" [{}]", field.fallback);
+  return help;
+}
+
+}  // namespace
+
+void declare_with(CLI::App& app, std::vector<std::string>& with) {
+  app.add_option("--with", with,
+                 "Of a job's file: arguments beside its own (--with \"--seq-length 8192\"), or NAME=VALUE, a "
+                 "variable of "
+                 "a script or a key of another file")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+}
+
+void QuestionOptions::declare(CLI::App& app, bool sets) {
+  app.add_option(
+      "scenario", file_,
+      "Scenario file (or its JSON), or a job's: a Megatron script or YAML, torchtitan TOML, DeepSpeed JSON; "
+      "the options below change it");
+  app.add_option("--scenario", file_, "The same");
+  declare_fields(app, sets);
+}
+
+void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
+  declare_with(app, with_);
+  if (sets)
+    app.add_option("--set", sets_, "path=value with its unit: any value of `moesim whatif --paths`")
+        ->allow_extra_args(false)
+        ->type_name("TEXT");
+  app.add_flag("--search", search_,
+               "Sizes of the plan that are not said are searched, also beside a file or other sizes; where no "
+               "size is said they are anyhow")
+      ->group("Plan");
+  for (const Field& field : models::scenario_fields()) {
+    if (field.flag.empty() || field.path == "seed") continue;  // --seed is of every verb
+    const std::size_t index = models::index_of(field);
+    const std::string flag(field.flag), group(field.group);
+    if (field.type == FieldType::kBoolean) {
+      const std::string other = field.fallback == "true" ? "false" : "true";
+      app.add_flag_callback(
+             flag, [this, index, other] { texts_[index] = other; }, help_of(field))
+          ->group(group);
+      continue;
+    }
+    app.add_option_function<std::string>(
+           flag, [this, index](const std::string& text) { texts_[index] = text; }, help_of(field))
+        ->type_name(type_name(field))
+        ->group(group);
+  }
+}
+
+void QuestionOptions::take_file(const std::string& file, std::optional<JobFramework> framework,
+                                const std::vector<std::string>& words) {
+  file_ = file;
+  framework_ = framework;
+  words_ = words;
+}
+
+std::optional<Job> QuestionOptions::job() const {
+  if (file_.empty() && !words_.empty()) return job_of_words(words_, *framework_, with_);
+  const bool of_file = !file_.empty() && !is_scenario_text(file_);
+  const auto framework = framework_ ? framework_ : of_file ? framework_of_file(file_) : std::nullopt;
+  if (framework) {
+    // What stands behind a script's name are its $1, $2, ...
+    std::vector<std::string> with = with_;
+    for (std::size_t i = 0; i < words_.size(); ++i) with.push_back(fmt::format("{}={}", i + 1, words_[i]));
+    return load_job(file_, *framework, with);
+  }
+  if (!with_.empty()) throw InputError("--with: found no job's file, expected one: it adds to its arguments");
+  return std::nullopt;
+}
+
+QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const {
+  Loaded loaded;
+  models::Question& q = loaded.question;
+  loaded.job = job();
+  if (loaded.job) {
+    q = question_of(*loaded.job);
+  } else if (!file_.empty()) {
+    const JsonNode node = read_scenario(file_);
+    q.said = models::Scenario::parse(node);
+    q.file = node.place().file;
+  }
+  for (const auto& [index, text] : texts_) {
+    const Field& field = models::scenario_fields()[index];
+    const Origin origin = Origin::said(std::string(field.flag.empty() ? field.path : field.flag));
+    models::set_field(field, q.said, text, &origin);
+  }
+  if (common.seed_given) {
+    q.said.seed = common.seed;
+    q.said.give("seed", Origin::said("--seed"));
+  }
+  for (const std::string& set : sets_) {
+    const auto [path, value] = models::split_assignment(set, "--set");
+    const models::ScenarioPath found = models::find_path(path);
+    models::set_all(q, {found}, {models::parse_value(found, value)}, Origin::said("--set"));
+  }
+  q.search = search_;
+  models::open_plan(q);
+  models::name_dispatchers(q.said);
+  return loaded;
+}
+
+void QuestionOptions::say(std::string_view path, const std::string& text) {
+  texts_[models::index_of(*models::find_field(path))] = text;
+}
+
+void QuestionOptions::say_unsaid(std::string_view path, const std::string& text) {
+  texts_.try_emplace(models::index_of(*models::find_field(path)), text);
+}
+
+models::Question question_of_file(const std::string& file, const CommonOptions& common) {
+  QuestionOptions options;
+  options.take_file(file, std::nullopt);
+  return options.question(common);
+}
+
+bool is_scenario_text(std::string_view file) { return trim(file).starts_with('{'); }
+
+JsonNode read_scenario(const std::string& file) {
+  return is_scenario_text(file) ? JsonNode::parse(file, "scenario") : JsonNode::read(file);
+}
+
+}  // namespace moesim::tools

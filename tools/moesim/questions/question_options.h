@@ -1,0 +1,68 @@
+// The command line of a question: a file of any kind, and an option for every field that has one
+// (models/workload/fields.h).
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "models/question/question.h"
+#include "tools/moesim/jobs/arguments.h"
+#include "tools/moesim/verbs/verb.h"
+
+namespace moesim::tools {
+
+// Declares --with.
+void declare_with(CLI::App& app, std::vector<std::string>& with);
+
+class QuestionOptions {
+ public:
+  // Declares the file and the options, in the groups of the table. Keep this object while they are parsed.
+  // `sets`: with --set; false where the verb has its own.
+  void declare(CLI::App& app, bool sets = true);
+  // The same without the file, which take_file() says.
+  void declare_fields(CLI::App& app, bool sets = true);
+  // `framework`: whose arguments the file holds; nullopt: a scenario, or recognised by name and content.
+  // `words`: arguments of a script, or in the place of a file.
+  void take_file(const std::string& file, std::optional<JobFramework> framework,
+                 const std::vector<std::string>& words = {});
+
+  struct Loaded {
+    models::Question question;
+    std::optional<Job> job;  // that it came of
+  };
+  // Reads the file and what the options say of it. Throws InputError for values that are none.
+  Loaded load(const CommonOptions& common) const;
+  models::Question question(const CommonOptions& common) const { return load(common).question; }
+
+  // Says a field as its flag would; say_unsaid(): unless a flag has.
+  void say(std::string_view path, const std::string& text);
+  void say_unsaid(std::string_view path, const std::string& text);
+  bool asks_anything() const { return !file_.empty() || !texts_.empty() || !sets_.empty(); }
+  // Whether --search was given.
+  bool searches() const { return search_; }
+  bool has_file() const { return !file_.empty(); }
+
+ private:
+  std::optional<Job> job() const;
+
+  std::string file_;
+  bool search_ = false;
+  std::optional<JobFramework> framework_;
+  std::vector<std::string> words_, with_, sets_;
+  std::map<std::size_t, std::string> texts_;  // of the fields that were given, by their index
+};
+
+// The question of a file alone.
+models::Question question_of_file(const std::string& file, const CommonOptions& common);
+
+// Whether what stands in the place of a scenario file is the scenario itself, as JSON.
+bool is_scenario_text(std::string_view file);
+// Reads a scenario file, or the text in its place. Throws InputError.
+JsonNode read_scenario(const std::string& file);
+
+}  // namespace moesim::tools

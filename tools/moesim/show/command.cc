@@ -1,0 +1,98 @@
+#include "tools/moesim/show/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/hardware/cluster.h"
+#include "models/workload/fields.h"
+#include "models/workload/model_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using models::Field;
+using models::FieldType;
+using nlohmann::ordered_json;
+
+// A model by its name or its file, where that still says the same, else as the object itself.
+ordered_json model_value(const models::Scenario& s) {
+  const ordered_json value = models::to_json(s.model);
+  if (value.is_string() || !is_file(s.model.source)) return value;
+  try {
+    if (models::model_object(models::Architecture::load(s.model.source)) == value) return s.model.source;
+  } catch (const InputError&) {  // the file is another one by now
+  }
+  return value;
+}
+
+std::string text_of(const ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const auto is_text = [](const ordered_json& item) { return item.is_string(); };
+  if (value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_text))
+    return join(value.get<std::vector<std::string>>(), ",");
+  return value.dump();
+}
+
+}  // namespace
+
+std::vector<std::string> command_words(const models::Scenario& s) {
+  static const models::Scenario kDefaults;
+  std::vector<std::string> words{"moesim", "compare"};
+  for (const Field& field : models::scenario_fields()) {
+    if (!field.used_in(models::scope_of(s))) continue;
+    ordered_json value = field.write(s);
+    if (field.path == "model" && s.model.hidden > 0) value = model_value(s);
+    // A model without experts has no dispatcher to name.
+    if (field.path == "dispatcher" && s.model.hidden > 0 && s.model.experts == 0) continue;
+    if (value.is_null()) continue;
+    if (!s.gave(field.path) && value == field.write(kDefaults)) continue;
+    const std::string text = text_of(value);
+    if (field.flag.empty() || field.path == "prices") {
+      words.insert(words.end(), {"--set", fmt::format("{}={}", field.path, text)});
+    } else if (field.type != FieldType::kBoolean) {
+      words.insert(words.end(), {std::string(field.flag), text});
+    } else if (text != field.fallback) {
+      words.emplace_back(field.flag);
+    }
+  }
+  return words;
+}
+
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+    return std::isalnum(c) || (c != 0 && std::string_view("_-./,:+=@%").find(static_cast<char>(c)) != std::string_view::npos);
+  });
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string command_text(const std::vector<std::string>& words, std::size_t width) {
+  constexpr std::string_view kContinued = " \\", kIndent = "  ";
+  std::string text, line;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string piece = shell_word(words[i]);
+    // An option stays beside its value.
+    if (words[i].starts_with("--") && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+      piece += " " + shell_word(words[++i]);
+    if (!line.empty() && line.size() + 1 + piece.size() + kContinued.size() > width) {
+      text += line + std::string(kContinued) + "\n";
+      line = kIndent;
+      line += piece;
+    } else {
+      line += (line.empty() ? "" : " ") + piece;
+    }
+  }
+  return text + line + "\n";
+}
+
+}  // namespace moesim::tools
