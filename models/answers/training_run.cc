@@ -325,6 +325,14 @@ Faults usual_failures() {
   return f;
 }
 
+void take_usual_failures(Scenario& s) {
+  if (s.faults.gpu_mtbf_hours > 0) return;
+  const Faults usual = usual_failures();
+  s.faults.gpu_mtbf_hours = usual.gpu_mtbf_hours;
+  if (s.faults.checkpoint_s == 0) s.faults.checkpoint_s = usual.checkpoint_s;
+  if (s.faults.restart_s == 0) s.faults.restart_s = usual.restart_s;
+}
+
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens) {
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
   const double peak = cluster.profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];

@@ -90,6 +90,8 @@ struct RunAnswer {
 // 16,384 GPUs (Llama 3, arXiv 2407.21783, 3.3.4). 30 s for a checkpoint and 5 minutes for a restart are
 // assumptions, with which such a training works 90 % of the time, as that one reports.
 Faults usual_failures();
+// Takes them where the scenario says none.
+void take_usual_failures(Scenario& scenario);
 
 // Numbers of GPUs, powers of two of nodes, with which a training takes between 7 and 120 days at a third of
 // the peak: what is looked at where nobody says how many.

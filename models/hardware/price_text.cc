@@ -25,8 +25,8 @@ PriceTable parse_prices(const std::string& text) {
     if (amount.starts_with('$')) amount.remove_prefix(1);
     const auto value = parse_number(trim(amount));
     if (!value || !(*value >= kLeast && *value <= kMost))
-      throw InputError(fmt::format("prices: found {}, expected a GPU-hour such as 2.10, h100=2.10,b200=4, or JSON",
-                                   in_quotes(text)));
+      throw InputError(fmt::format(
+          "prices: found {}, expected a GPU-hour such as 2.10, h100=2.10,b200=4, or JSON", in_quotes(text)));
     return *value;
   };
   if (text.find('=') == std::string::npos) {

@@ -80,9 +80,11 @@ std::vector<Assumed> assumed_of(const Comparison& c) {
     const Field& field = *find_field(one.path);
     if (c.scenario->gave(field.path) || !field.used_in(scope_of(base)) || text_of(field, base) == one.value)
       continue;
-    if (field.path == "routing" && (base.model.experts == 0 || base.routing.kind != RoutingSpec::Kind::kBalanced))
+    if (field.path == "routing" &&
+        (base.model.experts == 0 || base.routing.kind != RoutingSpec::Kind::kBalanced))
       continue;
-    if (field.path == "training.precision" && !base.cluster->profile.device().has_precision(one.value)) continue;
+    if (field.path == "training.precision" && !base.cluster->profile.device().has_precision(one.value))
+      continue;
     try {
       Scenario other = base;
       set_field(field, other, one.value);
@@ -94,9 +96,8 @@ std::vector<Assumed> assumed_of(const Comparison& c) {
     } catch (const InputError&) {  // no legal job
     }
   }
-  std::ranges::stable_sort(found, [](const Assumed& a, const Assumed& b) {
-    return std::abs(a.effect) > std::abs(b.effect);
-  });
+  std::ranges::stable_sort(
+      found, [](const Assumed& a, const Assumed& b) { return std::abs(a.effect) > std::abs(b.effect); });
   // One line a setting.
   std::vector<Assumed> kept;
   for (Assumed& one : found)

@@ -12,7 +12,7 @@ namespace moesim::models {
 struct Assumed {
   std::string path;
   std::string value, alternative;  // as text
-  double effect = 0;               // relative change of the winner's time under the alternative: -0.28 is 28 % faster
+  double effect = 0;  // relative change of the winner's time under the alternative: -0.28 is 28 % faster
 
   // "--launch graphs", or "--set path=value" where the setting has no flag.
   std::string option() const;

@@ -36,7 +36,8 @@ void refuse_exclusive(const std::vector<ScenarioPath>& paths) {
     const ScenarioPath* first = nullptr;
     for (const ScenarioPath& path : paths) {
       if (path.top() != alone) continue;
-      if (first) throw InputError(fmt::format("found both {} and {}, expected one of them", first->path, path.path));
+      if (first)
+        throw InputError(fmt::format("found both {} and {}, expected one of them", first->path, path.path));
       first = &path;
     }
   }
@@ -50,7 +51,11 @@ bool is_object(std::string_view top) {
 
 void set_one(Question& q, const ScenarioPath& path, const PathValue& value, const Origin& origin) {
   const bool text = value.json.is_string();
-  set(q.said, path, JsonNode::from_json(value.json, !q.file.empty() ? q.file : text ? "" : path.path), origin);
+  set(q.said, path,
+      JsonNode::from_json(value.json, !q.file.empty() ? q.file
+                                      : text          ? ""
+                                                      : path.path),
+      origin);
 }
 
 }  // namespace
@@ -74,7 +79,8 @@ Changes::Changes(Question base, std::vector<ScenarioPath> paths, const Origin& o
     if (group == groups_.end()) {
       group = groups_.insert(groups_.end(), Group{std::string(top), {}, {}, {}});
       for (const Field& field : scenario_fields())
-        if (field.path == top || field.path.starts_with(std::string(top) + ".")) group->fields.push_back(&field);
+        if (field.path == top || field.path.starts_with(std::string(top) + "."))
+          group->fields.push_back(&field);
     }
     group->paths.push_back(i);
   }
@@ -100,7 +106,8 @@ Question Changes::make(const std::vector<PathValue>& values) {
       q.said.given.set(bit, read.given.test(bit));
     }
     for (const std::size_t i : group.paths) {
-      if (const Origin* origin = read.origins.find(paths_[i].path)) q.said.origins.set(paths_[i].path, *origin);
+      if (const Origin* origin = read.origins.find(paths_[i].path))
+        q.said.origins.set(paths_[i].path, *origin);
       if (const Origin* whole = read.origins.find(group.top)) q.said.origins.set(group.top, *whole);
     }
   }

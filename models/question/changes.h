@@ -1,4 +1,5 @@
-// Many questions out of one: a base with other values at some paths, for changes, sweeps, maps and crossovers.
+// Many questions out of one: a base with other values at some paths, for changes, sweeps, maps and
+// crossovers.
 #pragma once
 
 #include <memory>

@@ -72,7 +72,8 @@ ScenarioPath routing_parameter(std::string path, std::string about) {
 
 // A price replaces the other kind; the currency stays.
 ScenarioPath price(std::string path) {
-  ScenarioPath part{std::move(path), FieldType::kNumber, "", [](const Scenario& s) { return s.prices.price; }};
+  ScenarioPath part{std::move(path), FieldType::kNumber, "",
+                    [](const Scenario& s) { return s.prices.price; }};
   part.set_part = [](const ScenarioPath& p, Scenario& s, const JsonNode& value) {
     nlohmann::json prices{{"currency", s.prices.currency}};
     prices[std::string(rest_of(p))] = value.to_json();
@@ -86,8 +87,8 @@ void change_cluster(const ScenarioPath& path, Scenario& s, const JsonNode& value
   if (!s.cluster) s.set_cluster("dgx-h100");
   nlohmann::json object = nlohmann::json::object();
   set_nested(object, rest_of(path), value.to_json());
-  s.cluster = std::make_shared<const Cluster>(
-      s.cluster->changed(JsonNode::from_json(object, value.place().file)));
+  s.cluster =
+      std::make_shared<const Cluster>(s.cluster->changed(JsonNode::from_json(object, value.place().file)));
 }
 
 ScenarioPath machine(std::string path, FieldType type, std::string about,
@@ -130,7 +131,8 @@ std::vector<ScenarioPath> make_parts() {
       routing_parameter("routing.lognormal", "sigma"),
       routing_parameter("routing.hot", "share of the rows that an eighth of the experts gets"),
       machine("cluster.profile", FieldType::kText, "the GPU's profile"),
-      machine("cluster.nodes", FieldType::kInteger, "", [](const Scenario& s) { return double(s.cluster->nodes); }),
+      machine("cluster.nodes", FieldType::kInteger, "",
+              [](const Scenario& s) { return double(s.cluster->nodes); }),
       machine("cluster.gpus_per_node", FieldType::kInteger, "",
               [](const Scenario& s) { return double(s.cluster->gpus_per_node); }),
       machine("cluster.fabric", FieldType::kText, ""),
@@ -155,8 +157,8 @@ std::vector<ScenarioPath> make_parts() {
   constexpr std::array<FieldType, 4> kTypes{FieldType::kBandwidth, FieldType::kSeconds, FieldType::kFlops,
                                             FieldType::kNumber};
   for (const HardwareNumber& number : hardware_numbers())
-    parts.push_back(machine("cluster." + std::string(number.path), kTypes[static_cast<std::size_t>(number.unit)],
-                            std::string(number.what),
+    parts.push_back(machine("cluster." + std::string(number.path),
+                            kTypes[static_cast<std::size_t>(number.unit)], std::string(number.what),
                             [&number](const Scenario& s) { return number.value(*s.cluster); }));
   return parts;
 }

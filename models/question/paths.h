@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_reader.h"
 #include "models/workload/fields.h"
 #include "models/workload/origin.h"
 
@@ -59,8 +60,7 @@ struct PathValue {
 // Reads a value of the path's type: "100GBps", "2us", "64", "true", a name. "x2" or "x0.5" is a multiple of
 // what `baseline` (resolved) has. Text that starts with { or [ is JSON. Throws InputError that names the
 // path, what was found and which unit is expected.
-PathValue parse_value(const ScenarioPath& path, std::string_view text,
-                      const Scenario* baseline = nullptr);
+PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline = nullptr);
 // The same for a number in SI units; counts are rounded.
 PathValue value_of(const ScenarioPath& path, double number);
 

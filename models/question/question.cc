@@ -93,8 +93,7 @@ void take_usual_dispatchers(const Question& q, Scenario& s) {
   const bool of_job = q.job && origin.kind != Origin::Kind::kSaid && s.gave("dispatcher");
   if (s.gave("dispatcher") && !(of_job && s.dispatchers.size() == 1 && is_megatron(s.dispatchers.front())))
     return;
-  std::vector<DispatcherSpec> all =
-      usual_dispatchers(s.cluster ? *s.cluster : Cluster::load("dgx-h100"));
+  std::vector<DispatcherSpec> all = usual_dispatchers(s.cluster ? *s.cluster : Cluster::load("dgx-h100"));
   if (of_job) {
     // The job's own, with its options, in the place of the plain one.
     const DispatcherSpec own = s.dispatchers.front();
@@ -119,9 +118,9 @@ std::string search_key(const Scenario& s) {
 }
 
 // Sizes that a search decides.
-constexpr std::array kSearched{"parallel.tp",  "parallel.cp",          "parallel.ep", "parallel.etp",
-                               "parallel.dp",  "parallel.pp",          "parallel.vpp", "parallel.micro_batch",
-                               "gpus",         "training.recompute",   "cluster"};
+constexpr std::array kSearched{"parallel.tp", "parallel.cp",        "parallel.ep",  "parallel.etp",
+                               "parallel.dp", "parallel.pp",        "parallel.vpp", "parallel.micro_batch",
+                               "gpus",        "training.recompute", "cluster"};
 
 }  // namespace
 

@@ -31,8 +31,8 @@ struct Question {
   std::optional<JobSource> job;
 };
 
-// Asks for a search where the question leaves its whole plan open: one about a training step that says no size.
-// Call it before sizes are changed: what was searched then stays searched.
+// Asks for a search where the question leaves its whole plan open: one about a training step that says no
+// size. Call it before sizes are changed: what was searched then stays searched.
 void open_plan(Question& question);
 
 // A question with everything that follows from what was said. Not yet Scenario::resolve()d: answer() does.
@@ -80,8 +80,8 @@ Resolved resolve(const Question& question, const ResolveOptions& options = {});
 // HybridEP where their kernels were measured on its GPU or network.
 std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster);
 
-// Returns every setting that is not its default, of a resolved scenario: [{"path", "value", "origin": {"kind",
-// "where"}}]. Objects stand with their name, parts of them that were changed with their own path.
+// Returns every setting that is not its default, of a resolved scenario: [{"path", "value", "origin":
+// {"kind", "where"}}]. Objects stand with their name, parts of them that were changed with their own path.
 nlohmann::ordered_json settings_json(const Scenario& scenario);
 
 }  // namespace moesim::models

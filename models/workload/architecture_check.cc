@@ -98,8 +98,8 @@ void change_size(Architecture& a, std::int64_t Architecture::*size, const JsonNo
   const bool zero = size == &A::vocabulary || size == &A::experts || size == &A::dense_ffn ||
                     size == &A::dense_layers || size == &A::shared_ffn || size == &A::mtp_layers ||
                     size == &A::latent;
-  const bool layers = size == &A::layers || size == &A::dense_layers || size == &A::moe_every ||
-                      size == &A::mtp_layers;
+  const bool layers =
+      size == &A::layers || size == &A::dense_layers || size == &A::moe_every || size == &A::mtp_layers;
   if (size == &A::layers && !a.pattern.empty())
     value.fail(value.describe(), fmt::format("another pattern: the layers of {} are its letters", a.name));
   if (a.experts == 0 && (size == &A::topk || size == &A::expert_ffn))

@@ -112,10 +112,12 @@ nlohmann::json json_of_text(std::string_view path, FieldType type, std::string_v
     if (const auto whole = parse_int(text)) return static_cast<std::int64_t>(*whole);
     // Lengths of sequences are said in 1,024 tokens, other counts in thousands: "8k", "1M".
     const bool length = path.ends_with("seq");
-    for (const auto& [letter, times] :
-         {std::pair{'k', length ? 1024 : 1000}, {'K', length ? 1024 : 1000}, {'M', length ? 1 << 20 : 1000000}})
+    for (const auto& [letter, times] : {std::pair{'k', length ? 1024 : 1000},
+                                        {'K', length ? 1024 : 1000},
+                                        {'M', length ? 1 << 20 : 1000000}})
       if (text.back() == letter)
-        if (const auto whole = parse_int(text.substr(0, text.size() - 1)); whole && std::abs(*whole) < 1LL << 40)
+        if (const auto whole = parse_int(text.substr(0, text.size() - 1));
+            whole && std::abs(*whole) < 1LL << 40)
           return static_cast<std::int64_t>(*whole) * times;
   }
   return json_of_number(path, type, number_of(path, type, text));

@@ -887,8 +887,9 @@ std::vector<Field> question_fields() {
        .type = FieldType::kObject,
        .fallback = "none",
        .group = kMachine,
-       .help = "A GPU-hour: 2.10, h100=2.10,b200=4, or JSON (or a file of it): gpu_hour or node_hour, a number "
-               "or one per profile; currency",
+       .help =
+           "A GPU-hour: 2.10, h100=2.10,b200=4, or JSON (or a file of it): gpu_hour or node_hour, a number "
+           "or one per profile; currency",
        .read =
            [](const Field&, Scenario& s, const JsonNode& v) {
              s.prices = v.is_string() ? parse_prices(beside(v, v.string())) : PriceTable::parse(v);

@@ -150,25 +150,28 @@ void check_dense(Scenario& s) {
 // Jobs of several racks take blocks of a rack's GPUs that groups of ranks divide: 64 of 72 for groups of 32.
 void take_blocks(Scenario& s) {
   std::shared_ptr<const Cluster>& cluster = s.cluster;
-  if (!cluster || cluster->nvlink.domain != cluster->gpus_per_node || cluster->nvlink.domain <= kMostGpusOfANode)
+  if (!cluster || cluster->nvlink.domain != cluster->gpus_per_node ||
+      cluster->nvlink.domain <= kMostGpusOfANode)
     return;
   const std::int64_t domain = cluster->nvlink.domain;
   const Parallel& p = s.parallel;
-  if (p.tp < 1 || p.cp < 1 || p.etp < 1 || p.ep < 1 || p.tp * p.cp > kMaxSize || p.etp * p.ep > kMaxSize) return;
+  if (p.tp < 1 || p.cp < 1 || p.etp < 1 || p.ep < 1 || p.tp * p.cp > kMaxSize || p.etp * p.ep > kMaxSize)
+    return;
   const std::int64_t group = std::lcm(p.tp * p.cp, p.etp * p.ep);
-  const bool one_rack = cluster->node_count == Cluster::NodeCount::kGiven
-                            ? cluster->nodes == 1
-                            : (s.gpus > 0 ? s.gpus : p.tp * p.cp * p.pp * (s.gave("parallel.dp") ? p.dp : 1)) <= domain;
+  const bool one_rack =
+      cluster->node_count == Cluster::NodeCount::kGiven
+          ? cluster->nodes == 1
+          : (s.gpus > 0 ? s.gpus : p.tp * p.cp * p.pp * (s.gave("parallel.dp") ? p.dp : 1)) <= domain;
   if (one_rack || domain % group == 0) return;
   std::int64_t block = domain / group * group;
   for (std::int64_t b = domain; group > domain && block == 0; --b)
     if (group % b == 0) block = b;
   auto blocks = std::make_shared<Cluster>(*cluster);
   blocks->gpus_per_node = blocks->nvlink.domain = static_cast<int>(block);
-  blocks->nic.ports_per_node =
-      std::max(1, static_cast<int>(cluster->nic.ports_per_node * block / domain));
-  s.model.remarks.push_back(fmt::format("{}: {} of the {} GPUs of a rack are used, which groups of {} ranks divide",
-                                      cluster->name, block, domain, group));
+  blocks->nic.ports_per_node = std::max(1, static_cast<int>(cluster->nic.ports_per_node * block / domain));
+  s.model.remarks.push_back(
+      fmt::format("{}: {} of the {} GPUs of a rack are used, which groups of {} ranks divide", cluster->name,
+                  block, domain, group));
   cluster = std::move(blocks);
 }
 

@@ -141,11 +141,11 @@ TEST(PlanChoice, TakesTheLargestEpThatThereIsRoomForAtBothScopes) {
   };
   for (const auto each : {Scenario::Scope::kLayer, Scenario::Scope::kStep}) {
     scope = each;
-  EXPECT_EQ(chosen("mixtral-8x7b", "dgx-h100x4", 1, 1), 8);  // all experts
-  EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 1, 1), 32);  // all GPUs
-  EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 2, 2), 16);  // ETP takes its part of them
-  EXPECT_EQ(chosen("deepseek-v2", "dgx-h100x3", 1, 1), 20);  // a divisor of 160 experts
-  EXPECT_EQ(chosen("qwen3-30b-a3b", "h100", 1, 1), 8);       // one node where their number is open
+    EXPECT_EQ(chosen("mixtral-8x7b", "dgx-h100x4", 1, 1), 8);  // all experts
+    EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 1, 1), 32);  // all GPUs
+    EXPECT_EQ(chosen("deepseek-v3", "dgx-h100x4", 2, 2), 16);  // ETP takes its part of them
+    EXPECT_EQ(chosen("deepseek-v2", "dgx-h100x3", 1, 1), 20);  // a divisor of 160 experts
+    EXPECT_EQ(chosen("qwen3-30b-a3b", "h100", 1, 1), 8);       // one node where their number is open
   }
   Scenario said;
   said.model = Architecture::load("mixtral-8x7b");

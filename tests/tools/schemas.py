@@ -112,7 +112,8 @@ def fail(text):
 def validator(name):
     schema = json.loads((SCHEMAS / (name + ".schema.json")).read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+    # References are to files beside it.
+    return jsonschema.Draft202012Validator(schema, resolver=jsonschema.RefResolver(SCHEMAS.as_uri() + "/", schema))
 
 
 def errors(check, value):

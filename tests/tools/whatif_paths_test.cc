@@ -104,10 +104,12 @@ TEST(Hardware, AFasterPartIsNeverSlower) {
     auto cluster = std::make_shared<models::Cluster>(*scenario.cluster);
     number.scale(*cluster, time ? 0.5 : 2);
     changed.cluster = cluster;
-    EXPECT_LE(ask(changed, AskOptions{0, false}).answers[1].time_us.value, before * (1 + 1e-9)) << number.path;
+    EXPECT_LE(ask(changed, AskOptions{0, false}).answers[1].time_us.value, before * (1 + 1e-9))
+        << number.path;
     // A file says the same as the function. (A latency has no absolute value to write.)
     Question q = question();
-    set(q, ("cluster." + std::string(number.path)).c_str(), number.value(*scenario.cluster) * (time ? 0.5 : 2));
+    set(q, ("cluster." + std::string(number.path)).c_str(),
+        number.value(*scenario.cluster) * (time ? 0.5 : 2));
     EXPECT_NEAR(ask(q.said, AskOptions{0, false}).answers[1].time_us.value,
                 ask(changed, AskOptions{0, false}).answers[1].time_us.value, 1e-6)
         << number.path;

@@ -339,8 +339,8 @@ JobArguments arguments_of(const models::Scenario& s, JobFramework framework) {
     }
     back = models::Scenario::parse(JsonNode::from_json(document, "arguments"));
     if (!back.gave("parallel.dp") && !back.mesh.given) {
-      back.parallel.dp = s.parallel.world() / std::max<std::int64_t>(
-                                                  1, back.parallel.tp * back.parallel.cp * back.parallel.pp);
+      back.parallel.dp = s.parallel.world() /
+                         std::max<std::int64_t>(1, back.parallel.tp * back.parallel.cp * back.parallel.pp);
       back.give("parallel.dp");
     }
     if (job.global_batch > 0 && !back.gave("parallel.microbatches")) {

@@ -50,7 +50,8 @@ struct Job {
   std::optional<std::int64_t> gpus;  // of the launcher
   std::int64_t global_batch = 0;     // sequences of a step; 0: one microbatch a replica
   std::vector<UsedArgument> arguments;
-  std::map<std::string, std::string, std::less<>> places;  // of the scenario's paths: "train.sh:12 --num-layers"
+  std::map<std::string, std::string, std::less<>>
+      places;                        // of the scenario's paths: "train.sh:12 --num-layers"
   std::vector<std::string> assumed;  // variables of a script that were taken as not set
 
   // What should be said: what is not modelled, and what nobody understands, a line each.

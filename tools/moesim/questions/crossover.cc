@@ -63,8 +63,7 @@ double log_ratio(const Comparison& e, const std::string& from, const std::string
 class Line {
  public:
   // `expected`: answers that are made at least.
-  Line(const Base& base, const SweepRange& range, int draws, const Progress& progress,
-       std::size_t expected)
+  Line(const Base& base, const SweepRange& range, int draws, const Progress& progress, std::size_t expected)
       : range_(range),
         asker_(base, {range.path}),
         draws_(draws),
@@ -189,8 +188,8 @@ Base taking_part(const Base& base, const std::string& between) {
   return base.with(std::move(question));
 }
 
-CrossoverResult find_crossovers(const Base& base, const SweepRange& range,
-                                const std::string& between, int draws, const Progress& progress) {
+CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const std::string& between,
+                                int draws, const Progress& progress) {
   if (range.values.size() > kMostBisected)
     throw InputError(fmt::format("{}: found {} values, expected at most {}; give a larger step",
                                  range.path.path, range.values.size(), kMostBisected));
@@ -343,8 +342,8 @@ std::string sentence(const CrossoverResult& r, const SweepRange& range) {
 
 }  // namespace
 
-int run_crossover(const Base& base, const std::string& text, const std::string& between,
-                  int draws, const CommonOptions& common) {
+int run_crossover(const Base& base, const std::string& text, const std::string& between, int draws,
+                  const CommonOptions& common) {
   const SweepRange range = SweepRange::parse_assignment(text, "--crossover");
   if (!models::is_number(range.path.type))
     throw InputError(fmt::format("--crossover: found {}, expected a path that is a number", range.path.path));

@@ -42,9 +42,9 @@ struct CrossoverResult {
 // Looks for the fastest at every value of a range that has few (512 at layer scope, 34 at step scope), else
 // at 17 or 33, then bisects every change. `between`: dispatchers that take part; empty: the scenario's.
 // Throws InputError when no value of the range has a forecast.
-CrossoverResult find_crossovers(const Base& base, const SweepRange& range,
-                                const std::string& between, int draws, const Progress& progress = {});
+CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const std::string& between,
+                                int draws, const Progress& progress = {});
 
-int run_crossover(const Base& base, const std::string& range, const std::string& between,
-                  int draws, const CommonOptions& common);
+int run_crossover(const Base& base, const std::string& range, const std::string& between, int draws,
+                  const CommonOptions& common);
 }  // namespace moesim::tools

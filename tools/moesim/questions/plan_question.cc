@@ -171,12 +171,7 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   batch = s.origin_of("parallel.global_batch").kind == Origin::Kind::kModel
               ? s.origin_of("parallel.global_batch").where
               : "";
-  if (s.faults.gpu_mtbf_hours == 0) {
-    const models::Faults usual = models::usual_failures();
-    s.faults.gpu_mtbf_hours = usual.gpu_mtbf_hours;
-    if (s.faults.checkpoint_s == 0) s.faults.checkpoint_s = usual.checkpoint_s;
-    if (s.faults.restart_s == 0) s.faults.restart_s = usual.restart_s;
-  }
+  models::take_usual_failures(s);
   q.prices = prices(s);
   q.machines = machines_of(clusters_, s, q.prices, q.tokens);
   s.cluster = nullptr;
@@ -201,9 +196,11 @@ void PlanQuestion::read_inputs() const {
 }
 
 std::vector<std::pair<std::string, std::string>> PlanQuestion::said() const {
-  std::vector<std::pair<std::string, std::string>> all{
-      {"tokens", tokens_}, {"clusters", clusters_}, {"deadline", deadline_}, {"budget", budget_},
-      {"by", by_}};
+  std::vector<std::pair<std::string, std::string>> all{{"tokens", tokens_},
+                                                       {"clusters", clusters_},
+                                                       {"deadline", deadline_},
+                                                       {"budget", budget_},
+                                                       {"by", by_}};
   if (kwh_ > 0) all.emplace_back("kwh", fmt::format("{}", kwh_));
   std::erase_if(all, [](const auto& one) { return one.second.empty(); });
   all.emplace_back("most", std::to_string(most_));

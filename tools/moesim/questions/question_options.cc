@@ -61,9 +61,10 @@ void QuestionOptions::declare_fields(CLI::App& app, bool sets) {
     app.add_option("--set", sets_, "path=value with its unit: any value of `moesim whatif --paths`")
         ->allow_extra_args(false)
         ->type_name("TEXT");
-  app.add_flag("--search", search_,
-               "Sizes of the plan that are not said are searched, also beside a file or other sizes; where no "
-               "size is said they are anyhow")
+  app.add_flag(
+         "--search", search_,
+         "Sizes of the plan that are not said are searched, also beside a file or other sizes; where no "
+         "size is said they are anyhow")
       ->group("Plan");
   for (const Field& field : models::scenario_fields()) {
     if (field.flag.empty() || field.path == "seed") continue;  // --seed is of every verb

@@ -350,8 +350,7 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, int draw
   return 0;
 }
 
-int run_each(const Base& base, const std::vector<std::string>& sets, int draws,
-             const CommonOptions& common) {
+int run_each(const Base& base, const std::vector<std::string>& sets, int draws, const CommonOptions& common) {
   const Comparison before = ask(base.resolved.scenario, AskOptions{draws, true});
   const Answer& b = *before.winner();
   struct Row {

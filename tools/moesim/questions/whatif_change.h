@@ -17,7 +17,6 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, int draw
                 const CommonOptions& common);
 // Every change by itself, the most helpful first: by tokens per second and GPU, which is the same order as by
 // time where the work stays the same. One that cannot be is listed with its error.
-int run_each(const Base& base, const std::vector<std::string>& sets, int draws,
-             const CommonOptions& common);
+int run_each(const Base& base, const std::vector<std::string>& sets, int draws, const CommonOptions& common);
 
 }  // namespace moesim::tools

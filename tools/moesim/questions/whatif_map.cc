@@ -155,8 +155,8 @@ const std::string& WinnerMap::first_error() const {
   return std::find_if(cells.begin(), cells.end(), [](const MapCell& c) { return !c.ok(); })->error;
 }
 
-WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts,
-                     const std::string& between, int draws, int threads, const Progress& progress) {
+WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts, const std::string& between,
+                     int draws, int threads, const Progress& progress) {
   if (texts.size() != 2) throw InputError(fmt::format("--map: found {} ranges, expected two", texts.size()));
   const SweepRange across = SweepRange::parse_assignment(texts[0], "--map"),
                    down = SweepRange::parse_assignment(texts[1], "--map");
@@ -216,8 +216,8 @@ WinnerMap winner_map(const Base& base, const std::vector<std::string>& texts,
   return map;
 }
 
-int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
-            int draws, const std::string& picture, const CommonOptions& common) {
+int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between, int draws,
+            const std::string& picture, const CommonOptions& common) {
   if (!picture.empty() && !picture.ends_with(".svg"))
     throw InputError(
         fmt::format("--picture: found {}, expected a file that ends in .svg", in_quotes(picture)));

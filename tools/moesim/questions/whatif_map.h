@@ -39,11 +39,11 @@ struct WinnerMap {
 
 // Every pair of values of two ranges ("path=values"; 9 of a range without steps). Throws InputError for
 // ranges that are none, for more than 100,000 cells, and when no cell has a forecast.
-WinnerMap winner_map(const Base& base, const std::vector<std::string>& ranges,
-                     const std::string& between, int draws, int threads, const Progress& progress = {});
+WinnerMap winner_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
+                     int draws, int threads, const Progress& progress = {});
 
 // `picture`: an SVG file to write, too; empty for none.
-int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between,
-            int draws, const std::string& picture, const CommonOptions& common);
+int run_map(const Base& base, const std::vector<std::string>& ranges, const std::string& between, int draws,
+            const std::string& picture, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -68,7 +68,8 @@ std::vector<std::string> command_words(const models::Scenario& s) {
 
 std::string shell_word(const std::string& word) {
   const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-    return std::isalnum(c) || (c != 0 && std::string_view("_-./,:+=@%").find(static_cast<char>(c)) != std::string_view::npos);
+    return std::isalnum(c) ||
+           (c != 0 && std::string_view("_-./,:+=@%").find(static_cast<char>(c)) != std::string_view::npos);
   });
   if (plain) return word;
   std::string quoted = "'";

@@ -558,10 +558,8 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
   if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
   result["assumed"] = ordered_json::array();
   for (const models::Assumed& one : models::assumed_of(c))
-    result["assumed"].push_back({{"path", one.path},
-                                 {"value", one.value},
-                                 {"alternative", one.alternative},
-                                 {"effect", one.effect}});
+    result["assumed"].push_back(
+        {{"path", one.path}, {"value", one.value}, {"alternative", one.alternative}, {"effect", one.effect}});
   return result;
 }
 

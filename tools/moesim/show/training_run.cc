@@ -327,6 +327,10 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   return text;
 }
 
+std::string training_text(const RunQuestion& q, const RunPlan& run) {
+  return fmt::format("{} tokens: {}", models::format_count(q.tokens), in_words(run, q.prices.currency));
+}
+
 std::span<const PlanColumn> plan_columns() {
   static constexpr PlanColumn kColumns[] = {
       {"cluster", false, [](const RunPlan& r) -> std::string { return r.scenario->cluster->name; }},

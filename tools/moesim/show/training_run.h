@@ -27,6 +27,9 @@ std::span<const PlanColumn> plan_columns();
 std::string plan_command(const models::RunPlan& plan);
 std::string training_run_csv(const models::RunAnswer& answer);
 
+// A training on one plan: "100 B tokens: 3.2 days (2.9 to 3.6) on 32 GPUs, $5.1 k (4.6 to 5.8)".
+std::string training_text(const models::RunQuestion& question, const models::RunPlan& run);
+
 // Adds the answer, "plans", "frontier", "upgrades", what was tried, and what all of it rests on.
 void add_training_run(nlohmann::ordered_json& result, const models::RunQuestion& question,
                       const models::RunAnswer& answer, const std::string& batch);

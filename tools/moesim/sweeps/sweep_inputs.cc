@@ -25,8 +25,7 @@ void read_later_files(const models::Scenario& scenario) {
 // code, wherever a name leads (a folder, a file beside the scenario, the profile of a cluster).
 class NamedFiles {
  public:
-  NamedFiles(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario)
-      : base_(base) {
+  NamedFiles(const Base& base, const SweepPlan& plan, const OfScenario& of_scenario) : base_(base) {
     std::map<std::string, std::size_t> axes;
     for (const ScenarioPath& path : plan.paths()) {
       if (!of_scenario(path) || !axes.emplace(path.path, paths_.size()).second) continue;

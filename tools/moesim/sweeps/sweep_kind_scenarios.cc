@@ -10,8 +10,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/sweeps/sweep_inputs.h"
 #include "tools/moesim/sweeps/sweep_kind.h"
@@ -67,8 +67,7 @@ class ScenarioSweep : public SweepKind {
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const ScenarioSweep& kind, const Base& base, const SweepPlan& plan,
-                const AskOptions& asked)
+  ScenarioAsker(const ScenarioSweep& kind, const Base& base, const SweepPlan& plan, const AskOptions& asked)
       : kind_(kind), asker_(base, plan.paths()), asked_(asked) {}
   void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
     kind_.append(rows, index, values, asker_.ask(values, asked_));
@@ -89,8 +88,8 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
     return std::any_of(plan.paths().begin(), plan.paths().end(), is);
   };
   base_ = Base::of(options_.question(common), common, !any_axis([](const ScenarioPath& path) {
-    return path.path == "scope" || path.path == "model";  // each row chooses its own plan
-  }));
+                     return path.path == "scope" || path.path == "model";  // each row chooses its own plan
+                   }));
   if (const models::ChosenPlan& chosen = base_->resolved.chosen; !chosen.options.empty())
     say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
   cost_ = base_->question.said.gave("prices") ||

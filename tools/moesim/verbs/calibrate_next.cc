@@ -12,8 +12,8 @@
 #include "base/input_error.h"
 #include "calibration/fit/next_rows.h"
 #include "models/workload/scenario.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/output.h"
 

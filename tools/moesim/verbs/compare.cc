@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -10,17 +11,22 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "models/answers/answer.h"
+#include "models/answers/training_run.h"
+#include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/next_measurement.h"
+#include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/explain_path.h"
 #include "tools/moesim/show/job_arguments.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/timeline_view.h"
+#include "tools/moesim/show/training_run.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -29,11 +35,27 @@ namespace {
 
 struct CompareOptions {
   QuestionOptions scenario;
-  std::string detail, timeline, report, arguments, timing = "calibrated";
+  std::string detail, timeline, report, arguments, tokens, timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
   int draws = 48;
 };
+
+// A whole training with the winner's plan.
+std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuestion& q,
+                                           const std::string& tokens) {
+  if (tokens.empty() || !c.winner()) return std::nullopt;
+  q.tokens = models::parse_count("--tokens", tokens);
+  q.prices = PlanQuestion::prices(*c.scenario);
+  if (q.prices.price == 0 && !q.prices.by_profile.contains(c.scenario->cluster->profile.name())) {
+    q.prices = {};  // a machine without a known price
+    q.prices.price = 1;
+    q.prices.currency = "GPU-hours";
+  }
+  return models::judge_run(
+      q, std::make_shared<const models::Scenario>(with_dispatcher(*c.scenario, c.winner()->dispatcher)),
+      *c.winner());
+}
 
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
   const Question question = o.scenario.question(common);
@@ -56,7 +78,14 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   models::Resolved resolved = settle(question, common);
   const models::ChosenPlan chosen = resolved.chosen;
   show_chosen(chosen, common);
+  if (!o.tokens.empty()) {
+    if (resolved.scenario.scope != models::Scenario::Scope::kStep)
+      throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
+    models::take_usual_failures(resolved.scenario);
+  }
   models::Comparison c = ask(std::move(resolved.scenario), options);
+  models::RunQuestion training;
+  const std::optional<models::RunPlan> run = training_of(c, training, o.tokens);
   name_measurement(c, options);
   if (!o.timeline.empty()) write_file(o.timeline, comparison_timeline(c, common, bounds));
   if (!o.report.empty()) write_comparison_report(o.report, c, common, bounds);
@@ -65,6 +94,11 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       nlohmann::ordered_json result = comparison_json(c, detail, common);
       if (!chosen.options.empty())
         result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
+      if (run)
+        result["training"] = {{"tokens", training.tokens},
+                              {"gpus", run->gpus},
+                              {"days", estimate_json(run->days)},
+                              {"cost", estimate_json(run->cost)}};
       if (framework && c.winner())
         result["arguments"] = job_arguments_json(
             arguments_of(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework), *framework);
@@ -76,6 +110,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       break;
     case Format::kTable:
       print_comparison(c, detail);
+      if (run) print(training_text(training, *run) + "\n");
       if (o.explain)
         for (const models::Answer& answer : c.answers)
           if (answer.ok()) print("\n" + critical_path_text(answer));
@@ -119,6 +154,8 @@ Verb compare_verb() {
             ->group(kGroup);
         app.add_option("--arguments", o->arguments, "The winner's plan as arguments of a framework")
             ->type_name("megatron|torchtitan|deepspeed|nemo")
+            ->group(kGroup);
+        app.add_option("--tokens", o->tokens, "Scope step: what training on so many takes: 15T")
             ->group(kGroup);
         app.add_flag("--explain", o->explain,
                      "What the rank that ends last does, dispatcher by dispatcher; all warnings")

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
-#include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/questions/whatif_best.h"
 #include "tools/moesim/questions/whatif_change.h"

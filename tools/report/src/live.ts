@@ -40,28 +40,26 @@ const kNodes = "nodes";
 // What a training is planned for: how many tokens, by when, for how much, on which other machines.
 const kPlan = "plan.";
 
-const kDefaults: [string, string][] = [
-  ["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"], ["scope", "layer"],
-  ["dispatcher", "allgather,alltoall,flex-deepep,flex-hybridep"],
-  ["parallel.ep", "8"], ["training.sharding", "fsdp"],
-];
+// The job that the page opens with. All that is not said is the server's to fill, as for the command line.
+const kStart: [string, string][] = [["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"]];
 
 const data = JSON.parse(document.getElementById("moesim-data")!.textContent!) as LiveData;
 const field = (path: string) => data.fields.find((one) => one.path === path);
 
-// What the address says; what it does not say is the default.
+// What the address says, beside the job that the page opens with.
 function read(): Question {
-  const question: Question = new Map(kDefaults);
+  const question: Question = new Map(kStart);
   for (const [path, text] of new URLSearchParams(location.hash.slice(1))) question.set(path, text);
   return question;
 }
 
 const question = read();
-const isStep = () => question.get("scope") === "step";
+const scopeOf = () => question.get("scope") ?? field("scope")!.fallback;
+const isStep = () => scopeOf() === "step";
 
 function fragment(): string {
   const said = new URLSearchParams();
-  const defaults = new Map(kDefaults);
+  const defaults = new Map(kStart);
   for (const [path, text] of question) if (text !== (defaults.get(path) ?? "")) said.append(path, text);
   return said.toString();
 }
@@ -88,7 +86,35 @@ function said(): [string, string][] {
   return [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !path.startsWith(kPlan) && !hidden.has(path));
 }
 
-function scenario(fields = said()): Record<string, unknown> {
+// The plan that the last answer searched, by path. It stays under every change but those of the model, the machine and
+// the scope, as it does for `moesim whatif`.
+let plan: [string, string][] = [];
+let planOf = "";
+const planKey = () => [question.get("model"), question.get("cluster"), question.get(kNodes), scopeOf()].join(" ");
+const kept = () => (planKey() === planOf ? plan.filter(([path]) => !question.get(path)) : []);
+
+interface Setting {
+  path: string;
+  value: unknown;
+  origin: { kind: string };
+}
+
+function keepPlan(result: Result): void {
+  const settings = result.inputs["settings"] as Setting[];
+  const searched = settings.filter((one) => one.origin.kind === "searched" && one.path !== "cluster");
+  if (!isStep() || searched.length === 0) return;
+  plan = searched.map((one): [string, string] => [one.path, String(one.value)]);
+  planOf = planKey();
+}
+
+// What the last answer took for a path.
+function taken(path: string): string {
+  let at: unknown = last?.inputs["scenario"];
+  for (const name of path.split(".")) at = at && typeof at === "object" ? (at as Record<string, unknown>)[name] : undefined;
+  return typeof at === "number" || typeof at === "string" ? String(at) : "";
+}
+
+function scenario(fields = [...said(), ...kept()]): Record<string, unknown> {
   // Without a prototype: a path of an address may be "__proto__", which the server then does not know.
   const empty = () => Object.create(null) as Record<string, any>;
   const made = empty();
@@ -106,11 +132,9 @@ function scenario(fields = said()): Record<string, unknown> {
 function planned(): Record<string, unknown> | null {
   const of = (name: string) => question.get(kPlan + name) ?? "";
   if (!of("tokens")) return null;
-  const own = new Map(kDefaults);
-  const searched = (path: string, text: string) =>
-    path === "dispatcher" || path === "scope" || (path.startsWith("parallel.") && path !== "parallel.seq") ||
-    (path.startsWith("training.") && own.get(path) === text);
-  const asked = scenario(said().filter(([path, text]) => !searched(path, text)));
+  const searched = (path: string) =>
+    path === "dispatcher" || path === "scope" || (path.startsWith("parallel.") && path !== "parallel.seq");
+  const asked = scenario(said().filter(([path]) => !searched(path)));
   const clusters = of("clusters");
   if (clusters) delete asked["cluster"];
   const limits = Object.fromEntries(["deadline", "budget"].filter((name) => of(name)).map((name) => [name, of(name)]));
@@ -124,7 +148,7 @@ const legalOf = (dispatchers: string) => dispatchers.split(",").filter((one) => 
 
 // Options where all have one, else the scenario itself.
 function commandLine(): string {
-  const options = said().map(([path, text]): [string, string] => [path, path === "dispatcher" ? legalOf(text) : text]);
+  const options = [...said(), ...kept()].map(([path, text]): [string, string] => [path, path === "dispatcher" ? legalOf(text) : text]);
   if (options.some(([path]) => !field(path)?.flag || field(path)?.kind === "boolean"))
     return `moesim compare ${quoted(JSON.stringify(scenario(options)))}`;
   const cluster = clusterOf();
@@ -196,8 +220,10 @@ const answerNow = follower(async () => {
     // The measurement that would settle it takes as long as the rest, and is not shown here.
     const response = await ask("answer", { ...scenario(), leave_out_illegal: true, measure_next: false });
     last = (await response.json()) as Result;
+    keepPlan(last);
+    draw();
     const back = performance.now();
-    const named = question.get("dispatcher") !== "all";
+    const named = question.has("dispatcher") && question.get("dispatcher") !== "all";
     const excluded = last["excluded"] as Excluded[];
     illegal = new Set(named ? excluded.map((one) => one.dispatcher) : []);
     without.textContent = illegal.size > 0 ? `Left out: ${excluded.map(excludedBecause).join("; ")}.` : "";
@@ -312,18 +338,23 @@ function slide(slider: Slider): HTMLElement {
   const output = h("output", { for: id });
   const text = (value: string) => (value === "" ? slider.unsaid ?? "" : slider.shown ? slider.shown(value) : value);
   box.addEventListener("input", () => {
-    question.set(slider.path, slider.values[Number(box.value)]!);
+    const value = slider.values[Number(box.value)]!;
+    if (value === "") question.delete(slider.path);
+    else question.set(slider.path, value);
     moved = slider;
     changed();
   });
   const holder = h("div", { class: "field slider" }, h("label", { for: id }, slider.label), output, box);
   drawn.push(() => {
-    const value = question.get(slider.path) ?? (slider.values.includes("") ? "" : slider.values[0]!);
-    const at = slider.values.indexOf(value);
+    const value = question.get(slider.path) ?? "";
+    // What was not said stands where the answer took it.
+    const chosen = value === "" && slider.chosen ? taken(slider.path) : "";
+    const at = slider.values.indexOf(chosen || value);
     // A value between the steps came from an address or from the other fields: it is shown as it is.
     if (at >= 0) box.value = String(at);
-    output.textContent = text(value);
-    box.setAttribute("aria-valuetext", text(value));
+    const label = chosen ? `${text(chosen)} (chosen)` : text(value);
+    output.textContent = label;
+    box.setAttribute("aria-valuetext", label);
     holder.hidden = Boolean(slider.step) && !isStep();
   });
   return holder;
@@ -372,7 +403,7 @@ function scopes(): HTMLElement {
       question.set("scope", value);
       changed();
     });
-    drawn.push(() => (box.checked = question.get("scope") === value));
+    drawn.push(() => (box.checked = scopeOf() === value));
     holder.append(h("span", { class: "control" }, box, h("label", { for: id }, label)));
   }
   return holder;
@@ -392,10 +423,12 @@ function dispatchers(): HTMLElement {
   });
   const summary = h("summary");
   drawn.push(() => {
-    const value = question.get("dispatcher")!;
-    const chosen = value === "all" ? all : value.split(",").map((one) => one.split(":")[0]!);
+    const value = question.get("dispatcher");
+    const usual = ((last?.inputs["scenario"] as { dispatcher?: string[] } | undefined)?.dispatcher ?? []).map(String);
+    const names = value === undefined ? usual : value === "all" ? all : value.split(",");
+    const chosen = names.map((one) => one.split(":")[0]!);
     for (const { box } of boxes) box.checked = chosen.includes(box.value);
-    summary.textContent = value === "all" ? "Dispatchers: all that are legal" : `Dispatchers: ${chosen.length} of ${all.length}`;
+    summary.textContent = value === undefined ? "Dispatchers: those that people choose between here" : value === "all" ? "Dispatchers: all that are legal" : `Dispatchers: ${chosen.length} of ${all.length}`;
   });
   return h("details", { class: "field" }, summary, h("div", { class: "boxes" }, ...boxes.map((one) => one.shown)));
 }
@@ -403,8 +436,8 @@ function dispatchers(): HTMLElement {
 // Everything else that a scenario can say, a line each.
 function others(): HTMLElement {
   const id = freshId("others");
-  const kept = new Set([...kDefaults.map(([path]) => path), ...kSliders.map((one) => one.path)].filter((path) => path !== "training.sharding"));
-  const own = { has: (path: string) => kept.has(path) || path.startsWith(kPlan) };
+  const controlled = new Set([...kStart.map(([path]) => path), "scope", "dispatcher", ...kSliders.map((one) => one.path)]);
+  const own = { has: (path: string) => controlled.has(path) || path.startsWith(kPlan) };
   const box = h("textarea", { id, rows: 4, spellcheck: "false", placeholder: "training.recompute=full" });
   const wrong = h("p", { class: "problem" });
   box.addEventListener("change", () => {
@@ -413,8 +446,6 @@ function others(): HTMLElement {
     wrong.textContent = bad ? `found “${bad}”, expected path=value with a path of the list below` : "";
     if (bad) return;
     for (const path of [...question.keys()]) if (!own.has(path)) question.delete(path);
-    // A default that is taken away is said to be away.
-    for (const [path] of kDefaults) if (!own.has(path)) question.set(path, "");
     for (const line of lines) question.set(line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1));
     changed();
   });
