@@ -75,6 +75,7 @@ class Reader {
     const std::int64_t gpus = t_.has("gpus") && stated("gpus") ? t_.integer(row_, "gpus", 1, 1 << 24) : 0;
     if (gpus == 0) throw Skip{"the number of GPUs is not stated"};
     if (!stated("gbs")) throw Skip{"the global batch size is not stated"};
+    say("gpus", gpus);
     for (const auto& [column, path] : kSizes)
       if (stated(column)) say(path, t_.integer(row_, column, 1, 1 << 24));
     say("training.precision", precision_of());
@@ -183,7 +184,7 @@ class Reader {
     std::string name = small(text("precision"));
     if (name.empty() || name == "not stated") throw Skip{"the precision is not stated"};
     const auto is = [&](std::string_view start) { return name.starts_with(start); };
-    if (is("fp8_cs") || is("fp8-cs") || is("fp8 (delayed") || name == "bf16 + fp8 hybrid") return "fp8";
+    if (is("fp8_cs") || is("fp8-cs") || name == "bf16 + fp8 hybrid") return "fp8";
     if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
     if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block") return "fp8_block";
     if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";

@@ -68,6 +68,12 @@ bool take_prediction(Scenario& s, const RecipeSetting& setting, const Origin& or
   return true;
 }
 
+// A dispatcher that was named without its options has those with which the framework runs it.
+void take_options(Scenario& s, const DispatcherSpec& of_recipe) {
+  for (DispatcherSpec& spec : s.dispatchers)
+    if (spec.name == of_recipe.name && spec.options.empty()) spec.options = of_recipe.options;
+}
+
 }  // namespace
 
 RecipeFacts facts_of(const Scenario& s, const RecipeFacts& more) {
@@ -108,6 +114,8 @@ std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const
       }
       const Field* field = find_field(setting.path);
       check(field != nullptr, "a recipe sets fields of a scenario");
+      if (setting.path == "dispatcher" && setting.value->is_string() && s.gave("dispatcher"))
+        take_options(s, DispatcherSpec::parse(setting.value->get<std::string>()));
       if (said(s, setting.path) || !field->used_in(scope_of(s))) continue;
       if (s.model.experts == 0 && is_of_experts(setting.path)) continue;
       nlohmann::json value = *setting.value;

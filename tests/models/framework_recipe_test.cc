@@ -189,6 +189,18 @@ TEST(ApplyRecipe, LayersOfPredictionAreTheFrameworksUnlessTheyWereSaid) {
   EXPECT_EQ(said.model.mtp_layers, 2);
 }
 
+TEST(ApplyRecipe, ADispatcherThatIsNamedAloneHasTheOptionsOfTheRecipe) {
+  const auto made = [](const char* said) {
+    Scenario s = step("deepseek-v3", "gb200-nvl72x4", "mxfp8");
+    say(s, "dispatcher", said);
+    apply(FrameworkRecipe::find("mlperf-nemo"), s);
+    return s.dispatchers.front().text();
+  };
+  EXPECT_EQ(made("flex-hybridep"), "flex-hybridep:sms=32");
+  EXPECT_EQ(made("flex-hybridep:sms=16"), "flex-hybridep:sms=16");
+  EXPECT_EQ(made("alltoall"), "alltoall");
+}
+
 TEST(ApplyRecipe, WhatAFrameworkRunsCanBeAsked) {
   const FrameworkRecipe bridge = FrameworkRecipe::find("megatron-bridge@26.04");
   EXPECT_TRUE(bridge.runs_dispatcher("flex-deepep"));
