@@ -1,11 +1,11 @@
-# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -DRENTAL=d.json -P EmbedProfiles.cmake
-# Writes the profiles as raw string literals, which GCC and Clang take at any length.
+# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -DRECIPES=e.json -DRENTAL=d.json -P EmbedProfiles.cmake
+# Writes profiles and recipes as raw string literals, which GCC and Clang take at any length.
 set(arrays "")
-foreach(kind FILES NETWORKS)
+foreach(kind FILES NETWORKS RECIPES)
   set(${kind}_table "")
   string(REPLACE "," ";" files "${${kind}}")
   foreach(path ${files})
-    get_filename_component(name ${path} NAME_WE)
+    get_filename_component(name ${path} NAME_WLE)
     file(READ ${path} text)
     string(MAKE_C_IDENTIFIER "${kind}_${name}" identifier)
     string(APPEND arrays "constexpr std::string_view k_${identifier} =\n    R\"json(${text})json\";\n")
@@ -25,12 +25,15 @@ constexpr EmbeddedProfile kProfiles[] = {
 ${FILES_table}};
 constexpr EmbeddedProfile kNetworks[] = {
 ${NETWORKS_table}};
+constexpr EmbeddedProfile kRecipes[] = {
+${RECIPES_table}};
 constexpr std::string_view kRental =
     R\"json(${rental})json\";
 }  // namespace
 
 std::span<const EmbeddedProfile> embedded_profiles() { return kProfiles; }
 std::span<const EmbeddedProfile> embedded_networks() { return kNetworks; }
+std::span<const EmbeddedProfile> embedded_recipes() { return kRecipes; }
 std::string_view embedded_rental() { return kRental; }
 
 }  // namespace moesim::models

@@ -7,18 +7,22 @@
 #include <cctype>
 #include <cmath>
 #include <memory>
-#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/checked.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/rows/devices.h"
-#include "calibration/training/training_models.h"
-#include "calibration/training/training_recipes.h"
+#include "calibration/training/row_model.h"
+#include "calibration/training/row_notes.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
+#include "models/recipes/apply_recipe.h"
 #include "models/step/job_plan.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
@@ -53,7 +57,7 @@ class Reader {
 
   TrainingRow read(std::size_t r) {
     row_ = r;
-    padded_ = false;
+    settings_.clear();
     TrainingRow row;
     row.line = t_.place(r).line;
     row.source = text("source");
@@ -64,102 +68,80 @@ class Reader {
     row.grade = text("grade");
     row.backend = text("backend");
     if (t_.has(kLayerTime)) return read_layer(std::move(row));
-    models::Scenario& s = row.scenario;
-    const auto dense = with_ == RowsWith::kPlan ? dense_model(row.model) : std::nullopt;
-    const auto model = dense ? dense : training_model(row.model, row.source, row.assumptions);
-    if (!model) throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(row.model))};
-    if (row.model.find("proxy") != std::string::npos)
-      throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
-    s.model = *model;
     if (with_ == RowsWith::kPlan) measure_memory(row);
     const Device* device = device_of(row.gpu);
-    const std::int64_t gpus = size("gpus", 0);
+    say("scope", "step");
+    say("model", model_of(row));
+    const std::int64_t gpus = t_.has("gpus") && stated("gpus") ? t_.integer(row_, "gpus", 1, 1 << 24) : 0;
     if (gpus == 0) throw Skip{"the number of GPUs is not stated"};
-    const std::int64_t per_node = size("gpus_per_node", device->limits.gpus_per_node);
+    if (!stated("gbs")) throw Skip{"the global batch size is not stated"};
+    say("gpus", gpus);
+    for (const auto& [column, path] : kSizes)
+      if (stated(column)) say(path, t_.integer(row_, column, 1, 1 << 24));
+    say("training.precision", precision_of());
+    say_run(row);
+    say_memory();
+    for (const RowSetting& setting : settings_of_note(text("note"))) say(setting.path, setting.value);
 
-    models::Parallel& p = s.parallel;
-    p.tp = size("tp", 1);
-    p.pp = size("pp", 1);
-    p.cp = size("cp", 1);
-    p.vpp = size("vp", 1);
-    p.ep = size("ep", 1);
-    p.seq = size("seq_len", 4096);
-    const std::string precision = text("precision");
-    const TrainingRecipe recipe =
-        recipe_of(row.framework, text("note"), text("dispatcher"), s.model.name, row.gpu, precision, p.pp);
-    s.training = recipe.plan;
-    set_precision(s, precision);
-    row.recompute_known = recipe.recompute_known;
-    if (with_ == RowsWith::kPlan) {
-      state_memory(row);
-      if (recipe.overlaps_inside) {
-        s.training.overlap.expert_communication = false;
-        row.assumptions.push_back("overlap inside a microbatch: no second one is held");
-      }
-    }
-    read_run(row);
-    if (recipe.cp_fills_node && !stated("cp")) {
-      p.cp = std::max<std::int64_t>(1, per_node / p.tp);
-      row.assumptions.push_back(fmt::format("attention split over {} GPUs along the sequence", p.cp));
-    }
-    p.etp = size("etp", recipe.etp_is_tp ? p.tp : 1);
-    if (!stated("etp") && recipe.etp_is_tp && p.tp > 1)
-      row.assumptions.push_back(fmt::format("ETP = TP = {}", p.tp));
-    const std::int64_t model_ranks = checked_product("tp x cp x pp", {p.tp, p.cp, p.pp});
-    if (gpus % model_ranks != 0)
-      throw Skip{fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, model_ranks)};
-    p.dp = gpus / model_ranks;
-    s.give("parallel.dp"), s.give("parallel.seq");
-    if ((p.tp * p.cp * p.dp) % (p.etp * p.ep) != 0)
-      throw Skip{fmt::format("etp x ep = {} does not divide the {} GPUs of a pipeline stage", p.etp * p.ep,
-                             p.tp * p.cp * p.dp)};
-    const std::int64_t batch = size("gbs", 0);
-    if (batch == 0) throw Skip{"the global batch size is not stated"};
-    p.micro_batch = size("mbs", 0);
-    if (p.micro_batch == 0) {
-      // torchtitan runs a rank's whole batch at once without a pipeline; elsewhere one sequence.
-      const bool whole = row.framework == "torchtitan" && p.pp == 1;
-      p.micro_batch = whole ? std::max<std::int64_t>(1, batch / p.dp) : 1;
-      row.assumptions.push_back(fmt::format("microbatches of {}", p.micro_batch));
-    }
-    if (batch % (p.dp * p.micro_batch) != 0)
-      throw Skip{
-          fmt::format("a batch of {} is no multiple of dp x micro batch = {}", batch, p.dp * p.micro_batch)};
-    p.microbatches = batch / (p.dp * p.micro_batch);
-    if (recipe.most_interleaved && !stated("vp") && p.pp > 1 && s.model.layers % p.pp == 0 &&
-        p.microbatches % p.pp == 0) {
-      p.vpp = s.model.layers / p.pp;
-      row.assumptions.push_back(fmt::format("interleaved, {} virtual stages", p.vpp));
-    }
-
-    models::Cluster cluster =
-        cluster_of(models::Profile::load(std::string(device->profile)), machine_of(row),
-                   static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
-    // Jobs of several racks take 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
-    if (cluster.nvlink.domain == 72 && gpus > 72) cluster.nvlink.domain = 64;
-    if (row.gpu.find("Perlmutter") != std::string::npos) {
-      cluster.nic.ports_per_node = static_cast<int>(per_node);
-      cluster.nic.bandwidth = kPerlmutterPort;
-    }
-    set_network(row, cluster);
-    s.cluster = std::make_shared<const models::Cluster>(std::move(cluster));
-    s.scope = models::Scenario::Scope::kStep;
-    if (s.model.experts == 0) {
-      p.validate(1);
-      return row;
-    }
-    // Tables of peaks state the dispatcher of each job; others have their recipe's.
-    const bool alltoall = with_ == RowsWith::kPlan && text("dispatcher") == "alltoall";
-    if (padded_)
-      s.set_dispatchers("alltoall:capacity_factor=1:pad=true");
+    models::Scenario& s = row.scenario;
+    const std::int64_t per_node = stated("gpus_per_node") ? t_.integer(row_, "gpus_per_node", 1, 1 << 24)
+                                                          : device->limits.gpus_per_node;
+    set_cluster(row, *device, gpus, per_node);
+    set_all(s);
+    if (stated("mtp")) s.origins.set(models::kPrediction, *s.origins.find("model"));
+    const auto recipe = models::FrameworkRecipe::recognise(row.framework);
+    const std::string named = dispatcher_of(row, recipe ? recipe->name : "");
+    if (!named.empty() && s.model.experts > 0) set("dispatcher", named, s);
+    take_data_parallel(s, gpus);
+    if (recipe)
+      take(*recipe, row);
     else
-      set_dispatcher(row, alltoall ? "alltoall" : recipe.dispatcher);
+      row.assumptions.push_back(
+          fmt::format("framework {} is not known: no recipe is taken for it", in_quotes(row.framework)));
+    require_sizes(s);
+    take_data_parallel(s, gpus);
+    if (!s.gave("parallel.micro_batch")) row.assumptions.push_back("microbatches of 1");
+    if (s.model.experts > 0) finish_dispatcher(row);
     s.resolve();
-    if (with_ == RowsWith::kTime) measure(row, gpus, batch);
+    row.recompute_known = s.gave("training.recompute");
+    if (with_ == RowsWith::kTime) measure(row, gpus, s.batch.sequences);
     return row;
   }
 
  private:
+  struct Size {
+    std::string_view column, path;
+  };
+  static constexpr std::array<Size, 9> kSizes{{{"tp", "parallel.tp"},
+                                               {"pp", "parallel.pp"},
+                                               {"cp", "parallel.cp"},
+                                               {"vp", "parallel.vpp"},
+                                               {"ep", "parallel.ep"},
+                                               {"etp", "parallel.etp"},
+                                               {"mbs", "parallel.micro_batch"},
+                                               {"seq_len", "parallel.seq"},
+                                               {"gbs", "parallel.global_batch"}}};
+
+  // Notes what the row says of a field; what was said before stays.
+  void say(std::string_view path, nlohmann::json value) {
+    if (std::ranges::none_of(settings_, [&](const RowSetting& s) { return s.path == path; }))
+      settings_.push_back({std::string(path), std::move(value)});
+  }
+  void set(std::string_view path, const nlohmann::json& value, models::Scenario& s) const {
+    const models::Field* field = models::find_field(path);
+    const models::Origin origin = models::Origin::file(t_.place(row_).str());
+    models::set_field(*field, s, JsonNode::from_json(value, ""), &origin);
+  }
+  void set_all(models::Scenario& s) const {
+    for (const RowSetting& setting : settings_) set(setting.path, setting.value, s);
+  }
+
+  static std::string small(std::string_view text) {
+    std::string letters;
+    for (const char c : text) letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return letters;
+  }
+
   static const Device* device_of(const std::string& gpu) {
     const Device* device = device_of_gpu(gpu);
     if (!device && gpu.starts_with("A100")) device = find_device("a100-sxm");
@@ -167,39 +149,214 @@ class Reader {
     return device;
   }
 
+  // The model that the row names, cut as its columns say.
+  nlohmann::json model_of(TrainingRow& row) const {
+    auto named = row_model(row.model, row.source, row.assumptions);
+    if (!named) throw Skip{fmt::format("model {}: its layers are not known here", in_quotes(row.model))};
+    if (row.model.find("proxy") != std::string::npos)
+      throw Skip{"a proxy of the model, of which precision and GPU count are not stated"};
+    nlohmann::json& model = *named;
+    const auto change = [&](const char* key, std::int64_t value) {
+      if (model.is_string()) model = {{"base", model}};
+      model[key] = value;
+    };
+    const models::Architecture whole = models::Architecture::parse(JsonNode::from_json(model, ""));
+    if (const std::string layers = text("layers"); !layers.empty() && layers != "n/a") {
+      const std::int64_t count = leading_integer(layers);
+      if (count < 1 || count > whole.layers)
+        throw Skip{fmt::format("{} layers: more than the model's", layers)};
+      if (count < whole.layers && !whole.pattern.empty())
+        throw Skip{
+            fmt::format("{} of {} layers that follow a pattern: which is not stated", count, whole.layers)};
+      if (count < whole.layers) {
+        change("layers", count);
+        if (whole.dense_layers > count) change("dense_layers", count);
+      }
+      if (const std::string dense = text("dense_layers"); !dense.empty() && whole.experts > 0)
+        change("dense_layers", leading_integer(dense));
+    }
+    if (const std::string mtp = text("mtp"); !mtp.empty() && leading_integer(mtp) != whole.mtp_layers)
+      change("mtp_layers", leading_integer(mtp));
+    return model;
+  }
+
+  std::string precision_of() const {
+    std::string name = small(text("precision"));
+    if (name.empty() || name == "not stated") throw Skip{"the precision is not stated"};
+    const auto is = [&](std::string_view start) { return name.starts_with(start); };
+    if (is("fp8_cs") || is("fp8-cs") || name == "bf16 + fp8 hybrid") return "fp8";
+    if (is("fp8_mx") || is("fp8-mx")) return "mxfp8";
+    if (is("fp8_sc") || is("fp8-sc") || name == "fp8_block") return "fp8_block";
+    if (name == "fp16" || name == "bfloat16" || name == "bf16 presumed") return "bf16";
+    const auto known = models::precision_names();
+    if (std::ranges::find(known, name) == known.end())
+      throw Skip{
+          fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text("precision")))};
+    return name;
+  }
+
+  // How the run was launched, what it computed again and what overlapped.
+  void say_run(TrainingRow& row) {
+    const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
+    if (const std::string recompute = text("recompute"); !unstated(recompute)) {
+      // "none (stated)": said, and doubted by whoever collected the rows.
+      const std::string plain = recompute.substr(0, recompute.find(" ("));
+      if (recompute.ends_with("(stated)"))
+        row.assumptions.push_back("recompute " + plain + ", of which the table is not sure");
+      try {
+        models::StepRecompute::parse(plain);
+      } catch (const InputError&) {
+        throw Skip{fmt::format("recompute {} is not known here", in_quotes(plain))};
+      }
+      say("training.recompute", plain);
+    }
+    if (const std::string overlap = text("overlap"); !unstated(overlap)) {
+      say("training.overlap.expert_communication", overlap.starts_with("expert-communication"));
+      say("training.overlap.delayed_wgrad", overlap.find("delay_wgrad") != std::string::npos);
+      if (overlap == "compiler")
+        row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
+    }
+    if (const std::string graphs = text("cuda_graphs"); !unstated(graphs))
+      say("training.launch", graphs == "none"             ? "eager"
+                             : graphs == "full_iteration" ? "graphs"
+                                                          : "partial-graphs");
+    if (leading_integer(text("fsdp")) > 1) say("training.sharding", "fsdp");
+    const std::string routing = text("routing");
+    if (routing.starts_with("natural")) {
+      if (with_ == RowsWith::kPlan) throw Skip{"routing as it came: how imbalanced it was is not stated"};
+      row.assumptions.push_back("balanced routing, where the run's was natural");
+    }
+  }
+
+  void say_memory() {
+    const std::string optimizer = text("optimizer");
+    if (optimizer.find("fp32 gradients") != std::string::npos) say("training.gradient_bytes", 4);
+    if (optimizer.find("FSDP") != std::string::npos) say("training.sharding", "fsdp");
+  }
+
+  // The data-parallel ranks that the GPUs leave; all of them take part.
+  void take_data_parallel(models::Scenario& s, std::int64_t gpus) const {
+    const models::Parallel& p = s.parallel;
+    const std::int64_t ranks = checked_product("tp x cp x pp", {p.tp, p.cp, p.pp});
+    if (gpus % ranks != 0)
+      throw Skip{fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, ranks)};
+    set("parallel.dp", gpus / ranks, s);
+  }
+
+  // What the framework does unless told, each setting as an assumption.
+  void take(const models::FrameworkRecipe& recipe, TrainingRow& row) const {
+    models::Scenario& s = row.scenario;
+    set("recipe", recipe.id(), s);
+    const models::RecipeFacts said{{"framework", small(row.framework)}, {"grade", small(row.grade)}};
+    for (const std::string& path : models::apply(recipe, s, said)) {
+      const models::Field* field = models::find_field(path);
+      const nlohmann::ordered_json value =
+          field ? field->write(s) : nlohmann::ordered_json(s.model.mtp_layers);
+      row.assumptions.push_back(fmt::format(
+          "{} {} ({})", path, value.is_string() ? value.get<std::string>() : value.dump(), recipe.id()));
+    }
+  }
+
+  // Sizes that decide and that neither the row nor its framework says.
+  static void require_sizes(const models::Scenario& s) {
+    std::vector<std::string> missing;
+    for (const char* size : {"tp", "pp", "ep"})
+      if (!s.gave(std::string("parallel.") + size) && (s.model.experts > 0 || size != std::string_view("ep")))
+        missing.emplace_back(size);
+    if (!missing.empty())
+      throw Skip{fmt::format("{} {} not stated, and decide{} the step", join(missing, ", "),
+                             missing.size() > 1 ? "are" : "is", missing.size() > 1 ? "" : "s")};
+  }
+
+  // The machine that the row's source, GPU or network names; several racks, and the port rate of the table.
+  void set_cluster(TrainingRow& row, const Device& device, std::int64_t gpus, std::int64_t per_node) const {
+    models::Cluster cluster =
+        cluster_of(models::Profile::load(std::string(device.profile)),
+                   calibration::machine_of(row.source, row.gpu + " " + text("network")),
+                   static_cast<int>((gpus + per_node - 1) / per_node), static_cast<int>(per_node));
+    // Jobs of several racks take 64 of a rack's 72 GPUs, so that groups of powers of two stay inside.
+    if (cluster.nvlink.domain == 72 && gpus > 72) cluster.nvlink.domain = 64;
+    if (row.gpu.find("Perlmutter") != std::string::npos) {
+      cluster.nic.ports_per_node = static_cast<int>(per_node);
+      cluster.nic.bandwidth = kPerlmutterPort;
+    }
+    if (const double rate = number("nic_GBps_per_gpu"); rate > 0) {
+      cluster.nic.bandwidth = rate * 1e9 * cluster.gpus_per_node / cluster.nic.ports_per_node;
+      row.assumptions.push_back(fmt::format("network {}: {:.0f} GB/s a GPU, as {} was measured",
+                                            in_quotes(text("network")), rate, cluster.network));
+    }
+    row.scenario.cluster = std::make_shared<const models::Cluster>(std::move(cluster));
+    row.scenario.give("cluster", models::Origin::file(t_.place(row_).str()));
+  }
+
+  // The dispatcher that the row names: padded to a capacity, by its library, by its own name.
+  std::string dispatcher_of(const TrainingRow& row, std::string_view framework) const {
+    if (text("routing").starts_with("capacity factor 1, padded"))
+      return "alltoall:capacity_factor=1:pad=true";
+    const std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
+    const std::string& library = row.backend;
+    const auto is = [&](std::string_view start) { return library.starts_with(start); };
+    if (is("deepep")) return "flex-deepep";
+    if (is("hybridep")) return "flex-hybridep";
+    if (is("nccl-ep")) return "nccl-ep";
+    if (library == "allgather") return "allgather";
+    if (library == "nccl" || library == "nccl-ragged" || library == "rccl") return alltoall;
+    if (is("nccl")) throw Skip{fmt::format("backend {} is no dispatcher here", in_quotes(library))};
+    return dispatcher_of_text(text("dispatcher"), alltoall);
+  }
+
+  // One GPU's experts need no library; the SMs and the transport that the row states.
+  void finish_dispatcher(TrainingRow& row) const {
+    models::Scenario& s = row.scenario;
+    if (!s.gave("dispatcher")) {
+      row.assumptions.push_back("dispatcher alltoall");
+      set("dispatcher", "alltoall", s);
+    }
+    models::DispatcherSpec spec = s.dispatchers.front();
+    if (s.parallel.dispatch_ranks() == 1 && spec.name.starts_with("flex"))
+      spec = models::DispatcherSpec::parse("alltoall");
+    if (stated("comm_sms") && spec.name.starts_with("flex")) spec.options["sms"] = text("comm_sms");
+    const std::size_t plus = row.backend.find('+');
+    models::DispatcherSpec with_transport = spec;
+    if (plus != std::string::npos) with_transport.options["transport"] = row.backend.substr(plus + 1);
+    try {
+      models::make_dispatcher(with_transport);  // throws where it has no such option
+    } catch (const InputError& error) {
+      if (plus == std::string::npos) throw Skip{error.what()};
+      row.assumptions.push_back("transport " + row.backend.substr(plus + 1) + " is not told from others");
+      with_transport = spec;
+    }
+    s.dispatchers = {with_transport};
+  }
+
   // One layer with experts alone, forward and backward.
-  TrainingRow read_layer(TrainingRow row) const {
+  TrainingRow read_layer(TrainingRow row) {
     const Device* device = device_of(row.gpu);
     row.model = text("case");
-    row.framework = "Megatron-Core";
+    row.framework = "Megatron-Core (eager, one layer)";
+    nlohmann::json model{{"name", row.model}, {"layers", 1}, {"pattern", "E"}, {"vocabulary", 1024}};
+    model["attention"] = {{"heads", 16}, {"head_dim", 128}};  // of which a pattern of experts has none
+    for (const auto& [column, key] : {std::pair{"hidden", "hidden"},
+                                      {"experts", "experts"},
+                                      {"topk", "topk"},
+                                      {"moe_inter", "expert_ffn"},
+                                      {"tokens_per_rank", ""}}) {
+      if (!stated(column)) throw Skip{"the sizes of the layer are not stated"};
+      if (const std::int64_t value = t_.integer(row_, column, 1, 1 << 24); *key != 0) model[key] = value;
+    }
+    say("scope", "layer");
+    say("model", model);
+    say("training.precision", precision_of());
+    for (const auto& [column, path] :
+         {std::pair{"ep", "parallel.ep"}, {"gpus", "parallel.dp"}, {"tokens_per_rank", "parallel.seq"}})
+      say(path, stated(column) ? t_.integer(row_, column, 1, 1 << 24) : 1);
     models::Scenario& s = row.scenario;
-    models::Architecture& a = s.model;
-    a.name = row.model;
-    a.hidden = size("hidden", 0);
-    a.experts = size("experts", 0);
-    a.topk = size("topk", 0);
-    a.expert_ffn = size("moe_inter", 0);
-    a.layers = 1;
-    a.pattern = "E";  // no attention
-    a.vocabulary = 1024;
-    a.attention.heads = a.attention.kv_heads = 16;
-    a.attention.head_dim = 128;
-    models::Parallel& p = s.parallel;
-    p.ep = size("ep", 1);
-    p.dp = size("gpus", 1);
-    p.seq = size("tokens_per_rank", 0);
-    if (a.hidden == 0 || a.experts == 0 || a.topk == 0 || a.expert_ffn == 0 || p.seq == 0)
-      throw Skip{"the sizes of the layer are not stated"};
-    s.give("parallel.dp"), s.give("parallel.seq");
-    set_precision(s, text("precision"));
-    s.training.framework = models::Framework::kMegatronStock;  // eager, one layer, nothing tuned
+    set_all(s);
+    set_cluster(row, *device, s.parallel.dp, device->limits.gpus_per_node);
+    if (const std::string named = dispatcher_of(row, ""); !named.empty()) set("dispatcher", named, s);
+    models::apply(*models::FrameworkRecipe::recognise(row.framework), s);
     row.recompute_known = true;
-    s.cluster = std::make_shared<const models::Cluster>(
-        cluster_of(models::Profile::load(std::string(device->profile)), machine_of(row),
-                   static_cast<int>((p.dp + device->limits.gpus_per_node - 1) / device->limits.gpus_per_node),
-                   device->limits.gpus_per_node));
-    set_dispatcher(row, "alltoall");
-    s.scope = models::Scenario::Scope::kLayer;
+    finish_dispatcher(row);
     s.resolve();
     row.measured_s = number(kLayerTime) * 1e-3;
     row.measured_from = "layer time";
@@ -207,121 +364,20 @@ class Reader {
     return row;
   }
 
-  // What a table says of the run itself; what it leaves open stays as the framework's presets have it.
-  void read_run(TrainingRow& row) const {
-    models::TrainingPlan& plan = row.scenario.training;
-    // Functional runs of a model card: natural routing, checks on; its performance runs are graded A.
-    if (row.grade == "A" && plan.framework == models::Framework::kMegatronStock)
-      plan.framework = models::Framework::kMegatronRecipe;
-    const auto unstated = [](const std::string& value) { return value.empty() || value == "not stated"; };
-    if (const std::string recompute = text("recompute"); !unstated(recompute)) {
-      // "none (stated)": said, and doubted by whoever collected the rows.
-      const std::string plain = recompute.substr(0, recompute.find(" ("));
-      if (plain != recompute)
-        row.assumptions.push_back("recompute " + plain + ", of which the table is not sure");
-      try {
-        plan.recompute = models::StepRecompute::parse(plain);
-      } catch (const InputError&) {
-        throw Skip{fmt::format("recompute {} is not known here", in_quotes(plain))};
-      }
-      row.recompute_known = true;
-    }
-    if (const std::string overlap = text("overlap"); !unstated(overlap)) {
-      plan.overlap.expert_communication = overlap.starts_with("expert-communication");
-      plan.overlap.delayed_wgrad = overlap.find("delay_wgrad") != std::string::npos;
-      if (overlap == "compiler")
-        row.assumptions.push_back("no overlap of dispatch and combine by the compiler");
-    }
-    if (const std::string graphs = text("cuda_graphs"); !unstated(graphs))
-      plan.launch = graphs == "none"             ? models::LaunchMode::kEager
-                    : graphs == "full_iteration" ? models::LaunchMode::kGraphs
-                                                 : models::LaunchMode::kPartialGraphs;
-    if (leading_integer(text("fsdp")) > 1) plan.set_sharding("fsdp");
-    const std::string routing = text("routing");
-    if (routing.starts_with("natural"))
-      row.assumptions.push_back("balanced routing, where the run's was natural");
-  }
-
-  // The machine that the row's source, GPU or network names.
-  const Machine* machine_of(const TrainingRow& row) const {
-    return calibration::machine_of(row.source, row.gpu + " " + text("network"));
-  }
-
-  // The line rate that the table states, on the network that it names, else on the GPU's usual one.
-  void set_network(TrainingRow& row, models::Cluster& cluster) const {
-    const double rate = number("nic_GBps_per_gpu");
-    if (rate == 0) return;
-    cluster.nic.bandwidth = rate * 1e9 * cluster.gpus_per_node / cluster.nic.ports_per_node;
-    row.assumptions.push_back(fmt::format("network {}: {:.0f} GB/s a GPU, as {} was measured",
-                                          in_quotes(text("network")), rate, cluster.network));
-  }
-
-  // By the library that the row names, otherwise `usual`.
-  void set_dispatcher(TrainingRow& row, const std::string& usual) const {
-    models::Scenario& s = row.scenario;
-    std::string name = usual;
-    const std::string& library = row.backend;
-    const auto is = [&](std::string_view start) { return library.starts_with(start); };
-    if (is("deepep"))
-      name = "flex-deepep";
-    else if (is("hybridep"))
-      name = "flex-hybridep";
-    else if (is("nccl-ep"))
-      name = "nccl-ep";
-    else if (library == "allgather")
-      name = "allgather";
-    else if (library == "nccl" || library == "nccl-ragged")
-      name = row.framework.starts_with("torchtitan") ? "torchtitan-alltoall" : "alltoall";
-    else if (is("nccl"))
-      throw Skip{fmt::format("backend {} is no dispatcher here", in_quotes(library))};
-    if (s.parallel.dispatch_ranks() == 1 && name.starts_with("flex")) name = "alltoall";
-    if (stated("comm_sms") && name.starts_with("flex")) name += ":sms=" + text("comm_sms");
-    const std::size_t plus = library.find('+');
-    try {
-      s.set_dispatchers(plus == std::string::npos ? name : name + ":transport=" + library.substr(plus + 1));
-      models::make_dispatcher(s.dispatchers.front());  // throws where it has no such option
-      return;
-    } catch (const InputError& error) {
-      if (plus == std::string::npos) throw Skip{error.what()};
-    }
-    s.set_dispatchers(name);
-    row.assumptions.push_back("transport " + library.substr(plus + 1) + " is not told from others");
-  }
-
   std::string text(std::string_view column) const {
     return t_.has(column) ? std::string(trim(t_.text(row_, column))) : std::string();
   }
   bool stated(std::string_view column) const {
     const std::string value = text(column);
-    return !value.empty() && value != "n/a" && value != "N/A" && value != "-" && value != "none";
-  }
-  std::int64_t size(std::string_view column, std::int64_t otherwise) const {
-    if (!stated(column)) return otherwise;
-    return t_.integer(row_, column, 1, 1 << 24);
+    return !value.empty() && value != "n/a" && value != "N/A" && value != "-" && value != "none" &&
+           value != "not stated";
   }
   double number(std::string_view column) const {
     return stated(column) ? t_.number(row_, column, 0, 1e12) : 0;
   }
 
-  static void set_precision(models::Scenario& s, const std::string& text) {
-    std::string name;
-    for (const char c : text) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (name.starts_with("fp8_cs") || name.starts_with("fp8-cs")) name = "fp8";
-    if (name.starts_with("fp8_mx") || name.starts_with("fp8-mx")) name = "mxfp8";
-    if (name.starts_with("fp8_sc") || name.starts_with("fp8-sc") || name == "fp8_block") name = "fp8_block";
-    if (name == "fp16" || name == "bfloat16") name = "bf16";
-    try {
-      s.training.set_precision(name);
-    } catch (const InputError&) {
-      throw Skip{text.empty()
-                     ? "the precision is not stated"
-                     : fmt::format("precision {} is not one of bf16, fp8, mxfp8, nvfp4", in_quotes(text))};
-    }
-  }
-
-  // Columns of tables of measured peaks (../shared/data/memory): what was held, and of which cut of the
-  // model.
-  void measure_memory(TrainingRow& row) {
+  // Columns of tables of measured peaks (../shared/data/memory).
+  void measure_memory(TrainingRow& row) const {
     MeasuredMemory& m = row.memory;
     m.id = text("id");
     const auto gib = [&](std::string_view column) { return number(column) * 1024 * 1024 * 1024; };
@@ -329,42 +385,13 @@ class Reader {
     m.reserved = gib("peak_reserved_GiB");
     m.first_stage = gib("peak_allocated_first_stage_GiB");
     m.last_stage = gib("peak_allocated_last_stage_GiB");
-    const std::string status = text("status");
+    const std::string status = text("status"), note = text("note");
     m.ran = status.empty() || status.starts_with("fits");
-    const std::string note = text("note");
     if (note.starts_with("LoRA")) throw Skip{"LoRA: which weights were trained is not stated"};
     if (note.find("fine-tuning") != std::string::npos)
       throw Skip{"fine-tuning: how long its sequences are is not stated, only how long they may be"};
     if (note.find("memory taken from the same topology") != std::string::npos)
       throw Skip{"its memory is that of another row: the peak does not depend on the number of microbatches"};
-    models::Architecture& a = row.scenario.model;
-    const std::string layers = text("layers");
-    if (layers.empty()) return;
-    const std::int64_t count = leading_integer(layers);
-    if (count < 1 || count > a.layers) throw Skip{fmt::format("{} layers: more than the model's", layers)};
-    if (a.pattern.empty()) a.layers = count;
-    a.dense_layers = std::min(a.dense_layers, count);
-    if (const std::string dense = text("dense_layers"); !dense.empty() && a.experts > 0)
-      a.dense_layers = leading_integer(dense);
-    if (count < models::Architecture(a).layers) a.mtp_layers = 0;
-  }
-
-  // What such a table says about the plan.
-  void state_memory(TrainingRow& row) {
-    models::TrainingPlan& plan = row.scenario.training;
-    const std::string again = text("recompute"), optimizer = text("optimizer"), routing = text("routing");
-    if (again == "not stated") {
-      row.recompute_known = false;
-    } else if (!again.empty()) {
-      plan.recompute = models::StepRecompute::parse(again);
-      row.recompute_known = true;
-    }
-    if (optimizer.find("fp32 gradients") != std::string::npos) plan.gradient_bytes = 4;
-    if (optimizer.find("FSDP") != std::string::npos) plan.set_sharding("fsdp");
-    if (text("note").find("expert communication overlapped") != std::string::npos)
-      plan.overlap.expert_communication = true;
-    padded_ = routing.starts_with("capacity factor 1, padded");
-    if (routing.starts_with("natural")) throw Skip{"routing as it came: how imbalanced it was is not stated"};
   }
 
   void measure(TrainingRow& row, std::int64_t gpus, std::int64_t batch) const {
@@ -398,7 +425,7 @@ class Reader {
   const CsvTable& t_;
   RowsWith with_;
   std::size_t row_ = 0;
-  bool padded_ = false;  // experts take as many rows as with balanced routing
+  std::vector<RowSetting> settings_;  // of the row, in the order in which they are set
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Published training steps as scenarios: one row of a table (columns of moe_training_e2e.csv, and where it
 // has them those of decisions/training_decisions.csv) becomes a model, a plan, a cluster and a measured step
-// time, or a reason why it cannot. So does a row of one layer's time (column forward_backward_ms).
+// time, or a reason why it cannot. So does a row of one layer's time (column forward_backward_ms). What a row
+// says are settings of the scenario with its line as origin; the recipe of its framework says what it does
+// not (models/recipes/).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,7 @@ struct TrainingRow {
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
   MeasuredMemory memory;
-  bool recompute_known = false;  // by the row or its framework's presets; otherwise what the memory asks for
+  bool recompute_known = false;  // by the row or its framework's recipe; otherwise what the memory asks for
 };
 
 struct SkippedRow {
@@ -47,7 +49,7 @@ struct TrainingTable {
 
 // What a row must state besides its plan.
 enum class RowsWith : std::uint8_t {
-  kTime,  // a step time or a rate; models without experts are skipped
+  kTime,  // a step time or a rate
   kPlan,  // nothing: its memory is asked for
 };
 

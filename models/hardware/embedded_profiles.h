@@ -1,5 +1,5 @@
-// The files of calibration/profiles/gpu/ and network/ and the rental prices, compiled in so that moesim needs
-// no data folder.
+// The files of calibration/profiles/gpu/ and network/, of models/recipes/ and the rental prices, compiled in so
+// that moesim needs no data folder.
 #pragma once
 
 #include <span>
@@ -14,6 +14,7 @@ struct EmbeddedProfile {
 
 std::span<const EmbeddedProfile> embedded_profiles();
 std::span<const EmbeddedProfile> embedded_networks();
+std::span<const EmbeddedProfile> embedded_recipes();
 std::string_view embedded_rental();  // models/hardware/rental_prices.json
 
 }  // namespace moesim::models

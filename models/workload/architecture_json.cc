@@ -12,6 +12,7 @@
 #include "models/workload/architecture_builtin.h"
 #include "models/workload/architecture_check.h"
 #include "models/workload/architecture_config.h"
+#include "models/workload/model_aliases.h"
 #include "models/workload/model_config.h"
 
 namespace moesim::models {
@@ -90,6 +91,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
     a = *found;
   }
   const bool based = !a.name.empty();
+  const std::int64_t whole = a.layers;
   a.name = o.string("name", based ? a.name : name.empty() ? "custom" : name);
   a.source = node.place().file;
   // What a layer needs has no default; what only a whole model needs has a small one.
@@ -131,7 +133,8 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   a.shared_gate = o.boolean("shared_gate", a.shared_gate);
   a.routing_groups = o.integer("routing_groups", a.routing_groups, 1, kMaxSize);
   a.routing_topk_groups = o.integer("routing_topk_groups", a.routing_topk_groups, 1, kMaxSize);
-  a.mtp_layers = o.integer("mtp_layers", a.mtp_layers, 0, 1 << 20);
+  // A cut of a model is trained without its layers of prediction, unless they are said.
+  a.mtp_layers = o.integer("mtp_layers", a.layers < whole ? 0 : a.mtp_layers, 0, 1 << 20);
   a.latent = o.integer("latent", a.latent, 0, kMaxSize);
   if (const auto windowed = o.find("windowed_attention")) a.windowed = parse_attention(*windowed, a.hidden);
   if (const auto linear = o.find("linear_attention")) a.linear = parse_linear(*linear);
@@ -213,6 +216,8 @@ Architecture Architecture::load(const std::string& name_or_path) {
   const bool path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json") ||
                     path_exists(name_or_path);
   if (!path) {
+    if (const auto model = model_called(name_or_path))
+      return model->starts_with('{') ? parse(JsonNode::parse(*model, "")) : load(*model);
     const std::vector<std::string> known(names().begin(), names().end());
     throw InputError(fmt::format("model: found {}, expected one of {} or the path of a JSON file{}",
                                  in_quotes(name_or_path), join(known, ", "),

@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/price_text.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/workload/model_json.h"
 #include "models/workload/scenario.h"
 
@@ -392,6 +393,16 @@ std::vector<Field> step_fields() {
                   const JsonNode& v) { s.training.recompute = StepRecompute::parse(v.string()); },
        .write = [](const Scenario& s) { return ordered_json(s.training.recompute.text()); },
        .take = take_member<&Scenario::training, &T::recompute>},
+      {.path = "recipe",
+       .flag = "--recipe",
+       .type = FieldType::kText,
+       .fallback = "none",
+       .group = kPlan,
+       .help = "What a training framework does unless told: NAME[@VERSION] of `moesim list recipes`",
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.recipe = FrameworkRecipe::find(v.string()).id(); },
+       .write = [](const Scenario& s) { return s.recipe.empty() ? ordered_json() : ordered_json(s.recipe); },
+       .take = take_member<&Scenario::recipe>},
       {.path = "training.framework",
        .flag = "--framework",
        .type = FieldType::kChoice,

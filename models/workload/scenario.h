@@ -68,7 +68,10 @@ struct Scenario {
   DType activation = DType::kBf16;
   DType router_dtype = DType::kFp32;
   std::uint64_t seed = 1;
-  PriceTable prices;      // where given: what time costs
+  PriceTable prices;  // where given: what time costs
+  // Of a training framework, "megatron-bridge@26.04": what holds where nobody says otherwise
+  // (models/recipes).
+  std::string recipe;
   TrainingPlan training;  // what is computed again and how parameters are sharded; the rest is of scope step
   Faults faults;          // of the machine
   std::int64_t topk = 0;  // 0: the model's, or the routing file's

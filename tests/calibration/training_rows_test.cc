@@ -8,6 +8,9 @@
 #include <string>
 
 #include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/step/step_forecast.h"
+#include "models/workload/fields.h"
 
 namespace moesim::calibration {
 namespace {
@@ -71,7 +74,7 @@ TEST_F(TrainingRows, WhatCannotBeForecastIsLeftOutWithItsReason) {
   const char* reasons[] = {"its layers are not known here",
                            "no profile of GPU 'TPU-v9'",
                            "60 GPUs are no multiple of tp x cp x pp = 8",
-                           "a batch of 100 is no multiple",
+                           "found 100 with dp 64",
                            "precision 'INT3'",
                            "neither a step time nor a rate"};
   for (std::size_t i = 0; i < 6; ++i) {
@@ -124,6 +127,80 @@ TEST_F(TrainingRows, ProductsBeyond64BitsAreRefused) {
                                    "i1280,in-house,BF16,128,2,2048,2,2,1,1,8,1,6,,,,h\n");
   ASSERT_EQ(sizes.skipped.size(), 1u);
   EXPECT_THAT(sizes.skipped[0].reason, HasSubstr("found 1280000000000000, expected at most 2^31"));
+}
+
+// The cut model of a row is the one that a config.json with its numbers, or a model card, gives: the same
+// bytes (issue 37, point 1).
+TEST_F(TrainingRows, ACutOfAModelIsTheOneOfItsCard) {
+  const std::string header =
+      "id,gpu,gpus,gpus_per_node,model,layers,dense_layers,framework,dispatcher,precision,gbs,mbs,seq_len,tp,"
+      "pp,"
+      "cp,vp,ep,etp,recompute,routing,optimizer,peak_allocated_GiB,status,note\n";
+  TrainingTable t =
+      read(header +
+               "a,B200-SXM6-180GB,8,8,DeepSeekV3,4,1,Megatron-LM,alltoall,BF16,32,1,4096,1,1,1,1,8,"
+               "1,none,,\"distributed optimizer, fp32 gradients\",100,fits,\n",
+           RowsWith::kPlan);
+  ASSERT_EQ(t.rows.size(), 1u);
+  const models::StepMemory row = memory_of(t.rows[0]);
+  for (
+      const char* card :
+      {R"({"base": "deepseek-v3", "layers": 4, "dense_layers": 1})",
+       R"({"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 4, "first_k_dense_replace": 1,
+            "vocab_size": 129280, "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 18432,
+            "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+            "n_shared_experts": 1, "n_group": 8, "topk_group": 4})"}) {
+    models::Scenario s = models::Scenario::parse(JsonNode::parse(
+        std::string(
+            R"({"scope": "step", "cluster": "dgx-b200x1", "dispatcher": "alltoall", "parallel": {"tp": 1,
+            "pp": 1, "ep": 8, "dp": 8, "global_batch": 32}, "router_dtype": "fp32", "model": )") +
+            card + "}",
+        "card.json"));
+    s.resolve();
+    const models::StepMemory memory = models::StepForecaster(s, s.dispatchers.front()).memory();
+    EXPECT_EQ(memory.max_bytes, row.max_bytes) << card;
+    EXPECT_EQ(memory.stages.front().bytes.total(), row.stages.front().bytes.total()) << card;
+  }
+}
+
+// What decides the step and stands nowhere is named, not taken for 1 (issue 37, point 3).
+TEST_F(TrainingRows, ASizeThatDecidesAndIsNotStatedIsNamed) {
+  const TrainingTable t = read(
+      std::string(kHeader) + "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,,1,6.5,,,,here\n" +
+      "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,,,1,1,8,1,6.5,,,,here\n" +
+      "H100-SXM5-80GB,64,GPT-OSS 120B,NeMo Automodel,BF16,512,2,4096,1,1,1,1,,1,4.3,,,,here\n");
+  ASSERT_EQ(t.skipped.size(), 2u);
+  EXPECT_EQ(t.skipped[0].reason, "ep is not stated, and decides the step");
+  EXPECT_EQ(t.skipped[1].reason, "tp, pp are not stated, and decide the step");
+  // Its framework's benchmark says it.
+  ASSERT_EQ(t.rows.size(), 1u);
+  EXPECT_EQ(t.rows[0].scenario.parallel.ep, 64);
+  EXPECT_EQ(t.rows[0].scenario.origin_of("parallel.ep"),
+            (models::Origin{models::Origin::Kind::kRecipe, "nemo-automodel"}));
+}
+
+TEST_F(TrainingRows, EverySettingHasItsOrigin) {
+  const TrainingTable t = read(
+      "gpu,gpus,model,framework,precision,gbs,mbs,tp,pp,ep,step_time_s,note\n"
+      "GB200,64,DeepSeekV3,Megatron-Bridge 26.04,MXFP8,512,1,1,4,16,9,recompute mlp\n");
+  ASSERT_EQ(t.rows.size(), 1u) << t.skipped.at(0).reason;
+  const models::Scenario& s = t.rows[0].scenario;
+  for (const char* path : {"parallel.ep", "training.recompute", "model", "cluster"}) {
+    EXPECT_EQ(s.origin_of(path).kind, models::Origin::Kind::kFile) << path;
+    EXPECT_THAT(s.origin_of(path).where, HasSubstr(".csv:2")) << path;
+  }
+  EXPECT_EQ(s.training.recompute.text(), "mlp");
+  EXPECT_EQ(s.origin_of("training.launch"),
+            (models::Origin{models::Origin::Kind::kRecipe, "megatron-bridge@26.04"}));
+  EXPECT_EQ(s.origin_of("parallel.seq").kind, models::Origin::Kind::kDefault);
+}
+
+TEST_F(TrainingRows, AFrameworkThatIsNotKnownIsSaid) {
+  const TrainingTable t = read(std::string(kHeader) +
+                               "H100-SXM5-80GB,64,OLMoE,in-house,BF16,128,2,2048,2,2,1,1,8,1,6.5,,,,here\n");
+  ASSERT_EQ(t.rows.size(), 1u);
+  EXPECT_THAT(t.rows[0].assumptions, ::testing::Contains(HasSubstr("framework 'in-house' is not known")));
 }
 
 // Ratios to them would be infinite.

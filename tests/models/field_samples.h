@@ -48,6 +48,7 @@ inline std::vector<FieldSample> samples_of(const Field& field) {
       {"placement", {same("balanced"), same("balanced:slots=72"), object("[0, 1, 1, 2]")}},
       {"mesh",
        {same("replicate=2,shard=2,tp=2"), same("pp=2,ep=16"), object(R"({"shard": 4, "ep": 2, "tp": 4})")}},
+      {"recipe", {same("torchtitan"), same("megatron-bridge@26.04"), same("nemo-automodel")}},
       {"training.recompute", {same("none"), same("moe_act"), same("moe_act+moe"), same("full")}},
       {"training.overlap", {same("none"), same("delayed-wgrad+expert-communication"), same("gradients")}},
       {"training.optimizer_dtypes", {same("fp32,fp32,fp32"), same("fp32,bf16,bf16"), same("bf16,fp8,fp16")}},

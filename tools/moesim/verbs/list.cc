@@ -17,6 +17,7 @@
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/hardware/profile.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/routing/routing.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_summary.h"
@@ -85,18 +86,26 @@ Entries routings_list() {
   return out;
 }
 
+Entries recipes_list() {
+  Entries out;
+  for (const models::FrameworkRecipe& recipe : models::FrameworkRecipe::all())
+    out.emplace_back(recipe.id(), recipe.about);
+  return out;
+}
+
 struct Kind {
   std::string name;
   Entries (*entries)();
 };
 
-const std::array<Kind, 6>& kinds() {
-  static const std::array<Kind, 6> all{{{"models", models_list},
+const std::array<Kind, 7>& kinds() {
+  static const std::array<Kind, 7> all{{{"models", models_list},
                                         {"clusters", clusters_list},
                                         {"profiles", profiles_list},
                                         {"networks", networks_list},
                                         {"dispatchers", dispatchers_list},
-                                        {"routings", routings_list}}};
+                                        {"routings", routings_list},
+                                        {"recipes", recipes_list}}};
   return all;
 }
 
@@ -172,11 +181,12 @@ int run(const std::vector<std::string>& wanted, bool detail, const CommonOptions
 }  // namespace
 
 Verb list_verb() {
-  return {"list", "what is built in: models, clusters, profiles, networks, dispatchers, routings",
+  return {"list", "what is built in: models, clusters, profiles, networks, dispatchers, routings, recipes",
           "  moesim list dispatchers\n  moesim list models --detail", [](CLI::App& app) -> Run {
             auto wanted = std::make_shared<std::vector<std::string>>();
-            app.add_option("kind", *wanted,
-                           "models, clusters, profiles, networks, dispatchers or routings; default: all")
+            app.add_option(
+                   "kind", *wanted,
+                   "models, clusters, profiles, networks, dispatchers, routings or recipes; default: all")
                 ->type_name("KIND");
             auto detail = std::make_shared<bool>(false);
             app.add_flag("--detail", *detail, "With models: layers by kind, attention and experts");
