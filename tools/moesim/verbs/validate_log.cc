@@ -38,6 +38,8 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log) {
   } else if (const auto framework = framework_of_file(o.job)) {
     job = load_job(o.job, *framework, o.with);
   }
+  // The batch of the steps is the job's, where the job says none.
+  if (job && log.global_batch > 0 && job->global_batch == 0) job->global_batch = log.global_batch;
   models::Scenario s = job ? models::Scenario::parse(JsonNode::from_json(job->scenario, job->file))
                            : models::Scenario::parse(JsonNode::read(o.job));
   if (!o.cluster.empty()) {
@@ -59,11 +61,19 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log) {
     settle_job(*job, s);
     for (std::string& remark : job->remarks()) s.model.remarks.push_back(std::move(remark));
   }
+  if (!job && log.global_batch > 0 && !s.gave("parallel.microbatches") && !s.batch.given())
+    s.batch.sequences = log.global_batch;
   models::name_dispatchers(s);
   if (s.model.experts > 0 && s.dispatchers.size() != 1)
     throw InputError(
         fmt::format("dispatcher: found {}, expected the one that the job ran", s.dispatchers.size()));
   s.resolve();
+  const std::int64_t batch = s.parallel.micro_batch * s.parallel.microbatches * s.parallel.dp;
+  if (log.global_batch > 0 && batch != log.global_batch)
+    throw InputError(SourcePlace{o.log, log.batch_line},
+                     fmt::format("a global batch of {} sequences", log.global_batch),
+                     fmt::format("the job's {}, of {}", batch, o.job.empty() ? o.log : o.job));
+  s.model.remarks.insert(s.model.remarks.end(), log.notes.begin(), log.notes.end());
   return s;
 }
 
