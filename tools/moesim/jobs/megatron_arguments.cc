@@ -884,6 +884,7 @@ const ArgumentTable& megatron_table() {
         {{"use_tp_pp_dp_mapping"}, read_order, write_order},
     };
     t.aliases = {{"num_moe_experts", "num_experts"},
+                 {"pad_vocab_size", "should_pad_vocab"},
                  {"hybrid_override_pattern", "hybrid_layer_pattern"},
                  {"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"},
                  {"sequence_length", "seq_length"},

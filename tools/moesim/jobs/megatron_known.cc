@@ -482,6 +482,7 @@ constexpr auto kIrrelevant = std::to_array<KnownArgument>({
     {"moe_hybridep_num_blocks_unpermute", kBuilt},
     {"moe_hybridep_num_sms_preprocessing", kBuilt},
     {"moe_hybridep_pad_uneven_dispatch_inputs", kBuilt},
+    {"use_mamba_mem_eff_path", kBuilt},
 });
 
 constexpr auto kApproximated = std::to_array<KnownArgument>({
@@ -616,6 +617,8 @@ constexpr auto kRefused = std::to_array<KnownArgument>({
     {"export_kd_*", "distillation"},
     {"qad_train_target", "distillation"},
     {"export_offline_model", "distillation"},
+    {"prompts", "generation of text"},
+    {"prompt_file*", "generation of text"},
     {"num_tokens_to_generate", "generation of text"},
     {"incoming_requests_*", "generation of text"},
     {"outer_dp_sharding_strategy", "hybrid sharding of Megatron-FSDP", "no_shard"},
