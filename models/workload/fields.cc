@@ -534,6 +534,7 @@ std::vector<Field> overlap_fields() {
        .flag = "--no-sequence-parallel",
        .type = FieldType::kBoolean,
        .fallback = "true",
+       .scopes = Scopes::kStep,
        .group = kPlan,
        .help = "Tensor-parallel ranks share the rows of norms and residuals",
        .read = [](const Field&, Scenario& s,
