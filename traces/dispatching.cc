@@ -1,7 +1,11 @@
 #include "traces/dispatching.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -329,44 +333,78 @@ void sizes_from_lists(const JsonNode& per_rank, Settings& out) {
     out.experts = static_cast<std::int64_t>(sent->size());
 }
 
-// Loads of experts: an array of numbers, or one per layer. Shares become whole counts.
-Dispatching loads_of(const JsonNode& root) {
+// Loads of experts: tables [layers][experts], whose sums are taken, or one list for all layers. Shares become
+// whole counts. `dense`: layers of zeros are those without experts, and are left out.
+Dispatching loads_of(const JsonNode& root, const std::vector<std::vector<JsonNode>>& tables, bool dense) {
   Dispatching out;
   out.ep = 1;
   out.loads = true;
-  std::vector<JsonNode> layers = root.items();
-  const bool one = !layers.empty() && layers.front().is_number();
-  if (one) layers = {root};
+  const std::vector<JsonNode>& layers = tables.front();
   if (layers.empty() || std::cmp_greater(layers.size(), kMaxLayer))
     root.fail(std::to_string(layers.size()) + " layers", "loads of experts, [layers][experts]");
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    if (!layers[l].is_array())
-      layers[l].fail(layers[l].describe(), "an array of the loads of a layer's experts");
-    const std::vector<JsonNode> loads = layers[l].items();
-    if (l == 0) out.experts = static_cast<std::int64_t>(loads.size());
-    if (loads.empty() || std::cmp_not_equal(loads.size(), out.experts) || out.experts > kMaxMatrixEntries)
-      layers[l].fail(std::to_string(loads.size()) + " loads",
-                     std::to_string(out.experts) + " as of the first layer");
-    double sum = 0;
+    std::vector<double> loads;
     bool whole = true;
-    for (const JsonNode& load : loads) {
-      sum += load.number(0, 9e15);
-      whole = whole && load.is_integer();
+    for (const std::vector<JsonNode>& table : tables) {
+      if (table.size() != layers.size())
+        root.fail(std::to_string(table.size()) + " layers",
+                  std::to_string(layers.size()) + " as in the first table");
+      const JsonNode& layer = table[l];
+      if (!layer.is_array()) layer.fail(layer.describe(), "an array of the loads of a layer's experts");
+      const std::vector<JsonNode> items = layer.items();
+      if (out.experts == 0) out.experts = static_cast<std::int64_t>(items.size());
+      if (items.empty() || std::cmp_not_equal(items.size(), out.experts) || out.experts > kMaxMatrixEntries)
+        layer.fail(std::to_string(items.size()) + " loads",
+                   std::to_string(out.experts) + " as of the first layer");
+      loads.resize(items.size());
+      for (std::size_t e = 0; e < items.size(); ++e) {
+        loads[e] += items[e].number(0, 9e15);
+        whole = whole && items[e].is_integer();
+      }
     }
+    const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+    if (sum <= 0 && dense) continue;
     if (sum <= 0) layers[l].fail("no load on any expert", "a positive one");
     constexpr double kWhole = 1e9;  // of shares
     DispatchingEntry entry;
-    if (!one) entry.layer = static_cast<std::int64_t>(l);
-    for (const JsonNode& load : loads)
-      entry.table.received.push_back(std::llround(whole ? load.number() : kWhole * load.number() / sum));
+    entry.layer = std::ssize(out.entries);
+    for (const double load : loads)
+      entry.table.received.push_back(std::llround(whole ? load : kWhole * load / sum));
     out.entries.push_back(std::move(entry));
   }
+  if (out.entries.empty()) root.fail("no load on any expert", "a positive one");
   return out;
+}
+
+Dispatching loads_of(const JsonNode& root) {
+  const std::vector<JsonNode> layers = root.items();
+  if (layers.empty() || !layers.front().is_number()) return loads_of(root, {layers}, false);
+  Dispatching out = loads_of(root, {std::vector<JsonNode>{root}}, false);
+  out.entries.front().layer.reset();
+  return out;
+}
+
+// What SGLang and vLLM dump of their experts: {"logical_count": [layers][experts], or such a table a step},
+// beside statistics of the same counts.
+Dispatching logical_counts(JsonObject& object, const JsonNode& counts) {
+  for (const std::string& key : object.node().keys())
+    if (key == "rank" || key.starts_with("average_utilization_rate")) object.find(key);
+  object.finish();
+  std::vector<std::vector<JsonNode>> tables;
+  for (const JsonNode& step : counts.items()) {
+    if (!step.is_array()) step.fail(step.describe(), "counts, [layers][experts]");
+    const std::vector<JsonNode> layers = step.items();
+    if (layers.empty() || !layers.front().is_array()) return loads_of(counts, {counts.items()}, true);
+    tables.push_back(layers);
+  }
+  if (tables.empty()) counts.fail("no layers", "counts, [layers][experts]");
+  return loads_of(counts, tables, true);
 }
 
 Dispatching dispatching_of(const JsonNode& root) {
   if (root.is_array()) return loads_of(root);
   JsonObject object(root);
+  if (const auto counts = object.find("logical_count")) return logical_counts(object, *counts);
   Dispatching out;
   Settings settings;
   read_settings(object, settings);
@@ -450,6 +488,11 @@ const DispatchingTable* Dispatching::find(std::int64_t layer, std::int64_t micro
 }
 
 Dispatching read_dispatching(const std::filesystem::path& path) {
+  if (const auto ending = path.extension(); ending == ".pt" || ending == ".pth")
+    throw InputError(SourcePlace{path.string()}, "a file of PyTorch",
+                     fmt::format("JSON: python3 -c \"import json, torch; json.dump({{'logical_count': "
+                                 "torch.load('{}')['logical_count'].tolist()}}, open('counts.json', 'w'))\"",
+                                 path.string()));
   return dispatching_of(JsonNode::read(path));
 }
 

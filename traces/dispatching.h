@@ -70,7 +70,8 @@ struct Dispatching {
 inline constexpr std::int64_t kMaxRowsPerRank = (std::int64_t{1} << 31) - 1;
 inline constexpr std::int64_t kMaxMatrixEntries = std::int64_t{1} << 26;
 
-// Reads a plain array of expert loads, [experts] or [layers][experts], moesim's own form and that of a
+// Reads a plain array of expert loads, [experts] or [layers][experts], the same under "logical_count" as
+// SGLang and vLLM dump it (layers of zeros, which have no experts, left out), moesim's own form and that of a
 // recorder in scaling mode, whose config holds per_rank_dispatching_results, is_scaling_mode, fake_tp and
 // exp_rank. A rank without an entry gets the histogram that the recorder's fallback makes, and the table says
 // so (not_representative). Throws InputError with file and line for wrong types or sizes, negative or

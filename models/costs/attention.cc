@@ -20,6 +20,9 @@ constexpr double kExponentialsPerClock = 16;
 constexpr double kBoostClock = 1.83e9;  // of H100 and B200 at their data sheets' peaks
 // fp8 scores and values (figure 7 there): 1.3 times bf16's rate at training lengths, forward.
 constexpr double kFp8 = 1.3;
+// Unfused: bytes of a score or probability, and of its place in dropout's mask; a batched product's share of
+// the peak, a guess that the traffic of scores hides at heads of 128 on Hopper.
+constexpr double kScore = 2, kMask = 1, kBatched = 0.7;
 constexpr double kUsualWidth = 128;  // of a head, where a profile says which share of the peak it reaches
 
 }  // namespace
@@ -34,7 +37,8 @@ double mean_keys(std::int64_t seq, std::int64_t window, bool chunked) {
   return std::max(1.0, w - w * w / (2 * s));
 }
 
-AttentionModel::AttentionModel(const Profile& profile) {
+AttentionModel::AttentionModel(const Profile& profile)
+    : drawn_(profile.attention_factor()), kernels_(profile) {
   const DeviceLimits& device = profile.device();
   peak_ = device.peak_flops[static_cast<std::size_t>(DType::kBf16)];
   exponentials_elsewhere_ = device.exponentials_elsewhere;
@@ -59,8 +63,29 @@ double AttentionModel::flops(const AttentionCall& c, GemmPass pass) {
   return pass == GemmPass::kForward ? one : 2.5 * one;
 }
 
+double AttentionModel::unfused_seconds(const AttentionCall& c, bool forward) const {
+  const double pairs = c.queries * static_cast<double>(c.seq * c.heads);
+  const auto product = [&](std::int64_t width) {
+    return std::max(2 * pairs * static_cast<double>(width) / (kBatched * peak_),
+                    kernels_.seconds(KernelClass::kElementwise, kScore * pairs, 0, 0));
+  };
+  const auto kernel = [&](KernelClass kind, double read, double written) {
+    return kernels_.seconds(kind, read * pairs, written * pairs, 0);
+  };
+  const double products = product(c.score_dim) + product(c.value_dim);
+  const double dropout = c.dropout ? kernel(KernelClass::kElementwise, kScore, kScore + kMask) : 0;
+  // Scores in, probabilities out; backward probabilities and their gradient in, that of the scores out.
+  const double softmax = kernel(KernelClass::kReduce, (forward ? 1 : 2) * kScore / 2, kScore);
+  return drawn_ * ((forward ? 1 : 2) * products + softmax + dropout);
+}
+
 double AttentionModel::seconds(const AttentionCall& c, GemmPass pass) const {
   const bool forward = pass == GemmPass::kForward;
+  if (c.unfused) {
+    AttentionCall fused = c;
+    fused.unfused = fused.fp8 = false;
+    return std::max(unfused_seconds(c, forward), seconds(fused, pass));
+  }
   const double work = flops(c, pass);
   if (work <= 0) return 0;
   // The stretch of keys one tile walks: a rank's share of the sequence, or what a window leaves of it.

@@ -1,10 +1,11 @@
 // The core of attention as flash-style kernels compute it: scores, softmax and values without ever writing
-// the score matrix (arXiv 2205.14135, 2407.08608).
+// the score matrix (arXiv 2205.14135, 2407.08608); or unfused, kernel by kernel through memory.
 #pragma once
 
 #include <cstdint>
 
 #include "models/costs/gemm.h"
+#include "models/costs/kernels.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::models {
@@ -19,6 +20,8 @@ struct AttentionCall {
   std::int64_t window = 0;  // in tokens; 0: none
   bool chunked = false;     // the window is the sequence's own chunk instead of sliding
   bool fp8 = false;
+  bool unfused = false;  // scores and probabilities go through memory, all keys of a query
+  bool dropout = false;  // of the probabilities; unfused only
 };
 
 // Keys that a causal query sees on average; at most the window, or those of its own chunk.
@@ -32,10 +35,15 @@ class AttentionModel {
 
   // FLOPs of the causal core: 2 products forward, 5 backward (the scores are computed again).
   static double flops(const AttentionCall& call, GemmPass pass);
-  // Seconds; kForward, or the whole backward for any other pass. Never below the peak rate.
+  // Seconds; kForward, or the whole backward for any other pass. Never below the peak rate; unfused never
+  // faster than fused.
   double seconds(const AttentionCall& call, GemmPass pass) const;
 
  private:
+  // Seconds of the kernels of Megatron-Core's DotProductAttention and Transformer Engine's
+  // UnfusedDotProductAttention: batched products of whole rows, a causal softmax that reads half of its rows,
+  // dropout; backward without the scores' product, since the probabilities were kept.
+  double unfused_seconds(const AttentionCall& call, bool forward) const;
   // How many times as long as its matrix products alone a pair takes, at heads of `width`.
   double matrix_times(bool forward, double width) const;
 
@@ -43,6 +51,8 @@ class AttentionModel {
   double exponentials_elsewhere_ = 0;  // share that ordinary units compute
   double per_clock_ = 0;               // FLOPs of the matrix units per clock and SM
   double forward_ = 0, backward_ = 0;  // the profile's share of the peak over the defaults'
+  double drawn_ = 1;                   // how many times as long as computed
+  KernelModel kernels_;
 };
 
 }  // namespace moesim::models

@@ -440,6 +440,8 @@ double ProgramPricer::attention_seconds(const Program& program, const Op& op,
   call.window = core.window;
   call.chunked = core.chunked;
   call.fp8 = core.fp8;
+  call.unfused = core.unfused;
+  call.dropout = core.dropout;
   const double computing = power_ * attention_.seconds(call, op.pass);
   if (core.cp == 1) return computing;
   // A ring: while a rank works on one peer's keys and values, the next peer's travel.

@@ -33,8 +33,8 @@ class Writer {
         a_(*c.model),
         tp_(c.parallel.tp),
         H_(a_.hidden),
-        T_(c.tokens),
-        all_(T_ * tp_),
+        T_(c.sequence_parallel ? c.tokens : c.tokens * tp_),
+        all_(c.tokens * tp_),
         b_(bytes_of(c.activation)),
         builder_(static_cast<int>(c.parallel.ep), static_cast<int>(c.parallel.etp), static_cast<int>(tp_)) {
     builder_.program().compulsory_bytes = false;
@@ -63,15 +63,19 @@ class Writer {
     product(category, m, w, GemmPass::kWgrad);
   }
 
-  // Rows of this rank over the tensor-parallel ranks; -1 where there is one.
+  // Rows of this rank over the tensor-parallel ranks; -1 where each has all of them.
   int gather(std::string_view name, Category category, std::int64_t columns) {
+    if (!c_.sequence_parallel) return -1;
     return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
   }
   // The tensor-parallel ranks' pieces of so many elements.
   int gather_piece(std::string_view name, Category category, std::int64_t elements) {
     return builder_.all_gather(GroupKind::kDense, name, category, c_.activation, elements * b_);
   }
+  // Sums over the tensor-parallel ranks: each gets its own rows, or all of them.
   int scatter(std::string_view name, Category category, std::int64_t columns) {
+    if (!c_.sequence_parallel)
+      return builder_.all_reduce(GroupKind::kDense, name, category, c_.activation, all_ * columns * b_);
     return builder_.reduce_scatter(GroupKind::kDense, name, category, c_.activation, T_ * columns * b_);
   }
 
@@ -89,7 +93,7 @@ class Writer {
     builder_.join(scattered);
   }
 
-  // The core of attention. Backward is one operation of three launches.
+  // The core of attention, one operation of so many launches as its kernels.
   void core(LayerKind::Mixer mixer, bool forward) {
     const AttentionCore core = attention_core(a_, mixer, c_.parallel.seq, tp_);
     core_of(forward ? "attention" : "attention backward", core, forward, core.gathered);
@@ -133,8 +137,11 @@ class Writer {
     core.queries = all_;
     core.cp = c_.parallel.cp;
     core.fp8 = c_.fp8_attention;
+    core.unfused = c_.attention != AttentionKernel::kFlash;
+    core.dropout = c_.attention == AttentionKernel::kUnfusedDropout;
+    const int launches = core.unfused ? (forward ? 4 : 7) + core.dropout : forward ? 1 : 3;
     const int id = builder_.attention(name, Category::attention,
-                                      forward ? GemmPass::kForward : GemmPass::kDgrad, core, forward ? 1 : 3);
+                                      forward ? GemmPass::kForward : GemmPass::kDgrad, core, launches);
     builder_.ops()[static_cast<std::size_t>(id)].unmeasured = unmeasured;
   }
   int table(std::int64_t rows) {

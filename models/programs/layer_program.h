@@ -24,6 +24,8 @@ struct LayerContext {
   DType router = DType::kFp32;
   StepRecompute recompute;
   bool fp8_attention = false;
+  AttentionKernel attention = AttentionKernel::kFlash;
+  bool sequence_parallel = true;
   bool shared_expert = true;  // false: the dispatcher's program runs it
   bool loss_parallel = true;
   bool train = true;

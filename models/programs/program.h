@@ -125,6 +125,7 @@ struct AttentionCore {
   bool chunked = false;                       // windows that do not slide
   bool gathered = false;                      // over latent vectors, chosen token by token
   bool fp8 = false;
+  bool unfused = false, dropout = false;  // scores go through memory; dropout of the probabilities
 };
 
 // Rows from member to member of every group of one kind: rows[(group * g + sender) * g + receiver].

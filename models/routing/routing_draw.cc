@@ -80,7 +80,8 @@ RoutingSpec file_spec(const std::string& path) {
 }
 
 bool looks_like_path(std::string_view text) {
-  return text.find('/') != std::string_view::npos || text.ends_with(".json");
+  return text.find('/') != std::string_view::npos || text.ends_with(".json") || text.ends_with(".pt") ||
+         text.ends_with(".pth");
 }
 
 std::string out_of_range(const Named& named, std::string_view value) {

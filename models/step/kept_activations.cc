@@ -18,10 +18,10 @@ constexpr double kScoredQueries = 4096;  // whose scores a framework holds at on
 
 // The sizes of one layer on one rank, in bytes of bf16 where nothing else is said.
 struct Sizes {
-  Sizes(const Architecture& a, const Parallel& p, LayerKind::Mixer mixer)
+  Sizes(const Architecture& a, const Parallel& p, const TrainingPlan& plan, LayerKind::Mixer mixer)
       : tp(static_cast<double>(p.tp)),
-        tokens(static_cast<double>(p.tokens_per_rank())),
-        all(tokens * tp),
+        all(static_cast<double>(p.tokens_per_rank()) * tp),
+        tokens(plan.sequence_parallel ? static_cast<double>(p.tokens_per_rank()) : all),
         hidden(static_cast<double>(a.hidden)),
         rows(tokens * hidden * kBf16Bytes) {
     if (is_attention(mixer)) {
@@ -32,16 +32,21 @@ struct Sizes {
       value = columns(core.heads, core.value_dim);
       gathered = core.gathered;
       // Gathered keys and values are the latent vectors, which are kept anyway.
-      keys = gathered ? 0 : columns(core.kv_heads, core.score_dim);
-      values = gathered ? 0 : columns(core.kv_heads, core.value_dim);
+      // Unfused products keep the keys and values of every head.
+      const bool unfused = plan.attention != AttentionKernel::kFlash;
+      const std::int64_t kv_heads = unfused && !plan.recompute.attention ? core.heads : core.kv_heads;
+      keys = gathered ? 0 : columns(kv_heads, core.score_dim);
+      values = gathered ? 0 : columns(kv_heads, core.value_dim);
+      if (unfused) scores = all * heads * static_cast<double>(p.seq) * kBf16Bytes;
       projected = columns(core.heads, attention_of(a, mixer).output_dim());
       gate = columns(core.heads, attention_of(a, mixer).gate_dim);
     }
   }
-  double tp, tokens, all, hidden;
+  double tp, all, tokens, hidden;
   double rows;  // the hidden states of a rank
   // Columns of the core's heads; of the output projection's input and its gate.
   double heads = 0, score = 0, value = 0, keys = 0, values = 0, projected = 0, gate = 0;
+  double scores = 0;      // bytes of all scores, where they are written
   bool gathered = false;  // a sparse core over the latent vectors
 };
 
@@ -65,7 +70,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
                LayerKind::Mixer mixer) {
   const StepRecompute& again = plan.recompute;
   const Attention& t = attention_of(a, mixer);
-  const double product = product_bytes(plan), core = plan.fp8_attention ? 1 : kBf16Bytes;
+  const double product = product_bytes(plan), core = plan.fp8_attention && s.scores == 0 ? 1 : kBf16Bytes;
   const bool latent = t.kind == Attention::Kind::kLatent;
   if (latent) {
     const double down = static_cast<double>(t.q_rank + t.kv_rank), rope = static_cast<double>(t.rope_dim);
@@ -88,7 +93,10 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   kept.add("attention/input of the projection", s.all * s.projected * product);
   if (!again.attention) {
     if (!one) kept.add("attention/output of the core", s.all * s.value * core);
-    kept.add("attention/log-sums", s.all * s.heads * 4);
+    if (s.scores == 0) kept.add("attention/log-sums", s.all * s.heads * 4);
+    kept.add("attention/probabilities", s.scores);
+    if (plan.attention == AttentionKernel::kUnfusedDropout)
+      kept.add("attention/dropout's mask and output", s.scores * (1 + 1 / kBf16Bytes));
   }
 }
 
@@ -122,7 +130,7 @@ double bytes_of(const std::vector<KeptTensor>& tensors) {
 
 std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                                       const LayerKind& kind) {
-  const Sizes s(a, p, kind.mixer);
+  const Sizes s(a, p, plan, kind.mixer);
   const StepRecompute& again = plan.recompute;
   Kept kept;
   if (again.full) {
@@ -227,9 +235,10 @@ std::vector<KeptTensor> kept_by_program(const Program& program, int rank, const 
 
 double backward_transient(const Architecture& a, const Parallel& p, const TrainingPlan& plan,
                           const LayerKind& kind) {
-  const Sizes s(a, p, kind.mixer);
-  // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products.
-  const double stream = s.rows + (s.tp > 1 ? 2 * s.tp * s.rows : 0);
+  const Sizes s(a, p, plan, kind.mixer);
+  // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or
+  // a gradient before its all-reduce.
+  const double stream = s.rows + (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0);
   double most = 0;
   const auto of_ffn = [&](std::int64_t inner, bool again) {
     // The gradient of the up projection's output; what was kept is freed as backward passes it.
@@ -244,7 +253,10 @@ double backward_transient(const Architecture& a, const Parallel& p, const Traini
     // Scores of the indexer wait for the choice of the best: fp32, a stretch of queries at a time.
     const double scores =
         has_indexer(a, kind.mixer) ? std::min(s.all, kScoredQueries) * static_cast<double>(p.seq) * 4 : 0;
-    most = std::max({most, s.all * (s.score + s.keys + s.values) * kBf16Bytes * (again ? 2 : 1), scores});
+    // Unfused: the gradient of the probabilities, and what was not kept of them.
+    const double unfused = s.scores * (plan.recompute.attention ? 2 : 1);
+    most = std::max(
+        {most, s.all * (s.score + s.keys + s.values) * kBf16Bytes * (again ? 2 : 1) + unfused, scores});
   } else if (kind.mixer != LayerKind::Mixer::kNone) {
     const StateMixer m = state_mixer(a, kind.mixer);
     most = std::max(most, s.all * static_cast<double>(m.input) / s.tp * kBf16Bytes);

@@ -121,8 +121,20 @@ DensePrograms::DensePrograms(const Scenario& s, std::int64_t tokens, std::int64_
   context_.router = s.router_dtype;
   context_.recompute = s.training.recompute;
   context_.fp8_attention = s.training.fp8_attention;
+  context_.attention = s.training.attention;
+  context_.sequence_parallel = s.training.sequence_parallel;
   context_.loss_parallel = s.training.loss_parallel;
   context_.train = s.train;
+  const TrainingPlan& plan = s.training;
+  if (plan.attention != AttentionKernel::kFlash && (s.parallel.cp > 1 || s.model.attention.index_topk > 0))
+    throw InputError(
+        fmt::format("training.attention: found {} with {}, expected flash: the framework has no "
+                    "unfused kernels for it",
+                    name_of(plan.attention), s.parallel.cp > 1 ? "context parallelism" : "sparse attention"));
+  if (!plan.sequence_parallel && s.parallel.tp > 1 && experts > 0)
+    throw InputError(
+        "training.sequence_parallel: found false with experts and tensor parallelism, expected true: "
+        "frameworks train experts with sequence parallelism only");
 }
 
 const LayerContext& DensePrograms::context(bool shared_expert) const {

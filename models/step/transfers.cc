@@ -317,7 +317,8 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
                   host_link_unmeasured(s.cluster->profile));
   }
   if (p.pp > 1) {
-    const double bytes = static_cast<double>(p.tokens_per_rank() * s.model.hidden) * kBf16Bytes;
+    const std::int64_t tokens = p.tokens_per_rank() * (plan.sequence_parallel ? 1 : p.tp);
+    const double bytes = static_cast<double>(tokens * s.model.hidden) * kBf16Bytes;
     const auto send = [&](std::int64_t from, std::int64_t to) {
       const Placement::Shapes& pairs = placement.pipeline_pairs(from, to);
       const bool network = std::any_of(pairs.begin(), pairs.end(),

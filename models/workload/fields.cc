@@ -527,6 +527,35 @@ std::vector<Field> overlap_fields() {
                                                        .fallback = "false",
                                                        .group = kPlan,
                                                        .help = "The projections of attention in fp8, too"}),
+      {.path = "training.attention",
+       .flag = "--attention",
+       .type = FieldType::kChoice,
+       .choices = attention_names(),
+       .fallback = "flash",
+       .group = kPlan,
+       .help = "Core of attention: flash, or scores written and read again (unfused), with dropout of them "
+               "(unfused-dropout)",
+       .read = [](const Field&, Scenario& s, const JsonNode& v) { s.training.set_attention(v.string()); },
+       .write =
+           [](const Scenario& s) {
+             const AttentionKernel kernel = s.training.attention;
+             return kernel == AttentionKernel::kFlash ? ordered_json() : ordered_json(name_of(kernel));
+           },
+       .take = take_member<&Scenario::training, &T::attention>},
+      {.path = "training.sequence_parallel",
+       .flag = "--no-sequence-parallel",
+       .type = FieldType::kBoolean,
+       .fallback = "true",
+       .scopes = Scopes::kStep,
+       .group = kPlan,
+       .help = "Tensor-parallel ranks share the rows of norms and residuals",
+       .read = [](const Field&, Scenario& s,
+                  const JsonNode& v) { s.training.sequence_parallel = v.boolean(); },
+       .write =
+           [](const Scenario& s) {
+             return s.training.sequence_parallel ? ordered_json() : ordered_json(false);
+           },
+       .take = take_member<&Scenario::training, &T::sequence_parallel>},
       boolean<&Scenario::training, &T::fused_kernels>(
           {.path = "training.fused_kernels",
            .fallback = "false",

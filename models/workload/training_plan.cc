@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 5> kFsdpUnits{"auto", "module", "block", 
 constexpr std::array<std::string_view, 2> kRankOrders{"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"};
 constexpr std::array<std::string_view, 4> kOffloads{"none", "optimizer", "activations",
                                                     "optimizer+activations"};
+constexpr std::array<std::string_view, 3> kAttentions{"flash", "unfused", "unfused-dropout"};
 constexpr std::array<std::string_view, 3> kLaunches{"eager", "partial-graphs", "graphs"};
 constexpr std::array<std::string_view, 3> kReports{"none", "sequential", "fused"};
 constexpr std::array<std::string_view, 3> kRecorders{"deferred-clear", "direct-clear", "journal"};
@@ -127,6 +128,10 @@ void TrainingPlan::set_offload(std::string_view name) {
   offload = static_cast<Offload>(choose("offload", name, kOffloads));
 }
 
+void TrainingPlan::set_attention(std::string_view name) {
+  attention = static_cast<AttentionKernel>(choose("attention", name, kAttentions));
+}
+
 void TrainingPlan::set_rank_order(std::string_view order) {
   stages_inside = choose("rank order", order, kRankOrders) == 1;
 }
@@ -140,6 +145,8 @@ void TrainingPlan::set_launch(std::string_view name) {
 std::string_view name_of(FsdpUnit unit) { return kFsdpUnits[static_cast<std::size_t>(unit)]; }
 std::string_view name_of(Offload offload) { return kOffloads[static_cast<std::size_t>(offload)]; }
 std::span<const std::string_view> offload_names() { return kOffloads; }
+std::string_view name_of(AttentionKernel kernel) { return kAttentions[static_cast<std::size_t>(kernel)]; }
+std::span<const std::string_view> attention_names() { return kAttentions; }
 std::span<const std::string_view> rank_orders() { return kRankOrders; }
 std::span<const std::string_view> fsdp_unit_names() { return kFsdpUnits; }
 void TrainingPlan::set_overload_report(std::string_view name) {

@@ -40,6 +40,13 @@ enum class Offload : std::uint8_t {
 inline bool offloads_optimizer(Offload o) { return o == Offload::kOptimizer || o == Offload::kBoth; }
 inline bool offloads_activations(Offload o) { return o == Offload::kActivations || o == Offload::kBoth; }
 
+// How the core of attention is computed.
+enum class AttentionKernel : std::uint8_t {
+  kFlash,           // fused: scores are never written
+  kUnfused,         // scores and probabilities go through memory, whole rows of them
+  kUnfusedDropout,  // the same, with dropout of the probabilities
+};
+
 // Distributed Shampoo (arXiv 2309.06497): how often the roots of its preconditioners are computed.
 struct Shampoo {
   static constexpr std::int64_t kBlock = 1024;  // largest side of a preconditioner (max_preconditioner_dim)
@@ -109,6 +116,10 @@ struct TrainingPlan {
   Framework framework = Framework::kMegatron;
   DType gemm = DType::kBf16;  // of the products with weights (attention's core, router and head stay in bf16)
   bool fp8_attention = false;
+  AttentionKernel attention = AttentionKernel::kFlash;
+  // Tensor-parallel ranks share the rows between their products; false: each has all of them, and outputs are
+  // reduced to all.
+  bool sequence_parallel = true;
   ShardingScheme sharding = ShardingScheme::kZero1;
   std::int64_t shard_group = 0;       // HSDP: ranks of a shard group; 0: those of one node
   bool reshard_after_forward = true;  // FSDP, HSDP: parameters are gathered again in backward
@@ -149,6 +160,7 @@ struct TrainingPlan {
   void set_overload_recorder(std::string_view name);
   void set_fsdp_unit(std::string_view name);
   void set_offload(std::string_view name);
+  void set_attention(std::string_view name);
   // As ShardingSpec::parse() reads it; replaces all that is said about sharding.
   void set_sharding(std::string_view text);
 
@@ -160,6 +172,8 @@ std::string_view name_of(FsdpUnit unit);  // "auto", "module", "block", "root", 
 std::span<const std::string_view> fsdp_unit_names();
 std::string_view name_of(Offload offload);  // "none", "optimizer", "activations", "optimizer+activations"
 std::span<const std::string_view> offload_names();
+std::string_view name_of(AttentionKernel kernel);  // "flash", "unfused", "unfused-dropout"
+std::span<const std::string_view> attention_names();
 std::span<const std::string_view> rank_orders();
 std::string_view name_of(Framework framework);
 std::string_view name_of(PipelineKind kind);

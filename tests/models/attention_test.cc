@@ -60,6 +60,49 @@ TEST(Attention, AProfilesShareOfThePeakIsTakenAtItsWord) {
   }
 }
 
+// By hand: 16,384 tokens of sequences of 4,096, 16 heads of 128; a score has 2 bytes, its place in dropout's
+// mask one. Products write or read all scores, softmax reads half of them, each masked row's keys.
+TEST(Attention, UnfusedMovesEveryScore) {
+  const Profile h100 = Profile::load("h100-sxm");
+  const AttentionModel model(h100);
+  const KernelModel kernels(h100);
+  AttentionCall c = call(4096);
+  c.unfused = true;
+  const double pairs = 16384.0 * 4096 * 16;
+  const double product = kernels.seconds(KernelClass::kElementwise, 2 * pairs, 0, 0);
+  const double forward = 2 * product + kernels.seconds(KernelClass::kReduce, pairs, 2 * pairs, 0);
+  const double backward = 4 * product + kernels.seconds(KernelClass::kReduce, 2 * pairs, 2 * pairs, 0);
+  EXPECT_NEAR(model.seconds(c, GemmPass::kForward), forward, 1e-12);
+  EXPECT_NEAR(model.seconds(c, GemmPass::kDgrad), backward, 1e-12);
+  EXPECT_NEAR(forward, pairs * 7 / 3.0e12, 0.1 * forward);  // seven bytes a score at about 3 TB/s
+  c.dropout = true;
+  const double dropout = kernels.seconds(KernelClass::kElementwise, 2 * pairs, 3 * pairs, 0);
+  EXPECT_NEAR(model.seconds(c, GemmPass::kForward), forward + dropout, 1e-12);
+  EXPECT_NEAR(model.seconds(c, GemmPass::kDgrad), backward + dropout, 1e-12);
+}
+
+RC_GTEST_PROP(Attention, UnfusedIsNeverFaster, ()) {
+  const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
+  const AttentionModel model(profile);
+  AttentionCall c;
+  c.seq = *rc::gen::inRange<std::int64_t>(1, 65536);
+  c.queries = *rc::gen::inRange<std::int64_t>(1, 65536);
+  c.heads = *rc::gen::inRange<std::int64_t>(1, 129);
+  c.score_dim = *rc::gen::element(64, 128, 192, 256);
+  c.value_dim = *rc::gen::element(64, 128);
+  c.window = *rc::gen::element(0, 128, 4096);
+  AttentionCall unfused = c, dropout = c;
+  unfused.unfused = dropout.unfused = dropout.dropout = true;
+  for (const GemmPass pass : {GemmPass::kForward, GemmPass::kDgrad}) {
+    RC_ASSERT(model.seconds(unfused, pass) >= model.seconds(c, pass));
+    RC_ASSERT(model.seconds(dropout, pass) >= model.seconds(unfused, pass));
+    // A short row's scores are nothing beside the rest.
+    AttentionCall tiny = unfused, fused = c;
+    tiny.seq = fused.seq = 1;
+    RC_ASSERT(model.seconds(tiny, pass) == model.seconds(fused, pass));
+  }
+}
+
 RC_GTEST_PROP(Attention, IsMonotonousAndNeverAboveThePeak, ()) {
   const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
   const AttentionModel model(profile);

@@ -43,6 +43,55 @@ TEST(KeptByLayer, AttentionOfMixtralByHand) {
   EXPECT_DOUBLE_EQ(attention(), alone / 4);
 }
 
+// Korthikanti et al. (arXiv 2205.05198), 4.1: 5 a s^2 b bytes of a layer's scores: probabilities in 2 bytes,
+// dropout's mask in one and its output in 2; without dropout 2 a s^2 b.
+TEST(KeptByLayer, UnfusedAttentionKeepsScores) {
+  Architecture model = Architecture::load("mixtral-8x7b");
+  Parallel p;
+  p.seq = 1024;
+  p.micro_batch = 3;
+  TrainingPlan plan;
+  const LayerKind kind{LayerKind::Mixer::kAttention, LayerKind::Ffn::kNone, false};
+  const auto kept = [&](const char* attention) {
+    plan.set_attention(attention);
+    return bytes_of(kept_by_layer(model, p, plan, kind));
+  };
+  const double T = 3 * 1024, heads = 32, kv = 8, d = 128, scores = heads * 1024 * 1024 * 3;
+  // Keys and values of every head, no log-sums.
+  const double others = 2 * 2 * (heads - kv) * d * T - 4 * heads * T;
+  EXPECT_DOUBLE_EQ(kept("unfused") - kept("flash"), 2 * scores + others);
+  EXPECT_DOUBLE_EQ(kept("unfused-dropout") - kept("flash"), 5 * scores + others);
+  const double transient = backward_transient(model, p, plan, kind);
+  plan.recompute = StepRecompute::parse("core_attn");
+  EXPECT_DOUBLE_EQ(kept("unfused-dropout"), kept("flash"));
+  // Computed again, they are held while the layer's backward runs.
+  plan.set_attention("unfused");
+  EXPECT_GT(backward_transient(model, p, plan, kind), transient);
+  // Tensor parallelism shares heads.
+  plan.recompute = {};
+  const double alone = kept("unfused");
+  p.tp = 2;
+  EXPECT_DOUBLE_EQ(kept("unfused"), alone / 2);
+}
+
+// Without sequence parallelism every rank keeps all rows of what stands between the products.
+TEST(KeptByLayer, WithoutSequenceParallelismRowsAreWhole) {
+  Parallel p;
+  p.seq = 1024;
+  p.tp = 4;
+  TrainingPlan plan;
+  const LayerKind kind{LayerKind::Mixer::kNone, LayerKind::Ffn::kDense, false};
+  const auto norms = [&] {
+    double bytes = 0;
+    for (const KeptTensor& t : kept_by_layer(small_model(), p, plan, kind))
+      if (t.name.starts_with("norm/")) bytes += t.bytes;
+    return bytes;
+  };
+  EXPECT_EQ(norms(), 2 * 256 * 64 * 2);
+  plan.sequence_parallel = false;
+  EXPECT_EQ(norms(), 2 * 1024 * 64 * 2);
+}
+
 Parallel tokens(std::int64_t count) {
   Parallel p;
   p.seq = count;

@@ -73,6 +73,26 @@ TEST(BeforeExperts, TensorParallelRanksShareProductsAndExchangeRows) {
   EXPECT_EQ(messages(p.backward()).size(), 6u);
 }
 
+// Without sequence parallelism outputs are all-reduced, forward of each half, and backward its input's
+// gradient; nothing is gathered.
+TEST(BeforeExperts, WithoutSequenceParallelismOutputsAreReducedToAll) {
+  Small small(2);
+  small.context.sequence_parallel = false;
+  const Program p = before_experts(small.context, kDense);
+  EXPECT_EQ(product_flops(p, p.forward()), 2 * 64 * (kAttention + kFfn));
+  const std::int64_t rows = 2 * 64 * 64 * 2;
+  for (const std::vector<Op>* pass : {&p.forward(), &p.backward()}) {
+    const std::vector<Op> all = messages(*pass);
+    ASSERT_EQ(all.size(), 2u);
+    for (const Op& op : all) {
+      EXPECT_EQ(op.comm, CommKind::kAllReduce) << op.name;
+      EXPECT_EQ(p.value(op.in, 0), rows) << op.name;
+    }
+  }
+  // Norms run over all rows on every rank.
+  EXPECT_EQ(p.value(named(p.forward(), "norm").front().read, 0), rows);
+}
+
 TEST(BeforeExperts, RecomputationRunsItsPartAgain) {
   const auto backward = [](const char* recompute, const LayerKind& kind) {
     Small small;

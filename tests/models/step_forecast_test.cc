@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
+#include "tests/message_of.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {
@@ -51,6 +52,42 @@ TEST(StepForecast, IntervalsHoldTheValueAndRepeat) {
   EXPECT_GT(a.time_us.high, a.time_us.value);
   EXPECT_EQ(a.time_us.low, b.time_us.low);
   EXPECT_EQ(a.draws_us, b.draws_us);
+}
+
+TEST(StepForecast, UnfusedAttentionIsNeitherFasterNorSmaller) {
+  double seconds = 0, bytes = 0;
+  for (const char* kernel : {"flash", "unfused", "unfused-dropout"}) {
+    Scenario s = small();
+    s.training.set_attention(kernel);
+    const Answer f = forecast(s);
+    EXPECT_GT(f.time_us.value, seconds) << kernel;
+    EXPECT_GT(f.memory.max_bytes, bytes) << kernel;
+    seconds = f.time_us.value, bytes = f.memory.max_bytes;
+  }
+  Scenario s = small();
+  s.training.set_attention("unfused");
+  s.parallel.cp = 2;
+  EXPECT_THAT(moesim::testing::message_of([&] { forecast(s); }),
+              HasSubstr("training.attention: found unfused with context parallelism"));
+}
+
+// All-reduces move as many bytes as gathers and scatters and are fewer; every rank holds all rows.
+TEST(StepForecast, WithoutSequenceParallelismADenseModelHoldsMore) {
+  Scenario s = small();
+  s.model.experts = s.model.topk = 0;
+  s.model.dense_ffn = 6144;
+  s.parallel.ep = 1;
+  s.parallel.tp = 4;
+  const Answer shared = forecast(s);
+  s.training.sequence_parallel = false;
+  const Answer whole = forecast(s);
+  EXPECT_NEAR(whole.time_us.value / shared.time_us.value, 1, 0.3);
+  EXPECT_GT(whole.memory.max_bytes, shared.memory.max_bytes);
+  Scenario experts = small();
+  experts.parallel.tp = 2;
+  experts.training.sequence_parallel = false;
+  EXPECT_THAT(moesim::testing::message_of([&] { forecast(experts); }),
+              HasSubstr("training.sequence_parallel: found false with experts"));
 }
 
 TEST(StepForecast, MoreWorkTakesLonger) {

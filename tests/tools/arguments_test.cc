@@ -1,8 +1,10 @@
 #include "tools/moesim/jobs/arguments.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 
 #include "base/json_reader.h"
@@ -126,7 +128,7 @@ TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
   };
   EXPECT_THAT(said("--spec a b"), HasSubstr("train.sh:1: found --spec a b, expected a job without it"));
   EXPECT_THAT(said("--optimizer muon"), HasSubstr("--optimizer muon"));
-  EXPECT_THAT(said("--tensor-model-parallel-size 2"), HasSubstr("--sequence-parallel"));
+  EXPECT_THAT(said("--num-experts 4 --tensor-model-parallel-size 2"), HasSubstr("--sequence-parallel"));
   EXPECT_THAT(said("--num-experts 4 --moe-layer-freq [1,0,2,1]"), HasSubstr("--moe-layer-freq"));
   EXPECT_THAT(said("--num-layers four"), HasSubstr("--num-layers four, expected a whole number"));
   EXPECT_THAT(said("--recompute-granularity full --recompute-method block --recompute-num-layers 1"),
@@ -137,6 +139,101 @@ TEST(MegatronArguments, WhatMakesAnotherJobIsRefusedByName) {
       refusal([] { megatron("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100"); }),
       HasSubstr("--bf16"));
   EXPECT_THAT(refusal([] { megatron("echo nothing"); }), HasSubstr("no command with a job's arguments"));
+}
+
+// Megatron's own layers and unfused kernels write the scores; its dropout is on unless it is said otherwise.
+TEST(MegatronArguments, SayHowAttentionIsComputed) {
+  const auto kernel = [](const std::string& more) {
+    return std::string(name_of(scenario_of(megatron(kSmall + more), 1).training.attention));
+  };
+  EXPECT_EQ(kernel(""), "flash");
+  EXPECT_EQ(kernel("--attention-backend fused"), "flash");
+  EXPECT_EQ(kernel("--attention-backend unfused"), "unfused-dropout");
+  EXPECT_EQ(kernel("--attention-backend unfused --attention-dropout 0.0"), "unfused");
+  EXPECT_EQ(kernel("--attention-backend local --attention-dropout 0"), "unfused");
+  EXPECT_EQ(kernel("--transformer-impl local --attention-dropout 0"), "unfused");
+  EXPECT_EQ(kernel("--transformer-impl local --use-flash-attn"), "flash");
+  const auto script = [](const char* switches) {
+    const Job job = megatron(fmt::format("{}torchrun --nproc_per_node 1 train.py {}", switches, kSmall));
+    return scenario_of(job).training.attention;
+  };
+  EXPECT_EQ(script("export NVTE_FLASH_ATTN=0\nexport NVTE_FUSED_ATTN=0\n"),
+            models::AttentionKernel::kUnfusedDropout);
+  EXPECT_EQ(script("export NVTE_FLASH_ATTN=0\n"), models::AttentionKernel::kFlash);
+  EXPECT_THAT(
+      megatron(std::string(kSmall) + "--attention-backend unfused --no-masked-softmax-fusion").remarks(),
+      ElementsAre(HasSubstr("--no-masked-softmax-fusion: scale, mask and softmax")));
+  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--attention-backend fast"); }),
+              HasSubstr("--attention-backend fast"));
+}
+
+TEST(MegatronArguments, SayAModelUnderOtherNames) {
+  const Scenario s = scenario_of(megatron(std::string(kSmall) + "--moe-num-experts=64 --moe-top-k=1"), 8);
+  EXPECT_EQ(s.model.experts, 64);
+  EXPECT_EQ(s.model.topk, 1);
+  const std::string hybrid = std::string(kSmall) + "--num-experts 8 --moe-ffn-hidden-size 512 ";
+  for (const char* name : {"--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
+    const Scenario h = scenario_of(megatron(fmt::format("{}{} MEM*EM-", hybrid, name)), 8);
+    EXPECT_EQ(h.model.pattern, "MEM*EM-") << name;
+    EXPECT_EQ(h.model.layers, 7) << name;  // whatever --num-layers says
+  }
+  const Scenario staged = scenario_of(
+      megatron(hybrid + "--hybrid-layer-pattern 'ME|M*|EM|ME/*E/*E' --pipeline-model-parallel-size 2"), 8);
+  EXPECT_EQ(staged.model.pattern, "MEM*EMME");
+  EXPECT_EQ(staged.model.mtp_layers, 2);
+  EXPECT_EQ(staged.parallel.vpp, 2);
+  EXPECT_THAT(refusal([&] { megatron(hybrid + "--hybrid-layer-pattern MEGE"); }), HasSubstr("letters M"));
+  EXPECT_THAT(refusal([&] { megatron(hybrid + "--hybrid-layer-pattern 'ME/MM'"); }), HasSubstr("MTP"));
+  EXPECT_THAT(refusal([&] { megatron(std::string(kSmall) + "--is-hybrid-model"); }),
+              HasSubstr("--hybrid-layer-pattern"));
+  // Llama 2 70B: 4/3 of 8192 in whole numbers, times 1.3, in steps of 4096.
+  const Scenario llama = scenario_of(
+      megatron("--num-layers 2 --hidden-size 8192 --num-attention-heads 64 --vocab-size 1000 --bf16 --swiglu "
+               "--hidden-dim-multiplier 1.3 --multiple-of 4096"),
+      1);
+  EXPECT_EQ(llama.model.dense_ffn, 28672);
+}
+
+TEST(MegatronArguments, ExpertsThatNoLayerHasAreRefused) {
+  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--num-experts 8 --moe-layer-freq '([0]*4)'"); }),
+              HasSubstr("expected a layer with experts"));
+  EXPECT_THAT(refusal([] { megatron(std::string(kSmall) + "--num-experts 8 --hybrid-layer-pattern 'M*-'"); }),
+              HasSubstr("a layer with experts"));
+}
+
+TEST(MegatronArguments, WhatMayDefineTheModelStopsTheAnswer) {
+  const std::string fork = std::string(kSmall) + "--expert-interval 2 --odd-one 3 --mlp-type residual ";
+  EXPECT_THAT(refusal([&] { megatron(fork); }),
+              HasSubstr("train.sh:1: found --expert-interval 2, expected an argument that is understood"));
+  EXPECT_NO_THROW(megatron(std::string(kSmall) + "--expert-interval 0 --odd-layers none"));
+  const auto without = [&](const char* names) {
+    return read_job(read_shell_job(fork, "train.sh", {names}), JobFramework::kMegatron);
+  };
+  const Job job = without("--ignore expert-interval mlp_type");
+  EXPECT_THAT(with_use(job, ArgumentUse::kApproximated), ElementsAre("--expert-interval", "--mlp-type"));
+  EXPECT_THAT(job.remarks(), ::testing::Contains(HasSubstr("left out, as --ignore says")));
+  EXPECT_THAT(refusal([&] { without("--ignore nothing"); }), HasSubstr("--ignore nothing"));
+}
+
+// Megatron runs dense models so, and refuses experts.
+TEST(MegatronArguments, TensorParallelismMayDoWithoutSequenceParallelism) {
+  const Scenario s = scenario_of(megatron(std::string(kSmall) + "--tensor-model-parallel-size 2"), 2);
+  EXPECT_FALSE(s.training.sequence_parallel);
+  EXPECT_TRUE(scenario_of(megatron(kSmall), 2).training.sequence_parallel);
+}
+
+// The smallest inputs in which real files showed a fault.
+TEST(MegatronArguments, ForeignJobsAreTheModelsTheySay) {
+  const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/third/min";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder;
+  const auto scenario = [&](const char* name, std::int64_t gpus) {
+    return scenario_of(load_job(folder / name, JobFramework::kMegatron, {}), gpus);
+  };
+  EXPECT_EQ(scenario("moe_num_experts.sh", 8).model.experts, 64);
+  EXPECT_EQ(scenario("hybrid_layer_pattern.sh", 8).model.pattern, "MEM*EM");
+  EXPECT_EQ(scenario("hidden_dim_multiplier.yaml", 8).model.dense_ffn, 28672);
+  EXPECT_EQ(scenario("unfused_attention.yaml", 8).training.attention,
+            models::AttentionKernel::kUnfusedDropout);
 }
 
 TEST(MegatronArguments, AValueThatNobodyCanTellIsNamedWhereItIsNeeded) {
@@ -211,6 +308,16 @@ TEST(TorchtitanArguments, SayAPlan) {
               HasSubstr("ZBVZeroBubble"));
 }
 
+TEST(TorchtitanArguments, WhatMayDefineTheModelStopsTheAnswer) {
+  const auto titan = [](const char* text) {
+    return read_job(read_toml_job(text, "t.toml", {}), JobFramework::kTorchtitan);
+  };
+  EXPECT_THAT(refusal([&] { titan("[model]\nname = \"llama3\"\nn_layers = 12\n"); }),
+              HasSubstr("t.toml:3: found model.n_layers 12"));
+  const Job job = titan("[training]\ndtype = \"bfloat16\"\nseq_len = 64\n");
+  EXPECT_EQ(scenario_of(job, 8).training.optimizer.text(), "bf16,bf16,bf16");
+}
+
 TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
   const char* text =
       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
@@ -268,6 +375,16 @@ TEST(ArgumentsOut, MegatronCarriesEveryBuiltInModel) {
       EXPECT_THAT(made.left_out, ElementsAre(HasSubstr("chunked")));
     else
       EXPECT_THAT(made.left_out, IsEmpty()) << name << ": " << ::testing::PrintToString(made.left_out);
+  }
+}
+
+TEST(ArgumentsOut, MegatronCarriesAttentionAndSequenceParallelism) {
+  for (const char* kernel : {"unfused", "unfused-dropout"}) {
+    Scenario s = resolved(R"({"model": {"name": "dense", "hidden": 512, "layers": 4, "experts": 0,
+      "dense_ffn": 2048, "vocabulary": 32000, "attention": {"heads": 8}}, "scope": "step",
+      "parallel": {"tp": 2, "dp": 4}, "training": {"sequence_parallel": false}, "dispatcher": "alltoall"})");
+    s.training.set_attention(kernel);
+    EXPECT_THAT(arguments_of(s, JobFramework::kMegatron).left_out, IsEmpty()) << kernel;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tools/moesim/jobs/training_log.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,6 +61,38 @@ TEST(TrainingLog, WarmingUpIsLeftOut) {
   EXPECT_DOUBLE_EQ(quantile({1, 2}, 0.9), 1.9);
 }
 
+std::string step(int iteration, double ms, int batch) {
+  return fmt::format(" iteration {}/ 100 | elapsed time per iteration (ms): {} | global batch size: {} |\n",
+                     iteration, ms, batch);
+}
+
+TEST(TrainingLog, AnIterationOfSeveralRanksCountsOnce) {
+  const TrainingLog log =
+      read_training_log("0: " + step(1, 1000, 8) + "1: " + step(1, 1001, 8) + "0: " + step(2, 900, 8) +
+                            "2: " + step(1, 1002, 8) + "1: " + step(2, 901, 8),
+                        "a.log");
+  EXPECT_THAT(log.step_s, ElementsAre(1.0, 0.9));
+  EXPECT_EQ(log.global_batch, 8);
+  EXPECT_TRUE(log.notes.empty());
+}
+
+TEST(TrainingLog, TheLastOfSeveralRunsIsTaken) {
+  const TrainingLog log = read_training_log(
+      step(10, 1000, 8) + step(11, 1000, 8) + step(12, 1000, 8) + step(1, 9000, 288) + step(2, 9000, 288),
+      "a.log");
+  EXPECT_THAT(log.step_s, ElementsAre(9.0, 9.0));
+  EXPECT_EQ(log.global_batch, 288);
+  EXPECT_EQ(log.batch_line, 5);
+  EXPECT_THAT(log.notes, ElementsAre(HasSubstr("2 runs; the last is taken, from line 4 on, without the 3")));
+}
+
+TEST(TrainingLog, StepsOfABatchThatGrowsAreLeftOut) {
+  const TrainingLog log =
+      read_training_log(step(1, 100, 16) + step(2, 200, 32) + step(3, 300, 64) + step(4, 300, 64), "a.log");
+  EXPECT_THAT(log.step_s, ElementsAre(0.3, 0.3));
+  EXPECT_THAT(log.notes, ElementsAre(HasSubstr("2 steps of another global batch than the last, 64")));
+}
+
 TEST(TrainingLog, RefusesWhatHasNoSteps) {
   EXPECT_THROW(read_training_log("nothing\n", "a.log"), InputError);
   EXPECT_THROW(read_training_log("step: 1 tps: 3\nelapsed time per iteration (ms): 4\n", "a.log"),
@@ -101,6 +134,35 @@ TEST(ValidateLog, TokensASecondAreOfADevice) {
   // 2 x 4096 tokens of a replica on two devices, at 1,240 tokens a second and device.
   EXPECT_NEAR(nlohmann::json::parse(out.out)["measured_us"]["p50"].get<double>(), 8192 / (1240.5 * 2) * 1e6,
               4e3);
+}
+
+// The batch that the log prints is the job's where that says none, and is held against it where it says one.
+TEST(ValidateLog, TheLogsBatchIsTheJobs) {
+  TempFolder folder;
+  const std::string job =
+      "torchrun --nproc_per_node 8 p.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8 "
+      "--seq-length "
+      "1024 --vocab-size 32000 --bf16 --micro-batch-size 1 ";
+  folder.write("open.sh", job);
+  folder.write("said.sh", job + "--global-batch-size 8");
+  folder.write("t.log", step(1, 100, 32) + step(2, 100, 32) + step(3, 100, 32));
+  const auto validated = [&](const char* name) {
+    return run_moesim({"validate", "--log", folder / "t.log", "--job", folder / name, "--cluster",
+                       "dgx-h100x1", "--draws", "0", "--format", "json"});
+  };
+  const Outcome open = validated("open.sh");
+  ASSERT_EQ(open.exit_code, 0) << open.err;
+  EXPECT_EQ(nlohmann::json::parse(open.out)["inputs"]["scenario"]["parallel"]["microbatches"], 4);
+  expect_refusal(validated("said.sh"),
+                 HasSubstr("t.log:3: found a global batch of 32 sequences, expected the job's 8"));
+}
+
+TEST(ValidateLog, AForeignLogOfTwoRunsIsItsLast) {
+  const std::filesystem::path log = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/third/min/two_runs.log";
+  if (!std::filesystem::exists(log)) GTEST_SKIP() << "no " << log;
+  const TrainingLog read = read_training_log(read_file(log.string()), "two_runs.log");
+  EXPECT_THAT(read.step_s, ElementsAre(9.0, 9.0, 9.0));
+  EXPECT_EQ(read.global_batch, 288);
 }
 
 TEST(ValidateLog, AForeignLogIsRefusedByWhatItLacks) {

@@ -11,6 +11,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "tests/message_of.h"
 
 namespace moesim::traces {
 namespace {
@@ -130,6 +131,27 @@ TEST(Dispatching, PlainLoadsAreTablesPerLayer) {
   EXPECT_EQ(one.find(4, 0)->received[1], 2 * one.find(4, 0)->received[0]);
   for (const char* bad : {"[]", "[[1, 2], [3]]", "[[0, 0]]", "[[1, -1]]", "[[1, \"a\"]]", "[[1], 2]"})
     EXPECT_THROW(parse_dispatching(bad, "loads.json"), InputError) << bad;
+}
+
+// SGLang and vLLM dump counts of all layers, those without experts as zeros, and SGLang a table a step.
+TEST(Dispatching, ReadsLogicalCounts) {
+  const Dispatching counts = parse_dispatching(
+      R"({"rank": 0, "logical_count": [[0, 0, 0], [90, 132, 40], [20, 107, 104]],
+          "average_utilization_rate_over_window": {"10": 0.7}})",
+      "counts.json");
+  EXPECT_EQ(counts, parse_dispatching("[[90, 132, 40], [20, 107, 104]]", "loads.json"));
+  EXPECT_EQ(parse_dispatching(R"({"logical_count": [[[1, 2], [0, 0]], [[3, 4], [0, 5]]]})", "counts.json"),
+            parse_dispatching("[[4, 6], [0, 5]]", "loads.json"));
+  for (const char* bad :
+       {R"({"logical_count": []})", R"({"logical_count": [[0, 0]]})", R"({"logical_count": [[1, 2], [1]]})",
+        R"({"logical_count": [1, 2]})", R"({"logical_count": [[1, 2]], "other": 1})",
+        R"({"logical_count": [[[1, 2]], [[1, 2], [3, 4]]]})"})
+    EXPECT_THROW(parse_dispatching(bad, "counts.json"), InputError) << bad;
+}
+
+TEST(Dispatching, AFileOfPyTorchSaysHowToConvertIt) {
+  EXPECT_THAT(moesim::testing::message_of([] { read_dispatching("counts.pt"); }),
+              HasSubstr("counts.pt: found a file of PyTorch, expected JSON: python3 -c"));
 }
 
 // What is known of loads alone must not come back as the rows of one rank.

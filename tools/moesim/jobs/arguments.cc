@@ -79,6 +79,47 @@ UsedArgument classified(const ArgumentTable& table, const JobReader& reader, con
   return result;
 }
 
+// Words of names that say a model's shape.
+constexpr std::array<std::string_view, 32> kShapeWords{
+    "layer", "layers",    "hidden",  "head",   "heads", "expert",     "experts", "moe",
+    "ffn",   "attention", "attn",    "vocab",  "kv",    "vocabulary", "hybrid",  "mamba",
+    "ssm",   "mlp",       "pattern", "rank",   "lora",  "latent",     "dim",     "topk",
+    "embed", "embedding", "embd",    "window", "mtp",   "mla",        "router",  "intermediate"};
+
+// Whether an argument that nobody understands may make another model of the job.
+bool may_define_model(const Setting& setting) {
+  if (says_nothing(setting)) return false;
+  std::string words = lower(setting.name);
+  std::ranges::replace(words, '.', '_');
+  return std::ranges::any_of(split(words, '_'), [](std::string_view word) {
+    return std::ranges::find(kShapeWords, word) != kShapeWords.end();
+  });
+}
+
+// The name of the option that leaves arguments out.
+constexpr std::string_view kIgnore = "ignore";
+
+// Takes the arguments out of `file` that --ignore names. Throws InputError for a name that is not there.
+std::vector<UsedArgument> take_ignored(JobFile& file) {
+  std::vector<UsedArgument> ignored;
+  const auto option = std::ranges::find(file.settings, kIgnore, &Setting::name);
+  if (option == file.settings.end()) return ignored;
+  const Setting said = *option;
+  file.settings.erase(option);
+  if (said.values.empty()) throw InputError(said.place, written(said), "names of arguments behind it");
+  for (const std::string& text : said.values) {
+    std::string name = text.starts_with("--") ? text.substr(2) : text;
+    std::ranges::replace(name, '-', '_');
+    const auto at = std::ranges::find_if(file.settings,
+                                         [&](const Setting& s) { return s.name == name || s.shown == text; });
+    if (at == file.settings.end())
+      throw InputError(said.place, fmt::format("{} {}", said.shown, text), "an argument of the file");
+    ignored.push_back({*at, ArgumentUse::kApproximated, "left out, as --ignore says"});
+    file.settings.erase(at);
+  }
+  return ignored;
+}
+
 // Every value below an object by its path.
 void collect(const ordered_json& json, const std::string& path, std::map<std::string, ordered_json>& into) {
   if (json.is_object() && !json.empty()) {
@@ -270,6 +311,7 @@ std::vector<std::string> Job::remarks() const {
 Job read_job(const JobFile& given, JobFramework framework) {
   const ArgumentTable& table = table_of(framework);
   JobFile file = given;
+  const std::vector<UsedArgument> ignored = take_ignored(file);
   for (Setting& s : file.settings)
     for (const auto& [alias, name] : table.aliases)
       if (s.name == alias) s.name = name;
@@ -292,8 +334,15 @@ Job read_job(const JobFile& given, JobFramework framework) {
       one.use = ArgumentUse::kIrrelevant;
       one.because = "it is off";
     }
+    // A dump names every default; elsewhere somebody wanted it.
+    if (one.use == ArgumentUse::kUnknown && !file.complete && may_define_model(s))
+      throw InputError(s.place, written(s),
+                       fmt::format("an argument that is understood: this one may change the model (--with "
+                                   "\"--ignore {}\" leaves it out)",
+                                   s.name));
     job.arguments.push_back(std::move(one));
   }
+  job.arguments.insert(job.arguments.end(), ignored.begin(), ignored.end());
   for (const std::string& text : file.unread)
     job.arguments.push_back({{text, text, {}, "", {file.file}}, ArgumentUse::kUnknown, ""});
   job.scenario["scope"] = "step";

@@ -131,6 +131,8 @@ constexpr auto kIrrelevant = std::to_array<KnownArgument>({
 constexpr auto kApproximated = std::to_array<KnownArgument>({
     {"activation_checkpointing.*", "which layers are recomputed stands in the program: --recompute says it"},
     {"compile.*", kCompiled},
+    {"zero_optimization.stage3_max_live_parameters",
+     "two gathered layers are held here; ZeRO-3 may hold so many weights, 2 bytes each"},
 });
 constexpr auto kRefused = std::to_array<KnownArgument>({
     {"zero_optimization.zero_hpz_partition_size", "a second shard group (ZeRO++)"},
@@ -141,6 +143,10 @@ constexpr auto kRefused = std::to_array<KnownArgument>({
     {"sparse_attention.mode", "sparse attention"},
     {"compression_training.*", "compression"},
     {"pipeline.*", "the pipeline of DeepSpeed"},
+    {"zero_optimization.offload_optimizer.ratio", "offload of a part of the optimizer", "1.0"},
+    {"fp16.fp16_master_weights_and_grads", "master weights in fp16"},
+    {"bf16.bf16_master_weights_and_grads", "master weights in bf16"},
+    {"bf16.bf16_optimizer_states", "master weights in bf16"},
     {"elasticity.enabled", "a batch that follows the number of GPUs"},
     {"curriculum_learning.enabled", "sequences that grow"},
     {"data_efficiency.enabled", "sequences that grow"},

@@ -489,6 +489,10 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
     }
     collector.put(std::move(s));
   }
+  // Transformer Engine's switches of attention stand in the environment.
+  for (const char* name : {"NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"})
+    if (const std::string value = script.variable(name); !value.empty() && script.unknown(value).empty())
+      collector.put({name, name, {value}, "", {file}});
   return result;
 }
 

@@ -41,7 +41,7 @@ void put_flag(Arguments& out, bool value, const char* name) {
 
 // Whether a file says sizes of a model at all.
 bool has_model(JobReader& r) {
-  return r.has("num_layers") || r.has("hidden_size") || r.has("hybrid_override_pattern");
+  return r.has("num_layers") || r.has("hidden_size") || r.has("hybrid_layer_pattern");
 }
 
 // A switch that the command line says by its opposite and files by its name.
@@ -52,8 +52,51 @@ bool switched(JobReader& r, const char* name, const char* off, bool fallback) {
 
 std::int64_t inner_size(JobReader& r, std::int64_t hidden) {
   if (const auto v = r.whole("ffn_hidden_size")) return *v;
+  // Llama's rule (FeedForward of meta-llama/llama's model.py): two thirds of 4 H, times a factor, rounded up.
+  const auto factor = r.number("hidden_dim_multiplier");
+  const auto step = r.whole("multiple_of");
+  if (factor && !(*factor > 0 && *factor <= 1024)) r.fail("hidden_dim_multiplier", "a number from 0 to 1024");
+  if (factor || step) {
+    const auto wide =
+        static_cast<std::int64_t>(factor.value_or(1) * static_cast<double>(2 * (4 * hidden) / 3));
+    const std::int64_t rows = step.value_or(256);
+    return (wide + rows - 1) / rows * rows;
+  }
   // Megatron's default: 4 H, with a gate two thirds of it in steps of 64.
   return r.flag("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
+}
+
+// Experts of a layer, under Megatron's name or that of MegaBlocks' version of it; 0: none.
+std::int64_t experts_of(JobReader& r) {
+  return r.whole(r.has("moe_num_experts") ? "moe_num_experts" : "num_experts", 0).value_or(0);
+}
+
+// "M*|E-/*E/*E": layers by letter in stages, and behind every / an MTP layer.
+struct HybridPattern {
+  std::string layers;
+  std::int64_t stages = 1, mtp = 0;
+};
+
+HybridPattern hybrid_pattern(JobReader& r) {
+  HybridPattern out;
+  const std::string text = r.text("hybrid_layer_pattern");
+  if (text.empty()) return out;
+  const std::vector<std::string_view> parts = split(text, '/');
+  out.layers = parts.front();
+  out.stages += std::ranges::count(out.layers, '|');
+  std::erase(out.layers, '|');
+  if (out.layers.empty() || out.layers.find_first_not_of("M*E-") != std::string::npos)
+    r.fail("hybrid_layer_pattern", "letters M, *, E and -: other layers are not modelled here");
+  std::vector<std::string> depths(parts.begin() + 1, parts.end());
+  if (const std::string old = r.text("mtp_hybrid_override_pattern"); !old.empty() && depths.empty())
+    depths.assign(static_cast<std::size_t>(r.whole("mtp_num_layers", 0, 64).value_or(0)), old);
+  const std::string_view usual = experts_of(r) > 0 ? "*E" : "*-";
+  for (const std::string& depth : depths)
+    if (depth != usual)
+      r.fail(r.has("mtp_hybrid_override_pattern") ? "mtp_hybrid_override_pattern" : "hybrid_layer_pattern",
+             fmt::format("MTP layers of {}: others are not modelled here", usual));
+  out.mtp = std::ssize(depths);
+  return out;
 }
 
 void read_sizes(JobReader& r) {
@@ -61,10 +104,11 @@ void read_sizes(JobReader& r) {
   const auto hidden = r.whole("hidden_size");
   if (!hidden) r.fail_without("no --hidden-size", "the model's width");
   r.set("model.hidden", *hidden);
-  const std::string pattern = r.text("hybrid_override_pattern");
+  const HybridPattern pattern = hybrid_pattern(r);
   const auto layers = r.whole("num_layers", 1, 1 << 20);
-  if (!layers && pattern.empty()) r.fail_without("no --num-layers", "the number of layers");
-  r.set("model.layers", layers.value_or(1));
+  if (!layers && pattern.layers.empty()) r.fail_without("no --num-layers", "the number of layers");
+  // Megatron counts the pattern's letters whatever --num-layers says.
+  r.set("model.layers", pattern.layers.empty() ? *layers : static_cast<std::int64_t>(pattern.layers.size()));
   r.set("model.experts", 0);
   const bool gated = r.flag("swiglu") || r.flag("quick_geglu") || r.flag("gated_linear_unit");
   r.flag("squared_relu"), r.flag("openai_gelu");
@@ -74,7 +118,13 @@ void read_sizes(JobReader& r) {
   // Megatron-Bridge says the opposite.
   const bool shared = r.flag("share_embeddings_and_output_weights", true);
   r.set("model.tied_embeddings", shared && !r.flag("untie_embeddings_and_output_weights"));
-  if (const auto mtp = r.whole("mtp_num_layers", 0)) r.set("model.mtp_layers", *mtp);
+  const auto mtp = r.whole("mtp_num_layers", 0);
+  if (pattern.mtp > 0)
+    r.set("model.mtp_layers", pattern.mtp);
+  else if (mtp)
+    r.set("model.mtp_layers", *mtp);
+  if (r.flag("use_multi_token_prediction") && !mtp)
+    r.fail("use_multi_token_prediction", "--mtp-num-layers beside it, the number of MTP layers");
 }
 
 void write_sizes(const Scenario& s, Arguments& out) {
@@ -165,6 +215,34 @@ void read_attention(JobReader& r) {
   read_windows(r);
 }
 
+// How the core of attention is computed: Megatron-Core's own layers and Transformer Engine's unfused kernels
+// write the scores.
+void read_attention_kernel(JobReader& r) {
+  const std::string backend =
+      r.choice("attention_backend", "auto", {"auto", "flash", "fused", "unfused", "local"});
+  const bool own = r.choice("transformer_impl", "transformer_engine",
+                            {"transformer_engine", "local", "inference_optimized"}) == "local";
+  const bool flash = r.flag("use_flash_attn");
+  // Transformer Engine's switches, which the environment sets.
+  const bool switched_off =
+      r.whole("NVTE_FLASH_ATTN", 0).value_or(1) == 0 && r.whole("NVTE_FUSED_ATTN", 0).value_or(1) == 0;
+  const bool unfused =
+      backend == "unfused" || backend == "local" || (backend == "auto" && switched_off) || (own && !flash);
+  const double dropout = r.number("attention_dropout").value_or(0.1);
+  const bool fused_softmax = switched(r, "masked_softmax_fusion", "no_masked_softmax_fusion", true);
+  if (!unfused) return;
+  r.set("training.attention", dropout > 0 ? "unfused-dropout" : "unfused");
+  if (!fused_softmax)
+    r.approximate(r.has("no_masked_softmax_fusion") ? "no_masked_softmax_fusion" : "masked_softmax_fusion",
+                  "scale, mask and softmax are one kernel of bf16 here; apart they move twice the bytes");
+}
+
+void write_attention_kernel(const Scenario& s, Arguments& out) {
+  if (s.training.attention == models::AttentionKernel::kFlash) return;
+  out.emplace_back("attention_backend", "unfused");
+  if (s.training.attention == models::AttentionKernel::kUnfused) out.emplace_back("attention_dropout", 0.0);
+}
+
 void write_attention(const Scenario& s, Arguments& out) {
   const Attention& t = s.model.attention;
   out.emplace_back("num_attention_heads", t.heads);
@@ -208,6 +286,8 @@ void read_expert_layers(JobReader& r) {
       r.fail("moe_layer_freq", fmt::format("a number, or a list of 0 and 1 for the {} layers", layers));
     holds = *list;
   }
+  if (std::ranges::count(holds, 1) == 0)
+    r.fail("moe_layer_freq", "a layer with experts, or no --num-experts");
   const std::optional<ExpertLayers> form = expert_layers(holds);
   r.set("model.dense_layers", form ? form->dense : 0);
   r.set("model.moe_every", form ? form->every : 1);
@@ -218,10 +298,10 @@ void read_expert_layers(JobReader& r) {
 }
 
 void read_experts(JobReader& r) {
-  const auto experts = r.whole("num_experts", 0);
-  if (!experts || *experts == 0 || !has_model(r)) return;
-  r.set("model.experts", *experts);
-  r.set("model.topk", r.whole_or("moe_router_topk", 2));
+  const std::int64_t experts = experts_of(r);
+  if (experts == 0 || !has_model(r)) return;
+  r.set("model.experts", experts);
+  r.set("model.topk", r.whole(r.has("moe_top_k") ? "moe_top_k" : "moe_router_topk").value_or(2));
   const std::int64_t hidden = r.whole("hidden_size").value_or(1);
   const std::int64_t inner = r.whole("moe_ffn_hidden_size").value_or(inner_size(r, hidden));
   r.set("model.expert_ffn", inner);
@@ -229,11 +309,20 @@ void read_experts(JobReader& r) {
   r.set("model.shared_ffn", r.whole("moe_shared_expert_intermediate_size", 0).value_or(0));
   r.set("model.shared_gate", r.flag("moe_use_shared_expert_gate") || r.flag("moe_shared_expert_gate"));
   r.set("model.router_bias", r.flag("moe_router_enable_expert_bias"));
+  if (const auto devices = r.whole("moe_router_topk_limited_devices")) {
+    // The older way to say groups: one an expert-parallel rank.
+    r.set("model.routing_groups", r.whole_or("expert_model_parallel_size", 1));
+    r.set("model.routing_topk_groups", *devices);
+  }
   if (const auto groups = r.whole("moe_router_num_groups")) r.set("model.routing_groups", *groups);
   if (const auto used = r.whole("moe_router_group_topk")) r.set("model.routing_topk_groups", *used);
   if (const auto latent = r.whole("moe_latent_size")) r.set("model.latent", *latent);
-  if (r.has("hybrid_override_pattern")) return;
-  read_expert_layers(r);
+  if (r.has("moe_num_experts"))
+    r.approximate("moe_num_experts",
+                  "another version's name; its layers run as Megatron-Core's (--dispatcher says otherwise)");
+  if (!r.has("hybrid_layer_pattern")) return read_expert_layers(r);
+  if (r.text("hybrid_layer_pattern").find('E') == std::string::npos)
+    r.fail("hybrid_layer_pattern", "a layer with experts (E), or no --num-experts");
 }
 
 void write_experts(const Scenario& s, Arguments& out) {
@@ -260,15 +349,14 @@ void write_experts(const Scenario& s, Arguments& out) {
 }
 
 void read_hybrid(JobReader& r) {
-  r.flag("is_hybrid_model");
-  const std::string pattern = r.text("hybrid_override_pattern");
+  const bool hybrid = r.flag("is_hybrid_model");
+  const std::string pattern = hybrid_pattern(r).layers;
   if (pattern.empty()) {
     for (const char* ratio : {"hybrid_attention_ratio", "hybrid_mlp_ratio"})
-      if (r.number(ratio).value_or(0) > 0) r.fail(ratio, "--hybrid-override-pattern, which says every layer");
+      if (r.number(ratio).value_or(0) > 0) r.fail(ratio, "--hybrid-layer-pattern, which says every layer");
+    if (hybrid) r.fail("is_hybrid_model", "--hybrid-layer-pattern beside it, which says every layer");
     return;
   }
-  if (pattern.find_first_not_of("M*E-") != std::string::npos)
-    r.fail("hybrid_override_pattern", "letters M, *, E and -: other layers are not modelled here");
   r.set("model.pattern", pattern);
   if (pattern.find('M') == std::string::npos) return;
   const std::int64_t columns = r.whole_or("mamba_head_dim", 64);
@@ -299,7 +387,7 @@ void write_hybrid(const Scenario& s, Arguments& out) {
   if (a.pattern.empty()) return;
   out.emplace_back("is_hybrid_model", true);
   out.emplace_back("num_layers", a.layers);
-  out.emplace_back("hybrid_override_pattern", a.pattern);
+  out.emplace_back("hybrid_layer_pattern", a.pattern);
   if (a.mamba.heads == 0) return;
   out.emplace_back("mamba_num_heads", a.mamba.heads);
   out.emplace_back("mamba_head_dim", a.mamba.head_dim);
@@ -310,17 +398,19 @@ void write_hybrid(const Scenario& s, Arguments& out) {
 void read_tensor_parallel(JobReader& r) {
   const std::int64_t tp = r.whole_or("tensor_model_parallel_size", 1);
   r.set("parallel.tp", tp);
-  const bool experts = r.whole("num_experts", 0).value_or(0) > 0;
+  const bool experts = experts_of(r) > 0;
   // Nobody said: that of the rest.
   if (experts) r.set("parallel.etp", r.whole_or("expert_tensor_parallel_size", tp));
-  if (!r.flag("sequence_parallel") && tp > 1)
+  if (r.flag("sequence_parallel") || tp == 1) return;
+  if (experts)
     r.fail("tensor_model_parallel_size",
-           "--sequence-parallel beside it: tensor parallelism without is not modelled here");
+           "--sequence-parallel beside it: Megatron trains experts under tensor parallelism only with it");
+  r.set("training.sequence_parallel", false);
 }
 
 void write_tensor_parallel(const Scenario& s, Arguments& out) {
   out.emplace_back("tensor_model_parallel_size", s.parallel.tp);
-  put_flag(out, s.parallel.tp > 1, "sequence_parallel");
+  put_flag(out, s.parallel.tp > 1 && s.training.sequence_parallel, "sequence_parallel");
   if (s.model.experts > 0) out.emplace_back("expert_tensor_parallel_size", s.parallel.etp);
 }
 
@@ -371,6 +461,11 @@ void read_pipeline(JobReader& r) {
     vpp = *stages / pp;
     r.approximate("pipeline_model_parallel_layout",
                   "stages are cut so that the heaviest is as light as possible, not as it says");
+  }
+  if (const HybridPattern pattern = hybrid_pattern(r); pattern.stages > 1) {
+    if (pattern.stages % pp != 0) r.fail("hybrid_layer_pattern", fmt::format("stages (|) for {} ranks", pp));
+    vpp = pattern.stages / pp;
+    r.approximate("hybrid_layer_pattern", "its layers are used; stages are cut as evenly as possible");
   }
   r.set("parallel.vpp", vpp);
 }
@@ -436,7 +531,11 @@ void read_precision(JobReader& r) {
   r.flag("bf16");
   r.set("training.precision", precision);
   // Transformer Engine's layers of attention take part.
-  if (precision != "bf16") r.set("training.fp8_attention", true);
+  if (precision == "bf16") return;
+  r.set("training.fp8_attention", true);
+  if (!switched(r, "fp8_wgrad", "no_fp8_wgrad", true))
+    r.approximate(r.has("no_fp8_wgrad") ? "no_fp8_wgrad" : "fp8_wgrad",
+                  "weight gradients, a third of all products, are of the same precision here");
 }
 
 void write_precision(const Scenario& s, Arguments& out) {
@@ -613,7 +712,7 @@ int padding_of(JobReader& r) {
 }
 
 void read_dispatcher(JobReader& r) {
-  if (r.whole("num_experts", 0).value_or(0) == 0) return;
+  if (experts_of(r) == 0) return;
   const std::string type =
       r.choice("moe_token_dispatcher_type", "allgather", {"allgather", "alltoall", "alltoall_seq", "flex"});
   const bool fused = r.flag("moe_permute_fusion");
@@ -622,7 +721,7 @@ void read_dispatcher(JobReader& r) {
       r.flag("moe_router_padding_for_fp8") || r.flag("moe_router_padding_for_quantization");
   const auto capacity = r.number("moe_expert_capacity_factor");
   const bool filled = r.flag("moe_pad_expert_input_to_capacity");
-  if (capacity && type != "alltoall")
+  if (capacity.value_or(0) > 0 && type != "alltoall")
     r.fail("moe_expert_capacity_factor", "--moe-token-dispatcher-type alltoall beside it");
   const int rows = padding_of(r);
   ordered_json spec;
@@ -640,7 +739,8 @@ void read_dispatcher(JobReader& r) {
     const std::string backend = r.choice("moe_flex_dispatcher_backend", "deepep", {"deepep", "hybridep"});
     r.flag("moe_enable_deepep");
     spec = {{"name", "flex-" + backend}};
-    const auto sms = r.whole(backend == "deepep" ? "moe_deepep_num_sms" : "moe_hybridep_num_sms");
+    auto sms = r.whole("moe_flex_dispatcher_num_sms");
+    if (!sms) sms = r.whole(backend == "deepep" ? "moe_deepep_num_sms" : "moe_hybridep_num_sms");
     if (sms) spec["sms"] = *sms;
     if (rows > 0) spec[backend == "deepep" ? "pad_rows" : "align"] = rows;
     if (shared && backend == "deepep") spec["shared_overlap"] = true;
@@ -710,7 +810,8 @@ const ArgumentTable& megatron_table() {
     t.rules = {
         {{"num_layers", "hidden_size", "ffn_hidden_size", "swiglu", "quick_geglu", "squared_relu",
           "openai_gelu", "gated_linear_unit", "normalization", "untie_embeddings_and_output_weights",
-          "share_embeddings_and_output_weights", "mtp_num_layers", "hybrid_override_pattern"},
+          "share_embeddings_and_output_weights", "mtp_num_layers", "use_multi_token_prediction",
+          "hybrid_layer_pattern", "mtp_hybrid_override_pattern", "hidden_dim_multiplier", "multiple_of"},
          read_sizes,
          write_sizes},
         {{"vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by", "should_pad_vocab"},
@@ -722,10 +823,14 @@ const ArgumentTable& megatron_table() {
           "window_size", "window_attn_skip_freq"},
          read_attention,
          write_attention},
-        {{"num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
-          "moe_use_shared_expert_gate", "moe_shared_expert_gate", "moe_router_enable_expert_bias",
-          "moe_router_num_groups", "moe_router_group_topk", "moe_latent_size", "moe_layer_freq",
-          "moe_grouped_gemm"},
+        {{"attention_backend", "use_flash_attn", "transformer_impl", "attention_dropout", "NVTE_FLASH_ATTN",
+          "NVTE_FUSED_ATTN", "masked_softmax_fusion", "no_masked_softmax_fusion"},
+         read_attention_kernel,
+         write_attention_kernel},
+        {{"num_experts", "moe_num_experts", "moe_router_topk", "moe_top_k", "moe_ffn_hidden_size",
+          "moe_shared_expert_intermediate_size", "moe_use_shared_expert_gate", "moe_shared_expert_gate",
+          "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk",
+          "moe_router_topk_limited_devices", "moe_latent_size", "moe_layer_freq", "moe_grouped_gemm"},
          read_experts,
          write_experts},
         {{"is_hybrid_model", "hybrid_attention_ratio", "hybrid_mlp_ratio", "mamba_num_heads",
@@ -745,7 +850,7 @@ const ArgumentTable& megatron_table() {
             "expert_model_parallel_size", "parallel.ep", [](const Scenario& s) { return s.parallel.ep; }, 1),
         {{"micro_batch_size", "global_batch_size", "seq_length"}, read_batch, write_batch},
         {{"bf16", "fp16", "fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3", "fp8_recipe", "fp4", "fp4_format",
-          "mixed_precision"},
+          "mixed_precision", "fp8_wgrad", "no_fp8_wgrad"},
          read_precision,
          write_precision},
         {{"recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
@@ -772,13 +877,15 @@ const ArgumentTable& megatron_table() {
         {{"moe_token_dispatcher_type", "moe_permute_fusion", "moe_shared_expert_overlap",
           "moe_router_padding_for_fp8", "moe_router_padding_for_quantization", "moe_expert_capacity_factor",
           "moe_pad_expert_input_to_capacity", "moe_flex_dispatcher_backend", "moe_enable_deepep",
-          "moe_deepep_num_sms", "moe_hybridep_num_sms", "moe_router_dtype",
+          "moe_deepep_num_sms", "moe_hybridep_num_sms", "moe_flex_dispatcher_num_sms", "moe_router_dtype",
           "moe_router_force_load_balancing"},
          read_dispatcher,
          write_dispatcher},
         {{"use_tp_pp_dp_mapping"}, read_order, write_order},
     };
     t.aliases = {{"num_moe_experts", "num_experts"},
+                 {"pad_vocab_size", "should_pad_vocab"},
+                 {"hybrid_override_pattern", "hybrid_layer_pattern"},
                  {"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"},
                  {"sequence_length", "seq_length"},
                  {"encoder_seq_length", "seq_length"},
@@ -786,6 +893,7 @@ const ArgumentTable& megatron_table() {
                  {"qk_rope_head_dim", "qk_pos_emb_head_dim"},
                  {"num_mtp_predictor", "mtp_num_layers"},
                  {"model_parallel_size", "tensor_model_parallel_size"},
+                 {"moe_capacity_factor", "moe_expert_capacity_factor"},
                  {"moe_router_pad_for_fp8", "moe_router_padding_for_fp8"}};
     t.irrelevant = megatron_irrelevant();
     t.approximated = megatron_approximated();

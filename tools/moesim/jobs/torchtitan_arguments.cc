@@ -151,6 +151,9 @@ void read_precision(JobReader& r) {
         r.fail(key, "float8 or mx: other conversions are not modelled here");
     }
   r.set("training.precision", precision);
+  // Weights of the whole job in bf16: FSDP shards them as they are, and Adam keeps its moments in their type.
+  if (r.choice("training.dtype", "float32", {"float32", "bfloat16"}) == "bfloat16")
+    r.set("training.optimizer_dtypes", "bf16,bf16,bf16");
   if (precision != "bf16") r.set("training.fp8_attention", true);
   r.set("training.gradient_bytes",
         r.choice("training.mixed_precision_reduce", "float32", {"float32", "bfloat16"}) == "float32" ? 4 : 2);
@@ -160,6 +163,9 @@ void write_precision(const Scenario& s, Arguments& out) {
   out.emplace_back("training.mixed_precision_param", "bfloat16");
   out.emplace_back("training.mixed_precision_reduce",
                    s.training.gradient_bytes == 4 ? "float32" : "bfloat16");
+  const models::DType bf16 = models::DType::kBf16;
+  if (s.training.optimizer == models::OptimizerTypes{bf16, bf16, bf16})
+    out.emplace_back("training.dtype", "bfloat16");
   const std::string& p = s.training.precision;
   if (p != "bf16")
     out.emplace_back("model.converters", nlohmann::ordered_json::array({p == "fp8" ? "float8" : "mx"}));
@@ -231,9 +237,7 @@ constexpr auto kIrrelevant = std::to_array<KnownArgument>({
     {"training.max_norm", kNumbers},
     {"training.dataset*", kData},
     {"training.seed", kData},
-    {"training.deterministic", kRun},
     {"training.gc_*", kRun},
-    {"training.dtype", kPart},
     {"model.tokenizer_path", kData},
     {"model.hf_assets_path", kData},
     {"model.print_after_conversion", kLogging},
@@ -243,15 +247,21 @@ constexpr auto kIrrelevant = std::to_array<KnownArgument>({
     {"activation_checkpoint.*", kPart},
     {"fault_tolerance.*", kRun},
     {"parallelism.enable_compiled_autograd", kPart},
-    {"parallelism.context_parallel_rotate_method", "context parallelism is priced as one exchange"},
     {"experimental.*", kPart},
-    {"parallelism.pipeline_parallel_split_points", kPart},
 });
 constexpr auto kApproximated = std::to_array<KnownArgument>({
     {"compile.*", kCompiled},
     {"parallelism.enable_async_tensor_parallel",
      "tensor-parallel communication is not hidden behind products here"},
     {"parallelism.module_fqns_per_model_part", "stages are cut so that the heaviest is as light as possible"},
+    {"parallelism.pipeline_parallel_split_points",
+     "stages are cut so that the heaviest is as light as possible"},
+    {"parallelism.context_parallel_rotate_method", "context parallelism is priced as one exchange",
+     "allgather"},
+    {"training.deterministic", "deterministic kernels, which are slower, are not priced"},
+    {"debug.deterministic", "deterministic kernels, which are slower, are not priced"},
+    {"optimizer.early_step_in_backward", "all gradients are held until the optimizer's step here"},
+    {"fault_tolerance.enable", "replicas of TorchFT are not modelled"},
 });
 constexpr auto kRefused = std::to_array<KnownArgument>({
     {"parallelism.pipeline_parallel_schedule_csv", "a schedule of its own"},
@@ -278,8 +288,8 @@ const ArgumentTable& torchtitan_table() {
        {{"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_layers_per_stage"},
         read_schedule,
         write_schedule},
-       {{"training.mixed_precision_param", "training.mixed_precision_reduce", "model.converters",
-         "quantize.converters"},
+       {{"training.mixed_precision_param", "training.mixed_precision_reduce", "training.dtype",
+         "model.converters", "quantize.converters"},
         read_precision,
         write_precision},
        {{"activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"},

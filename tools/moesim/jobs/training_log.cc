@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -75,13 +76,62 @@ bool read_argument(std::string_view line, const SourcePlace& place, JobFile& int
   return true;
 }
 
+struct LoggedStep {
+  double value = 0;                       // seconds, or tokens a second
+  std::int64_t iteration = 0, batch = 0;  // 0: not printed
+  long line = 0;
+};
+
+// The steps of one kind, run by run.
+class LoggedSteps {
+ public:
+  bool empty() const { return steps_.empty(); }
+  const std::vector<LoggedStep>& steps() const { return steps_; }
+
+  void add(const LoggedStep& step) {
+    if (step.iteration > 0 && !steps_.empty()) {
+      // Ranks print an iteration one after the other, and may be one behind.
+      const std::size_t recent = std::min<std::size_t>(2, steps_.size());
+      for (std::size_t i = steps_.size() - recent; i < steps_.size(); ++i)
+        if (steps_[i].iteration == step.iteration) return;
+      if (step.iteration < steps_.back().iteration) {
+        earlier_ += steps_.size();
+        ++runs_;
+        steps_.clear();
+      }
+    }
+    steps_.push_back(step);
+  }
+
+  // Leaves the steps of the last batch, and says what is left out.
+  void settle(const std::string& file, std::vector<std::string>& notes) {
+    if (runs_ > 1)
+      notes.push_back(
+          fmt::format("{}: {} runs; the last is taken, from line {} on, without the {} steps before it", file,
+                      runs_, steps_.front().line, earlier_));
+    const std::int64_t batch = steps_.back().batch;
+    const std::size_t others =
+        std::erase_if(steps_, [&](const LoggedStep& s) { return s.batch != batch && s.batch > 0; });
+    if (others > 0)
+      notes.push_back(fmt::format("{}: {} steps of another global batch than the last, {}, are left out",
+                                  file, others, batch));
+  }
+
+ private:
+  std::vector<LoggedStep> steps_;
+  std::size_t runs_ = 1, earlier_ = 0;
+};
+
+std::int64_t count_behind(std::string_view line, std::string_view label) {
+  return static_cast<std::int64_t>(number_behind(line, label).value_or(0));
+}
+
 }  // namespace
 
 TrainingLog read_training_log(std::string_view text, const std::string& file) {
   TrainingLog log;
-  JobFile dump;
-  dump.file = file;
-  dump.complete = true;
+  LoggedSteps megatron, torchtitan;
+  JobFile dump, next;  // the arguments of the steps read, and of those to come
   bool inside = false;
   long number = 0;
   for (const std::string_view raw : split(text, '\n')) {
@@ -90,22 +140,33 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
     if (line.find("end of arguments") != std::string::npos) {
       inside = false;
     } else if (line.find("--- arguments ---") != std::string::npos) {
-      inside = dump.settings.empty();  // every rank may print them
+      inside = next.settings.empty();  // every rank may print them
     } else if (inside) {
-      read_argument(line, {file, number}, dump);
+      read_argument(line, {file, number}, next);
     } else if (const auto ms = number_behind(line, "elapsed time per iteration (ms):")) {
-      log.step_s.push_back(*ms * 1e-3);
+      megatron.add(
+          {*ms * 1e-3, count_behind(line, "iteration"), count_behind(line, "global batch size:"), number});
+      if (!next.settings.empty()) dump = std::exchange(next, {});
     } else if (line.find("step:") != std::string::npos) {
-      if (const auto tps = number_behind(line, "tps:")) log.tokens_per_s.push_back(*tps);
+      if (const auto tps = number_behind(line, "tps:"))
+        torchtitan.add({*tps, count_behind(line, "step:"), 0, number});
     }
   }
-  if (log.step_s.empty() && log.tokens_per_s.empty())
+  if (megatron.empty() && torchtitan.empty())
     throw InputError(SourcePlace{file}, "no steps",
                      "lines of Megatron (\"elapsed time per iteration (ms): ...\") or torchtitan (\"step: "
                      "... tps: ...\")");
-  if (!log.step_s.empty() && !log.tokens_per_s.empty())
+  if (!megatron.empty() && !torchtitan.empty())
     throw InputError(SourcePlace{file}, "steps of Megatron and of torchtitan", "the log of one job");
+  LoggedSteps& steps = megatron.empty() ? torchtitan : megatron;
+  steps.settle(file, log.notes);
+  for (const LoggedStep& step : steps.steps())
+    (megatron.empty() ? log.tokens_per_s : log.step_s).push_back(step.value);
+  log.global_batch = steps.steps().back().batch;
+  log.batch_line = steps.steps().back().line;
   if (!dump.settings.empty()) {
+    dump.file = file;
+    dump.complete = true;
     for (const Setting& s : dump.settings)
       if (s.name == "world_size")
         if (const auto n = parse_int(s.values.front()); n && *n > 0 && *n < (1 << 24)) dump.gpus = *n;

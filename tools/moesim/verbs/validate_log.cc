@@ -40,6 +40,15 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
     job = load_job(o.job, *framework, o.with);
   }
   Question q = job ? question_of(*job) : question_of_file(o.job, common);
+  // The batch of the steps is the job's, where the job says none.
+  const bool one_microbatch =
+      !q.said.gave("parallel.microbatches") || q.said.origin_of("parallel.microbatches").kind == Origin::Kind::kRecipe;
+  if (log.global_batch > 0 && !q.said.batch.given() && one_microbatch) {
+    q.said.batch.sequences = log.global_batch;
+    q.said.give("parallel.global_batch",
+                {Origin::Kind::kLog, SourcePlace{o.log, log.batch_line}.str()});
+    q.said.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
+  }
   if (!o.cluster.empty()) {
     q.said.set_cluster(o.cluster);
     q.said.give("cluster", Origin::said("--cluster"));
@@ -62,6 +71,12 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
     throw InputError(
         fmt::format("dispatcher: found {}, expected the one that the job ran", s.dispatchers.size()));
   s.resolve();
+  const std::int64_t batch = s.parallel.micro_batch * s.parallel.microbatches * s.parallel.dp;
+  if (log.global_batch > 0 && batch != log.global_batch)
+    throw InputError(SourcePlace{o.log, log.batch_line},
+                     fmt::format("a global batch of {} sequences", log.global_batch),
+                     fmt::format("the job's {}, of {}", batch, o.job.empty() ? o.log : o.job));
+  s.model.remarks.insert(s.model.remarks.end(), log.notes.begin(), log.notes.end());
   return s;
 }
 
@@ -92,9 +107,7 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
   const double error = a.time_us.value / p50 - 1;
   const bool inside = a.time_us.low <= p50 && p50 <= a.time_us.high;
   if (common.format == Format::kJson) {
-    ordered_json inputs = describe_inputs(common);
-    inputs["scenario"] = models::to_json(*c.scenario);
-    ordered_json result = envelope("validate", inputs, c.warnings);
+    ordered_json result = envelope("validate", describe_inputs(common, *c.scenario), c.warnings);
     add_model(result, *c.scenario);
     result["steps"] = {{"logged", all.size()}, {"left_out", all.size() - kept.size()}};
     result["measured_us"] = {{"p10", p10}, {"p50", p50}, {"p90", p90}};
