@@ -50,6 +50,8 @@ struct Job {
   std::int64_t global_batch = 0;     // sequences of a step; 0: one microbatch a replica
   std::vector<UsedArgument> arguments;
   std::vector<std::string> assumed;  // variables of a script that were taken as not set
+  std::vector<std::string> notes;    // what else its reader took for granted, a line each
+  std::string no_model;  // a refusal for where --model is not said either; empty: the file has one
 
   // What should be said: what is not modelled, and what nobody understands, a line each.
   std::vector<std::string> remarks() const;

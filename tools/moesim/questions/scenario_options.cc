@@ -48,10 +48,13 @@ void forget_unused(models::Scenario& s, const std::map<std::size_t, std::string>
 void declare_with(CLI::App& app, std::vector<std::string>& with) {
   app.add_option("--with", with,
                  "Of a job's file: arguments beside its own (--with \"--seq-length 8192\"), or NAME=VALUE, a "
-                 "variable of "
-                 "a script or a key of another file")
-      ->allow_extra_args(false)
+                 "variable of a script or a key of another file; also several times")
+      ->expected(1)
+      ->take_all()
       ->type_name("TEXT");
+  app.add_flag_callback(
+      kByRunning, [&with] { with.emplace_back(kByRunning); },
+      "Of a job's script: runs it under bash, with launchers that only note their arguments");
 }
 
 void ScenarioOptions::declare(CLI::App& app) {
