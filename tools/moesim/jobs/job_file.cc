@@ -74,8 +74,8 @@ Added added_by(const std::vector<std::string>& with) {
     for (const std::string_view word : split(text, ' '))
       if (!trim(word).empty()) words.emplace_back(trim(word));
     const bool values = std::ranges::all_of(words, [](const std::string& word) {
-      return is_shell_name(std::string_view(word).substr(0, word.find('='))) &&
-             word.find('=') != std::string::npos;
+      const std::string_view name = std::string_view(word).substr(0, word.find('='));
+      return (is_shell_name(name) || parse_int(name)) && word.find('=') != std::string::npos;
     });
     if (trim(text).starts_with("-")) {
       for (const std::string& word : words) added.words.push_back(without_quotes(word));

@@ -37,7 +37,7 @@ ShellVariablePtr merged(const ShellVariablePtr& a, const ShellVariablePtr& b, co
     return one == *a ? a : std::make_shared<const ShellVariable>(std::move(one));
   }
   std::map<long long, std::string> items;
-  if (a && b && a->array && b->array && a->reference == b->reference) {
+  if (a && b && a->array && b->array) {
     auto x = a->items.begin(), y = b->items.begin();
     for (; x != a->items.end() && y != b->items.end() && *x == *y; ++x, ++y) items.insert(*x);
     if (x == a->items.end() && !items.empty() && items.rbegin()->second == unknown) return a;
@@ -47,7 +47,6 @@ ShellVariablePtr merged(const ShellVariablePtr& a, const ShellVariablePtr& b, co
   one.items = std::move(items);
   one.keyed.clear();
   if (one.named) one.keyed[unknown] = unknown;
-  if (!a || !b || a->reference != b->reference) one.reference.clear();
   return a && one == *a ? a : std::make_shared<const ShellVariable>(std::move(one));
 }
 
