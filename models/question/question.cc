@@ -14,6 +14,7 @@
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/question/paths.h"
+#include "models/recipes/apply_recipe.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 
@@ -158,6 +159,7 @@ Resolved Resolver::resolve(const Question& q) {
   Resolved r;
   Scenario& s = r.scenario = q.said;
   settle_scope(q, s);
+  if (!s.recipe.empty()) apply(FrameworkRecipe::find(s.recipe), s);
   take_launched(q, s, r.notes);
   check_job_divides(q, s);
   take_usual_dispatchers(q, s);

@@ -266,13 +266,56 @@ TEST(MegatronArguments, YamlSaysTheSame) {
   EXPECT_EQ(more.parallel.microbatches, 4);
   EXPECT_EQ(more.model.hidden, 512);
   EXPECT_THAT(refusal([&] { read_yaml_job("a: [1\n", "r.yaml", {}); }), HasSubstr("r.yaml:"));
-  EXPECT_THAT(refusal([&] { read_yaml_job("a: 1\na: 2\n", "r.yaml", {}); }),
-              HasSubstr("r.yaml:2: found the key 'a' twice"));
+  const JobFile twice = read_yaml_job("a: 1\nb: 3\na: 2\n", "r.yaml", {});
+  EXPECT_THAT(twice.remarks,
+              ElementsAre("r.yaml: the key 'a' stands in line 1 and again in line 3, which counts"));
   EXPECT_THAT(refusal([&] {
                 read_job(read_yaml_job("extends:\n  - b.yaml\nnum_layers: 2\n", "r.yaml", {}),
                          JobFramework::kMegatron);
               }),
               HasSubstr("extends"));
+}
+
+// What PyYAML makes of plain values; quoted ones are text.
+TEST(MegatronArguments, YamlHasTheTypesOfVersionOnePointOne) {
+  const auto value = [](const std::string& text) {
+    return read_yaml_job("a: " + text + "\n", "r.yaml", {}).settings.front().values.front();
+  };
+  for (const auto& [text, expected] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"yes", "true"},
+                                                                  {"Off", "false"},
+                                                                  {"010", "8"},
+                                                                  {"0x10", "16"},
+                                                                  {"1_000", "1000"},
+                                                                  {"1:30", "90"},
+                                                                  {"-010", "-8"},
+                                                                  {"1e3", "1e3"},
+                                                                  {"09", "09"},
+                                                                  {"'yes'", "yes"},
+                                                                  {"\"010\"", "010"},
+                                                                  {"1.5", "1.5"},
+                                                                  {"y", "y"},
+                                                                  {"0b11", "3"},
+                                                                  {"2:60", "2:60"}})
+    EXPECT_EQ(value(text), expected) << text;
+}
+
+// Values of a command line are text; a shell takes quotes off, and a flag that is false is not there.
+TEST(MegatronArguments, YamlOfArgumentsIsACommandLine) {
+  const JobFile file = read_yaml_job(
+      "MODEL_ARGS:\n  --moe-layer-freq: \"'([0]*1+[1]*3)'\"\n  --bf16: true\n  --fp16: false\n  --seed: "
+      "010\n",
+      "r.yaml", {});
+  ASSERT_EQ(file.settings.size(), 3U);
+  EXPECT_EQ(file.settings[0].values.front(), "([0]*1+[1]*3)");
+  EXPECT_EQ(file.settings[2].values.front(), "010");
+}
+
+TEST(MegatronArguments, YamlMergesGiveWayToTheMapThatHasThem) {
+  const JobFile file = read_yaml_job("x: &x {a: 1, b: 2}\nm:\n  <<: *x\n  a: 3\nx: {}\n", "r.yaml", {});
+  ASSERT_EQ(file.settings.size(), 2U);
+  EXPECT_EQ(file.settings[0].values.front(), "3");
+  EXPECT_EQ(file.settings[1].values.front(), "2");
 }
 
 TEST(MegatronArguments, ALayoutSaysHowManyStagesThereAre) {

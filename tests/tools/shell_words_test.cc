@@ -24,7 +24,7 @@ TEST(ShellWords, FollowsVariablesDefaultsAndSums) {
               ElementsAre("run", "--tp", "2", "--pp", "4", "--n", "9"));
   EXPECT_THAT(last("TP=${TP:-1}\nrun $TP", {"TP=8"}), ElementsAre("run", "8"));
   EXPECT_THAT(last("TP=2; TP=4; run $TP"), ElementsAre("run", "4"));
-  EXPECT_THAT(last("export A=x\nA=y run $A"), ElementsAre("run", "y"));
+  EXPECT_THAT(last("export A=x\nA=y run $A"), ElementsAre("run", "x"));
   EXPECT_THAT(last("A=\"--x 1 \\\n --y 2\"\nrun $A"), ElementsAre("run", "--x", "1", "--y", "2"));
   EXPECT_THAT(last("A=\"--x 1\"\nrun \"$A\""), ElementsAre("run", "--x 1"));
 }
@@ -46,11 +46,12 @@ TEST(ShellWords, FollowsConditionsThatCanBeTold) {
 }
 
 // A wrong number is worse than none: what depends on the machine is unknown, with the reason.
-TEST(ShellWords, WhatNobodyCanTellIsUnknown) {
+TEST(ShellWords, WhatOnlyARunCanTellIsUnknown) {
   for (const char* text :
        {"if [ -f file ]; then N=2; fi\nrun $N", "N=$(nproc)\nrun $N", "run $N", "N=`hostname`\nrun $N",
-        "for i in 1 2; do N=$i; done\nrun $N", "N=1\nif true && [ 1 = 1 ]; then N=2; fi\nrun $N",
-        "N=${X//a/b}\nrun $N", "N=$((X * 2))\nrun $N", "while read l; do N=3; done\nrun $N"}) {
+        "N=1\nsource more.sh\nrun $N", "N=1\ncd work && N=2\nrun $N", "N=${X//a/b}\nrun $N",
+        "N=$((X * 2))\nrun $N", "while read l; do N=3; done\nrun $N", "N=*.txt\nrun $N",
+        "for f in $(ls); do N=$f; done\nrun $N", "eval $(tool)\nrun $N"}) {
     const ShellScript script(text, "run.sh", {});
     const std::vector<std::string>& words = script.commands().back().words;
     ASSERT_EQ(words.size(), 2U) << text;
@@ -78,15 +79,37 @@ TEST(ShellWords, RefusesWhatDoesNotEnd) {
   EXPECT_THAT(error("a\nrun \"b"), HasSubstr("run.sh:2: found a quote that does not end"));
   EXPECT_THAT(error("A=(1 2"), HasSubstr("an array that does not end"));
   EXPECT_THAT(error("run $(ls"), HasSubstr("does not end"));
+  EXPECT_THAT(error("if true; then\nrun"), HasSubstr("expected 'fi' for the command of line 1"));
+  EXPECT_THAT(error("A=1\nA=$((1 / 0))"), HasSubstr("run.sh:2: found a division by 0"));
+  EXPECT_THAT(error("while true; do :; done"), HasSubstr("a loop without end?"));
+  EXPECT_THAT(error("f() { f; }\nf"), HasSubstr("deep"));
   std::string doubled = "A=aaaaaaaa\n";
   for (int i = 0; i < 40; ++i) doubled += "A=$A$A\n";
   EXPECT_THAT(error(doubled), HasSubstr("16 MiB"));
-  std::string nested;
-  for (int i = 0; i < 100; ++i) nested += "${a:-";
-  EXPECT_THAT(error("run " + nested), HasSubstr("64 deep"));
-  std::string arrays;
-  for (int i = 0; i < 50'000; ++i) arrays += "A=(";
-  EXPECT_THAT(error(arrays), HasSubstr("arrays inside of each other, 64 deep"));
+  for (const char* open : {"${a:-", "$(", "$((", "`", "{ ", "( ", "! ", "if ", "A=(", "\"${x:-$("}) {
+    std::string nested;
+    for (int i = 0; i < 50'000; ++i) nested += open;
+    EXPECT_NE(error("run " + nested), "") << open;
+  }
+}
+
+// Nested shells have the exported variables alone, and their own text.
+TEST(ShellWords, FollowsTextsThatAreGivenToAShell) {
+  EXPECT_THAT(last("N=1; export M=2\nbash -c 'run x$M'"), ElementsAre("run", "x2"));
+  EXPECT_THAT(last("N=1\nsbatch <<EOF\n#SBATCH --nodes=1\nsrun bash -c \"run $N\"\nEOF"),
+              ElementsAre("run", "1"));
+  EXPECT_THAT(last("cat > job.sh <<'EOF'\nrun $1\nEOF\nbash job.sh 7"), ElementsAre("run", "7"));
+  const ShellScript script("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node 8\nrun", "run.sh", {});
+  EXPECT_EQ(script.commands().back().nodes, "4");
+  EXPECT_EQ(script.commands().back().tasks, "8");
+}
+
+// What is taken for granted is said.
+TEST(ShellWords, NotesWhatItTakesForGranted) {
+  const ShellScript script("source /opt/venv/bin/activate\n[ -f done ] && exit 0\nif [ -f x ]; then run; fi",
+                           "run.sh", {});
+  EXPECT_THAT(script.notes(), ::testing::SizeIs(2));
+  EXPECT_TRUE(script.commands().back().perhaps);
 }
 
 }  // namespace

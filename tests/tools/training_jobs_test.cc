@@ -2,14 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "base/input_error.h"
 #include "process.h"
 #include "refusal.h"
+#include "tools/moesim/jobs/job_file.h"
 
 namespace moesim::tools {
 namespace {
@@ -119,6 +122,127 @@ TEST_F(TrainingJobs, TypedArgumentsAreAJob) {
                                   "--vocab-size", "1024", "--bf16", "--global-batch-size", "16"});
   ASSERT_EQ(out.exit_code, 0) << out.err;
   EXPECT_EQ(json::parse(out.out)["parallel"]["microbatches"], 2);
+}
+
+// As a script's last line has them, behind its own launcher.
+TEST_F(TrainingJobs, TypedCommandsSayTheirGpus) {
+  const Outcome out = run_moesim({"scenario",
+                                  "from",
+                                  "megatron",
+                                  "--",
+                                  "torchrun",
+                                  "--nproc_per_node",
+                                  "8",
+                                  "--nnodes",
+                                  "2",
+                                  "pretrain_gpt.py",
+                                  "--num-layers",
+                                  "2",
+                                  "--hidden-size",
+                                  "256",
+                                  "--num-attention-heads",
+                                  "4",
+                                  "--vocab-size",
+                                  "1024",
+                                  "--bf16",
+                                  "--global-batch-size",
+                                  "32"});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_EQ(out.err, "");
+  EXPECT_EQ(json::parse(out.out)["parallel"]["dp"], 16);
+}
+
+TEST_F(TrainingJobs, ScriptsAreRunWhereThatIsSaid) {
+  const std::string job =
+      " --num-layers 2 --hidden-size 256 --num-attention-heads 4 --vocab-size 1024 --bf16 "
+      "--global-batch-size 32 --seq-length ";
+  const auto script = [&](const std::string& text) {
+    folder_.write("run.sh", text);
+    return run_moesim(
+        {"scenario", "from", "megatron", folder_ / "run.sh", "--by-running", "--with", "N=128"});
+  };
+  const auto seq = [&](const std::string& text) {
+    const Outcome out = script(text);
+    EXPECT_EQ(out.exit_code, 0) << text << out.err;
+    return out.exit_code == 0 ? json::parse(out.out)["parallel"]["seq"].get<int>() : 0;
+  };
+  const std::string torchrun = "torchrun --nproc_per_node 8 pretrain_gpt.py" + job;
+  EXPECT_EQ(seq("S=$(expr $N + 0)\n" + torchrun + "$S 2>&1 | tee log\n"), 128);
+  EXPECT_EQ(seq("PATH=/usr/bin:/bin\nexec " + torchrun + "64\n"), 64);
+  EXPECT_EQ(
+      seq("sbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=8\nsrun bash -c \"python "
+          "train.py" +
+          job + "32\"\nEOF\n"),
+      32);
+  EXPECT_EQ(seq("srun -N 1 --ntasks-per-node 8 python train.py" + job + "16 &\nwait\n"), 16);
+  EXPECT_THAT(script("python -c 'print(1)'\n" + torchrun + "8\n").err, HasSubstr("not run"));
+  // The launchers do nothing, and what the script itself does is not shown.
+  EXPECT_EQ(script("echo noise; " + torchrun + "8\n").out.find("noise"), std::string::npos);
+  expect_refusal(script("echo nothing\n"), HasSubstr("calls no launcher"));
+  expect_refusal(script("/usr/bin/python3 train.py" + job + "8\n"), HasSubstr("by its path"));
+  expect_refusal(script(torchrun + "8\n" + torchrun + "16\n"), HasSubstr("several commands"));
+  folder_.write("job.yaml", "num_layers: 2\n");
+  expect_refusal(run_moesim({"compare", folder_ / "job.yaml", "--by-running"}), HasSubstr("a shell script"));
+}
+
+TEST(RunningJobs, EndAtALimit) {
+  const TempFolder folder;
+  folder.write("run.sh", "sleep 60\n");
+  try {
+    read_job_by_running(folder / "run.sh", {}, 0.3);
+    FAIL() << "it ran";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("still runs after 0.3 s"));
+  }
+}
+
+TEST(RunningJobs, NeedBash) {
+  const TempFolder folder;
+  folder.write("run.sh", "true\n");
+  const std::string path = std::getenv("PATH");
+  ASSERT_EQ(::setenv("PATH", folder.path().c_str(), 1), 0);
+  EXPECT_THROW(read_job_by_running(folder / "run.sh", {}), InputError);
+  ::setenv("PATH", path.c_str(), 1);
+}
+
+// The smallest scripts of kinds that real ones have.
+TEST(ForeignScripts, AreRead) {
+  const std::filesystem::path folder = std::filesystem::path(MOESIM_DATA_DIR) / "foreign/third/min";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder;
+  for (const char* name : {"redirection.sh", "redirection_in_eval.sh", "sbatch_heredoc.sh", "train.sh",
+                           "pretrain.sh", "quoted_layer_freq.yaml"}) {
+    const Outcome out = run_moesim({"scenario", "from", "megatron", (folder / name).string(), "--dp", "8"});
+    EXPECT_EQ(out.exit_code, 0) << name << out.err;
+  }
+}
+
+// A file of another framework says what is missing and how to give it.
+TEST_F(TrainingJobs, OtherFrameworksAreRefusedWithWhatToSay) {
+  const auto said = [&](const char* name, const char* text, const char* part) {
+    folder_.write(name, text);
+    const Outcome out = run_moesim({"compare", folder_ / name, "--cluster", "dgx-h100x1"});
+    expect_refusal(out, HasSubstr(part));
+    EXPECT_THAT(out.err, HasSubstr("--model NAME")) << name;
+  };
+  said("primus.yaml", "work_group: x\nmodules:\n  pre_trainer:\n    framework: megatron\n",
+       "primus.yaml:3: found pre_trainer: of Primus");
+  said("auto.yaml", "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n",
+       "NeMo Automodel");
+  said("maxtext.yml", "base_emb_dim: 4096\n", "MaxText");
+  said("olmo.py", "from olmo_core.config import Config\n", "OLMo-core");
+  said("titan.py", "from torchtitan.config import JobConfig\n", "torchtitan");
+  said("job.py", "import os\n", "a Python file");
+  folder_.write("hf.yaml",
+                "model_name_or_path: mistralai/Mixtral-8x7B-v0.1\ntensor_model_parallel_size: 1\n");
+  expect_refusal(run_moesim({"scenario", "from", "megatron", folder_ / "hf.yaml", "--cluster", "dgx-h100x1"}),
+                 HasSubstr("described elsewhere (model_name_or_path mistralai/Mixtral-8x7B-v0.1)"));
+}
+
+TEST_F(TrainingJobs, WhatIsAddedMayStandTogether) {
+  const Outcome out = run_moesim({"scenario", "from", "megatron", script(), "--with", "1=8 DATA=x", "--with",
+                                  "--vocab-size 32000 --seq-length 512"});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_EQ(json::parse(out.out)["parallel"]["seq"], 512);
 }
 
 TEST_F(TrainingJobs, ADeepSpeedFileTakesItsModelFromOptions) {

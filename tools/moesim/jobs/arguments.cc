@@ -187,8 +187,11 @@ const Setting* JobReader::find(std::string_view name) {
   const auto at = std::ranges::find(file_.settings, name, &Setting::name);
   if (at == file_.settings.end()) return nullptr;
   if (!at->unknown.empty())
-    throw InputError(at->place, written(*at),
-                     fmt::format("a value that the file says ({}); --with can say it", at->unknown));
+    throw InputError(
+        at->place, written(*at),
+        fmt::format("a value that the file says ({}); --with can say it, and --by-running finds it "
+                    "out of a script",
+                    at->unknown));
   last_place_ = fmt::format("{} {}", at->place.str(), at->shown);
   return &*at;
 }
@@ -305,6 +308,7 @@ std::vector<std::string> Job::remarks() const {
   if (!assumed.empty())
     lines.push_back(fmt::format("{}: taken as not set, since nobody says them: {} (--with NAME=VALUE)", file,
                                 join(assumed, ", ")));
+  lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;
 }
 
@@ -319,6 +323,7 @@ Job read_job(const JobFile& given, JobFramework framework) {
   job.file = file.file;
   job.gpus = file.gpus;
   job.assumed = file.assumed;
+  job.notes = file.remarks;
   job.scenario = ordered_json::object();
   JobReader reader(file, job);
   // What is refused has to be said before what follows from it.

@@ -53,6 +53,8 @@ struct Job {
   std::map<std::string, std::string, std::less<>>
       places;                        // of the scenario's paths: "train.sh:12 --num-layers"
   std::vector<std::string> assumed;  // variables of a script that were taken as not set
+  std::vector<std::string> notes;    // what else its reader took for granted, a line each
+  std::string no_model;  // a refusal for where --model is not said either; empty: the file has one
 
   // What should be said: what is not modelled, and what nobody understands, a line each.
   std::vector<std::string> remarks() const;

@@ -24,12 +24,16 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "tools/moesim/jobs/run_script.h"
+#include "tools/moesim/jobs/shell_syntax.h"
 #include "tools/moesim/jobs/shell_words.h"
 
 namespace moesim::tools {
@@ -52,6 +56,12 @@ void check_size(std::string_view text, const std::string& file) {
                      fmt::format("a job's arguments of at most {}", kMaxJobFileBytes));
 }
 
+std::string without_quotes(const std::string& word) {
+  const bool quoted =
+      word.size() > 1 && (word.front() == '\'' || word.front() == '"') && word.back() == word.front();
+  return quoted ? word.substr(1, word.size() - 2) : word;
+}
+
 // What the user adds, apart: words of arguments, and NAME=VALUE.
 struct Added {
   std::vector<std::string> words, values;
@@ -60,9 +70,17 @@ struct Added {
 Added added_by(const std::vector<std::string>& with) {
   Added added;
   for (const std::string& text : with) {
+    std::vector<std::string> words;
+    for (const std::string_view word : split(text, ' '))
+      if (!trim(word).empty()) words.emplace_back(trim(word));
+    const bool values = std::ranges::all_of(words, [](const std::string& word) {
+      const std::string_view name = std::string_view(word).substr(0, word.find('='));
+      return (is_shell_name(name) || parse_int(name)) && word.find('=') != std::string::npos;
+    });
     if (trim(text).starts_with("-")) {
-      for (const std::string_view word : split(text, ' '))
-        if (!trim(word).empty()) added.words.emplace_back(trim(word));
+      for (const std::string& word : words) added.words.push_back(without_quotes(word));
+    } else if (values && words.size() > 1) {
+      added.values.insert(added.values.end(), words.begin(), words.end());
     } else if (const std::size_t equals = text.find('='); equals != std::string::npos && equals > 0) {
       added.values.push_back(text);
     } else {
@@ -87,25 +105,8 @@ std::size_t marks_in(const std::vector<std::string>& words) {
   }));
 }
 
-// A command in one word, as `sh -c "$CMD"` has it, is taken apart.
-std::vector<std::string> taken_apart(const std::vector<std::string>& words) {
-  std::vector<std::string> out;
-  for (const std::string& word : words) {
-    if (word.find(" --") == std::string::npos) {
-      out.push_back(word);
-      continue;
-    }
-    std::string blanks = word;
-    std::ranges::replace_if(
-        blanks, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
-    for (const std::string_view part : split(blanks, ' '))
-      if (!part.empty() && part != "\\") out.emplace_back(part);
-  }
-  return out;
-}
-
 // The number behind one of a launcher's options.
-std::optional<std::int64_t> launched(const std::vector<std::string>& words,
+std::optional<std::int64_t> launched(std::span<const std::string> words,
                                      std::initializer_list<std::string_view> names) {
   for (std::size_t i = 0; i < words.size(); ++i)
     for (const std::string_view name : names) {
@@ -120,8 +121,20 @@ std::optional<std::int64_t> launched(const std::vector<std::string>& words,
   return std::nullopt;
 }
 
-// GPUs of torchrun and its like, or of srun; nullopt where the words do not say.
-std::optional<std::int64_t> gpus_of(const std::vector<std::string>& words, const ShellScript& script) {
+// Where the arguments of the program begin: behind FILE.py or -m MODULE; 0: the words name no program.
+std::size_t program_end(const std::vector<std::string>& words, const ShellScript& script) {
+  std::size_t module = 0;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!is_argument(words[i]) && script.shown(words[i]).ends_with(".py")) return i + 1;
+    if (words[i] == "-m" && i + 1 < words.size()) module = i + 2;
+  }
+  return module;
+}
+
+// GPUs of torchrun and its like, of mpirun, or of srun; nullopt where the words do not say.
+std::optional<std::int64_t> gpus_of(const ShellCommand& command, std::size_t program) {
+  const std::vector<std::string>& all = command.words;
+  const std::span<const std::string> words(all.data(), program > 0 ? program : all.size());
   const bool torchrun = std::ranges::any_of(words, [](const std::string& w) {
     return w.ends_with("torchrun") || w == "torch.distributed.run" || w == "torch.distributed.launch";
   });
@@ -132,36 +145,19 @@ std::optional<std::int64_t> gpus_of(const std::vector<std::string>& words, const
     const auto nodes = one_node ? std::optional<std::int64_t>(1) : launched(words, {"--nnodes"});
     return per_node && nodes ? std::optional(*per_node * *nodes) : std::nullopt;
   }
-  const auto said = [&](const char* name) {
-    const auto n = parse_int(script.variable(name));
+  const std::string& first = all.front();
+  if (first.ends_with("mpirun") || first.ends_with("mpiexec")) return launched(words, {"-np", "-n", "--np"});
+  const auto said = [](const std::string& text) {
+    const auto n = parse_int(text);
     return n && *n > 0 && *n < (1 << 24) ? std::optional<std::int64_t>(*n) : std::nullopt;
   };
-  const auto nodes = said("SLURM_NNODES"), tasks = said("SLURM_NTASKS_PER_NODE");
-  return nodes && tasks ? std::optional(*nodes * *tasks) : std::nullopt;
-}
-
-// What "#SBATCH" lines put into the environment.
-std::vector<std::string> slurm_variables(std::string_view text) {
-  std::vector<std::string> variables;
-  for (std::string_view line : split(text, '\n')) {
-    line = trim(line);
-    if (!line.starts_with("#SBATCH")) continue;
-    line = trim(line.substr(7));
-    const auto take = [&](std::string_view option, std::initializer_list<const char*> names) {
-      if (!line.starts_with(option) || line.size() == option.size()) return;
-      const char after = line[option.size()];
-      if (after != '=' && after != ' ') return;
-      std::string_view value = trim(line.substr(option.size() + 1));
-      value = value.substr(0, value.find_first_of(" \t#"));
-      if (!parse_int(value)) return;
-      for (const char* name : names) variables.push_back(fmt::format("{}={}", name, value));
-    };
-    take("--nodes", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
-    take("-N", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
-    take("--ntasks-per-node", {"SLURM_NTASKS_PER_NODE"});
-    take("--gpus-per-node", {"SLURM_GPUS_PER_NODE"});
+  std::optional<std::int64_t> nodes = said(command.nodes), tasks = said(command.tasks);
+  if (first.ends_with("srun")) {
+    if (const auto n = launched(words, {"--nodes", "-N"})) nodes = n;
+    if (const auto n = launched(words, {"--ntasks-per-node"})) tasks = n;
+    if (const auto n = launched(words, {"--ntasks", "-n"})) return n;
   }
-  return variables;
+  return nodes && tasks ? std::optional(*nodes * *tasks) : std::nullopt;
 }
 
 // Settings of one job, each said once; a value of the user stands in the place of the file's.
@@ -238,22 +234,83 @@ void fill_from_environment(Setting& setting, const std::vector<std::string>& val
   }
 }
 
+// A plain scalar as YAML 1.1 has it (yaml.org/type): yes and off are booleans, 010 is 8, 1_000 is 1000, 1:30
+// is
+// 90. Text stays, such as 1e3, which has no dot.
+std::string yaml_1_1(const std::string& text) {
+  const auto is = [&](std::initializer_list<std::string_view> words) {
+    return std::ranges::any_of(words, [&](std::string_view w) {
+      std::string upper(w), title(w);
+      for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      title[0] = upper[0];
+      return text == w || text == upper || text == title;
+    });
+  };
+  if (is({"true", "yes", "on"})) return "true";
+  if (is({"false", "no", "off"})) return "false";
+  const bool negative = text.starts_with('-');
+  std::string digits = text.substr(negative || text.starts_with('+') ? 1 : 0);
+  if (digits.empty() || std::isdigit(static_cast<unsigned char>(digits[0])) == 0) return text;
+  std::erase(digits, '_');
+  std::int64_t base = 10, sum = 0;
+  std::string_view rest = digits;
+  if (rest.starts_with("0x"))
+    base = 16, rest.remove_prefix(2);
+  else if (rest.starts_with("0b"))
+    base = 2, rest.remove_prefix(2);
+  else if (rest.size() > 1 && rest[0] == '0')
+    base = 8;
+  std::int64_t part = 0;
+  std::size_t in_part = 0;
+  for (const char c : rest) {
+    if (c == ':' && base == 10 && in_part > 0) {
+      sum = (sum + part) * 60, part = 0, in_part = 0;
+    } else {
+      const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      const std::int64_t n = c >= '0' && c <= '9'           ? c - '0'
+                             : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
+                                                            : 99;
+      if (n >= base) return text;
+      part = part * base + n, ++in_part;
+    }
+    if (part > (std::int64_t{1} << 50) || sum > (std::int64_t{1} << 50)) return text;
+    if (sum > 0 && part > 59) return text;
+  }
+  if (in_part == 0) return text;
+  return std::to_string(negative ? -(sum + part) : sum + part);
+}
+
 class YamlWalk {
  public:
   YamlWalk(JobFile& job, std::vector<std::string> environment)
       : job_(job), collector_(job), environment_(std::move(environment)) {}
 
-  void walk(const YAML::Node& node, const std::string& path, int depth) {
+  // `hidden`: keys that the map which merges this one says itself.
+  void walk(const YAML::Node& node, const std::string& path, int depth,
+            const std::set<std::string>& hidden = {}) {
     if (depth > kMaxJobFileDepth || ++visited_ > kMaxSettings)
       fail(node, "a document this deep or large", "less");
     if (!node.IsMap()) fail(node, path.empty() ? "no keys" : path + " without keys", "key: value");
-    std::set<std::string> seen;
+    std::map<std::string, YAML::Node> last;
     for (const auto& pair : node) {
       if (!pair.first.IsScalar()) fail(pair.first, "a key that is no text", "a name");
-      const std::string key = pair.first.Scalar();
-      if (!seen.insert(key).second) fail(pair.first, "the key " + in_quotes(key) + " twice", "once");
+      const std::string& key = pair.first.Scalar();
+      const auto [at, is_new] = last.try_emplace(key, pair.first);
+      if (!is_new) {
+        job_.remarks.push_back(
+            fmt::format("{}: the key {} stands in line {} and again in line {}, which counts", job_.file,
+                        in_quotes(key), place(at->second).line, place(pair.first).line));
+        at->second.reset(pair.first);
+      }
+    }
+    std::set<std::string> said = hidden;
+    for (const auto& [key, first] : last) said.insert(key);
+    std::vector<YAML::Node> merges;
+    for (const auto& pair : node) {
+      const std::string& key = pair.first.Scalar();
+      if (!last.at(key).is(pair.first) || hidden.contains(key)) continue;
       if (key == "<<") {
-        merge(pair.second, path, depth);
+        merges.push_back(pair.second);
         continue;
       }
       const std::string shown = path.empty() ? key : fmt::format("{}.{}", path, key);
@@ -263,34 +320,45 @@ class YamlWalk {
       }
       Setting setting;
       setting.shown = shown;
-      setting.name = with_underscores(key.starts_with("--") ? key.substr(2) : key);
+      const bool argument = key.starts_with("--");
+      setting.name = with_underscores(argument ? key.substr(2) : key);
       setting.place = place(pair.first);
       if (pair.second.IsNull()) continue;
-      read_values(pair.second, setting);
+      read_values(pair.second, setting, argument);
+      // A flag of Megatron's own test files that is false is left out of the command.
+      if (argument && setting.values == std::vector<std::string>{"false"}) continue;
       fill_from_environment(setting, environment_);
       collector_.add(std::move(setting));
+    }
+    for (const YAML::Node& merge : merges) {
+      if (merge.IsSequence())
+        for (const YAML::Node& one : merge) walk(one, path, depth + 1, said);
+      else
+        walk(merge, path, depth + 1, said);
     }
   }
 
   Collector& collector() { return collector_; }
 
  private:
-  void merge(const YAML::Node& node, const std::string& path, int depth) {
-    if (node.IsSequence())
-      for (const YAML::Node& one : node) walk(one, path, depth + 1);
-    else
-      walk(node, path, depth + 1);
+  // Arguments of a command line are text, of which a shell takes the quotes off; other values are YAML's.
+  static std::string text_of(const YAML::Node& node, bool argument) {
+    const std::string& text = node.Scalar();
+    const bool plain = node.Tag() == "?";
+    if (!argument) return plain ? yaml_1_1(text) : text;
+    return plain && (text == "true" || text == "True" || text == "TRUE")      ? "true"
+           : plain && (text == "false" || text == "False" || text == "FALSE") ? "false"
+                                                                              : without_quotes(text);
   }
-
-  void read_values(const YAML::Node& node, Setting& setting) {
+  void read_values(const YAML::Node& node, Setting& setting, bool argument) {
     if (node.IsScalar()) {
-      setting.values.push_back(node.Scalar());
+      setting.values.push_back(text_of(node, argument));
       return;
     }
     for (const YAML::Node& item : node) {
       if (++visited_ > kMaxSettings) fail(item, "a document this large", "less");
       if (item.IsScalar())
-        setting.values.push_back(item.Scalar());
+        setting.values.push_back(text_of(item, argument));
       else
         setting.unknown = setting.shown + " is a list of lists or keys";
     }
@@ -418,38 +486,30 @@ std::vector<Setting> settings_of_words(const std::vector<std::string>& words, co
       s.place = place;
       settings.push_back(std::move(s));
     } else if (!settings.empty()) {
-      // Quotes that an eval takes off.
-      const bool quoted =
-          word.size() > 1 && (word.front() == '\'' || word.front() == '"') && word.back() == word.front();
-      settings.back().values.push_back(quoted ? word.substr(1, word.size() - 2) : word);
+      settings.back().values.push_back(word);
     }
   }
   return settings;
 }
 
-JobFile read_shell_job(std::string_view text, const std::string& file, const std::vector<std::string>& with) {
-  check_size(text, file);
-  const Added added = added_by(with);
-  std::vector<std::string> environment = slurm_variables(text);
-  environment.insert(environment.end(), added.values.begin(), added.values.end());
-  const ShellScript script(text, file, environment);
+namespace {
 
-  // The command with most of a job's arguments; lines that begin with an argument are one command.
+// The command with most of a job's arguments. Lines that begin with an argument are one command.
+ShellCommand chosen_command(const std::vector<ShellCommand>& commands, const std::string& file) {
   ShellCommand job, bare;
   std::size_t most = 0;
   bool another = false;
-  for (const ShellCommand& command : script.commands()) {
-    ShellCommand one{taken_apart(command.words), command.place};
+  for (const ShellCommand& one : commands) {
+    if (one.words.empty()) continue;
     if (is_argument(one.words.front())) {
       if (bare.words.empty()) bare.place = one.place;
       bare.words.insert(bare.words.end(), one.words.begin(), one.words.end());
       continue;
     }
     const std::size_t marks = marks_in(one.words);
-    const bool prints = one.words.front() == "echo" || one.words.front() == "printf";
-    if (marks < 2 || prints) continue;
+    if (marks < 2) continue;
     if (most > 0 && one.words != job.words) another = true;
-    if (marks > most) most = marks, job = std::move(one);
+    if (marks > most) most = marks, job = one;
   }
   if (marks_in(bare.words) >= std::max<std::size_t>(most, 1)) job = std::move(bare), another = false;
   if (job.words.empty())
@@ -457,20 +517,26 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
                      "no command with a job's arguments (--num-layers, --micro-batch-size, ...)",
                      "a script that runs one, or the arguments themselves");
   if (another) throw InputError(job.place, "several commands with a job's arguments", "one job a file");
+  return job;
+}
 
+JobFile job_of_command(const ShellCommand& command, const ShellScript& script, const std::string& file,
+                       const Added& added) {
   JobFile result;
   result.file = file;
-  result.gpus = gpus_of(job.words, script);
+  const std::size_t program = program_end(command.words, script);
+  result.gpus = gpus_of(command, program);
   result.assumed.assign(script.assumed().begin(), script.assumed().end());
-  // A launcher's own options stand before the program.
-  const auto program = std::ranges::find_if(
-      job.words, [&](const std::string& w) { return !is_argument(w) && script.shown(w).ends_with(".py"); });
-  std::vector<std::string> words(program == job.words.end() ? job.words.begin() : program + 1,
-                                 job.words.end());
+  result.remarks.assign(script.notes().begin(), script.notes().end());
+  if (command.perhaps)
+    result.remarks.push_back(command.place.str() +
+                             ": runs under a condition that cannot be told: taken as run");
+  std::vector<std::string> words(command.words.begin() + static_cast<std::ptrdiff_t>(program),
+                                 command.words.end());
   words.insert(words.end(), added.words.begin(), added.words.end());
   // Later ones stand in the place of earlier ones, as argparse has it.
   Collector collector(result);
-  for (Setting& s : settings_of_words(words, job.place)) {
+  for (Setting& s : settings_of_words(words, command.place)) {
     std::vector<std::string> values;
     for (const std::string& value : s.values) {
       const std::string why = script.unknown(value);
@@ -483,8 +549,8 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
       values.push_back(script.shown(value));
     }
     s.values = std::move(values);
-    if (s.shown.find('\x01') != std::string::npos) {
-      result.unread.push_back(script.shown(s.shown));
+    if (const std::string shown = script.shown(s.shown); shown != s.shown) {
+      result.unread.push_back(shown);
       continue;
     }
     collector.put(std::move(s));
@@ -494,6 +560,54 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
     if (const std::string value = script.variable(name); !value.empty() && script.unknown(value).empty())
       collector.put({name, name, {value}, "", {file}});
   return result;
+}
+
+constexpr std::string_view kExactWays =
+    "; --by-running runs the script and tells, as does `moesim scenario from megatron -- COMMAND` in it";
+
+}  // namespace
+
+JobFile read_shell_job(std::string_view text, const std::string& file, const std::vector<std::string>& with) {
+  check_size(text, file);
+  const Added added = added_by(with);
+  const std::size_t windows = text.find('\r');
+  if (windows != std::string_view::npos)
+    throw InputError(
+        SourcePlace{file,
+                    1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(windows), '\n')},
+        "a carriage return, which bash takes as part of a word",
+        "the line ends of Unix (dos2unix makes them)");
+  try {
+    const ShellScript script(text, file, added.values);
+    return job_of_command(chosen_command(script.commands(), file), script, file, added);
+  } catch (const InputError& error) {
+    throw InputError(error.what() + std::string(kExactWays));
+  }
+}
+
+JobFile read_command_job(const std::vector<std::string>& words, const std::vector<std::string>& with) {
+  const std::string file = "arguments";
+  return job_of_command({words, {file}, false, "", ""}, ShellScript("", file, {}), file, added_by(with));
+}
+
+JobFile read_job_by_running(const std::string& file, const std::vector<std::string>& with, double seconds) {
+  const Added added = added_by(with);
+  const std::string text = read_file(file, kMaxJobFileBytes);
+  const std::vector<ShellCommand> commands = run_with_launchers(text, file, added.values, seconds);
+  if (commands.empty())
+    throw InputError(SourcePlace{file}, "a script that calls no launcher (torchrun, python, srun, ...)",
+                     "one that starts a job");
+  const ShellCommand chosen = chosen_command(commands, file);
+  JobFile job = job_of_command(chosen, ShellScript("", file, {}), file, added);
+  // Their output is missing: what a script makes of it is another value.
+  std::set<std::string> others;
+  for (const ShellCommand& one : commands)
+    if (marks_in(one.words) < 2) others.insert(one.words[0]);
+  if (!others.empty())
+    job.remarks.push_back(
+        fmt::format("{}: called beside the job and not run, so that their output is empty: {}", file,
+                    fmt::join(others, ", ")));
+  return job;
 }
 
 JobFile read_yaml_job(std::string_view text, const std::string& file, const std::vector<std::string>& with) {

@@ -40,10 +40,13 @@ std::string help_of(const Field& field) {
 void declare_with(CLI::App& app, std::vector<std::string>& with) {
   app.add_option("--with", with,
                  "Of a job's file: arguments beside its own (--with \"--seq-length 8192\"), or NAME=VALUE, a "
-                 "variable of "
-                 "a script or a key of another file")
-      ->allow_extra_args(false)
+                 "variable of a script or a key of another file; also several times")
+      ->expected(1)
+      ->take_all()
       ->type_name("TEXT");
+  app.add_flag_callback(
+      kByRunning, [&with] { with.emplace_back(kByRunning); },
+      "Of a job's script: runs it under bash, with launchers that only note their arguments");
 }
 
 void QuestionOptions::declare(CLI::App& app, bool sets) {
@@ -121,6 +124,8 @@ QuestionOptions::Loaded QuestionOptions::load(const CommonOptions& common) const
     const Origin origin = Origin::said(std::string(field.flag.empty() ? field.path : field.flag));
     models::set_field(field, q.said, text, &origin);
   }
+  if (loaded.job && q.said.model.hidden == 0 && !loaded.job->no_model.empty())
+    throw InputError(loaded.job->no_model);
   if (common.seed_given) {
     q.said.seed = common.seed;
     q.said.give("seed", Origin::said("--seed"));

@@ -48,6 +48,16 @@ std::string value_of(const models::Scenario& s, const char* path) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
+std::string overlap_of(const models::Scenario& s) {
+  const models::StepOverlap& o = s.training.overlap;
+  std::vector<std::string> parts;
+  if (o.expert_communication) parts.emplace_back("expert-communication");
+  if (o.delayed_wgrad) parts.emplace_back("delayed-wgrad");
+  if (o.gradients) parts.emplace_back("gradients");
+  if (o.parameters) parts.emplace_back("parameters");
+  return parts.empty() ? "none" : join(parts, "+");
+}
+
 }  // namespace
 
 std::vector<std::string> plan_words(const RunPlan& p) {

@@ -185,6 +185,8 @@ Verb scenario_verb() {
       "  moesim scenario from megatron train.sh --cluster dgx-h100x4 > job.json\n"
       "  moesim scenario --scope step --model deepseek-v3 --cluster h100 --gpus 2048 --explain\n"
       "  moesim scenario from megatron train.sh --with \"--vocab-size 32000\" --detail\n"
+      "  moesim scenario from megatron train.sh --by-running\n"
+      "  moesim scenario from megatron -- torchrun --nproc_per_node 8 pretrain_gpt.py \"${ARGS[@]}\"\n"
       "  moesim scenario to megatron job.json --dispatcher flex-deepep",
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<ScenarioVerbOptions>();

@@ -1,0 +1,84 @@
+// The grammar of bash: the text of a script as a tree of commands. Words keep their text as it stands in the
+// script; shell_words.cc expands them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim::tools {
+
+struct ShellNode;
+using ShellNodePtr = std::shared_ptr<const ShellNode>;
+
+struct ShellWord {
+  std::string_view raw;
+  long line = 0;
+};
+
+// NAME=value, NAME[subscript]+=value, NAME=(items).
+struct ShellAssignment {
+  std::string name;
+  std::string_view subscript;
+  bool has_subscript = false, append = false, array = false;
+  ShellWord value;
+  std::vector<ShellWord> items;
+};
+
+struct ShellRedirect {
+  std::string op;                     // "<", ">", "<<", "<<<", ">&", ...
+  std::string descriptor;             // digits in front, or {name}
+  ShellWord target;                   // a file, a descriptor, or the text of a here-string
+  std::shared_ptr<std::string> body;  // of a here-document
+  bool verbatim = false;              // its body is not expanded
+};
+
+struct ShellNode {
+  enum class Kind {
+    kSimple,      // assignments, words
+    kList,        // parts one after the other
+    kAndOr,       // parts, joined by the signs of `text`
+    kNot,         // parts[0]
+    kPipe,        // parts, each in a subshell
+    kBackground,  // parts[0]
+    kIf,          // condition, body, condition, body, ..., perhaps the body of else
+    kWhile,       // condition, body
+    kUntil,
+    kFor,        // name, words, body; `given`: there is an "in"
+    kForNumber,  // words: start, condition, step; body
+    kSelect,
+    kCase,      // words[0], patterns and parts; `text`: how each part ends
+    kFunction,  // name, body
+    kGroup,
+    kSubshell,
+    kArithmetic,  // words[0]
+    kTest         // words of [[ ]]
+  };
+  Kind kind = Kind::kList;
+  long line = 0;
+  std::string name;
+  bool given = false;
+  std::string text;
+  std::vector<ShellAssignment> assignments;
+  std::size_t prefix = 0;  // assignments in front of the first word
+  std::vector<ShellWord> words;
+  std::vector<std::vector<ShellWord>> patterns;
+  std::vector<ShellRedirect> redirects;
+  std::vector<ShellNodePtr> parts;
+};
+
+bool is_shell_name(std::string_view text);
+// The length of "NAME", "NAME[...]" at the start of a text; 0: none. `subscript`: where the bracket begins.
+std::size_t shell_variable_length(std::string_view text, std::size_t& subscript);
+// Where the quoted text, expansion or single character at `at` ends; what does not end goes to the end.
+// `in_double`: inside of double quotes.
+std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, int depth = 0);
+
+// Parses a script; `line`: of its first line. The text has to live as long as the tree. Throws InputError
+// with the place for what is no syntax of bash, and for commands inside of each other, 64 deep.
+ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line, int depth = 0);
+// The words of a text, as an array's.
+std::vector<ShellWord> shell_words_of(std::string_view text, const std::string& file, long line);
+
+}  // namespace moesim::tools
