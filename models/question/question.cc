@@ -35,8 +35,10 @@ void settle_scope(const Question& q, Scenario& s) {
   for (const Field& field : scenario_fields()) {
     if (!s.gave(field.path) || field.used_in(scope_of(s))) continue;
     const Origin origin = s.origin_of(field.path);
-    if (!q.job || origin.kind == Origin::Kind::kSaid)
-      throw InputError(unused_message(field, origin.where.empty() ? field.path : origin.where, s));
+    if (!q.job || origin.kind == Origin::Kind::kSaid) {
+      const std::string place = origin.kind == Origin::Kind::kFile ? origin.where + ": " : "";
+      throw InputError(place + unused_message(field, origin.where == field.flag ? field.flag : field.path, s));
+    }
     s.given.reset(index_of(field));
     s.origins.erase(field.path);
   }

@@ -73,7 +73,8 @@ class Asker {
   std::unique_ptr<models::RoutingCache> routings_ = std::make_unique<models::RoutingCache>();
 };
 
-// Tells the plan that was chosen, first of all, on standard output where that is for people.
-void show_chosen(const models::ChosenPlan& chosen, const CommonOptions& common);
+// Tells the plan that was chosen and what else was taken, first of all, on standard output where that is for
+// people.
+void show_chosen(const models::Resolved& resolved, const CommonOptions& common);
 
 }  // namespace moesim::tools

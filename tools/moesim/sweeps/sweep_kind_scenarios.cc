@@ -87,9 +87,12 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
   const auto any_axis = [&](const auto& is) {
     return std::any_of(plan.paths().begin(), plan.paths().end(), is);
   };
-  base_ = Base::of(options_.question(common), common, !any_axis([](const ScenarioPath& path) {
-                     return path.path == "scope" || path.path == "model";  // each row chooses its own plan
-                   }));
+  // Where the rows have models or machines of their own, each chooses its own plan.
+  const bool own_plans = any_axis([](const ScenarioPath& path) {
+    return path.path == "scope" || path.path == "gpus" || path.top() == "model" || path.top() == "cluster";
+  });
+  base_ = Base::of(options_.question(common), common, !own_plans);
+  if (own_plans) base_->resolver = models::Resolver(resolving(common));
   if (const models::ChosenPlan& chosen = base_->resolved.chosen; !chosen.options.empty())
     say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
   cost_ = base_->question.said.gave("prices") ||

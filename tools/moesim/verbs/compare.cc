@@ -2,6 +2,7 @@
 // why.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -77,7 +78,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
                   detail != Detail::kNone || o.explain;
   models::Resolved resolved = settle(question, common);
   const models::ChosenPlan chosen = resolved.chosen;
-  show_chosen(chosen, common);
+  show_chosen(resolved, common);
   if (!o.tokens.empty()) {
     if (resolved.scenario.scope != models::Scenario::Scope::kStep)
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
@@ -118,6 +119,11 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
         print(plan_arguments_text(with_dispatcher(*c.scenario, c.winner()->dispatcher), *framework));
       break;
   }
+  // People have read the notes above the answer.
+  if (common.format == Format::kTable)
+    std::erase_if(c.warnings, [&](const std::string& warning) {
+      return std::ranges::find(resolved.notes, warning) != resolved.notes.end();
+    });
   warn_below(common, c.warnings, true, o.explain);
   return 0;
 }

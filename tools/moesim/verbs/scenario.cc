@@ -158,7 +158,7 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   if (o.explain) {
     if (from || to || o.detail || common.format == Format::kJson)
       throw InputError("scenario: found --explain with from, to, --detail or JSON, expected it by itself");
-    show_chosen(chosen, common);
+    show_chosen(resolved, common);
     return explain_fields(resolved.scenario, s, common);
   }
   if (to) return write_arguments(s, *framework, remarks, common);

@@ -98,7 +98,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
   const Base base = asked_about(o, sets, common);
-  show_chosen(base.resolved.chosen, common);
+  show_chosen(base.resolved, common);
   if (o.best.axes.empty() && !o.best.arguments.empty())
     throw InputError("--arguments: found no --best, expected one, whose plan is written");
   if (!o.best.axes.empty()) {
