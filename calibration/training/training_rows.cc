@@ -103,7 +103,7 @@ class Reader {
     if (!s.gave("parallel.micro_batch")) row.assumptions.push_back("microbatches of 1");
     if (s.model.experts > 0) finish_dispatcher(row);
     s.resolve();
-    row.recompute_known = s.gave("training.recompute");
+    row.recompute_known = s.origin_of("training.recompute").kind == models::Origin::Kind::kFile;
     if (with_ == RowsWith::kTime) measure(row, gpus, s.batch.sequences);
     return row;
   }

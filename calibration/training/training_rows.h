@@ -33,7 +33,7 @@ struct TrainingRow {
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
   MeasuredMemory memory;
-  bool recompute_known = false;  // by the row or its framework's recipe; otherwise what the memory asks for
+  bool recompute_known = false;  // by the row; otherwise its recipe's where that fits the memory
 };
 
 struct SkippedRow {
@@ -60,8 +60,9 @@ TrainingTable read_training_table(const std::string& path, RowsWith with = RowsW
 // "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
 std::string plan_text(const models::Scenario& scenario);
 
-// Returns the forecast of a row. The step was run, so it fitted: where nothing states the recomputation, the
-// cheapest one that makes it fit is taken, and the row's scenario and assumptions say so.
+// Returns the forecast of a row. The step was run, so it fitted: where the row does not state the
+// recomputation and its recipe's does not fit, the cheapest one that makes it fit is taken, and the row's
+// scenario and assumptions say so.
 models::Answer forecast_of(TrainingRow& row, int draws);
 
 // Returns the memory of the row's busiest rank, with the recomputation that forecast_of() takes.
