@@ -147,7 +147,8 @@ TEST(MegatronArguments, SayHowAttentionIsComputed) {
     return std::string(name_of(scenario_of(megatron(kSmall + more), 1).training.attention));
   };
   EXPECT_EQ(kernel(""), "flash");
-  EXPECT_EQ(kernel("--attention-backend fused"), "flash");
+  EXPECT_EQ(kernel("--attention-backend fused --attention-dropout $SAID_ELSEWHERE"), "flash");
+  EXPECT_EQ(kernel("--attention-backend AttnBackend.unfused"), "unfused-dropout");
   EXPECT_EQ(kernel("--attention-backend unfused"), "unfused-dropout");
   EXPECT_EQ(kernel("--attention-backend unfused --attention-dropout 0.0"), "unfused");
   EXPECT_EQ(kernel("--attention-backend local --attention-dropout 0"), "unfused");

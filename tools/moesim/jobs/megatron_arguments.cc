@@ -55,7 +55,8 @@ std::int64_t inner_size(JobReader& r, std::int64_t hidden) {
   // Llama's rule (FeedForward of meta-llama/llama's model.py): two thirds of 4 H, times a factor, rounded up.
   const auto factor = r.number("hidden_dim_multiplier");
   const auto step = r.whole("multiple_of");
-  if (factor && !(*factor > 0 && *factor <= 1024)) r.fail("hidden_dim_multiplier", "a number from 0 to 1024");
+  if (factor && !(*factor > 0 && *factor <= 1024))
+    r.fail("hidden_dim_multiplier", "a number above 0, at most 1024");
   if (factor || step) {
     const auto wide =
         static_cast<std::int64_t>(factor.value_or(1) * static_cast<double>(2 * (4 * hidden) / 3));
@@ -218,8 +219,13 @@ void read_attention(JobReader& r) {
 // How the core of attention is computed: Megatron-Core's own layers and Transformer Engine's unfused kernels
 // write the scores.
 void read_attention_kernel(JobReader& r) {
-  const std::string backend =
-      r.choice("attention_backend", "auto", {"auto", "flash", "fused", "unfused", "local"});
+  // Logs and files of configurations write the enumeration's name before it.
+  std::string backend = r.text("attention_backend", "auto");
+  if (backend.starts_with("AttnBackend.")) backend.erase(0, backend.find('.') + 1);
+  constexpr std::array<std::string_view, 5> kBackends{"auto", "flash", "fused", "unfused", "local"};
+  if (std::ranges::find(kBackends, backend) == kBackends.end())
+    r.fail("attention_backend",
+           "one of " + join(std::vector<std::string>(kBackends.begin(), kBackends.end()), ", "));
   const bool own = r.choice("transformer_impl", "transformer_engine",
                             {"transformer_engine", "local", "inference_optimized"}) == "local";
   const bool flash = r.flag("use_flash_attn");
@@ -228,11 +234,10 @@ void read_attention_kernel(JobReader& r) {
       r.whole("NVTE_FLASH_ATTN", 0).value_or(1) == 0 && r.whole("NVTE_FUSED_ATTN", 0).value_or(1) == 0;
   const bool unfused =
       backend == "unfused" || backend == "local" || (backend == "auto" && switched_off) || (own && !flash);
-  const double dropout = r.number("attention_dropout").value_or(0.1);
-  const bool fused_softmax = switched(r, "masked_softmax_fusion", "no_masked_softmax_fusion", true);
   if (!unfused) return;
-  r.set("training.attention", dropout > 0 ? "unfused-dropout" : "unfused");
-  if (!fused_softmax)
+  const bool dropout = r.number("attention_dropout").value_or(0.1) > 0;
+  r.set("training.attention", dropout ? "unfused-dropout" : "unfused");
+  if (!switched(r, "masked_softmax_fusion", "no_masked_softmax_fusion", true))
     r.approximate(r.has("no_masked_softmax_fusion") ? "no_masked_softmax_fusion" : "masked_softmax_fusion",
                   "scale, mask and softmax are one kernel of bf16 here; apart they move twice the bytes");
 }
