@@ -556,9 +556,10 @@ JobFile job_of_command(const ShellCommand& command, const ShellScript& script, c
     collector.put(std::move(s));
   }
   // Transformer Engine's switches of attention stand in the environment.
-  for (const char* name : {"NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"})
-    if (const std::string value = script.variable(name); !value.empty() && script.unknown(value).empty())
-      collector.put({name, name, {value}, "", {file}});
+  for (const auto& [name, value] :
+       {std::pair{"NVTE_FLASH_ATTN", command.flash}, {"NVTE_FUSED_ATTN", command.fused}})
+    if (!value.empty() && script.unknown(value).empty())
+      collector.put({name, name, {value}, "", command.place});
   return result;
 }
 

@@ -57,7 +57,8 @@ if [ "$name" = start ]; then
   eval "$set"
   exec "$MOESIM_BASH" "$@"
 fi
-printf '%s\0' $(($# + 1)) "${SLURM_NNODES-}" "${SLURM_NTASKS_PER_NODE-}" "$name" "$@" >> "$MOESIM_LAUNCHES"
+printf '%s\0' $(($# + 1)) "${SLURM_NNODES-}" "${SLURM_NTASKS_PER_NODE-}" "${NVTE_FLASH_ATTN-}" \
+  "${NVTE_FUSED_ATTN-}" "$name" "$@" >> "$MOESIM_LAUNCHES"
 case $name in
   srun | sbatch | salloc | mpirun | mpiexec* | orterun)
     at=0
@@ -243,14 +244,17 @@ std::vector<ShellCommand> run_with_launchers(std::string_view text, const std::s
   const std::string noted{std::istreambuf_iterator<char>(in), {}};
   const std::vector<std::string_view> parts = split(noted, '\0');
   std::vector<ShellCommand> commands;
-  for (std::size_t at = 0; at + 3 < parts.size();) {
+  constexpr std::size_t kHead = 5;  // the count of words, and four variables
+  for (std::size_t at = 0; at + kHead < parts.size();) {
     const auto count = parse_int(parts[at]);
-    if (!count || *count < 1 || at + 3 + static_cast<std::size_t>(*count) > parts.size()) break;
+    if (!count || *count < 1 || at + kHead + static_cast<std::size_t>(*count) > parts.size()) break;
     ShellCommand one;
     one.place = {file};
     one.nodes = parts[at + 1];
     one.tasks = parts[at + 2];
-    at += 3;
+    one.flash = parts[at + 3];
+    one.fused = parts[at + 4];
+    at += kHead;
     for (long long i = 0; i < *count; ++i) one.words.emplace_back(parts[at++]);
     commands.push_back(std::move(one));
   }

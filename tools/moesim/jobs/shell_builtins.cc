@@ -527,13 +527,15 @@ void ShellRun::external(const ShellNode& node, const Words& words) {
   if (words[0] == "cat" && words.size() == 1)
     for (const ShellRedirect& r : node.redirects)
       if (r.op[0] == '>' && r.op != ">&" && r.descriptor.empty()) note_file(value(r.target), input_of(node));
-  ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", ""};
+  ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", "", "", ""};
   const auto said = [&](const char* name) {
     const ShellVariable* v = variable(name);
     return v && !v->items.empty() ? v->items.begin()->second : std::string();
   };
   command.nodes = said("SLURM_NNODES");
   command.tasks = said("SLURM_NTASKS_PER_NODE");
+  command.flash = said("NVTE_FLASH_ATTN");
+  command.fused = said("NVTE_FUSED_ATTN");
   for (const std::string& word : words) count(word.size());
   if (words[0] == "find") return;  // its -exec is no command of the script
   if (words[0] == "xargs" || words[0] == "parallel")

@@ -18,6 +18,7 @@ struct ShellCommand {
   SourcePlace place;
   bool perhaps = false;      // it runs under a condition that cannot be told
   std::string nodes, tasks;  // $SLURM_NNODES and $SLURM_NTASKS_PER_NODE where it runs
+  std::string flash, fused;  // $NVTE_FLASH_ATTN and $NVTE_FUSED_ATTN there
 };
 
 class ShellScript {
