@@ -20,6 +20,7 @@
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
 #include "models/step/transfers.h"
+#include "models/workload/usual_origin.h"
 
 namespace moesim::models {
 
@@ -133,7 +134,8 @@ class Answering {
       try {
         c_.answers.push_back(one(spec));
       } catch (const InputError& error) {
-        if (s_.all_dispatchers) {
+        // One that was taken because none was said is no answer where it cannot run.
+        if (s_.all_dispatchers || spec.origin == kUsualOrigin) {
           c_.excluded.emplace_back(spec.text(), rule_of(spec, error));
         } else if (o_.each && s_.dispatchers.size() > 1) {
           Answer& a = c_.answers.emplace_back();

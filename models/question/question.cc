@@ -17,6 +17,7 @@
 #include "models/recipes/apply_recipe.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
+#include "models/workload/usual_origin.h"
 
 namespace moesim::models {
 
@@ -189,7 +190,7 @@ std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster) {
   if (kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp)) names += ",flex-deepep";
   if (kernel_is_measured(cluster.profile, ExchangeLibrary::kHybridEp)) names += ",flex-hybridep";
   std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(names);
-  for (DispatcherSpec& spec : specs) spec.origin = "default";
+  for (DispatcherSpec& spec : specs) spec.origin = kUsualOrigin;
   return specs;
 }
 

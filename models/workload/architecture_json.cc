@@ -92,7 +92,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   }
   const bool based = !a.name.empty();
   const std::int64_t whole = a.layers;
-  a.name = o.string("name", based ? a.name : name.empty() ? "custom" : name);
+  a.name = o.string("name", !name.empty() ? name : based ? a.name : "custom");
   a.source = node.place().file;
   // What a layer needs has no default; what only a whole model needs has a small one.
   const auto size = [&](const char* key, std::int64_t present, std::int64_t low) {

@@ -53,7 +53,9 @@ std::vector<std::string> command_words(const models::Scenario& s) {
     // A model without experts has no dispatcher to name.
     if (field.path == "dispatcher" && s.model.hidden > 0 && s.model.experts == 0) continue;
     if (value.is_null()) continue;
-    if (!s.gave(field.path) && value == field.write(kDefaults)) continue;
+    // A size says that the plan is not open, and beside a recipe a default has to be said.
+    const bool said = s.gave(field.path) && (field.path.starts_with("parallel.") || !s.recipe.empty());
+    if (!said && value == field.write(kDefaults)) continue;
     const std::string text = text_of(value);
     if (field.flag.empty() || field.path == "prices") {
       words.insert(words.end(), {"--set", fmt::format("{}={}", field.path, text)});

@@ -13,6 +13,7 @@
 #include "models/question/assumed.h"
 #include "models/step/training_flops.h"
 #include "models/workload/model_summary.h"
+#include "models/workload/usual_origin.h"
 #include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison_detail.h"
@@ -222,11 +223,11 @@ std::string marked(const Comparison& c, std::size_t i) {
                                                                 : "";
   // Beside those that it could run, the job's own.
   const auto own = [&](const models::DispatcherSpec& d) {
-    return d.origin != "default" && d.text() == c.answers[i].dispatcher;
+    return d.origin != models::kUsualOrigin && d.text() == c.answers[i].dispatcher;
   };
   const auto& all = c.scenario->dispatchers;
   const bool today = std::ranges::any_of(all, own) &&
-                     std::ranges::any_of(all, [](const auto& d) { return d.origin == "default"; });
+                     std::ranges::any_of(all, [](const auto& d) { return d.origin == models::kUsualOrigin; });
   return c.answers[i].dispatcher + (today ? " (today)" : "") + mark;
 }
 
@@ -394,7 +395,9 @@ std::string remarks(const Comparison& c) {
     if (a.balance) text += balance_text(a);
     if (!a.not_ranked.empty()) text += fmt::format("not ranked: {}: {}\n", a.dispatcher, a.not_ranked);
   }
-  for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
+  // Why one cannot run that was not asked for stands in the JSON.
+  if (c.scenario->all_dispatchers)
+    for (const auto& [dispatcher, rule] : c.excluded) text += fmt::format("not {}: {}\n", dispatcher, rule);
   const Answer* w = c.winner();
   if (!w) return text;
   if (of_step(*c.scenario))
