@@ -337,18 +337,20 @@ void ShellRun::declare(const ShellNode& node, const Words& words) {
       exports_.insert(name);
     lock(name);
   }
+  // All values are told before the first name is set.
+  std::vector<std::pair<std::string, std::optional<std::string>>> said;
   for (std::size_t i = node.prefix; i < node.assignments.size(); ++i) {
     const ShellAssignment& a = node.assignments[i];
-    // The value is told before a local hides what it is made of.
-    std::string text;
-    if (!a.array) text = value(a.value);
-    std::optional<std::string> key;
-    if (a.has_subscript) key = value({a.subscript, line_});
+    said.emplace_back(a.array ? "" : value(a.value), std::nullopt);
+    if (a.has_subscript) said.back().second = value({a.subscript, line_});
+  }
+  for (std::size_t i = node.prefix; i < node.assignments.size(); ++i) {
+    const ShellAssignment& a = node.assignments[i];
     attributes(a.name);
     if (a.array)
       assign_items(a, has('A'));
     else
-      assign(a.name, key, a.append, std::move(text));
+      assign(a.name, said[i - node.prefix].second, a.append, said[i - node.prefix].first);
     if (kind == "export" || has('x')) attributes(a.name);
     lock(a.name);
   }
@@ -371,7 +373,8 @@ void ShellRun::unset(const Words& rest) {
       const std::string name = word.substr(0, bracket);
       const std::string key = word.substr(bracket + 1, n - bracket - 2);
       ShellVariable v = changed(name);
-      const Number index = v.named || key == "@" || key == "*" ? Number() : arithmetic(key);
+      const bool all = key == "@" || key == "*";
+      const Number index = v.named || all ? Number() : arithmetic(double_quoted(key));
       if (v.named && !has_unknown(key))
         v.keyed.erase(key);
       else if (index && *index >= 0 && known_count(v.items) == v.items.size())
@@ -380,14 +383,26 @@ void ShellRun::unset(const Words& rest) {
         v.items = {{0, unknown("$" + name, "an element of " + name + " is unset that cannot be told")}};
       put(name, std::move(v));
     } else {
-      changed(word);  // a local stays one
-      put(word, {});
+      changed(word);
+      put(word, {});  // a local of this function stays one; of a caller what it hides comes back
+      for (std::size_t i = state_.outer.size(); i-- > 0 && !state_.outer.back().contains(word);) {
+        const auto at = state_.outer[i].find(word);
+        if (at == state_.outer[i].end()) continue;
+        if (at->second)
+          state_.variables[word] = at->second;
+        else
+          state_.variables.erase(word);
+        state_.outer[i].erase(at);
+        break;
+      }
     }
   }
 }
 
 void ShellRun::set_options(const Words& rest) {
   const auto named = [&](const std::string& option, bool on) {
+    if (uncertain_ > 0 && (option == "errexit" || option == "pipefail"))
+      fail("set -o " + option + " under a condition that cannot be told", "it always or never");
     if (option == "errexit") state_.errexit = on;
     if (option == "nounset") state_.nounset = on;
     if (option == "noglob") state_.noglob = on;
@@ -524,9 +539,11 @@ void ShellRun::external(const ShellNode& node, const Words& words) {
   if (is_shell_name(std::string_view(words[0]).substr(0, words[0].find('='))) &&
       words[0].find('=') != std::string::npos)
     return;
-  if (words[0] == "cat" && words.size() == 1)
-    for (const ShellRedirect& r : node.redirects)
-      if (r.op[0] == '>' && r.op != ">&" && r.descriptor.empty()) note_file(value(r.target), input_of(node));
+  if (words[0] == "tee") {
+    const std::optional<std::string> text = input_of(node) ? input_of(node) : piped_;
+    for (std::size_t i = 1; i < words.size(); ++i)
+      if (!words[i].starts_with("-")) note_file(words[i], words[1] == "-a" ? std::nullopt : text);
+  }
   ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", "", "", ""};
   const auto said = [&](const char* name) {
     const ShellVariable* v = variable(name);
@@ -549,13 +566,16 @@ std::string ShellRun::file_name(std::string_view name) {
 }
 
 void ShellRun::note_file(const std::string& name, const std::optional<std::string>& text) {
-  files_.erase(file_name(name));
-  if (text && uncertain_ == 0) files_[file_name(name)] = *text;
+  if (name.starts_with("/dev/")) return;
+  const bool told = text && !has_unknown(*text) && uncertain_ == 0;
+  files_[file_name(name)] = told ? text : std::nullopt;
 }
 
 const std::string* ShellRun::written_file(const std::string& name) const {
   const auto at = files_.find(file_name(name));
-  return at == files_.end() ? nullptr : &at->second;
+  if (at == files_.end()) return nullptr;
+  if (!at->second) fail("a script that is written on the way, " + in_quotes(name), "one that the file says");
+  return &*at->second;
 }
 
 bool ShellRun::runs_shell(const ShellNode& node, const Words& words) {

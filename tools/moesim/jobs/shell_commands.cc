@@ -17,7 +17,9 @@ void ShellRun::execute(const ShellNode& node) {
   line_ = node.line;
   if (++depth_ > kMaxShellDepth) fail("commands inside of each other, 200 deep", "fewer");
   const bool hides = hides_output(node);
-  const std::string out = hides ? state_.out : "";
+  const std::string out = hides ? std::exchange(state_.out, "") : "";
+  const std::string file = file_written(node);
+  if (!file.empty()) ++capturing_;
   if (node.kind != Kind::kSimple)
     for (const ShellRedirect& r : node.redirects)
       if (!r.body) value(r.target);
@@ -111,8 +113,28 @@ void ShellRun::execute(const ShellNode& node) {
       break;
     }
   }
+  if (!file.empty()) {
+    --capturing_;
+    const auto before = files_.find(file_name(file));
+    const bool append = node.redirects.back().op == ">>";
+    const bool told = !append || (before != files_.end() && before->second);
+    note_file(file, told ? std::optional((append ? *before->second : "") + state_.out) : std::nullopt);
+  }
   if (hides) state_.out = out;
   --depth_;
+}
+
+// The file that a command's output is written to, alone; empty: none that can be told.
+std::string ShellRun::file_written(const ShellNode& node) {
+  std::string file;
+  for (const ShellRedirect& r : node.redirects) {
+    if (r.op[0] == '<') continue;
+    const bool plain = r.descriptor.empty() && (r.op == ">" || r.op == ">>" || r.op == ">|");
+    // A target that changes a variable is looked at once.
+    if (!plain || &r != &node.redirects.back() || r.target.raw.find('$') != std::string_view::npos) return "";
+    file = value(r.target);
+  }
+  return has_unknown(file) ? "" : file;
 }
 
 bool ShellRun::hides_output(const ShellNode& node) {

@@ -79,11 +79,20 @@ class ShellRun {
     state_.trap.clear();
     ++subshells_;
     run();
+    exits_.insert(exits_.end(), returns_.begin(), returns_.end());
+    exits_.push_back(std::move(state_));
+    state_ = merged_ends(exits_);
+    if (const std::string trap = std::exchange(state_.trap, ""); !trap.empty() && !state_.dead) {
+      const std::optional<int> status = state_.status;
+      state_.errexit = false;
+      evaluate(trap, line_);
+      exits_.push_back(std::move(state_));
+      state_ = merged_ends(exits_);
+      state_.status = status;
+    }
     --subshells_;
     std::swap(exits, exits_), std::swap(returns, returns_), std::swap(loops, loops_);
-    exits.insert(exits.end(), returns.begin(), returns.end());
-    exits.push_back(std::move(state_));
-    ShellState end = merged_ends(exits);
+    ShellState end = std::move(state_);
     state_ = outside;
     state_.status = end.dead ? std::nullopt : end.status;
     if (!end.dead) state_.out = std::move(end.out);
@@ -232,6 +241,7 @@ class ShellRun {
     run();
     --guarded_;
   }
+  std::string file_written(const ShellNode& node);
   static bool hides_output(const ShellNode& node);
 
   // Whether a status that cannot be told is of a test, not of a program that a job needs to succeed.
@@ -369,8 +379,9 @@ class ShellRun {
   int depth_ = 0, calls_ = 0, subshells_ = 0, uncertain_ = 0, guarded_ = 0, capturing_ = 0;
   bool assigning_ = false, assuming_ = false, empty_list_ = false;
   std::optional<int> substitution_ = 0;
-  std::optional<std::string> piped_;          // what the command in front in a pipe has written
-  std::map<std::string, std::string> files_;  // here-documents that the script has written
+  std::optional<std::string> piped_;  // what the command in front in a pipe has written
+  // Files that the script has written; nullopt: with a text that cannot be told.
+  std::map<std::string, std::optional<std::string>> files_;
 };
 
 }  // namespace moesim::tools

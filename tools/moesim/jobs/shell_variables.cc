@@ -56,16 +56,7 @@ void ShellRun::run(std::string_view text, const std::vector<std::string>& variab
   for (const char sign : {kShellUnknown, kShellEmpty, '\0'})
     if (text.find(sign) != std::string_view::npos) fail("a control character", "a script's text");
   const ShellNodePtr program = parse_shell(sources_.emplace_back(text), file_, 1);
-  in_subshell([&] {
-    execute(*program);
-    if (!state_.dead) exits_.push_back(state_);
-    state_.dead = true;
-    state_ = merged_ends(exits_);
-    if (!state_.trap.empty()) {
-      state_.dead = false;
-      evaluate(std::string(state_.trap), line_);
-    }
-  });
+  in_subshell([&] { execute(*program); });
 }
 
 void ShellRun::fail(const std::string& found, const std::string& expected) const {
