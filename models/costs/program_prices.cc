@@ -183,12 +183,12 @@ constexpr std::array<KernelLaw, 16> kLaws{
 
 }  // namespace
 
-bool kernel_is_measured(const Profile& profile, ExchangeLibrary library) {
+bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes) {
   return std::ranges::any_of(kLaws, [&](const KernelLaw& law) {
-    if (law.library != library) return false;
-    for (const std::string& key : {std::string(law.key), law.key + std::string(kNetworkLaw)})
-      if (const ParameterSet* set = profile.find(key); set && set->rows > 0 && !set->derived) return true;
-    return false;
+    const ParameterSet* set = law.library == library
+                                  ? profile.find(law.key + std::string(across_nodes ? kNetworkLaw : ""))
+                                  : nullptr;
+    return set && set->rows > 0 && !set->derived;
   });
 }
 

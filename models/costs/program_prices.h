@@ -74,9 +74,9 @@ class UnevenLoads {
   std::vector<std::vector<UnevenLoad>> loads_;  // [matrix][group]; empty where not used
 };
 
-// Whether a library's dispatch or combine kernels were measured on this GPU, inside a domain or over the
-// network that the profile holds.
-bool kernel_is_measured(const Profile& profile, ExchangeLibrary library);
+// Whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or across nodes
+// over the network that the profile holds.
+bool kernel_is_measured(const Profile& profile, ExchangeLibrary library, bool across_nodes);
 
 class ProgramPricer {
  public:

@@ -38,7 +38,8 @@ void settle_scope(const Question& q, Scenario& s) {
     const Origin origin = s.origin_of(field.path);
     if (!q.job || origin.kind == Origin::Kind::kSaid) {
       const std::string place = origin.kind == Origin::Kind::kFile ? origin.where + ": " : "";
-      throw InputError(place + unused_message(field, origin.where == field.flag ? field.flag : field.path, s));
+      throw InputError(place +
+                       unused_message(field, origin.where == field.flag ? field.flag : field.path, s));
     }
     s.given.reset(index_of(field));
     s.origins.erase(field.path);
@@ -97,7 +98,13 @@ void take_usual_dispatchers(const Question& q, Scenario& s) {
   const bool of_job = q.job && origin.kind != Origin::Kind::kSaid && s.gave("dispatcher");
   if (s.gave("dispatcher") && !(of_job && s.dispatchers.size() == 1 && is_megatron(s.dispatchers.front())))
     return;
-  std::vector<DispatcherSpec> all = usual_dispatchers(s.cluster ? *s.cluster : Cluster::load("dgx-h100"));
+  Scenario sized = s;
+  try {
+    sized.resolve();
+  } catch (const InputError&) {  // answer() says what is wrong with the plan
+    if (!sized.cluster) sized.set_cluster("dgx-h100");
+  }
+  std::vector<DispatcherSpec> all = usual_dispatchers(*sized.cluster, sized.parallel.dispatch_ranks());
   if (of_job) {
     // The job's own, with its options, in the place of the plain one.
     const DispatcherSpec own = s.dispatchers.front();
@@ -165,7 +172,6 @@ Resolved Resolver::resolve(const Question& q) {
   if (!s.recipe.empty()) apply(FrameworkRecipe::find(s.recipe), s);
   take_launched(q, s, r.notes);
   check_job_divides(q, s);
-  take_usual_dispatchers(q, s);
   name_dispatchers(s);
   if (s.model.hidden == 0) return r;  // answer() asks for one
   if (of_step(s) && q.search) {
@@ -177,6 +183,7 @@ Resolved Resolver::resolve(const Question& q) {
     if (!q.job) r.chosen = choose_expert_parallel(s);
     take_usual_batch(s, r.notes);
   }
+  take_usual_dispatchers(q, s);
   s.model.remarks.insert(s.model.remarks.end(), r.notes.begin(), r.notes.end());
   return r;
 }
@@ -185,10 +192,11 @@ Resolved resolve(const Question& question, const ResolveOptions& options) {
   return Resolver(options).resolve(question);
 }
 
-std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster) {
+std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster, std::int64_t ranks) {
+  const bool across = ranks > cluster.nvlink.domain;
   std::string names = "allgather,alltoall";
-  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp)) names += ",flex-deepep";
-  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kHybridEp)) names += ",flex-hybridep";
+  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kDeepEp, across)) names += ",flex-deepep";
+  if (kernel_is_measured(cluster.profile, ExchangeLibrary::kHybridEp, across)) names += ",flex-hybridep";
   std::vector<DispatcherSpec> specs = DispatcherSpec::parse_list(names);
   for (DispatcherSpec& spec : specs) spec.origin = kUsualOrigin;
   return specs;

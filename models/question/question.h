@@ -76,9 +76,10 @@ class Resolver {
 // Resolver(options).resolve(question).
 Resolved resolve(const Question& question, const ResolveOptions& options = {});
 
-// The dispatchers that people choose between on a machine: Megatron's AllGather and AlltoAll, and DeepEP and
-// HybridEP where their kernels were measured on its GPU or network.
-std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster);
+// The dispatchers that people choose between for a dispatch group of so many ranks on a machine: Megatron's
+// AllGather and AlltoAll, and DeepEP and HybridEP where their kernels were measured on its GPU, or on its
+// network where the group spans NVLink domains.
+std::vector<DispatcherSpec> usual_dispatchers(const Cluster& cluster, std::int64_t ranks);
 
 // Returns every setting that is not its default, of a resolved scenario: [{"path", "value", "origin":
 // {"kind", "where"}}]. Objects stand with their name, parts of them that were changed with their own path.

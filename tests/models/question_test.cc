@@ -124,10 +124,13 @@ TEST(Resolve, AJobForgetsWhatTheScopeDoesNotUseAndAUserDoesNot) {
 }
 
 TEST(UsualDispatchers, AreThoseThatWereMeasuredOnTheMachine) {
-  EXPECT_THAT(names_of(usual_dispatchers(*testing::cluster_named("dgx-h100x1"))),
-              ElementsAre("allgather", "alltoall", "flex-deepep", "flex-hybridep"));
-  EXPECT_THAT(names_of(usual_dispatchers(*testing::cluster_named("dgx-a100x1"))),
-              ::testing::Not(Contains("flex-hybridep")));
+  const auto usual = [](const char* cluster, std::int64_t ranks) {
+    return names_of(usual_dispatchers(*testing::cluster_named(cluster), ranks));
+  };
+  EXPECT_THAT(usual("dgx-h100x1", 8), ElementsAre("allgather", "alltoall", "flex-deepep"));
+  // HybridEP's rows of H100 are of groups over nodes.
+  EXPECT_THAT(usual("dgx-h100x2", 16), Contains("flex-hybridep"));
+  EXPECT_THAT(usual("dgx-a100x1", 8), ::testing::Not(Contains("flex-hybridep")));
 }
 
 TEST(Settings, StandWithTheirOriginsAndPartsWithTheirOwn) {
