@@ -20,6 +20,7 @@
 #include "calibration/rows/devices.h"
 #include "calibration/training/row_model.h"
 #include "calibration/training/row_notes.h"
+#include "models/costs/domain_report.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/recipes/apply_recipe.h"
@@ -93,6 +94,7 @@ class Reader {
     const std::string named = dispatcher_of(row, recipe ? recipe->name : "");
     if (!named.empty() && s.model.experts > 0) set("dispatcher", named, s);
     take_data_parallel(s, gpus);
+    row.framework_known = recipe != nullptr;
     if (recipe)
       take(*recipe, row);
     else
@@ -489,14 +491,34 @@ models::StepMemory memory_of(const models::Scenario& s) {
 
 }  // namespace
 
+namespace {
+
+// A job of a framework that is not known may be run as any recipe runs it.
+models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
+  if (row.framework_known || forecast.draws_us.empty() || row.scenario.scope != models::Scenario::Scope::kStep)
+    return forecast;
+  const double sigma = models::spread_of_unknown(row.scenario, [](const models::Scenario& as) {
+    models::AnswerOptions options;
+    options.draws = 0;
+    options.breakdown = false;
+    return models::answer(as, options).answers.front().seconds();
+  });
+  const models::DomainReport::Unmeasured part{"framework", 1.0};
+  models::doubt_unmeasured(std::span(&part, 1), forecast.time_us.value, forecast.draws_us, sigma);
+  forecast.time_us = models::Estimate::from_samples(forecast.time_us.value, forecast.draws_us);
+  return forecast;
+}
+
+}  // namespace
+
 models::Answer forecast_of(TrainingRow& row, int draws) {
   models::AnswerOptions options;
   options.draws = draws;
   models::Answer forecast = models::answer(row.scenario, options).answers.front();
   const std::string more = forecast.memory.recompute_that_fits;
-  if (forecast.memory.fits || row.recompute_known || more.empty()) return forecast;
+  if (forecast.memory.fits || row.recompute_known || more.empty()) return doubted(row, std::move(forecast));
   take_recompute(row, more);
-  return models::answer(row.scenario, options).answers.front();
+  return doubted(row, models::answer(row.scenario, options).answers.front());
 }
 
 models::StepMemory memory_of(TrainingRow& row) {

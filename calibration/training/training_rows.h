@@ -33,6 +33,7 @@ struct TrainingRow {
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
   MeasuredMemory memory;
+  bool framework_known = true;   // by a recipe; otherwise the interval is as wide as the recipes differ
   bool recompute_known = false;  // by the row; otherwise its recipe's where that fits the memory
 };
 
