@@ -102,6 +102,27 @@ await test("what is moved is followed: answer, address, and where the winner cha
   await context.close();
 });
 
+await test("what is not said is the server's to fill, as for the command line", async () => {
+  const { page, context } = await open();
+  await settled(page);
+  const command = await page.locator("#command").textContent();
+  assert.equal(command, "moesim compare --model mixtral-8x7b --cluster dgx-h100x4");
+  await shows(page, answerOf(command));
+  assert.match(await page.locator(".slider output").filter({ hasText: "(chosen)" }).first().textContent(), /8 \(chosen\)/);
+  // A plan that was searched stays while something else is moved, and the command says it.
+  const count = await mark(page, "answered");
+  await page.getByLabel("a training step").check();
+  await answeredAfter(page, count);
+  const now = await mark(page, "answered");
+  await page.getByLabel("Top-k", { exact: true }).focus();
+  await page.keyboard.press("ArrowRight");
+  await answeredAfter(page, now);
+  const kept = await page.locator("#command").textContent();
+  assert.ok(kept.includes("--scope step") && kept.includes("--topk 1") && kept.includes("--pp "), kept);
+  await shows(page, answerOf(kept));
+  await context.close();
+});
+
 await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
   const { page, context, said, asked } = await open("#cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
   await settled(page);
@@ -172,7 +193,7 @@ await test("what moesim refuses is said in its words, and the last answer fades"
 });
 
 await test("a named dispatcher that cannot run here is left out with its reason, and the others are answered", async () => {
-  const { page, context } = await open("#parallel.ep=1");
+  const { page, context } = await open("#parallel.ep=1&dispatcher=allgather,alltoall,flex-deepep,flex-hybridep");
   await settled(page);
   assert.equal(await page.locator(".answers > .problem").textContent(), "");
   assert.match(await page.locator("#without").textContent(), /^Left out: flex-deepep: it needs more than one rank.*; flex-hybridep: /);
