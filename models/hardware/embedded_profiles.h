@@ -1,5 +1,5 @@
-// The files of calibration/profiles/gpu/ and network/, of models/recipes/ and the rental prices, compiled in so
-// that moesim needs no data folder.
+// The files of calibration/profiles/gpu/ and network/, of models/recipes/ and the rental prices, compiled in
+// so that moesim needs no data folder.
 #pragma once
 
 #include <span>

@@ -44,6 +44,7 @@ std::vector<Command> commands() {
   return {
       {"list", "moesim.list/1", {"list"}},
       {"list_models", "moesim.list/1", {"list", "models"}},
+      {"list_recipes", "moesim.list/1", {"list", "recipes"}},
       {"compare",
        "moesim.compare/1",
        {"compare", "--model", "mixtral-8x7b", "--ep", "8", "--routing", "zipf:1.2", "--draws", "4"}},
