@@ -53,11 +53,12 @@ std::vector<Launches> launches_by_bash(const std::vector<std::string>& scripts) 
       "cat > srun <<'END'\n#!/bin/sh\nwhile :; do case $1 in -*) shift ;; *) break ;; esac; done\n"
       "[ $# -gt 0 ] && exec \"$@\"\nexec bash\nEND\ncp srun sbatch\nchmod +x *\n";
   for (std::size_t i = 0; i < scripts.size(); ++i) folder.write(std::to_string(i) + ".sh", scripts[i]);
-  driver += "seq 0 " + std::to_string(scripts.size() - 1) + " | xargs -P 4 -I % sh -c 'mkdir " + at +
-            "/% && cd " + at + "/% && env -i PATH=" + at + "/bin:/usr/bin:/bin NOTED=" + at +
-            "/%.out timeout 20 bash ../%.sh < /dev/null > /dev/null 2>&1; true'\n";
+  driver += "cd " + at + "\nulimit -t 20\nrun() {\n  for ((i = $1; i < " + std::to_string(scripts.size()) +
+            "; i += 4)); do\n    mkdir $i\n    (cd $i; NOTED=" + at +
+            "/$i.out exec bash ../$i.sh) < /dev/null > /dev/null 2>&1\n  done\n}\n"
+            "for part in 0 1 2 3; do run $part & done\nwait\n";
   folder.write("driver", driver);
-  EXPECT_EQ(std::system(("bash " + at + "/driver").c_str()), 0);
+  EXPECT_EQ(std::system(("env -i PATH=" + at + "/bin:/usr/bin:/bin bash " + at + "/driver").c_str()), 0);
   std::vector<Launches> all;
   for (std::size_t i = 0; i < scripts.size(); ++i) {
     Launches launches;

@@ -18,8 +18,9 @@ void ShellRun::execute(const ShellNode& node) {
   if (++depth_ > kMaxShellDepth) fail("commands inside of each other, 200 deep", "fewer");
   const bool hides = hides_output(node);
   const std::string out = hides ? std::exchange(state_.out, "") : "";
-  const std::string file = file_written(node);
-  if (!file.empty()) ++capturing_;
+  const ShellRedirect* file = file_written(node);
+  const std::string name = file ? value(file->target) : "";
+  capturing_ += file ? 1 : 0;
   if (node.kind != Kind::kSimple)
     for (const ShellRedirect& r : node.redirects)
       if (!r.body) value(r.target);
@@ -113,28 +114,28 @@ void ShellRun::execute(const ShellNode& node) {
       break;
     }
   }
-  if (!file.empty()) {
+  if (file) {
     --capturing_;
-    const auto before = files_.find(file_name(file));
-    const bool append = node.redirects.back().op == ">>";
+    const auto before = files_.find(file_name(name));
+    const bool append = file->op == ">>";
     const bool told = !append || (before != files_.end() && before->second);
-    note_file(file, told ? std::optional((append ? *before->second : "") + state_.out) : std::nullopt);
+    note_file(name, told ? std::optional((append ? *before->second : "") + state_.out) : std::nullopt);
   }
   if (hides) state_.out = out;
   --depth_;
 }
 
-// The file that a command's output is written to, alone; empty: none that can be told.
-std::string ShellRun::file_written(const ShellNode& node) {
-  std::string file;
+// Where a command's output is written to, alone; nullptr: to no file that can be told.
+const ShellRedirect* ShellRun::file_written(const ShellNode& node) {
+  const ShellRedirect* file = nullptr;
   for (const ShellRedirect& r : node.redirects) {
     if (r.op[0] == '<') continue;
     const bool plain = r.descriptor.empty() && (r.op == ">" || r.op == ">>" || r.op == ">|");
     // A target that changes a variable is looked at once.
-    if (!plain || &r != &node.redirects.back() || r.target.raw.find('$') != std::string_view::npos) return "";
-    file = value(r.target);
+    if (!plain || file || r.target.raw.find('$') != std::string_view::npos) return nullptr;
+    file = &r;
   }
-  return has_unknown(file) ? "" : file;
+  return file;
 }
 
 bool ShellRun::hides_output(const ShellNode& node) {

@@ -241,7 +241,7 @@ class ShellRun {
     run();
     --guarded_;
   }
-  std::string file_written(const ShellNode& node);
+  static const ShellRedirect* file_written(const ShellNode& node);
   static bool hides_output(const ShellNode& node);
 
   // Whether a status that cannot be told is of a test, not of a program that a job needs to succeed.
