@@ -141,8 +141,9 @@ TEST(ScenarioFields, APartOfAShortFormLeavesTheRest) {
 json answer_of(const json& scenario) {
   models::AnswerOptions options;
   options.draws = 2;
-  const models::Scenario s = models::Scenario::parse(JsonNode::from_json(scenario, "s.json"));
-  json answer = comparison_json(models::answer(s, options), Detail::kNone, {});
+  Question q;
+  q.said = scenario_of(scenario);
+  json answer = comparison_json(models::answer(models::resolve(q).scenario, options), Detail::kNone, {});
   answer.erase("inputs");
   answer.erase("warnings");
   return answer;
