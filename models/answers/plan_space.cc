@@ -167,7 +167,7 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   });
   if (!(o.*kind.searched)) return {""};
   // Dispatchers that were named are those to choose from, in whichever order.
-  if (said && kind.path == "dispatcher" && !s.all_dispatchers && s.model.experts > 0) {
+  if (said && kind.path == "dispatcher" && s.dispatchers.size() > 1 && !s.all_dispatchers) {
     std::vector<std::string> named;
     for (const DispatcherSpec& spec : s.dispatchers) named.push_back(spec.text());
     std::ranges::sort(named);

@@ -50,12 +50,9 @@ bool is_object(std::string_view top) {
 }
 
 void set_one(Question& q, const ScenarioPath& path, const PathValue& value, const Origin& origin) {
+  // A text may be a path, which is taken from the folder of the question's file.
   const bool text = value.json.is_string();
-  set(q.said, path,
-      JsonNode::from_json(value.json, !q.file.empty() ? q.file
-                                      : text          ? ""
-                                                      : path.path),
-      origin);
+  set(q.said, path, JsonNode::from_json(value.json, text ? q.file : path.path), origin);
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ void take_launched(const Question& q, Scenario& s, std::vector<std::string>& not
   if (s.gpus_open()) {
     s.gpus = q.job->gpus;
     s.give("gpus", Origin::file(q.job->file));
-  } else if (const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks(); gpus != q.job->gpus) {
+  } else if (const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks();
+             of_step(s) && gpus != q.job->gpus) {
     notes.push_back(
         fmt::format("{}: its launcher starts {} GPUs; the plan is for the {} of the cluster, with the same "
                     "global batch",
@@ -60,9 +61,15 @@ void take_launched(const Question& q, Scenario& s, std::vector<std::string>& not
   }
 }
 
-// A job runs on all its GPUs. Throws InputError where they do not make whole replicas.
+// A job runs on all its GPUs. Throws InputError where they do not make whole replicas, and where their number
+// is not said that its batch is dealt out over.
 void check_job_divides(const Question& q, const Scenario& s) {
-  if (!q.job || s.mesh.given || s.gave("parallel.dp") || s.gpus_open()) return;
+  if (!q.job || s.mesh.given || s.gave("parallel.dp")) return;
+  if (s.gpus_open() && of_step(s) && s.batch.given())
+    throw InputError(SourcePlace{q.job->file},
+                     "no number of GPUs, which the microbatches of a global batch follow from",
+                     "--cluster or --dp, or a launcher's --nnodes and --nproc_per_node in the file");
+  if (s.gpus_open()) return;
   const Parallel& p = s.parallel;
   const std::int64_t gpus = s.gpus > 0 ? s.gpus : s.cluster->ranks(), model_ranks = p.tp * p.cp * p.pp;
   if (model_ranks > 0 && gpus % model_ranks != 0)
@@ -171,7 +178,7 @@ Resolved Resolver::resolve(const Question& q) {
   settle_scope(q, s);
   if (!s.recipe.empty()) apply(FrameworkRecipe::find(s.recipe), s);
   take_launched(q, s, r.notes);
-  check_job_divides(q, s);
+  if (options_.plan) check_job_divides(q, s);
   name_dispatchers(s);
   if (s.model.hidden == 0) return r;  // answer() asks for one
   if (of_step(s) && q.search) {

@@ -93,6 +93,16 @@ Field data_parallel(Field f) {
   return f;
 }
 
+// Follow from a batch, and say nothing until they have.
+Field microbatches(Field f) {
+  f = size<&Parallel::microbatches>(f);
+  f.write = [](const Scenario& s) -> ordered_json {
+    const bool open = !s.resolved && !s.gave("parallel.microbatches") && s.batch.given();
+    return open ? ordered_json() : ordered_json(s.parallel.microbatches);
+  };
+  return f;
+}
+
 template <auto... Path>
 Field number(Field f) {
   f.type = FieldType::kNumber;
@@ -863,10 +873,10 @@ std::vector<Field> parallel_fields() {
                      .flag = "--vpp",
                      .fallback = "1",
                      .help = "Virtual pipeline stages per rank"}),
-      size<&P::microbatches>({.path = "parallel.microbatches",
-                              .flag = "--microbatches",
-                              .fallback = "1",
-                              .help = "Microbatches per step"}),
+      microbatches({.path = "parallel.microbatches",
+                    .flag = "--microbatches",
+                    .fallback = "1",
+                    .help = "Microbatches per step"}),
       {.path = "parallel.global_batch",
        .flag = "--global-batch",
        .type = FieldType::kText,

@@ -91,6 +91,11 @@ bool means(std::string_view name, std::string_view letters, NameMatch match) {
 }  // namespace
 
 std::optional<std::string> model_called(std::string_view name, NameMatch match) {
+  // Control characters and the like are of no name.
+  const auto usual = [](char c) {
+    return is_letter(c) || std::string_view(" -_.,:()+/").find(c) != std::string_view::npos;
+  };
+  if (!std::ranges::all_of(name, usual)) return std::nullopt;
   std::string best;
   std::size_t longest = 0;
   const auto ask = [&](std::string_view letters, std::string_view model) {

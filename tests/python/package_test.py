@@ -67,7 +67,7 @@ class SameAnswers(unittest.TestCase):
             self.assertEqual(without_command(by_file.to_dict()), without_command(said("compare", str(file))))
             ours, theirs = (without_command(one) for one in (moesim.compare(scenario).to_dict(), by_file.to_dict()))
             for one in (ours, theirs):
-                del one["inputs"]["files"]
+                del one["inputs"]["files"], one["inputs"]["settings"]  # which say where they stand
             self.assertEqual(ours, theirs)
         self.assertEqual(moesim.compare(json.dumps(scenario)).rows(), moesim.compare(scenario).rows())
         # Keywords change what the scenario says.
@@ -92,7 +92,7 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(a.because, theirs["because"])
         self.assertEqual([one["path"] for one in a.changes], ["cluster.nic.bandwidth", "parallel.seq"])
         self.assertGreater(a.ratio.value, 1.5)
-        self.assertEqual({row["dispatcher"] for row in a.rows()}, {"allgather", "alltoall"})
+        self.assertLessEqual({"allgather", "alltoall"}, {row["dispatcher"] for row in a.rows()})
 
     def test_other_verbs(self):
         self.assertEqual({one.name: one.description for one in moesim.list("models")},

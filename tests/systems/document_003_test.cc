@@ -279,6 +279,8 @@ TEST(Systems, R3_13_ReplicatedTokensAreCountedOnce) {
                                         scope,
                                         "--dispatcher",
                                         "kempnerforge,alltoall",
+                                        "--microbatches",
+                                        "1",
                                         "--draws",
                                         "0",
                                         "--format",

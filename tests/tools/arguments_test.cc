@@ -359,16 +359,16 @@ TEST(TorchtitanArguments, WhatMayDefineTheModelStopsTheAnswer) {
   EXPECT_THAT(refusal([&] { titan("[model]\nname = \"llama3\"\nn_layers = 12\n"); }),
               HasSubstr("t.toml:3: found model.n_layers 12"));
   const Job job = titan("[training]\ndtype = \"bfloat16\"\nseq_len = 64\n");
-  EXPECT_EQ(scenario_of(job, 8).training.optimizer.text(), "bf16,bf16,bf16");
+  EXPECT_EQ(question_of(job).said.training.optimizer.text(), "bf16,bf16,bf16");
 }
 
 TEST(DeepSpeedArguments, SayBatchPrecisionAndSharding) {
   const char* text =
       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
     "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})";
-  const Scenario s = scenario_of(read_job(read_json_job(text, "ds.json", {}), JobFramework::kDeepSpeed));
+  const Scenario s = question_of(read_job(read_json_job(text, "ds.json", {}), JobFramework::kDeepSpeed)).said;
   EXPECT_EQ(s.parallel.dp, 8);
-  EXPECT_EQ(s.parallel.microbatches, 4);
+  EXPECT_EQ(s.batch.sequences / s.parallel.dp / s.parallel.micro_batch, 4);
   EXPECT_EQ(s.training.sharding, models::ShardingScheme::kFsdp);
   EXPECT_EQ(s.training.offload, models::Offload::kOptimizer);
   EXPECT_THAT(
@@ -392,7 +392,7 @@ TEST(SettleJob, SaysWhatDoesNotDivide) {
   EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "64"), 7); }),
               HasSubstr("7 GPUs for TP 1 x CP 1 x PP 2"));
   EXPECT_THAT(refusal([&] { scenario_of(megatron(base + "30"), 16); }),
-              HasSubstr("a multiple of micro batch 2 x DP 8"));
+              HasSubstr("with dp 8 and 2 sequences in a microbatch, expected a multiple of 16"));
 }
 
 Scenario resolved(const char* text) {

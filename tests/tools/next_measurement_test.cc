@@ -25,6 +25,8 @@ TEST(NextMeasurement, IsNamedWhereItIsTooCloseToCall) {
         cluster,
         "--ep",
         "16",
+        "--dispatcher",
+        "allgather,alltoall",
     });
     ASSERT_EQ(answer["winner"]["verdict"], "too_close") << cluster;
     EXPECT_THAT(answer["winner"]["measure_next"].get<std::string>(), ::testing::HasSubstr("_perf -b "))

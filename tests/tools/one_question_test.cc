@@ -44,7 +44,7 @@ torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py \
   --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
   --group-query-attention --num-query-groups 8 --seq-length 4096 --max-position-embeddings 32768 \
   --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 32000 --bf16 \
-  --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --moe-token-dispatcher-type alltoall \
+  --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall \
   --pipeline-model-parallel-size 4 --expert-model-parallel-size 8 --sequence-parallel \
   --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 256
 )";

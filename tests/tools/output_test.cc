@@ -120,6 +120,7 @@ TEST_P(EveryCommand, PrintsJsonWithItsEnvelope) {
   std::istringstream lines(outcome.err);
   for (std::string line; std::getline(lines, line);) {
     ASSERT_THAT(line, StartsWith(kWarning));
+    if (line.ends_with("more in the result's \"warnings\"")) continue;
     EXPECT_THAT(result["warnings"].get<Words>(), ::testing::Contains(line.substr(kWarning.size())));
   }
   expect_finite(result, "");

@@ -48,7 +48,7 @@ TEST(Plan, AnswersInASentenceAndATable) {
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, StartsWith("qwen3-30b-a3b on 1 T tokens: 64 GPUs (dgx-h"));
   for (const char* part :
-       {"\nplan: moesim compare --scope step --model qwen3-30b-a3b --cluster dgx-h", "cluster",
+       {"\nmoesim compare --model qwen3-30b-a3b --cluster dgx-h", "cluster",
         "With products in a lower precision", "upgrade of the best plan", "network port",
         "CoreWeave, 2026-09-20", "--prices FILE says other prices", "Failures: one in 50677 hours",
         "not exhaustive", "A better plan may have been left out"})
@@ -87,7 +87,7 @@ TEST(Plan, ResultHoldsTheSentenceAndWhatItRestsOn) {
   const Words question = with(kPlan, {"--deadline", "90d"});
   const Outcome table = run_moesim(question);
   const json result = json::parse(run_moesim(with(question, {"--format", "json"})).out);
-  std::string flat = table.out.substr(0, table.out.find("\nplan: "));
+  std::string flat = table.out.substr(0, table.out.find("\nmoesim compare "));
   std::replace(flat.begin(), flat.end(), '\n', ' ');
   EXPECT_EQ(result["answer"], flat);
   EXPECT_EQ(result["deadline_days"], 90);
@@ -193,7 +193,7 @@ TEST(SearchedPlan, OfALayerIsItsLargestEp) {
   TempFolder folder;
   folder.write("s.json", R"({"model": "deepseek-v3", "cluster": "dgx-h100x4"})");
   EXPECT_THAT(run_moesim({"compare", "s.json", "--draws", "0", "--quiet"}, folder.path()).out,
-              HasSubstr("EP 1 x ETP 1"));
+              HasSubstr("EP 32 x ETP 1"));
 }
 
 // Whatif and sweep take what compare takes, and start from the same plan.
@@ -248,8 +248,8 @@ TEST(ScenarioWithoutAFile, IsWrittenAndExplained) {
     cells >> field >> value >> by;
     all += field + "=" + by + "\n";
   }
-  for (const char* row : {"gpus=you\n", "model=you\n", "parallel.tp=chosen\n", "parallel.dp=follows\n",
-                          "parallel.global_batch=chosen\n", "training.precision=default\n"})
+  for (const char* row : {"gpus=said\n", "model=said\n", "parallel.tp=searched:\n", "parallel.dp=follows\n",
+                          "parallel.global_batch=model:\n", "training.precision=default\n"})
     EXPECT_THAT(all, HasSubstr(row)) << told.out;
   expect_refusal(run_moesim(with(words, {"--explain", "--format", "json"})), HasSubstr("--explain"));
 }

@@ -327,7 +327,7 @@ TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
       "rows.csv",
       std::string("# comment\n") + kTableHeader +
           "H100-SXM5-80GB,8,8,mixtral-8x7b,Megatron-Core,alltoall,BF16,64,1,4096,1,1,1,,8,,,6.1,,,,,here\n"
-          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,,,,,8,,,,30000,,,,here\n"
+          "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,BF16,64,,,1,1,,,8,,,,30000,,,,here\n"
           "H100-SXM5-80GB,8,8,Some 7B,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
           "H100-SXM5-80GB,,8,olmoe,Megatron-Core,,BF16,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
           "H100-SXM5-80GB,8,8,olmoe,Megatron-Core,,,64,1,4096,1,1,1,,8,,,6,,,,,here\n"
@@ -343,7 +343,7 @@ TEST(ValidateTraining, ListsWhatItCannotForecastWithTheReason) {
   for (const json& s : r["skipped"]) reasons += s["reason"].get<std::string>() + "\n";
   ASSERT_EQ(r["skipped"].size(), 6u);
   EXPECT_THAT(reasons, AllOf(HasSubstr("Some 7B"), HasSubstr("number of GPUs is not stated"),
-                             HasSubstr("precision is not stated"), HasSubstr("63 is no multiple"),
+                             HasSubstr("precision is not stated"), HasSubstr("found 63 with dp 8"),
                              HasSubstr("neither a step time nor a rate"), HasSubstr("TPU-v9")));
 }
 

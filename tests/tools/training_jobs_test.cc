@@ -82,7 +82,7 @@ TEST_F(TrainingJobs, GoWhereAScenarioGoes) {
   const Outcome other = run_moesim(with({"compare", script(), "--cluster", "dgx-h200x2", "--draws", "0"}));
   EXPECT_EQ(other.exit_code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("DP 16, 1 microbatches"));
-  EXPECT_THAT(other.err, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
+  EXPECT_THAT(other.out, HasSubstr("its launcher starts 8 GPUs; the plan is for the 16 of the cluster"));
   EXPECT_THAT(layer.err, Not(HasSubstr("its launcher")));
 }
 
@@ -264,7 +264,7 @@ TEST_F(TrainingJobs, BadOnesAreRefusedInOneLine) {
                  HasSubstr("did you mean 'megatron'?"));
   expect_refusal(run_moesim({"scenario", "from", "megatron"}), HasSubstr("no file"));
   expect_refusal(run_moesim({"scenario", "to", "megatron", "--model", "mixtral-8x7b", "--scope", "step"}),
-                 HasSubstr("found 2, expected one"));
+                 HasSubstr(", expected one"));
   expect_refusal(run_moesim({"compare", "--model", "mixtral-8x7b", "--with", "A=1"}), HasSubstr("--with"));
   expect_refusal(run_moesim(with({"whatif", script(), "--set", "topk=1", "--arguments", "megatron"})),
                  HasSubstr("--best"));

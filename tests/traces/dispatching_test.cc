@@ -74,7 +74,7 @@ TEST(Dispatching, TheFormOfARecorderInScalingModeReadsBack) {
 
 TEST(Dispatching, TheDocumentedExampleIsRead) {
   const std::string page = read_file(std::filesystem::path(MOESIM_SOURCE_DIR) / "docs" / "formats.md");
-  const std::size_t start = page.find("```json\n");
+  const std::size_t start = page.find("```json\n", page.find("## Dispatching files"));
   ASSERT_NE(start, std::string::npos);
   const Dispatching dispatching =
       parse_dispatching(page.substr(start + 8, page.find("```", start + 8) - start - 8), "docs/formats.md");

@@ -579,7 +579,10 @@ void print_comparison(const Comparison& c, Detail detail) {
   if (detail == Detail::kMemory) print("\n" + memory_tree(c));
   if (!c.step_collectives.empty()) print("\n" + collective_table(c).text());
   if (const std::string text = remarks(c); !text.empty()) print("\n" + text);
-  for (const models::Assumed& one : models::assumed_of(c)) print("assumed: " + one.text() + "\n");
+  constexpr std::size_t kAssumed = 4;  // lines of a first screen; all stand in the JSON
+  const std::vector<models::Assumed> assumed = models::assumed_of(c);
+  for (std::size_t i = 0; i < std::min(kAssumed, assumed.size()); ++i)
+    print("assumed: " + assumed[i].text() + "\n");
   if (!c.decision.measure_next.empty())
     print("\nwhat would settle it most: " + c.decision.measure_next + "\n");
 }

@@ -147,6 +147,7 @@ void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOpt
         throw InputError(
             fmt::format("--{}: found beside an axis of that name, expected one of them", option));
   options_.say_unsaid("scope", "step");
+  if (options_.searches()) throw InputError("--search: found beside a search of plans, expected one of them");
   base_ = Base::of(options_.question(common), common, false);
   [[maybe_unused]] const Asker settable(*base_, scenario_axes(plan));
   const auto is_axis = [&](std::string_view name) {

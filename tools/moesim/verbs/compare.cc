@@ -78,13 +78,13 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
                   detail != Detail::kNone || o.explain;
   models::Resolved resolved = settle(question, common);
   const models::ChosenPlan chosen = resolved.chosen;
-  show_chosen(resolved, common);
   if (!o.tokens.empty()) {
     if (resolved.scenario.scope != models::Scenario::Scope::kStep)
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
     models::take_usual_failures(resolved.scenario);
   }
   models::Comparison c = ask(std::move(resolved.scenario), options);
+  show_chosen(resolved, common);
   models::RunQuestion training;
   const std::optional<models::RunPlan> run = training_of(c, training, o.tokens);
   name_measurement(c, options);

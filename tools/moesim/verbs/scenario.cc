@@ -61,13 +61,13 @@ int show_arguments(const Job& job, const models::Scenario& s, const CommonOption
   return 0;
 }
 
-// Every field that the scenario's scope uses: its value, where that comes from, what it is.
+// Every field that the scenario's scope uses: its value, where that comes from, in a file what it is.
 int explain_fields(const models::Scenario& asked, const models::Scenario& resolved,
                    const CommonOptions& common) {
-  Table table({{"field", Table::Align::kLeft},
-               {"value", Table::Align::kLeft},
-               {"by", Table::Align::kLeft},
-               {"what", Table::Align::kLeft}});
+  std::vector<Table::Column> columns{
+      {"field", Table::Align::kLeft}, {"value", Table::Align::kLeft}, {"by", Table::Align::kLeft}};
+  if (common.format == Format::kCsv) columns.push_back({"what", Table::Align::kLeft});
+  Table table(columns);
   const models::Scenario defaults;
   for (const models::Field& field : models::scenario_fields()) {
     if (!field.used_in(models::scope_of(resolved))) continue;
@@ -82,12 +82,14 @@ int explain_fields(const models::Scenario& asked, const models::Scenario& resolv
         text != field.fallback)
       by = "follows";
     if (!origin.where.empty() && origin.kind != Origin::Kind::kSaid) by += ": " + origin.where;
-    constexpr std::size_t kText = 24, kBy = 30, kWhat = 26;
+    constexpr std::size_t kText = 20, kBy = 39;
     const bool people = common.format != Format::kCsv;
     const auto cut = [&](std::string cell, std::size_t most) {
       return people && cell.size() > most ? cell.substr(0, most - 3) + "..." : cell;
     };
-    table.row({std::string(field.path), cut(text, kText), cut(by, kBy), cut(std::string(field.help), kWhat)});
+    std::vector<std::string> row{std::string(field.path), cut(text, kText), cut(by, kBy)};
+    if (!people) row.emplace_back(field.help);
+    table.row(row);
   }
   print(common.format == Format::kCsv ? table.csv() : table.text());
   return 0;
@@ -154,6 +156,8 @@ int run_scenario(ScenarioVerbOptions o, const CommonOptions& common) {
   const models::ChosenPlan& chosen = resolved.chosen;
   models::Scenario s = resolved.scenario;
   const std::vector<std::string> remarks = s.model.remarks;
+  // A plan is written with the dispatcher that was said, without those that it could run.
+  if (to && loaded.question.said.gave("dispatcher")) s.dispatchers = loaded.question.said.dispatchers;
   s.resolve();
   if (o.explain) {
     if (from || to || o.detail || common.format == Format::kJson)

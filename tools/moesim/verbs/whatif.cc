@@ -70,8 +70,8 @@ void print_paths(const CommonOptions& common) {
 }
 
 // The scope that was asked for is of the question: the baseline has it, too. What else there is to change
-// stays in `sets`. A question about the best plans is about a step.
-Base asked_about(const WhatIfOptions& o, std::vector<std::string>& sets, const CommonOptions& common) {
+// stays in `sets`.
+QuestionOptions with_scope(const WhatIfOptions& o, std::vector<std::string>& sets) {
   const auto others = std::stable_partition(sets.begin(), sets.end(), [](const std::string& text) {
     return find_path(split_assignment(text, "--set").first).path == "scope";
   });
@@ -80,6 +80,11 @@ Base asked_about(const WhatIfOptions& o, std::vector<std::string>& sets, const C
   for (auto text = sets.begin(); text != others; ++text)
     options.say("scope", split_assignment(*text, "--set").second);
   sets.erase(sets.begin(), others);
+  return options;
+}
+
+// A question about the best plans is about a step.
+Base asked_about(const WhatIfOptions& o, const QuestionOptions& options, const CommonOptions& common) {
   Question question = options.question(common);
   if (!o.best.axes.empty() && !question.said.gave("scope")) {
     models::set(question.said, find_path("scope"), nlohmann::json("step"), Origin::said("--best"));
@@ -97,10 +102,17 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   if (!o.scenario.asks_anything())
     throw InputError("whatif: found no scenario, expected a file, or --model and what else there is to say");
   std::vector<std::string> sets = o.sets;
-  const Base base = asked_about(o, sets, common);
-  show_chosen(base.resolved, common);
+  const QuestionOptions options = with_scope(o, sets);
   if (o.best.axes.empty() && !o.best.arguments.empty())
     throw InputError("--arguments: found no --best, expected one, whose plan is written");
+  const int questions =
+      int{!sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
+  if (questions == 0 && o.best.axes.empty())
+    throw InputError(fmt::format(
+        "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
+        o.sets.empty() ? "" : " besides the scope"));
+  const Base base = asked_about(o, options, common);
+  show_chosen(base.resolved, common);
   if (!o.best.axes.empty()) {
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
@@ -109,12 +121,6 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     best.draws = std::min(o.draws, best.draws);
     return whatif_best(scenario, best, common);
   }
-  const int questions =
-      int{!sets.empty()} + int{!o.crossover.empty()} + int{!o.map.empty()} + int{o.sensitivity};
-  if (questions == 0)
-    throw InputError(fmt::format(
-        "whatif: found no question{}, expected --set, --crossover, --map, --sensitivity or --best",
-        o.sets.empty() ? "" : " besides the scope"));
   if (!o.picture.empty() && o.map.empty())
     throw InputError("--picture: found no --map, expected one to draw");
   if (!o.between.empty() && o.map.empty() && o.crossover.empty())
