@@ -257,6 +257,10 @@ class Reader {
       row.assumptions.push_back(fmt::format(
           "{} {} ({})", path, value.is_string() ? value.get<std::string>() : value.dump(), recipe.id()));
     }
+    if (with_ == RowsWith::kPlan && recipe.holds_one_microbatch) {
+      s.training.overlap.expert_communication = false;
+      row.assumptions.push_back("overlap inside a microbatch: no second one is held");
+    }
   }
 
   // Sizes that decide and that neither the row nor its framework says.

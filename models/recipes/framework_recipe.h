@@ -61,6 +61,9 @@ struct FrameworkRecipe {
   // Parts of the names under which tables, logs and people write it, in small letters; "=mcore": the whole
   // name.
   std::vector<std::string> written;
+  // Communication hides behind other operations of the same microbatch: the time of that is taken for the
+  // overlap of two, and the memory holds one.
+  bool holds_one_microbatch = false;
   bool trains = true;  // a recipe that an unknown framework may be like (spread_of_unknown)
   // The first line that holds and sets a path decides; lines of a file that extends another come first.
   std::vector<RecipeLine> lines;

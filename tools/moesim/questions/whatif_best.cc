@@ -177,7 +177,9 @@ models::Scenario opened(models::Scenario scenario) {
 
 int whatif_best(const models::Scenario& asked, const WhatifBest& o, const CommonOptions& common) {
   models::PlanSearchOptions options = options_of(o, common);
-  const models::Scenario scenario = of_step(asked);
+  models::Scenario scenario = of_step(asked);
+  // Those that people choose between are those that are searched.
+  if (scenario.dispatchers.size() > 1) scenario.give("dispatcher");
   const auto start = std::chrono::steady_clock::now();
   std::optional<JobFramework> framework;
   if (!o.arguments.empty()) framework.emplace(framework_named(o.arguments));
