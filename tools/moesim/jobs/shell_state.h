@@ -20,6 +20,8 @@ inline constexpr char kShellUnknown = '\x01';
 inline constexpr char kShellEmpty = '\x02';
 
 inline bool has_unknown(std::string_view text) { return text.find(kShellUnknown) != std::string_view::npos; }
+// Whether a text has unknown pieces and nothing else: it may be empty.
+bool may_be_empty(std::string_view text);
 
 // Text with the kind of each character: literal, in quotes, or of an expansion outside of quotes.
 struct ShellText {
@@ -32,43 +34,44 @@ struct ShellText {
   }
   // Without the signs of empty pieces.
   std::string plain() const;
+  bool is_pattern() const;
 };
 
-// Whether a pattern matches all of a text; nullopt: it cannot be told. `negative` of a length: no match.
+// Whether a pattern of characters, * and ? matches all of a text; nullopt: it cannot be told.
 std::optional<bool> shell_match(const ShellText& pattern, std::string_view text);
 
 struct ShellVariable {
-  bool array = false, named = false, integer = false, exported = false, readonly = false;
-  bool odd = false;                          // changes what it is given: declare -l, -u
-  std::string reference;                     // declare -n
-  std::map<long long, std::string> items;    // item 0 of a plain variable; empty: not set
-  std::map<std::string, std::string> keyed;  // of declare -A
+  bool array = false, exported = false, readonly = false;
+  bool odd = false;                // its values are not followed: declare -A, -i, -l, -u
+  std::vector<std::string> items;  // one of a plain variable; empty: not set
 
   bool operator==(const ShellVariable&) const = default;
 };
 using ShellVariablePtr = std::shared_ptr<const ShellVariable>;
+using ShellVariables = std::map<std::string, ShellVariablePtr>;
 
 struct ShellState {
-  std::map<std::string, ShellVariablePtr> variables;
+  enum class Flow { kOn, kBreak, kContinue, kReturn, kExit };
+
+  ShellVariables variables;
   std::map<std::string, ShellNodePtr> functions;  // nullptr: perhaps one, perhaps another
   std::vector<std::string> arguments;             // $1, ...
   bool arguments_given = false;
-  std::vector<std::map<std::string, ShellVariablePtr>> outer;  // what `local` hides, by function
-  std::string out;                                             // standard output, while it is of interest
-  std::string trap;                                            // of EXIT
-  std::string anything;  // why every variable may have changed; empty: none has
+  std::vector<ShellVariables> hidden;  // what `local` hides, by function
+  std::string out;                     // standard output, while it is of interest
+  std::string anything;                // why every variable may have changed; empty: none has
   std::optional<int> status = 0;
-  bool dead = false;  // the script has left this way
-  bool errexit = false, noglob = false, pipefail = false, nounset = false, allexport = false,
-       odd_globs = false;
+  bool errexit = false, nounset = false, pipefail = false;
+  Flow flow = Flow::kOn;  // where the script goes from here
+  long levels = 0;        // of break and continue
 
-  bool operator==(const ShellState&) const = default;
+  bool leaves() const { return flow != Flow::kOn; }
 };
 
 // Makes an unknown piece for a variable; "": for something else.
 using ShellUnknown = std::function<std::string(const std::string& name)>;
 
-// The state in which a script is that has come one of two ways.
-ShellState merged(ShellState a, ShellState b, const ShellUnknown& unknown);
+// The variables, functions and output of a script that has come one of two ways.
+ShellState merged(ShellState a, const ShellState& b, const ShellUnknown& unknown);
 
 }  // namespace moesim::tools

@@ -429,7 +429,7 @@ class Parser {
         node->parts.push_back(body(from));
         return node;
       }
-    if (is_word("for") || is_word("select")) return for_loop();
+    if (take_word("for")) return for_loop();
     if (take_word("case")) return case_of(from);
     if (is_word("[[")) return test();
     if (take_word("function")) {
@@ -444,44 +444,27 @@ class Parser {
       }
       return std::const_pointer_cast<ShellNode>(function(name));
     }
-    if (is_word("coproc")) fail("coproc", "a script without it");
+    for (const std::string_view word : {"select", "coproc"})
+      if (is_word(word)) fail(std::string(word), "a script without it");
     return nullptr;
   }
 
   std::shared_ptr<ShellNode> for_loop() {
-    using Kind = ShellNode::Kind;
-    auto node = made(is_word("for") ? Kind::kFor : Kind::kSelect);
     const long from = line_;
-    at_ += node->kind == Kind::kFor ? 3 : 6;
+    auto node = made(ShellNode::Kind::kFor);
     blanks(false);
-    if (starts("((")) {
-      const std::size_t end = after_arithmetic(text_, at_ + 2, depth_);
-      if (end == std::string_view::npos) unexpected();
-      node->kind = Kind::kForNumber;
-      const std::string_view inside = text_.substr(at_ + 2, end - at_ - 4);
-      for (const std::string_view part : split(inside, ';')) node->words.push_back({part, line_});
-      if (node->words.size() != 3) fail(in_quotes(one_line(inside)), "three parts between ;");
-      advance(end);
-    } else {
-      node->name = word().raw;
-      if (!is_shell_name(node->name)) fail(in_quotes(node->name), "the name of a variable");
-      blanks(true);
-      if (take_word("in")) {
-        node->given = true;
-        for (blanks(false); at_ < text_.size() && (!ends_word(here()) || is_process()); blanks(false))
-          node->words.push_back(word());
-      }
+    if (starts("((")) fail("for ((", "a loop over words");
+    node->name = word().raw;
+    if (!is_shell_name(node->name)) fail(in_quotes(node->name), "the name of a variable");
+    blanks(true);
+    if (take_word("in")) {
+      node->given = true;
+      for (blanks(false); at_ < text_.size() && (!ends_word(here()) || is_process()); blanks(false))
+        node->words.push_back(word());
     }
     blanks(false);
     if (here() == ';') ++at_;
-    blanks(true);
-    if (is_word("{")) {
-      ++at_;
-      node->parts.push_back(list());
-      expect_word("}", from);
-    } else {
-      node->parts.push_back(body(from));
-    }
+    node->parts.push_back(body(from));
     return node;
   }
 
@@ -503,13 +486,11 @@ class Parser {
       if (here() != ')') unexpected();
       ++at_;
       node->parts.push_back(list());
-      const bool falls = starts(";&"), on = starts(";;&");
-      if (falls || on || starts(";;")) {
-        at_ += on ? 3 : 2;
-      } else if (!is_word("esac")) {
+      if (starts(";&") || starts(";;&")) fail("a case that falls through", "cases that end with ;;");
+      if (starts(";;"))
+        at_ += 2;
+      else if (!is_word("esac"))
         unexpected();
-      }
-      node->text += falls ? '&' : on ? '?' : ';';
     }
     return node;
   }
@@ -620,10 +601,6 @@ std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_dou
 
 ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line, int depth) {
   return Parser(text, file, line, depth).program();
-}
-
-std::vector<ShellWord> shell_words_of(std::string_view text, const std::string& file, long line) {
-  return Parser(text, file, line, 0).words('\0');
 }
 
 }  // namespace moesim::tools

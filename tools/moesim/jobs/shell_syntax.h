@@ -45,10 +45,8 @@ struct ShellNode {
     kIf,          // condition, body, condition, body, ..., perhaps the body of else
     kWhile,       // condition, body
     kUntil,
-    kFor,        // name, words, body; `given`: there is an "in"
-    kForNumber,  // words: start, condition, step; body
-    kSelect,
-    kCase,      // words[0], patterns and parts; `text`: how each part ends
+    kFor,       // name, words, body; `given`: there is an "in"
+    kCase,      // words[0], patterns and parts
     kFunction,  // name, body
     kGroup,
     kSubshell,
@@ -78,7 +76,5 @@ std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_dou
 // Parses a script; `line`: of its first line. The text has to live as long as the tree. Throws InputError
 // with the place for what is no syntax of bash, and for commands inside of each other, 64 deep.
 ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line, int depth = 0);
-// The words of a text, as an array's.
-std::vector<ShellWord> shell_words_of(std::string_view text, const std::string& file, long line);
 
 }  // namespace moesim::tools
