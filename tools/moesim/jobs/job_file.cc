@@ -588,7 +588,8 @@ JobFile read_shell_job(std::string_view text, const std::string& file, const std
 
 JobFile read_command_job(const std::vector<std::string>& words, const std::vector<std::string>& with) {
   const std::string file = "arguments";
-  return job_of_command({words, {file}, false, "", "", "", ""}, ShellScript("", file, {}), file, added_by(with));
+  return job_of_command({words, {file}, false, "", "", "", ""}, ShellScript("", file, {}), file,
+                        added_by(with));
 }
 
 JobFile read_job_by_running(const std::string& file, const std::vector<std::string>& with, double seconds) {

@@ -65,7 +65,8 @@ std::string explain_extras(const CLI::App& command, const std::vector<std::strin
 void refuse_odd_numbers(const CLI::App& command) {
   const auto whole = [](std::string text, auto value) {
     // "8k": of what is read as text and understands it; CLI11's own numbers refuse it themselves.
-    if (text.size() > 1 && (text.ends_with('k') || text.ends_with('K') || text.ends_with('M'))) text.pop_back();
+    if (text.size() > 1 && (text.ends_with('k') || text.ends_with('K') || text.ends_with('M')))
+      text.pop_back();
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
     const std::size_t first = text.starts_with('-') ? 1 : 0;

@@ -41,12 +41,11 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
   }
   Question q = job ? question_of(*job) : question_of_file(o.job, common);
   // The batch of the steps is the job's, where the job says none.
-  const bool one_microbatch =
-      !q.said.gave("parallel.microbatches") || q.said.origin_of("parallel.microbatches").kind == Origin::Kind::kRecipe;
+  const bool one_microbatch = !q.said.gave("parallel.microbatches") ||
+                              q.said.origin_of("parallel.microbatches").kind == Origin::Kind::kRecipe;
   if (log.global_batch > 0 && !q.said.batch.given() && one_microbatch) {
     q.said.batch.sequences = log.global_batch;
-    q.said.give("parallel.global_batch",
-                {Origin::Kind::kLog, SourcePlace{o.log, log.batch_line}.str()});
+    q.said.give("parallel.global_batch", {Origin::Kind::kLog, SourcePlace{o.log, log.batch_line}.str()});
     q.said.given.reset(models::index_of(*models::find_field("parallel.microbatches")));
   }
   if (!o.cluster.empty()) {
