@@ -1,4 +1,4 @@
-// What the free text of a table's row says of a training run.
+// Reads what the free text of a table's row says about a training run.
 #pragma once
 
 #include <string>

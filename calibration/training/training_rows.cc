@@ -245,7 +245,7 @@ class Reader {
     set("parallel.dp", gpus / ranks, s);
   }
 
-  // What the framework does unless told, each setting as an assumption.
+  // The framework's own defaults, each one listed as an assumption.
   void take(const models::FrameworkRecipe& recipe, TrainingRow& row) const {
     models::Scenario& s = row.scenario;
     set("recipe", recipe.id(), s);

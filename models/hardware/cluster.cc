@@ -327,7 +327,7 @@ nlohmann::ordered_json whole_object(const Cluster& c) {
   return object;
 }
 
-// What stands beside "base" in a cluster's object.
+// Reads the keys beside "base" in a cluster's object.
 Cluster read_object(JsonObject& object, const JsonNode& node, const std::optional<Cluster>& base) {
   Cluster cluster;
   if (base) cluster = *base;

@@ -82,7 +82,7 @@ struct Cluster {
   // "rails"}; what is not given comes from the profile. {"base": "dgx-h100x4", ...} starts from a built-in
   // one.
   static Cluster load(const JsonNode& node);
-  // The same with the keys of such an object ("profile", "nodes", "nic", ...) in the place of its own.
+  // Returns a copy in which the keys of such an object ("profile", "nodes", "nic", ...) replace its own.
   Cluster changed(const JsonNode& object) const;
   // Returns what load() reads back to an equal cluster: the name of a built-in one that it equals, or an
   // object with every number that can be set.

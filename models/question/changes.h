@@ -17,8 +17,8 @@ namespace moesim::models {
 void set_all(Question& question, const std::vector<ScenarioPath>& paths, const std::vector<PathValue>& values,
              const Origin& origin);
 
-// The same for many rows of values: each distinct object (a cluster, a model, ...) is read once. One per
-// thread.
+// Makes questions for many rows of values: it reads each distinct object (a cluster, a model, ...) once.
+// Each thread has its own.
 class Changes {
  public:
   // Throws InputError for paths that exclude each other.

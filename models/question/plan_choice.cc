@@ -81,8 +81,7 @@ ChosenPlan choose_step(Scenario& s, int threads) {
   if (s.gave("parallel.microbatches") && !s.batch.given())
     throw InputError(
         "parallel.microbatches: found with a plan that is searched, expected --global-batch: microbatches "
-        "follow "
-        "from the plan");
+        "follow from the plan");
   const std::string batch = choose_batch(s);
   Scenario tried = s;
   tried.set_dispatchers(tried_with(s));
@@ -103,8 +102,7 @@ ChosenPlan choose_step(Scenario& s, int threads) {
     tried.resolve();
     throw InputError(fmt::format(
         "plan: found no plan of {} with which {} GPUs of {} hold it for sure; expected more GPUs (--gpus), "
-        "or sizes "
-        "(--ep 8) to see what they miss",
+        "or sizes (--ep 8) to see what they miss",
         s.model.name, tried.job_gpus(), format_bytes(tried.cluster->profile.device().memory_bytes)));
   }
   const Scenario& plan = *found->best.front().scenario;

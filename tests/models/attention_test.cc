@@ -81,9 +81,7 @@ TEST(Attention, UnfusedMovesEveryScore) {
   EXPECT_NEAR(model.seconds(c, GemmPass::kDgrad), backward + dropout, 1e-12);
 }
 
-RC_GTEST_PROP(Attention, UnfusedIsNeverFaster, ()) {
-  const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
-  const AttentionModel model(profile);
+AttentionCall random_call() {
   AttentionCall c;
   c.seq = *rc::gen::inRange<std::int64_t>(1, 65536);
   c.queries = *rc::gen::inRange<std::int64_t>(1, 65536);
@@ -91,6 +89,13 @@ RC_GTEST_PROP(Attention, UnfusedIsNeverFaster, ()) {
   c.score_dim = *rc::gen::element(64, 128, 192, 256);
   c.value_dim = *rc::gen::element(64, 128);
   c.window = *rc::gen::element(0, 128, 4096);
+  return c;
+}
+
+RC_GTEST_PROP(Attention, UnfusedIsNeverFaster, ()) {
+  const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
+  const AttentionModel model(profile);
+  const AttentionCall c = random_call();
   AttentionCall unfused = c, dropout = c;
   unfused.unfused = dropout.unfused = dropout.dropout = true;
   for (const GemmPass pass : {GemmPass::kForward, GemmPass::kDgrad}) {
@@ -106,13 +111,7 @@ RC_GTEST_PROP(Attention, UnfusedIsNeverFaster, ()) {
 RC_GTEST_PROP(Attention, IsMonotonousAndNeverAboveThePeak, ()) {
   const Profile profile = Profile::load(*rc::gen::element<std::string>("a100-sxm", "h100-sxm", "b200-sxm"));
   const AttentionModel model(profile);
-  AttentionCall c;
-  c.seq = *rc::gen::inRange<std::int64_t>(1, 65536);
-  c.queries = *rc::gen::inRange<std::int64_t>(1, 65536);
-  c.heads = *rc::gen::inRange<std::int64_t>(1, 129);
-  c.score_dim = *rc::gen::element(64, 128, 192, 256);
-  c.value_dim = *rc::gen::element(64, 128);
-  c.window = *rc::gen::element(0, 128, 4096);
+  const AttentionCall c = random_call();
   for (const GemmPass pass : {GemmPass::kForward, GemmPass::kDgrad}) {
     const double seconds = model.seconds(c, pass);
     RC_ASSERT(share(profile, c, pass) <= 0.95 + 1e-9);

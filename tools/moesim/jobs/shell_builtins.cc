@@ -188,10 +188,7 @@ void ShellRun::attributes(const std::string& name, const std::string& kind, cons
     v = {};
     v.exported = old && old->exported;
   }
-  if (!old && (kind == "export" || kind == "readonly")) {
-    if (!state_.anything.empty()) return;
-    return;
-  }
+  if (!old && (kind == "export" || kind == "readonly")) return;
   v.exported |= kind == "export" || has("x");
   v.readonly |= kind == "readonly";
   v.array |= has("a");
