@@ -66,8 +66,7 @@ std::vector<RowSetting> settings_of_note(std::string_view note) {
   std::vector<RowSetting> all;
   for (const auto& [words, path, value] : kPhrases) {
     if (note.find(words) == std::string_view::npos) continue;
-    const bool there = std::ranges::any_of(all, [&](const RowSetting& s) { return s.path == path; });
-    if (there) continue;
+    if (std::ranges::find(all, path, &RowSetting::path) != all.end()) continue;
     all.push_back({std::string(path), value == "true"    ? nlohmann::json(true)
                                       : value == "false" ? nlohmann::json(false)
                                                          : nlohmann::json(value)});

@@ -299,7 +299,7 @@ class Reader {
   std::string dispatcher_of(const TrainingRow& row, std::string_view framework) const {
     if (text("routing").starts_with("capacity factor 1, padded"))
       return "alltoall:capacity_factor=1:pad=true";
-    const std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
+    std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
     const std::string& library = row.backend;
     const auto is = [&](std::string_view start) { return library.starts_with(start); };
     if (is("deepep")) return "flex-deepep";

@@ -153,7 +153,7 @@ void ShellRun::declare(const ShellNode& node, const Words& words) {
   for (const std::string& word : names) {
     const std::size_t equals = std::min(word.find('='), word.size());
     const std::string name = word.substr(0, equals);
-    if (!is_shell_name(name)) refuse(kind + " " + word);
+    if (!is_shell_name(name)) refuse(fmt::format("{} {}", kind, word));
     attributes(name, kind, letters);
     if (equals < word.size()) set(name, word.substr(equals + 1));
     if (kind == "readonly" || letters.find('r') != std::string::npos) attributes(name, "readonly", "");
@@ -241,7 +241,7 @@ void ShellRun::set_options(std::span<const std::string> words) {
         state_.pipefail = on;
       else if (std::string_view("xvhEbmT").find(named) == std::string_view::npos && named != "xtrace" &&
                named != "errtrace" && named != "verbose")
-        refuse("set " + word + " " + named);
+        refuse(fmt::format("set {} {}", word, named));
       else
         continue;
       if (uncertain_ > 0) refuse("set under a condition that cannot be told,");
@@ -317,12 +317,12 @@ std::optional<std::string> ShellRun::script_of(const ShellNode& node, const Word
     }
     from(i + 1);
     if (i < words.size()) {
-      const auto text = file(words[i]);
+      auto text = file(words[i]);
       if (!text) note(words[i] + " is run and not read");
       if (text && i > shell + 1) refuse("bash with options for a script");
       return text;
     }
-    const auto text = input_of(node);
+    auto text = input_of(node);
     if (!text && (piped_ > 0 || !node.redirects.empty())) refuse("a shell that reads its commands");
     return text;
   }
@@ -330,7 +330,7 @@ std::optional<std::string> ShellRun::script_of(const ShellNode& node, const Word
     if (words[i].starts_with("--wrap=")) return words[i].substr(7);
     if (words[i] == "--wrap" && i + 1 < words.size()) return words[i + 1];
     from(i + 1);
-    if (const auto text = file(words[i])) return text;
+    if (auto text = file(words[i])) return text;
   }
   from(words.size());
   return words[0] == "sbatch" ? input_of(node) : std::nullopt;

@@ -358,12 +358,12 @@ void ShellRun::fields(std::string_view raw, Words& all) {
 
 // {a,b} and {1..4}, once in a word.
 std::vector<std::string_view> ShellRun::braces(std::string_view raw) {
-  std::size_t open = std::string_view::npos, close = open, comma = open, dots = open;
+  std::size_t open = std::string_view::npos, close = open, dots = open;
   std::vector<std::size_t> commas;
   for (std::size_t i = 0; i < raw.size() && close == std::string_view::npos;) {
     if (raw[i] == '{' && open != std::string_view::npos) refuse("braces inside of braces");
     if (raw[i] == '{') open = i;
-    if (open != std::string_view::npos && raw[i] == ',') commas.push_back(comma = i);
+    if (open != std::string_view::npos && raw[i] == ',') commas.push_back(i);
     if (open != std::string_view::npos && raw.substr(i).starts_with("..")) dots = i;
     if (open != std::string_view::npos && raw[i] == '}') close = i;
     i = raw[i] == kShellUnknown ? after_unknown(raw, i) : after_shell_piece(raw, i, false);
