@@ -117,8 +117,7 @@ double drawn(double value, double log_sigma, Random& random) {
   return log_sigma > 0 ? value * std::exp(log_sigma * random.normal()) : value;
 }
 
-ParameterSet draw_set(const ParameterSet& set, Random& random) {
-  ParameterSet result = set;
+void draw_set(ParameterSet& set, Random& random) {
   const std::size_t n = set.values.size();
   std::vector<double> lower;
   if (!set.covariance.empty() && lower_factor(set.covariance, n, lower)) {
@@ -127,11 +126,10 @@ ParameterSet draw_set(const ParameterSet& set, Random& random) {
     for (std::size_t i = 0; i < n; ++i) {
       double shift = 0;
       for (std::size_t j = 0; j <= i; ++j) shift += lower[i * n + j] * normal[j];
-      result.values[i] *= std::exp(shift);
+      set.values[i] *= std::exp(shift);
     }
   }
-  result.factor *= drawn(1, set.systematic, random);
-  return result;
+  set.factor *= drawn(1, set.systematic, random);
 }
 
 }  // namespace
@@ -268,7 +266,7 @@ Profile Profile::draw(Random& random) const {
   Profile result = *this;
   // What was judged comes from a stream of its own, so that the other draws are what they are without it.
   Random apart = Random::for_item(Random(random).next(), kJudgedStream);
-  for (auto& [key, set] : result.sets_) set = draw_set(set, random);
+  for (auto& [key, set] : result.sets_) draw_set(set, random);
   for (auto& [key, constant] : result.constants_) {
     const double z = random.normal();
     if (constant.value > 0)

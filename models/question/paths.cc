@@ -211,6 +211,7 @@ ScenarioPath find_path(std::string_view text) {
   std::optional<std::string> near = closest(text, known);
   if (!near || near->find('.') == std::string::npos) {
     std::vector<std::string> ends;
+    ends.reserve(known.size());
     for (const std::string& path : known) ends.push_back(path.substr(path.rfind('.') + 1));
     const std::string end(text.substr(text.rfind('.') + 1));
     if (const auto by_end = closest(end, ends); by_end && !near)

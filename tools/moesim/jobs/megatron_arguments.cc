@@ -58,8 +58,8 @@ std::int64_t inner_size(JobReader& r, std::int64_t hidden) {
   if (factor && !(*factor > 0 && *factor <= 1024))
     r.fail("hidden_dim_multiplier", "a number above 0, at most 1024");
   if (factor || step) {
-    const auto wide =
-        static_cast<std::int64_t>(factor.value_or(1) * static_cast<double>(2 * (4 * hidden) / 3));
+    const std::int64_t two_thirds = 2 * (4 * hidden) / 3;
+    const auto wide = static_cast<std::int64_t>(factor.value_or(1) * static_cast<double>(two_thirds));
     const std::int64_t rows = step.value_or(256);
     return (wide + rows - 1) / rows * rows;
   }

@@ -152,9 +152,11 @@ class Folder {
 // Starts a program in a process group of its own, its input and outputs nowhere.
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
   std::vector<std::string> pairs;
-  for (const auto& [name, value] : environment) pairs.push_back(name + "=" + value);
+  pairs.reserve(environment.size());
+  for (const auto& [name, value] : environment) pairs.push_back(fmt::format("{}={}", name, value));
   const auto pointers = [](const std::vector<std::string>& list) {
     std::vector<char*> all;
+    all.reserve(list.size() + 1);
     for (const std::string& one : list) all.push_back(const_cast<char*>(one.c_str()));
     all.push_back(nullptr);
     return all;

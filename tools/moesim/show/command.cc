@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 
 // A model by its name or its file, where that still says the same, else as the object itself.
 ordered_json model_value(const models::Scenario& s) {
-  const ordered_json value = models::to_json(s.model);
+  ordered_json value = models::to_json(s.model);
   if (value.is_string() || !is_file(s.model.source)) return value;
   try {
     if (models::model_object(models::Architecture::load(s.model.source)) == value) return s.model.source;

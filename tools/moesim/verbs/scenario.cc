@@ -84,7 +84,7 @@ int explain_fields(const models::Scenario& asked, const models::Scenario& resolv
     if (!origin.where.empty() && origin.kind != Origin::Kind::kSaid) by += ": " + origin.where;
     constexpr std::size_t kText = 20, kBy = 39;
     const bool people = common.format != Format::kCsv;
-    const auto cut = [&](std::string cell, std::size_t most) {
+    const auto cut = [&](const std::string& cell, std::size_t most) {
       return people && cell.size() > most ? cell.substr(0, most - 3) + "..." : cell;
     };
     std::vector<std::string> row{std::string(field.path), cut(text, kText), cut(by, kBy)};
