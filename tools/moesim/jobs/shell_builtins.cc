@@ -24,6 +24,11 @@ constexpr std::array<std::string_view, 8> kCopies{"cp", "mv", "ln", "tee", "sed"
 
 std::string name_of_program(std::string_view word) { return std::string(word.substr(word.rfind('/') + 1)); }
 
+bool is_echo_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' &&
+         (has_unknown(word) || word.find_first_not_of("neE", 1) == std::string_view::npos);
+}
+
 std::string echoed(std::span<const std::string> words) {
   const bool bare = !words.empty() && words[0] == "-n";
   return join(words.subspan(bare ? 1 : 0), " ") + (bare ? "" : "\n");
@@ -39,8 +44,8 @@ bool ShellRun::builtin(const ShellNode& node, const Words& words) {
   if (name == ":" || name == "true") return true;
   if (name == "false") return state_.status = 1, true;
   if (name == "echo") {
-    const bool odd = !rest.empty() && rest[0].starts_with('-') &&
-                     (rest[0] != "-n" || rest.size() < 2 || rest[1].starts_with('-'));
+    const bool odd = !rest.empty() && is_echo_option(rest[0]) &&
+                     (rest[0] != "-n" || rest.size() < 2 || is_echo_option(rest[1]));
     return write(odd ? unknown("echo", "its options are not followed") : echoed(rest)), true;
   }
   if (name == "[" || name == "test") {

@@ -217,6 +217,7 @@ bool ShellRun::with_default(const Found& found, const std::string& name, std::st
   }
   if (said) {
     if (kind != '+') add(found, out, in_double);
+    if (kind == '+' && found.list) empty_list_ = true;
     return true;
   }
   if (kind == '=') {
