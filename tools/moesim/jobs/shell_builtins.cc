@@ -31,6 +31,17 @@ bool is_echo_option(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && (has_unknown(word) || word.find_first_not_of("neE", 1) == npos);
 }
 
+// What seq writes; empty: it is not followed.
+std::string sequence(std::span<const std::string> words) {
+  const std::optional<long long> low = words.size() == 2 ? parse_int(words[0]) : 1,
+                                 high = !words.empty() && words.size() < 3 ? parse_int(words.back())
+                                                                           : std::nullopt;
+  std::string text;
+  if (!low || !high || *high > 10'000 || *low < 0) return "";
+  for (long long i = *low; i <= *high; ++i) text += std::to_string(i) + "\n";
+  return text;
+}
+
 }  // namespace
 
 bool ShellRun::builtin(const ShellNode& node, const Words& words) {
@@ -117,7 +128,7 @@ void ShellRun::leave(const Words& words) {
   // -1: not a number that can be told.
   const std::int64_t n = words.size() > 1 ? decimal(words[1]).value_or(-1) : 1;
   if (name == "break" || name == "continue") {
-    if (n < 1) refuse(name + " " + words[1]);
+    if (n < 1) refuse(join(words, " "));
     if (n > loops_) refuse(name + " outside of a loop");
     state_.levels = n;
     state_.flow = name == "break" ? Flow::kBreak : Flow::kContinue;
@@ -134,7 +145,7 @@ void ShellRun::declare(const ShellNode& node, const Words& words) {
   const std::string& kind = words[0];
   std::string letters;
   for (const std::string& word : std::span(words).subspan(1)) {
-    if (word.starts_with('+') || has_unknown(word)) refuse(kind + " " + word);
+    if (word.starts_with('+') || has_unknown(word)) refuse(fmt::format("{} {}", kind, word));
     if (word.starts_with('-')) letters += word.substr(1);
   }
   const auto has = [&](const char* some) { return letters.find_first_of(some) != npos; };
@@ -204,8 +215,8 @@ void ShellRun::set_options(std::span<const std::string> words) {
                      : named == "u" || named == "nounset" ? &state_.nounset
                      : named == "pipefail"                ? &state_.pipefail
                                                           : nullptr;
-      if (option && uncertain_ > 0) refuse("set under a condition that cannot be told,");
-      if (option)
+      if (option != nullptr && uncertain_ > 0) refuse("set under a condition that cannot be told,");
+      if (option != nullptr)
         *option = word[0] == '-';
       else if (std::string_view("xvhEbmT").find(named) == npos && named != "xtrace" && named != "errtrace" &&
                named != "verbose")
@@ -238,8 +249,9 @@ void ShellRun::refuse_written(const std::string& file) {
 
 void ShellRun::external(const ShellNode& node, const Words& words) {
   const auto input = words[0] == "cat" && words.size() == 1 ? input_of(node) : std::nullopt;
-  write(input ? *input : unknown(words[0], "it is the output of a command"));
-  if (nested_shell(node, words) || words[0] == "find") return;
+  const std::string counted = words[0] == "seq" ? sequence(std::span(words).subspan(1)) : "";
+  write(input ? *input : !counted.empty() ? counted : unknown(words[0], "it is the output of a command"));
+  if (nested_shell(node, words) || words[0] == "find" || words[0] == "seq") return;
   ShellCommand command{words, {file_, node.line}, uncertain_ > 0, "", "", "", ""};
   const auto said = [&](const char* name) {
     const ShellVariable* v = variable(name);
@@ -279,7 +291,7 @@ std::optional<std::string> ShellRun::script_of(const ShellNode& node, const Word
     note(words[i] + " is run and not read");
     return std::nullopt;
   }
-  const auto text = words[0] == "sbatch" || shell < end ? input_of(node) : std::nullopt;
+  auto text = words[0] == "sbatch" || shell < end ? input_of(node) : std::nullopt;
   if (!text && shell < end && (piped_ > 0 || !node.redirects.empty()))
     refuse("a shell that reads its commands");
   return text;

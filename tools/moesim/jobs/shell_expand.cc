@@ -153,6 +153,7 @@ void ShellRun::braced(std::string_view inside, std::vector<ShellText>& out, bool
   if (with_default(found, name, rest, out, in_double)) return;
   if (!found.set && state_.nounset && !found.list) refuse(written + ", which is not set under set -u,");
   if (found.outside && state_.nounset) note(written + " is taken as set from outside");
+  if (rest.starts_with(':')) return sliced(found, rest) ? add(found, out, in_double) : not_followed();
   if (!rest.empty() && std::string_view("#%/").find(rest[0]) == npos) return not_followed();
   for (std::string& item : found.items)
     if (!rest.empty()) item = changed_text(item, rest, written);
@@ -164,6 +165,31 @@ std::string ShellRun::not_changed(std::string_view inside, const std::string& wr
   for (const std::string_view sign : {"$(", "`", "++", "--", "="})
     if (inside.find(sign) != npos) refuse(written);
   return unknown(written, written + " is not followed");
+}
+
+// ${X:2}, ${X:2:3}, ${A[@]:1} and ${@:2}, of plain numbers; false: it is not followed.
+bool ShellRun::sliced(Found& found, std::string_view operation) const {
+  const std::size_t colon = std::min(operation.find(':', 1), operation.size());
+  const Number from = decimal(operation.substr(1, colon - 1)),
+               length = colon < operation.size() ? decimal(operation.substr(colon + 1)) : Number(INT32_MAX);
+  if (!from || !length || *from < 0 || *length < 0 || found.outside ||
+      std::ranges::any_of(found.items, has_unknown))
+    return false;
+  // A plain variable is cut as text, also behind [@].
+  if (found.list && !found.arguments && found.items.size() == 1) return false;
+  const auto start = static_cast<std::size_t>(*from), size = static_cast<std::size_t>(*length);
+  if (!found.list) {
+    if (found.items.empty() || !is_ascii(found.items[0])) return false;
+    found.items[0] = start < found.items[0].size() ? found.items[0].substr(start, size) : "";
+    return true;
+  }
+  // The first argument is $1.
+  const std::size_t first = found.arguments ? start - 1 : start;
+  if (found.arguments && start == 0) return false;
+  Words some;
+  for (std::size_t i = first; i < found.items.size() && i - first < size; ++i) some.push_back(found.items[i]);
+  found.items = std::move(some);
+  return true;
 }
 
 // ${X:-d} and its like; false: it is another expansion.

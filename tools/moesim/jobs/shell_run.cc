@@ -161,7 +161,7 @@ ShellRun::Found ShellRun::find_special(const std::string& name, const std::strin
   if (name == "@" || name == "*") {
     found.items = state_.arguments;
     found.set = !found.items.empty();
-    found.list = true, found.star = name == "*";
+    found.list = found.arguments = true, found.star = name == "*";
   } else if (name == "#" && !unsure) {
     found.items = {std::to_string(state_.arguments.size())};
   } else if (name == "?" && state_.status) {
@@ -348,14 +348,7 @@ void ShellRun::if_of(const ShellNode& node, std::size_t from) {
   condition(*node.parts[from]);
   if (state_.leaves()) return;
   if (state_.status) return *state_.status == 0 ? execute(*node.parts[from + 1]) : if_of(node, from + 2);
-  const ShellState before = state_;
-  charge(before.variables.size());
-  ++uncertain_;
-  execute(*node.parts[from + 1]);
-  ShellState one = std::exchange(state_, before);
-  if_of(node, from + 2);
-  --uncertain_;
-  join_with(std::move(one));
+  either([&] { execute(*node.parts[from + 1]); }, [&] { if_of(node, from + 2); });
 }
 
 void ShellRun::case_of(const ShellNode& node, std::size_t from, const std::string& subject) {
@@ -368,14 +361,7 @@ void ShellRun::case_of(const ShellNode& node, std::size_t from, const std::strin
     }
     if (fits) return execute(*node.parts[i]);
     if (!unsure) continue;
-    const ShellState before = state_;
-    charge(before.variables.size());
-    ++uncertain_;
-    execute(*node.parts[i]);
-    ShellState one = std::exchange(state_, before);
-    case_of(node, i + 1, subject);
-    --uncertain_;
-    return join_with(std::move(one));
+    return either([&] { execute(*node.parts[i]); }, [&] { case_of(node, i + 1, subject); });
   }
 }
 
@@ -419,6 +405,7 @@ void ShellRun::for_of(const ShellNode& node) {
 
 void ShellRun::while_of(const ShellNode& node) {
   const bool until = node.kind == Kind::kUntil;
+  if (node.parts.size() > 3) condition(*node.parts[3]);
   ++loops_;
   for (;;) {
     charge(1 + state_.variables.size());

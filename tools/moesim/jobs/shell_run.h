@@ -39,7 +39,7 @@ class ShellRun {
   using Truth = std::optional<bool>;
   // A parameter as it stands. `outside`: the script does not set it.
   struct Found {
-    bool set = true, outside = false, list = false, star = false;
+    bool set = true, outside = false, list = false, star = false, arguments = false;
     Words items;
   };
 
@@ -71,6 +71,7 @@ class ShellRun {
   void expand(std::string_view raw, std::vector<ShellText>& out, bool in_double, bool document = false);
   void expansion(std::string_view piece, std::vector<ShellText>& out, bool in_double);
   void braced(std::string_view inside, std::vector<ShellText>& out, bool in_double);
+  bool sliced(Found& found, std::string_view operation) const;
   void add(const Found& found, std::vector<ShellText>& out, bool in_double);
   bool with_default(const Found& found, const std::string& name, std::string_view operation,
                     std::vector<ShellText>& out, bool in_double);
@@ -120,15 +121,22 @@ class ShellRun {
     outside.out = std::move(state_.out);
     state_ = std::move(outside);
   }
-  // Runs something that bash may run or not.
-  template <class Run>
-  void perhaps(const Run& run) {
+  // Runs one way or another of which it cannot be told which bash goes.
+  template <class One, class Other>
+  void either(const One& one, const Other& other) {
     charge(state_.variables.size());
     const ShellState before = state_;
     ++uncertain_;
-    run();
+    one();
+    ShellState after = std::exchange(state_, before);
+    other();
     --uncertain_;
-    join_with(before);
+    join_with(std::move(after));
+  }
+  // Runs something that bash may run or not.
+  template <class Run>
+  void perhaps(const Run& run) {
+    either(run, [] {});
   }
   void join_with(ShellState other);
   void and_or(const ShellNode& node);

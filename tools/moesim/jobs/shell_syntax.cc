@@ -412,9 +412,9 @@ class Parser {
     return node;
   }
 
-  // for ((first; condition; step)), as a list of the first and a loop.
+  // for ((first; condition; step))
   NewNode counted_loop() {
-    NewNode all = made(Kind::kList), loop = made(Kind::kWhile);
+    NewNode loop = made(Kind::kWhile);
     const std::vector<std::string_view> sums = split(arithmetic(), ';');
     if (sums.size() != 3) unexpected();
     std::vector<ShellNodePtr> three;
@@ -427,9 +427,8 @@ class Parser {
     take(";");
     loop->parts.push_back(three[1]);
     body(*loop);
-    loop->parts.push_back(three[2]);
-    all->parts = {three[0], loop};
-    return all;
+    loop->parts.insert(loop->parts.end(), {three[2], three[0]});
+    return loop;
   }
 
   NewNode case_of(long from) {

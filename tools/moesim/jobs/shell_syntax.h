@@ -42,7 +42,7 @@ struct ShellNode {
     kPipe,        // parts, each in a subshell
     kBackground,  // parts[0]
     kIf,          // condition, body, condition, body, ..., perhaps the body of else
-    kWhile,       // condition, body, perhaps what comes after each turn
+    kWhile,       // condition, body, of for (( )) also what comes after each turn and in front
     kUntil,
     kFor,       // text: its variable; words, body; `given`: there is an "in"
     kCase,      // words[0], patterns and parts
