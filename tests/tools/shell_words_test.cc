@@ -98,7 +98,7 @@ TEST(ShellWords, FollowsTextsThatAreGivenToAShell) {
   EXPECT_THAT(last("N=1; export M=2\nbash -c 'run x$M'"), ElementsAre("run", "x2"));
   EXPECT_THAT(last("N=1\nsbatch <<EOF\n#SBATCH --nodes=1\nsrun bash -c \"run $N\"\nEOF"),
               ElementsAre("run", "1"));
-  EXPECT_THAT(last("cat > job.sh <<'EOF'\nrun $1\nEOF\nbash job.sh 7"), ElementsAre("run", "7"));
+  EXPECT_THROW(last("cat > job.sh <<'EOF'\nrun $1\nEOF\nbash job.sh 7"), InputError);
   const ShellScript script("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node 8\nrun", "run.sh", {});
   EXPECT_EQ(script.commands().back().nodes, "4");
   EXPECT_EQ(script.commands().back().tasks, "8");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <functional>
 
 #include "base/text.h"
 #include "tools/moesim/jobs/job_file.h"
@@ -47,21 +48,22 @@ class Sum {
         {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
     if (level == kLevels.size()) return unary(depth);
     Number left = binary(level + 1, depth);
-    for (bool more = ok_; more && ok_;) {
-      more = false;
-      for (const std::string_view op : kLevels[level]) {
-        if (!take(op)) continue;
-        const Number right = binary(level + 1, depth);
-        left = left && right ? result(op, *left, *right) : Number();
-        more = true;
-        break;
+    const auto& signs = kLevels[level];
+    for (auto op = signs.begin(); ok_ && op != signs.end();) {
+      if (!take(*op)) {
+        ++op;
+        continue;
       }
+      const Number right = binary(level + 1, depth);
+      left = left && right ? result(*op, *left, *right) : Number();
+      op = signs.begin();
     }
     return left;
   }
   Number result(std::string_view op, std::int64_t a, std::int64_t b) {
-    std::int64_t r = 0;
-    if ((op == "/" || op == "%") && b == 0) by_zero_ = true, ok_ = false;
+    const bool divides = op == "/" || op == "%";
+    by_zero_ = by_zero_ || (divides && b == 0);
+    if (divides) ok_ = ok_ && b != 0 && (b != -1 || a != INT64_MIN);
     if (!ok_) return std::nullopt;
     if (op == "||") return a != 0 || b != 0;
     if (op == "&&") return a != 0 && b != 0;
@@ -71,14 +73,11 @@ class Sum {
     if (op == ">=") return a >= b;
     if (op == "<") return a < b;
     if (op == ">") return a > b;
-    if (op == "/" || op == "%") {
-      ok_ = b != -1 || a != INT64_MIN;
-      return !ok_ ? Number() : op == "/" ? a / b : a % b;
-    }
-    const bool wraps = op == "+"   ? __builtin_add_overflow(a, b, &r)
-                       : op == "-" ? __builtin_sub_overflow(a, b, &r)
-                                   : __builtin_mul_overflow(a, b, &r);
-    ok_ = !wraps;
+    if (divides) return op == "/" ? a / b : a % b;
+    std::int64_t r = 0;
+    ok_ = !(op == "+"   ? __builtin_add_overflow(a, b, &r)
+            : op == "-" ? __builtin_sub_overflow(a, b, &r)
+                        : __builtin_mul_overflow(a, b, &r));
     return r;
   }
   Number unary(int depth) {
@@ -107,16 +106,15 @@ class Sum {
                          std::string_view("+-*/%)<>=!&|?:").find(text_[at_]) != std::string_view::npos);
       return std::nullopt;
     }
-    std::size_t n = 0;
-    while (at_ + n < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_ + n])) != 0 || text_[at_ + n] == '_'))
-      ++n;
-    const std::string word(text_.substr(at_, n));
-    at_ += n;
+    const std::string_view rest = text_.substr(at_);
+    const std::size_t name = shell_name_length(rest);
+    const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    const std::string word(rest.substr(0, std::max(name, digits)));
+    at_ += word.size();
     take("");
-    if (is_shell_name(word)) return value_(word);
+    if (name > 0) return value_(word);
     const auto v = parse_int(word);
-    ok_ = v && *v >= 0 && std::to_string(*v) == word;
+    ok_ = v && std::to_string(*v) == word;
     return ok_ ? Number(*v) : std::nullopt;
   }
 
@@ -127,6 +125,23 @@ class Sum {
 };
 
 constexpr std::array<std::string_view, 6> kComparisons{"-eq", "-ne", "-lt", "-le", "-gt", "-ge"};
+
+std::optional<bool> compared(std::string_view op, const Number& a, const Number& b) {
+  if (!a || !b) return std::nullopt;
+  if (op == "-eq") return *a == *b;
+  if (op == "-ne") return *a != *b;
+  if (op == "-lt") return *a < *b;
+  if (op == "-le") return *a <= *b;
+  return op == "-gt" ? *a > *b : *a >= *b;
+}
+
+std::optional<bool> turned(const std::optional<bool>& a) { return a ? std::optional(!*a) : a; }
+
+// -z and -n; of files nothing is told.
+std::optional<bool> unary_test(std::string_view op, const std::string& word) {
+  if ((op != "-z" && op != "-n") || (!word.empty() && may_be_empty(word))) return std::nullopt;
+  return word.empty() == (op == "-z");
+}
 
 }  // namespace
 
@@ -151,59 +166,35 @@ ShellRun::Number ShellRun::arithmetic(const std::string& all) {
   std::string_view text = trim(all);
   count(text.size());
   if (text.empty()) return 0;
-  std::string name;
+  const std::string shown = in_quotes(one_line(script_.shown(all)));
+  const bool first = text.starts_with("++") || text.starts_with("--");
+  const char step = text[0];
+  if (first) text = trim(text.substr(2));
+  const std::size_t n = shell_name_length(text);
+  const std::string name(text.substr(0, n));
+  const std::string_view rest = trim(text.substr(n));
+  const bool last = n > 0 && !first && (rest == "++" || rest == "--");
+  const bool plain = n > 0 && !first && rest.starts_with('=') && !rest.starts_with("==");
+  const bool with = n > 0 && !first && rest.size() > 2 && rest[1] == '=' &&
+                    std::string_view("+-*/%").find(rest[0]) != std::string_view::npos;
+  if (first && (n == 0 || !rest.empty())) refuse("the arithmetic " + shown);
   std::string made(text);
-  bool before = false;
-  if (text.starts_with("++") || text.starts_with("--")) {
-    name = trim(text.substr(2));
-    made = name + text[0] + "1";
-  } else {
-    std::size_t n = 0;
-    while (n < text.size() && is_shell_name(text.substr(0, n + 1))) ++n;
-    const std::string_view rest = trim(text.substr(n));
-    if (n > 0 && (rest == "++" || rest == "--")) {
-      name = text.substr(0, n);
-      made = name + rest[0] + "1";
-      before = true;
-    } else if (n > 0 && rest.starts_with('=') && !rest.starts_with("==")) {
-      name = text.substr(0, n);
-      made = rest.substr(1);
-    } else if (n > 0 && rest.size() > 2 && rest[1] == '=' &&
-               std::string_view("+-*/%").find(rest[0]) != std::string_view::npos) {
-      name = text.substr(0, n);
-      made = fmt::format("{}{}({})", name, rest[0], rest.substr(2));
-    }
-  }
-  if (!name.empty() && !is_shell_name(name)) refuse("the arithmetic " + in_quotes(one_line(all)));
-  const Number old = before ? value_of(name) : Number();
+  if (first || last) made = fmt::format("{}{}1", name, first ? step : rest[0]);
+  if (plain) made = rest.substr(1);
+  if (with) made = fmt::format("{}{}({})", name, rest[0], rest.substr(2));
+  const Number old = last ? value_of(name) : Number();
   Number result;
   Sum sum(made, [this](const std::string& one) { return value_of(one); });
   const bool read = sum.read(result);
   if (sum.by_zero()) fail("a division by 0", "another divisor");
-  if (!read) refuse("the arithmetic " + in_quotes(one_line(script_.shown(all))));
-  if (name.empty()) return result;
-  set(name, result ? std::to_string(*result)
-                   : unknown("$" + name, one_line(script_.shown(all)) + " cannot be told"));
-  return before ? old : result;
-}
-
-ShellRun::Truth ShellRun::compared(std::string_view op, const Number& a, const Number& b) {
-  if (!a || !b) return std::nullopt;
-  if (op == "-eq") return *a == *b;
-  if (op == "-ne") return *a != *b;
-  if (op == "-lt") return *a < *b;
-  if (op == "-le") return *a <= *b;
-  return op == "-gt" ? *a > *b : *a >= *b;
-}
-
-ShellRun::Truth ShellRun::unary_test(std::string_view op, const std::string& word) const {
-  if ((op != "-z" && op != "-n") || (!word.empty() && may_be_empty(word))) return std::nullopt;
-  return word.empty() == (op == "-z");
+  if (!read) refuse("the arithmetic " + shown);
+  if (!first && !last && !plain && !with) return result;
+  set_variable(name, result ? std::to_string(*result) : unknown("$" + name, shown + " cannot be told"));
+  return last ? old : result;
 }
 
 // As `test` does, by the number of words.
-ShellRun::Truth ShellRun::test_words(std::span<const std::string> w) const {
-  const auto turned = [](const Truth& a) { return a ? Truth(!*a) : a; };
+ShellRun::Truth ShellRun::test_words(std::span<const std::string> w) {
   if (std::ranges::any_of(w, [](const std::string& x) { return !x.empty() && may_be_empty(x); }))
     return std::nullopt;
   if (w.empty()) return false;
@@ -214,31 +205,24 @@ ShellRun::Truth ShellRun::test_words(std::span<const std::string> w) const {
     return (w[0] == w[2]) == (w[1] != "!=");
   }
   if (w.size() == 3 && among(kComparisons, w[1])) return compared(w[1], decimal(w[0]), decimal(w[2]));
-  if (w.size() == 3 && w[0] == "!" && w[1][0] == '-') return turned(test_words(w.subspan(1)));
-  if (w.size() == 4 && w[0] == "!") return turned(test_words(w.subspan(1)));
+  if (w[0] == "!" && (w.size() == 4 || (w.size() == 3 && w[1].starts_with('-'))))
+    return turned(test_words(w.subspan(1)));
   return std::nullopt;
 }
 
-ShellRun::Truth ShellRun::double_test(Tokens& t, bool skip, int depth) {
-  Truth truth = double_and(t, skip, depth);
-  while (t.raw() == "||") {
+// Of [[ ]]: tests that `sign` joins, "||" or "&&". `skip`: bash does not come here.
+ShellRun::Truth ShellRun::double_test(Tokens& t, std::string_view sign, bool skip, int depth) {
+  const bool wins = sign == "||";
+  const auto next = [&](bool skipped) {
+    return wins ? double_test(t, "&&", skipped, depth) : double_one(t, skipped, depth);
+  };
+  Truth truth = next(skip);
+  while (t.raw() == sign) {
     ++t.at;
-    const Truth right = double_and(t, skip || truth == Truth(true), depth);
-    truth = truth == Truth(true) || right == Truth(true) ? Truth(true)
-            : truth && right                             ? Truth(false)
+    const Truth right = next(skip || truth == Truth(wins));
+    truth = truth == Truth(wins) || right == Truth(wins) ? Truth(wins)
+            : truth && right                             ? Truth(!wins)
                                                          : Truth();
-  }
-  return truth;
-}
-
-ShellRun::Truth ShellRun::double_and(Tokens& t, bool skip, int depth) {
-  Truth truth = double_one(t, skip, depth);
-  while (t.raw() == "&&") {
-    ++t.at;
-    const Truth right = double_one(t, skip || truth == Truth(false), depth);
-    truth = truth == Truth(false) || right == Truth(false) ? Truth(false)
-            : truth && right                               ? Truth(true)
-                                                           : Truth();
   }
   return truth;
 }
@@ -247,12 +231,11 @@ ShellRun::Truth ShellRun::double_one(Tokens& t, bool skip, int depth) {
   if (depth > kMaxJobFileDepth) refuse("a test 64 deep");
   if (t.raw() == "!") {
     ++t.at;
-    const Truth a = double_one(t, skip, depth + 1);
-    return a ? Truth(!*a) : a;
+    return turned(double_one(t, skip, depth + 1));
   }
   if (t.raw() == "(") {
     ++t.at;
-    const Truth a = double_test(t, skip, depth + 1);
+    const Truth a = double_test(t, "||", skip, depth + 1);
     if (t.raw() != ")") refuse("a test in parentheses");
     ++t.at;
     return a;
@@ -277,7 +260,7 @@ ShellRun::Truth ShellRun::double_pair(std::string_view a, std::string_view op, s
   const std::string left = value(a);
   if (op == "=" || op == "==" || op == "!=") {
     const Truth fits = shell_match(pattern(b), left);
-    return fits ? Truth(*fits == (op != "!=")) : fits;
+    return op == "!=" ? turned(fits) : fits;
   }
   const std::string right = value(b);
   if (!among(kComparisons, op)) return std::nullopt;

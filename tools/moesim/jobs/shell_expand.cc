@@ -1,3 +1,4 @@
+// Words: quotes and expansions, splitting.
 #include <fmt/format.h>
 
 #include <cctype>
@@ -10,20 +11,17 @@ namespace moesim::tools {
 
 namespace {
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-bool is_special(char c) { return std::string_view("@*#?$!-").find(c) != std::string_view::npos; }
+constexpr std::size_t npos = std::string_view::npos;
 
-// The length of a parameter's name at the start of a text.
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// The length of a parameter's name at the start of a text. `digits`: it may have several.
 std::size_t parameter_length(std::string_view text, bool digits) {
   if (text.empty()) return 0;
-  if (is_special(text[0])) return 1;
+  if (std::string_view("@*#?$!-").find(text[0]) != std::string_view::npos) return 1;
   std::size_t n = 0;
-  if (is_digit(text[0])) {
-    while (n < text.size() && is_digit(text[n]) && (digits || n == 0)) ++n;
-  } else {
-    while (is_shell_name(text.substr(0, n + 1)) && n < text.size()) ++n;
-  }
-  return n;
+  while (n < text.size() && is_digit(text[n]) && (digits || n == 0)) ++n;
+  return n > 0 ? n : shell_name_length(text);
 }
 
 // Where the unknown piece ends that begins at `at`.
@@ -38,69 +36,55 @@ bool is_ascii(std::string_view text) {
 std::string unescaped_backquotes(std::string_view text) {
   std::string inside;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 1 < text.size() &&
-        std::string_view("$`\\").find(text[i + 1]) != std::string_view::npos)
-      ++i;
-    inside += text[i];
+    const bool escapes = text[i] == '\\' && i + 1 < text.size() &&
+                         std::string_view("$`\\").find(text[i + 1]) != std::string_view::npos;
+    inside += text[escapes ? ++i : i];
   }
   return inside;
 }
 
 }  // namespace
 
+std::size_t ShellRun::after_piece(std::string_view raw, std::size_t at, bool in_double) const {
+  return raw[at] == kShellUnknown ? after_unknown(raw, at)
+                                  : after_shell_piece(raw, at, in_double, file_, line_);
+}
+
 void ShellRun::expand(std::string_view raw, std::vector<ShellText>& out, bool in_double, bool document) {
   if (++depth_ > 3 * kMaxJobFileDepth) refuse("expansions inside of each other, 192 deep");
-  const char literal = in_double ? ShellText::kQuoted : ShellText::kLiteral;
-  for (std::size_t i = 0; i < raw.size();) {
+  constexpr std::string_view kEmpty(&kShellEmpty, 1);
+  for (std::size_t i = 0, end = 0; i < raw.size(); i = end) {
     const char c = raw[i], next = i + 1 < raw.size() ? raw[i + 1] : '\0';
     charge(1);
+    const bool quotes = c == '"' && !document;
+    if (quotes && in_double) refuse("quotes inside of quotes");
+    end = document && c == '"' ? i + 1 : after_piece(raw, i, in_double);
+    const std::string_view piece = raw.substr(i, end - i);
     if (c == kShellUnknown) {
-      const std::size_t end = after_unknown(raw, i);
-      out.back().add(raw.substr(i, end - i), ShellText::kQuoted);
-      i = end;
+      out.back().add(piece, ShellText::kQuoted);
     } else if (c == '\\') {
-      const bool stays = next == '\0' || (in_double && next != '\n' &&
-                                          std::string_view(document ? "$`\\" : "$`\"\\").find(next) ==
-                                              std::string_view::npos);
-      if (stays) out.back().add("\\", ShellText::kQuoted);
-      if (next != '\0' && next != '\n') out.back().add({&next, 1}, ShellText::kQuoted);
-      i += 2;
+      const std::string_view escaped = document ? "$`\\" : "$`\"\\";
+      const bool stays = in_double && next != '\n' && escaped.find(next) == std::string_view::npos;
+      if (stays || next == '\0') out.back().add("\\", ShellText::kQuoted);
+      if (next != '\n') out.back().add(piece.substr(1), ShellText::kQuoted);
     } else if (c == '\'' && !in_double) {
-      const std::size_t end = std::min(raw.find('\'', i + 1), raw.size());
-      out.back().add(std::string(1, kShellEmpty), ShellText::kQuoted);
-      out.back().add(raw.substr(i + 1, end - i - 1), ShellText::kQuoted);
-      i = end + 1;
-    } else if (c == '"' && !document && in_double) {
-      refuse("quotes inside of quotes");
-    } else if (c == '"' && !in_double) {
-      const std::size_t end = after_shell_piece(raw, i, false);
+      out.back().add(kEmpty, ShellText::kQuoted);
+      out.back().add(piece.substr(1, piece.size() - 2), ShellText::kQuoted);
+    } else if (quotes) {
       const std::size_t texts = out.size(), size = out.back().chars.size();
       empty_list_ = false;
-      expand(raw.substr(i + 1, end - i - 2), out, true);
+      expand(piece.substr(1, piece.size() - 2), out, true);
       if (out.size() == texts && out.back().chars.size() == size && !empty_list_)
-        out.back().add(std::string(1, kShellEmpty), ShellText::kQuoted);
-      i = end;
-    } else if (c == '$' && next == '"' && !in_double) {
-      ++i;
-    } else if (c == '`' ||
-               (c == '$' && (next == '{' || next == '(' || next == '[' || (next == '\'' && !in_double)))) {
-      const std::size_t end = after_shell_piece(raw, i, in_double);
-      if (end > raw.size())
-        fail("an expansion that does not end: " + in_quotes(one_line(raw.substr(i, 20))), "its end");
-      expansion(raw.substr(i, end - i), out, in_double);
-      i = end;
+        out.back().add(kEmpty, ShellText::kQuoted);
+    } else if (c == '`' || (piece.size() > 1 && c == '$')) {
+      expansion(piece, out, in_double);
+    } else if (c == '$' && next == '[') {
+      refuse("$[ ]");
     } else if (const std::size_t n = c == '$' ? parameter_length(raw.substr(i + 1), false) : 0; n > 0) {
+      end = i + 1 + n;
       braced(raw.substr(i + 1, n), out, in_double);
-      i += n + 1;
-    } else if ((c == '<' || c == '>') && next == '(' && !in_double) {
-      const std::string& text = sources_.emplace_back("$" + std::string(raw.substr(i + 1)));
-      const std::size_t end = after_shell_piece(text, 0, false);
-      if (end > text.size()) refuse(std::string(raw.substr(i)));
-      output_of(std::string_view(text).substr(2, end - 3));
-      out.back().add(unknown(raw.substr(i, end), "it is a file that bash makes"), ShellText::kQuoted);
-      i += end;
-    } else {
-      out.back().add(raw.substr(i++, 1), literal);
+    } else if (c != '$' || next != '"' || in_double) {
+      out.back().add(piece, in_double ? ShellText::kQuoted : ShellText::kLiteral);
     }
   }
   --depth_;
@@ -114,14 +98,9 @@ void ShellRun::expansion(std::string_view piece, std::vector<ShellText>& out, bo
   } else if (piece[1] == '{') {
     braced(piece.substr(2, piece.size() - 3), out, in_double);
   } else if (piece[1] == '\'') {
-    if (piece.find('\\') != std::string_view::npos) refuse("escapes in " + one_line(piece));
-    out.back().add(std::string(1, kShellEmpty), ShellText::kQuoted);
-    out.back().add(piece.substr(2, piece.size() - 3), ShellText::kQuoted);
-  } else if (piece[1] == '[') {
-    refuse("$[ ]");
+    refuse(one_line(piece));
   } else if (piece.starts_with("$((")) {
-    const std::string inside = quoted(piece.substr(3, piece.size() - 5));
-    const Number number = arithmetic(inside);
+    const Number number = arithmetic(quoted(piece.substr(3, piece.size() - 5)));
     out.back().add(number ? std::to_string(*number) : unknown(piece, one_line(piece) + " cannot be told"),
                    mark);
   } else {
@@ -149,28 +128,20 @@ void ShellRun::braced(std::string_view inside, std::vector<ShellText>& out, bool
   const std::string written = is_shell_name(inside) || inside.size() == 1 ? "$" + std::string(inside)
                                                                           : "${" + std::string(inside) + "}";
   const char mark = in_double ? ShellText::kQuoted : ShellText::kExpanded;
-  const auto not_followed = [&] {
-    for (const std::string_view sign : {"$(", "`", "++", "--", "="})
-      if (inside.find(sign) != std::string_view::npos) refuse(written);
-    out.back().add(unknown(written, written + " is not followed"), mark);
-  };
+  const auto not_followed = [&] { out.back().add(not_changed(inside, written), mark); };
   std::string_view rest = inside;
-  const bool length = rest.size() > 1 && rest[0] == '#' &&
-                      (is_shell_name(rest.substr(1, 1)) || is_digit(rest[1]) || rest == "#@" || rest == "#*");
+  const bool length = rest.size() > 1 && rest[0] == '#' && std::string_view("%:/#-=+?").find(rest[1]) == npos;
   if (length) rest.remove_prefix(1);
-  const std::size_t n = parameter_length(rest, true);
-  const std::string name(rest.substr(0, n));
-  rest.remove_prefix(n);
+  const std::string name(rest.substr(0, parameter_length(rest, true)));
+  rest.remove_prefix(name.size());
   std::string_view subscript;
   if (rest.starts_with('[') && is_shell_name(name)) {
-    const std::size_t end = rest.find(']');
-    if (end == std::string_view::npos ||
-        rest.substr(1, end - 1).find_first_of("[${") != std::string_view::npos)
-      return not_followed();
+    const std::size_t end = std::min(rest.find(']'), rest.size() - 1);
     subscript = rest.substr(1, end - 1);
+    if (subscript.find_first_of("[${") != npos) return not_followed();
     rest.remove_prefix(end + 1);
   }
-  if (name.empty() || (name == "!" && !rest.empty())) return not_followed();
+  if (name.empty() || ((name == "!" || name == "#") && !rest.empty())) return not_followed();
   Found found = find(name, subscript, written);
   const bool unsure = found.outside || std::ranges::any_of(found.items, has_unknown);
   if (length) {
@@ -182,10 +153,43 @@ void ShellRun::braced(std::string_view inside, std::vector<ShellText>& out, bool
   if (with_default(found, name, rest, out, in_double)) return;
   if (!found.set && state_.nounset && !found.list) refuse(written + ", which is not set under set -u,");
   if (found.outside && state_.nounset) note(written + " is taken as set from outside");
-  if (rest.empty()) return add(found, out, in_double);
-  if (std::string_view("#%/").find(rest[0]) == std::string_view::npos) return not_followed();
-  for (std::string& item : found.items) item = changed_text(item, rest, written);
+  if (rest.starts_with(':')) return sliced(found, rest) ? add(found, out, in_double) : not_followed();
+  if (!rest.empty() && std::string_view("#%/").find(rest[0]) == npos) return not_followed();
+  for (std::string& item : found.items)
+    if (!rest.empty()) item = changed_text(item, rest, written);
   add(found, out, in_double);
+}
+
+// An expansion that is not followed, and that must not change a variable.
+std::string ShellRun::not_changed(std::string_view inside, const std::string& written) {
+  for (const std::string_view sign : {"$(", "`", "++", "--", "="})
+    if (inside.find(sign) != npos) refuse(written);
+  return unknown(written, written + " is not followed");
+}
+
+// ${X:2}, ${X:2:3}, ${A[@]:1} and ${@:2}, of plain numbers; false: it is not followed.
+bool ShellRun::sliced(Found& found, std::string_view operation) const {
+  const std::size_t colon = std::min(operation.find(':', 1), operation.size());
+  const Number from = decimal(operation.substr(1, colon - 1)),
+               length = colon < operation.size() ? decimal(operation.substr(colon + 1)) : Number(INT32_MAX);
+  if (!from || !length || *from < 0 || *length < 0 || found.outside ||
+      std::ranges::any_of(found.items, has_unknown))
+    return false;
+  // A plain variable is cut as text, also behind [@].
+  if (found.list && !found.arguments && found.items.size() == 1) return false;
+  const auto start = static_cast<std::size_t>(*from), size = static_cast<std::size_t>(*length);
+  if (!found.list) {
+    if (found.items.empty() || !is_ascii(found.items[0])) return false;
+    found.items[0] = start < found.items[0].size() ? found.items[0].substr(start, size) : "";
+    return true;
+  }
+  // The first argument is $1.
+  const std::size_t first = found.arguments ? start - 1 : start;
+  if (found.arguments && start == 0) return false;
+  Words some;
+  for (std::size_t i = first; i < found.items.size() && i - first < size; ++i) some.push_back(found.items[i]);
+  found.items = std::move(some);
+  return true;
 }
 
 // ${X:-d} and its like; false: it is another expansion.
@@ -193,46 +197,45 @@ bool ShellRun::with_default(const Found& found, const std::string& name, std::st
                             std::vector<ShellText>& out, bool in_double) {
   const bool colon = operation.starts_with(':');
   if (colon) operation.remove_prefix(1);
-  if (operation.empty() || std::string_view("-=+?").find(operation[0]) == std::string_view::npos)
-    return false;
+  if (operation.empty() || std::string_view("-=+?").find(operation[0]) == npos) return false;
   const char kind = operation[0];
   const std::string_view operand = operation.substr(1);
   const std::string text = join(found.items, " ");
-  bool said = found.set && !found.outside && !(colon && text.empty());
-  if (said && !text.empty() && may_be_empty(text)) {
-    if (kind == '=' || operand.find_first_of("=`(") != std::string_view::npos)
+  const bool set = found.set && !found.outside && !(colon && text.empty());
+  if (set && !text.empty() && may_be_empty(text)) {
+    if (kind == '=' || operand.find_first_of("=`(") != npos)
       refuse(fmt::format("a default for ${}, of which it cannot be told whether it is set,", name));
     out.back().add(unknown("${" + name + "}", script_.unknown(text)), ShellText::kQuoted);
-    return true;
-  }
-  if (kind == '?') {
-    if (!said && !found.outside) refuse("$" + name + ", which is not set,");
+  } else if (kind == '?') {
+    if (!set && !found.outside) refuse("$" + name + ", which is not set,");
     if (found.outside) note(fmt::format("${} is taken as set from outside", name));
     add(found, out, in_double);
-    return true;
-  }
-  if (kind == '+') {
+  } else if (kind == '+') {
     if (found.outside) script_.assumed_.insert("$" + name);
-    said = !said;
-  }
-  if (said) {
-    if (kind != '+') add(found, out, in_double);
-    return true;
-  }
-  if (kind == '=') {
+    if (set)
+      add_default(operand, out, in_double);
+    else
+      empty_list_ = empty_list_ || found.list;
+  } else if (set) {
+    add(found, out, in_double);
+  } else if (kind == '=') {
     if (!is_shell_name(name)) refuse("an assignment to $" + name);
-    const std::string given = value(operand);
-    set(name, given);
     Found now;
-    now.items = {given};
+    now.items = {value(operand)};
+    set_variable(name, now.items[0]);
     add(now, out, in_double);
-    return true;
+  } else {
+    add_default(operand, out, in_double);
   }
+  return true;
+}
+
+void ShellRun::add_default(std::string_view operand, std::vector<ShellText>& out, bool in_double) {
   if (operand.starts_with('~')) refuse("~ behind a default");
+  if (in_double && operand.find('\'') != npos) refuse("a quote in a default");
   const std::size_t texts = out.size(), from = out.back().chars.size();
-  if (in_double && operand.find('\'') != std::string_view::npos) refuse("a quote in a default");
-  if (in_double && operand.size() > 1 && operand.starts_with('"') &&
-      operand.find('"', 1) == operand.size() - 1)
+  const bool quoted = in_double && operand.size() > 1 && operand.find('"', 1) == operand.size() - 1;
+  if (quoted && operand.starts_with('"'))
     expand(operand.substr(1, operand.size() - 2), out, true);
   else
     expand(operand, out, in_double);
@@ -240,7 +243,6 @@ bool ShellRun::with_default(const Found& found, const std::string& name, std::st
   for (std::size_t t = texts - 1; t < out.size(); ++t)
     for (std::size_t i = t + 1 == texts ? from : 0; i < out[t].marks.size(); ++i)
       if (out[t].marks[i] == ShellText::kLiteral) out[t].marks[i] = ShellText::kExpanded;
-  return true;
 }
 
 // ${X#a}, ${X%a}, ${X/a/b}
@@ -249,44 +251,43 @@ std::string ShellRun::changed_text(const std::string& text, std::string_view ope
   const char kind = operation[0];
   const bool twice = operation.size() > 1 && operation[1] == kind;
   operation.remove_prefix(twice ? 2 : 1);
-  const auto cannot = [&] {
-    if (operation.find_first_of("=`(") != std::string_view::npos) refuse(written);
-    return unknown(written, written + " is not followed");
-  };
-  if (!is_ascii(text) || has_unknown(text)) return cannot();
-  if (kind != '/') {
-    const ShellText fits = pattern(operation);
-    std::string best = text;
-    for (std::size_t n = 0; n <= text.size(); ++n) {
-      charge(1 + text.size() / 16);
-      const std::string_view all = text, cut = kind == '#' ? all.substr(0, n) : all.substr(text.size() - n);
-      const auto matches = shell_match(fits, cut);
-      if (!matches) return cannot();
-      if (!*matches) continue;
-      best = kind == '#' ? text.substr(n) : text.substr(0, text.size() - n);
-      if (!twice) break;
-    }
-    return best;
+  if (!is_ascii(text) || has_unknown(text)) return not_changed(operation, written);
+  if (kind == '/') return replaced_text(text, operation, twice, written);
+  const ShellText fits = pattern(operation);
+  std::string best = text;
+  for (std::size_t n = 0; n <= text.size(); ++n) {
+    charge(1 + text.size() / 16);
+    const std::string_view all = text, cut = kind == '#' ? all.substr(0, n) : all.substr(text.size() - n);
+    const auto matches = shell_match(fits, cut);
+    if (!matches) return not_changed(operation, written);
+    if (!*matches) continue;
+    best = kind == '#' ? text.substr(n) : text.substr(0, text.size() - n);
+    if (!twice) break;
   }
+  return best;
+}
+
+// Of literal text alone.
+std::string ShellRun::replaced_text(const std::string& text, std::string_view operation, bool every,
+                                    const std::string& written) {
   std::size_t slash = 0;
-  while (slash < operation.size() && operation[slash] != '/')
-    slash = after_shell_piece(operation, slash, false);
-  if (!twice && (operation.starts_with('#') || operation.starts_with('%'))) return cannot();
-  const ShellText from = pattern(operation.substr(0, std::min(slash, operation.size())));
+  while (slash < operation.size() && operation[slash] != '/') slash = after_piece(operation, slash, false);
+  const ShellText from = pattern(operation.substr(0, slash));
   const std::string to = slash < operation.size() ? value(operation.substr(slash + 1)) : "",
                     what = from.plain();
-  if (from.is_pattern() || what.empty() || has_unknown(what) ||
-      to.find_first_of("&\\") != std::string::npos || what.find('\\') != std::string::npos)
-    return cannot();
+  const bool at_an_end = !every && (operation.starts_with('#') || operation.starts_with('%'));
+  if (at_an_end || from.is_pattern() || what.empty() || has_unknown(what) ||
+      to.find_first_of("&\\") != npos || what.find('\\') != npos)
+    return not_changed(operation, written);
   std::string made;
   for (std::size_t at = 0;;) {
     const std::size_t found = text.find(what, at);
-    made += text.substr(at, found == std::string::npos ? found : found - at);
-    if (found == std::string::npos) return made;
+    made += text.substr(at, found == npos ? npos : found - at);
+    if (found == npos) return made;
     made += to;
     count(to.size());
     at = found + what.size();
-    if (!twice) return made + text.substr(at);
+    if (!every) return made + text.substr(at);
   }
 }
 
@@ -296,37 +297,33 @@ std::string ShellRun::output_of(std::string_view inside) {
   const bool assuming = std::exchange(assuming_, false);
   const std::string before = std::exchange(state_.out, "");
   const long line = line_;
-  std::string out;
   ++capturing_;
   in_subshell([&] {
     state_.errexit = false;
     evaluate(std::string(inside));
   });
   --capturing_;
-  out = std::exchange(state_.out, before);
+  std::string out = std::exchange(state_.out, before);
   assuming_ = assuming, line_ = line;
   substitution_ = state_.status;
   while (out.ends_with('\n')) out.pop_back();
   return has_unknown(out) ? unknown(written, "it is the output of a command") : out;
 }
 
-std::string ShellRun::value(std::string_view raw) {
-  if (raw.starts_with('~') || raw.find(":~") != std::string_view::npos)
-    return unknown(raw, "~ is a folder of the machine");
+std::string ShellRun::joined(std::string_view raw, bool in_double, bool document) {
   std::vector<ShellText> out(1);
-  expand(raw, out, false);
+  expand(raw, out, in_double, document);
   std::string text;
   for (std::size_t i = 0; i < out.size(); ++i) text += (i > 0 ? " " : "") + out[i].plain();
   return text;
 }
 
-std::string ShellRun::quoted(std::string_view raw, bool document) {
-  std::vector<ShellText> out(1);
-  expand(raw, out, true, document);
-  std::string text;
-  for (std::size_t i = 0; i < out.size(); ++i) text += (i > 0 ? " " : "") + out[i].plain();
-  return text;
+std::string ShellRun::value(std::string_view raw) {
+  if (raw.starts_with('~') || raw.find(":~") != npos) return unknown(raw, "~ is a folder of the machine");
+  return joined(raw, false);
 }
+
+std::string ShellRun::quoted(std::string_view raw, bool document) { return joined(raw, true, document); }
 
 ShellText ShellRun::pattern(std::string_view raw) {
   std::vector<ShellText> out(1);
@@ -345,52 +342,33 @@ ShellRun::Words ShellRun::fields(const std::vector<ShellWord>& words) {
 }
 
 void ShellRun::fields(std::string_view raw, Words& all) {
-  if (raw.starts_with('~') || raw.find("=~/") != std::string_view::npos) {
+  if (raw.starts_with('~') || raw.find("=~/") != npos) {
     all.push_back(unknown(raw, "~ is a folder of the machine"));
     return;
   }
-  for (const std::string_view one : braces(raw)) {
-    std::vector<ShellText> out(1);
-    expand(one, out, false);
-    for (const ShellText& text : out) split_text(text, all);
-  }
+  if (braces(raw, all)) return;
+  std::vector<ShellText> out(1);
+  expand(raw, out, false);
+  for (const ShellText& text : out) split_text(text, all);
 }
 
-// {a,b} and {1..4}, once in a word.
-std::vector<std::string_view> ShellRun::braces(std::string_view raw) {
-  std::size_t open = std::string_view::npos, close = open, dots = open;
-  std::vector<std::size_t> commas;
-  for (std::size_t i = 0; i < raw.size() && close == std::string_view::npos;) {
-    if (raw[i] == '{' && open != std::string_view::npos) refuse("braces inside of braces");
-    if (raw[i] == '{') open = i;
-    if (open != std::string_view::npos && raw[i] == ',') commas.push_back(i);
-    if (open != std::string_view::npos && raw.substr(i).starts_with("..")) dots = i;
-    if (open != std::string_view::npos && raw[i] == '}') close = i;
-    i = raw[i] == kShellUnknown ? after_unknown(raw, i) : after_shell_piece(raw, i, false);
+// {1..4} as a word, with which scripts count; false: the word has no braces. Other braces are refused.
+bool ShellRun::braces(std::string_view raw, Words& all) {
+  const std::size_t dots = raw.find("..");
+  const Number low = dots == npos ? Number() : decimal(raw.substr(1, dots - 1)),
+               high = low ? decimal(raw.substr(dots + 2, raw.size() - dots - 3)) : Number();
+  if (high && raw[0] == '{' && raw.ends_with('}') && *high >= *low && *high - *low < 10'000) {
+    for (std::int64_t i = *low; i <= *high; ++i) all.push_back(std::to_string(i));
+    return true;
   }
-  if (close == std::string_view::npos || (commas.empty() && dots == std::string_view::npos)) return {raw};
-  if (raw.find('{', close) != std::string_view::npos) refuse("several braces in a word");
-  std::vector<std::string> middles;
-  if (!commas.empty()) {
-    commas.push_back(close);
-    for (std::size_t from = open + 1; const std::size_t to : commas)
-      middles.emplace_back(raw.substr(from, to - from)), from = to + 1;
-  } else {
-    const Number low = decimal(raw.substr(open + 1, dots - open - 1)),
-                 high = decimal(raw.substr(dots + 2, close - dots - 2));
-    if (raw.find('$', open) < close) return {raw};  // bash does not count to a variable
-    if (!low || !high || *high < *low || *high - *low > 10'000) refuse("the braces of " + std::string(raw));
-    for (std::int64_t i = *low; i <= *high; ++i) middles.push_back(std::to_string(i));
+  bool open = false, several = false;
+  for (std::size_t i = 0; i < raw.size(); i = after_piece(raw, i, false)) {
+    open = open || raw[i] == '{';
+    // Bash does not count to a variable.
+    several = several || (open && (raw[i] == ',' || (dots == i && raw.find('$') == npos)));
+    if (several && raw[i] == '}') refuse("the braces of " + std::string(raw));
   }
-  std::vector<std::string_view> all;
-  for (const std::string& middle : middles) {
-    count(raw.size() + middle.size());
-    const std::string& word =
-        sources_.emplace_back(std::string(raw.substr(0, open)) + middle + std::string(raw.substr(close + 1)));
-    if (word.starts_with('~')) refuse("~ behind braces");
-    if (!word.empty()) all.push_back(word);
-  }
-  return all;
+  return false;
 }
 
 void ShellRun::split_text(const ShellText& text, Words& all) {
@@ -400,7 +378,7 @@ void ShellRun::split_text(const ShellText& text, Words& all) {
     count(word.size());
     if (open.is_pattern()) {
       // Names of files have a dot or a slash; a job's layout, as of layers, has none.
-      if (word.find_first_of("./") != std::string::npos || word.find_first_not_of('*') == std::string::npos)
+      if (word.find_first_of("./") != npos || word.find_first_not_of('*') == npos)
         word = unknown(word, "files may match " + in_quotes(word));
       else
         note(script_.shown(word) + ": taken as it stands: no file is taken to match it");
@@ -408,17 +386,14 @@ void ShellRun::split_text(const ShellText& text, Words& all) {
     if (!open.chars.empty()) all.push_back(std::move(word));
     open = {};
   };
-  for (std::size_t i = 0; i < text.chars.size(); ++i) {
+  for (std::size_t i = 0, end = 0; i < text.chars.size(); i = end) {
     const char c = text.chars[i];
-    if (c == kShellUnknown) {
-      const std::size_t end = after_unknown(text.chars, i);
-      open.add(std::string_view(text.chars).substr(i, end - i), ShellText::kQuoted);
-      i = end - 1;
-    } else if (text.marks[i] == ShellText::kExpanded && (c == ' ' || c == '\t' || c == '\n')) {
+    end = c == kShellUnknown ? after_unknown(text.chars, i) : i + 1;
+    if (text.marks[i] == ShellText::kExpanded && (c == ' ' || c == '\t' || c == '\n'))
       push();
-    } else {
-      open.add({&c, 1}, text.marks[i]);
-    }
+    else
+      open.add(std::string_view(text.chars).substr(i, end - i),
+               c == kShellUnknown ? ShellText::kQuoted : text.marks[i]);
   }
   push();
 }

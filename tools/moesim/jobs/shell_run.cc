@@ -100,54 +100,34 @@ ShellVariable ShellRun::changed(const std::string& name) const {
 }
 
 void ShellRun::put(const std::string& name, ShellVariable value) {
-  if (value.odd && !value.items.empty())
-    value.items = {unknown("$" + name, "its kind of variable is not followed")};
   state_.variables[name] = std::make_shared<const ShellVariable>(std::move(value));
 }
 
-void ShellRun::set(const std::string& name, const std::string& given, bool append) {
-  ShellVariable v = changed(name);
-  if (v.items.empty()) v.items.emplace_back();
-  if (append && !variable(name)) v.items[0] = find(name, "", "$" + name).items[0];
-  append ? v.items[0] += given : v.items[0] = given;
-  count(v.items[0].size());
-  put(name, std::move(v));
+void ShellRun::set_variable(const std::string& name, const std::string& given) {
+  ShellAssignment a;
+  a.name = name;
+  assign(a, {given});
 }
 
-void ShellRun::apply(const ShellAssignment& a) {
-  line_ = a.value.line > 0 ? a.value.line : line_;
+// The right side of an assignment, expanded.
+ShellRun::Words ShellRun::items_of(const ShellAssignment& a) {
+  line_ = a.value.line;
+  return a.array ? fields(a.items) : Words{value(a.value.raw)};
+}
+
+void ShellRun::assign(const ShellAssignment& a, const Words& items) {
+  ShellVariable v = changed(a.name);
+  if (a.append && !variable(a.name)) v.items = find(a.name, "", "$" + a.name).items;
   if (a.array) {
-    Words items;
-    for (const ShellWord& word : a.items) {
-      line_ = word.line;
-      if (word.raw.starts_with('[') && word.raw.find("]=") != std::string_view::npos) {
-        items = {unknown("$" + a.name, "elements with keys are not followed")};
-        break;
-      }
-      fields(word.raw, items);
-    }
-    ShellVariable v = changed(a.name);
-    if (a.append && !variable(a.name)) v.items = find(a.name, "", "$" + a.name).items;
     if (!a.append) v.items.clear();
     v.array = true;
     v.items.insert(v.items.end(), items.begin(), items.end());
     charge(v.items.size());
-    return put(a.name, std::move(v));
-  }
-  const std::string given = value(a.value.raw);
-  if (!a.has_subscript) return set(a.name, given, a.append);
-  ShellVariable v = changed(a.name);
-  const Number index = decimal(value(a.subscript));
-  const bool certain = index && *index >= 0 && !std::ranges::any_of(v.items, has_unknown) &&
-                       static_cast<std::size_t>(*index) <= v.items.size() && (v.array || v.items.empty()) &&
-                       !a.append && (variable(a.name) || state_.anything.empty());
-  if (!certain) {
-    v.items = {unknown("$" + a.name, "an element of " + a.name + " is set that is not followed")};
   } else {
-    if (static_cast<std::size_t>(*index) == v.items.size()) v.items.emplace_back();
-    v.items[static_cast<std::size_t>(*index)] = given;
+    if (v.items.empty()) v.items.emplace_back();
+    v.items[0] = (a.append ? v.items[0] : "") + items[0];
+    count(v.items[0].size());
   }
-  v.array = true;
   put(a.name, std::move(v));
 }
 
@@ -160,68 +140,68 @@ void ShellRun::everything(const std::string& why) {
 
 ShellRun::Found ShellRun::not_set(const std::string& name, const std::string& written) {
   Found found;
-  if (assuming_ && state_.anything.empty() && !among(kPresent, name) && !kept_by_bash(name)) {
+  const bool outside = state_.anything.empty() && !among(kPresent, name) && !kept_by_bash(name);
+  if (assuming_ && outside) {
     script_.assumed_.insert("$" + name);
     found.set = false;
     return found;
   }
-  found.outside = state_.anything.empty() && !among(kPresent, name) && !kept_by_bash(name);
-  found.items = {unknown(written, found.outside || state_.anything.empty()
-                                      ? written + " is said outside of the file"
-                                      : state_.anything)};
+  found.outside = outside;
+  found.items = {
+      unknown(written, state_.anything.empty() ? written + " is said outside of the file" : state_.anything)};
+  return found;
+}
+
+// $@, $#, $?, $1 and what only a run knows.
+ShellRun::Found ShellRun::find_special(const std::string& name, const std::string& written) {
+  Found found;
+  const bool digits = std::isdigit(static_cast<unsigned char>(name[0])) != 0;
+  const bool unsure = std::ranges::any_of(state_.arguments, has_unknown);
+  const auto n = static_cast<std::size_t>(std::min(parse_int(name).value_or(1 << 20), 1LL << 20));
+  if (name == "@" || name == "*") {
+    found.items = state_.arguments;
+    found.set = !found.items.empty();
+    found.list = found.arguments = true, found.star = name == "*";
+  } else if (name == "#" && !unsure) {
+    found.items = {std::to_string(state_.arguments.size())};
+  } else if (name == "?" && state_.status) {
+    found.items = {std::to_string(*state_.status)};
+  } else if (!digits || n == 0 || unsure) {
+    found.items = {unknown(written, written + " is only known in a run")};
+  } else if (n <= state_.arguments.size()) {
+    found.items = {state_.arguments[n - 1]};
+  } else if (state_.arguments_given) {
+    found.set = false;
+  } else {
+    return not_set(name, written);
+  }
   return found;
 }
 
 ShellRun::Found ShellRun::find(const std::string& name, std::string_view subscript,
                                const std::string& written) {
-  Found found;
+  if (!is_shell_name(name)) return find_special(name, written);
   const bool all = subscript == "@" || subscript == "*";
-  const bool unsure = std::ranges::any_of(state_.arguments, has_unknown);
-  const auto cannot = [&](const std::string& why) {
-    found.items = {unknown(written, why)};
-    return found;
-  };
-  if (name == "@" || name == "*") {
-    found.items = state_.arguments;
-    found.set = !found.items.empty();
-    found.list = true, found.star = name == "*";
-    return found;
-  }
-  if (name == "#" && !unsure) {
-    found.items = {std::to_string(state_.arguments.size())};
-    return found;
-  }
-  if (name == "?" && state_.status) {
-    found.items = {std::to_string(*state_.status)};
-    return found;
-  }
-  if (!is_shell_name(name) && std::isdigit(static_cast<unsigned char>(name[0])) == 0)
-    return cannot(written + " is only known in a run");
-  if (std::isdigit(static_cast<unsigned char>(name[0])) != 0) {
-    const auto n = static_cast<std::size_t>(std::min(parse_int(name).value_or(1 << 20), 1LL << 20));
-    if (n == 0 || unsure) return cannot(written + " is only known in a run");
-    found.set = n <= state_.arguments.size();
-    if (found.set) found.items = {state_.arguments[n - 1]};
-    return found.set || state_.arguments_given ? found : not_set(name, written);
-  }
   const ShellVariable* v = variable(name);
-  if (!v) {
-    found = not_set(name, written);
-    found.list = all, found.star = subscript == "*";
-    return found;
-  }
-  if (all || (v->items.empty() && subscript.empty())) {
-    found.items = v->items;
-    found.set = !v->items.empty();
+  Found found = v ? Found{} : not_set(name, written);
+  if (!v || all || (v->items.empty() && subscript.empty())) {
+    if (v) found.items = v->items, found.set = !v->items.empty();
     found.list = all, found.star = subscript == "*";
     return found;
   }
   const Number index = subscript.empty() ? Number(0) : decimal(subscript);
   const bool certain = subscript.empty() || std::ranges::none_of(v->items, has_unknown);
-  if (!index || *index < 0 || !certain) return cannot("which element it is is not followed");
+  if (!index || *index < 0 || !certain) {
+    found.items = {unknown(written, "which element it is is not followed")};
+    return found;
+  }
   found.set = static_cast<std::size_t>(*index) < v->items.size();
   if (found.set) found.items = {v->items[static_cast<std::size_t>(*index)]};
   return found;
+}
+
+void ShellRun::set_status(const Truth& truth) {
+  state_.status = truth ? std::optional(*truth ? 0 : 1) : std::nullopt;
 }
 
 // ---- Commands.
@@ -273,24 +253,21 @@ void ShellRun::execute_kind(const ShellNode& node) {
       return case_of(node, 0, subject);
     }
     case Kind::kFunction:
-      state_.functions[node.name] = node.parts[0];
+      state_.functions[node.text] = node.parts[0];
       state_.status = 0;
       return;
-    case Kind::kGroup:
-      return execute(*node.parts[0]);
     case Kind::kSubshell:
       in_subshell([&] { execute(*node.parts[0]); });
       return leave_if_failed();
     case Kind::kArithmetic: {
       const Number v = arithmetic(quoted(node.words[0].raw));
-      state_.status = v ? std::optional<int>(*v != 0 ? 0 : 1) : std::nullopt;
+      set_status(v ? Truth(*v != 0) : Truth());
       return leave_if_failed();
     }
     case Kind::kTest: {
       Tokens tokens{node.words};
-      const Truth truth = double_test(tokens, false, 0);
+      set_status(double_test(tokens, "||", false, 0));
       if (tokens.at < node.words.size()) refuse("this test");
-      state_.status = truth ? std::optional<int>(*truth ? 0 : 1) : std::nullopt;
       return leave_if_failed();
     }
   }
@@ -371,14 +348,7 @@ void ShellRun::if_of(const ShellNode& node, std::size_t from) {
   condition(*node.parts[from]);
   if (state_.leaves()) return;
   if (state_.status) return *state_.status == 0 ? execute(*node.parts[from + 1]) : if_of(node, from + 2);
-  const ShellState before = state_;
-  charge(before.variables.size());
-  ++uncertain_;
-  execute(*node.parts[from + 1]);
-  ShellState one = std::exchange(state_, before);
-  if_of(node, from + 2);
-  --uncertain_;
-  join_with(std::move(one));
+  either([&] { execute(*node.parts[from + 1]); }, [&] { if_of(node, from + 2); });
 }
 
 void ShellRun::case_of(const ShellNode& node, std::size_t from, const std::string& subject) {
@@ -391,14 +361,7 @@ void ShellRun::case_of(const ShellNode& node, std::size_t from, const std::strin
     }
     if (fits) return execute(*node.parts[i]);
     if (!unsure) continue;
-    const ShellState before = state_;
-    charge(before.variables.size());
-    ++uncertain_;
-    execute(*node.parts[i]);
-    ShellState one = std::exchange(state_, before);
-    case_of(node, i + 1, subject);
-    --uncertain_;
-    return join_with(std::move(one));
+    return either([&] { execute(*node.parts[i]); }, [&] { case_of(node, i + 1, subject); });
   }
 }
 
@@ -425,13 +388,14 @@ void ShellRun::for_of(const ShellNode& node) {
   ++loops_;
   if (std::ranges::any_of(words, has_unknown)) {
     any_number_of([&] {
-      set(node.name, unknown("$" + node.name, "$" + node.name + " is one of a list that cannot be told"));
+      set_variable(node.text,
+                   unknown("$" + node.text, "$" + node.text + " is one of a list that cannot be told"));
       execute(*node.parts[0]);
     });
   } else {
     for (const std::string& word : words) {
       charge(1);
-      set(node.name, word);
+      set_variable(node.text, word);
       execute(*node.parts[0]);
       if (turn_ended()) break;
     }
@@ -441,6 +405,7 @@ void ShellRun::for_of(const ShellNode& node) {
 
 void ShellRun::while_of(const ShellNode& node) {
   const bool until = node.kind == Kind::kUntil;
+  if (node.parts.size() > 3) condition(*node.parts[3]);
   ++loops_;
   for (;;) {
     charge(1 + state_.variables.size());
@@ -454,12 +419,14 @@ void ShellRun::while_of(const ShellNode& node) {
       any_number_of([&] {
         condition(*node.parts[0]);
         execute(*node.parts[1]);
+        if (!turn_ended() && node.parts.size() > 2) condition(*node.parts[2]);
       });
       break;
     }
     if ((*state_.status == 0) == until) break;
     execute(*node.parts[1]);
     if (turn_ended()) break;
+    if (node.parts.size() > 2) condition(*node.parts[2]);
   }
   --loops_;
   state_.status = std::nullopt;
@@ -480,18 +447,17 @@ void ShellRun::simple(const ShellNode& node) {
   line_ = node.line;
   note_redirects(node);
   if (words.empty()) {
-    for (const ShellAssignment& a : node.assignments) apply(a);
+    for (const ShellAssignment& a : node.assignments) assign(a, items_of(a));
     state_.status = substitution_;
     return leave_if_failed();
   }
   // Assignments in front of a command are its environment alone.
   std::vector<std::pair<std::string, ShellVariablePtr>> hidden;
-  for (std::size_t i = 0; i < node.prefix; ++i) {
-    const ShellAssignment& a = node.assignments[i];
-    const auto at = state_.variables.find(a.name);
-    hidden.emplace_back(a.name, at == state_.variables.end() ? nullptr : at->second);
-    apply(a);
-    ShellVariable exported = changed(a.name);
+  for (const ShellAssignment& a : std::span(node.assignments).first(node.prefix)) {
+    if (a.name == "IFS" && words[0] == "read") continue;  // what it reads is unknown
+    hidden.emplace_back(a.name, variable(a.name) ? state_.variables[a.name] : nullptr);
+    assign(a, items_of(a));
+    ShellVariable exported = *variable(a.name);
     exported.exported = true;
     put(a.name, std::move(exported));
   }
@@ -559,19 +525,12 @@ void ShellRun::write(const std::string& text) {
   state_.out += text;
 }
 
-// A file that the script writes: a here-document is known, other texts are not.
 void ShellRun::note_redirects(const ShellNode& node) {
-  for (const ShellRedirect& r : node.redirects) {
-    if (r.descriptor.starts_with('{')) refuse("a descriptor by name");
-    if (r.body || r.op == "<<<") continue;
-    std::string name = value(r.target.raw);
-    while (name.starts_with("./")) name.erase(0, 2);
-    if (!writes(r) || name.starts_with("/dev/")) continue;
-    const bool copies = node.words.size() == 1 && node.words[0].raw == "cat" && node.redirects.size() == 2 &&
-                        (r.op == ">" || r.op == ">|") && r.descriptor.empty() && uncertain_ == 0;
-    const auto text = copies ? input_of(node) : std::nullopt;
-    files_[name] = text && !has_unknown(name + *text) ? text : std::nullopt;
-  }
+  for (const ShellRedirect& r : node.redirects)
+    if (!r.body && r.op != "<<<") {
+      const std::string name = value(r.target.raw);
+      if (writes(r) && !name.starts_with("/dev/")) written_.insert(plain_file(name));
+    }
 }
 
 std::optional<std::string> ShellRun::input_of(const ShellNode& node) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,7 +39,7 @@ class ShellRun {
   using Truth = std::optional<bool>;
   // A parameter as it stands. `outside`: the script does not set it.
   struct Found {
-    bool set = true, outside = false, list = false, star = false;
+    bool set = true, outside = false, list = false, star = false, arguments = false;
     Words items;
   };
 
@@ -55,45 +56,52 @@ class ShellRun {
   // The variable to change it; refuses those that bash keeps.
   ShellVariable changed(const std::string& name) const;
   void put(const std::string& name, ShellVariable value);
-  void set(const std::string& name, const std::string& value, bool append = false);
-  void apply(const ShellAssignment& a);
+  void set_variable(const std::string& name, const std::string& given);
+  Words items_of(const ShellAssignment& a);
+  void assign(const ShellAssignment& a, const Words& items);
   // After this every variable may have another value.
   void everything(const std::string& why);
   Found find(const std::string& name, std::string_view subscript, const std::string& written);
+  Found find_special(const std::string& name, const std::string& written);
   Found not_set(const std::string& name, const std::string& written);
+  void set_status(const Truth& truth);
 
   // Words.
+  std::size_t after_piece(std::string_view raw, std::size_t at, bool in_double) const;
   void expand(std::string_view raw, std::vector<ShellText>& out, bool in_double, bool document = false);
   void expansion(std::string_view piece, std::vector<ShellText>& out, bool in_double);
   void braced(std::string_view inside, std::vector<ShellText>& out, bool in_double);
+  bool sliced(Found& found, std::string_view operation) const;
   void add(const Found& found, std::vector<ShellText>& out, bool in_double);
   bool with_default(const Found& found, const std::string& name, std::string_view operation,
                     std::vector<ShellText>& out, bool in_double);
+  void add_default(std::string_view operand, std::vector<ShellText>& out, bool in_double);
+  std::string not_changed(std::string_view inside, const std::string& written);
   std::string changed_text(const std::string& text, std::string_view operation, const std::string& written);
+  std::string replaced_text(const std::string& text, std::string_view operation, bool every,
+                            const std::string& written);
   std::string output_of(std::string_view inside);
+  std::string joined(std::string_view raw, bool in_double, bool document = false);
   // Without splitting: the right side of an assignment, a file, the word of case.
   std::string value(std::string_view raw);
   std::string quoted(std::string_view raw, bool document = false);
   ShellText pattern(std::string_view raw);
   Words fields(const std::vector<ShellWord>& words);
   void fields(std::string_view raw, Words& all);
-  std::vector<std::string_view> braces(std::string_view raw);
+  bool braces(std::string_view raw, Words& all);
   void split_text(const ShellText& text, Words& all);
 
   // Sums and tests.
   Number arithmetic(const std::string& text);
   Number value_of(const std::string& name);
   static Number decimal(std::string_view text);
-  Truth unary_test(std::string_view op, const std::string& word) const;
-  Truth test_words(std::span<const std::string> words) const;
-  static Truth compared(std::string_view op, const Number& a, const Number& b);
+  static Truth test_words(std::span<const std::string> words);
   struct Tokens {
     const std::vector<ShellWord>& words;
     std::size_t at = 0;
     std::string_view raw() const { return at < words.size() ? words[at].raw : std::string_view{}; }
   };
-  Truth double_test(Tokens& t, bool skip, int depth);
-  Truth double_and(Tokens& t, bool skip, int depth);
+  Truth double_test(Tokens& t, std::string_view sign, bool skip, int depth);
   Truth double_one(Tokens& t, bool skip, int depth);
   Truth double_pair(std::string_view a, std::string_view op, std::string_view b);
 
@@ -113,15 +121,22 @@ class ShellRun {
     outside.out = std::move(state_.out);
     state_ = std::move(outside);
   }
-  // Runs something that bash may run or not.
-  template <class Run>
-  void perhaps(const Run& run) {
+  // Runs one way or another of which it cannot be told which bash goes.
+  template <class One, class Other>
+  void either(const One& one, const Other& other) {
     charge(state_.variables.size());
     const ShellState before = state_;
     ++uncertain_;
-    run();
+    one();
+    ShellState after = std::exchange(state_, before);
+    other();
     --uncertain_;
-    join_with(before);
+    join_with(std::move(after));
+  }
+  // Runs something that bash may run or not.
+  template <class Run>
+  void perhaps(const Run& run) {
+    either(run, [] {});
   }
   void join_with(ShellState other);
   void and_or(const ShellNode& node);
@@ -159,17 +174,20 @@ class ShellRun {
 
   // Builtins and programs.
   bool builtin(const ShellNode& node, const Words& words);
-  bool leaving(const Words& words);
+  void echo(std::span<const std::string> words);
+  void shift(std::span<const std::string> words);
+  void unknown_values(const Words& words);
+  void leave(const Words& words);
   void declare(const ShellNode& node, const Words& words);
-  void attributes(const std::string& name, const std::string& kind, const std::string& letters);
   void unset(std::span<const std::string> names);
   void set_options(std::span<const std::string> words);
   void source(const Words& words);
+  static std::string plain_file(std::string_view name);
+  void refuse_written(const std::string& file);
   void external(const ShellNode& node, const Words& words);
   bool nested_shell(const ShellNode& node, const Words& words);
   std::optional<std::string> script_of(const ShellNode& node, const Words& words, std::size_t shell,
                                        Words& arguments);
-  const std::string* written_file(const std::string& name) const;
   void slurm_option(std::string_view option, std::string_view value);
   void slurm_options(std::span<const std::string> words);
   void slurm_lines(std::string_view text);
@@ -185,8 +203,8 @@ class ShellRun {
   std::optional<int> substitution_ = 0;  // status of the last $( )
   std::size_t work_ = 0, expanded_ = 0;
   std::map<std::string, std::size_t> unknowns_;
-  std::map<std::string, std::optional<std::string>> files_;  // that the script writes; nullopt: not followed
-  std::deque<std::string> sources_;                          // texts that trees look at
+  std::set<std::string> written_;    // files that the script writes
+  std::deque<std::string> sources_;  // texts that trees look at
   std::vector<ShellNodePtr> trees_;
 };
 

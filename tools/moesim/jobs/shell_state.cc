@@ -28,7 +28,7 @@ ShellVariablePtr merged_variable(const ShellVariablePtr& a, const ShellVariableP
   for (const ShellVariablePtr& v : {a, b})
     if (v) {
       one.array |= v->array, one.exported |= v->exported;
-      one.readonly |= v->readonly, one.odd |= v->odd;
+      one.readonly |= v->readonly;
     }
   if (a && b && !one.array && a->items.size() == 1 && b->items.size() == 1) {
     one.items = {merged_text(a->items[0], b->items[0], unknown)};

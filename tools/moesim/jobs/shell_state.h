@@ -42,7 +42,6 @@ std::optional<bool> shell_match(const ShellText& pattern, std::string_view text)
 
 struct ShellVariable {
   bool array = false, exported = false, readonly = false;
-  bool odd = false;                // its values are not followed: declare -A, -i, -l, -u
   std::vector<std::string> items;  // one of a plain variable; empty: not set
 
   bool operator==(const ShellVariable&) const = default;

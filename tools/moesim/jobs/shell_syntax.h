@@ -1,5 +1,5 @@
 // The grammar of bash: the text of a script as a tree of commands. Words keep their text as it stands in the
-// script; shell_words.cc expands them.
+// script; ShellRun expands them.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,17 @@ struct ShellWord {
   long line = 0;
 };
 
-// NAME=value, NAME[subscript]+=value, NAME=(items).
+// NAME=value, NAME+=value, NAME=(items).
 struct ShellAssignment {
   std::string name;
-  std::string_view subscript;
-  bool has_subscript = false, append = false, array = false;
+  bool append = false, array = false;
   ShellWord value;
   std::vector<ShellWord> items;
 };
 
 struct ShellRedirect {
   std::string op;                     // "<", ">", "<<", "<<<", ">&", ...
-  std::string descriptor;             // digits in front, or {name}
+  std::string descriptor;             // digits in front
   ShellWord target;                   // a file, a descriptor, or the text of a here-string
   std::shared_ptr<std::string> body;  // of a here-document
   bool verbatim = false;              // its body is not expanded
@@ -43,19 +42,17 @@ struct ShellNode {
     kPipe,        // parts, each in a subshell
     kBackground,  // parts[0]
     kIf,          // condition, body, condition, body, ..., perhaps the body of else
-    kWhile,       // condition, body
+    kWhile,       // condition, body, of for (( )) also what comes after each turn and in front
     kUntil,
-    kFor,       // name, words, body; `given`: there is an "in"
+    kFor,       // text: its variable; words, body; `given`: there is an "in"
     kCase,      // words[0], patterns and parts
-    kFunction,  // name, body
-    kGroup,
+    kFunction,  // text: its name; body
     kSubshell,
     kArithmetic,  // words[0]
     kTest         // words of [[ ]]
   };
   Kind kind = Kind::kList;
   long line = 0;
-  std::string name;
   bool given = false;
   std::string text;
   std::vector<ShellAssignment> assignments;
@@ -67,14 +64,15 @@ struct ShellNode {
 };
 
 bool is_shell_name(std::string_view text);
-// The length of "NAME", "NAME[...]" at the start of a text; 0: none. `subscript`: where the bracket begins.
-std::size_t shell_variable_length(std::string_view text, std::size_t& subscript);
-// Where the quoted text, expansion or single character at `at` ends; what does not end goes to the end.
-// `in_double`: inside of double quotes.
-std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, int depth = 0);
+// The length of a variable's name at the start of a text; 0: none.
+std::size_t shell_name_length(std::string_view text);
+// Where the quoted text, expansion or single character at `at` ends. `in_double`: inside of double quotes.
+std::size_t after_shell_piece(std::string_view text, std::size_t at, bool in_double, const std::string& file,
+                              long line);
 
 // Parses a script; `line`: of its first line. The text has to live as long as the tree. Throws InputError
-// with the place for what is no syntax of bash, and for commands inside of each other, 64 deep.
-ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line, int depth = 0);
+// with the place for what is no syntax of bash, for what is not followed, and for commands inside of each
+// other, 64 deep.
+ShellNodePtr parse_shell(std::string_view text, const std::string& file, long line);
 
 }  // namespace moesim::tools
