@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <random>
@@ -15,6 +18,7 @@
 
 #include "base/input_error.h"
 #include "models/workload/fields.h"
+#include "models/workload/model_json.h"
 #include "process.h"
 #include "tests/models/random_scenario.h"
 #include "tools/moesim/jobs/arguments.h"
@@ -49,15 +53,17 @@ Scenario settled(const models::Question& q) {
 }
 
 // Calls `act` with `count` random questions that are no mistake, and the scenarios that they settle to.
-void for_questions(int count, const std::function<void(const json& question, const Scenario& s)>& act) {
+// `layers`: also of single layers.
+void for_questions(int count, bool layers,
+                   const std::function<void(const json& question, const Scenario& s)>& act) {
   std::mt19937_64 random(11);
   for (int done = 0, drawn = 0; done < count && !::testing::Test::HasFatalFailure(); ++drawn) {
     ASSERT_LT(drawn, 100 * count) << "hardly any question is legal";
-    const json question = models::testing::random_question_json(random, drawn % 2 == 0);
+    const json question = models::testing::random_question_json(random, !layers || drawn % 2 == 0);
     SCOPED_TRACE(question.dump());
     Scenario s;
     try {
-      s = settled(of_words({question.dump()}));
+      s = settled(question_of_file(question.dump(), {}));
     } catch (const InputError&) {  // a plan that does not divide
       continue;
     }
@@ -67,14 +73,124 @@ void for_questions(int count, const std::function<void(const json& question, con
 }
 
 TEST(RoundTrips, CommandsAndResultsGiveTheSameScenario) {
-  for_questions(1000, [](const json&, const Scenario& s) {
+  for_questions(1000, true, [](const json&, const Scenario& s) {
     const json complete = models::to_json(s);
-    EXPECT_EQ(json(models::to_json(settled(of_words({complete.dump()})))), complete) << "inputs.scenario";
+    EXPECT_EQ(json(models::to_json(settled(question_of_file(complete.dump(), {})))), complete)
+        << "inputs.scenario";
     Words words = command_words(s);
     words.erase(words.begin(), words.begin() + 2);
     EXPECT_EQ(json(models::to_json(settled(of_words(words)))), complete) << command_text(command_words(s));
   });
 }
+
+// The values below an object by their paths; lists are values.
+void collect(const json& value, const std::string& path, std::map<std::string, json>& into) {
+  if (value.is_object()) {
+    for (const auto& [key, inner] : value.items())
+      collect(inner, path.empty() ? key : path + "." + key, into);
+  } else {
+    into[path] = value;
+  }
+}
+
+// What a training job has of a complete scenario.
+std::map<std::string, json> job_values_of(Scenario s) {
+  s.cluster = nullptr;
+  json document = models::to_json(s);
+  // The machine and the question are no job's, a recipe and a mesh say what stands in other values.
+  for (const char* key : {"gpus", "faults", "scope", "seed", "prices", "recipe", "mesh"}) document.erase(key);
+  document["parallel"].erase("global_batch");  // the microbatches say it
+  document["model"] = models::model_object(s.model);
+  document["model"].erase("name");
+  document["model"]["topk"] = document["topk"];
+  document.erase("topk");
+  if (!s.model.has_dense_ffn()) document["model"].erase("dense_ffn");
+  std::map<std::string, json> values;
+  collect(document, "", values);
+  return values;
+}
+
+// What the writer says that it leaves out, by its path: how it is read back, empty for a whole part.
+std::map<std::string, std::string> told_by(const std::vector<std::string>& left_out) {
+  constexpr std::string_view kRead = "read back: ", kAs = ": read back as ";
+  std::map<std::string, std::string> told;
+  for (const std::string& line : left_out) {
+    std::string& back = told[line.substr(0, line.find_first_of(" :"))];
+    if (const std::size_t as = line.find(kAs); as != std::string::npos)
+      back = line.substr(as + kAs.size());
+    else if (const std::size_t read = line.rfind(kRead); read != std::string::npos)
+      back = line.substr(read + kRead.size(), line.size() - read - kRead.size() - 1);
+  }
+  return told;
+}
+
+class FrameworkArguments : public ::testing::TestWithParam<JobFramework> {};
+
+// What a framework's arguments say is read back out of their file as it was; what they do not say is named.
+TEST_P(FrameworkArguments, AreReadBackAsTheScenarioThatWasWritten) {
+  const JobFramework framework = GetParam();
+  constexpr std::array kFiles{"job.sh", "job.toml", "job.json", "job.yaml"};
+  constexpr std::array kDispatchers{"allgather",
+                                    "alltoall:permute_fusion=false",
+                                    "alltoall:shared_overlap",
+                                    "alltoall:capacity_factor=1.25:pad",
+                                    "alltoall:pad_rows=16",
+                                    "flex-deepep:sms=24",
+                                    "flex-hybridep",
+                                    "torchtitan-alltoall",
+                                    "torchtitan-local"};
+  const std::string name = kFiles[static_cast<std::size_t>(framework)];
+  const TempFolder folder;
+  std::mt19937_64 random(5);
+  int read_back = 0;
+  for_questions(1000, false, [&](const json&, Scenario s) {
+    if (s.dispatchers.size() != 1 || random() % 2 == 0)
+      s.set_dispatchers(kDispatchers[random() % kDispatchers.size()]);
+    JobArguments made;
+    try {
+      made = arguments_of(s, framework);
+    } catch (const InputError&) {  // something that the framework has not
+      return;
+    }
+    const auto told = told_by(made.left_out);
+    if (told.contains("the")) return;  // "the plan as a whole", and why
+    ++read_back;
+    folder.write(name, arguments_text(made.arguments, framework));
+    QuestionOptions options;
+    options.take_file(folder / name, framework);
+    // Megatron's launchers say the number of GPUs.
+    if (framework == JobFramework::kMegatron || framework == JobFramework::kNemo)
+      options.say("parallel.dp", std::to_string(s.parallel.dp));
+    if (told.contains("model")) options.say("model", models::model_object(s.model).dump());
+    models::Question q = options.question({});
+    q.said.cluster = s.cluster;
+    q.said.give("cluster");
+    Scenario back = settle(q, {}).scenario;
+    back.dispatchers = q.said.dispatchers;  // without those that the job could run
+    back.resolve();
+    const auto was = job_values_of(s), is = job_values_of(back);
+    std::set<std::string> paths;
+    for (const auto* values : {&was, &is})
+      for (const auto& [path, value] : *values) paths.insert(path);
+    const auto in = [](const auto& values, const std::string& path) {
+      const auto at = values.find(path);
+      return at == values.end() ? "nothing" : at->second.dump();
+    };
+    for (const std::string& path : paths) {
+      const std::string before = in(was, path), after = in(is, path);
+      if (before == after) continue;
+      const auto at = told.find(path);
+      if (at == told.end() || (path != "dispatcher" && at->second != after))
+        ADD_FAILURE() << path << ": " << before << " became " << after << ", and nobody says so";
+    }
+  });
+  EXPECT_GT(read_back, 500);
+}
+
+INSTANTIATE_TEST_SUITE_P(RoundTrips, FrameworkArguments,
+                         ::testing::Values(JobFramework::kMegatron, JobFramework::kTorchtitan,
+                                           JobFramework::kDeepSpeed, JobFramework::kNemo),
+                         [](const auto& framework) { return std::string(name_of(framework.param)); });
 
 }  // namespace
 }  // namespace moesim::tools
