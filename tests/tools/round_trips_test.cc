@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +27,7 @@
 #include "tools/moesim/jobs/arguments.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/serve/questions.h"
 #include "tools/moesim/show/command.h"
 
 namespace moesim::tools {
@@ -191,6 +195,89 @@ INSTANTIATE_TEST_SUITE_P(RoundTrips, FrameworkArguments,
                          ::testing::Values(JobFramework::kMegatron, JobFramework::kTorchtitan,
                                            JobFramework::kDeepSpeed, JobFramework::kNemo),
                          [](const auto& framework) { return std::string(name_of(framework.param)); });
+
+// A text of the command line for a value of a file.
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const auto is_text = [](const json& item) { return item.is_string(); };
+  if (value.is_array() && !value.empty() && std::ranges::all_of(value, is_text))
+    return fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ","));
+  return value.dump();
+}
+
+json::json_pointer pointer_to(const models::Field& field) {
+  std::string path = "/" + std::string(field.path);
+  std::ranges::replace(path, '.', '/');
+  return json::json_pointer(path);
+}
+
+// Lets another program read a line for each of 1,000 questions; its lines beside the scenarios that the
+// questions settle to. `command`: behind it stand the names of both files.
+void through_program(const std::function<json(const json& question)>& line, const std::string& command,
+                     const TempFolder& folder,
+                     const std::function<void(const json& line, const json& complete)>& check) {
+  std::ostringstream lines;
+  std::vector<json> asked, complete;
+  for_questions(1000, true, [&](const json& question, const Scenario& s) {
+    asked.push_back(line(question));
+    lines << asked.back().dump() << "\n";
+    complete.emplace_back(models::to_json(s));
+  });
+  folder.write("in", lines.str());
+  ASSERT_EQ(std::system(fmt::format("cd '{}' && {}", folder.path().string(), command).c_str()), 0);
+  std::istringstream back(testing::read_text(folder.path() / "out"));
+  std::string text;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    ASSERT_TRUE(std::getline(back, text)) << i;
+    SCOPED_TRACE(asked[i].dump());
+    check(json::parse(text), complete[i]);
+  }
+}
+
+// Keywords where the command line has options, what they cannot say as a dict.
+TEST(RoundTrips, PythonCallsGiveTheSameScenario) {
+  if (std::string_view(MOESIM_PYTHON).empty()) GTEST_SKIP() << "the package for Python is not built";
+  std::mt19937_64 random(3);
+  const auto call = [&](const json& question) {
+    json rest = question, keywords = json::object();
+    for (const models::Field& field : models::scenario_fields()) {
+      const auto at = pointer_to(field);
+      if (field.flag.empty() || !rest.contains(at) || random() % 2 == 0) continue;
+      if (field.type == models::FieldType::kBoolean && text_of(rest.at(at)) == field.fallback) continue;
+      std::string name(field.flag.substr(2));
+      std::ranges::replace(name, '-', '_');
+      keywords[name] = field.type == models::FieldType::kBoolean ? json(true) : rest.at(at);
+      rest.at(at.parent_pointer()).erase(at.back());
+    }
+    return json{rest, keywords};
+  };
+  through_program(call, MOESIM_PYTHON " in out", TempFolder(),
+                  [](const json& back, const json& complete) { EXPECT_EQ(back, complete); });
+}
+
+// The page's own code, under Node: the address brings its question again, and the server is asked that.
+TEST(RoundTrips, AddressesOfThePageGiveTheSameScenario) {
+  if (std::string_view(MOESIM_PAGE).empty()) GTEST_SKIP() << "the page was built without Node";
+  const TempFolder folder;
+  folder.write("fields", page_data()["fields"].dump());
+  const auto texts = [](const json& question) {
+    json said = json::object();
+    for (const models::Field& field : models::scenario_fields())
+      if (const auto at = pointer_to(field); question.contains(at))
+        said[field.path] = text_of(question.at(at));
+    return said;
+  };
+  through_program(texts, MOESIM_PAGE " --fields=fields --in=in --out=out", folder,
+                  [](const json& page, const json& complete) {
+                    const auto scenario = [](const models::Question& q) {
+                      return json(models::to_json(settled(q)));
+                    };
+                    EXPECT_EQ(scenario(question_of_file(page["scenario"].dump(), {})), complete) << page;
+                    Words words = page["words"];
+                    words.erase(words.begin(), words.begin() + 2);
+                    EXPECT_EQ(scenario(of_words(words)), complete) << page;
+                  });
+}
 
 }  // namespace
 }  // namespace moesim::tools
