@@ -52,7 +52,7 @@ inline nlohmann::json random_question_json(std::mt19937_64& random, bool step) {
   nlohmann::json question = random_scenario_json(random, step);
   const Scopes scope = step ? Scopes::kStep : Scopes::kLayer;
   for (const Field& field : scenario_fields()) {
-    if (!field.used_in(scope) || field.path == "scope" || random() % 16 != 0) continue;
+    if (!field.used_in(scope) || field.path == "scope" || random() % 24 != 0) continue;
     const std::vector<FieldSample> samples = samples_of(field);
     nlohmann::json* at = &question;
     std::string_view rest = field.path;

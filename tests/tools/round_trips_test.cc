@@ -265,6 +265,13 @@ TEST(RoundTrips, AddressesOfThePageGiveTheSameScenario) {
     for (const models::Field& field : models::scenario_fields())
       if (const auto at = pointer_to(field); question.contains(at))
         said[field.path] = text_of(question.at(at));
+    // The page says a machine by its kind and how many nodes of it.
+    const std::string cluster = said.value("cluster", "");
+    if (const std::size_t nodes = cluster.find_last_not_of("0123456789") + 1;
+        cluster.starts_with("dgx-") && nodes < cluster.size()) {
+      said["cluster"] = cluster.substr(0, nodes) + "N";
+      said["nodes"] = cluster.substr(nodes);
+    }
     return said;
   };
   through_program(texts, MOESIM_PAGE " --fields=fields --in=in --out=out", folder,
