@@ -294,6 +294,7 @@ Scenario PlanSpace::scenario(const PlanChoice& choice) const {
   Scenario s = base_;
   s.parallel = parallel(choice);
   s.give("parallel.dp");
+  if (s.model.experts > 0) s.give("parallel.ep");  // where nobody says it, another one is chosen
   for (std::size_t a = 0; a < axes_.size(); ++a)
     if (const std::string& value = axes_[a].values[choice.values[a]]; !value.empty())
       set_field(*find_field(axes_[a].path), s, value);

@@ -124,7 +124,11 @@ std::vector<std::string> apply(const FrameworkRecipe& recipe, Scenario& s, const
         if (!number) continue;
         value = *number;
       }
+      const Scenario before = s;
       set_field(*field, s, JsonNode::from_json(value, recipe.id()), &origin);
+      // A text that says several fields, as that of the sharding does, leaves those which were said.
+      for (const Field& other : scenario_fields())
+        if (before.gave(other.path)) other.take(s, before);
       done.push_back(setting.path);
     }
   }

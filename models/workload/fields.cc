@@ -678,7 +678,9 @@ std::vector<Field> layout_fields() {
                   const JsonNode& v) { s.training.reshard_after_forward = v.boolean(); },
        .write =
            [](const Scenario& s) {
-             return s.training.reshard_after_forward ? ordered_json() : ordered_json(false);
+             // A recipe may say false, beside which what was said stands.
+             const bool usual = s.training.reshard_after_forward && !s.gave("training.reshard_after_forward");
+             return usual ? ordered_json() : ordered_json(s.training.reshard_after_forward);
            },
        .take = take_member<&Scenario::training, &T::reshard_after_forward>},
       {.path = "training.fsdp_unit",

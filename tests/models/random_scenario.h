@@ -11,7 +11,9 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
+#include "models/workload/fields.h"
 #include "models/workload/scenario.h"
+#include "tests/models/field_samples.h"
 
 namespace moesim::models::testing {
 
@@ -43,6 +45,25 @@ inline nlohmann::json random_scenario_json(std::mt19937_64& random, bool step) {
   }
   scenario["parallel"] = parallel;
   return scenario;
+}
+
+// The same, where some fields have any of their samples: what can be said at all, legal or not.
+inline nlohmann::json random_question_json(std::mt19937_64& random, bool step) {
+  nlohmann::json question = random_scenario_json(random, step);
+  const Scopes scope = step ? Scopes::kStep : Scopes::kLayer;
+  for (const Field& field : scenario_fields()) {
+    if (!field.used_in(scope) || field.path == "scope" || random() % 24 != 0) continue;
+    const std::vector<FieldSample> samples = samples_of(field);
+    nlohmann::json* at = &question;
+    std::string_view rest = field.path;
+    for (std::size_t dot = 0; at && (dot = rest.find('.')) != std::string_view::npos;
+         rest.remove_prefix(dot + 1)) {
+      at = &(*at)[std::string(rest.substr(0, dot))];
+      if (!at->is_object() && !at->is_null()) at = nullptr;  // a short form has no parts
+    }
+    if (at) (*at)[std::string(rest)] = samples[random() % samples.size()].json;
+  }
+  return question;
 }
 
 // Drawn until one has a forecast. Scenarios without a forecast (a plan that does not divide, say) are left

@@ -10,8 +10,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/input_error.h"
 #include "process.h"
 #include "tests/models/random_scenario.h"
+#include "tools/moesim/jobs/shell_words.h"
+#include "tools/moesim/serve/questions.h"
+#include "tools/moesim/verbs/command_line.h"
 
 namespace moesim::tools {
 namespace {
@@ -23,6 +27,7 @@ using testing::read_text;
 using testing::run_moesim;
 using testing::TempFolder;
 using testing::with;
+using Words = std::vector<std::string>;
 
 // The column of the only row.
 double cell_of(const std::string& csv, const std::string& column) {
@@ -37,38 +42,38 @@ double cell_of(const std::string& csv, const std::string& column) {
   return 0;
 }
 
-TEST(OneAnswer, CompareWhatIfSweepAndBestGiveTheSameNumber) {
+json result_of(Words words) {
+  words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "0"});
+  return json::parse(run_command(words).text);
+}
+
+TEST(OneAnswer, EveryVerbAndThePageGiveTheSameNumber) {
   std::mt19937_64 random(7);
-  for (int n = 0; n < 100; ++n) {
-    const TempFolder folder;
-    const json scenario = models::testing::legal_scenario_json(random, n % 2 == 0);
+  const TempFolder folder;
+  for (int n = 0; n < 40; ++n) {
+    json scenario = models::testing::legal_scenario_json(random, n % 2 == 0);
     SCOPED_TRACE(scenario.dump());
-    folder.write("s.json", scenario.dump());
-    const auto result = [&](std::vector<std::string> words) {
-      words.insert(words.end(), {"--format", "json", "--quiet", "--draws", "0"});
-      const Outcome outcome = run_moesim(words, folder.path());
-      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-      return json::parse(outcome.out, nullptr, false);
-    };
-    const json compared = result({"compare", "s.json"})["scenarios"][0];
+    const std::string said = scenario.dump();
+    const json compared = result_of({"compare", said})["scenarios"][0];
     const double time = compared["time_us"]["value"];
-    const std::string ep = scenario["parallel"]["ep"].dump();
+    const std::string ep = "parallel.ep=" + scenario["parallel"]["ep"].dump();
 
-    const json whatif = result({"whatif", "s.json", "--each", "--set", "gpu.flops=x2"});
-    EXPECT_DOUBLE_EQ(whatif["baseline"]["dispatchers"][0]["time_us"]["value"].get<double>(), time)
-        << "what-if";
+    const json whatif = result_of({"whatif", said, "--set", ep});
+    for (const char* which : {"baseline", "change"})
+      EXPECT_DOUBLE_EQ(whatif[which]["dispatchers"][0]["time_us"]["value"].get<double>(), time) << which;
 
-    const Outcome sweep =
-        run_moesim({"sweep", "s.json", "--grid", "ep=" + ep, "--out", "out.csv", "--quiet", "--draws", "0"},
-                   folder.path());
-    ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+    run_command({"sweep", said, "--grid", ep, "--out", folder / "out.csv", "--quiet", "--draws", "0"});
     const std::string row = read_text(folder.path() / "out.csv");
     EXPECT_NEAR(cell_of(row, "time_us.value") / time, 1, 1e-9) << "sweep";
     EXPECT_NEAR(cell_of(row, "tokens_per_s_per_gpu") / compared["tokens_per_s_per_gpu"].get<double>(), 1,
                 1e-6);
 
+    scenario.update({{"draws", 0}, {"measure_next", false}});
+    EXPECT_EQ(json::parse(answer_question(kAnswerQuestion, scenario.dump()))["scenarios"][0], compared)
+        << "page";
+
     if (!scenario.contains("scope")) continue;  // plans are of steps
-    const json best = result({"whatif", "s.json", "--best", "dispatcher", "--top", "20"});
+    const json best = result_of({"whatif", said, "--best", "dispatcher", "--top", "20"});
     for (const json& plan : best["best"])
       if (plan["dispatcher"] == compared["dispatcher"]) {
         EXPECT_DOUBLE_EQ(plan["forecast"]["time_us"]["value"].get<double>(), time) << "--best";
@@ -77,6 +82,39 @@ TEST(OneAnswer, CompareWhatIfSweepAndBestGiveTheSameNumber) {
                          compared["peak_memory_bytes"]["max"].get<double>());
       }
   }
+}
+
+// A plan's scenario and its command are answered with the time that the plan has.
+TEST(OneAnswer, PlansHaveTheNumbersOfTheirComparisons) {
+  std::mt19937_64 random(7);
+  int plans = 0;
+  for (int n = 0; n < 20; ++n) {
+    const json drawn = models::testing::legal_scenario_json(random, true);
+    // What is searched is not said.
+    const json scenario{{"model", drawn["model"]},
+                        {"cluster", drawn["cluster"]},
+                        {"routing", drawn["routing"]},
+                        {"training", {{"precision", drawn["training"]["precision"]}}},
+                        {"parallel", {{"seq", drawn["parallel"]["seq"]}, {"global_batch", "64"}}}};
+    SCOPED_TRACE(scenario.dump());
+    json planned;
+    try {
+      planned = result_of({"plan", scenario.dump(), "--tokens", "10B", "--most", "4", "--no-upgrades"});
+    } catch (const InputError&) {  // it fits no memory
+      continue;
+    }
+    for (const json& plan : planned["plans"]) {
+      const std::string command = plan["command"];
+      SCOPED_TRACE(command);
+      Words words = ShellScript(command, "plan", {}).commands().front().words;
+      words.erase(words.begin());
+      for (const Words& asked : {words, Words{"compare", plan["scenario"].dump()}})
+        EXPECT_DOUBLE_EQ(result_of(asked)["scenarios"][0]["time_us"]["value"].get<double>(),
+                         plan["step_time_us"]["value"].get<double>());
+      ++plans;
+    }
+  }
+  EXPECT_GT(plans, 10);
 }
 
 // A cell of a map, a value of a crossover and a row of a sweep are as sure as a comparison of the same

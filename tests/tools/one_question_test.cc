@@ -5,22 +5,14 @@
 
 #include <fstream>
 #include <map>
-#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/input_error.h"
-#include "base/json_reader.h"
-#include "models/workload/fields.h"
 #include "process.h"
 #include "refusal.h"
-#include "tests/models/random_scenario.h"
-#include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/serve/questions.h"
 #include "tools/moesim/show/command.h"
 
@@ -244,44 +236,6 @@ TEST_F(OneQuestion, ThePageAsksWhatTheCommandLineAsks) {
       result({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--draws", "0"});
   EXPECT_EQ(page["inputs"]["scenario"], typed["inputs"]["scenario"]);
   EXPECT_EQ(page["scenarios"], typed["scenarios"]);
-}
-
-models::Question of_words(Words words) {
-  CLI::App app;
-  QuestionOptions options;
-  options.declare(app);
-  std::reverse(words.begin(), words.end());
-  app.parse(words);
-  return options.question({});
-}
-
-json settled(const models::Question& q) {
-  models::Scenario s = settle(q, {}).scenario;
-  s.resolve();
-  return models::to_json(s);
-}
-
-// The printed command and the JSON of a question give the same scenario, field for field.
-TEST(RoundTrips, CommandsAndResultsGiveTheSameScenario) {
-  std::mt19937_64 random(11);
-  for (int n = 0; n < 1000; ++n) {
-    const json scenario = models::testing::random_scenario_json(random, n % 2 == 0);
-    SCOPED_TRACE(scenario.dump());
-    json complete;
-    models::Scenario s;
-    try {
-      const models::Question q = of_words({scenario.dump()});
-      s = settle(q, {}).scenario;
-      s.resolve();
-      complete = models::to_json(s);
-    } catch (const InputError&) {  // a plan that does not divide
-      continue;
-    }
-    EXPECT_EQ(settled(of_words({complete.dump()})), complete) << "inputs.scenario";
-    Words words = command_words(s);
-    words.erase(words.begin(), words.begin() + 2);
-    EXPECT_EQ(settled(of_words(words)), complete) << command_text(command_words(s));
-  }
 }
 
 TEST(CommandText, IsReadyToPaste) {

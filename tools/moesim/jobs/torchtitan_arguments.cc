@@ -167,7 +167,7 @@ void write_precision(const Scenario& s, Arguments& out) {
   if (s.training.optimizer == models::OptimizerTypes{bf16, bf16, bf16})
     out.emplace_back("training.dtype", "bfloat16");
   const std::string& p = s.training.precision;
-  if (p != "bf16")
+  if (p == "fp8" || p == "mxfp8")
     out.emplace_back("model.converters", nlohmann::ordered_json::array({p == "fp8" ? "float8" : "mx"}));
 }
 

@@ -5,22 +5,14 @@ import type { ReportData, Result } from "./data";
 import { button, freshId, h, section } from "./dom";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
-import { kBandwidth, kSliders, type Slider } from "./sliders";
+import { commandWords, field, fragment, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
+import { kSliders, type Slider } from "./sliders";
 import { themeButton } from "./theme";
 import { whatifPage } from "./whatif";
 
 interface Named {
   name: string;
   description: string;
-}
-
-interface Field {
-  path: string;
-  flag: string; // empty: the command line has none
-  kind: "number" | "boolean" | "text";
-  fallback: string;
-  help: string;
-  choices?: string[];
 }
 
 interface LiveData {
@@ -33,58 +25,14 @@ interface LiveData {
   categories: string[];
 }
 
-// A question is texts by the paths of fields, as the command line takes them; besides "cluster" the page has two of its
-// own: how many nodes, and the bandwidth of a NIC where it is not the machine's.
-type Question = Map<string, string>;
-const kNodes = "nodes";
-// What a training is planned for: how many tokens, by when, for how much, on which other machines.
-const kPlan = "plan.";
-
-// The job that the page opens with. All that is not said is the server's to fill, as for the command line.
-const kStart: [string, string][] = [["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"]];
-
 const data = JSON.parse(document.getElementById("moesim-data")!.textContent!) as LiveData;
-const field = (path: string) => data.fields.find((one) => one.path === path);
+knowFields(data.fields);
 
-// What the address says, beside the job that the page opens with.
-function read(): Question {
-  const question: Question = new Map(kStart);
-  for (const [path, text] of new URLSearchParams(location.hash.slice(1))) question.set(path, text);
-  return question;
-}
-
-const question = read();
+const question = read(location.hash);
 const scopeOf = () => question.get("scope") ?? field("scope")!.fallback;
 const isStep = () => scopeOf() === "step";
-
-function fragment(): string {
-  const said = new URLSearchParams();
-  const defaults = new Map(kStart);
-  for (const [path, text] of question) if (text !== (defaults.get(path) ?? "")) said.append(path, text);
-  return said.toString();
-}
-
-// A text as the JSON value of its field, so that it is read as a file's.
-function valueOf(path: string, text: string): unknown {
-  if (/^\s*[[{]/.test(text)) return JSON.parse(text);
-  const kind = field(path)?.kind;
-  if (kind === "number" && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text.trim())) return Number(text);
-  if (kind === "boolean" && (text === "true" || text === "false")) return text === "true";
-  return text;
-}
-
-function clusterOf(): unknown {
-  const type = question.get("cluster")!;
-  const name = /N$/.test(type) ? type.replace(/N$/, question.get(kNodes) || "1") : type;
-  const bandwidth = question.get(kBandwidth);
-  return bandwidth ? { base: name, nic: { bandwidth } } : name;
-}
-
-// The fields that are said, as a command line or a file says them. A slider that the scope has no use for says nothing.
-function said(): [string, string][] {
-  const hidden = new Set(kSliders.filter((one) => one.step && !isStep()).map((one) => one.path));
-  return [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !path.startsWith(kPlan) && !hidden.has(path));
-}
+// A slider that the scope has no use for says nothing.
+const said = () => saidOf(question).filter(([path]) => isStep() || !kSliders.some((one) => one.step && one.path === path));
 
 // The plan that the last answer searched, by path. It stays under every change but those of the model, the machine and
 // the scope, as it does for `moesim whatif`.
@@ -114,19 +62,7 @@ function taken(path: string): string {
   return typeof at === "number" || typeof at === "string" ? String(at) : "";
 }
 
-function scenario(fields = [...said(), ...kept()]): Record<string, unknown> {
-  // Without a prototype: a path of an address may be "__proto__", which the server then does not know.
-  const empty = () => Object.create(null) as Record<string, any>;
-  const made = empty();
-  for (const [path, text] of fields) {
-    let at = made;
-    const names = path.split(".");
-    for (const name of names.slice(0, -1)) at = at[name] = Object(at[name]) === at[name] ? at[name] : empty();
-    at[names[names.length - 1]!] = valueOf(path, text);
-  }
-  made["cluster"] = clusterOf();
-  return made;
-}
+const scenario = (fields = [...said(), ...kept()]) => scenarioOf(question, fields);
 
 // A plan is what is searched: its sizes, how it is run and the dispatcher are not said.
 function planned(): Record<string, unknown> | null {
@@ -141,21 +77,11 @@ function planned(): Record<string, unknown> | null {
   return { scenario: asked, tokens: of("tokens"), ...(clusters ? { clusters } : {}), ...limits };
 }
 
-const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
-
 // Without the dispatchers that cannot run here, which the command line refuses.
 const legalOf = (dispatchers: string) => dispatchers.split(",").filter((one) => !illegal.has(one)).join(",") || dispatchers;
 
-// Options where all have one, else the scenario itself.
-function commandLine(): string {
-  const options = [...said(), ...kept()].map(([path, text]): [string, string] => [path, path === "dispatcher" ? legalOf(text) : text]);
-  if (options.some(([path]) => !field(path)?.flag || field(path)?.kind === "boolean"))
-    return `moesim compare ${quoted(JSON.stringify(scenario(options)))}`;
-  const cluster = clusterOf();
-  const words = options.flatMap(([path, text]) => [field(path)!.flag, text]);
-  words.push("--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster));
-  return `moesim compare ${words.map(quoted).join(" ")}`;
-}
+const commandLine = () =>
+  commandWords(question, [...said(), ...kept()].map(([path, text]) => [path, path === "dispatcher" ? legalOf(text) : text])).map(quoted).join(" ");
 
 class Refused extends Error {}
 
@@ -295,7 +221,7 @@ const planNow = follower(async () => {
 
 function changed(): void {
   movedAt = performance.now();
-  history.replaceState(null, "", `#${fragment()}`);
+  history.replaceState(null, "", `#${fragment(question)}`);
   command.textContent = commandLineOrProblem();
   draw();
   answerNow();
@@ -514,7 +440,7 @@ function start(): void {
       h("h1", {}, "Which dispatcher, on which machine?")),
     h("div", { class: "columns" }, controls, h("div", { class: "answers" }, problem, without, results, changes, details, planning(), plans, takeAway()))));
   window.addEventListener("hashchange", () => {
-    const now = read();
+    const now = read(location.hash);
     question.clear();
     for (const [path, text] of now) question.set(path, text);
     changed();
