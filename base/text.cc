@@ -96,24 +96,6 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
-std::string csv_cell(std::string_view text) {
-  std::string cell = one_line(text);
-  // A spreadsheet takes what starts like this for a formula, unless it is a number.
-  const std::string_view number =
-      trim(cell.ends_with('%') ? std::string_view(cell).substr(0, cell.size() - 1) : std::string_view(cell));
-  const bool sign = number.starts_with('+') || number.starts_with('-');
-  const bool formula = cell.starts_with('=') || cell.starts_with('@') ||
-                       (sign && number.size() > 1 && !parse_number(number.substr(1)));
-  if (formula) cell.insert(0, 1, '\'');
-  if (cell.find_first_of(",\"") == std::string::npos) return cell;
-  std::string out = "\"";
-  for (const char c : cell) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + '"';
-}
-
 std::string shortened(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return std::string(text);
   // Not in the middle of a character.

@@ -21,10 +21,6 @@ std::string printable(std::string_view text, std::string_view kept = {});
 // The same with line ends and tabs as spaces, so that a message stays on one line whatever a file held.
 std::string one_line(std::string_view text);
 
-// Foreign text as a cell of a CSV file (RFC 4180): on one line, in quotes where it has to be. A spreadsheet
-// does not compute it: what would be a formula gets an apostrophe in front.
-std::string csv_cell(std::string_view text);
-
 // The first `limit` bytes, without half a character, and "..." where that is not all.
 std::string shortened(std::string_view text, std::size_t limit);
 

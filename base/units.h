@@ -7,6 +7,8 @@
 
 namespace moesim {
 
+inline constexpr double kUsPerSecond = 1e6, kUsPerMs = 1e3;
+
 // A plain number, or a number with a unit of the asked kind; each throws InputError naming what it found.
 // Decimal prefixes are powers of 1000, binary ones (KiB, MiB, ...) of 1024.
 double parse_bandwidth(std::string_view text);  // bytes per second; GBps and GB/s are bytes, Gbps is bits

@@ -1,7 +1,7 @@
-# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -DRECIPES=e.json -DRENTAL=d.json -P EmbedProfiles.cmake
-# Writes profiles and recipes as raw string literals, which GCC and Clang take at any length.
+# cmake -DOUTPUT=file.cc -DFILES=a.json,b.json -DNETWORKS=c.json -DRECIPES=e.json -DTABLES=d.json -P EmbedProfiles.cmake
+# Writes profiles, recipes and tables as raw string literals, which GCC and Clang take at any length.
 set(arrays "")
-foreach(kind FILES NETWORKS RECIPES)
+foreach(kind FILES NETWORKS RECIPES TABLES)
   set(${kind}_table "")
   string(REPLACE "," ";" files "${${kind}}")
   foreach(path ${files})
@@ -12,9 +12,10 @@ foreach(kind FILES NETWORKS RECIPES)
     string(APPEND ${kind}_table "    {\"${name}\", k_${identifier}},\n")
   endforeach()
 endforeach()
-file(READ ${RENTAL} rental)
 file(WRITE ${OUTPUT}.new "// Made by cmake/EmbedProfiles.cmake.
 #include \"models/hardware/embedded_profiles.h\"
+
+#include \"base/check.h\"
 
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
 
@@ -27,14 +28,18 @@ constexpr EmbeddedProfile kNetworks[] = {
 ${NETWORKS_table}};
 constexpr EmbeddedProfile kRecipes[] = {
 ${RECIPES_table}};
-constexpr std::string_view kRental =
-    R\"json(${rental})json\";
+constexpr EmbeddedProfile kTables[] = {
+${TABLES_table}};
 }  // namespace
 
 std::span<const EmbeddedProfile> embedded_profiles() { return kProfiles; }
 std::span<const EmbeddedProfile> embedded_networks() { return kNetworks; }
 std::span<const EmbeddedProfile> embedded_recipes() { return kRecipes; }
-std::string_view embedded_rental() { return kRental; }
+std::string_view embedded_table(std::string_view name) {
+  for (const EmbeddedProfile& table : kTables)
+    if (table.name == name) return table.json;
+  check_failed(\"a table that is compiled in\");
+}
 
 }  // namespace moesim::models
 ")

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/csv.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
@@ -54,7 +55,7 @@ class Table {
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (line.empty() || line.front() == '#') continue;
       line_ = number;
-      const auto fields = split(line, ',');
+      const auto fields = csv_cells(line, {file_, number});
       if (columns_.empty())
         read_header(fields);
       else
@@ -70,8 +71,8 @@ class Table {
   }
 
  private:
-  void read_header(const std::vector<std::string_view>& fields) {
-    for (const std::string_view field : fields) {
+  void read_header(const std::vector<std::string>& fields) {
+    for (const std::string& field : fields) {
       const auto at = std::find(kNames.begin(), kNames.end(), field);
       if (at == kNames.end())
         fail(line_, "a column " + in_quotes(field),
@@ -86,7 +87,7 @@ class Table {
         fail(line_, "no column " + in_quotes(kNames[c]), "rank, operation, start_us and duration_us");
   }
 
-  Row read_row(const std::vector<std::string_view>& fields) const {
+  Row read_row(const std::vector<std::string>& fields) const {
     if (fields.size() != columns_.size())
       fail(line_, fmt::format("{} fields", fields.size()),
            fmt::format("{} as in the header", columns_.size()));

@@ -41,7 +41,6 @@ class Decimal {
 
   std::uint64_t mantissa() const { return mantissa_; }
   int digits() const { return static_cast<int>(digits_); }
-  bool is_zero() const { return mantissa_ == 0; }
   // The bare integer 0 of lines that were written without measuring.
   bool is_placeholder() const { return mantissa_ == 0 && digits_ == 0; }
   double value() const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/statistics.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/ffn_rows.h"
@@ -269,14 +270,6 @@ std::string without_place(const std::string& message) {
   return found == std::string::npos ? message : message.substr(found);
 }
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  // Of an even number the mean of the two in the middle.
-  return values.size() % 2 ? *middle : 0.5 * (*middle + *std::max_element(values.begin(), middle));
-}
-
 void summarise(CheckGroup& group, const std::vector<const CheckedRow*>& rows) {
   group.rows = rows.size();
   if (rows.empty()) return;
@@ -292,7 +285,7 @@ void summarise(CheckGroup& group, const std::vector<const CheckedRow*>& rows) {
   group.mean_abs_error /= n;
   group.bias /= n;
   group.coverage = static_cast<double>(covered) / n;
-  group.median_abs_error = median_of(std::move(magnitudes));
+  group.median_abs_error = median(std::move(magnitudes));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/statistics.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/collectives.h"
@@ -33,15 +34,13 @@ void fit_call_overheads(models::Profile& profile, const Measurements& measuremen
     source = row.origin.source.substr(0, row.origin.source.find(','));
   }
   for (auto& [op, values] : overheads) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    const double median = values.size() % 2 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+    const double middle = median(values);
     double squares = 0;
-    for (const double value : values) squares += (value - median) * (value - median);
+    for (const double value : values) squares += (value - middle) * (value - middle);
     const auto tenths = [](double value) { return std::round(value * 10) / 10; };
     profile.set_constant(
         "exposed_call/" + op,
-        {tenths(median), tenths(std::sqrt(squares / static_cast<double>(values.size()))), "us",
+        {tenths(middle), tenths(std::sqrt(squares / static_cast<double>(values.size()))), "us",
          std::to_string(values.size()) + " kinds of calls of " + source +
              ", recorded less the transfer by the law of this profile"});
   }

@@ -6,6 +6,7 @@
 #include <Eigen/Dense>
 
 #include "base/check.h"
+#include "base/statistics.h"
 
 namespace moesim::calibration {
 namespace {
@@ -95,21 +96,13 @@ FitResult fit_log(std::vector<double> start,
   FitResult result;
   result.values = clamped_exp(x, options);
   double squares = 0;
-  std::vector<double> magnitudes;
   for (const double value : r) {
     const double limited = std::min(std::abs(value), 5 * options.huber);
     squares += limited * limited;
-    magnitudes.push_back(std::abs(value));
   }
   // Few rows for many parameters say little about their scatter: never more than two thirds count as used up.
   const double freedom = std::max(static_cast<double>(rows - n), static_cast<double>(rows) / 3);
   result.rms = rows > 0 ? std::sqrt(squares / freedom) : 0;
-  if (!magnitudes.empty()) {
-    std::nth_element(magnitudes.begin(),
-                     magnitudes.begin() + static_cast<std::ptrdiff_t>(magnitudes.size() / 2),
-                     magnitudes.end());
-    result.median_abs = magnitudes[magnitudes.size() / 2];
-  }
   // A weak prior of standard deviation 1 on every logarithm keeps open directions finite.
   const double variance = std::max(result.rms * result.rms, 1e-8);
   Eigen::MatrixXd information = normal / variance;
@@ -124,7 +117,7 @@ FitResult fit_log(std::vector<double> start,
 
 double covering_sigma(const std::vector<double>& residuals) {
   if (residuals.empty()) return 0;
-  constexpr double kCovered = 0.9, kZ90 = 1.6448536269514722;
+  constexpr double kCovered = 0.9;
   std::vector<double> magnitudes;
   magnitudes.reserve(residuals.size());
   for (const double r : residuals) magnitudes.push_back(std::abs(r));

@@ -22,7 +22,6 @@ struct FitResult {
   std::vector<double> values;
   std::vector<double> covariance;  // of the logarithms, row-major
   double rms = 0;                  // of the weighted residuals
-  double median_abs = 0;
 };
 
 // Finds positive parameters that minimise sum huber(residual). `residuals(parameters)` gives log(model /

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/statistics.h"
+
 namespace moesim::calibration {
 namespace {
 
@@ -25,10 +27,9 @@ std::vector<MachineNumber> set_machine_numbers(models::Profile& profile,
   for (auto& [what, list] : values) {
     double* number = number_in(profile, what);
     if (!number) continue;
-    std::sort(list.begin(), list.end());
-    const double median = list[list.size() / 2];
+    double after = median(list);
     // Nothing computes faster because something else runs.
-    const double after = what == "compute_under_communication" ? std::max(1.0, median) : median;
+    if (what == "compute_under_communication") after = std::max(1.0, after);
     set.push_back({what, *number, after, list.size()});
     *number = after;
   }

@@ -12,12 +12,15 @@
 #include "base/random.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/rows/variants.h"
+#include "models/answers/doubt.h"
+#include "models/answers/priced_draws.h"
 #include "models/costs/collectives.h"
 #include "models/costs/domain_report.h"
 #include "models/costs/ep_kernel.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernel_doubt.h"
 #include "models/costs/kernels.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/workload/scenario.h"
 
@@ -300,11 +303,10 @@ struct Draws {
 // Takes out of a choice's times what its launches are off by under each draw. No benchmark tells it, so that
 // the means stay what they are, and what rows do tell shows.
 void without_launches(const models::Answer& answer, Eigen::Ref<Eigen::VectorXd> times) {
-  constexpr double kLaunches = 0.8;  // models/answers/answer.cc
-  const std::string part = "launches of " + answer.dispatcher.substr(0, answer.dispatcher.find(':'));
+  const std::string part = models::launches_of(answer.dispatcher.substr(0, answer.dispatcher.find(':')));
   Eigen::VectorXd off(times.size());
   for (Eigen::Index d = 0; d < off.size(); ++d)
-    off[d] = models::unmeasured_factor(part, static_cast<std::size_t>(d), kLaunches);
+    off[d] = models::unmeasured_factor(part, static_cast<std::size_t>(d), models::kLaunchSigma);
   off.array() -= off.mean();
   const double squares = off.squaredNorm();
   if (squares > 0) times -= off.dot(times) / squares * off;
@@ -326,10 +328,9 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   // What a draw says of parts whose doubt is not in the profile.
   std::vector<std::string> parts;
   for (const models::Answer* answer : choices)
-    for (const std::string& part : answer->unmeasured)
-      if (part.find("derived") == std::string::npos &&
-          std::find(parts.begin(), parts.end(), part) == parts.end())
-        parts.push_back(part);
+    for (const auto& one : answer->unmeasured)
+      if (!one.drawn && std::find(parts.begin(), parts.end(), one.part) == parts.end())
+        parts.push_back(one.part);
   const Scenario& s = *c.scenario;
   Cluster drawn = *s.cluster;
   Random random(s.seed ^ kNoiseStream);

@@ -16,10 +16,12 @@ namespace {
 using models::ParameterSet;
 
 constexpr double kLeastScatter = 0.04;  // of a row around its law: repeats of a benchmark
+// Judged, not measured: the scatter where the base is a derived law, as how many rows the base's scatter
+// counts, how far off a row still says more of the scatter, and the weight below which a row is an outlier.
 constexpr double kUsualScatter = 0.06;
-constexpr double kScatterRows = 6;  // that the base's scatter counts as, beside one's own rows
-constexpr double kFarthest = 0.5;   // a row farther off says no more of the scatter
-constexpr double kHalf = 0.5;       // the weight below which a row is an outlier
+constexpr double kScatterRows = 6;
+constexpr double kFarthest = 0.5;
+constexpr double kHalf = 0.5;
 
 // Rows of one file are one log; a table holds one for each of its sources.
 std::vector<int> logs_of(const std::vector<Origin>& origins) {
@@ -41,7 +43,7 @@ std::string sources_of(const std::vector<Origin>& origins) {
 }
 
 void bounds_of(const ParameterSet& set, LawUpdate& update) {
-  constexpr double kFar = 30;
+  constexpr double kFar = 30;  // judged, not measured: beyond all that machines of one kind differ by
   for (std::size_t i = 0; i < set.values.size(); ++i) {
     const std::string& name = set.names[i];
     const double value = set.values[i];

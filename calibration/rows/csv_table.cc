@@ -6,36 +6,11 @@
 #include <set>
 #include <utility>
 
+#include "base/csv.h"
 #include "base/text.h"
 
 namespace moesim::calibration {
 namespace {
-
-std::vector<std::string> fields_of(std::string_view line, const SourcePlace& place) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quoted) {
-      if (c != '"') {
-        fields.back() += c;
-      } else if (i + 1 < line.size() && line[i + 1] == '"') {
-        fields.back() += '"';
-        ++i;
-      } else {
-        quoted = false;
-      }
-    } else if (c == '"' && fields.back().empty()) {
-      quoted = true;
-    } else if (c == ',') {
-      fields.emplace_back();
-    } else {
-      fields.back() += c;
-    }
-  }
-  if (quoted) throw InputError(place, "an unfinished quote", "a closing '\"' on the same line");
-  return fields;
-}
 
 std::string trimmed(std::string_view text) { return std::string(trim(text)); }
 
@@ -55,7 +30,7 @@ CsvTable CsvTable::parse(std::string_view text, std::string file) {
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (trim(line).empty() || line.front() == '#') continue;
     const SourcePlace place{table.file_, line_number, 0};
-    auto fields = fields_of(line, place);
+    auto fields = csv_cells(line, place);
     if (table.columns_.empty()) {
       std::set<std::string> seen;
       for (const std::string& field : fields) {

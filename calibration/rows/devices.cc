@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/lower_case.h"
+#include "models/hardware/gpu_family.h"
 #include "models/hardware/network.h"
 
 namespace moesim::calibration {
@@ -57,11 +59,11 @@ struct Sheet {
 };
 
 Device device(std::string_view profile, std::string_view gpu, const Generation& generation, const Sheet& s,
-              std::string_view relative, std::string_view source) {
+              std::string_view source) {
   Device d;
   d.profile = profile;
   d.gpu = gpu;
-  d.relative = relative;
+  if (const models::GpuFamily* family = models::gpu_family(profile)) d.relative = family->relative;
   d.source = source;
   models::DeviceLimits& l = d.limits;
   l.sms = s.sms;
@@ -102,42 +104,42 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
 const std::vector<Device>& table() {
   static const std::vector<Device> devices = {
       device("a100-sxm", "A100-SXM4-80GB", kAmpere,
-             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome}, "",
+             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 19.5, 300, 8, 8, 25, kRome},
              "NVIDIA A100 80 GB data sheet; HBM measured: Azure ND A100 v4 (BabelStream)"),
       device("a800-sxm", "A800-SXM4-80GB", kAmpere,
-             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome}, "a100-sxm",
+             {108, 79.15, 40, 2039, 1750, 312, 0, 19.5, 9.7, 200, 8, 8, 25, kRome},
              "A100 silicon with NVLink at 200 GB/s (widely stated, no vendor sheet found)"),
       device("h100-sxm", "H100-SXM5-80GB", kHopper,
-             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "",
+             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
              "NVIDIA H100 data sheet; HBM measured: Azure ND H100 v5"),
       device("h200-sxm", "H200-SXM5-141GB", kHopper,
-             {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             {132, 139.8, 50, 4800, 4480, 989, 1979, 67, 67, 450, 8, 8, 50, kSapphireRapids},
              "NVIDIA H200 data sheet; HBM measured: Azure guide"),
       device("h800-sxm", "H800-SXM5-80GB", kHopper,
-             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             {132, 79.18, 50, 3350, 3180, 989, 1979, 67, 1, 200, 8, 8, 50, kSapphireRapids},
              "H100 silicon with NVLink at 200 GB/s (arXiv 2505.11432 Table 4; DeepEP issue 16)"),
       device("h20-sxm", "H20-SXM5-96GB", kHopper,
-             {78, 95.58, 60, 4000, 3800, 148, 296, 44, 1, 450, 8, 8, 50, kSapphireRapids}, "h100-sxm",
+             {78, 95.58, 60, 4000, 3800, 148, 296, 44, 1, 450, 8, 8, 50, kSapphireRapids},
              "arXiv 2505.11432 Table 4 (148 TFLOP/s, 96 GB, 4.0 TB/s, NVLink as H100); SMs and L2 from "
              "community "
              "code; share of the HBM's rate as H100 reaches it"),
       device("b200-sxm", "B200-SXM6-180GB", kBlackwell,
-             {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids}, "h100-sxm",
+             {148, 178.35, 126, 8000, 6980, 2250, 4500, 75, 37, 900, 8, 8, 50, kEmeraldRapids},
              "NVIDIA B200 data sheet (stas00/ml-engineering); HBM measured there"),
       device("b300-sxm", "B300-SXM6", kBlackwell,
-             {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids}, "b200-sxm",
+             {148, 267.69, 126, 8000, 6980, 2250, 4500, 75, 1.3, 900, 8, 8, 100, kGraniteRapids},
              "NVIDIA B300 data sheet (stas00/ml-engineering)"),
       device("gb200", "GB200", kBlackwell,
-             {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace}, "b200-sxm",
+             {152, 184.31, 126, 8000, 7270, 2500, 5000, 80, 40, 900, 72, 4, 50, kGrace},
              "NVIDIA GB200 NVL72 data sheet; SM count from community code"),
       device("gb300", "GB300", kBlackwell1400W,
-             {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace}, "gb200",
+             {152, 276.5, 126, 8000, 7270, 2500, 5000, 80, 1.4, 900, 72, 4, 100, kGrace},
              "NVIDIA GB300 NVL72 data sheet; SM count from community code"),
       device("mi300x", "MI300X", kCdna3,
-             {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa}, "h100-sxm",
+             {304, 191.98, 256, 5300, 4260, 1307, 2615, 163, 163, 448, 8, 8, 50, kGenoa},
              "AMD MI300X data sheet; HBM measured: Azure guide"),
       device("mi355x", "MI355X", kCdna4,
-             {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa}, "mi300x",
+             {256, 287.98, 256, 8000, 6400, 2300, 5000, 157, 79, 536, 8, 8, 50, kGenoa},
              "AMD MI355X data sheet; HBM share taken from MI300X"),
   };
   return devices;
@@ -147,7 +149,7 @@ const std::vector<Device>& table() {
 // reaches, so that all that counts is fitted. It has no built-in profile.
 const Device& host() {
   static const Device one = [] {
-    Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}}, "",
+    Device d = device("host", "HOST", {}, {1, 16, 32, 200, 200, 0, 0, 0.5, 0.25, 100, 1024, 1024, 10, {}},
                       "moesim-bench-host");
     d.launch = {};
     return d;
@@ -201,6 +203,9 @@ constexpr NetworkFacts kNetworks[] = {
     {"roce-pollara", "roce", 8, 8, 50 * kGB, false, "all-reduce on two nodes, and kernels"},
 };
 
+// "H100" of "H100-SXM5-80GB".
+std::string_view short_name(const Device& device) { return device.gpu.substr(0, device.gpu.find('-')); }
+
 }  // namespace
 
 std::span<const Device> devices() { return table(); }
@@ -221,9 +226,19 @@ const Device* device_of_gpu(std::string_view gpu) {
   for (const std::string_view other : {"PCI", "-NVL", "-or-"})
     if (plain.find(other) != std::string_view::npos) return nullptr;
   const std::string_view family = plain.substr(0, plain.find('-'));
-  if (family == "GH200") return find_device("h100-sxm");  // its GPU; the machines have laws of their own
+  for (const models::GpuFamily& known : models::gpu_families())
+    if (std::ranges::find(known.also, family) != known.also.end()) return find_device(known.profile);
   for (const Device& device : table())
-    if (family == device.gpu.substr(0, device.gpu.find('-'))) return &device;
+    if (family == short_name(device)) return &device;
+  return nullptr;
+}
+
+const Device* device_of_path(const std::filesystem::path& path) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& part : path) names.push_back(lower(part.string()));
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    for (const Device& device : table())
+      if (name->starts_with(lower(short_name(device)) + "_")) return &device;
   return nullptr;
 }
 

@@ -2,6 +2,7 @@
 // come from.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,10 @@ const Device* find_device(std::string_view profile);
 // The device that a row's GPU name means, also with a remark in parentheses or another memory size
 // ("A100-SXM4-40GB", "H100-SXM5-80GB (p5, EFA 32x100G)"); nullptr for GPUs without a profile.
 const Device* device_of_gpu(std::string_view gpu);
+
+// The device that the last part of a path which begins with a device's short name and "_" is named after
+// ("comm_bench/h800_2x8/x.csv"); nullptr where none is.
+const Device* device_of_path(const std::filesystem::path& path);
 
 // The network of a machine that published rows. `name` is "" for an unknown machine.
 struct Machine {

@@ -50,8 +50,6 @@ int element_size(std::string_view type);
 struct RankRange {
   double low = 1, high = 1e9;
   bool contains(double ranks) const { return low <= ranks && ranks <= high; }
-  // Narrow enough to tell `ranks` from one more or less.
-  bool tells(double ranks) const { return contains(ranks) && !contains(ranks - 1) && !contains(ranks + 1); }
   std::string text() const;  // "16", "71 to 73", "65 or more"
 };
 

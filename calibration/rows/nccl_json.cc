@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/csv.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "calibration/rows/collective_table.h"
@@ -216,13 +217,9 @@ Imported read_rccl_csv(std::string_view text, const std::string& file, const Imp
   for (const std::string_view line : split(text, '\n')) {
     ++line_number;
     if (trim(line).empty()) continue;
-    std::vector<std::string_view> cells = split(line, ',');
-    for (std::string_view& cell : cells) {
-      cell = trim(cell);
-      if (cell.size() >= 2 && cell.starts_with('"') && cell.ends_with('"'))
-        cell = cell.substr(1, cell.size() - 2);
-    }
     const SourcePlace place{file, line_number, 0};
+    std::vector<std::string> cells = csv_cells(line, place);
+    for (std::string& cell : cells) cell = std::string(trim(cell));
     if (columns.empty()) {
       for (std::size_t i = 0; i < cells.size(); ++i)
         if (!columns.emplace(cells[i], i).second)
@@ -238,7 +235,7 @@ Imported read_rccl_csv(std::string_view text, const std::string& file, const Imp
                        fmt::format("{} (a truncated line?)", columns.size()));
     records.add(place, [&](const char* key) -> std::string {
       const auto found = columns.find(std::string_view(key));
-      return found == columns.end() ? "" : std::string(cells[found->second]);
+      return found == columns.end() ? "" : cells[found->second];
     });
   }
   return records.imported(line_number);

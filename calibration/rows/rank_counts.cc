@@ -7,11 +7,15 @@
 
 #include "calibration/rows/variants.h"
 #include "models/costs/size_curve.h"
+#include "models/hardware/gpu_family.h"
 
 namespace moesim::calibration {
 namespace {
 
 using models::SizeCurve;
+
+// The generation whose GPUs run one library on one kind of chip and switch.
+constexpr std::string_view kSharedCounts = "blackwell";
 
 SizeCurve curve_of(const std::vector<CollectiveRow>& rows) {
   return SizeCurve::from(fit_size_curve(rows), "fit");
@@ -27,10 +31,6 @@ std::set<double> sizes_of(const std::vector<CollectiveRow>& rows) {
   std::set<double> sizes;
   for (const CollectiveRow& row : rows) sizes.insert(row.bytes);
   return sizes;
-}
-
-bool is_blackwell(std::string_view profile) {
-  return profile == "b200-sxm" || profile == "b300-sxm" || profile == "gb200";
 }
 
 std::vector<CurvePoint> ring_or_switch(const std::vector<CollectiveRow>& rows,
@@ -63,13 +63,13 @@ std::vector<CurvePoint> missing_rank_counts(const std::vector<CollectiveRow>& ro
   const std::set<int> have = counts_of(rows);
   const bool reduces = rows.front().op == sim::CollectiveOp::all_reduce ||
                        rows.front().op == sim::CollectiveOp::reduce_scatter;
-  if (is_blackwell(device.profile)) {
+  const models::GpuFamily* family = models::gpu_family(device.profile);
+  if (family != nullptr && family->generation == kSharedCounts) {
     std::vector<CurvePoint> points;
     std::set<int> added;
-    // Relatives in a fixed order, the nearest first.
-    for (const std::string_view name :
-         {std::string_view("b200-sxm"), std::string_view("gb200"), std::string_view("b300-sxm")}) {
-      if (name == device.profile) continue;
+    for (const models::GpuFamily& relative : models::gpu_families()) {
+      const std::string& name = relative.profile;
+      if (name == device.profile || relative.generation != family->generation) continue;
       std::vector<CollectiveRow> others;
       for (const CollectiveRow& row : all) {
         const Device* owner = device_of_gpu(row.origin.gpu);

@@ -15,7 +15,7 @@ namespace moesim::calibration {
 // show the
 //   ring at every count. Between the two NCCL takes the better of the ring (integer rows scaled by the ratio
 //   at two ranks) and the switch, whose traffic per link is (1 + 1/n) S.
-// * Blackwell: B200, B300 and GB200 run one library on one kind of GPU and switch; where one of them has
+// * Blackwell: its GPUs run one library on one kind of GPU and switch; where one of them has
 // measured a
 //   count (4 on GB200, 2 and 8 on the others), its curve stands in, with the excess over latency scaled to
 //   the bandwidth of the device at the largest size.

@@ -56,10 +56,4 @@ std::vector<std::string> law_keys(const FfnRow& row) {
   return {key + "@" + row.kernel, key};
 }
 
-const models::ParameterSet* find_law(const models::Profile& profile, const std::vector<std::string>& keys) {
-  for (const std::string& key : keys)
-    if (const models::ParameterSet* set = profile.find(key)) return set;
-  return nullptr;
-}
-
 }  // namespace moesim::calibration

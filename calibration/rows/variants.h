@@ -32,7 +32,4 @@ std::vector<std::string> law_keys(const CollectiveRow& row, bool network);
 std::vector<std::string> law_keys(const GemmRow& row);
 std::vector<std::string> law_keys(const FfnRow& row);
 
-// The first of the keys that the profile has, nullptr where none.
-const models::ParameterSet* find_law(const models::Profile& profile, const std::vector<std::string>& keys);
-
 }  // namespace moesim::calibration

@@ -23,7 +23,7 @@
 #include "models/costs/domain_report.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
-#include "models/recipes/apply_recipe.h"
+#include "models/question/apply_recipe.h"
 #include "models/step/job_plan.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"

@@ -10,12 +10,15 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/answers/doubt.h"
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
-#include "models/answers/layer_answer.h"
+#include "models/answers/priced_draws.h"
 #include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "models/step/contention.h"
+#include "models/step/layer_forecast.h"
 #include "models/step/order_of_waits.h"
 #include "models/step/step_forecast.h"
 #include "models/step/training_flops.h"
@@ -27,58 +30,6 @@ namespace moesim::models {
 namespace {
 
 constexpr std::int64_t kMaxGroup = 4096;  // split matrices have as many rows and columns
-// Keep draws of profiles and of hosts apart from draws of routings.
-constexpr std::uint64_t kDrawStream = 0x6d6f6573696d, kHostStream = 0x686f7374;
-
-}  // namespace
-
-Profile drawn_profile(const Cluster& cluster, std::uint64_t seed, int d) {
-  Random random = Random::for_item(seed ^ kDrawStream, static_cast<std::uint64_t>(d));
-  return cluster.profile.draw(random);
-}
-
-PricedDraws::PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws) {
-  pricers_.reserve(static_cast<std::size_t>(draws) + 1);
-  pricers_.emplace_back(cluster, recipe);
-  if (draws == 0) return;
-  Cluster drawn = cluster;
-  for (int d = 0; d < draws; ++d) {
-    drawn.profile = drawn_profile(cluster, seed, d);
-    Random host = Random::for_item(seed ^ kHostStream, static_cast<std::uint64_t>(d));
-    pricers_.emplace_back(drawn, recipe.drawn(host));
-  }
-}
-
-PricedDraws::~PricedDraws() = default;
-PricedDraws::PricedDraws(PricedDraws&&) noexcept = default;
-PricedDraws& PricedDraws::operator=(PricedDraws&&) noexcept = default;
-
-struct PriceCache::Entry {
-  std::shared_ptr<const Cluster> cluster;  // held, so that no other one gets its address
-  Recipe recipe;
-  std::uint64_t seed = 0;
-  int draws = 0;
-  PricedDraws prices;
-};
-
-PriceCache::PriceCache() = default;
-PriceCache::~PriceCache() = default;
-
-const PricedDraws& PriceCache::of(const Scenario& s, int draws) {
-  constexpr std::size_t kMost = 2048;  // prices of clusters and of their draws
-  const std::uint64_t seed = draws == 0 ? 0 : s.seed;
-  const Recipe recipe = Recipe::of(s.training, s.parallel.world());
-  for (std::size_t i = entries_.size(); i-- > 0;)
-    if (entries_[i].cluster == s.cluster && entries_[i].seed == seed && entries_[i].draws == draws &&
-        entries_[i].recipe == recipe)
-      return entries_[i].prices;
-  const std::size_t each = static_cast<std::size_t>(draws) + 1;
-  if ((entries_.size() + 1) * each > kMost) entries_.clear();
-  entries_.push_back({s.cluster, recipe, seed, draws, PricedDraws(*s.cluster, recipe, seed, draws)});
-  return entries_.back().prices;
-}
-
-namespace {
 
 // Answers one scenario, dispatcher by dispatcher.
 class Answering {
@@ -253,21 +204,6 @@ class Answering {
     return s_.scope == Scenario::Scope::kStep ? step(spec) : layer(spec);
   }
 
-  // How many launches a dispatcher's part of a layer takes is known least (one layer that the host bounds
-  // took 2.5 times as long under one dispatcher as under another, marin-community/marin #3666): that part of
-  // the time in which the device waits for the host is in doubt, for each dispatcher by itself.
-  void doubt_launches(const DispatcherSpec& spec, const LayerPrograms& programs, Answer& a) const {
-    if (a.draws_us.empty()) return;
-    const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
-    const DomainReport::Unmeasured part{"launches of " + spec.name,
-                                        waiting / a.time_us.value * share_of_launches(programs)};
-    constexpr double kSigma = 0.8;
-    doubt_unmeasured(std::span(&part, 1), a.time_us.value, a.draws_us, kSigma);
-    const Estimate drawn = Estimate::from_samples(a.time_us.value, a.draws_us);
-    a.time_us.low = std::min(a.time_us.low, drawn.low);
-    a.time_us.high = std::max(a.time_us.high, drawn.high);
-  }
-
   // Of the kernels that the host launches for an MoE layer, those of the dispatcher's program.
   double share_of_launches(const LayerPrograms& programs) const {
     const ProgramPricer& pricer = prices_->nominal();
@@ -279,9 +215,10 @@ class Answering {
     return 1;
   }
 
-  // What both scopes say of the dispatcher's program.
-  void describe(const LayerPrograms& programs, Answer& a) const {
+  // What both scopes say of a forecast and of the dispatcher's program.
+  void complete(Answer& a, const DispatcherSpec& spec, const LayerPrograms& programs) const {
     const Program& program = programs.first()->program;
+    a.dispatcher = spec.text();
     a.moe = programs.first();
     a.tx_bytes.assign(static_cast<std::size_t>(program.ranks()), 0);
     for (const auto* pass : {&program.forward(), &program.backward()})
@@ -292,11 +229,19 @@ class Answering {
     a.host_syncs_forward = program.host_syncs(program.forward());
     a.host_syncs_backward = program.host_syncs(program.backward());
     a.hang = hang_of_unit(s_, program);
-    if (!a.hang.empty()) a.warnings.push_back(a.dispatcher + ": " + a.hang);
+    std::vector<std::string> said;
+    if (!a.hang.empty()) said.push_back(a.dispatcher + ": " + a.hang);
+    add_new(said, a.warnings);
+    a.warnings = std::move(said);
     a.dropped_rows = program.dropped_rows;
-    const auto rows = static_cast<double>(
-        std::accumulate(program.balanced_rows.begin(), program.balanced_rows.end(), std::int64_t{0}));
-    a.dropped_share = rows > 0 ? std::min(1.0, static_cast<double>(a.dropped_rows) / rows) : 0;
+    // The device waits for the host in a share of the time, of which the dispatcher's launches are a part.
+    const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
+    add_doubt(a, s_.scope == Scenario::Scope::kStep ? kStepSigma : 0, spec.name,
+              waiting / a.time_us.value * share_of_launches(programs));
+    a.balance = balance_of(spec, programs);
+    const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+    a.mfu = a.tflops_per_gpu() * 1e12 / peak;
+    if (o_.trace) a.memory_over_time = memory_over_time(a);
   }
 
   std::optional<Answer::Balance> balance_of(const DispatcherSpec& spec, const LayerPrograms& programs) const {
@@ -304,14 +249,12 @@ class Answering {
     if (!plain) return std::nullopt;
     const LayerPrograms without(s_, *plain, routing_, placement_, programs.where(), programs.dense());
     const ProgramPricer& pricer = prices_->nominal();
-    const auto timed = [&](const LayerPrograms& of) {
-      const std::optional<Contention> contention = contention_of(of);
-      return LayerAnswer(s_, of, routing_, faults_, contention ? &*contention : nullptr)
-          .time(pricer, false, true);
-    };
-    const LayerAnswer::Timed own = timed(programs), before = timed(without);
+    const std::optional<Contention> own_contention = contention_of(programs),
+                                    other_contention = contention_of(without);
+    const LayerForecaster own(s_, programs, routing_, faults_, own_contention ? &*own_contention : nullptr),
+        before(s_, without, routing_, faults_, other_contention ? &*other_contention : nullptr);
     std::int64_t paid = 0;
-    for (const PassTrace& pass : own.traces) {
+    for (const PassTrace& pass : own.trace(pricer)) {
       if (!pass.dispatcher) continue;
       for (std::size_t i = 0; i < pass.pass().size(); ++i) {
         if (!pays_for_balance(pass.pass()[i])) continue;
@@ -323,18 +266,13 @@ class Answering {
     }
     Answer::Balance balance;
     balance.paid_us = static_cast<double>(paid) * 1e-6;
-    balance.saved_us = static_cast<double>(before.total_ps - own.total_ps + paid) * 1e-6;
+    balance.saved_us = static_cast<double>(before.total_ps(pricer) - own.total_ps(pricer) + paid) * 1e-6;
     if (balance.saved_us > 0)
       balance.break_even_tokens =
           static_cast<double>(s_.parallel.tokens_per_rank()) * balance.paid_us / balance.saved_us;
     balance.busiest_before = overload_of_layer(s_, without).printed().max;
     balance.busiest = overload_of_layer(s_, programs).printed().max;
     return balance;
-  }
-
-  void finish(Answer& a) const {
-    const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
-    a.mfu = a.tflops_per_gpu() * 1e12 / peak;
   }
 
   // Of timing `flow`.
@@ -350,8 +288,7 @@ class Answering {
     std::int64_t longest = -1;
     for (const auto& programs : classes) {
       if (classes.size() == 1) break;
-      const std::int64_t ps =
-          LayerAnswer(s_, *programs, routing_, faults_, nullptr).time(pricer, false, false).total_ps;
+      const std::int64_t ps = LayerForecaster(s_, *programs, routing_, faults_, nullptr).total_ps(pricer);
       if (ps > longest) longest = ps, found = programs.get();
     }
     return *found;
@@ -364,48 +301,13 @@ class Answering {
     const ProgramPricer& pricer = prices_->nominal();
     const LayerPrograms& programs = slowest(classes, pricer);
     const std::optional<Contention> contention = contention_of(programs);
-    const LayerAnswer layer(s_, programs, routing_, faults_, contention ? &*contention : nullptr);
-    Answer a;
-    a.dispatcher = spec.text();
-    describe(programs, a);
+    const LayerForecaster forecaster(s_, programs, routing_, faults_, contention ? &*contention : nullptr);
+    // Draws need the breakdown, too: complete().
+    Answer a(
+        forecaster.forecast(pricer, prices_->drawn(), o_.breakdown || !prices_->drawn().empty(), o_.trace));
     a.overload = overload_of_layer(s_, programs);
-    for (const std::string& warning : a.program().warnings)
-      a.warnings.push_back(a.dispatcher + ": " + warning);
-    // Draws need it too: doubt_launches().
-    const bool breakdown = o_.breakdown || !prices_->drawn().empty();
-    LayerAnswer::Timed timed = layer.time(pricer, breakdown, o_.trace);
-    const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
-    const double value = us(timed.total_ps);
-    a.healthy_us = faults_ ? us(layer.time(pricer, false, false, false).total_ps) : value;
-    if (contention) {
-      const LayerAnswer free(s_, programs, routing_, faults_, nullptr);
-      a.network = contention->report(us(free.time(pricer, false, false).total_ps));
-    }
-    a.critical_rank = timed.critical_rank;
-    a.exposed_comm_us = timed.booked.exposed_comm.us();
-    for (std::size_t i = 0; i < sim::kCategories; ++i) a.breakdown_us[i] = timed.booked.breakdown[i].us();
-    a.layer = std::move(timed.traces);
-    DomainReport report;
-    layer.report(pricer, report);
-    a.outside_domain = report.share();
-    add_new(a.warnings, report.lines());
-    const std::vector<DomainReport::Unmeasured> unmeasured = report.unmeasured();
-    for (const DomainReport::Unmeasured& one : unmeasured) a.unmeasured.push_back(one.part);
-    a.time_us = Estimate::exact(value);
-    for (const ProgramPricer& drawn : prices_->drawn())
-      a.draws_us.push_back(us(layer.time(drawn, false, false).total_ps));
-    doubt_unmeasured(unmeasured, value, a.draws_us);
-    if (!a.draws_us.empty()) a.time_us = Estimate::from_samples(value, a.draws_us);
-    doubt_launches(spec, programs, a);
-    a.memory = memory_of(s_, plan(a.program().overlaps_batches), programs, routing_);
-    if (o_.trace) a.memory_over_time = memory_over_time(a);
-    a.balance = balance_of(spec, programs);
-    a.gpus = s_.parallel.dispatch_ranks();
-    for (int r = 0; r < c_.routing.ranks(); ++r) a.tokens += static_cast<double>(c_.routing.tokens(r));
-    if (a.program().tokens_replicated) a.tokens /= static_cast<double>(s_.parallel.ep);
-    a.flops = a.tokens * layer_flops(programs) -
-              a.tokens * a.dropped_share * expert_flops_per_token(s_.model, s_.topk) * passes();
-    finish(a);
+    a.memory = memory_of(s_, plan(programs.first()->program.overlaps_batches), programs, routing_);
+    complete(a, spec, programs);
     return a;
   }
 
@@ -415,61 +317,19 @@ class Answering {
     return *made;
   }
 
-  double passes() const { return s_.train ? 1 : 1.0 / 3; }
-  double layer_flops(const LayerPrograms& programs) const {
-    const LayerFlops flops = flops_of_layers(s_.model, s_.parallel.seq, s_.topk);
-    const auto kinds = programs.kind_of_layer();
-    for (std::size_t l = 0; l < kinds.size(); ++l)
-      if (programs.kinds()[kinds[l]].ffn == LayerKind::Ffn::kMoe) return flops.layers[l] * passes();
-    return 0;
-  }
-
   Answer step(const DispatcherSpec& spec) {
     const StepForecaster forecaster(s_, spec);
     const std::optional<Contention> contention = contention_of(forecaster.programs());
-    const Contention* all_at_once = contention ? &*contention : nullptr;
-    const StepForecast f = forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace, all_at_once);
-    Answer a;
-    a.dispatcher = spec.text();
-    describe(forecaster.programs(), a);
-    a.time_us = f.time_us;
-    a.draws_us = f.draws_us;
-    a.breakdown_us = f.breakdown_us;
-    doubt_launches(spec, forecaster.programs(), a);
-    a.healthy_us = f.healthy_us;
-    a.critical_stage = f.critical_stage;
-    a.critical_rank = f.critical_rank;
-    a.exposed_comm_us = f.exposed_comm_us;
-    a.outside_domain = f.outside_domain;
-    for (const DomainReport::Unmeasured& one : f.unmeasured) a.unmeasured.push_back(one.part);
-    a.step_time = step_quantiles(s_.parallel, a.time_us.value);
-    a.tokens = f.tokens;
-    a.gpus = f.gpus;
-    a.flops = f.flops;
-    a.dropped_share = f.dropped_share;
-    a.memory = f.memory;
-    a.goodput = f.goodput;
+    Answer a(forecaster.forecast(prices_->nominal(), prices_->drawn(), o_.trace,
+                                 contention ? &*contention : nullptr));
     a.overload = forecaster.overload();
-    a.overload_report = f.overload_report;
-    a.network = f.network;
-    add_new(a.warnings, f.warnings);
-    a.balance = balance_of(spec, forecaster.programs());
-    finish(a);
+    complete(a, spec, forecaster.programs());
+    a.step_time = step_quantiles(s_.parallel, a.time_us.value);
     if (s_.train) {
       const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
       a.optimizer_meshes = optimizer_meshes(s_, n);
       a.optimizer_launches = optimizer_launches(s_, n);
     }
-    if (!o_.trace) return a;
-    const LayerAnswer layer(s_, forecaster.programs(), forecaster.routing(), std::nullopt, all_at_once);
-    LayerAnswer::Timed timed = layer.time(prices_->nominal(), false, true);
-    a.layer = std::move(timed.traces);
-    a.memory_over_time = memory_over_time(a);
-    for (std::size_t s = 0; s < f.schedule.size(); ++s)
-      for (std::size_t i = 0; i < f.schedule[s].size(); ++i)
-        a.slots.push_back({static_cast<int>(s), f.schedule[s][i], f.run.slot_end[s][i] - f.run.slot_ps[s][i],
-                           f.run.slot_end[s][i]});
-    a.stage_end = f.run.stage_end;
     return a;
   }
 
@@ -537,20 +397,18 @@ class Answering {
                 ? expert_shard_group(traffic.dense_group, job.shard_group, traffic.expert_group)
                 : job.shard_group;
         const ParameterCollective gather = shampoo_gather(
-            of_experts ? job.expert_sharding.value_or(job.sharding) : job.sharding,
-            of_experts ? "expert shampoo updates" : "dense shampoo updates",
+            of_experts ? job.expert_sharding.value_or(job.sharding) : job.sharding, of_experts,
             of_experts ? traffic.expert_parameters : traffic.dense_parameters, traffic.weight_bytes,
             of_experts ? traffic.expert_group : traffic.dense_group, shard);
         if (gather.group > 1) collectives.push_back(gather);
       }
     const CollectiveModel& costs = prices_->nominal().collectives();
     for (const ParameterCollective& one : collectives) {
-      const Placement::Replicas& replicas = one.what.starts_with("expert") ? experts : dense;
+      const Placement::Replicas& replicas = one.experts ? experts : dense;
       const bool reduce = one.kind == CommKind::kAllReduce;
       // Sharding groups are consecutive replicas; replicate groups take one of each.
-      const bool of_replicas = reduce || one.what.ends_with("shampoo updates");
       const Placement::Shapes shapes =
-          placement_.shapes_of(of_replicas && one.group < replicas.ranks
+          placement_.shapes_of(one.replicas && one.group < replicas.ranks
                                    ? Placement::Members{&replicas, replicas.ranks / one.group, true}
                                    : Placement::Members{&replicas, one.group, false});
       const double bytes = static_cast<double>(one.bytes) / static_cast<double>(one.calls);

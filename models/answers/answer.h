@@ -2,7 +2,6 @@
 // which one wins.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,83 +10,43 @@
 #include <vector>
 
 #include "models/answers/breakdown_parts.h"
-#include "models/costs/program_prices.h"
-#include "models/hardware/estimate.h"
 #include "models/routing/overload.h"
 #include "models/routing/routing_cache.h"
-#include "models/step/contention.h"
-#include "models/step/faults.h"
+#include "models/step/forecast.h"
 #include "models/step/jitter.h"
 #include "models/step/layer_programs.h"
 #include "models/step/parameter_collectives.h"
-#include "models/step/pipeline_schedule.h"
-#include "models/step/step_memory.h"
 #include "models/step/step_overload.h"
 #include "models/workload/scenario.h"
-#include "sim/run/booking.h"
-#include "sim/run/lockstep.h"
 
 namespace moesim::models {
 
-// When the operations of one pass of a program ran, by rank of the dispatch group.
-struct PassTrace {
-  std::shared_ptr<const void> held;  // keeps `program` alive
-  const Program* program = nullptr;
-  bool forward = true;
-  bool dispatcher = false;  // not the part that no dispatcher changes
-  sim::LockstepTrace trace;
-
-  const std::vector<Op>& pass() const { return forward ? program->forward() : program->backward(); }
-};
-
-// A slot of a stage's schedule and when the stage's last rank ran it, picoseconds.
-struct SlotTrace {
-  int stage = 0;
-  PipelineSlot slot;
-  std::int64_t from = 0, to = 0;
-};
+class PriceCache;
 
 // One dispatcher, answered.
-struct Answer {
+struct Answer : Forecast {
+  Answer() = default;
+  explicit Answer(Forecast forecast) : Forecast(std::move(forecast)) {}
+
   std::string dispatcher;  // as asked for, with options
   std::string error;       // why there is no forecast; then the rest is empty
   std::string not_ranked;  // why it cannot win; empty: it can
 
-  Estimate time_us;
-  std::vector<double> draws_us;  // under each drawn profile, the same draws for all dispatchers
-  Breakdown breakdown_us{};      // of the critical rank, adds up to time_us.value
-  double healthy_us = 0;         // without the scenario's faults
-  int critical_rank = 0;         // of the dispatch group
-  int critical_stage = 0;        // of the pipeline; 0 at scope layer
-  double exposed_comm_us = 0;    // transferring while not computing
-  double outside_domain = 0;     // share of the operations' time that the profile did not measure
-  // Parts that no profile measured on this machine. Their doubt is in `draws_us`.
-  std::vector<std::string> unmeasured;
   StepQuantiles step_time;  // of a step: how it varies from one to the next
+  double mfu = 0;           // of the dense bf16 peak (fp8 runs too, so that plans compare)
+  double cost = 0;          // of the time on its GPUs; 0 without prices
 
-  double tokens = 0;      // that the time is for, all GPUs together
-  std::int64_t gpus = 0;  // that work on them
-  double flops = 0;       // of the rows that were computed, all GPUs together (kFlopConvention)
-  double mfu = 0;         // of the dense bf16 peak (fp8 runs too, so that plans compare)
-
-  StepMemory memory;
-  StepOverload overload;           // of all layers and microbatches; at scope layer of the one
-  OverloadReport overload_report;  // of a step: what logging it costs, part of the time
+  StepOverload overload;  // of all layers and microbatches; at scope layer of the one
   std::vector<std::int64_t>
       tx_bytes;  // per rank of the dispatch group, of one MoE layer forward and backward
   int host_syncs_forward = 0, host_syncs_backward = 0;  // of one MoE layer
   std::int64_t dropped_rows = 0;                        // of one MoE layer, over the dispatch group
-  double dropped_share = 0;                             // of the rows that tokens were to be computed in
-  Goodput goodput;  // of a step, where the scenario says how often a GPU fails
-  double cost = 0;  // of the time on its GPUs; 0 without prices
 
   std::shared_ptr<const MoeProgram> moe;  // the dispatcher's program of the first MoE layer
-  FlowReport network;
   // Of a step on its first stage: meshes whose weights one kernel can update, and kernels that Adam launches.
   std::int64_t optimizer_meshes = 0, optimizer_launches = 0;
   std::string
       hang;  // how ranks come to wait for each other (rule F of docs/spec.md 2.11); empty: they do not
-  std::vector<std::string> warnings;
 
   // Of a dispatcher that balances, for the first MoE layer's first microbatch: what its transfers of weights
   // or gradients take, what the layer without balancing takes longer than the rest of it, and the tokens of a
@@ -98,23 +57,17 @@ struct Answer {
   };
   std::optional<Balance> balance;
 
-  // On request (AnswerOptions::trace). Of one MoE layer: at scope layer the answer itself, at scope step one
-  // layer of the critical stage, run from idle clocks.
-  std::vector<PassTrace> layer;
   struct MemorySample {
     double time_us = 0;
     MemoryPoint point;
   };
-  std::vector<MemorySample> memory_over_time;  // of the layer, on the fullest rank
-  std::vector<SlotTrace> slots;                // of a step, stage by stage
-  std::vector<std::int64_t> stage_end;         // in ps, with gradients and optimizer
+  std::vector<MemorySample> memory_over_time;  // on request: of the layer, on the fullest rank
 
   bool ok() const { return error.empty(); }
   bool ranked() const { return ok() && not_ranked.empty(); }
   const Program& program() const { return moe->program; }
-  double seconds() const { return time_us.value * 1e-6; }
-  double tokens_per_s_per_gpu() const { return tokens / seconds() / static_cast<double>(gpus); }
-  double tflops_per_gpu() const { return flops / seconds() / static_cast<double>(gpus) * 1e-12; }
+  std::vector<std::string> unmeasured_parts() const;
+  bool unmeasured_exchange() const;  // of its dispatch or combine kernel there is no measurement
   double cost_per_million_tokens() const { return cost / tokens * 1e6; }
 };
 
@@ -176,37 +129,6 @@ struct Comparison {
   const Answer* winner() const {
     return decision.winner < 0 ? nullptr : &answers[static_cast<std::size_t>(decision.winner)];
   }
-};
-
-// The profile of draw d of a seed, the same whoever asks.
-Profile drawn_profile(const Cluster& cluster, std::uint64_t seed, int d);
-
-// Prices of a cluster under a recipe and those of its drawn profiles, resolved once for many scenarios.
-class PricedDraws {
- public:
-  // Of drawn_profile(0), ...
-  PricedDraws(const Cluster& cluster, const Recipe& recipe, std::uint64_t seed, int draws);
-  ~PricedDraws();
-  PricedDraws(PricedDraws&&) noexcept;
-  PricedDraws& operator=(PricedDraws&&) noexcept;
-
-  const ProgramPricer& nominal() const { return pricers_.front(); }
-  std::span<const ProgramPricer> drawn() const { return std::span(pricers_).subspan(1); }
-
- private:
-  std::vector<ProgramPricer> pricers_;
-};
-
-// Priced draws of several clusters, for sweeps. Not for several threads at a time.
-class PriceCache {
- public:
-  PriceCache();
-  ~PriceCache();
-  const PricedDraws& of(const Scenario& scenario, int draws);
-
- private:
-  struct Entry;
-  std::vector<Entry> entries_;
 };
 
 inline constexpr int kMostDraws = 10'000;  // of AnswerOptions; about 35 kB each

@@ -42,20 +42,19 @@ double exact_share(const std::vector<Answer>& answers, const std::vector<std::si
          }));
 }
 
-bool has(const std::vector<std::string>& parts, const std::string& part) {
-  return std::find(parts.begin(), parts.end(), part) != parts.end();
+using Unmeasured = DomainReport::Unmeasured;
+
+bool has(const Answer& a, const Unmeasured& part) {
+  return std::ranges::find(a.unmeasured, part.part, &Unmeasured::part) != a.unmeasured.end();
 }
 
-// The part that nobody measured and that one of two answers has and the other has not; empty: none. Of
+// The part that nobody measured and that one of two answers has and the other has not; null: none. Of
 // several, a dispatch kernel, the winner's first.
-std::string deciding_part(const Answer& w, const Answer& o) {
-  std::string found;
+const Unmeasured* deciding_part(const Answer& w, const Answer& o) {
+  const Unmeasured* found = nullptr;
   const auto look = [&](const Answer& one, const Answer& other) {
-    for (const std::string& part : one.unmeasured) {
-      if (has(other.unmeasured, part)) continue;
-      const bool kernel = part.find(" kernel ") != std::string::npos;
-      if (found.empty() || (kernel && found.find(" kernel ") == std::string::npos)) found = part;
-    }
+    for (const Unmeasured& part : one.unmeasured)
+      if (!has(other, part) && (!found || (part.exchange && !found->exchange))) found = &part;
   };
   look(w, o);
   look(o, w);
@@ -103,6 +102,16 @@ std::string reason(const Answer& w, const Answer& o) {
 }
 
 }  // namespace
+
+std::vector<std::string> Answer::unmeasured_parts() const {
+  std::vector<std::string> parts;
+  for (const Unmeasured& one : unmeasured) parts.push_back(one.part);
+  return parts;
+}
+
+bool Answer::unmeasured_exchange() const {
+  return std::ranges::any_of(unmeasured, &DomainReport::Unmeasured::exchange);
+}
 
 std::string_view name_of(Decision::Verdict verdict) {
   switch (verdict) {
@@ -166,9 +175,9 @@ Decision decide(const std::vector<Answer>& answers) {
     d.speedup = ratio(w, o);
     const std::vector<double> shares = w.draws_us.empty() ? std::vector<double>{} : shares_of(answers, order);
     d.probability = shares.empty() ? exact_share(answers, order) : shares.front();
-    const std::string unmeasured = deciding_part(w, o);
+    const Unmeasured* unmeasured = deciding_part(w, o);
     // A dispatch kernel that was never measured on this network does not win on its own word.
-    if (unmeasured.find(" kernel ") != std::string::npos && has(w.unmeasured, unmeasured))
+    if (unmeasured && unmeasured->exchange && has(w, *unmeasured))
       d.probability = std::min(d.probability, Decision::kUnmeasured);
     const bool close = d.probability < Decision::kSure;
     d.verdict = close ? Decision::Verdict::kTooClose : Decision::Verdict::kClear;
@@ -192,7 +201,7 @@ Decision decide(const std::vector<Answer>& answers) {
       names.pop_back();
       d.because = fmt::format("Too close to call between {} and {} (probability {:.2f}): {}.",
                               join(names, ", "), last, d.probability, reason(w, o));
-      if (!unmeasured.empty()) d.because += fmt::format(" What decides: {}.", unmeasured);
+      if (unmeasured) d.because += fmt::format(" What decides: {}.", unmeasured->part);
     } else {
       d.because = reason(w, o) + ".";
     }

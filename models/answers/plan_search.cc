@@ -17,6 +17,7 @@
 #include "base/input_error.h"
 #include "base/text.h"
 #include "models/answers/plan_space.h"
+#include "models/answers/priced_draws.h"
 #include "models/answers/shares.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"

@@ -9,9 +9,12 @@
 #include <optional>
 
 #include "base/input_error.h"
+#include "base/statistics.h"
 #include "base/units.h"
+#include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
 #include "models/answers/shares.h"
+#include "models/hardware/gpu_family.h"
 #include "models/hardware/hardware.h"
 #include "models/hardware/network.h"
 #include "models/hardware/rental_list.h"
@@ -26,9 +29,7 @@ constexpr double kDay = 86400;
 // Probability that a value with a log-normal factor of kStepSigma on each draw is at most `most`. One draw is
 // added that knows nothing.
 double probability_below(double most, const std::vector<double>& draws, double value) {
-  const auto below = [&](double one) {
-    return 0.5 * std::erfc(-std::log(most / one) / (kStepSigma * std::sqrt(2.0)));
-  };
+  const auto below = [&](double one) { return normal_below(std::log(most / one) / kStepSigma); };
   if (draws.empty()) return below(value);
   double sum = 0.5;
   for (const double one : draws) sum += below(one);
@@ -148,10 +149,7 @@ class Run {
       if (a_.space.empty()) a_.space = r.space;
       RankedPlan& best = r.best.front();
       const std::string name = best.scenario->dispatchers.front().name;
-      const bool kernel =
-          std::any_of(best.answer.unmeasured.begin(), best.answer.unmeasured.end(),
-                      [](const std::string& part) { return part.find(" kernel ") != std::string::npos; });
-      if (!kernel || s.gave("dispatcher") || name.empty()) return std::move(best);
+      if (!best.answer.unmeasured_exchange() || s.gave("dispatcher") || name.empty()) return std::move(best);
       unmeasured.push_back(name);
       a_.left_out.push_back(
           {fmt::format("{} on {}", name, s.cluster->profile.name()),
@@ -256,20 +254,10 @@ class Run {
     if (now.nvlink.domain < best.answer.gpus)
       add_upgrade(best, fmt::format("NVLink domain {} -> {} GPUs", now.nvlink.domain, domain),
                   changed([&](Cluster& c) { c.nvlink.domain = domain; }), 0);
-    // The next GPU of the same maker, by profile.
-    constexpr std::array<std::pair<std::string_view, const char*>, 9> kNext{{{"a100-sxm", "dgx-h100"},
-                                                                             {"a800-sxm", "dgx-h800"},
-                                                                             {"h100-sxm", "dgx-h200"},
-                                                                             {"h800-sxm", "dgx-h200"},
-                                                                             {"h20-sxm", "dgx-h200"},
-                                                                             {"h200-sxm", "dgx-b200"},
-                                                                             {"b200-sxm", "dgx-b300"},
-                                                                             {"gb200", "gb300-nvl72"},
-                                                                             {"mi300x", "mi355x"}}};
-    for (const auto& [profile, next] : kNext)
-      if (now.profile.name() == profile)
-        add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), next),
-                    std::make_shared<const Cluster>(Cluster::load(std::string(next))), best.gpus);
+    if (const GpuFamily* gpu = gpu_family(now.profile.name()); gpu != nullptr && !gpu->next.empty()) {
+      auto cluster = std::make_shared<const Cluster>(Cluster::load(gpu->next));
+      add_upgrade(best, fmt::format("GPU {} -> {}", now.profile.name(), cluster->name), cluster, best.gpus);
+    }
   }
 
   // `gpus`: of an open number of nodes; 0: as many as now.
@@ -334,6 +322,8 @@ void take_usual_failures(Scenario& s) {
 }
 
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens) {
+  // Judged, not measured: the share of the peak and the days that a training of interest takes
+  // (docs/plan.md).
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
   const double peak = cluster.profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
   const double gpu_days =

@@ -1,6 +1,9 @@
 #include "models/costs/attention.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "models/workload/layer_stack.h"
 
 namespace moesim::models {
 
@@ -26,16 +29,6 @@ constexpr double kScore = 2, kMask = 1, kBatched = 0.7;
 constexpr double kUsualWidth = 128;  // of a head, where a profile says which share of the peak it reaches
 
 }  // namespace
-
-double mean_keys(std::int64_t seq, std::int64_t window, bool chunked) {
-  const auto s = static_cast<double>(seq), w = static_cast<double>(window);
-  if (window <= 0 || window >= seq) return std::max(1.0, s / 2);
-  if (chunked) {
-    const auto rest = static_cast<double>(seq % window);
-    return std::max(1.0, ((s - rest) * w + rest * rest) / (2 * s));
-  }
-  return std::max(1.0, w - w * w / (2 * s));
-}
 
 AttentionModel::AttentionModel(const Profile& profile)
     : drawn_(profile.attention_factor()), kernels_(profile) {

@@ -24,9 +24,6 @@ struct AttentionCall {
   bool dropout = false;  // of the probabilities; unfused only
 };
 
-// Keys that a causal query sees on average; at most the window, or those of its own chunk.
-double mean_keys(std::int64_t seq, std::int64_t window, bool chunked = false);
-
 class AttentionModel {
  public:
   // A profile may hold "attention_forward_efficiency" and "attention_backward_efficiency" as constants:

@@ -27,10 +27,6 @@ GroupShape ClusterCosts::place(std::span<const sim::RankId> ranks) const {
   return GroupShape::of(cluster_, members);
 }
 
-void ClusterCosts::price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const {
-  check(keys.empty(), "computing times are in the graph");
-}
-
 void ClusterCosts::price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const {
   const GroupShape group = place(shape.ranks);
   const double extra = shape.op == sim::CollectiveOp::send_recv ? 0.0 : extra_per_call_;

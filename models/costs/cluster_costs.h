@@ -19,8 +19,6 @@ class ClusterCosts : public sim::Costs {
   // its own).
   explicit ClusterCosts(const Cluster& cluster, double extra_per_call = 0);
 
-  // Graphs of this class hold their computing times; opaque works need a class that knows them.
-  void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time> out) const override;
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override;
   sim::FlowPlan plan_collective(const sim::CollectiveShape& shape) const override;
   sim::Overlap overlap(sim::RankId rank) const override;

@@ -8,6 +8,7 @@
 #include "base/input_error.h"
 #include "models/costs/network_law.h"
 #include "models/costs/size_curve.h"
+#include "models/hardware/cluster.h"
 
 namespace moesim::models {
 namespace {

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "models/costs/domain_report.h"
-#include "models/hardware/cluster.h"
 #include "models/hardware/estimate.h"
 #include "models/hardware/group_shape.h"
 #include "sim/graph/collective.h"
 
 namespace moesim::models {
+
+struct Cluster;
 
 // The parts of a forecast, for flow timing and for explanations.
 struct CollectiveParts {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/hardware/profile.h"
+#include "models/hardware/domain_range.h"
 
 namespace moesim::models {
 
@@ -20,7 +20,8 @@ struct OutsideDomain {
   std::string why;    // "was not measured"; empty where a quantity lies out of its range:
   DomainRange measured;
   double value = 0;
-  bool drawn = false;  // the draws of the price hold the doubt: a law of another machine
+  bool drawn = false;     // the draws of the price hold the doubt: a law of another machine
+  bool exchange = false;  // a library's dispatch or combine kernel
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -52,7 +53,8 @@ class DomainReport {
   struct Unmeasured {
     std::string part;
     double share = 0;
-    bool drawn = false;  // the draws of the price hold the doubt
+    bool drawn = false;     // the draws of the price hold the doubt
+    bool exchange = false;  // a library's dispatch or combine kernel
   };
   std::vector<Unmeasured> unmeasured() const;
   // Share of the time of all operations, one after the other, that lies outside.

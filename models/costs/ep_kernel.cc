@@ -5,28 +5,6 @@
 
 namespace moesim::models {
 
-std::string_view name_of(ExchangeLibrary library) {
-  switch (library) {
-    case ExchangeLibrary::kNone:
-      return "";
-    case ExchangeLibrary::kDeepEp:
-      return "DeepEP";
-    case ExchangeLibrary::kDeepEpV2:
-      return "DeepEP V2";
-    case ExchangeLibrary::kUccl:
-      return "UCCL-EP";
-    case ExchangeLibrary::kHybridEp:
-      return "HybridEP";
-    case ExchangeLibrary::kNcclEp:
-      return "NCCL EP";
-  }
-  return "";
-}
-
-std::string unmeasured_kernel_key(ExchangeLibrary library) {
-  return "ep/unmeasured/" + std::string(name_of(library));
-}
-
 double distinct_places(double places, double topk) {
   return places <= 1 ? 1 : places * (1 - std::pow(1 - 1 / places, topk));
 }

@@ -13,26 +13,12 @@
 // P (1 - (1 - 1/P)^K). Low-latency kernels do not merge copies: a token travels K times.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
-#include <string_view>
 
-#include "models/hardware/dtype.h"
+#include "models/hardware/device_work.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::models {
-
-// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
-// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL.
-enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp };
-inline constexpr std::array kExchangeLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kDeepEpV2,
-                                               ExchangeLibrary::kUccl, ExchangeLibrary::kHybridEp,
-                                               ExchangeLibrary::kNcclEp};
-std::string_view name_of(
-    ExchangeLibrary library);  // "DeepEP", "DeepEP V2", "UCCL-EP", "HybridEP", "NCCL EP", ""
-
-inline constexpr double kUsualSms = 24;  // of DeepEP's tables
 
 struct EpKernelCall {
   double tokens = 0;  // per rank
@@ -46,9 +32,6 @@ struct EpKernelCall {
   double sms = 0;          // 0 = the library's choice
   bool merged = true;      // copies of a token for one place are sent once
 };
-
-// A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
-std::string unmeasured_kernel_key(ExchangeLibrary library);
 
 // Mean number of distinct places, of `places`, that the topk experts of a token lie on.
 double distinct_places(double places, double topk);

@@ -173,18 +173,6 @@ struct GemmModel::Resolved {
   }
 };
 
-GemmShape turned(GemmShape s, GemmPass pass) {
-  switch (pass) {
-    case GemmPass::kForward:
-      return s;
-    case GemmPass::kDgrad:
-      return {s.m, s.k, s.n};
-    case GemmPass::kWgrad:
-      break;
-  }
-  return {s.k, s.n, s.m};
-}
-
 GemmModel::GemmModel(const Profile& profile, Clocks clocks, std::string_view grouped_key) {
   auto resolved = std::make_unique<Resolved>();
   const DeviceLimits& device = profile.device();

@@ -12,33 +12,12 @@
 #include <string_view>
 
 #include "models/costs/domain_report.h"
+#include "models/hardware/device_work.h"
 #include "models/hardware/dtype.h"
 #include "models/hardware/estimate.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::models {
-
-// C[m,n] = A[m,k] B[k,n].
-struct GemmShape {
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-};
-
-// For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
-enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
-// The product that a pass hands to the library, from the forward one.
-GemmShape turned(GemmShape forward, GemmPass pass);
-
-// How the products of several experts reach the GPU.
-enum class GemmBackend : std::uint8_t {
-  kDense,    // one weight for all rows: no grouping, whatever experts there are
-  kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
-             // nothing
-  kLoop,     // one launch per non-empty expert
-  kBatched,  // one strided batch: every expert is padded to the largest
-  kBlockSparse,  // MegaBlocks: products whose one operand or result is a block-sparse matrix
-};
 
 enum class Clocks : std::uint8_t { kBurst, kSustained };
 

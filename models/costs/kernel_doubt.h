@@ -11,7 +11,8 @@ namespace moesim::models {
 
 // Log standard deviation of the time of a kernel on `ranks` ranks with `tokens` tokens each, where rows cover
 // the given ranges: 0 inside. EP sizes left out of a fit are off by 9.3 % in the median and 33 % in the mean
-// with 85 % of their rows inside, decades of tokens by 11 % with 88 % inside (docs/calibration.md).
+// with 85 % of their rows inside, decades of tokens by 11 % with 88 % inside (docs/calibration.md). The two
+// numbers are judged by these errors, not fitted to them.
 inline double kernel_doubt(const DomainRange& measured_ranks, const DomainRange& measured_tokens,
                            double ranks, double tokens) {
   constexpr double kPerRankOctave = 0.2, kPerTokenOctave = 0.04;

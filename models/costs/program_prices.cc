@@ -10,7 +10,9 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "models/costs/kernel_doubt.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
+#include "models/workload/placement.h"
 
 namespace moesim::models {
 
@@ -619,6 +621,7 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
     guess.why = fmt::format("was not measured {}, priced {}", where,
                             kernel ? "as " + kernel->unmeasured : "as an all-to-all of its rows");
     guess.drawn = true;  // by the law, or by unmeasured_
+    guess.exchange = true;
     return guess;
   }
   FarthestOutside farthest;

@@ -16,15 +16,16 @@
 #include "models/costs/domain_report.h"
 #include "models/costs/ep_kernel.h"
 #include "models/costs/gemm.h"
+#include "models/costs/group_shapes.h"
 #include "models/costs/kernels.h"
 #include "models/costs/recipe.h"
 #include "models/costs/training_products.h"
-#include "models/hardware/cluster.h"
 #include "models/programs/program.h"
-#include "models/workload/placement.h"
 #include "sim/run/lockstep.h"
 
 namespace moesim::models {
+
+struct Cluster;
 
 [[noreturn]] void refuse_price(double seconds);
 
@@ -36,43 +37,6 @@ inline std::int64_t to_ps(double seconds) {
   if (!(seconds <= kLongestSeconds)) refuse_price(seconds);
   return std::llround(seconds * 1e12);
 }
-
-// How the groups of a dispatch group lie on a cluster. Does not depend on the profile's numbers.
-class GroupShapes {
- public:
-  // Rank i of the dispatch group is GPU first_rank + i * stride of the cluster.
-  GroupShapes(const Cluster& cluster, const Program& program, std::int64_t first_rank = 0,
-              std::int64_t stride = 1);
-  // A dispatch group of a plan. kDense has one shape of each class of the plan's tensor-parallel groups.
-  GroupShapes(const Placement& placement, const Program& program, std::span<const std::int32_t> gpus);
-  const GroupShape& of(GroupKind kind, int group) const { return shapes_[static_cast<int>(kind)][group]; }
-  std::span<const GroupShape> all(GroupKind kind) const { return shapes_[static_cast<int>(kind)]; }
-  bool across_domains(GroupKind kind) const;  // any of them
-  // Neighbours in the ring of context-parallel ranks.
-  const GroupShape& context_pair() const { return context_pair_; }
-  // The ranks of every kind of group, for collectives to meet in; the index is the GroupKind.
-  const std::shared_ptr<const sim::LockstepGroups>& meetings() const { return meetings_; }
-
- private:
-  void add(const Cluster& cluster, const Program& program, std::span<const std::int32_t> ranks);
-
-  std::array<std::vector<GroupShape>, 4> shapes_;
-  GroupShape context_pair_;
-  std::shared_ptr<const sim::LockstepGroups> meetings_;
-};
-
-// The uneven exchanges of a program on its groups: what every member has to move, whatever the profile's
-// numbers are.
-class UnevenLoads {
- public:
-  UnevenLoads(const Program& program, const GroupShapes& shapes);
-  const UnevenLoad& of(int matrix, int group) const {
-    return loads_[static_cast<std::size_t>(matrix)][static_cast<std::size_t>(group)];
-  }
-
- private:
-  std::vector<std::vector<UnevenLoad>> loads_;  // [matrix][group]; empty where not used
-};
 
 // Whether a library's dispatch or combine kernels were measured on this GPU: inside a domain, or across nodes
 // over the network that the profile holds.

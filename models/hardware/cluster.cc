@@ -18,6 +18,7 @@
 #include "base/lower_case.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "models/hardware/embedded_profiles.h"
 #include "models/hardware/hardware.h"
 #include "models/hardware/network.h"
 
@@ -25,63 +26,49 @@ namespace moesim::models {
 namespace {
 
 constexpr int kMostNodes = 1 << 20;
-constexpr double kGB = 1e9;
 constexpr double kMostBandwidth = 1e15;
 
-// A node type; counts and rates that are 0 come from the profile.
+// A node type of node_types.json.
 struct NodeType {
-  const char* prefix;
-  const char* profile;
-  int gpus_per_node;
-  int domain;
-  int ports_per_node;
-  double port_bandwidth;  // bytes/s
-  const char* fabric;     // "": by the network's rails
-  const char* network;
-  const char* description;
+  std::string prefix, profile;
+  int gpus_per_node = 0, domain = 0, ports_per_node = 0;
+  double port_bandwidth = 0;  // bytes/s
+  std::string fabric;         // "": by the network's rails
+  std::string network;
+  std::vector<double> gpu_bandwidth;  // bytes/s across nodes by local GPU; empty: all alike
+  std::string description;
 };
 
-constexpr NodeType kNodeTypes[] = {
-    {"dgx-a100x", "a100-sxm", 8, 8, 8, 25 * kGB, "", "infiniband-hdr",
-     "8 A100 80 GB, NVSwitch, 8 x HDR 200 Gb/s"},
-    {"dgx-a800x", "a800-sxm", 8, 8, 8, 25 * kGB, "", "infiniband-hdr",
-     "8 A800, NVLink 200 GB/s, 8 x 200 Gb/s"},
-    {"dgx-h100x", "h100-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H100, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h200x", "h200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-h800x", "h800-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr",
-     "8 H800, NVLink 200 GB/s, 8 x NDR 400 Gb/s"},
-    {"hgx-h20x", "h20-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 H20, NVLink 450 GB/s, 8 x 400 Gb/s"},
-    {"dgx-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr", "8 B200, NVSwitch, 8 x NDR 400 Gb/s"},
-    {"dgx-b300x", "b300-sxm", 8, 8, 8, 100 * kGB, "", "infiniband-xdr", "8 B300, NVSwitch, 8 x XDR 800 Gb/s"},
-    {"gb200-nvl72x", "gb200", 72, 72, 72, 50 * kGB, "nvl72", "infiniband-ndr",
-     "racks of 72 GB200 in one NVLink domain, 400 Gb/s each"},
-    {"gb300-nvl72x", "gb300", 72, 72, 72, 100 * kGB, "nvl72", "infiniband-xdr",
-     "racks of 72 GB300 in one NVLink domain, 800 Gb/s each"},
-    {"mi300x-x", "mi300x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "infiniband-ndr",
-     "8 MI300X, full xGMI mesh, 8 x 400 Gb/s"},
-    {"mi355x-x", "mi355x", 8, 8, 8, 50 * kGB, "xgmi-mesh", "roce-pollara",
-     "8 MI355X, full xGMI mesh, 8 x 400 Gb/s"},
-    // NCCL logs of the Echo data set: seven 400 Gb/s ports per node, none on the PCIe switch of GPU 0.
-    {"echo-h800x", "h800-sxm", 8, 8, 7, 50 * kGB, "", "echo-h800",
-     "the 8-GPU H800 nodes of the Echo recordings, 7 ports each"},
-    // Machines of clouds; their fabrics are not published, so nothing is known to contend in them.
-    {"aws-p4dx", "a100-sxm", 8, 8, 4, 12.5 * kGB, "", "efa-p4d", "AWS p4d: 8 A100, EFA 4 x 100 Gb/s"},
-    {"aws-p5x", "h100-sxm", 8, 8, 32, 12.5 * kGB, "", "efa-p5", "AWS p5: 8 H100, EFA 32 x 100 Gb/s"},
-    {"aws-p5enx", "h200-sxm", 8, 8, 16, 25 * kGB, "", "efa-p5en", "AWS p5en: 8 H200, EFA 16 x 200 Gb/s"},
-    {"aws-p6-b200x", "b200-sxm", 8, 8, 8, 50 * kGB, "", "efa-p6-b200",
-     "AWS p6-b200: 8 B200, EFA 8 x 400 Gb/s"},
-    {"aws-p6-b300x", "b300-sxm", 8, 8, 16, 50 * kGB, "", "efa-p6-b300",
-     "AWS p6-b300: 8 B300, EFA 16 x 400 Gb/s"},
-    {"azure-nd-h100-v5x", "h100-sxm", 8, 8, 8, 50 * kGB, "", "infiniband-ndr",
-     "Azure ND H100 v5: 8 H100, 8 x NDR 400 Gb/s"},
-    {"gcp-a3-megax", "h100-sxm", 8, 8, 8, 25 * kGB, "", "tcpxo-a3-mega",
-     "Google A3 Mega: 8 H100, GPUDirect-TCPXO 8 x 200 Gb/s"},
-};
+NodeType read_node_type(const JsonNode& node) {
+  NodeType type;
+  JsonObject object(node);
+  type.prefix = object.at("prefix").string();
+  type.profile = object.at("profile").string();
+  type.gpus_per_node = static_cast<int>(object.at("gpus_per_node").integer(1, 1024));
+  type.domain = static_cast<int>(object.at("domain").integer(1, 1 << 20));
+  type.ports_per_node = static_cast<int>(object.at("ports_per_node").integer(1, 1 << 16));
+  type.port_bandwidth = object.at("port_bandwidth").number(1e3, kMostBandwidth);
+  type.fabric = object.string("fabric", "");
+  type.network = object.at("network").string();
+  if (const auto list = object.find("gpu_bandwidth"))
+    for (const JsonNode& item : list->items()) type.gpu_bandwidth.push_back(item.number(1e3, kMostBandwidth));
+  type.description = object.at("about").string();
+  object.string("source", "");
+  object.finish();
+  return type;
+}
 
-// Point-to-point rates across nodes by local GPU, as the Echo recordings show them (activation sends of 8.4
-// MB).
-constexpr double kEchoGpuBandwidth[] = {20 * kGB, 20 * kGB, 31 * kGB, 25 * kGB,
-                                        31 * kGB, 20 * kGB, 31 * kGB, 20 * kGB};
+const std::vector<NodeType>& node_types() {
+  static const std::vector<NodeType> all = [] {
+    std::vector<NodeType> types;
+    JsonObject object(JsonNode::parse(embedded_table("node_types"), "node_types.json"));
+    object.string("about", "");
+    for (const JsonNode& node : object.at("node_types").items()) types.push_back(read_node_type(node));
+    object.finish();
+    return types;
+  }();
+  return all;
+}
 
 constexpr const char* kRails = "rail-optimised";
 constexpr const char* kNoRails = "fat-tree";
@@ -111,8 +98,7 @@ Cluster of_type(const NodeType& type, std::string name, int nodes, Cluster::Node
   cluster.nic.ports_per_node = type.ports_per_node;
   cluster.nic.bandwidth = type.port_bandwidth;
   cluster.fabric = type.fabric;
-  if (type.prefix == std::string_view("echo-h800x"))
-    cluster.nic.gpu_bandwidth.assign(std::begin(kEchoGpuBandwidth), std::end(kEchoGpuBandwidth));
+  cluster.nic.gpu_bandwidth = type.gpu_bandwidth;
   fill_from_profile(cluster);
   take_network(cluster, NetworkProfile::load(type.network));
   return cluster;
@@ -130,9 +116,9 @@ std::string_view name_without_nodes(const NodeType& type) {
 // ("p5en"), its GPU's profile ("h100-sxm") or that one's first word ("h100"), of several the first in the
 // table.
 const NodeType* type_of_word(std::string_view word) {
-  for (const NodeType& type : kNodeTypes)
+  for (const NodeType& type : node_types())
     if (name_without_nodes(type) == word) return &type;
-  for (const NodeType& type : kNodeTypes) {
+  for (const NodeType& type : node_types()) {
     const std::string_view name = name_without_nodes(type), profile = type.profile;
     const std::size_t dash = name.find('-');
     if ((dash != std::string_view::npos && name.substr(dash + 1) == word) || profile == word ||
@@ -144,7 +130,7 @@ const NodeType* type_of_word(std::string_view word) {
 
 // "dgx-h100x8" for "dgx-h100" or "dgx-h100x4" with 8 nodes; another name stays.
 std::string name_with_nodes(const std::string& name, std::int64_t nodes) {
-  for (const NodeType& type : kNodeTypes) {
+  for (const NodeType& type : node_types()) {
     const std::string_view prefix = type.prefix;
     const bool counted = name.starts_with(prefix) && parse_int(std::string_view(name).substr(prefix.size()));
     if (counted || name == name_without_nodes(type)) return fmt::format("{}{}", prefix, nodes);
@@ -155,7 +141,7 @@ std::string name_with_nodes(const std::string& name, std::int64_t nodes) {
 std::optional<Cluster> built_in(std::string_view written) {
   const std::string text = lower(written);
   const std::string_view name = text;
-  for (const NodeType& type : kNodeTypes) {
+  for (const NodeType& type : node_types()) {
     const std::string_view prefix = type.prefix;
     if (!name.starts_with(prefix)) continue;
     const std::string_view digits = name.substr(prefix.size());
@@ -405,7 +391,7 @@ Cluster Cluster::holding(std::int64_t gpus) const {
 }
 
 std::string usual_network(const Profile& profile) {
-  for (const NodeType& type : kNodeTypes)
+  for (const NodeType& type : node_types())
     if (profile.name() == type.profile) return type.network;
   return std::string(kLineRate);
 }
@@ -418,8 +404,8 @@ Cluster Cluster::load(const std::string& name_or_path) {
   for (const Pattern& pattern : patterns()) known.push_back(pattern.name);
   std::string hint = did_you_mean(name_or_path, known);
   // A name with its N.
-  for (const NodeType& type : kNodeTypes)
-    if (name_or_path == std::string(type.prefix) + "N")
+  for (const NodeType& type : node_types())
+    if (name_or_path == type.prefix + "N")
       hint = fmt::format("; N is the number of nodes: '{}4', or '{}' with --gpus", type.prefix,
                          name_without_nodes(type));
   throw InputError("found the cluster " + in_quotes(name_or_path) + ", expected a file or one of " +
@@ -458,8 +444,7 @@ Cluster Cluster::changed(const JsonNode& node) const {
 
 std::vector<Cluster::Pattern> Cluster::patterns() {
   std::vector<Pattern> result;
-  for (const NodeType& type : kNodeTypes)
-    result.push_back({std::string(type.prefix) + "N", type.description});
+  for (const NodeType& type : node_types()) result.push_back({type.prefix + "N", type.description});
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "base/text.h"
+#include "models/hardware/cluster.h"
 #include "sim/network/fabric_file.h"
 #include "sim/network/fabric_presets.h"
 

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <string>
 
-#include "models/hardware/cluster.h"
+#include "models/hardware/link_load.h"
 #include "sim/network/fabric.h"
 #include "sim/run/timeline.h"
 
 namespace moesim::models {
+
+struct Cluster;
 
 // From the cluster's `fabric`: empty or the default of its node type ("rail-optimised", "fat-tree", "nvl72",
 // "xgmi-mesh"), a preset's name, the JSON text of a preset or an own network, or the path of a JSON or
@@ -24,12 +26,6 @@ bool has_own_fabric(const Cluster& cluster);
 // The window of sim::RunOptions for `messages` at once: exact rates up to some ten thousand, beyond that
 // windows, within 0.1 % (docs/performance.md).
 double flow_window(std::int64_t messages);
-
-struct LinkLoad {
-  std::string from, to;  // names of the fabric's nodes
-  double bytes = 0;
-  double utilisation = 0;  // of its capacity over the timeline
-};
 
 // The most utilised link of a timeline made with timing `flow`; without a name where nothing was sent.
 LinkLoad busiest_link(const sim::Timeline& timeline, const sim::Fabric& fabric);

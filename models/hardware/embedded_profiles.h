@@ -1,4 +1,4 @@
-// The files of calibration/profiles/gpu/ and network/, of models/recipes/ and the rental prices, compiled in
+// The files of calibration/profiles/gpu/ and network/, of models/recipes/ and models/hardware/, compiled in
 // so that moesim needs no data folder.
 #pragma once
 
@@ -15,6 +15,7 @@ struct EmbeddedProfile {
 std::span<const EmbeddedProfile> embedded_profiles();
 std::span<const EmbeddedProfile> embedded_networks();
 std::span<const EmbeddedProfile> embedded_recipes();
-std::string_view embedded_rental();  // models/hardware/rental_prices.json
+// models/hardware/NAME.json: "rental_prices", "node_types", "gpu_families".
+std::string_view embedded_table(std::string_view name);
 
 }  // namespace moesim::models

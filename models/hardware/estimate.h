@@ -22,7 +22,4 @@ struct Estimate {
   static Estimate from_samples(double value, std::span<const double> samples);
 };
 
-// The value below which `share` of the values lies, linear between order statistics. Not empty, ascending.
-double quantile(std::span<const double> sorted, double share);
-
 }  // namespace moesim::models

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/hardware/cluster.h"
 
 namespace moesim::models {
 

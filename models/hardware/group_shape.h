@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "models/hardware/cluster.h"
-
 namespace moesim::models {
+
+struct Cluster;
 
 // How a process group lies on a cluster: all that a collective's time depends on.
 struct GroupShape {

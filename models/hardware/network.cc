@@ -14,9 +14,10 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "models/costs/ep_kernel.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/device_work.h"
 #include "models/hardware/embedded_profiles.h"
+#include "models/hardware/gpu_family.h"
 #include "models/hardware/laws_file.h"
 
 namespace moesim::models {
@@ -85,33 +86,22 @@ void add(ParameterSet& set, std::string_view name, double value, double sigma) {
   set.values.push_back(value);
 }
 
-// What of HybridEP's kernels inside a domain was measured on another GPU only.
-struct Relative {
-  std::string_view gpu;
-  const char* relative;
-  bool same_links;
-};
-constexpr Relative kRelatives[] = {{"gb300", "gb200", true},
-                                   {"b300-sxm", "b200-sxm", true},
-                                   {"h200-sxm", "h100-sxm", false},
-                                   {"h800-sxm", "h100-sxm", false}};
-
-// On other links a kernel reaches the same share, give or take.
+// What of HybridEP's kernels inside a domain was measured on a relative only. On other links a kernel reaches
+// the same share, give or take.
 void borrow_kernels(Profile& profile) {
-  for (const Relative& one : kRelatives) {
-    if (one.gpu != profile.name()) continue;
-    const Profile other = Profile::load(one.relative);
-    for (const auto& [key, set] : other.sets()) {
-      if (!key.starts_with("ep/hybridep_") || key.ends_with(kNetworkLaw) || profile.find(key)) continue;
-      ParameterSet copy = set;
-      if (!one.same_links) {
-        copy.derived = true;
-        copy.rows = 0;
-        copy.residual = std::hypot(copy.residual, kUsualSigma);
-        copy.source = fmt::format("derived from {}: {}", one.relative, set.source);
-      }
-      profile.set(key, std::move(copy));
+  const GpuFamily* family = gpu_family(profile.name());
+  if (family == nullptr || family->kernels == GpuFamily::Kernels::kNone) return;
+  const Profile other = Profile::load(family->relative);
+  for (const auto& [key, set] : other.sets()) {
+    if (!key.starts_with("ep/hybridep_") || key.ends_with(kNetworkLaw) || profile.find(key)) continue;
+    ParameterSet copy = set;
+    if (family->kernels == GpuFamily::Kernels::kDerived) {
+      copy.derived = true;
+      copy.rows = 0;
+      copy.residual = std::hypot(copy.residual, kUsualSigma);
+      copy.source = fmt::format("derived from {}: {}", family->relative, set.source);
     }
+    profile.set(key, std::move(copy));
   }
 }
 

@@ -17,8 +17,7 @@
 #include "base/json_text.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "models/costs/ep_kernel.h"
-#include "models/costs/kernels.h"
+#include "models/hardware/device_work.h"
 #include "models/hardware/embedded_profiles.h"
 #include "models/hardware/laws_file.h"
 

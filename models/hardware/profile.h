@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/hardware/domain_range.h"
 #include "models/hardware/dtype.h"
 
 namespace moesim {
@@ -29,13 +30,6 @@ struct Constant {
   double sigma = 0;  // one standard deviation, same unit; 0 where exact or unknown
   std::string unit;
   std::string source;
-};
-
-// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) over which a fit saw data.
-struct DomainRange {
-  std::string quantity;
-  double low = 0;
-  double high = 0;
 };
 
 // The parameters of one law (one operation in one scope), fitted together.

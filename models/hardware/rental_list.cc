@@ -26,7 +26,7 @@ void read_entries(const JsonNode& node, const char* key,
 const RentalList& RentalList::shipped() {
   static const RentalList list = [] {
     RentalList all;
-    JsonObject object(JsonNode::parse(embedded_rental(), "rental_prices.json"));
+    JsonObject object(JsonNode::parse(embedded_table("rental_prices"), "rental_prices.json"));
     check(object.string("currency", "") == "USD", "the currency that prices() says");
     object.string("kind", "");
     read_entries(object.at("gpu_hour"), "price", all.gpu_hour);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "models/costs/attention.h"
 #include "models/workload/parallel.h"
 
 namespace moesim::models {

@@ -1,6 +1,5 @@
-// Checks that hold for every legal program, and for recordings: conservation of bytes, symmetry of what is
-// sent and received, and the rule that collectives of a communicator match by position (docs/spec.md 2.11,
-// rules P and F).
+// Whether the ranks of a program meet: collectives of a communicator match by position, and no ranks wait for
+// each other on different communicators (docs/spec.md 2.11, rules P and F).
 #pragma once
 
 #include <cstdint>
@@ -12,11 +11,6 @@
 #include "models/programs/program.h"
 
 namespace moesim::models {
-
-// What is wrong with a program's numbers, one line each; empty when nothing is: for every collective the
-// bytes sent over a group are the bytes received, in and out fit the kind, an uneven exchange is its matrix,
-// and the matrix of the way back is the transpose.
-std::vector<std::string> check_bytes(const Program& program);
 
 // One collective as one rank issues it.
 struct IssuedCollective {

@@ -3,7 +3,6 @@
 #include <map>
 #include <span>
 
-#include "models/costs/attention.h"
 #include "models/programs/attention_core.h"
 #include "models/programs/program_builder.h"
 #include "models/programs/projections.h"

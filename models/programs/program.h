@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/costs/ep_kernel.h"
-#include "models/costs/gemm.h"
-#include "models/costs/kernels.h"
+#include "models/hardware/device_work.h"
 #include "models/hardware/dtype.h"
 #include "sim/graph/task_graph.h"
 
@@ -176,7 +174,6 @@ class Program {
   // What the exchange of a library would move were the domains smaller, cut at the borders of nodes: one
   // entry for every size. Empty where domains are no larger than nodes.
   const std::vector<StagedRows>& smaller_domains() const { return smaller_domains_; }
-  std::size_t table_count() const { return tables_.size(); }
   std::span<const std::int64_t> expert_rows(int table, int rank) const {
     const ExpertRows& t = tables_[table];
     return {t.rows.data() + std::size_t(t.experts) * rank, std::size_t(t.experts)};

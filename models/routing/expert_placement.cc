@@ -12,13 +12,6 @@
 
 namespace moesim::models {
 
-ExpertPlacement identity_placement(int experts) {
-  ExpertPlacement placement;
-  placement.expert_of.resize(static_cast<std::size_t>(experts));
-  std::iota(placement.expert_of.begin(), placement.expert_of.end(), 0);
-  return placement;
-}
-
 ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots) {
   const auto experts = static_cast<int>(totals.size());
   if (ranks < 1 || slots < experts || slots % ranks != 0 || slots > kMostSlots)

@@ -22,9 +22,6 @@ struct ExpertPlacement {
   std::vector<std::int32_t> expert_of;
 };
 
-// expert_of[s] = s.
-ExpertPlacement identity_placement(int experts);
-
 // Spreads load: replicas go one by one to the expert with the most rows per replica, then slots are dealt out
 // to ranks from the heaviest on, each to the rank with the least load that has a slot free (greedy, as load
 // balancers of expert parallelism do). `totals` are rows per expert; slots is a multiple of ranks and at

@@ -22,6 +22,7 @@
 #include "models/costs/cluster_costs.h"
 #include "models/costs/program_prices.h"
 #include "models/hardware/cluster_fabric.h"
+#include "models/step/forecast.h"
 #include "models/step/layer_programs.h"
 #include "models/workload/placement.h"
 #include "models/workload/scenario.h"
@@ -39,13 +40,6 @@ inline constexpr std::size_t kMostFlowRanks = 1024;
 inline constexpr std::int64_t kMostFlowReplicas = 8192;
 // GPUs of a fabric on which ways are found in seconds: 3 s on 8,192 GPUs, 11 s on 16,384.
 inline constexpr std::int64_t kMostFlowGpus = 32768;
-
-// What an answer under timing `flow` says of the network.
-struct FlowReport {
-  double calibrated_us = 0;  // the time without contention
-  int groups = 0;            // dispatch groups that ran side by side; 0: timing was calibrated
-  LinkLoad busiest;          // of the links, under the layers' collectives
-};
 
 class Contention {
  public:

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "models/costs/group_shapes.h"
 #include "models/hardware/cluster.h"
 
 namespace moesim::models {

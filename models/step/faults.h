@@ -6,13 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "models/costs/program_prices.h"
 #include "models/programs/program.h"
 #include "models/workload/faults.h"
+
+namespace moesim::sim {
+struct LockstepProgram;
+}
 
 namespace moesim::models {
 
 struct Cluster;
+class GroupShapes;
 
 // How much longer things take on each of some ranks.
 struct RankFaults {

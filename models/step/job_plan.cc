@@ -6,6 +6,7 @@
 
 #include "base/input_error.h"
 #include "models/hardware/cluster.h"
+#include "models/step/layer_programs.h"
 #include "models/step/training_flops.h"
 #include "models/workload/placement.h"
 

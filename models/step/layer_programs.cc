@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "models/dispatchers/parts/balanced.h"
+#include "models/hardware/cluster.h"
 #include "models/programs/program_builder.h"
 #include "models/routing/expert_placement.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/costs/program_prices.h"
+#include "models/costs/group_shapes.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/programs/layer_program.h"
 #include "models/routing/expert_placement.h"

@@ -34,6 +34,7 @@ struct Part {
 
 void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, const ParameterTraffic& t,
               const Part& part) {
+  const std::size_t before = all.size();
   const std::int64_t P = part.parameters, D = part.group;
   const std::string_view gradients = part.gradients_name, parameters = part.parameters_name;
   switch (scheme) {
@@ -61,6 +62,10 @@ void add_part(std::vector<ParameterCollective>& all, ShardingScheme scheme, cons
       break;
     }
   }
+  for (std::size_t i = before; i < all.size(); ++i) {
+    all[i].experts = part.experts;
+    all[i].replicas = scheme == ShardingScheme::kHsdp && all[i].kind == CommKind::kAllReduce;
+  }
 }
 
 }  // namespace
@@ -83,15 +88,19 @@ std::int64_t ddp_bucket_parameters(std::int64_t data_parallel) {
   return std::max<std::int64_t>(40'000'000, 1'000'000 * data_parallel);
 }
 
-ParameterCollective shampoo_gather(ShardingScheme scheme, std::string_view what, std::int64_t parameters,
-                                   int bytes, std::int64_t group, std::int64_t shard) {
+ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int64_t parameters, int bytes,
+                                   std::int64_t group, std::int64_t shard) {
   std::int64_t replicas = 1;
   if (scheme == ShardingScheme::kDdp) replicas = group, shard = 1;
   if (scheme == ShardingScheme::kHsdp)
     shard = std::min(std::max<std::int64_t>(1, shard), group), replicas = group / shard;
   std::vector<ParameterCollective> one;
-  add(one, CommKind::kAllGather, what, replicas, parameters / std::max<std::int64_t>(1, shard) * bytes, 1);
-  return one.empty() ? ParameterCollective() : one.front();
+  add(one, CommKind::kAllGather, experts ? "expert shampoo updates" : "dense shampoo updates", replicas,
+      parameters / std::max<std::int64_t>(1, shard) * bytes, 1);
+  if (one.empty()) return {};
+  one.front().experts = experts;
+  one.front().replicas = true;
+  return one.front();
 }
 
 }  // namespace moesim::models

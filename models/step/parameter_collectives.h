@@ -43,6 +43,8 @@ struct ParameterCollective {
   std::int64_t bytes = 0;  // the whole buffer, over all calls of a step
   std::int64_t tx = 0;     // bytes that one rank sends, over all calls of a step
   std::int64_t calls = 1;  // per step
+  bool experts = false;    // among the replicas of experts
+  bool replicas = false;   // its group has one rank of each group that shards
 };
 
 // HSDP: how many of a rank's expert replicas shard, where `dense_shard` of `dense_group` ranks shard the
@@ -62,7 +64,7 @@ std::int64_t ddp_bucket_parameters(std::int64_t data_parallel);
 // Distributed Shampoo's all-gather of updates per step: `parameters` elements of `bytes` each that a rank
 // holds before sharding, among the ranks that hold the same shard: all of `group` (DDP), the replicas (HSDP,
 // of `shard` ranks each), nobody (FSDP).
-ParameterCollective shampoo_gather(ShardingScheme scheme, std::string_view what, std::int64_t parameters,
-                                   int bytes, std::int64_t group, std::int64_t shard);
+ParameterCollective shampoo_gather(ShardingScheme scheme, bool experts, std::int64_t parameters, int bytes,
+                                   std::int64_t group, std::int64_t shard);
 
 }  // namespace moesim::models

@@ -177,18 +177,4 @@ std::vector<std::vector<PipelineSlot>> pipeline_schedule(const PipelineShape& s)
   return schedule;
 }
 
-std::vector<int> activations_in_flight(const std::vector<std::vector<PipelineSlot>>& schedule) {
-  std::vector<int> most;
-  for (const std::vector<PipelineSlot>& slots : schedule) {
-    int held = 0, peak = 0;
-    for (const PipelineSlot& slot : slots) {
-      if (slot.kind == Kind::kForward || slot.kind == Kind::kOverlapped) ++held;
-      peak = std::max(peak, held);
-      if (slot.kind != Kind::kForward && slot.kind != Kind::kInputGradient) --held;
-    }
-    most.push_back(peak);
-  }
-  return most;
-}
-
 }  // namespace moesim::models

@@ -45,7 +45,4 @@ struct PipelineShape {
 // Throws InputError for shapes the schedule does not exist for.
 std::vector<std::vector<PipelineSlot>> pipeline_schedule(const PipelineShape& shape);
 
-// The most microbatch-chunks whose activations a stage holds at once, by stage.
-std::vector<int> activations_in_flight(const std::vector<std::vector<PipelineSlot>>& schedule);
-
 }  // namespace moesim::models

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "models/step/layer_forecast.h"
 #include "models/step/step_faults.h"
 #include "models/step/training_flops.h"
 #include "models/step/transfers.h"
@@ -422,13 +423,12 @@ std::string StepForecaster::recompute_that_fits() const {
   return "";
 }
 
-StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn,
-                                      bool slots, const Contention* contention) const {
+Forecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn,
+                                  bool slots, const Contention* contention) const {
   DomainReport report;
   const Timed timed = time(nominal, true, true, contention, &report);
   const Parallel& p = scenario_.parallel;
-  StepForecast f;
-  f.dispatcher = dispatcher_.text();
+  Forecast f;
   f.overload_report = overload_report(scenario_, *plan_, *programs_, placement_, nominal);
   const double logging_us = f.overload_report.seconds * 1e6;
   const double seconds = static_cast<double>(timed.run.total) * 1e-12 + f.overload_report.seconds;
@@ -445,7 +445,6 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.goodput = goodput(scenario_.faults, p.world(), seconds);
   for (std::size_t i = 0; i < sim::kCategories; ++i) f.breakdown_us[i] = timed.run.booked.breakdown[i].us();
   f.breakdown_us[static_cast<std::size_t>(Category::other)] += logging_us;
-  f.bubble_us = f.breakdown_us[static_cast<std::size_t>(Category::bubble)];
   f.exposed_comm_us = timed.run.booked.exposed_comm.us();
   f.critical_stage = timed.run.critical_stage;
   f.critical_rank = timed.run.critical_rank;
@@ -453,18 +452,12 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.tokens = static_cast<double>(p.dp * p.microbatches * p.micro_batch) * static_cast<double>(p.seq);
   // Ranks that process the same tokens train on them once.
   if (moe_program().tokens_replicated) f.tokens /= static_cast<double>(p.ep);
-  f.tokens_per_s_per_gpu = f.tokens / seconds / static_cast<double>(f.gpus);
   // Rows that were dropped are not work that was done.
-  const double rows =
-      static_cast<double>(scenario_.topk) * static_cast<double>(p.tokens_per_rank() * p.dispatch_ranks());
-  f.dropped_share = std::min(1.0, static_cast<double>(moe_program().dropped_rows) / rows);
+  f.dropped_share = dropped_share(moe_program());
   const double lost = f.dropped_share * static_cast<double>(scenario_.model.moe_layers()) *
                       expert_flops_per_token(scenario_.model, scenario_.topk);
   f.flops = f.tokens * (training_flops_per_token(scenario_.model, p.seq, scenario_.topk) - lost) *
             (scenario_.train ? 1 : 1.0 / 3);
-  f.tflops_per_gpu = f.flops / seconds / static_cast<double>(f.gpus) * 1e-12;
-  f.mfu = f.tflops_per_gpu * 1e12 /
-          scenario_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
   f.memory = memory();
   if (!f.memory.fits) f.memory.recompute_that_fits = recompute_that_fits();
   f.warnings = warnings_;
@@ -472,20 +465,19 @@ StepForecast StepForecaster::forecast(const ProgramPricer& nominal, std::span<co
   f.warnings.insert(f.warnings.end(), outside.begin(), outside.end());
   f.outside_domain = report.share();
   f.unmeasured = report.unmeasured();
-  if (slots) f.run = timed.run, f.schedule = plan_->schedule;
+  if (slots) {
+    for (std::size_t s = 0; s < plan_->schedule.size(); ++s)
+      for (std::size_t i = 0; i < plan_->schedule[s].size(); ++i) {
+        const std::int64_t end = timed.run.slot_end[s][i];
+        f.slots.push_back({static_cast<int>(s), plan_->schedule[s][i], end - timed.run.slot_ps[s][i], end});
+      }
+    f.stage_end = timed.run.stage_end;
+    f.layer = LayerForecaster(scenario_, *programs_, routing_, std::nullopt, contention).trace(nominal);
+  }
   if (drawn.empty()) return f;
   Draws draws(*this, timed, nominal, contention, drawn.size());
   for (std::size_t d = 0; d < drawn.size(); ++d)
     f.draws_us.push_back(draws.seconds(d, drawn[d]) * 1e6 + logging_us);
-  doubt_unmeasured(f.unmeasured, f.time_us.value, f.draws_us);
-  const Estimate measured = Estimate::from_samples(f.time_us.value, f.draws_us);
-  // The two sources of doubt are independent.
-  const auto widened = [&](double bound, double sign) {
-    const double own = std::log(bound / f.time_us.value);
-    return f.time_us.value * std::exp(sign * std::hypot(own, 1.645 * kStepSigma));
-  };
-  f.time_us.low = widened(measured.low, -1);
-  f.time_us.high = widened(measured.high, 1);
   return f;
 }
 

@@ -5,14 +5,14 @@
 // the optimizer around them. Data-parallel replicas are alike, so one pipeline stands for all.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "models/hardware/estimate.h"
 #include "models/step/contention.h"
+#include "models/step/forecast.h"
 #include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
 #include "models/step/pipeline_run.h"
@@ -33,33 +33,6 @@ struct LayerWork {
   double kernels = 0;                // everything else on the device
 };
 
-struct StepForecast {
-  std::string dispatcher;
-  Estimate time_us;
-  double tokens = 0;  // of the step, all ranks
-  double tokens_per_s_per_gpu = 0;
-  double tflops_per_gpu = 0;  // model TFLOP/s by kFlopConvention
-  double mfu = 0;             // of the dense bf16 peak (fp8 runs too, so that plans compare)
-  std::array<double, sim::kCategories> breakdown_us{};  // of the critical stage; adds up to time_us.value
-  double bubble_us = 0;                                 // of it: idle because another stage was not done
-  double exposed_comm_us = 0;  // of it: transferring while not computing, gradients and parameters included
-  double healthy_us = 0;       // the step without the scenario's faults
-  Goodput goodput;             // where the scenario says how often a GPU fails
-  double outside_domain = 0;   // share of the operations' time that the profile did not measure
-  std::vector<DomainReport::Unmeasured> unmeasured;
-  int critical_stage = 0, critical_rank = 0;
-  double flops = 0;          // of the rows that were computed, all GPUs together
-  double dropped_share = 0;  // of the rows that tokens were to be computed in, over the passes
-  std::int64_t gpus = 0;
-  StepMemory memory;
-  OverloadReport overload_report;  // part of the time, of category other
-  std::vector<double> draws_us;
-  std::vector<std::string> warnings;
-  FlowReport network;
-  PipelineRun run;  // when its slots ran, where asked for
-  std::vector<std::vector<PipelineSlot>> schedule;
-};
-
 // Holds what no price changes (programs, schedule, groups), so that drawn profiles are cheap.
 class StepForecaster {
  public:
@@ -68,11 +41,10 @@ class StepForecaster {
   StepForecaster(const Scenario& scenario, const DispatcherSpec& dispatcher);
   ~StepForecaster();
 
-  // On `nominal` prices. `drawn`: prices of drawn profiles, for the interval (none: low = high = value),
-  // widened by kStepSigma. `slots`: notes when every slot ran.
-  // `contention`: of timing `flow`; null: none.
-  StepForecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
-                        bool slots = false, const Contention* contention = nullptr) const;
+  // On `nominal` prices, without doubt. `drawn`: prices of drawn profiles. `slots`: notes when every slot
+  // ran. `contention`: of timing `flow`; null: none.
+  Forecast forecast(const ProgramPricer& nominal, std::span<const ProgramPricer> drawn = {},
+                    bool slots = false, const Contention* contention = nullptr) const;
   // How unevenly the ranks compute, over all layers and microbatches, without pricing anything.
   StepOverload overload() const;
   // What every stage holds, and whether it fits, without pricing anything.
@@ -114,10 +86,5 @@ class StepForecaster {
   std::vector<std::vector<RankFaults>> stage_faults_;  // models/step/step_faults.h; empty: a healthy machine
   std::vector<std::string> warnings_;
 };
-
-// What published steps scatter around the forecast besides what the profile knows (natural logarithm):
-// frameworks, their versions, and what the model leaves out. Measured by `moesim validate --training`
-// (docs/validation.md).
-inline constexpr double kStepSigma = 0.15;
 
 }  // namespace moesim::models

@@ -4,7 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "models/costs/program_prices.h"
+#include "models/step/job_plan.h"
 #include "models/step/layer_programs.h"
+#include "models/workload/placement.h"
 
 namespace moesim::models {
 

@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/costs/program_prices.h"
 #include "models/routing/overload.h"
-#include "models/step/job_plan.h"
-#include "models/workload/placement.h"
 
 namespace moesim::models {
+
+class LayerPrograms;
+class JobRouting;
+class Placement;
+class ProgramPricer;
+struct JobPlan;
+struct Scenario;
 
 struct StepOverload {
   std::vector<Overload> stages;       // what the routing makes, by stage

@@ -1,8 +1,5 @@
 #include "models/step/training_flops.h"
 
-#include <algorithm>
-
-#include "models/costs/attention.h"
 #include "models/programs/attention_core.h"
 #include "models/workload/state_mixer.h"
 
@@ -11,8 +8,7 @@ namespace moesim::models {
 namespace {
 
 // Of one layer, without the head that a multi-token-prediction layer has.
-double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk,
-                bool causal) {
+double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;
   double weights = (kind.mtp ? 2 * h * h : 0) + static_cast<double>(mixer_parameters(a, kind.mixer)),
@@ -22,8 +18,7 @@ double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, 
     const bool windowed = kind.mixer == LayerKind::Mixer::kWindowed, sparse = has_indexer(a, kind.mixer);
     const std::int64_t window = windowed ? a.attention.window : sparse ? t.index_topk : 0;
     const auto seen = [&](std::int64_t most) {
-      return causal ? mean_keys(seq, most, windowed && a.attention.chunked)
-                    : static_cast<double>(sparse && most > 0 ? std::min(seq, most) : seq);
+      return mean_keys(seq, most, windowed && a.attention.chunked);
     };
     core += 2 * seen(window) * static_cast<double>(t.heads * (t.score_dim() + t.output_dim()));
     if (sparse)
@@ -43,20 +38,13 @@ double flops_of_head(const Architecture& a) {
   return 6 * static_cast<double>(a.hidden) * static_cast<double>(a.vocabulary);
 }
 
-double flops(const Architecture& a, std::int64_t seq, std::int64_t topk, bool causal) {
-  double sum = flops_of_head(a);
-  for (const LayerKind& kind : layer_stack(a))
-    sum += flops_of(a, kind, seq, topk, causal) + (kind.mtp ? flops_of_head(a) : 0);
-  return sum;
-}
-
 }  // namespace
 
 LayerFlops flops_of_layers(const Architecture& model, std::int64_t seq, std::int64_t topk) {
   LayerFlops all;
   all.head = flops_of_head(model);
   for (const LayerKind& kind : layer_stack(model))
-    all.layers.push_back(flops_of(model, kind, seq, topk, true) + (kind.mtp ? all.head : 0));
+    all.layers.push_back(flops_of(model, kind, seq, topk) + (kind.mtp ? all.head : 0));
   return all;
 }
 
@@ -65,12 +53,10 @@ double expert_flops_per_token(const Architecture& model, std::int64_t topk) {
 }
 
 double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk) {
-  return flops(model, seq, topk, true);
-}
-
-double training_flops_per_token_full_attention(const Architecture& model, std::int64_t seq,
-                                               std::int64_t topk) {
-  return flops(model, seq, topk, false);
+  double sum = flops_of_head(model);
+  for (const LayerKind& kind : layer_stack(model))
+    sum += flops_of(model, kind, seq, topk) + (kind.mtp ? flops_of_head(model) : 0);
+  return sum;
 }
 
 }  // namespace moesim::models

@@ -19,10 +19,6 @@ inline constexpr std::string_view kFlopConvention =
     "counted";
 
 double training_flops_per_token(const Architecture& model, std::int64_t seq, std::int64_t topk);
-// The same without the causal half: every query sees the whole sequence (older counts, and papers that say 12
-// L H s).
-double training_flops_per_token_full_attention(const Architecture& model, std::int64_t seq,
-                                               std::int64_t topk);
 
 // The parts that pipelines are cut by, per token: of every layer of the stack, and of the head.
 struct LayerFlops {

@@ -102,8 +102,8 @@ class Transfers {
     double seconds = shampoo_seconds(own, side, shampoo_work(plan_.preconditioning), gemms, fp32);
     const auto gather = [&](const Placement::Replicas& replicas, double parameters, ShardingScheme scheme) {
       const ParameterCollective one =
-          shampoo_gather(scheme, "", static_cast<std::int64_t>(parameters), static_cast<int>(kBf16Bytes),
-                         replicas.ranks, shard_of(replicas, scheme));
+          shampoo_gather(scheme, &replicas == &experts_, static_cast<std::int64_t>(parameters),
+                         static_cast<int>(kBf16Bytes), replicas.ranks, shard_of(replicas, scheme));
       if (one.group <= 1) return;
       const Placement::Members members =
           one.group < replicas.ranks ? across(replicas, replicas.ranks / one.group) : whole(replicas);

@@ -110,4 +110,14 @@ std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& pa
   return result;
 }
 
+double mean_keys(std::int64_t seq, std::int64_t window, bool chunked) {
+  const auto s = static_cast<double>(seq), w = static_cast<double>(window);
+  if (window <= 0 || window >= seq) return std::max(1.0, s / 2);
+  if (chunked) {
+    const auto rest = static_cast<double>(seq % window);
+    return std::max(1.0, ((s - rest) * w + rest * rest) / (2 * s));
+  }
+  return std::max(1.0, w - w * w / (2 * s));
+}
+
 }  // namespace moesim::models

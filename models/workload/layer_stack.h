@@ -53,4 +53,7 @@ struct Chunk {
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head);
 
+// Keys that a causal query sees on average; at most the window, or those of its own chunk.
+double mean_keys(std::int64_t seq, std::int64_t window, bool chunked = false);
+
 }  // namespace moesim::models

@@ -119,15 +119,6 @@ std::vector<std::int32_t> span_of(std::span<const Axis> axes, const std::vector<
 
 }  // namespace
 
-std::int64_t RankGrid::index(std::int64_t rank, std::string_view name) const {
-  std::int64_t stride = 1;
-  for (const Axis& axis : axes_) {
-    if (axis.name == name) return rank / stride % axis.size;
-    stride *= axis.size;
-  }
-  throw InputError(fmt::format("rank grid: found no axis {}", in_quotes(name)));
-}
-
 std::vector<std::vector<std::int32_t>> RankGrid::groups(std::string_view list) const {
   const std::vector<char> chosen = chosen_axes(axes_, list);
   std::vector<std::int32_t> bases = span_of(axes_, chosen, 0, 0);
@@ -144,43 +135,6 @@ std::vector<std::int32_t> RankGrid::group_of(std::int64_t rank, std::string_view
   for (std::size_t a = 0; a < axes_.size(); stride *= axes_[a].size, ++a)
     if (!chosen[a]) base += rank / stride % axes_[a].size * stride;
   return span_of(axes_, chosen, 1, base);
-}
-
-namespace {
-
-RankGrid grid_in_order(std::string_view order,
-                       const std::array<std::pair<std::string_view, std::int64_t>, 5>& sizes) {
-  std::vector<Axis> axes;
-  for (const std::string_view name : split(order, '-')) {
-    const auto size =
-        std::find_if(sizes.begin(), sizes.end(), [&](const auto& s) { return s.first == name; });
-    if (size == sizes.end())
-      throw InputError(fmt::format("rank order {}: found axis {}, expected tp, cp, ep, dp and pp",
-                                   in_quotes(order), in_quotes(name)));
-    axes.push_back({std::string(name), size->second});
-  }
-  for (const auto& axis : sizes)
-    if (axis.second > 1 &&
-        std::none_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == axis.first; }))
-      throw InputError(fmt::format("rank order {}: found no {}, expected every axis whose size is not 1",
-                                   in_quotes(order), axis.first));
-  return RankGrid::fastest_first(std::move(axes));
-}
-
-}  // namespace
-
-MegatronGrids::MegatronGrids(const Parallel& p, std::string_view order)
-    : dense(grid_in_order(order, {{{"tp", p.tp}, {"cp", p.cp}, {"ep", 1}, {"dp", p.dp}, {"pp", p.pp}}})),
-      experts(
-          grid_in_order(order, {{{"tp", p.etp}, {"cp", 1}, {"ep", p.ep}, {"dp", p.edp()}, {"pp", p.pp}}})) {
-  if (dense.size() != experts.size())
-    throw InputError(fmt::format("parallel: found {} dense and {} expert ranks, expected the same number",
-                                 dense.size(), experts.size()));
-  if (p.pp > 1 && dense.groups("pp") != experts.groups("pp"))
-    throw InputError(
-        fmt::format("rank order {}: found different pipeline groups of the dense and the expert grid, "
-                    "expected an order that ends in pp",
-                    in_quotes(order)));
 }
 
 }  // namespace moesim::models

@@ -67,23 +67,14 @@ class RankGrid {
 
   std::int64_t size() const;
   std::span<const Axis> axes() const { return axes_; }  // fastest first
-  // Index of `rank` along `axis`. Throws InputError for an unknown axis.
-  std::int64_t index(std::int64_t rank, std::string_view axis) const;
   // All groups along `axes` ("ep", or "tp-ep" for a product): every other index fixed; members in grid order
   // (fastest axis first), groups in order of their smallest rank. Throws InputError for an unknown axis.
   std::vector<std::vector<std::int32_t>> groups(std::string_view axes) const;
+  // The one that holds `rank`.
   std::vector<std::int32_t> group_of(std::int64_t rank, std::string_view axes) const;
 
  private:
   std::vector<Axis> axes_;
-};
-
-// Megatron's two grids of the same ranks (docs/spec.md 5.1); `order` is Megatron's string, e.g.
-// "tp-cp-ep-dp-pp". Throws InputError when the grids do not give the same pipeline groups.
-struct MegatronGrids {
-  RankGrid dense;    // axes tp, cp, dp, pp
-  RankGrid experts;  // axes tp (= ETP), ep, dp (= EDP), pp
-  explicit MegatronGrids(const Parallel& parallel, std::string_view order = "tp-cp-ep-dp-pp");
 };
 
 }  // namespace moesim::models

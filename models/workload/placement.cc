@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
 
 namespace moesim::models {

@@ -244,7 +244,6 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
                    const models::Architecture* architecture, const JobChange& change) {
   JobModel out;
   out.topology = job.topology;
-  if (job.topology.cp != 1) refuse(fmt::format("a recording of {}", job.topology.str()), "cp 1");
   std::vector<std::int64_t> received;
   std::int64_t sent = 0;
   const Call* choices = nullptr;
@@ -267,12 +266,10 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
     refuse(fmt::format("a recording of {} without exchanges between expert ranks", job.topology.str()),
            "one with expert parallelism: nothing else shows where its MoE layers are");
   const ModelFacts facts = model_facts(named, job, architecture);
-  if (!facts.expert_ffn)
+  if (!facts.model)
     refuse(fmt::format("no built-in model with hidden size {} and the recorded gradient sizes", facts.hidden),
            "--model with the recorded one");
-  out.architecture = architecture != nullptr ? *architecture : models::Architecture::load(facts.source);
-  out.architecture.layers = facts.layers;
-  out.architecture.experts = facts.experts;
+  out.architecture = *facts.model;
   // The recorded table of words, padded, decides what the ends of the model take.
   std::vector<std::string> ignored;
   if (const std::int64_t table = gradient_sizes(job, {0, 0, 0}, facts, ignored).embedding; table > 0)
@@ -385,17 +382,6 @@ traces::NamedTopology names_of(const JobModel& job, traces::NamedTopology named)
   named.hidden = job.architecture.hidden;
   named.seq = job.seq;
   return named;
-}
-
-StageElements stage_elements(const JobModel& job, int stage, std::int64_t embedding, std::int64_t head) {
-  const models::Architecture& a = job.architecture;
-  const std::int64_t layers = job.layers_per_stage();
-  StageElements out;
-  out.dense = layers * (a.attention.parameters(a.hidden) + 2 * a.hidden + a.experts * a.hidden);
-  if (stage == 0) out.dense += embedding;
-  if (stage == job.topology.pp - 1) out.dense += head;
-  out.expert = layers * (a.experts / job.topology.expert) * (a.gated ? 3 : 2) * a.hidden * a.expert_ffn;
-  return out;
 }
 
 }  // namespace moesim::replay

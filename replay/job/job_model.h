@@ -72,10 +72,4 @@ JobModel job_model(const CleanJob& job, const traces::NamedTopology& named,
 JobModel changed_job(const JobModel& job, const JobChange& change, std::vector<std::string>& warnings);
 traces::NamedTopology names_of(const JobModel& job, traces::NamedTopology named);
 
-// Gradient elements of a rank on this stage, {dense, expert}, from the model's shapes.
-struct StageElements {
-  std::int64_t dense = 0, expert = 0;
-};
-StageElements stage_elements(const JobModel& job, int stage, std::int64_t embedding, std::int64_t head);
-
 }  // namespace moesim::replay

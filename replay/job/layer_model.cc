@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/units.h"
 #include "models/costs/program_prices.h"
 #include "models/programs/layer_program.h"
+#include "replay/recording/gradients.h"
 
 namespace moesim::replay {
 
@@ -20,8 +21,6 @@ namespace {
 using models::Op;
 using models::OpKind;
 
-constexpr double kUsPerPs = 1e-6;
-constexpr double kUsPerSecond = 1e6;
 constexpr std::int64_t kMostProbabilityBytes = 8;  // of a row: one number, at most fp64
 // Bytes per parameter of adding a bf16 gradient to its float32 sum in a pass of its own, as the recorders'
 // unfused code does; the pass that made the gradient wrote it.
@@ -32,10 +31,10 @@ constexpr double kAccumulationRead = 6, kAccumulationWritten = 4;
 // repeat keys and values (20). Backward follows from the segments between layers of three runs at 4,096
 // tokens, where the device is the bound and not the host.
 constexpr double kEagerForward = 137, kEagerBackward = 185;
-// The same per logit of the loss: the conversion to float32, its largest, the difference, the exponentials,
-// their sum and the quotient; backward the product with the gradient and the conversion back.
-constexpr double kLossForwardRead = 22, kLossForwardWritten = 16;
-constexpr double kLossBackwardRead = 8, kLossBackwardWritten = 6;
+// The same per logit of the loss, beside a fused cross entropy: the conversion to float32, its largest, the
+// difference, the exponentials, their sum and the quotient; backward the product with the gradient and the
+// conversion back.
+constexpr double kEagerLossForward = 34, kEagerLossBackward = 10;
 // The embedding's backward kernel goes through the tokens one after the other in every block of columns
 // (last segment of the first stage against that of others, at 4,096 tokens against 1,024).
 constexpr double kEmbeddingTokenUs = 0.87;
@@ -65,16 +64,24 @@ GroupKind group_of(models::GroupKind group) {
   return group == models::GroupKind::kTp ? GroupKind::tp : GroupKind::expert;
 }
 
-// Operations of a priced pass on one rank, one after the other, launched in `launch_us` each: what the host
-// takes and the device, until both are done.
-// `beside_us` of the device, spread over the operations, are further kernels between them.
+// A program that no dispatcher changes, priced; what the recorders' eager code takes beside its kernels.
+struct DensePart {
+  models::Program program;
+  std::array<sim::LockstepProgram, 2> prices;
+  std::array<double, 2> eager_us;
+};
+
+// Operations of a priced pass on one rank but its calls, one after the other, launched in `launch_us` each:
+// what the host takes and the device, until both are done. `beside_us` of the device, spread over the
+// operations, are further kernels between them.
 double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
               const std::vector<std::size_t>& chosen, int rank, double launch_us, double beside_us = 0) {
   sim::LockstepProgram alone;
   std::int32_t last = -1;  // on the device
   for (const std::size_t i : chosen) {
     sim::LockstepOp op = priced.ops[i];
-    if (op.kind == sim::LockstepOp::Kind::nothing || !priced.runs(op, static_cast<std::size_t>(rank)))
+    if (op.kind == sim::LockstepOp::Kind::nothing || op.kind == sim::LockstepOp::Kind::transfer ||
+        !priced.runs(op, static_cast<std::size_t>(rank)))
       continue;
     // A device queue and a host: a wait of the host is for all that was launched.
     op.stream = 0;
@@ -92,33 +99,22 @@ double run_us(const std::vector<Op>& ops, const sim::LockstepProgram& priced,
   for (const sim::LockstepOp& op : alone.ops)
     if (sim::LockstepProgram::on_device(op.kind)) on_device.push_back(op.first);
   for (const std::size_t at : on_device)
-    alone.ps[at] += std::llround(beside_us / static_cast<double>(on_device.size()) / kUsPerPs);
-  sim::Lockstep clocks(1, {std::llround(launch_us / kUsPerPs), {}});
+    alone.ps[at] += sim::Time::from_us(beside_us / static_cast<double>(on_device.size())).ps();
+  sim::Lockstep clocks(1, {sim::Time::from_us(launch_us).ps(), {}});
   clocks.run({&alone});
-  return static_cast<double>(std::max(clocks.end(), clocks.host()[0])) * kUsPerPs;
+  return sim::Time::from_ps(std::max(clocks.end(), clocks.host()[0])).us();
 }
 
-models::Parallel parallel_of(const JobModel& job) {
-  models::Parallel p;
-  p.tp = job.topology.tp;
-  p.ep = job.topology.expert;
-  p.dp = job.topology.dp();
-  p.pp = job.topology.pp;
-  p.micro_batch = job.micro_batch;
-  p.seq = job.seq;
-  return p;
-}
-
-models::Program dense_of(const JobModel& job) {
+models::LayerContext context_of(const JobModel& job) {
   models::LayerContext context;
   context.model = &job.architecture;
-  context.parallel = parallel_of(job);
+  context.parallel = job.topology.parallel();
+  context.parallel.micro_batch = job.micro_batch;
+  context.parallel.seq = job.seq;
   context.tokens = job.tokens();
   context.topk = job.architecture.topk;
   context.router = models::DType::kBf16;
-  models::LayerKind kind;
-  kind.ffn = models::LayerKind::Ffn::kMoe;
-  return models::before_experts(context, kind);
+  return context;
 }
 
 models::Program program_of(const JobModel& job, const models::DispatcherSpec& spec, int gpus_per_node) {
@@ -136,26 +132,41 @@ struct LayerModel::State {
       : job(model),
         cluster(on),
         costs(on),
-        gemm(on.profile),
-        kernels(on.profile),
         program(program_of(model, spec, on.gpus_per_node)),
-        dense(dense_of(model)),
         shapes(on, program),
         loads(program, shapes),
-        dense_loads(dense, shapes),
         cuts{cut(program.forward()), cut(program.backward())},
         prices{costs.price(program, program.forward(), shapes, loads),
-               costs.price(program, program.backward(), shapes, loads)},
-        dense_prices{costs.price(dense, dense.forward(), shapes, dense_loads),
-                     costs.price(dense, dense.backward(), shapes, dense_loads)} {
+               costs.price(program, program.backward(), shapes, loads)} {
+    const models::KernelModel kernels(on.profile);
+    const auto moving_us = [&](double read, double written) {
+      return kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, read, written);
+    };
     const models::Architecture& a = job.architecture;
-    const std::int64_t local_experts = a.experts / job.topology.expert;
-    const double parameters = static_cast<double>(local_experts * (a.gated ? 3 : 2)) *
-                              static_cast<double>(a.hidden * a.expert_ffn) /
-                              static_cast<double>(job.topology.tp);
-    accumulation_us =
-        kUsPerSecond * kernels.seconds(models::KernelClass::kElementwise, kAccumulationRead * parameters,
-                                       kAccumulationWritten * parameters);
+    const auto tokens = static_cast<double>(job.tokens()), hidden = static_cast<double>(a.hidden),
+               words = static_cast<double>(a.vocabulary);
+    const double experts =
+        static_cast<double>(stage_elements(a, job.topology).expert) / job.layers_per_stage();
+    accumulation_us = moving_us(kAccumulationRead * experts, kAccumulationWritten * experts);
+    const models::LayerContext context = context_of(job);
+    const auto eager_us = [&](double bytes, double elements) {
+      return moving_us(bytes / 2 * elements, bytes / 2 * elements);
+    };
+    add_dense(models::before_experts(context, {.ffn = models::LayerKind::Ffn::kMoe}),
+              {eager_us(kEagerForward, tokens * hidden), eager_us(kEagerBackward, tokens * hidden)});
+    // The table's gradient is cleared before rows are added to it.
+    add_dense(models::embedding_program(context),
+              {0, kEmbeddingTokenUs * tokens + moving_us(0, words * hidden * 2)});
+    add_dense(models::head_program(context),
+              {eager_us(kEagerLossForward, tokens * words), eager_us(kEagerLossBackward, tokens * words)});
+  }
+
+  void add_dense(models::Program made, const std::array<double, 2>& eager_us) {
+    const models::UnevenLoads none(made, shapes);
+    dense.push_back({std::move(made), {}, eager_us});
+    DensePart& part = dense.back();
+    part.prices = {costs.price(part.program, part.program.forward(), shapes, none),
+                   costs.price(part.program, part.program.backward(), shapes, none)};
   }
 
   const std::vector<Op>& ops(Pass pass) const {
@@ -179,13 +190,12 @@ struct LayerModel::State {
   models::Cluster cluster;
   double accumulation_us = 0;  // of the gradients of a rank's experts in one layer
   models::ProgramPricer costs;
-  models::GemmModel gemm;
-  models::KernelModel kernels;
-  models::Program program, dense;
+  models::Program program;
   models::GroupShapes shapes;
-  models::UnevenLoads loads, dense_loads;
+  models::UnevenLoads loads;
   std::array<Cut, 2> cuts;
-  std::array<sim::LockstepProgram, 2> prices, dense_prices;
+  std::array<sim::LockstepProgram, 2> prices;
+  std::vector<DensePart> dense;  // by LayerModel::Dense
   mutable std::map<std::pair<int, int>, sim::LockstepProgram> group_prices;
 };
 
@@ -230,39 +240,13 @@ double LayerModel::segment_us(Pass pass, std::size_t segment, Part part, int exp
   return us;
 }
 
-double LayerModel::dense_us(Pass pass, double launch_us) const {
-  const auto& ops = pass == Pass::forward ? state_->dense.forward() : state_->dense.backward();
+double LayerModel::dense_us(Dense part, Pass pass, double launch_us) const {
+  const DensePart& dense = state_->dense[static_cast<std::size_t>(part)];
+  const auto& ops = pass == Pass::forward ? dense.program.forward() : dense.program.backward();
   std::vector<std::size_t> all(ops.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  const auto elements = static_cast<double>(state_->job.tokens() * state_->job.architecture.hidden);
-  const double eager = (pass == Pass::forward ? kEagerForward : kEagerBackward) * elements / 2;
-  return run_us(ops, state_->dense_prices[static_cast<std::size_t>(pass)], all, 0, launch_us,
-                kUsPerSecond * state_->kernels.seconds(models::KernelClass::kElementwise, eager, eager));
-}
-
-double LayerModel::embedding_us(Pass pass, double launch_us) const {
-  const JobModel& job = state_->job;
-  const auto bytes = static_cast<double>(job.tokens() * job.architecture.hidden * 2);
-  if (pass == Pass::forward)
-    return launch_us + kUsPerSecond * state_->kernels.seconds(models::KernelClass::kGatherRows, bytes, bytes);
-  // The table's gradient is cleared, then rows are added to it.
-  const auto table = static_cast<double>(job.architecture.vocabulary * job.architecture.hidden * 2);
-  return launch_us + kEmbeddingTokenUs * static_cast<double>(job.tokens()) +
-         kUsPerSecond * state_->kernels.seconds(models::KernelClass::kElementwise, 0, table);
-}
-
-double LayerModel::head_us(Pass pass, double launch_us) const {
-  const JobModel& job = state_->job;
-  const models::GemmShape shape{job.tokens(), job.architecture.vocabulary, job.architecture.hidden};
-  const double product = state_->gemm.seconds(shape, models::DType::kBf16);
-  const auto logits = static_cast<double>(job.tokens() * job.architecture.vocabulary);
-  const double loss =
-      pass == Pass::forward
-          ? state_->kernels.seconds(models::KernelClass::kElementwise, kLossForwardRead * logits,
-                                    kLossForwardWritten * logits)
-          : state_->kernels.seconds(models::KernelClass::kElementwise, kLossBackwardRead * logits,
-                                    kLossBackwardWritten * logits);
-  return 4 * launch_us + kUsPerSecond * ((pass == Pass::forward ? 1 : 2) * product + loss);
+  const auto p = static_cast<std::size_t>(pass);
+  return run_us(ops, dense.prices[p], all, 0, launch_us, dense.eager_us[p]);
 }
 
 Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
@@ -282,7 +266,7 @@ Call LayerModel::call(Pass pass, std::size_t index, int rank) const {
   }
   out.probabilities = is_exchange(out) && op.row_bytes <= kMostProbabilityBytes;
   const sim::LockstepProgram& there = state_->prices_at(pass, rank - member);
-  out.modelled_us = static_cast<double>(there.at(there.ops[i], static_cast<std::size_t>(member))) * kUsPerPs;
+  out.modelled_us = sim::Time::from_ps(there.at(there.ops[i], static_cast<std::size_t>(member))).us();
   out.category = op.category;
   return out;
 }

@@ -32,11 +32,10 @@ class LayerModel {
   // Microseconds on the expert rank when every launch takes the host `launch_us`: operations start when they
   // are launched and the one before has ended; a synchronisation holds the host.
   double segment_us(Pass pass, std::size_t segment, Part part, int expert_rank, double launch_us) const;
-  // The same of what no dispatcher changes: norms, attention and router of a layer; the embedding at the
-  // model's first end; norm and output head at its last.
-  double dense_us(Pass pass, double launch_us) const;
-  double embedding_us(Pass pass, double launch_us) const;
-  double head_us(Pass pass, double launch_us) const;
+  // The same of what no dispatcher changes, without its calls: norms, attention and router of a layer; the
+  // embedding at the model's first end; norm, output head and loss at its last.
+  enum class Dense : std::uint8_t { layer, embedding, head };
+  double dense_us(Dense part, Pass pass, double launch_us) const;
 
   // The `index`-th call as the dispatch group of `rank` makes it, priced. Its category is set.
   Call call(Pass pass, std::size_t index, int rank) const;

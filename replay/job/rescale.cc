@@ -11,12 +11,14 @@
 #include "base/check.h"
 #include "base/input_error.h"
 #include "replay/job/substitute.h"
+#include "replay/recording/gradients.h"
 
 namespace moesim::replay {
 
 namespace {
 
 using Part = LayerModel::Part;
+using Dense = LayerModel::Dense;
 
 // The segments at the ends of a stage and between its layers. "End" is the end of the model that the pass
 // starts from (head) or goes to (tail): the embedding or the output head.
@@ -153,14 +155,14 @@ class Rescaler {
   // The end of the model alone: what a stage at it does beside one without.
   static double modelled_end(const LayerModel& model, Pass pass, Edge edge, double launch) {
     const bool embedding = (edge == Edge::head_end) == (pass == Pass::forward);
-    return embedding ? model.embedding_us(pass, launch) : model.head_us(pass, launch);
+    return model.dense_us(embedding ? Dense::embedding : Dense::head, pass, launch);
   }
 
   double modelled(const LayerModel& model, Pass pass, Edge edge, double launch) const {
     const std::size_t last = model.calls(pass);
     const double head = dispatcher_us(model, pass, 0, 0, launch);
     const double tail = dispatcher_us(model, pass, last, 0, launch);
-    const double layer = model.dense_us(pass, launch);
+    const double layer = model.dense_us(Dense::layer, pass, launch);
     // Attention comes before the exchange in forward and after it in backward.
     const double before = pass == Pass::forward ? layer : 0;
     const double after = pass == Pass::forward ? 0 : layer;
@@ -311,7 +313,7 @@ class Rescaler {
         if (step.kind == StepKind::dp_all_reduce) dense = step.elements;
         if (step.kind == StepKind::expert_all_reduce) expert = step.elements;
       }
-      const StageElements layers = stage_elements(from_.job(), stage, 0, 0);
+      const GradientSizes layers = stage_elements(from_.job().architecture, job_.topology);
       // Early recordings write one line with the sum.
       return dense - layers.dense - (expert > 0 ? 0 : layers.expert);
     };
@@ -330,6 +332,13 @@ class Rescaler {
                       from_.job().architecture.name));
   }
 
+  GradientSizes elements(const JobModel& job, int stage) const {
+    GradientSizes all = stage_elements(job.architecture, job.topology);
+    if (stage == 0) all.dense += embedding_;
+    if (stage == job.topology.pp - 1) all.dense += head_;
+    return all;
+  }
+
   CleanPlace make_place(int stage, int expert) const {
     const JobModel& to = to_.job();
     const int stages = to.topology.pp;
@@ -338,8 +347,8 @@ class Rescaler {
     const int like = stage == stages - 1 ? recorded_stages - 1 : stage == 0 ? 0 : recorded_stages / 2;
     const CleanPlace& source = job_.places.at({like, 0, nearest(expert)});
     const bool batches = stage == 0 || stage == stages - 1;
-    const StageElements before = stage_elements(from_.job(), like, embedding_, head_);
-    const StageElements after = stage_elements(to, stage, embedding_, head_);
+    const GradientSizes before = elements(from_.job(), like);
+    const GradientSizes after = elements(to, stage);
     CleanPlace place;
     const bool has_expert_line = source.find(StepKind::expert_all_reduce) != nullptr;
     for (const Step& recorded : source.steps) {
@@ -365,8 +374,7 @@ class Rescaler {
           break;
         case StepKind::optimizer:
           for (double& us : step.segments_us)
-            us *= static_cast<double>(after.dense + after.expert) /
-                  static_cast<double>(before.dense + before.expert);
+            us *= static_cast<double>(after.parameters()) / static_cast<double>(before.parameters());
           break;
         case StepKind::embedding_all_reduce:
           if (!batches) continue;

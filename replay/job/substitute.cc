@@ -224,7 +224,7 @@ CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const Laye
   const std::vector<std::int64_t> rows = wanted.job().received();
   for (auto& [key, place] : out.places) {
     for (Step& step : place.steps)
-      step = change.rewrite(std::move(step), job.topology.rank({key.tp, 0, key.expert, 0, key.pp}));
+      step = change.rewrite(std::move(step), job.topology.rank({key.tp, key.expert, 0, key.pp}));
     place.received_rows = rows.at(static_cast<std::size_t>(key.expert));
   }
   if (wanted.job().routing_given) out.routing = wanted.job().routing;

@@ -3,19 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/input_error.h"
 #include "base/random.h"
-#include "models/costs/gemm.h"
+#include "base/units.h"
 #include "models/costs/kernels.h"
 #include "models/workload/layer_stack.h"
+#include "replay/job/job_model.h"
+#include "replay/job/layer_model.h"
 #include "replay/recording/effects.h"
+#include "replay/recording/gradients.h"
 #include "replay/run/forecast.h"
 #include "traces/recording_facts.h"
 
@@ -23,90 +24,48 @@ namespace moesim::replay {
 
 namespace {
 
-constexpr double kUs = 1e6;  // microseconds in a second
-constexpr double kMsPerUs = 1e-3;
-constexpr double kFirstStampMs = 1000000.0;   // host clocks count from boot; any origin will do
-constexpr double kAttentionEfficiency = 0.4;  // of the peak rate, causal flash attention at training lengths
+constexpr double kFirstStampMs = 1000000.0;  // host clocks count from boot; any origin will do
 
-// Computing times of one layer and of the ends of the model, in microseconds.
-class LayerTimes {
- public:
-  explicit LayerTimes(const SynthesisSpec& spec)
-      : spec_(spec),
-        gemm_(spec.cluster.profile),
-        kernels_(spec.cluster.profile),
-        tokens_(spec.seq),
-        tp_(spec.topology.tp) {}
-
-  double attention(bool backward) const {
-    const auto& model = spec_.model;
-    const std::int64_t weights = model.attention.parameters(model.hidden) / model.hidden / tp_;
-    const double products = gemm_.seconds({tokens_, weights, model.hidden}, models::DType::kBf16);
-    const double flops = 2.0 * static_cast<double>(tokens_) * static_cast<double>(tokens_) *
-                         static_cast<double>(model.attention.heads * model.attention.output_dim()) / share();
-    const double peak =
-        spec_.cluster.profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
-    const double core = flops / (kAttentionEfficiency * peak);
-    const double norms = kernels_.seconds(models::KernelClass::kReduce, 4 * row_bytes() / share(),
-                                          2 * row_bytes() / share(), 6);
-    return kUs * (backward ? 2 * products + 2.5 * core + 2 * norms : products + core + norms);
-  }
-  double permute() const {
-    return kUs *
-           kernels_.seconds(models::KernelClass::kGatherRows, topk() * row_bytes(), topk() * row_bytes(), 3);
-  }
-  double unpermute() const {
-    return kUs * kernels_.seconds(models::KernelClass::kScatterAdd, 2 * topk() * row_bytes(),
-                                  topk() * row_bytes(), 2);
-  }
-  double experts(std::span<const std::int64_t> rows, bool backward) const {
-    const auto& model = spec_.model;
-    const std::int64_t ffn = model.expert_ffn / tp_, up = (model.gated ? 2 : 1) * ffn;
-    const auto time = [&](std::int64_t n, std::int64_t k, models::GemmPass pass) {
-      return gemm_.grouped_seconds(rows, n, k, models::DType::kBf16, pass);
-    };
-    using enum models::GemmPass;
-    double total = 0;
-    for (const std::int64_t count : rows) total += static_cast<double>(count);
-    const double activation =
-        kernels_.seconds(models::KernelClass::kElementwise, total * static_cast<double>(up) * 2,
-                         total * static_cast<double>(ffn) * 2);
-    if (!backward)
-      return kUs * (time(up, model.hidden, kForward) + time(model.hidden, ffn, kForward) + activation);
-    return kUs * (time(up, model.hidden, kDgrad) + time(up, model.hidden, kWgrad) +
-                  time(model.hidden, ffn, kDgrad) + time(model.hidden, ffn, kWgrad) + 2 * activation);
-  }
-  double head(bool backward) const {
-    return kUs * (backward ? 2 : 1) *
-           gemm_.seconds({tokens_, spec_.model.vocabulary / tp_, spec_.model.hidden}, models::DType::kBf16);
-  }
-  double optimizer(double parameters) const {
-    // Adam in float32: weight, gradient and two moments read, three written, and a bf16 copy.
-    return kUs * kernels_.seconds(models::KernelClass::kElementwise, 16 * parameters, 14 * parameters);
-  }
-
- private:
-  double row_bytes() const { return static_cast<double>(tokens_ * spec_.model.hidden) * 2; }
-  // Rows of all tokens, whose columns tensor-parallel ranks divide.
-  double share() const { return static_cast<double>(tp_); }
-  double topk() const { return static_cast<double>(spec_.model.topk) / share(); }
-
-  const SynthesisSpec& spec_;
-  models::GemmModel gemm_;
-  models::KernelModel kernels_;
-  std::int64_t tokens_, tp_;
-};
+// The job of which a recording is made. Throws InputError for sizes that no recorder has.
+JobModel job_of(const SynthesisSpec& spec) {
+  const Topology& t = spec.topology;
+  const auto refuse = [](const std::string& found, const std::string& expected) {
+    throw InputError(SourcePlace{}, found, expected);
+  };
+  for (const models::LayerKind& layer : models::layer_stack(spec.model))
+    if (!models::is_attention(layer.mixer) || spec.model.attention.index_topk > 0)
+      refuse(fmt::format("layers without attention over all tokens in {}", spec.model.name),
+             "a model of layers with attention for a synthetic recording");
+  for (const auto& [what, size] : {std::pair{"tokens", spec.seq},
+                                   {"hidden elements", spec.model.hidden},
+                                   {"elements of an expert's inner size", spec.model.expert_ffn}})
+    if (size % t.tp != 0) refuse(fmt::format("{} {} with tp {}", size, what, t.tp), "a multiple of tp");
+  if (spec.layers < 1 || spec.layers % t.pp != 0)
+    refuse(fmt::format("{} layers with pp {}", spec.layers, t.pp), "a multiple of pp");
+  if (spec.model.experts % t.expert != 0)
+    refuse(fmt::format("ep {} with {} experts", t.expert, spec.model.experts),
+           "an ep that divides the experts");
+  JobModel job;
+  job.architecture = spec.model;
+  job.architecture.layers = spec.layers;
+  job.topology = t;
+  job.seq = spec.seq;
+  job.routing =
+      models::make_routing(spec.routing, job.ranks(), job.tokens(), static_cast<int>(spec.model.experts),
+                           static_cast<int>(spec.model.topk), spec.seed);
+  return job;
+}
 
 class Synthesizer {
  public:
-  explicit Synthesizer(const SynthesisSpec& spec) : spec_(spec), times_(spec), random_(spec.seed) {}
+  explicit Synthesizer(const SynthesisSpec& spec)
+      : spec_(spec),
+        job_(job_of(spec)),
+        model_(job_, models::DispatcherSpec::parse("alltoall-legacy"), spec.cluster),
+        launch_us_(spec.cluster.profile.launch().kernel * kUsPerSecond),
+        random_(spec.seed) {}
 
   SyntheticRecordings run() {
-    check_sizes();
-    const auto& t = spec_.topology;
-    routing_ = models::make_routing(spec_.routing, t.tp * t.expert, spec_.seq / t.tp,
-                                    static_cast<int>(spec_.model.experts), static_cast<int>(spec_.model.topk),
-                                    spec_.seed);
     SyntheticRecordings out;
     out.scaling = scaling();
     out.realistic = realistic(out.scaling);
@@ -114,36 +73,6 @@ class Synthesizer {
   }
 
  private:
-  void check_sizes() const {
-    const auto& t = spec_.topology;
-    const auto refuse = [](const std::string& found, const std::string& expected) {
-      throw InputError(SourcePlace{}, found, expected);
-    };
-    if (t.cp != 1) refuse(fmt::format("cp {}", t.cp), "1 for a synthetic recording");
-    for (const models::LayerKind& layer : models::layer_stack(spec_.model))
-      if (!models::is_attention(layer.mixer) || spec_.model.attention.index_topk > 0)
-        refuse(fmt::format("layers without attention over all tokens in {}", spec_.model.name),
-               "a model of layers with attention for a synthetic recording");
-    for (const auto& [what, size] : {std::pair{"tokens", spec_.seq},
-                                     {"hidden elements", spec_.model.hidden},
-                                     {"elements of an expert's inner size", spec_.model.expert_ffn}})
-      if (size % t.tp != 0) refuse(fmt::format("{} {} with tp {}", size, what, t.tp), "a multiple of tp");
-    if (spec_.layers < 1 || spec_.layers % t.pp != 0)
-      refuse(fmt::format("{} layers with pp {}", spec_.layers, t.pp), "a multiple of pp");
-    if (spec_.model.experts % t.expert != 0)
-      refuse(fmt::format("ep {} with {} experts", t.expert, spec_.model.experts),
-             "an ep that divides the experts");
-    if (spec_.cluster.ranks() < t.world())
-      refuse(fmt::format("{} ranks", t.world()),
-             fmt::format("at most the {} GPUs of {}", spec_.cluster.ranks(), spec_.cluster.name));
-  }
-
-  std::vector<std::int64_t> expert_rows(int expert_rank) const {
-    const int local = routing_.experts() / spec_.topology.expert;
-    const auto totals = routing_.expert_totals();
-    return {totals.begin() + expert_rank * local, totals.begin() + (expert_rank + 1) * local};
-  }
-
   double noisy(double us) { return us * std::max(0.2, 1.0 + spec_.noise * random_.normal()); }
 
   traces::Recording empty(const char* side) const {
@@ -178,8 +107,8 @@ class Synthesizer {
                            double duration_us, double end_us, const char* group) const {
     traces::SubOperation made;
     made.source = pool.name(source);
-    made.duration = traces::Decimal::from_ms(duration_us * kMsPerUs);
-    made.timestamp = traces::Decimal::from_ms(kFirstStampMs + end_us * kMsPerUs);
+    made.duration = traces::Decimal::from_ms(duration_us / kUsPerMs);
+    made.timestamp = traces::Decimal::from_ms(kFirstStampMs + end_us / kUsPerMs);
     made.shape = pool.shape(dims);
     made.dtype = pool.name(dtype);
     if (func_name != nullptr) made.func_name = pool.name(func_name);
@@ -196,8 +125,8 @@ class Synthesizer {
     made.stage_id = stage;
     made.batch_id = batch;
     made.state = pool.name(state);
-    made.duration = traces::Decimal::from_ms(duration_us * kMsPerUs);
-    made.timestamp = traces::Decimal::from_ms(kFirstStampMs + end_us * kMsPerUs);
+    made.duration = traces::Decimal::from_ms(duration_us / kUsPerMs);
+    made.timestamp = traces::Decimal::from_ms(kFirstStampMs + end_us / kUsPerMs);
     made.description = pool.name(description);
     made.group_kind = pool.name(group);
     made.shape = pool.shape_none();
@@ -206,75 +135,45 @@ class Synthesizer {
   }
 
   // Segments of one pass of a stage's layers, as they lie between the calls.
-  std::vector<double> pass_segments(int stage, int expert_rank, bool backward) {
-    const auto& t = spec_.topology;
-    const std::vector<std::int64_t> rows = expert_rows(expert_rank);
-    const int layers = spec_.layers / t.pp;
-    const bool last = stage == t.pp - 1;
-    std::vector<double> segments;
-    double open = backward && last ? times_.head(true) : 0.0;
-    for (int layer = 0; layer < layers; ++layer) {
-      if (!backward) {
-        segments.push_back(noisy(open + times_.attention(false)));
-        segments.push_back(noisy(times_.permute()));
-        segments.push_back(noisy(times_.experts(rows, false)));
-        open = times_.unpermute();
-        if (t.tp > 1) segments.push_back(noisy(std::exchange(open, 0.0)));
-      } else {
-        if (t.tp > 1) segments.push_back(noisy(std::exchange(open, 0.0)));
-        segments.push_back(noisy(open + times_.unpermute()));
-        segments.push_back(noisy(times_.experts(rows, true)));
-        open = times_.permute() + times_.attention(true);
-        if (t.tp == 1) continue;
-        segments.push_back(noisy(times_.permute()));
-        open = times_.attention(true);
-      }
+  std::vector<double> pass_segments(const Coordinates& at, Pass pass) {
+    using Dense = LayerModel::Dense;
+    const auto layers = static_cast<std::size_t>(job_.layers_per_stage());
+    const std::size_t calls = model_.calls(pass);
+    const bool forward = pass == Pass::forward;
+    std::vector<double> segments(layers * calls + 1, 0.0);
+    for (std::size_t s = 0; s <= calls; ++s) {
+      double us = model_.segment_us(pass, s, LayerModel::Part::dispatcher, at.expert, launch_us_) +
+                  model_.segment_us(pass, s, LayerModel::Part::experts, at.expert, launch_us_);
+      // Attention comes before the exchange in forward and after it in backward.
+      if (s == (forward ? 0 : calls)) us += model_.dense_us(Dense::layer, pass, launch_us_);
+      for (std::size_t layer = 0; layer < layers; ++layer) segments[layer * calls + s] += us;
     }
-    segments.push_back(noisy(open + (!backward && last ? times_.head(false) : 0.0)));
+    double &start = forward ? segments.front() : segments.back(),
+           &end = forward ? segments.back() : segments.front();
+    if (at.pp == 0) start += model_.dense_us(Dense::embedding, pass, launch_us_);
+    if (at.pp == spec_.topology.pp - 1) end += model_.dense_us(Dense::head, pass, launch_us_);
+    for (double& us : segments) us = noisy(us);
     return segments;
   }
 
-  // A call of a layer as the recorder writes it.
-  struct RecordedCall {
-    const char* source;
-    const char* dtype;
-    std::vector<std::int64_t> shape;
-    const char* func_name;
-    const char* comm;
-    const char* group;
-  };
-
-  // Of a layer: the calls behind each of its segments. With tensor parallelism rows have H/TP columns between
-  // the experts' ranks; calls of the tensor-parallel group stand beside the exchange they belong to.
-  std::vector<std::vector<RecordedCall>> calls_of_layer(int expert_rank, bool backward) const {
-    const std::int64_t tp = spec_.topology.tp, hidden = spec_.model.hidden, columns = hidden / tp;
-    const std::int64_t sent = spec_.seq * spec_.model.topk;
-    std::int64_t received = 0;
-    for (const std::int64_t rows : expert_rows(expert_rank)) received += rows;
-    const char *exchange = "_profiled_all_to_all_single", *bf16 = "torch.bfloat16";
-    const char* counted = "gather_along_first_dim_expert_parallel";
-    const RecordedCall counts{"_gather_along_first_dim_expert_parallel",
-                              "torch.int64",
-                              {spec_.model.experts},
-                              counted,
-                              "allgather",
-                              "exp"};
-    const RecordedCall there{exchange, bf16, {sent, columns}, nullptr, "all_to_all", "exp"};
-    const RecordedCall back{exchange, bf16, {received, columns}, nullptr, "all_to_all", "exp"};
-    const RecordedCall tokens{exchange, bf16, {spec_.seq / tp, hidden}, nullptr, "all_to_all", "tp"};
-    const RecordedCall gather{
-        "_gather_along_last_dim", bf16, {received, columns}, nullptr, "allgather", "tp"};
-    const RecordedCall scatter{
-        "_reduce_scatter_along_first_dim", bf16, {received, hidden}, nullptr, "reduce_scatter", "tp"};
-    if (tp == 1 && backward) return {{there}, {back}};
-    if (tp == 1) return {{counts}, {there}, {back}};
-    if (backward) return {{tokens}, {there, gather}, {scatter, back}, {tokens}};
-    return {{counts, tokens}, {there, gather}, {scatter, back}, {tokens}};
-  }
-
-  traces::SubOperation made_call(traces::Pool& pool, const RecordedCall& call, double us,
-                                 double end_us) const {
-    return sub(pool, call.source, call.dtype, call.shape, call.func_name, call.comm, us, end_us, call.group);
+  // A call of the program as the recorder writes it.
+  traces::SubOperation recorded(traces::Pool& pool, const Call& call, double us, double end_us) const {
+    const auto bytes = static_cast<std::int64_t>(call.input_bytes());
+    const bool gathers = call.op == sim::CollectiveOp::all_gather, inside_tp = call.group == GroupKind::tp;
+    if (gathers && !inside_tp)
+      return sub(pool, "_gather_along_first_dim_expert_parallel", "torch.int64", {bytes / 8},
+                 "gather_along_first_dim_expert_parallel", "allgather", us, end_us, "exp");
+    const std::int64_t row = call.row_elements > 1 ? call.row_elements : 2 * job_.architecture.hidden;
+    const bool exchanges = call.op == sim::CollectiveOp::all_to_all;
+    return sub(pool,
+               exchanges ? "_profiled_all_to_all_single"
+               : gathers ? "_gather_along_last_dim"
+                         : "_reduce_scatter_along_first_dim",
+               "torch.bfloat16", {bytes / row, row / 2}, nullptr,
+               exchanges ? "all_to_all"
+               : gathers ? "allgather"
+                         : "reduce_scatter",
+               us, end_us, inside_tp ? "tp" : "exp");
   }
 
   traces::Recording scaling() {
@@ -291,53 +190,47 @@ class Synthesizer {
         now += us;
         rank.add(line(pool, name, at.pp, 0, "None", us, now, description, group));
       };
-      const auto pass = [&](const char* name, bool backward) {
+      const auto add_pass = [&](const char* name, Pass pass) {
         const double start = now;
         std::vector<traces::SubOperation> subs;
-        const auto segments = pass_segments(at.pp, at.expert, backward);
-        const auto calls = calls_of_layer(at.expert, backward);
+        const auto segments = pass_segments(at, pass);
         for (std::size_t s = 0; s < segments.size(); ++s) {
           now += segments[s];
-          if (s + 1 == segments.size()) break;
-          for (const RecordedCall& call : calls[s % calls.size()])
-            subs.push_back(made_call(pool, call, 0, now));
+          if (s + 1 < segments.size())
+            subs.push_back(recorded(pool, model_.call(pass, s % model_.calls(pass), r), 0, now));
         }
         rank.add(line(pool, name, at.pp, 0, "None", now - start, now, "simulation", "None"), subs);
       };
       if (at.pp == 0 || at.pp == t.pp - 1) simple("get_batch", 300, "simulation", "tp");
-      pass("forward_step", false);
+      add_pass("forward_step", Pass::forward);
       if (at.pp == t.pp - 1)
         simple("loss_func", 280, "simulation: loss_func, calculate and DP allreduce for the last stage",
                "None");
-      pass("backward_step", true);
-      const auto [dense, expert] = parameters(at);
+      add_pass("backward_step", Pass::backward);
+      const GradientSizes sizes = elements(at);
       const auto reduction = [&](const char* name, std::int64_t elements, const char* group) {
         auto made = line(pool, name, at.pp, 0, "finalize", 10, now += 10, "simulation", group);
         made.shape = pool.shape(std::vector<std::int64_t>{elements});
         made.dtype = pool.name("torch.float32");
         rank.add(made);
       };
-      reduction("dp_allreduce", dense, "dp");
-      reduction("exp_dp_allreduce", expert, "exp_dp");
-      simple("optimizer_step", noisy(times_.optimizer(static_cast<double>(dense + expert))), "simulation",
+      reduction("dp_allreduce", sizes.dense, "dp");
+      reduction("exp_dp_allreduce", sizes.expert, "exp_dp");
+      simple("optimizer_step", noisy(optimizer_us(static_cast<double>(sizes.parameters()))), "simulation",
              "None");
       recording.ranks.push_back(std::move(rank));
     }
     return recording;
   }
 
-  // Dense and expert parameters of a rank.
-  std::pair<std::int64_t, std::int64_t> parameters(const Coordinates& at) const {
-    const auto& model = spec_.model;
-    const std::int64_t layers = spec_.layers / spec_.topology.pp;
-    const std::int64_t tp = spec_.topology.tp, table = model.vocabulary * model.hidden / tp;
-    std::int64_t dense = layers * (model.attention.parameters(model.hidden) / tp + 2 * model.hidden +
-                                   model.experts * model.hidden);
-    if (at.pp == 0) dense += table;
-    if (at.pp == spec_.topology.pp - 1) dense += table + model.hidden;
-    const std::int64_t matrices = model.gated ? 3 : 2;
-    return {dense, layers * (model.experts / spec_.topology.expert) * matrices * model.hidden *
-                       model.expert_ffn / tp};
+  GradientSizes elements(const Coordinates& at) const {
+    return stage_elements(job_.architecture, job_.topology, at.pp == 0, at.pp == job_.topology.pp - 1);
+  }
+
+  double optimizer_us(double parameters) const {
+    // Adam in float32: weight, gradient and two moments read, three written, and a bf16 copy.
+    return kUsPerSecond * models::KernelModel(spec_.cluster.profile)
+                              .seconds(models::KernelClass::kElementwise, 16 * parameters, 14 * parameters);
   }
 
   // The simulated iteration, written down as a recorder would have.
@@ -375,9 +268,9 @@ class Synthesizer {
         written.shape = pool.shape(std::vector<std::int64_t>{spec_.seq, 1, spec_.model.hidden});
         written.dtype = pool.name("torch.bfloat16");
       } else if (is_gradient_sync(span.kind)) {
-        const auto [dense, expert] = parameters(spec_.topology.of(span.rank));
-        written.shape =
-            pool.shape(std::vector<std::int64_t>{span.kind == StepKind::dp_all_reduce ? dense : expert});
+        const GradientSizes sizes = elements(spec_.topology.of(span.rank));
+        written.shape = pool.shape(
+            std::vector<std::int64_t>{span.kind == StepKind::dp_all_reduce ? sizes.dense : sizes.expert});
         written.dtype = pool.name("torch.float32");
       }
       rank.add(written, calls_of(iteration, span, pool));
@@ -389,17 +282,14 @@ class Synthesizer {
                                              traces::Pool& pool) const {
     std::vector<traces::SubOperation> subs;
     if (span.kind != StepKind::forward && span.kind != StepKind::backward) return subs;
-    const Topology& t = spec_.topology;
-    std::vector<RecordedCall> of_layer;  // calls in groups of one are no members of anything
-    for (const auto& stop : calls_of_layer(t.of(span.rank).expert, span.kind == StepKind::backward))
-      for (const RecordedCall& call : stop)
-        if ((std::string_view(call.group) == "tp" ? t.tp : t.expert) > 1) of_layer.push_back(call);
+    const Pass pass = span.kind == StepKind::forward ? Pass::forward : Pass::backward;
     std::size_t next = 0;
     for (sim::TaskId task = span.first;; task = iteration.graph.next_on_stream(task)) {
       if (iteration.graph.kind(task) == sim::TaskKind::member) {
         const double start = iteration.timeline.start(task).us();
         const double end = iteration.timeline.end(task).us();
-        subs.push_back(made_call(pool, of_layer[next++ % of_layer.size()], end - start, end));
+        subs.push_back(
+            recorded(pool, model_.call(pass, next++ % model_.calls(pass), span.rank), end - start, end));
       }
       if (task == span.last) break;
     }
@@ -443,9 +333,10 @@ class Synthesizer {
   }
 
   const SynthesisSpec& spec_;
-  LayerTimes times_;
+  JobModel job_;
+  LayerModel model_;
+  double launch_us_;
   Random random_;
-  models::Routing routing_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace moesim::replay {
 struct SynthesisSpec {
   models::Architecture model;
   models::Cluster cluster;
-  Topology topology;  // cp 1
-  int layers = 8;     // a multiple of pp; every layer holds experts
+  Topology topology;
+  int layers = 8;  // a multiple of pp; every layer holds experts
   std::int64_t seq = 1024;
   int microbatches = 8;
   models::RoutingSpec routing;

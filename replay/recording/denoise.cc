@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/statistics.h"
 #include "models/hardware/estimate.h"
 
 namespace moesim::replay {
@@ -26,11 +27,6 @@ constexpr double kRanksOfALine =
     4;  // expert ranks with which a line through their times has something to even out
 constexpr double kMostSmoothing = 0.1;      // more is no noise
 constexpr double kEmbeddingLookupUs = 100;  // two launches of eager code, as in the runs
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return models::quantile(values, share);
-}
 
 // A call as far as it tells one place of a layer from another: exchanges alternate between dispatch and
 // combine, and tensor-parallel reductions between attention and FFN.
@@ -176,7 +172,7 @@ class Denoiser {
     for (const auto& [key, pool] : pools_)
       if (key.step == StepKind::forward && key.load < 0 && key.after == head.after &&
           (key.before || key.ends == 0))
-        bound = std::min(bound, quantile(pool, kLowQuantile));
+        bound = std::min(bound, quantile_of(pool, kLowQuantile));
     return bound + (head.ends == 0 ? 0.0 : kEmbeddingLookupUs);
   }
 
@@ -187,10 +183,10 @@ class Denoiser {
     warm.cold = false;
     cold.cold = true;
     std::vector<double> all = pools_.contains(warm) ? pools_.at(warm) : pools_.at(cold);
-    const double alone = quantile(all, kMedian);
+    const double alone = quantile_of(all, kMedian);
     if (!pools_.contains(warm) || !pools_.contains(cold)) return alone;
     all.insert(all.end(), pools_.at(cold).begin(), pools_.at(cold).end());
-    return std::min(alone, quantile(std::move(all), kMedian));
+    return std::min(alone, quantile_of(std::move(all), kMedian));
   }
 
   // The optimizer goes with the parameters and has levels, by how many gradients were clipped: the lowest one
@@ -207,12 +203,12 @@ class Denoiser {
     const auto [at, added] = cleaned_.try_emplace(key, 0.0);
     if (!added) return at->second;
     if (key.step == StepKind::forward) {
-      at->second = quantile(pools_.at(key), kLowQuantile);
+      at->second = quantile_of(pools_.at(key), kLowQuantile);
       if (!key.before && key.after) at->second = std::min(at->second, bound_of_head(key));
     } else if (key.load >= 0) {
       at->second = backward_us(key);
     } else {
-      at->second = quantile(pools_.at(key), kMedian);
+      at->second = quantile_of(pools_.at(key), kMedian);
     }
     return at->second;
   }
@@ -304,7 +300,7 @@ class Denoiser {
                 SourcePlace{passes_.front().ranks.empty() ? ""
                                                           : passes_.front().ranks.front().recording->file},
                 fmt::format("no recording of stage {}, expert rank {} (for instance rank {})", pp, expert,
-                            topology.rank({tp, 0, expert, 0, pp})),
+                            topology.rank({tp, expert, 0, pp})),
                 "one rank for every pipeline stage and expert rank; symmetry cannot fill this one");
           job_.places.emplace(key, job_.places.at(*source));
         }

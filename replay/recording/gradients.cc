@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
-#include "models/workload/architecture.h"
+#include "models/step/step_memory.h"
 
 namespace moesim::replay {
 
@@ -26,24 +27,12 @@ Lines lines_of(const CleanPlace& place) {
   return lines;
 }
 
-// Three matrices of a gated expert.
-std::int64_t expert_elements(const ModelFacts& facts, const Topology& topology) {
-  return facts.layers / topology.pp * (facts.experts / topology.expert) * 3 * facts.hidden *
-         facts.expert_ffn.value_or(0);
-}
-
-std::int64_t attention_elements(const models::Architecture& architecture) {
-  // Two norms of the layer and the router beside the attention's own weights.
-  return architecture.attention.parameters(architecture.hidden) + 2 * architecture.hidden +
-         architecture.experts * architecture.hidden;
-}
-
 // Elements of the embedding (or output head with its norm) that `dense` leaves after the layers; nullopt when
 // it is no whole table.
 std::optional<std::int64_t> embedding_elements(std::int64_t dense, const ModelFacts& facts,
                                                const Topology& topology, int stage) {
-  if (!facts.attention_elements || topology.tp != 1) return std::nullopt;
-  std::int64_t rest = dense - facts.layers / topology.pp * *facts.attention_elements;
+  if (!facts.model || topology.tp != 1) return std::nullopt;
+  std::int64_t rest = dense - stage_elements(*facts.model, topology).dense;
   if (stage == topology.pp - 1) rest -= facts.hidden;  // final norm
   if (stage == topology.pp - 1 && topology.pp == 1) rest /= 2;
   const std::int64_t rows = rest / facts.hidden;
@@ -56,13 +45,24 @@ bool agrees(const CleanJob& job, const ModelFacts& facts) {
   const auto place = job.places.find(first);
   if (place == job.places.end()) return false;
   const Lines lines = lines_of(place->second);
-  const std::int64_t experts = expert_elements(facts, job.topology);
+  const std::int64_t experts = stage_elements(*facts.model, job.topology).expert;
   if (lines.expert && *lines.expert != experts) return false;
   const std::int64_t dense = lines.expert ? lines.dense : lines.dense - experts;
   return embedding_elements(dense, facts, job.topology, 0).has_value();
 }
 
 }  // namespace
+
+GradientSizes stage_elements(const models::Architecture& model, const Topology& topology, bool embedding,
+                             bool head) {
+  models::Chunk chunk;
+  chunk.layers.assign(static_cast<std::size_t>(model.layers / topology.pp),
+                      {.ffn = models::LayerKind::Ffn::kMoe});
+  chunk.embedding = embedding;
+  chunk.head = head;
+  const models::StageParameters n = models::chunk_parameters(model, topology.parallel(), chunk);
+  return {.dense = std::llround(n.dense), .expert = std::llround(n.experts)};
+}
 
 ModelFacts model_facts(const traces::NamedTopology& named, const CleanJob& job,
                        const models::Architecture* architecture) {
@@ -75,10 +75,9 @@ ModelFacts model_facts(const traces::NamedTopology& named, const CleanJob& job,
   const auto with = [&](const models::Architecture& shapes) {
     ModelFacts filled = facts;
     if (filled.hidden == 0) filled.hidden = shapes.hidden;
-    filled.expert_ffn = shapes.expert_ffn;
-    // The recording's own number of experts sizes the router.
-    filled.attention_elements = attention_elements(shapes) + (facts.experts - shapes.experts) * shapes.hidden;
-    filled.source = shapes.name;
+    filled.model = shapes;
+    filled.model->layers = facts.layers;
+    filled.model->experts = facts.experts;
     return filled;
   };
   if (architecture != nullptr) return with(*architecture);
@@ -100,7 +99,7 @@ GradientSizes gradient_sizes(const CleanJob& job, const PlaceKey& key, const Mod
   if (job.topology.expert == 1 && !lines.expert && lines.element_bytes > 0)
     sizes.element_bytes = lines.element_bytes;
   if (!lines.expert && job.topology.expert > 1) {
-    const std::int64_t experts = facts.expert_ffn ? expert_elements(facts, job.topology) : 0;
+    const std::int64_t experts = facts.model ? stage_elements(*facts.model, job.topology).expert : 0;
     if (experts > 0 && experts < lines.dense) {
       sizes.dense = lines.dense - experts;
       sizes.expert = experts;

@@ -6,11 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "models/workload/architecture.h"
 #include "replay/recording/denoise.h"
-
-namespace moesim::models {
-struct Architecture;
-}
 
 namespace moesim::replay {
 
@@ -23,14 +20,17 @@ struct GradientSizes {
   std::int64_t parameters() const { return dense + expert; }
 };
 
+// The weights of a rank, as the models count them: those of a stage's layers, all of them with experts, and
+// of the embedding and the head where the stage holds them.
+GradientSizes stage_elements(const models::Architecture& model, const Topology& topology,
+                             bool embedding = false, bool head = false);
+
 // What recordings leave open about a model, from its shapes.
 struct ModelFacts {
-  int layers = 0;                                  // of the whole model; 0 unknown
-  int experts = 0;                                 // routed experts; 0 for a dense model
-  std::int64_t hidden = 0;                         // 0 unknown
-  std::optional<std::int64_t> expert_ffn;          // inner size of an expert
-  std::optional<std::int64_t> attention_elements;  // of one layer: projections, norms and router
-  std::string source;                              // where the last two come from, for people
+  int layers = 0;                             // of the whole model; 0 unknown
+  int experts = 0;                            // routed experts; 0 for a dense model
+  std::int64_t hidden = 0;                    // 0 unknown
+  std::optional<models::Architecture> model;  // with the recording's own layers and experts
 };
 
 // The shapes of `architecture`, or of the built-in one whose sizes agree with the recording: the same hidden

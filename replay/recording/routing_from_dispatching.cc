@@ -207,10 +207,4 @@ void open_routing(models::RoutingSpec& spec) {
     spec.file = std::make_shared<const DispatchingRouting>(spec.path);
 }
 
-LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,
-                           std::int64_t topk, std::int64_t layer, std::int64_t microbatch) {
-  return routing_from_dispatching(traces::read_dispatching(path), path.string(), ranks, etp, experts, topk,
-                                  layer, microbatch);
-}
-
 }  // namespace moesim::replay

@@ -47,9 +47,6 @@ struct NamedTables {
 };
 NamedTables named_tables(const traces::Dispatching& dispatching);
 
-LoadedRouting load_routing(const std::filesystem::path& path, int ranks, int etp, std::int64_t experts,
-                           std::int64_t topk, std::int64_t layer = 0, std::int64_t microbatch = 0);
-
 // Reads the file that a spec names, for the models to ask (models::RoutingSpec::file). Does nothing for named
 // distributions. Throws InputError as the reader does.
 void open_routing(models::RoutingSpec& spec);

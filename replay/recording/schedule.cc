@@ -1,56 +1,39 @@
 #include "replay/recording/schedule.h"
 
-#include <algorithm>
+#include "models/step/pipeline_schedule.h"
 
 namespace moesim::replay {
 
-std::vector<Slot> one_forward_one_backward(int stage, int stages, int microbatches) {
-  std::vector<Slot> slots;
-  const bool first = stage == 0;
-  const bool last = stage == stages - 1;
-  const int warmup = std::min(stages - stage - 1, microbatches);
-  const int steady = microbatches - warmup;
-  const auto forward = [&](int microbatch) {
-    if (first || last) slots.push_back({StepKind::get_batch, microbatch});
-    slots.push_back({StepKind::forward, microbatch});
-    if (last) slots.push_back({StepKind::loss, microbatch});
-  };
-  const auto receive_forward = [&](int microbatch) {
-    if (!first) slots.push_back({StepKind::recv_forward, microbatch});
-  };
-  const auto receive_backward = [&](int microbatch) {
-    if (!last) slots.push_back({StepKind::recv_backward, microbatch});
-  };
-  const auto send_backward = [&](int microbatch) {
-    if (!first) slots.push_back({StepKind::send_backward, microbatch});
-  };
+namespace {
 
-  for (int i = 0; i < warmup; ++i) {
-    receive_forward(i);
-    forward(i);
-    if (!last) slots.push_back({StepKind::send_forward, i});
-  }
-  if (steady > 0) receive_forward(warmup);
-  for (int i = 0; i < steady; ++i) {
-    forward(warmup + i);
-    if (!last) {
-      slots.push_back({StepKind::send_forward, warmup + i, true});
-      receive_backward(i);
+std::vector<Slot> with_transfers(const std::vector<models::PipelineSlot>& passes, int stage, int stages) {
+  const bool first = stage == 0, last = stage == stages - 1;
+  const bool steady = static_cast<int>(passes.size()) / 2 >= stages - stage;
+  std::vector<Slot> slots;
+  const models::PipelineSlot* before = nullptr;
+  for (const models::PipelineSlot& pass : passes) {
+    const bool forward = pass.kind == models::PipelineSlot::Kind::kForward;
+    if (forward ? !first : !last) {
+      if (steady && before != nullptr && before->kind != pass.kind) slots.back().fused_with_next = true;
+      slots.push_back({forward ? StepKind::recv_forward : StepKind::recv_backward, pass.microbatch});
     }
-    slots.push_back({StepKind::backward, i});
-    if (i + 1 < steady && !first) {
-      slots.push_back({StepKind::send_backward, i, true});
-      receive_forward(warmup + i + 1);
-    } else {
-      send_backward(i);
-    }
-  }
-  for (int i = steady; i < microbatches; ++i) {
-    receive_backward(i);
-    slots.push_back({StepKind::backward, i});
-    send_backward(i);
+    if (forward && (first || last)) slots.push_back({StepKind::get_batch, pass.microbatch});
+    slots.push_back({forward ? StepKind::forward : StepKind::backward, pass.microbatch});
+    if (forward && last) slots.push_back({StepKind::loss, pass.microbatch});
+    if (forward ? !last : !first)
+      slots.push_back({forward ? StepKind::send_forward : StepKind::send_backward, pass.microbatch});
+    before = &pass;
   }
   return slots;
+}
+
+}  // namespace
+
+std::vector<std::vector<Slot>> one_forward_one_backward(int stages, int microbatches) {
+  std::vector<std::vector<Slot>> all;
+  for (const auto& passes : models::pipeline_schedule({.stages = stages, .microbatches = microbatches}))
+    all.push_back(with_transfers(passes, static_cast<int>(all.size()), stages));
+  return all;
 }
 
 }  // namespace moesim::replay

@@ -1,4 +1,4 @@
-// The order in which a pipeline stage does its work.
+// The order in which a pipeline stage does its work, with what it sends and receives.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,10 @@ struct Slot {
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-// Megatron's non-interleaved 1F1B (PipeDream-flush; Narayanan et al. 2021): warm-up of stages - stage - 1
-// forwards, steady one-forward-one-backward with fused send-and-receive calls, cool-down. get_batch stands on
-// the first and last stage, loss on the last. Gradient reductions and the optimizer are not part of it.
-std::vector<Slot> one_forward_one_backward(int stage, int stages, int microbatches);
+// The passes of models::pipeline_schedule() (1F1B, not interleaved) of every stage, as Megatron's recorders
+// write them: a send and the receive from the same neighbour in the steady state are one call. get_batch
+// stands on the first and last stage, loss on the last. Gradient reductions and the optimizer are not part of
+// it.
+std::vector<std::vector<Slot>> one_forward_one_backward(int stages, int microbatches);
 
 }  // namespace moesim::replay

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "traces/call_roles.h"
 #include "traces/line_rules.h"
 #include "traces/named_sizes.h"
@@ -18,8 +19,6 @@
 namespace moesim::replay {
 
 namespace {
-
-constexpr double kUsPerMs = 1000.0;
 
 constexpr std::array<std::pair<std::string_view, StepKind>, 13> kSteps{{
     {"get_batch", StepKind::get_batch},

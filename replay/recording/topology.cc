@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/input_error.h"
@@ -16,31 +17,23 @@ namespace {
 
 constexpr std::int64_t kMaxWorld = std::int64_t{1} << 22;
 
-// Which coordinates vary inside a group.
-struct Varying {
-  bool tp = false, expert = false, expert_dp = false, pp = false;
-};
+// The axes of the grid that vary inside a group.
+std::string_view axes_of(GroupKind kind) {
+  static constexpr std::array<std::string_view, 9> kAxes{"tp", "ep-edp", "ep", "edp", "tp-ep",
+                                                         "pp", "tp-pp",  "pp", "pp"};
+  return kAxes[static_cast<std::size_t>(kind)];
+}
 
-Varying varying(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::tp:
-      return {.tp = true};
-    case GroupKind::dp:
-      return {.expert = true, .expert_dp = true};
-    case GroupKind::expert:
-      return {.expert = true};
-    case GroupKind::expert_dp:
-      return {.expert_dp = true};
-    case GroupKind::tp_expert:
-      return {.tp = true, .expert = true};
-    case GroupKind::model:
-      return {.tp = true, .pp = true};
-    case GroupKind::pp:
-    case GroupKind::embedding:
-    case GroupKind::position:
-      return {.pp = true};
-  }
-  check_failed("unknown group kind");
+models::RankGrid grid_of(const Topology& t) {
+  return models::RankGrid::fastest_first(
+      {{"tp", t.tp}, {"ep", t.expert}, {"edp", t.expert_dp}, {"pp", t.pp}});
+}
+
+// Those of a pipeline that are in the group.
+std::vector<int> members_of(GroupKind kind, std::vector<int> members) {
+  if (kind == GroupKind::position) members.resize(1);
+  if (kind == GroupKind::embedding && members.size() > 2) members = {members.front(), members.back()};
+  return members;
 }
 
 }  // namespace
@@ -53,66 +46,39 @@ std::string_view name(GroupKind kind) {
 
 Coordinates Topology::of(int rank) const {
   check(rank >= 0 && rank < world(), "a rank of this topology");
-  Coordinates at;
-  at.tp = rank % tp;
-  rank /= tp;
-  at.cp = rank % cp;
-  rank /= cp;
-  at.expert = rank % expert;
-  rank /= expert;
-  at.expert_dp = rank % expert_dp;
-  at.pp = rank / expert_dp;
-  return at;
+  return {rank % tp, rank / tp % expert, rank / (tp * expert) % expert_dp, rank / stage_ranks()};
 }
 
 int Topology::rank(const Coordinates& at) const {
-  return at.tp + tp * (at.cp + cp * (at.expert + expert * (at.expert_dp + expert_dp * at.pp)));
+  return at.tp + tp * (at.expert + expert * (at.expert_dp + expert_dp * at.pp));
+}
+
+models::Parallel Topology::parallel() const {
+  return {.tp = tp, .ep = expert, .etp = tp, .dp = dp(), .pp = pp};
 }
 
 std::vector<int> Topology::group(GroupKind kind, int rank) const {
-  const Coordinates mine = of(rank);
-  const Varying vary = varying(kind);
-  std::vector<int> members;
-  Coordinates at = mine;
-  for (int p = 0; p < (vary.pp ? pp : 1); ++p)
-    for (int d = 0; d < (vary.expert_dp ? expert_dp : 1); ++d)
-      for (int e = 0; e < (vary.expert ? expert : 1); ++e)
-        for (int t = 0; t < (vary.tp ? tp : 1); ++t) {
-          at.pp = vary.pp ? p : mine.pp;
-          at.expert_dp = vary.expert_dp ? d : mine.expert_dp;
-          at.expert = vary.expert ? e : mine.expert;
-          at.tp = vary.tp ? t : mine.tp;
-          members.push_back(this->rank(at));
-        }
-  if (kind == GroupKind::position) members.resize(1);
-  if (kind == GroupKind::embedding && members.size() > 2) members = {members.front(), members.back()};
-  return members;
+  return members_of(kind, grid_of(*this).group_of(rank, axes_of(kind)));
 }
 
 std::vector<std::vector<int>> Topology::groups(GroupKind kind) const {
-  std::vector<std::vector<int>> all;
-  for (int rank = 0; rank < world(); ++rank) {
-    auto members = group(kind, rank);
-    if (*std::min_element(members.begin(), members.end()) == rank) all.push_back(std::move(members));
-  }
+  std::vector<std::vector<int>> all = grid_of(*this).groups(axes_of(kind));
+  for (std::vector<int>& members : all) members = members_of(kind, std::move(members));
   return all;
 }
 
 std::string Topology::str() const {
-  return fmt::format("pp{} tp{}{} ep{} dp{} ({} ranks)", pp, tp, cp > 1 ? fmt::format(" cp{}", cp) : "",
-                     expert, dp(), world());
+  return fmt::format("pp{} tp{} ep{} dp{} ({} ranks)", pp, tp, expert, dp(), world());
 }
 
 void Topology::check_sizes(const std::string& source) const {
   const SourcePlace place{source};
   std::int64_t product = 1;
-  for (const int size : {tp, cp, expert, expert_dp, pp}) {
+  for (const int size : {tp, expert, expert_dp, pp}) {
     if (size < 1) throw InputError(place, fmt::format("a parallel size of {}", size), "at least 1");
     product *= size;
     if (product > kMaxWorld) throw InputError(place, "more than 4194304 ranks", "fewer");
   }
-  if (cp > 1 && expert > 1)
-    throw InputError(place, fmt::format("cp {} with ep {}", cp, expert), "one of them 1");
 }
 
 namespace {

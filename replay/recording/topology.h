@@ -1,7 +1,5 @@
-// The fake topology: which world ranks a recording stands for, and the groups its labels mean.
-//
-// Rank order is Megatron's tp-cp-ep-dp-pp, fastest first (docs/formats.md): world_rank = tp + TP*(cp +
-// CP*(exp + EXP*(edp + EDP*pp))), with DP = EXP*EDP.
+// The fake topology: which world ranks a recording stands for, and the groups its labels mean. Its ranks are
+// a models::RankGrid in Megatron's order tp-ep-dp-pp (docs/formats.md), with DP = EXP*EDP.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/workload/parallel.h"
 #include "traces/recording.h"
 
 namespace moesim::replay {
@@ -21,7 +20,6 @@ std::string_view name(GroupKind kind);
 
 struct Coordinates {
   int tp = 0;
-  int cp = 0;
   int expert = 0;
   int expert_dp = 0;
   int pp = 0;
@@ -31,17 +29,19 @@ struct Coordinates {
 
 struct Topology {
   int tp = 1;
-  int cp = 1;
   int expert = 1;     // EXP, expert-parallel size
   int expert_dp = 1;  // EDP = DP / EXP
   int pp = 1;
 
   int dp() const { return expert * expert_dp; }
-  int world() const { return tp * cp * dp() * pp; }
+  int stage_ranks() const { return tp * dp(); }
+  int world() const { return stage_ranks() * pp; }
 
   Coordinates of(int rank) const;
   int rank(const Coordinates& at) const;
-  int dp_index(int rank) const { return of(rank).expert + expert * of(rank).expert_dp; }
+
+  // The plan, as the models have it: the recorders split experts over the same ranks as the rest.
+  models::Parallel parallel() const;
 
   // Members in the order of the varying coordinate(s), fastest first; `rank` among them.
   std::vector<int> group(GroupKind kind, int rank) const;
@@ -51,8 +51,7 @@ struct Topology {
   // "pp2 tp1 ep4 dp8 (16 ranks)".
   std::string str() const;
 
-  // Throws InputError when a size is not positive, the world exceeds 2^22 ranks, or CP and EP are both above
-  // one (the recorder refuses that too).
+  // Throws InputError when a size is not positive or the world exceeds 2^22 ranks.
   void check_sizes(const std::string& source) const;
 };
 

@@ -65,9 +65,6 @@ class Without final : public Pricing {
   class Costs final : public sim::Costs {
    public:
     explicit Costs(const Pricing& inner) : inner_(inner) {}
-    void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time> out) const override {
-      inner_.costs().price_works(keys, out);
-    }
     void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
       if (shape.traffic.kind == sim::Traffic::Kind::uniform && shape.traffic.bytes == kNothing)
         std::fill(out.begin(), out.end(), sim::Time{});
@@ -170,8 +167,7 @@ Attribution attribute(const Iteration& iteration, std::span<const RankPlan> plan
     for (const PlannedStep& planned : plan.steps)
       for (const double us : planned.step.segments_us)
         stages[static_cast<std::size_t>(topology.of(plan.rank).pp)] += us;
-  const int ranks_of_a_stage = topology.world() / topology.pp;
-  const double computing = *std::max_element(stages.begin(), stages.end()) / ranks_of_a_stage;
+  const double computing = *std::max_element(stages.begin(), stages.end()) / topology.stage_ranks();
   out.shares.push_back({CauseOfTime::bubble, before - computing});
   out.shares.push_back({CauseOfTime::computing, computing});
   find_waiting(iteration, layers_per_stage, out);

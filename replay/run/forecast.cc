@@ -11,6 +11,8 @@
 #include "base/checked.h"
 #include "base/input_error.h"
 #include "base/random.h"
+#include "base/statistics.h"
+#include "base/units.h"
 #include "replay/recording/schedule.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
@@ -20,7 +22,6 @@ namespace moesim::replay {
 namespace {
 
 constexpr double kBytesPerGb = 1e9;
-constexpr double kUsPerMs = 1e3;
 constexpr int kDefaultGlobalBatch = 64;
 // Streams of random numbers apart from those of the jitter.
 constexpr std::uint64_t kExpertScores = 0x65787065, kDenseScores = 0x64656e73;
@@ -34,20 +35,10 @@ constexpr double kUpProjections = 2.0 / 3.0;  // of a gated expert's parameters
 
 namespace {
 
-// The value below which a share of a normal distribution lies, by bisection.
-double normal_quantile(double share) {
-  double low = -10, high = 10;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (std::erfc(-middle / std::sqrt(2.0)) / 2 < share ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
-
 // How much slower each rank is, in standard deviations: on every stage the same evenly spread normal scores,
 // dealt out by the seed. One run then has the spread of many, where independent draws would be lucky or not.
 std::vector<double> dealt_scores(const Topology& topology, std::uint64_t seed) {
-  const int ranks = topology.world() / topology.pp;
+  const int ranks = topology.stage_ranks();
   std::vector<double> scores;
   scores.reserve(static_cast<std::size_t>(ranks));
   for (int k = 0; k < ranks; ++k) scores.push_back(normal_quantile((k + 0.5) / ranks));
@@ -214,6 +205,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
   const Activation activation = activation_of(job, named);
   const std::vector<double> expert_scores = dealt_scores(topology, options.seed ^ kExpertScores);
   const std::vector<double> dense_scores = dealt_scores(topology, options.seed ^ kDenseScores);
+  const auto schedule = one_forward_one_backward(topology.pp, options.microbatches);
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.world(); ++rank) {
     const Coordinates at = topology.of(rank);
@@ -230,7 +222,7 @@ std::vector<RankPlan> forecast_plans(const CleanJob& job, const traces::NamedTop
           plan.steps.empty() || second ? 0.0 : maker.gap_us(plan.steps.back().step.kind, step.kind);
       plan.steps.push_back({std::move(step), gap});
     };
-    for (const Slot& slot : one_forward_one_backward(at.pp, topology.pp, options.microbatches)) {
+    for (const Slot& slot : schedule[static_cast<std::size_t>(at.pp)]) {
       Step step;
       if (is_p2p(slot.kind)) {
         step.elements = activation.elements;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/units.h"
 #include "sim/run/deadlock.h"
 
 namespace moesim::replay {
@@ -287,9 +288,10 @@ class Assembler {
         for (const Call& call : step.calls) total_us += call.recorded_us;
         for (const Bucket& bucket : step.buckets) total_us += bucket.recorded_us;
         if (!(total_us <= kLongestUs))
-          throw InputError(place_in(plan, step),
-                           fmt::format("a step with which all ranks together take {:.3g} s", total_us / 1e6),
-                           fmt::format("at most {:g} s", kLongestUs / 1e6));
+          throw InputError(
+              place_in(plan, step),
+              fmt::format("a step with which all ranks together take {:.3g} s", total_us / kUsPerSecond),
+              fmt::format("at most {:g} s", kLongestUs / kUsPerSecond));
       }
   }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "base/units.h"
 #include "models/costs/cluster_costs.h"
 #include "models/hardware/cluster_fabric.h"
 #include "replay/recording/routing_recovery.h"
@@ -199,10 +200,10 @@ models::DomainReport ModelPricing::domain(double gpu_us) const {
   for (const auto& [key, known] : state_->known) {
     if (!known.outside) continue;
     const double us = known.us * known.instances;
-    report.add(us * 1e-6, known.outside);
+    report.add(us / kUsPerSecond, known.outside);
     gpu_us -= us;
   }
-  report.add(std::max(0.0, gpu_us) * 1e-6, std::nullopt);
+  report.add(std::max(0.0, gpu_us) / kUsPerSecond, std::nullopt);
   return report;
 }
 

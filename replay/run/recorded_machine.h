@@ -27,8 +27,6 @@ struct RecordedMachine {
   // Where nobody says: by how much computing on the cluster would differ if another GPU had made the
   // recording (standard deviation of the logarithm).
   double sigma = 0;
-
-  bool guessed() const { return told == Told::by_times || told == Told::by_nobody; }
 };
 
 std::string_view name(RecordedMachine::Told told);

@@ -51,7 +51,6 @@ std::optional<RecordedOverload> recorded_overload(const Topology& topology, std:
   for (auto& stage : stages) stage.replicas.resize(static_cast<std::size_t>(topology.expert_dp));
   for (const RankPlan& plan : plans) {
     const Coordinates at = topology.of(plan.rank);
-    if (at.cp > 0) continue;
     models::OverloadStage& stage = stages[static_cast<std::size_t>(at.pp)];
     auto& entries = stage.replicas[static_cast<std::size_t>(at.expert_dp)];
     const auto member = static_cast<std::size_t>(at.tp + topology.tp * at.expert);

@@ -177,9 +177,6 @@ void couple_optimizers(const Topology& topology, std::vector<RankPlan>& plans, i
 // An instance's price is its number, which names its recorded duration.
 class RecordedPricing::Costs final : public sim::Costs {
  public:
-  void price_works(std::span<const std::uint64_t> keys, std::span<sim::Time>) const override {
-    check(keys.empty(), "recorded computing has its times in the graph");
-  }
   void price_collective(const sim::CollectiveShape& shape, std::span<sim::Time> out) const override {
     const std::vector<double>& us = durations_us.at(shape.traffic.price);
     for (std::size_t m = 0; m < out.size(); ++m) out[m] = sim::Time::from_us(us[us.size() > 1 ? m : 0]);

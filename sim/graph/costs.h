@@ -1,7 +1,6 @@
 // The question the simulator asks about prices. Implemented in models/ from a profile.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "sim/graph/collective.h"
@@ -9,14 +8,14 @@
 
 namespace moesim::sim {
 
-// How a collective becomes messages (timing `messages`) or flows (timing `flow`).
+// How a collective becomes flows (timing `flow`).
 struct FlowPlan {
   Algorithm algorithm = Algorithm::ring;
   Time launch;              // from the last arrival to the first byte, once per collective
   Time step;                // latency of each step of the algorithm (a direct all_to_all has one)
   double efficiency = 1.0;  // share of a link's bandwidth that the protocol turns into payload, in (0, 1]
   double bandwidth = 0.0;   // bytes per second of one connection: the cap of a flow (0: only the links limit
-                            // it); of a message under timing `messages`, where it must be positive
+                            // it)
 
   // Where a forecast of the collective alone is known, `flow` keeps to it while nothing contends: `alone` is
   // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`.
@@ -38,15 +37,11 @@ class Costs {
  public:
   virtual ~Costs() = default;
 
-  // The time of each opaque work of TaskGraphBuilder::add_work(key); asked once per run with all distinct
-  // keys.
-  virtual void price_works(std::span<const std::uint64_t> keys, std::span<Time> out) const = 0;
-
   // Timing `calibrated`: for every member, the time from the last arrival to that member's end, launch
   // included. Asked once per distinct (operation, group, traffic).
   virtual void price_collective(const CollectiveShape& shape, std::span<Time> out) const = 0;
 
-  // Timing `messages` and `flow`. Asked once per distinct (operation, group, traffic).
+  // Timing `flow`. Asked once per distinct (operation, group, traffic).
   virtual FlowPlan plan_collective(const CollectiveShape& shape) const = 0;
 
   virtual Overlap overlap(RankId) const { return {}; }

@@ -62,25 +62,9 @@ CollectiveShape TaskGraph::shape(std::uint32_t shape_index) const {
 
 namespace {
 
-template <class T>
-std::size_t bytes_of(const std::vector<T>& v) {
-  return v.capacity() * sizeof(T);
-}
-
 constexpr std::size_t kMaxCount = std::size_t{0xfffffffe};
 
 }  // namespace
-
-std::size_t TaskGraph::memory_bytes() const {
-  return bytes_of(stream_rank_) + bytes_of(stream_kind_) + bytes_of(stream_first_) + bytes_of(kind_) +
-         bytes_of(stream_) + bytes_of(payload_) + bytes_of(member_index_) + bytes_of(label_) +
-         bytes_of(origin_) + bytes_of(next_) + bytes_of(predecessors_) + bytes_of(successor_begin_) +
-         bytes_of(successors_) + bytes_of(memory_) + bytes_of(work_time_) + bytes_of(opaque_works_) +
-         bytes_of(work_keys_) + bytes_of(group_begin_) + bytes_of(group_ranks_) + bytes_of(pieces_begin_) +
-         bytes_of(pieces_) + bytes_of(matrix_begin_) + bytes_of(matrix_) + bytes_of(shapes_) +
-         bytes_of(collective_shape_) + bytes_of(collective_label_) + bytes_of(member_begin_) +
-         bytes_of(member_task_);
-}
 
 // What only building needs: look-up tables of interned things, the tails of the streams, the loose edges.
 struct TaskGraphBuilder::Work {
@@ -104,7 +88,6 @@ struct TaskGraphBuilder::Work {
   std::vector<std::pair<TaskId, TaskId>> edges;
   std::map<std::vector<RankId>, GroupId> groups;
   std::map<std::pair<std::string, Category>, LabelId> labels;
-  std::unordered_map<std::uint64_t, WorkId> works;
   std::unordered_map<TaskGraph::Shape, std::uint32_t, ShapeHash> shapes;
 };
 
@@ -112,11 +95,6 @@ TaskGraphBuilder::TaskGraphBuilder() : work_(std::make_unique<Work>()) {}
 TaskGraphBuilder::~TaskGraphBuilder() = default;
 TaskGraphBuilder::TaskGraphBuilder(TaskGraphBuilder&&) noexcept = default;
 TaskGraphBuilder& TaskGraphBuilder::operator=(TaskGraphBuilder&&) noexcept = default;
-
-RankId TaskGraphBuilder::add_rank() {
-  check(graph_.rank_count_ < kMaxCount, "ranks fit in 32 bits");
-  return RankId(static_cast<std::uint32_t>(graph_.rank_count_++));
-}
 
 void TaskGraphBuilder::add_ranks(std::size_t count) {
   check(count < kMaxCount - graph_.rank_count_, "ranks fit in 32 bits");
@@ -161,16 +139,6 @@ WorkId TaskGraphBuilder::add_work(Time time) {
   check(graph_.work_time_.size() < kMaxCount, "works fit in 32 bits");
   graph_.work_time_.push_back(time);
   return WorkId(static_cast<std::uint32_t>(graph_.work_time_.size() - 1));
-}
-
-WorkId TaskGraphBuilder::add_opaque_work(std::uint64_t key) {
-  const auto [place, is_new] = work_->works.try_emplace(key);
-  if (is_new) {
-    place->second = add_work(Time::kZero);
-    graph_.opaque_works_.push_back(place->second);
-    graph_.work_keys_.push_back(key);
-  }
-  return place->second;
 }
 
 PiecesId TaskGraphBuilder::add_pieces(std::span<const std::uint64_t> bytes) {
@@ -243,12 +211,6 @@ TaskId TaskGraphBuilder::add_delay(StreamId stream, Time time, LabelId label) {
 TaskId TaskGraphBuilder::add_host(StreamId stream, Time time, LabelId label) {
   const TaskId task = add_compute(stream, time, label);
   graph_.kind_[index(task)] = TaskKind::host;
-  return task;
-}
-
-TaskId TaskGraphBuilder::add_host_sync(StreamId host_stream, TaskId waits_for, Time time, LabelId label) {
-  const TaskId task = add_host(host_stream, time, label);
-  add_dependency(waits_for, task);
   return task;
 }
 
@@ -331,11 +293,6 @@ void TaskGraphBuilder::set_origin(TaskId task, std::uint32_t origin) {
   graph_.origin_[index(task)] = origin;
 }
 
-void TaskGraphBuilder::add_memory(TaskId task, std::int64_t at_start_bytes, std::int64_t at_end_bytes) {
-  check(index(task) < graph_.task_count(), "memory is of a known task");
-  graph_.memory_.push_back({task, at_start_bytes, at_end_bytes});
-}
-
 TaskId TaskGraphBuilder::last_on_stream(StreamId stream) const {
   check(index(stream) < graph_.stream_count(), "a known stream");
   return work_->tails[index(stream)].last;
@@ -371,8 +328,6 @@ TaskGraph TaskGraphBuilder::finalize() {
   std::vector<std::uint32_t> place(graph_.successor_begin_.begin(), graph_.successor_begin_.end() - 1);
   graph_.successors_.resize(work_->edges.size());
   for (const auto& [before, after] : work_->edges) graph_.successors_[place[index(before)]++] = after;
-  std::stable_sort(graph_.memory_.begin(), graph_.memory_.end(),
-                   [](const MemoryChange& a, const MemoryChange& b) { return a.task < b.task; });
   TaskGraph result = std::move(graph_);
   graph_ = TaskGraph();
   work_ = std::make_unique<Work>();

@@ -4,7 +4,7 @@
 // and all its dependencies have. A collective is a rendezvous: a member that has started occupies its stream,
 // its transfer begins when the last member has started, and each member ends on its own. The host's launch
 // queue is a stream of kind `host`: add_host() tasks there, with dependencies from what a blocking
-// synchronisation waits for and to what is launched after it (see TaskGraphBuilder::add_host_sync).
+// synchronisation waits for and to what is launched after it.
 #pragma once
 
 #include <cstdint>
@@ -60,13 +60,6 @@ struct Label {
   Category category = Category::other;
 };
 
-// Bytes that a task allocates (positive) or frees (negative) on its rank.
-struct MemoryChange {
-  TaskId task;
-  std::int64_t at_start = 0;
-  std::int64_t at_end = 0;
-};
-
 // The traffic of a collective by reference into the graph; made by the functions below.
 struct TrafficRef {
   Traffic::Kind kind = Traffic::Kind::uniform;
@@ -91,7 +84,6 @@ class TaskGraph {
   std::size_t collective_count() const { return collective_shape_.size(); }
   std::size_t group_count() const { return group_begin_.size() - 1; }
   std::size_t label_count() const { return labels_.size(); }
-  std::size_t dependency_count() const { return successors_.size(); }
 
   RankId rank_of(StreamId stream) const { return stream_rank_[index(stream)]; }
   StreamKind kind_of(StreamId stream) const { return stream_kind_[index(stream)]; }
@@ -100,7 +92,6 @@ class TaskGraph {
   TaskKind kind(TaskId task) const { return kind_[index(task)]; }
   StreamId stream(TaskId task) const { return stream_[index(task)]; }
   RankId rank(TaskId task) const { return rank_of(stream(task)); }
-  LabelId label_id(TaskId task) const { return label_[index(task)]; }
   const Label& label(TaskId task) const { return labels_[index(label_[index(task)])]; }
   const Label& label(LabelId label) const { return labels_[index(label)]; }
   // The recorded line a task comes from, in a numbering of the caller's; Id::kNone without one.
@@ -120,11 +111,8 @@ class TaskGraph {
   CollectiveId collective(TaskId task) const { return CollectiveId(payload_[index(task)]); }  // of members
   std::uint32_t member_index(TaskId task) const { return member_index_[index(task)]; }        // of members
 
-  // Fixed times of works; opaque works hold their index into work_keys() and must be priced.
   std::size_t work_count() const { return work_time_.size(); }
   std::span<const Time> work_times() const { return work_time_; }
-  std::span<const WorkId> opaque_works() const { return opaque_works_; }
-  std::span<const std::uint64_t> work_keys() const { return work_keys_; }  // beside opaque_works()
 
   // Collectives of the same operation, group and traffic have one shape.
   std::size_t shape_count() const { return shapes_.size(); }
@@ -142,11 +130,6 @@ class TaskGraph {
     return {group_ranks_.data() + group_begin_[index(group)],
             group_begin_[index(group) + 1] - group_begin_[index(group)]};
   }
-
-  std::span<const MemoryChange> memory_changes() const { return memory_; }  // by task id
-
-  // Bytes held by this graph.
-  std::size_t memory_bytes() const;
 
  private:
   friend class TaskGraphBuilder;
@@ -174,11 +157,8 @@ class TaskGraph {
   std::vector<std::uint32_t> predecessors_;
   std::vector<std::uint32_t> successor_begin_;
   std::vector<TaskId> successors_;
-  std::vector<MemoryChange> memory_;
 
   std::vector<Time> work_time_;
-  std::vector<WorkId> opaque_works_;
-  std::vector<std::uint64_t> work_keys_;
 
   std::vector<std::uint32_t> group_begin_{0};
   std::vector<RankId> group_ranks_;
@@ -206,14 +186,12 @@ class TaskGraphBuilder {
   TaskGraphBuilder(TaskGraphBuilder&&) noexcept;
   TaskGraphBuilder& operator=(TaskGraphBuilder&&) noexcept;
 
-  RankId add_rank();
   void add_ranks(std::size_t count);
   StreamId add_stream(RankId rank, StreamKind kind);
   GroupId add_group(std::span<const RankId> ranks);             // equal lists give the same id
   LabelId add_label(std::string_view name, Category category);  // equal pairs give the same id
 
-  WorkId add_work(Time time);                 // a time known already, not negative
-  WorkId add_opaque_work(std::uint64_t key);  // priced by Costs; equal keys give the same id
+  WorkId add_work(Time time);  // not negative
 
   PiecesId add_pieces(std::span<const std::uint64_t> bytes);
   MatrixId add_matrix(std::size_t members,
@@ -223,9 +201,6 @@ class TaskGraphBuilder {
   TaskId add_compute(StreamId stream, Time time, LabelId label);
   TaskId add_delay(StreamId stream, Time time, LabelId label);
   TaskId add_host(StreamId stream, Time time, LabelId label);
-  // A blocking synchronisation: the host waits for `waits_for`, then spends `time`. What the host launches
-  // later must be made to depend on the returned task.
-  TaskId add_host_sync(StreamId host_stream, TaskId waits_for, Time time, LabelId label);
 
   CollectiveId add_collective(CollectiveOp op, GroupId group, TrafficRef traffic, LabelId label);
   // The part of the group's member_index-th rank, on a stream of that rank; its label is the collective's.
@@ -236,7 +211,6 @@ class TaskGraphBuilder {
 
   void add_dependency(TaskId before, TaskId after);
   void set_origin(TaskId task, std::uint32_t origin);
-  void add_memory(TaskId task, std::int64_t at_start_bytes, std::int64_t at_end_bytes);
 
   TaskId last_on_stream(StreamId stream) const;  // invalid while the stream is empty
   std::size_t task_count() const;

@@ -193,7 +193,6 @@ void FlowNetwork::solve() {
     expand();
     fill();
   } while (drag_others());
-  solved_flows_ += reached_flows_.size();
   for (const Slot slot : reached_flows_) set_rate(flows_[slot], slot, flows_[slot].next_rate);
   refresh_tree();
 }

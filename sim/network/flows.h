@@ -49,8 +49,7 @@ class FlowNetwork {
   }  // bytes per second, as of the last next_end()
   double carried(std::uint32_t link) const {
     return links_[link].carried;
-  }                                                             // bytes, of flows that have ended
-  std::uint64_t solved_flows() const { return solved_flows_; }  // a measure of the work done so far
+  }  // bytes, of flows that have ended
 
  private:
   struct User {
@@ -141,7 +140,6 @@ class FlowNetwork {
   std::uint32_t filling_ = 0;
   Time now_;
   std::size_t running_ = 0;
-  std::uint64_t solved_flows_ = 0;
 };
 
 }  // namespace moesim::sim

@@ -7,12 +7,6 @@ namespace moesim::sim {
 Prices price(const TaskGraph& graph, const Costs& costs, bool calibrated) {
   Prices prices;
   prices.work.assign(graph.work_times().begin(), graph.work_times().end());
-  std::vector<Time> times(graph.work_keys().size());
-  if (!times.empty()) costs.price_works(graph.work_keys(), times);
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    check(times[i] >= Time::kZero, "work takes no negative time");
-    prices.work[index(graph.opaque_works()[i])] = times[i];
-  }
 
   for (std::size_t rank = 0; rank < graph.rank_count(); ++rank) {
     const Overlap overlap = costs.overlap(RankId(static_cast<std::uint32_t>(rank)));

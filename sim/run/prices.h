@@ -15,7 +15,7 @@ struct Prices {
   std::vector<std::size_t>
       shape_begin;               // calibrated: where the members' times of a shape start in shape_time
   std::vector<Time> shape_time;  // calibrated
-  std::vector<FlowPlan> plan;    // messages and flow: per shape
+  std::vector<FlowPlan> plan;    // flow: per shape
 
   // From the last arrival to the end of each member, in group order.
   std::span<const Time> members(std::uint32_t shape) const {

@@ -14,7 +14,6 @@ class Router;
 
 enum class Timing : std::uint8_t {
   calibrated,  // collectives take what Costs::price_collective says
-  messages,    // collectives become messages that share no link
   flow,        // collectives become flows that share the fabric's links, max-min fair
 };
 

@@ -1,7 +1,5 @@
 #include "sim/run/sweep.h"
 
-#include "sim/run/messages.h"
-
 namespace moesim::sim {
 
 namespace {
@@ -38,14 +36,8 @@ class Sweep {
     const auto members = graph_.members(collective);
     if (++arrived_[index(collective)] < members.size()) return;
     const Time begin = times_.begin[index(collective)];
-    const std::uint32_t shape = graph_.shape_index(collective);
-    if (prices_.plan.empty()) {
-      const auto durations = prices_.members(shape);
-      for (std::size_t i = 0; i < members.size(); ++i) end(members[i], begin + durations[i]);
-    } else {
-      message_times(graph_.shape(shape), prices_.plan[shape], durations_);
-      for (std::size_t i = 0; i < members.size(); ++i) end(members[i], begin + durations_[i]);
-    }
+    const auto durations = prices_.members(graph_.shape_index(collective));
+    for (std::size_t i = 0; i < members.size(); ++i) end(members[i], begin + durations[i]);
   }
 
   void end(TaskId task, Time when) {
@@ -67,7 +59,6 @@ class Sweep {
   std::vector<std::uint32_t> arrived_;      // members per collective
   std::vector<std::uint32_t> waiting_for_;  // predecessors per task
   std::vector<TaskId> ready_;
-  std::vector<Time> durations_;
 };
 
 }  // namespace

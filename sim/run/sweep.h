@@ -8,8 +8,7 @@
 
 namespace moesim::sim {
 
-// Times every task that can be reached; the others keep kNotYet (a deadlock). Timing `calibrated` or
-// `messages`.
+// Times every task that can be reached; the others keep kNotYet (a deadlock). Timing `calibrated`.
 TaskTimes sweep(const TaskGraph& graph, const Prices& prices);
 
 }  // namespace moesim::sim

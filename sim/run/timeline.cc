@@ -48,33 +48,6 @@ void add_task(const TaskGraph& graph, const TaskTimes& times, TaskId task, std::
   }
 }
 
-void book_memory(const TaskGraph& graph, const TaskTimes& times, std::vector<RankSummary>& ranks) {
-  struct Change {
-    RankId rank;
-    Time when;
-    std::int64_t bytes;
-  };
-  std::vector<Change> changes;
-  for (const MemoryChange& m : graph.memory_changes()) {
-    const RankId rank = graph.rank(m.task);
-    if (m.at_start != 0) changes.push_back({rank, times.start[index(m.task)], m.at_start});
-    if (m.at_end != 0) changes.push_back({rank, times.end[index(m.task)], m.at_end});
-  }
-  // What is freed at an instant can be allocated again at the same instant.
-  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
-    if (a.rank != b.rank) return a.rank < b.rank;
-    if (a.when != b.when) return a.when < b.when;
-    return a.bytes < b.bytes;
-  });
-  std::int64_t held = 0;
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    if (i == 0 || changes[i].rank != changes[i - 1].rank) held = 0;
-    held += changes[i].bytes;
-    std::int64_t& peak = ranks[index(changes[i].rank)].peak_memory;
-    peak = std::max(peak, held);
-  }
-}
-
 }  // namespace
 
 Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, bool keep_tasks,
@@ -108,7 +81,6 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
       add_task(graph, times, by_rank[i], spans);
     book(spans, timeline.iteration_, timeline.ranks_[rank]);
   }
-  book_memory(graph, times, timeline.ranks_);
   timeline.links_ = std::move(links);
   if (keep_tasks) {
     timeline.start_ = std::move(times.start);
@@ -119,27 +91,6 @@ Timeline TimelineRecorder::finish(const TaskGraph& graph, TaskTimes&& times, boo
     timeline.last_arrival_ = std::move(times.last_arrival);
   }
   return timeline;
-}
-
-std::vector<MemoryPoint> Timeline::memory(const TaskGraph& graph, RankId rank) const {
-  check(has_tasks() || graph.task_count() == 0, "memory over time needs Detail::full");
-  std::vector<MemoryPoint> points;  // changes first, then what is held
-  for (const MemoryChange& change : graph.memory_changes()) {
-    if (graph.rank(change.task) != rank) continue;
-    if (change.at_start != 0) points.push_back({start(change.task), change.at_start});
-    if (change.at_end != 0) points.push_back({end(change.task), change.at_end});
-  }
-  std::stable_sort(points.begin(), points.end(),
-                   [](const MemoryPoint& a, const MemoryPoint& b) { return a.when < b.when; });
-  std::size_t kept = 0;
-  std::int64_t held = 0;
-  for (const MemoryPoint& change : points) {
-    held += change.bytes;
-    if (kept == 0 || points[kept - 1].when != change.when) ++kept;
-    points[kept - 1] = {change.when, held};
-  }
-  points.resize(kept);
-  return points;
 }
 
 std::vector<PathStep> Timeline::critical_path(const TaskGraph& graph) const {

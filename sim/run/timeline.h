@@ -27,13 +27,12 @@ using Breakdown = std::array<Time, kCategories>;  // by Category
 
 // One rank's time from zero to the end of the iteration.
 struct RankSummary {
-  Time busy;                     // computing, of all compute streams together (an instant counts once)
-  Time exposed_comm;             // transferring while not computing
-  Time straggler_wait;           // waiting in a rendezvous while neither computing nor transferring
-  Time host;                     // the host busy while none of the above
-  Time bubble;                   // none of these, or waiting for the other side of a send_recv
-  Time end;                      // end of the rank's last task
-  std::int64_t peak_memory = 0;  // bytes, from the memory changes of the graph
+  Time busy;            // computing, of all compute streams together (an instant counts once)
+  Time exposed_comm;    // transferring while not computing
+  Time straggler_wait;  // waiting in a rendezvous while neither computing nor transferring
+  Time host;            // the host busy while none of the above
+  Time bubble;          // none of these, or waiting for the other side of a send_recv
+  Time end;             // end of the rank's last task
   // Adds up to the iteration exactly: each instant is booked once, as computing if the rank computes, else as
   // transferring, else as waiting, else as host (sim/run/booking.h).
   Breakdown breakdown{};
@@ -45,11 +44,6 @@ struct PathStep {
   Time from;
   Time to;
   Cause cause;  // why it starts at `from`
-};
-
-struct MemoryPoint {
-  Time when;
-  std::int64_t bytes = 0;  // held from then on
 };
 
 struct LinkUse {
@@ -79,9 +73,6 @@ class Timeline {
 
   // From the start of the iteration to its end. Of Detail::full only.
   std::vector<PathStep> critical_path(const TaskGraph& graph) const;
-
-  // What a rank holds over time, a point for every instant at which that changes. Of Detail::full only.
-  std::vector<MemoryPoint> memory(const TaskGraph& graph, RankId rank) const;
 
   std::span<const LinkUse> links() const { return links_; }  // of timing `flow`: links that carried something
 

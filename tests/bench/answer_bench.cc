@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/answers/answer.h"
+#include "models/answers/priced_draws.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
 #include "tests/bench/report.h"

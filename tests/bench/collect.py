@@ -23,12 +23,6 @@ from sweep_speed import bench_entries
 
 # Our name -> SimGrid's workload, network and ranks.
 REFERENCES = {
-    "w1/64": ("w1", "flat", 64),
-    "w1/256": ("w1", "flat", 256),
-    "w1/1024": ("w1", "flat", 1024),
-    "w1s/256": ("w1s", "flat", 256),
-    "w2/256": ("w2", "flat", 256),
-    "w2/1024": ("w2", "flat", 1024),
     "w3-flat/1024": ("w1", "flat", 1024),
     "w3-island/256": ("w1", "island", 256),
     "w3-island/1024": ("w1", "island", 1024),
@@ -43,8 +37,6 @@ REFERENCES = {
 
 # What the goals of the project ask of a workload: seconds at most, or SimGrid's time over ours at least.
 GOALS = {
-    "w1/1024": "<= 0.05 s",
-    "w1/4096": "<= 1 s, 300 MB",
     "w3-island/1024": ">= 30 x",
     "w3-2:1/1024": ">= 30 x",
     "w1s-island/256": ">= 30 x",

@@ -3,7 +3,6 @@
 // (--benchmark_filter=^name$) to get the peak of that workload alone, as tools/bench.sh does.
 #include <benchmark/benchmark.h>
 
-#include <functional>
 #include <string>
 
 #include "sim/run/simulator.h"
@@ -14,49 +13,29 @@ namespace moesim::bench {
 namespace {
 
 using sim::Algorithm;
-using sim::Timing;
-
-// Graph, prices and timeline are part of what is timed; the fabric is not.
-void time_run(benchmark::State& state, const std::function<sim::TaskGraph()>& make_graph, Algorithm algorithm,
-              Timing timing, const sim::Fabric* fabric, double window) {
-  double simulated = 0;
-  for (auto _ : state) {
-    sim::RunOptions options;
-    options.timing = timing;
-    options.fabric = fabric;
-    options.flow_window = window;
-    const double bandwidth = timing == Timing::messages ? kPort : 0.0;
-    simulated = sim::run(make_graph(), PlanCosts(plan(algorithm, bandwidth)), options).iteration().us();
-  }
-  report(state, simulated);
-}
 
 using MakeGraph = sim::TaskGraph (*)(std::uint32_t);
 using MakeFabric = sim::Fabric (*)(std::uint32_t);
 
-void add_messages(const std::string& name, MakeGraph graph, Algorithm algorithm,
-                  std::initializer_list<std::uint32_t> sizes) {
-  for (const std::uint32_t n : sizes)
-    benchmark::RegisterBenchmark((name + "/" + std::to_string(n)).c_str(), [=](benchmark::State& state) {
-      time_run(
-          state, [=] { return graph(n); }, algorithm, Timing::messages, nullptr, 0);
-    })->Unit(benchmark::kMillisecond);
-}
-
+// Graph, prices and timeline are part of what is timed; the fabric is not.
 void add_flows(const std::string& name, MakeGraph graph, Algorithm algorithm, MakeFabric fabric,
                double window, std::initializer_list<std::uint32_t> sizes) {
   for (const std::uint32_t n : sizes)
     benchmark::RegisterBenchmark((name + "/" + std::to_string(n)).c_str(), [=](benchmark::State& state) {
       const sim::Fabric network = fabric(n);
-      time_run(
-          state, [=] { return graph(n); }, algorithm, Timing::flow, &network, window);
+      double simulated = 0;
+      for (auto _ : state) {
+        sim::RunOptions options;
+        options.timing = sim::Timing::flow;
+        options.fabric = &network;
+        options.flow_window = window;
+        simulated = sim::run(graph(n), PlanCosts(plan(algorithm)), options).iteration().us();
+      }
+      report(state, simulated);
     })->Unit(benchmark::kMillisecond);
 }
 
 void add_all() {
-  add_messages("w1", all_to_all_equal, Algorithm::pairwise, {64, 256, 1024, 4096});
-  add_messages("w1s", all_to_all_unequal, Algorithm::pairwise, {256, 1024});
-  add_messages("w2", ring_all_gather, Algorithm::ring, {64, 256, 1024, 4096});
   add_flows("w3-flat", all_to_all_equal, Algorithm::pairwise, flat, 0, {1024});
   add_flows("w3-island", all_to_all_equal, Algorithm::pairwise, island, 0, {256, 1024});
   add_flows("w3-2:1", all_to_all_equal, Algorithm::pairwise, fat_tree, 0, {256, 1024});

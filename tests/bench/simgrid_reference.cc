@@ -2,7 +2,7 @@
 // messages, the same links, its flow-level network model without TCP corrections. Prints "SECONDS PEAK_BYTES
 // SIMULATED_US".
 //
-// simgrid_reference w1|w1s|w1n|w1n-unequal|w2 flat|island|2:1 RANKS
+// simgrid_reference w1|w1s|w1n|w1n-unequal flat|island|2:1 RANKS
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -110,8 +110,7 @@ void exchange(int rank, int ranks, const std::string& workload) {
     return;
   }
   for (int step = 1; step < ranks; ++step) {
-    const int shift = workload == "w2" ? 1 : step;
-    const int to = (rank + shift) % ranks, from = (rank + ranks - shift) % ranks;
+    const int to = (rank + step) % ranks, from = (rank + ranks - step) % ranks;
     int* received = nullptr;
     s4u::CommPtr send = box(rank, to)->put_async(&payload, bytes(rank, to));
     s4u::CommPtr receive = box(from, rank)->get_async<int>(&received);
@@ -125,7 +124,7 @@ void exchange(int rank, int ranks, const std::string& workload) {
 int main(int argc, char** argv) {
   s4u::Engine engine(&argc, argv);
   if (argc != 4) {
-    std::fprintf(stderr, "usage: simgrid_reference w1|w1s|w1n|w1n-unequal|w2 flat|island|2:1 RANKS\n");
+    std::fprintf(stderr, "usage: simgrid_reference w1|w1s|w1n|w1n-unequal flat|island|2:1 RANKS\n");
     return 2;
   }
   const std::string workload = argv[1], network = argv[2];

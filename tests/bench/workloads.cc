@@ -19,7 +19,7 @@ std::uint64_t unequal_bytes(std::uint32_t from, std::uint32_t to) {
 
 namespace {
 
-sim::TaskGraph one_collective(std::uint32_t ranks, sim::CollectiveOp op, bool unequal, std::uint64_t bytes) {
+sim::TaskGraph all_to_all(std::uint32_t ranks, bool unequal, std::uint64_t bytes) {
   sim::TaskGraphBuilder b;
   b.add_ranks(ranks);
   std::vector<sim::RankId> all;
@@ -32,31 +32,22 @@ sim::TaskGraph one_collective(std::uint32_t ranks, sim::CollectiveOp op, bool un
         rows[std::size_t{from} * ranks + to] = static_cast<std::uint32_t>(unequal_bytes(from, to));
     traffic = sim::matrix_traffic(b.add_matrix(ranks, rows), 1);
   }
-  const sim::CollectiveId c =
-      b.add_collective(op, b.add_group(all), traffic, b.add_label("messages", sim::Category::dispatch));
+  const sim::CollectiveId c = b.add_collective(sim::CollectiveOp::all_to_all, b.add_group(all), traffic,
+                                               b.add_label("messages", sim::Category::dispatch));
   for (std::uint32_t r = 0; r < ranks; ++r) b.add_member(b.add_stream(all[r], sim::StreamKind::comm), c, r);
   return b.finalize();
 }
 
 }  // namespace
 
-sim::TaskGraph all_to_all_equal(std::uint32_t ranks) {
-  return one_collective(ranks, sim::CollectiveOp::all_to_all, false, kMessage * ranks);
-}
+sim::TaskGraph all_to_all_equal(std::uint32_t ranks) { return all_to_all(ranks, false, kMessage * ranks); }
 
-sim::TaskGraph all_to_all_unequal(std::uint32_t ranks) {
-  return one_collective(ranks, sim::CollectiveOp::all_to_all, true, 0);
-}
+sim::TaskGraph all_to_all_unequal(std::uint32_t ranks) { return all_to_all(ranks, true, 0); }
 
-sim::TaskGraph ring_all_gather(std::uint32_t ranks) {
-  return one_collective(ranks, sim::CollectiveOp::all_gather, false, kMessage);
-}
-
-sim::FlowPlan plan(sim::Algorithm algorithm, double bandwidth) {
+sim::FlowPlan plan(sim::Algorithm algorithm) {
   sim::FlowPlan plan;
   plan.algorithm = algorithm;
   plan.step = Time::from_us(kLatencyUs);
-  plan.bandwidth = bandwidth;
   return plan;
 }
 

@@ -21,11 +21,10 @@ inline constexpr double kWindow = 0.2;
 // Bytes of the message from one rank to another in the workloads of unequal sizes: 0.01 .. 2.0 x kMessage.
 std::uint64_t unequal_bytes(std::uint32_t from, std::uint32_t to);
 
-// One plan for every collective, and no compute work to price.
+// One plan for every collective.
 class PlanCosts : public sim::Costs {
  public:
   explicit PlanCosts(sim::FlowPlan plan) : plan_(plan) {}
-  void price_works(std::span<const std::uint64_t>, std::span<sim::Time>) const override {}
   void price_collective(const sim::CollectiveShape&, std::span<sim::Time>) const override {}
   sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override { return plan_; }
 
@@ -36,9 +35,8 @@ class PlanCosts : public sim::Costs {
 // A graph of one collective over `ranks` ranks.
 sim::TaskGraph all_to_all_equal(std::uint32_t ranks);
 sim::TaskGraph all_to_all_unequal(std::uint32_t ranks);
-sim::TaskGraph ring_all_gather(std::uint32_t ranks);
 
-sim::FlowPlan plan(sim::Algorithm algorithm, double bandwidth = 0);
+sim::FlowPlan plan(sim::Algorithm algorithm);
 
 // Every rank on one switch.
 sim::Fabric flat(std::uint32_t ranks);

@@ -26,6 +26,12 @@ TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
   EXPECT_EQ(profile("MI325X"), "");
 }
 
+TEST(Devices, FoldersAreNamedAfterThem) {
+  EXPECT_EQ(device_of_path("echo/a800_old/h800_2x8/all_reduce.csv"), find_device("h800-sxm"));
+  EXPECT_EQ(device_of_path("GB200_nvl72/x.csv"), find_device("gb200"));
+  EXPECT_EQ(device_of_path("runs/h8001/x.csv"), nullptr);
+}
+
 TEST(Devices, EveryOneHasAProfileAndRelativesHaveLinksAndEnd) {
   std::set<std::string_view> names;
   for (const Device& device : devices()) {

@@ -14,6 +14,7 @@
 #include "base/json_reader.h"
 #include "base/random.h"
 #include "calibration/fit/refine.h"
+#include "models/answers/priced_draws.h"
 #include "models/hardware/network.h"
 #include "models/workload/scenario.h"
 

@@ -55,19 +55,6 @@ TEST(Variants, SustainedProductsAndKernelsHaveLawsOfTheirOwn) {
   EXPECT_THAT(law_keys(ffn), ElementsAre("ffn/fp8@triton", "ffn/fp8"));
 }
 
-TEST(Variants, TheMostSpecialLawThatIsThereIsTaken) {
-  models::Profile profile;
-  const auto keys = law_keys(all_reduce("int8"), false);
-  EXPECT_EQ(find_law(profile, keys), nullptr);
-  models::ParameterSet set;
-  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-    set.source = *key;
-    profile.set(*key, set);
-    ASSERT_NE(find_law(profile, keys), nullptr);
-    EXPECT_EQ(find_law(profile, keys)->source, *key);
-  }
-}
-
 TEST(Variants, AnElementTypeMayHaveARemark) {
   EXPECT_EQ(dtype_of("fp16 (not stated clearly)"), models::DType::kFp16);
   EXPECT_EQ(dtype_of("half"), models::DType::kFp16);

@@ -1,6 +1,6 @@
 // Any bytes as what a user writes behind --set and --grid: refused with one line, or understood.
 #include "tests/fuzz/one_line.h"
-#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/questions/sweep_range.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace moesim;

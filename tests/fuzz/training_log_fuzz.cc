@@ -1,5 +1,6 @@
 // Any bytes as a training job's log: refused with one line, or steps, and arguments that are refused or a
 // job.
+#include "base/statistics.h"
 #include "tests/fuzz/one_line.h"
 #include "tools/moesim/jobs/arguments.h"
 #include "tools/moesim/jobs/training_log.h"
@@ -13,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (steps.empty()) continue;
     const std::vector<double> kept = tools::steady(steps);
     check(!kept.empty() && kept.size() <= steps.size(), "some steps are left");
-    check(tools::quantile(kept, 0.1) <= tools::quantile(kept, 0.9), "quantiles are in order");
-    check(tools::quantile(kept, 0) > 0, "a step takes time");
+    check(quantile_of(kept, 0.1) <= quantile_of(kept, 0.9), "quantiles are in order");
+    check(quantile_of(kept, 0) > 0, "a step takes time");
   }
   if (log.arguments) fuzz::accepted([&] { tools::read_job(*log.arguments, tools::JobFramework::kMegatron); });
   return 0;

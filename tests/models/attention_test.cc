@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "models/hardware/profile.h"
+#include "models/workload/layer_stack.h"
 
 namespace moesim::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/answers/answer.h"
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/programs/program_builder.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

@@ -1,4 +1,5 @@
 // The network of a cluster as a fabric: what comes from the cluster, what is refused.
+#include "models/hardware/cluster.h"
 #include "models/hardware/cluster_fabric.h"
 
 #include <gtest/gtest.h>

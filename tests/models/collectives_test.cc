@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/input_error.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/profile.h"
 
 namespace moesim::models {
 namespace {

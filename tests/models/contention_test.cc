@@ -7,7 +7,7 @@
 
 #include "base/input_error.h"
 #include "models/answers/answer.h"
-#include "models/answers/layer_answer.h"
+#include "models/step/layer_forecast.h"
 #include "models/step/layer_graph.h"
 #include "sim/run/simulator.h"
 #include "tests/models/job_with_programs.h"

@@ -13,7 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Answer of(std::string name, double us, std::vector<double> draws, std::vector<std::string> unmeasured = {}) {
+Answer of(std::string name, double us, std::vector<double> draws,
+          std::vector<DomainReport::Unmeasured> unmeasured = {}) {
   Answer a;
   a.dispatcher = std::move(name);
   a.time_us = Estimate::exact(us);
@@ -26,8 +27,9 @@ Answer of(std::string name, double us, std::vector<double> draws, std::vector<st
 }
 
 const std::vector<double> kFast(20, 1.0), kSlow(20, 2.0);
-const std::string kKernel = "b300-sxm: DeepEP dispatch kernel was not measured across nodes",
-                  kExchange = "b300-sxm: all_to_all across nodes was not measured, taken from all_gather";
+const DomainReport::Unmeasured kKernel{"b300-sxm: DeepEP dispatch kernel was not measured across nodes", 0.5,
+                                       true, true},
+    kExchange{"b300-sxm: all_to_all across nodes was not measured, taken from all_gather", 0.5};
 
 TEST(Decide, NineteenOfTwentyDrawsAreClearAndSeventeenAreNot) {
   std::vector<double> other(20, 2.0);
@@ -47,7 +49,7 @@ TEST(Decide, AKernelThatNobodyMeasuredDoesNotWinOnItsOwnWord) {
   EXPECT_EQ(d.winner, 0);
   EXPECT_EQ(d.verdict, Decision::Verdict::kTooClose);
   EXPECT_DOUBLE_EQ(d.probability, 0.5);
-  EXPECT_THAT(d.because, HasSubstr(kKernel));
+  EXPECT_THAT(d.because, HasSubstr(kKernel.part));
 }
 
 TEST(Decide, AKernelThatNobodyMeasuredMayLose) {
@@ -66,7 +68,7 @@ TEST(Decide, SaysWhatThatNobodyMeasuredDecides) {
   other[0] = other[1] = other[2] = 0.5;
   const Decision d = decide({of("a", 1, kFast), of("b", 1.5, other, {kExchange})});
   EXPECT_EQ(d.verdict, Decision::Verdict::kTooClose);
-  EXPECT_THAT(d.because, HasSubstr("What decides: " + kExchange));
+  EXPECT_THAT(d.because, HasSubstr("What decides: " + kExchange.part));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

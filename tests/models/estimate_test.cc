@@ -1,9 +1,7 @@
 #include "models/hardware/estimate.h"
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -11,32 +9,6 @@
 
 namespace moesim::models {
 namespace {
-
-TEST(Quantile, IsLinearBetweenOrderStatistics) {
-  const std::vector<double> five = {10, 20, 40, 80, 160};
-  EXPECT_EQ(quantile(five, 0), 10);
-  EXPECT_EQ(quantile(five, 0.25), 20);
-  EXPECT_EQ(quantile(five, 0.5), 40);
-  EXPECT_DOUBLE_EQ(quantile(five, 0.6), 56);    // 0.4 of the way from 40 to 80
-  EXPECT_DOUBLE_EQ(quantile(five, 0.95), 144);  // 0.8 of the way from 80 to 160
-  EXPECT_EQ(quantile(five, 1), 160);
-  EXPECT_EQ(quantile(std::vector<double>{7}, 0.3), 7);
-}
-
-RC_GTEST_PROP(Quantile, LeavesItsShareBelow, ()) {
-  auto values = *rc::gen::nonEmpty(rc::gen::container<std::vector<double>>(
-      rc::gen::map(rc::gen::inRange(-1000, 1000), [](int i) { return i / 8.0; })));
-  std::sort(values.begin(), values.end());
-  const double share = *rc::gen::inRange(0, 101) / 100.0;
-  const double at = quantile(values, share);
-  const auto below =
-      static_cast<double>(std::count_if(values.begin(), values.end(), [&](double v) { return v < at; }));
-  const auto above =
-      static_cast<double>(std::count_if(values.begin(), values.end(), [&](double v) { return v > at; }));
-  const auto last = static_cast<double>(values.size() - 1);
-  RC_ASSERT(below <= std::floor(share * last) + 1);
-  RC_ASSERT(above <= std::floor((1 - share) * last) + 1);
-}
 
 // ln 2 / 1.6449 is the sigma whose 90 % interval reaches from half to twice the value.
 TEST(Estimate, OfALogNormalFactor) {

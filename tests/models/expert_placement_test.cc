@@ -17,7 +17,9 @@ namespace {
 
 TEST(ExpertPlacement, IdentityChangesNothing) {
   const Routing routing = example_1();
-  const Routing same = placed(routing, identity_placement(8));
+  ExpertPlacement identity{std::vector<std::int32_t>(8)};
+  std::iota(identity.expert_of.begin(), identity.expert_of.end(), 0);
+  const Routing same = placed(routing, identity);
   EXPECT_EQ(same.expert_totals(), routing.expert_totals());
   EXPECT_EQ(same.dedup_matrix(4), routing.dedup_matrix(4));
 }

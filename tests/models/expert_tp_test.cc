@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "models/answers/answer.h"
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 

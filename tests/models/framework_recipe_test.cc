@@ -12,7 +12,7 @@
 #include "base/input_error.h"
 #include "base/json_reader.h"
 #include "models/dispatchers/dispatcher.h"
-#include "models/recipes/apply_recipe.h"
+#include "models/question/apply_recipe.h"
 #include "models/workload/fields.h"
 #include "models/workload/scenario.h"
 #include "tests/message_of.h"

@@ -1,4 +1,5 @@
 // How groups lie on clusters: counts of domains, nodes and members by hand.
+#include "models/hardware/cluster.h"
 #include "models/hardware/group_shape.h"
 
 #include <gmock/gmock.h>

@@ -11,6 +11,7 @@
 #include "models/programs/check.h"
 #include "models/routing/overload.h"
 #include "models/workload/parallel.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

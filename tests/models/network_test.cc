@@ -80,7 +80,8 @@ TEST(NetworkProfile, WhatNobodyMeasuredIsDerivedAndWide) {
 }
 
 bool guesses_kernel(const Answer& a) {
-  return std::any_of(a.unmeasured.begin(), a.unmeasured.end(), [](const std::string& part) {
+  const std::vector<std::string> parts = a.unmeasured_parts();
+  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
     return part.find(" kernel was not measured on network ") != std::string::npos;
   });
 }

@@ -98,11 +98,11 @@ RC_GTEST_PROP(ParameterCollectives, FsdpGathersOnceMoreThanZero1, ()) {
 
 TEST(ParameterCollectives, ShampooGathersAmongHoldersOfOneShard) {
   using enum ShardingScheme;
-  EXPECT_EQ(shampoo_gather(kDdp, "updates", 1000, 2, 4, 0).tx, 1500);
+  EXPECT_EQ(shampoo_gather(kDdp, false, 1000, 2, 4, 0).tx, 1500);
   // Two replicas of two ranks each: a rank's shard is half of the parameters.
-  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).bytes, 1000);
-  EXPECT_EQ(shampoo_gather(kHsdp, "updates", 1000, 2, 4, 2).tx, 500);
-  EXPECT_EQ(shampoo_gather(kFsdp, "updates", 1000, 2, 4, 0).tx, 0);
+  EXPECT_EQ(shampoo_gather(kHsdp, false, 1000, 2, 4, 2).bytes, 1000);
+  EXPECT_EQ(shampoo_gather(kHsdp, false, 1000, 2, 4, 2).tx, 500);
+  EXPECT_EQ(shampoo_gather(kFsdp, false, 1000, 2, 4, 0).tx, 0);
 }
 
 }  // namespace

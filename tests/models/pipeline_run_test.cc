@@ -22,7 +22,6 @@ using testing::shape_of;
 
 class NoCosts : public sim::Costs {
  public:
-  void price_works(std::span<const std::uint64_t>, std::span<sim::Time>) const override {}
   void price_collective(const sim::CollectiveShape&, std::span<sim::Time>) const override {}
   sim::FlowPlan plan_collective(const sim::CollectiveShape&) const override { return {}; }
   sim::Overlap overlap(sim::RankId) const override { return {}; }

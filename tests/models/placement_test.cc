@@ -7,6 +7,7 @@
 #include <set>
 
 #include "models/hardware/cluster.h"
+#include "tests/models/megatron_grids.h"
 
 namespace moesim::models {
 namespace {
@@ -68,7 +69,7 @@ RC_GTEST_PROP(PlacementProperty, StagesInsideAreMegatronsOrder, ()) {
   p.ep = p.tp * p.cp;
   const Cluster cluster = Cluster::load("dgx-h100x64");
   const Placement placement(p, false, cluster, true);
-  const MegatronGrids grids(p, "tp-cp-ep-pp-dp");
+  const testing::MegatronGrids grids = testing::megatron_grids(p, "tp-cp-ep-pp-dp");
   std::vector<std::vector<std::int32_t>> dispatch;
   for (std::int64_t stage = 0; stage < p.pp; ++stage)
     for (auto& group : placement.dispatch_groups(stage)) dispatch.push_back(group);

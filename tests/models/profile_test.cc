@@ -1,3 +1,4 @@
+#include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 
 #include <gmock/gmock.h>

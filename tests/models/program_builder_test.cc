@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

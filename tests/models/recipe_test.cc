@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/statistics.h"
 #include "models/answers/answer.h"
 #include "models/costs/program_prices.h"
 #include "models/hardware/cluster.h"

@@ -1,4 +1,7 @@
 // Overload factors of a step (docs/spec.md 4): what the routing makes, what a log says, what logging costs.
+#include "models/costs/program_prices.h"
+#include "models/step/job_plan.h"
+#include "models/step/layer_programs.h"
 #include "models/step/step_overload.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/workload/placement.h"
 #include "tests/models/small_job.h"
 
 namespace moesim::models {

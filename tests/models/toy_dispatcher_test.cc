@@ -5,7 +5,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "docs/examples/toy_broadcast.cc"
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

@@ -18,7 +18,6 @@ TEST(TrainingFlops, OfASmallModelByHand) {
   // A query of 4 heads meets half of 256 keys; scores and values are products of 16 columns each.
   const double core = 4 * 2 * 128 * 4 * (16 + 16);
   EXPECT_DOUBLE_EQ(training_flops_per_token(a, 256, 2), 6 * weights + 3 * core);
-  EXPECT_DOUBLE_EQ(training_flops_per_token_full_attention(a, 256, 2), 6 * weights + 6 * core);
   EXPECT_DOUBLE_EQ(expert_flops_per_token(a, 2), 6 * 2 * 3 * 64 * 32);
 }
 

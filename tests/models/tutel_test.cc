@@ -1,7 +1,7 @@
 // Tutel (docs/spec.md 2.13): capacities, pipelining with the experts, and the two stages of 2DH.
 #include <gtest/gtest.h>
 
-#include "models/programs/check.h"
+#include "tests/models/check_bytes.h"
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {

@@ -24,10 +24,11 @@ using testing::RecordingBuilder;
 // backward).
 std::vector<RankPlan> uniform_pipeline(int stages, int microbatches, double forward_us, double backward_us) {
   std::vector<RankPlan> plans;
+  const std::vector<std::vector<Slot>> slots = one_forward_one_backward(stages, microbatches);
   for (int stage = 0; stage < stages; ++stage) {
     RankPlan plan;
     plan.rank = stage;
-    for (const Slot& slot : one_forward_one_backward(stage, stages, microbatches)) {
+    for (const Slot& slot : slots[static_cast<std::size_t>(stage)]) {
       Step step;
       step.kind = slot.kind;
       step.microbatch = slot.microbatch;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "made_job.h"
+#include "replay/recording/gradients.h"
 #include "tests/message_of.h"
 
 namespace moesim::replay {
@@ -165,12 +166,14 @@ TEST_F(RecordedModel, NamesAreThoseOfTheChangedJob) {
 // Two layers of a stage: attention, two norms and the router; two experts of three matrices on each rank.
 TEST_F(RecordedModel, GradientsOfAStageByHand) {
   const std::int64_t H = 4096, F = 14336, attention = H * (H + 2 * 1024) + H * H;
-  const StageElements middle = stage_elements(model_, 1, 7, 11), first = stage_elements(model_, 0, 7, 11),
-                      last = stage_elements(model_, 3, 7, 11);
+  const auto of = [&](bool embedding, bool head) {
+    return stage_elements(model_.architecture, model_.topology, embedding, head);
+  };
+  const GradientSizes middle = of(false, false), first = of(true, false), last = of(false, true);
   EXPECT_EQ(middle.dense, 2 * (attention + 2 * H + 8 * H));
   EXPECT_EQ(middle.expert, 2 * 2 * 3 * H * F);
-  EXPECT_EQ(first.dense - middle.dense, 7);
-  EXPECT_EQ(last.dense - middle.dense, 11);
+  EXPECT_EQ(first.dense - middle.dense, model_.architecture.vocabulary * H);
+  EXPECT_EQ(last.dense - middle.dense, model_.architecture.vocabulary * H + H);
 }
 
 }  // namespace

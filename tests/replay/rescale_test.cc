@@ -21,8 +21,8 @@ namespace {
 using testing::deep_job;
 using testing::forecast_us;
 
-// The synthetic recorder and the models that rescale it price the experts alike, so that a recording of one
-// size must tell another one closely; attention differs by the synthesizer's own formula.
+// The synthetic recorder and the models that rescale it are the same, so that a recording of one size must
+// tell another one closely.
 TEST(Rescaled, AJobIsTheJobRecordedAtThatSize) {
   const testing::MadeJob made;
   struct Other {

@@ -23,6 +23,10 @@ namespace {
 
 using enum StepKind;
 
+std::vector<Slot> stage_of(int stage, int stages, int microbatches) {
+  return one_forward_one_backward(stages, microbatches).at(static_cast<std::size_t>(stage));
+}
+
 bool scheduled(StepKind kind) {
   return kind == get_batch || kind == forward || kind == loss || kind == backward || is_p2p(kind);
 }
@@ -41,40 +45,39 @@ TEST_P(RealRun, DoesItsWorkInThisOrder) {
       if (step.kind == forward) microbatches = std::max(microbatches, step.microbatch + 1);
       if (scheduled(step.kind)) recorded.push_back({step.kind, step.microbatch, step.fused_with_next});
     }
-    EXPECT_EQ(recorded,
-              one_forward_one_backward(job.topology.of(rank.rank).pp, job.topology.pp, microbatches));
+    EXPECT_EQ(recorded, stage_of(job.topology.of(rank.rank).pp, job.topology.pp, microbatches));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Echo, RealRun, ::testing::ValuesIn(testing::kRealRuns), testing::test_name);
 
 TEST(Schedule, TwoStagesTwoMicrobatches) {
-  EXPECT_EQ(one_forward_one_backward(0, 2, 2), (std::vector<Slot>{{get_batch, 0},
-                                                                  {forward, 0},
-                                                                  {send_forward, 0},
-                                                                  {get_batch, 1},
-                                                                  {forward, 1},
-                                                                  {send_forward, 1, true},
-                                                                  {recv_backward, 0},
-                                                                  {backward, 0},
-                                                                  {recv_backward, 1},
-                                                                  {backward, 1}}));
-  EXPECT_EQ(one_forward_one_backward(1, 2, 2), (std::vector<Slot>{{recv_forward, 0},
-                                                                  {get_batch, 0},
-                                                                  {forward, 0},
-                                                                  {loss, 0},
-                                                                  {backward, 0},
-                                                                  {send_backward, 0, true},
-                                                                  {recv_forward, 1},
-                                                                  {get_batch, 1},
-                                                                  {forward, 1},
-                                                                  {loss, 1},
-                                                                  {backward, 1},
-                                                                  {send_backward, 1}}));
+  EXPECT_EQ(stage_of(0, 2, 2), (std::vector<Slot>{{get_batch, 0},
+                                                  {forward, 0},
+                                                  {send_forward, 0},
+                                                  {get_batch, 1},
+                                                  {forward, 1},
+                                                  {send_forward, 1, true},
+                                                  {recv_backward, 0},
+                                                  {backward, 0},
+                                                  {recv_backward, 1},
+                                                  {backward, 1}}));
+  EXPECT_EQ(stage_of(1, 2, 2), (std::vector<Slot>{{recv_forward, 0},
+                                                  {get_batch, 0},
+                                                  {forward, 0},
+                                                  {loss, 0},
+                                                  {backward, 0},
+                                                  {send_backward, 0, true},
+                                                  {recv_forward, 1},
+                                                  {get_batch, 1},
+                                                  {forward, 1},
+                                                  {loss, 1},
+                                                  {backward, 1},
+                                                  {send_backward, 1}}));
 }
 
 TEST(Schedule, OneStageTalksToNobody) {
-  for (const Slot& slot : one_forward_one_backward(0, 1, 3)) EXPECT_FALSE(is_p2p(slot.kind));
+  for (const Slot& slot : stage_of(0, 1, 3)) EXPECT_FALSE(is_p2p(slot.kind));
 }
 
 std::vector<int> microbatches_of(const std::vector<Slot>& slots, StepKind kind) {
@@ -88,7 +91,7 @@ RC_GTEST_PROP(Schedule, EveryMicrobatchOnceAndForwardFirst, ()) {
   const int stages = *rc::gen::inRange(1, 17);
   const int microbatches = *rc::gen::inRange(1, 33);
   const int stage = *rc::gen::inRange(0, stages);
-  const auto slots = one_forward_one_backward(stage, stages, microbatches);
+  const auto slots = stage_of(stage, stages, microbatches);
   std::set<int> forwarded, finished;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = slots[i];
@@ -115,8 +118,8 @@ RC_GTEST_PROP(Schedule, NeighboursSendWhatTheOtherReceives, ()) {
   const int stages = *rc::gen::inRange(2, 17);
   const int microbatches = *rc::gen::inRange(1, 33);
   const int stage = *rc::gen::inRange(0, stages - 1);
-  const auto here = one_forward_one_backward(stage, stages, microbatches);
-  const auto next = one_forward_one_backward(stage + 1, stages, microbatches);
+  const auto here = stage_of(stage, stages, microbatches);
+  const auto next = stage_of(stage + 1, stages, microbatches);
   RC_ASSERT(microbatches_of(here, send_forward) == microbatches_of(next, recv_forward));
   RC_ASSERT(microbatches_of(next, send_backward) == microbatches_of(here, recv_backward));
 }

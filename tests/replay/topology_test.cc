@@ -17,12 +17,12 @@ namespace {
 using ::testing::HasSubstr;
 using Groups = std::vector<std::vector<int>>;
 
-Topology topology(int tp, int expert, int expert_dp, int pp, int cp = 1) {
-  return {.tp = tp, .cp = cp, .expert = expert, .expert_dp = expert_dp, .pp = pp};
+Topology topology(int tp, int expert, int expert_dp, int pp) {
+  return {.tp = tp, .expert = expert, .expert_dp = expert_dp, .pp = pp};
 }
 
 struct Row {
-  int rank, pp, dp, expert, expert_dp;
+  int rank, pp, expert, expert_dp;
   std::vector<int> expert_group = {}, expert_dp_group = {}, pipeline = {};
 };
 
@@ -30,28 +30,20 @@ TEST(Topology, SixteenRanksPp2Ep4) {
   const Topology t = topology(1, 4, 2, 2);
   EXPECT_EQ(t.world(), 16);
   EXPECT_EQ(t.dp(), 8);
-  const std::vector<Row> rows{{0, 0, 0, 0, 0, {0, 1, 2, 3}, {0, 4}, {0, 8}},
-                              {1, 0, 1, 1, 0, {0, 1, 2, 3}, {1, 5}, {1, 9}},
-                              {2, 0, 2, 2, 0, {0, 1, 2, 3}, {2, 6}, {2, 10}},
-                              {3, 0, 3, 3, 0, {0, 1, 2, 3}, {3, 7}, {3, 11}},
-                              {4, 0, 4, 0, 1, {4, 5, 6, 7}, {0, 4}, {4, 12}},
-                              {5, 0, 5, 1, 1, {4, 5, 6, 7}, {1, 5}, {5, 13}},
-                              {6, 0, 6, 2, 1, {4, 5, 6, 7}, {2, 6}, {6, 14}},
-                              {7, 0, 7, 3, 1, {4, 5, 6, 7}, {3, 7}, {7, 15}},
-                              {8, 1, 0, 0, 0, {8, 9, 10, 11}, {8, 12}, {0, 8}},
-                              {9, 1, 1, 1, 0, {8, 9, 10, 11}, {9, 13}, {1, 9}},
-                              {10, 1, 2, 2, 0, {8, 9, 10, 11}, {10, 14}, {2, 10}},
-                              {11, 1, 3, 3, 0, {8, 9, 10, 11}, {11, 15}, {3, 11}},
-                              {12, 1, 4, 0, 1, {12, 13, 14, 15}, {8, 12}, {4, 12}},
-                              {13, 1, 5, 1, 1, {12, 13, 14, 15}, {9, 13}, {5, 13}},
-                              {14, 1, 6, 2, 1, {12, 13, 14, 15}, {10, 14}, {6, 14}},
-                              {15, 1, 7, 3, 1, {12, 13, 14, 15}, {11, 15}, {7, 15}}};
+  const std::vector<Row> rows{
+      {0, 0, 0, 0, {0, 1, 2, 3}, {0, 4}, {0, 8}},         {1, 0, 1, 0, {0, 1, 2, 3}, {1, 5}, {1, 9}},
+      {2, 0, 2, 0, {0, 1, 2, 3}, {2, 6}, {2, 10}},        {3, 0, 3, 0, {0, 1, 2, 3}, {3, 7}, {3, 11}},
+      {4, 0, 0, 1, {4, 5, 6, 7}, {0, 4}, {4, 12}},        {5, 0, 1, 1, {4, 5, 6, 7}, {1, 5}, {5, 13}},
+      {6, 0, 2, 1, {4, 5, 6, 7}, {2, 6}, {6, 14}},        {7, 0, 3, 1, {4, 5, 6, 7}, {3, 7}, {7, 15}},
+      {8, 1, 0, 0, {8, 9, 10, 11}, {8, 12}, {0, 8}},      {9, 1, 1, 0, {8, 9, 10, 11}, {9, 13}, {1, 9}},
+      {10, 1, 2, 0, {8, 9, 10, 11}, {10, 14}, {2, 10}},   {11, 1, 3, 0, {8, 9, 10, 11}, {11, 15}, {3, 11}},
+      {12, 1, 0, 1, {12, 13, 14, 15}, {8, 12}, {4, 12}},  {13, 1, 1, 1, {12, 13, 14, 15}, {9, 13}, {5, 13}},
+      {14, 1, 2, 1, {12, 13, 14, 15}, {10, 14}, {6, 14}}, {15, 1, 3, 1, {12, 13, 14, 15}, {11, 15}, {7, 15}}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.rank);
     const Coordinates at = t.of(row.rank);
-    EXPECT_EQ(at, (Coordinates{0, 0, row.expert, row.expert_dp, row.pp}));
+    EXPECT_EQ(at, (Coordinates{0, row.expert, row.expert_dp, row.pp}));
     EXPECT_EQ(t.rank(at), row.rank);
-    EXPECT_EQ(t.dp_index(row.rank), row.dp);
     EXPECT_EQ(t.group(GroupKind::tp, row.rank), std::vector<int>{row.rank});
     EXPECT_EQ(t.group(GroupKind::expert, row.rank), row.expert_group);
     EXPECT_EQ(t.group(GroupKind::expert_dp, row.rank), row.expert_dp_group);
@@ -75,24 +67,6 @@ TEST(Topology, TensorParallelCheck) {
   EXPECT_EQ(t.group(GroupKind::pp, 0), (std::vector{0, 8}));
 }
 
-// Megatron's grids of 16 ranks, group by group.
-TEST(Topology, DenseGrid) {
-  const Topology t = topology(2, 1, 4, 2);
-  EXPECT_EQ(t.groups(GroupKind::tp),
-            (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
-  EXPECT_EQ(t.groups(GroupKind::dp), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
-  EXPECT_EQ(t.groups(GroupKind::pp),
-            (Groups{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}}));
-}
-
-TEST(Topology, ExpertGrid) {
-  const Topology t = topology(1, 4, 2, 2);
-  EXPECT_EQ(t.groups(GroupKind::expert),
-            (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
-  EXPECT_EQ(t.groups(GroupKind::expert_dp),
-            (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
-}
-
 TEST(Topology, ExpertTensorGrid) {
   const Topology t = topology(2, 2, 2, 2);
   EXPECT_EQ(t.groups(GroupKind::expert),
@@ -112,10 +86,8 @@ TEST(Topology, EmbeddingGroupIsTheEndsOfAPipeline) {
 }
 
 RC_GTEST_PROP(Topology, GroupsOfAKindPartitionTheWorld, ()) {
-  const bool with_cp = *rc::gen::arbitrary<bool>();
-  const Topology t =
-      topology(*rc::gen::inRange(1, 4), with_cp ? 1 : *rc::gen::inRange(1, 5), *rc::gen::inRange(1, 4),
-               *rc::gen::inRange(1, 5), with_cp ? *rc::gen::inRange(1, 4) : 1);
+  const Topology t = topology(*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 5), *rc::gen::inRange(1, 4),
+                              *rc::gen::inRange(1, 5));
   t.check_sizes("generated");
   for (int rank = 0; rank < t.world(); ++rank) RC_ASSERT(t.rank(t.of(rank)) == rank);
   for (const GroupKind kind : {GroupKind::tp, GroupKind::dp, GroupKind::expert, GroupKind::expert_dp,
@@ -131,7 +103,6 @@ RC_GTEST_PROP(Topology, GroupsOfAKindPartitionTheWorld, ()) {
 }
 
 TEST(Topology, RefusesSizesThatNoRecorderWrites) {
-  EXPECT_THROW(topology(1, 2, 1, 1, 2).check_sizes("x"), InputError);
   EXPECT_THROW(topology(0, 1, 1, 1).check_sizes("x"), InputError);
   EXPECT_THROW(topology(1 << 12, 1 << 12, 1, 1).check_sizes("x"), InputError);
   EXPECT_NO_THROW(topology(8, 8, 16, 16).check_sizes("x"));

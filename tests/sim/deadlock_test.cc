@@ -17,9 +17,10 @@ struct StuckJob {
   GroupId all;
 
   explicit StuckJob(std::uint32_t ranks) {
+    b.add_ranks(ranks);
     std::vector<RankId> members;
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      members.push_back(b.add_rank());
+      members.emplace_back(r);
       comm.push_back(b.add_stream(members.back(), StreamKind::comm));
     }
     all = b.add_group(members);
@@ -71,9 +72,9 @@ TEST(Deadlock, NamesTheRankThatNeverCalls) {
 
 TEST(Deadlock, FollowsAChainOfRanksToTheMissingOne) {
   // Rank 0 waits for rank 1 in x, rank 1 for rank 2 in y, and rank 2 never calls y.
-  TaskGraphBuilder b;
+  TaskGraphBuilder b = with_ranks(3);
   std::vector<StreamId> s;
-  for (int i = 0; i < 3; ++i) s.push_back(b.add_stream(b.add_rank(), StreamKind::comm));
+  for (std::uint32_t r = 0; r < 3; ++r) s.push_back(b.add_stream(RankId(r), StreamKind::comm));
   const auto label = [&](const char* n) { return b.add_label(n, Category::other); };
   const GroupId g01 = b.add_group(std::vector<RankId>{RankId(0), RankId(1)});
   const GroupId g12 = b.add_group(std::vector<RankId>{RankId(1), RankId(2)});
@@ -88,8 +89,8 @@ TEST(Deadlock, FollowsAChainOfRanksToTheMissingOne) {
 }
 
 TEST(Deadlock, FindsACycleOfDependencies) {
-  TaskGraphBuilder b;
-  const StreamId s = b.add_stream(b.add_rank(), StreamKind::compute);
+  TaskGraphBuilder b = with_ranks(1);
+  const StreamId s = b.add_stream(RankId(0), StreamKind::compute);
   const LabelId l = b.add_label("gemm", Category::expert);
   const TaskId first = b.add_compute(s, us(1), l), second = b.add_compute(s, us(1), l);
   b.add_dependency(second, first);

@@ -52,7 +52,8 @@ inline rc::Gen<TaskGraph> random_graph() {
                                  break;
                                case 3: {
                                  if (!last_compute[r].valid()) break;
-                                 const TaskId wait = b.add_host_sync(host[r], last_compute[r], time, sync);
+                                 const TaskId wait = b.add_host(host[r], time, sync);
+                                 b.add_dependency(last_compute[r], wait);
                                  last_compute[r] = b.add_compute(compute[r], time, gemm);
                                  b.add_dependency(wait, last_compute[r]);
                                  break;

@@ -4,15 +4,12 @@
 #include <functional>
 
 #include "sim/graph/costs.h"
+#include "sim/graph/task_graph.h"
 
 namespace moesim::sim {
 
 class TestCosts : public Costs {
  public:
-  void price_works(std::span<const std::uint64_t> keys, std::span<Time> out) const override {
-    ++work_questions;
-    for (std::size_t i = 0; i < keys.size(); ++i) out[i] = Time::from_us(static_cast<double>(keys[i]));
-  }
   void price_collective(const CollectiveShape& shape, std::span<Time> out) const override {
     ++collective_questions;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = duration(shape, i);
@@ -24,9 +21,14 @@ class TestCosts : public Costs {
       [](const CollectiveShape&, std::size_t) { return Time::from_us(10); };
   FlowPlan plan;
   Overlap slowdown;
-  mutable int work_questions = 0;
   mutable int collective_questions = 0;
 };
+
+inline TaskGraphBuilder with_ranks(std::size_t count) {
+  TaskGraphBuilder b;
+  b.add_ranks(count);
+  return b;
+}
 
 inline Time us(double value) { return Time::from_us(value); }
 

@@ -50,22 +50,6 @@ RC_GTEST_PROP(Timeline, EveryTaskStartsWhenItsCauseEnds, ()) {
   }
 }
 
-TEST(Timeline, PeakMemoryCountsWhatIsHeldAtTheSameTime) {
-  TaskGraphBuilder b;
-  const StreamId s = b.add_stream(b.add_rank(), StreamKind::compute);
-  const LabelId l = b.add_label("x", Category::other);
-  const TaskId first = b.add_compute(s, us(1), l), second = b.add_compute(s, us(1), l);
-  b.add_memory(first, 100, -60);
-  b.add_memory(second, 50, -90);
-  const TaskGraph graph = b.finalize();
-  const Timeline timeline = run(graph, TestCosts());
-  EXPECT_EQ(timeline.rank(RankId(0)).peak_memory, 100);  // 100, then 40 + 50
-  std::vector<std::pair<Time, std::int64_t>> points;
-  for (const MemoryPoint& point : timeline.memory(graph, RankId(0)))
-    points.emplace_back(point.when, point.bytes);
-  EXPECT_EQ(points, (std::vector<std::pair<Time, std::int64_t>>{{us(0), 100}, {us(1), 90}, {us(2), 0}}));
-}
-
 TEST(Timeline, WaitingForTheOtherSideOfASendIsBubble) {
   TaskGraphBuilder b;
   b.add_ranks(2);

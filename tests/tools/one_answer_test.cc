@@ -14,8 +14,8 @@
 #include "process.h"
 #include "tests/models/random_scenario.h"
 #include "tools/moesim/jobs/shell_words.h"
-#include "tools/moesim/serve/questions.h"
 #include "tools/moesim/verbs/command_line.h"
+#include "tools/moesim/verbs/serve_questions.h"
 
 namespace moesim::tools {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "process.h"
 #include "refusal.h"
-#include "tools/moesim/serve/questions.h"
 #include "tools/moesim/show/command.h"
+#include "tools/moesim/verbs/serve_questions.h"
 
 namespace moesim::tools {
 namespace {

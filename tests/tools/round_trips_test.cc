@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
 #include "models/workload/model_json.h"
 #include "process.h"
@@ -27,8 +28,8 @@
 #include "tools/moesim/jobs/arguments.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
-#include "tools/moesim/serve/questions.h"
 #include "tools/moesim/show/command.h"
+#include "tools/moesim/verbs/serve_questions.h"
 
 namespace moesim::tools {
 namespace {

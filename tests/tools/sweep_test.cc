@@ -17,11 +17,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/csv.h"
 #include "base/sha256.h"
 #include "process.h"
+#include "tools/moesim/show/sweep_progress.h"
 #include "tools/moesim/sweeps/sweep_csv.h"
 #include "tools/moesim/sweeps/sweep_pareto.h"
-#include "tools/moesim/sweeps/sweep_progress.h"
 
 namespace moesim::tools {
 namespace {

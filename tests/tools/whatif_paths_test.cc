@@ -13,8 +13,8 @@
 #include "process.h"
 #include "tests/message_of.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/sweep_range.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
-#include "tools/moesim/sweeps/sweep_range.h"
 
 namespace moesim::tools {
 namespace {

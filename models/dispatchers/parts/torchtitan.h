@@ -81,7 +81,6 @@ class TorchtitanSteps {
   void index_backward();
   void input_gradient();
 
-  const PerRank& sent_bytes() const { return sent_; }
   const PerRank& computed_bytes() const { return computed_; }
 
  private:

@@ -1,7 +1,7 @@
 // The library of http_server.h. Every request is read up to its body and judged (request_guard.h) before
 // cpp-httplib sees a byte of it, and every connection has a deadline: a slow sender is not waited for byte by
 // byte.
-#include "tools/moesim/http/http_server.h"
+#include "tools/moesim/serve/http_server.h"
 
 #include <httplib.h>
 #include <poll.h>

@@ -171,7 +171,6 @@ JobFramework framework_named(std::string_view name) {
 }
 
 std::string_view name_of(JobFramework framework) { return kFrameworks[static_cast<std::size_t>(framework)]; }
-std::span<const std::string_view> job_framework_names() { return kFrameworks; }
 std::string_view name_of(ArgumentUse use) { return kUses[static_cast<std::size_t>(use)]; }
 
 bool says_nothing(const Setting& setting) {

@@ -26,7 +26,6 @@ enum class JobFramework : std::uint8_t { kMegatron, kTorchtitan, kDeepSpeed, kNe
 // "megatron", "torchtitan", "deepspeed", "nemo". Throws InputError with the nearest name.
 JobFramework framework_named(std::string_view name);
 std::string_view name_of(JobFramework framework);
-std::span<const std::string_view> job_framework_names();
 
 // What became of an argument.
 enum class ArgumentUse : std::uint8_t {

@@ -186,13 +186,4 @@ std::vector<double> steady(const std::vector<double>& steps) {
   return {steps.begin() + static_cast<std::ptrdiff_t>(skipped), steps.end()};
 }
 
-double quantile(std::vector<double> steps, double share) {
-  check(!steps.empty(), "a step");
-  std::ranges::sort(steps);
-  const double place = share * static_cast<double>(steps.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(place));
-  const std::size_t above = std::min(below + 1, steps.size() - 1);
-  return steps[below] + (place - static_cast<double>(below)) * (steps[above] - steps[below]);
-}
-
 }  // namespace moesim::tools

@@ -31,7 +31,5 @@ TrainingLog read_training_log(std::string_view text, const std::string& file);
 // Steps without those that warm up: the first two (one of fewer than four), of more than twenty the first
 // tenth. Needs at least one.
 std::vector<double> steady(const std::vector<double>& steps);
-// The value below which a share of the steps lies, between the two next to it. Needs at least one.
-double quantile(std::vector<double> steps, double share);
 
 }  // namespace moesim::tools

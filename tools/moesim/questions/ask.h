@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "models/answers/answer.h"
+#include "models/answers/priced_draws.h"
 #include "models/question/changes.h"
 #include "models/question/question.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
 

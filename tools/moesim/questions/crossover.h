@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/sweep_range.h"
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/progress.h"
-#include "tools/moesim/sweeps/sweep_range.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

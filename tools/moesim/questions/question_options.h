@@ -12,7 +12,11 @@
 #include "base/json_reader.h"
 #include "models/question/question.h"
 #include "tools/moesim/jobs/arguments.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
+
+namespace CLI {
+class App;
+}
 
 namespace moesim::tools {
 
@@ -45,7 +49,6 @@ class QuestionOptions {
   bool asks_anything() const { return !file_.empty() || !texts_.empty() || !sets_.empty(); }
   // Whether --search was given.
   bool searches() const { return search_; }
-  bool has_file() const { return !file_.empty(); }
 
  private:
   std::optional<Job> job() const;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "models/workload/scenario.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
 

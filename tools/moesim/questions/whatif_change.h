@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
 

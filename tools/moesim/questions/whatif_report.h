@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
 

@@ -8,8 +8,8 @@
 #include "models/hardware/estimate.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/progress.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

@@ -14,9 +14,9 @@
 #include "models/step/training_flops.h"
 #include "models/workload/model_summary.h"
 #include "models/workload/usual_origin.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/show/bars.h"
 #include "tools/moesim/show/comparison_detail.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
@@ -463,7 +463,7 @@ ordered_json figures_json(const Answer& a) {
                  {"tflops_per_gpu", a.tflops_per_gpu()},
                  {"mfu", a.mfu},
                  {"outside_domain", a.outside_domain},
-                 {"unmeasured", a.unmeasured},
+                 {"unmeasured", a.unmeasured_parts()},
                  {"dropped_rows", a.dropped_rows},
                  {"peak_memory_bytes",
                   {{"max", a.memory.max_bytes}, {"rank", a.memory.rank}, {"stage", a.memory.stage}}},

@@ -6,9 +6,9 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/answers/answer.h"
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/timeline_view.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

@@ -12,10 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/csv.h"
 #include "base/input_error.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/version.h"
 
 namespace moesim::tools {

@@ -9,8 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/terminal.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <optional>
 
-#include "tools/moesim/sweeps/sweep_progress.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
+#include "tools/moesim/show/sweep_progress.h"
 
 namespace moesim::tools {
 

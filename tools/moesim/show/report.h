@@ -9,10 +9,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/show/pipeline_picture.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/show/traffic_matrix.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace CLI {
 class App;

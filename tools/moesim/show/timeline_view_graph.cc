@@ -242,7 +242,6 @@ class Builder {
   }
 
   void add_counters() {
-    const bool memory = !graph_.memory_changes().empty();
     // What a rank sends, as the mean rate of each transfer.
     std::vector<std::map<std::int64_t, double>> change(graph_.rank_count());
     for (std::size_t c = 0; c < graph_.collective_count(); ++c) {
@@ -262,13 +261,6 @@ class Builder {
     }
     for (std::size_t r = 0; r < graph_.rank_count(); ++r) {
       if (!shown(static_cast<int>(r))) continue;
-      if (memory) {
-        TimelineView::Counter counter{static_cast<int>(r), "memory [GB]", {}};
-        for (const sim::MemoryPoint& point :
-             timeline_.memory(graph_, sim::RankId(static_cast<std::uint32_t>(r))))
-          counter.points.emplace_back(point.when.ps(), static_cast<double>(point.bytes) * 1e-9);
-        view_.counters.push_back(std::move(counter));
-      }
       if (change[r].empty()) continue;
       TimelineView::Counter counter{static_cast<int>(r), "sending [GB/s]", {}};
       double rate = 0;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/rental_list.h"
 #include "models/step/step_forecast.h"
@@ -144,7 +145,7 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
   if (best.answer.memory.fits_probability < kNoDoubt)
     text += fmt::format(" It fits the memory with probability {:.2f}.", best.answer.memory.fits_probability);
   if (!best.answer.unmeasured.empty())
-    text += fmt::format(" Nobody measured on that machine: {}.", join(best.answer.unmeasured, "; "));
+    text += fmt::format(" Nobody measured on that machine: {}.", join(best.answer.unmeasured_parts(), "; "));
   std::vector<std::string> without;
   for (const RunAnswer::LeftOut& one : a.left_out)
     if (one.machine) without.push_back(one.what);
@@ -433,7 +434,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
                       {"goodput", r.answer.goodput.share},
                       {"failures_per_day", r.answer.goodput.failures_per_day},
                       {"mfu", r.answer.mfu},
-                      {"unmeasured", r.answer.unmeasured},
+                      {"unmeasured", r.answer.unmeasured_parts()},
                       {"command", plan_command(r)},
                       {"scenario", whole}};
     if (r.mwh > 0) plan["mwh_at_most"] = r.mwh;
@@ -469,7 +470,7 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
 std::vector<std::string> training_run_warnings(const RunAnswer& a) {
   std::vector<std::string> warnings;
   const models::Answer& best = a.plans.front().answer;
-  for (const std::string& part : best.unmeasured)
+  for (const std::string& part : best.unmeasured_parts())
     warnings.push_back(fmt::format("of the best plan nobody measured on its machine: {}", part));
   warnings.insert(warnings.end(), best.warnings.begin(), best.warnings.end());
   return warnings;

@@ -11,10 +11,14 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/sweeps/sweep_plan.h"
 #include "tools/moesim/sweeps/sweep_summary.h"
 #include "tools/moesim/sweeps/sweep_table.h"
-#include "tools/moesim/verbs/verb.h"
+
+namespace CLI {
+class App;
+}
 
 namespace moesim::tools {
 

@@ -25,9 +25,9 @@
 #include "base/input_error.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "tools/moesim/sweeps/own_library.h"
 #include "tools/moesim/sweeps/sweep_exchange.h"
 #include "tools/moesim/sweeps/sweep_mpi_transport.h"
-#include "tools/moesim/verbs/own_library.h"
 
 namespace moesim::tools {
 

@@ -9,9 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/csv.h"
 #include "base/input_error.h"
 #include "base/text.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/sweeps/sweep_csv.h"
 

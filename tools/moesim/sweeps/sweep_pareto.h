@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/sweeps/sweep_summary.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/csv.h"
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/random.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/questions/sweep_range.h"
 
 namespace moesim::tools {
 

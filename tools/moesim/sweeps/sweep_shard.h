@@ -10,8 +10,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/moesim/show/common_options.h"
 #include "tools/moesim/sweeps/sweep_file.h"
-#include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 

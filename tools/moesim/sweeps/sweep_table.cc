@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/csv.h"
 #include "base/json_text.h"
 #include "base/text.h"
 

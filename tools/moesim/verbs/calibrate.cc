@@ -31,7 +31,7 @@
 #include "calibration/rows/measurement_file.h"
 #include "calibration/rows/measurements.h"
 #include "models/hardware/profile.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_measure.h"
 #include "tools/moesim/verbs/calibrate_next.h"

@@ -13,8 +13,8 @@
 #include "calibration/fit/next_rows.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 
 namespace moesim::tools {

@@ -25,8 +25,8 @@
 #include "models/hardware/network.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 

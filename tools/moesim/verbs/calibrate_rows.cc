@@ -21,8 +21,8 @@ Measurements read_any(const std::string& path, const ImportFacts& facts) {
   if (calibration::is_echo_table(text)) {
     ImportFacts echo = facts;
     // The data set keeps the tables in folders named after the GPU.
-    if (echo.gpu.empty() && path.find("h800_") != std::string::npos) echo.gpu = "H800-SXM5-80GB";
-    if (echo.gpu.empty() && path.find("a800_") != std::string::npos) echo.gpu = "A800-SXM4-80GB";
+    if (const Device* device = calibration::device_of_path(path); device && echo.gpu.empty())
+      echo.gpu = device->gpu;
     return calibration::import_echo(text, path, echo);
   }
   return calibration::read_measurements(path);

@@ -25,13 +25,6 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const std::vector<double> x = ranks_of(a), y = ranks_of(b);
   const double mean = (static_cast<double>(x.size()) - 1) / 2;

@@ -5,7 +5,6 @@
 
 namespace moesim::tools {
 
-double median(std::vector<double> values);  // 0 where there are none
 // Spearman's rank correlation, ties at their mean rank; 0 for fewer than two different values.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 

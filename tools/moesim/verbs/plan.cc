@@ -9,9 +9,9 @@
 
 #include "base/input_error.h"
 #include "models/answers/training_run.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"

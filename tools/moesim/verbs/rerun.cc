@@ -24,7 +24,7 @@
 #include "base/json_text.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/version.h"
 #include "tools/moesim/sweeps/sweep_file.h"

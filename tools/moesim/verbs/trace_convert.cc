@@ -13,7 +13,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"

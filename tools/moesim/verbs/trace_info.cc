@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/recordings.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/trace.h"
 #include "traces/cmd_reader.h"

@@ -16,7 +16,7 @@
 #include "calibration/rows/csv_table.h"
 #include "models/hardware/cluster.h"
 #include "models/step/step_forecast.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 
 namespace moesim::tools {

@@ -10,6 +10,7 @@
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "base/statistics.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/workload/fields.h"
@@ -17,8 +18,8 @@
 #include "tools/moesim/jobs/load_job.h"
 #include "tools/moesim/jobs/training_log.h"
 #include "tools/moesim/questions/ask.h"
-#include "tools/moesim/questions/inputs.h"
 #include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
 
@@ -101,8 +102,8 @@ int validate_log(const LogValidation& o, const CommonOptions& common) {
   const models::Comparison c = ask(scenario, options);
   const models::Answer& a = c.answers.front();
   if (!a.ok()) throw InputError(fmt::format("dispatcher {}: {}", a.dispatcher, a.error));
-  const double p10 = quantile(kept, 0.1) * 1e6, p50 = quantile(kept, 0.5) * 1e6,
-               p90 = quantile(kept, 0.9) * 1e6;
+  const double p10 = quantile_of(kept, 0.1) * 1e6, p50 = quantile_of(kept, 0.5) * 1e6,
+               p90 = quantile_of(kept, 0.9) * 1e6;
   const double error = a.time_us.value / p50 - 1;
   const bool inside = a.time_us.low <= p50 && p50 <= a.time_us.high;
   if (common.format == Format::kJson) {

@@ -12,10 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/statistics.h"
 #include "calibration/training/training_rows.h"
 #include "models/answers/invariants.h"
 #include "models/step/step_memory.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/verbs/error_figures.h"

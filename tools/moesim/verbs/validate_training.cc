@@ -13,11 +13,12 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/statistics.h"
 #include "calibration/rows/csv_table.h"
 #include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"

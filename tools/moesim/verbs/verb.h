@@ -3,34 +3,17 @@
 // verb.cc.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "tools/moesim/show/common_options.h"
 
 namespace CLI {
 class App;
 }
 
 namespace moesim::tools {
-
-enum class Format { kTable, kJson, kCsv };
-
-// Options every verb shares; filled by the command line before the verb runs.
-struct CommonOptions {
-  Format format = Format::kTable;
-  bool quiet = false;
-  std::uint64_t seed = 1;
-  bool seed_given = false;                // then it stands in the place of a scenario's
-  int threads = 0;                        // 0: all cores
-  std::vector<std::string> command_line;  // as typed, without the program's name
-  std::string report;                     // HTML page to write; of the verbs that offer it
-};
-
-// Options whose value is a file that the verb writes.
-inline constexpr std::array<std::string_view, 4> kOutputOptions{"--out", "--timeline", "--report",
-                                                                "--picture"};
 
 // Runs the verb; returns the exit code: 0 done, 1 a check the user asked for failed. Throws InputError (exit
 // 2).

@@ -1,4 +1,4 @@
-#include "tools/moesim/sweeps/sweep_range.h"
+#include "tools/moesim/questions/sweep_range.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/show/job_arguments.h"
+#include "tools/moesim/jobs/job_arguments.h"
 
 #include <fmt/format.h>
 

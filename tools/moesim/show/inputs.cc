@@ -1,4 +1,4 @@
-#include "tools/moesim/questions/inputs.h"
+#include "tools/moesim/show/inputs.h"
 
 #include <nlohmann/json.hpp>
 

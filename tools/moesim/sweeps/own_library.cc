@@ -1,4 +1,4 @@
-#include "tools/moesim/verbs/own_library.h"
+#include "tools/moesim/sweeps/own_library.h"
 
 #include "base/file_io.h"
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/serve/questions.h"
+#include "tools/moesim/verbs/serve_questions.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "models/recipes/apply_recipe.h"
+#include "models/question/apply_recipe.h"
 
 #include <algorithm>
 #include <cctype>

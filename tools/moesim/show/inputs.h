@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/workload/scenario.h"
-#include "tools/moesim/verbs/verb.h"
+#include "tools/moesim/show/common_options.h"
 
 namespace moesim::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/moesim/sweeps/sweep_progress.h"
+#include "tools/moesim/show/sweep_progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

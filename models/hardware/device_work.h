@@ -1,0 +1,69 @@
+// The kinds of work that a GPU does, by name: kernels, matrix products, kernels of exchange libraries.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace moesim::models {
+
+// Access patterns of docs/spec.md 1.5. Bytes are counted by the caller as that table does.
+enum class KernelClass : std::uint8_t {
+  kCopy,         // contiguous copy, pad, stack, memset
+  kElementwise,  // activation, cast, multiply
+  kGatherRows,   // permute, index_select, unpermute with a fused sum
+  kScatterRows,  // unsort by index_put without accumulation
+  kScatterAdd,   // atomics: zeros + index_add
+  kScatterAddDeterministic,
+  kSort,       // one radix pass over keys and values; the caller multiplies the bytes by the passes
+  kHistogram,  // histc, bincount, column sums of a mask
+  kSelect,     // masked_select, nonzero
+  kReduce,     // row sums, norms, softmax
+};
+inline constexpr std::size_t kKernelClasses = 10;
+// Log standard deviation of a class that a profile has no law for: its share of the bandwidth was judged.
+inline constexpr double kUnmeasuredKernelSigma = 0.25;
+
+std::string_view name_of(KernelClass kernel);
+// Share of the measured HBM bandwidth that a class is taken to reach where nobody measured it.
+double judged_share(KernelClass kernel);
+std::optional<KernelClass> parse_kernel_class(std::string_view name);
+
+// C[m,n] = A[m,k] B[k,n].
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+// For y[M,N] = x[M,K] W[K,N]: forward (M,N,K), dgrad dx = dy W^T (M,K,N), wgrad dW = x^T dy (K,N,M).
+enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
+// The product that a pass hands to the library, from the forward one.
+GemmShape turned(GemmShape forward, GemmPass pass);
+
+// How the products of several experts reach the GPU.
+enum class GemmBackend : std::uint8_t {
+  kDense,    // one weight for all rows: no grouping, whatever experts there are
+  kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost
+             // nothing
+  kLoop,     // one launch per non-empty expert
+  kBatched,  // one strided batch: every expert is padded to the largest
+  kBlockSparse,  // MegaBlocks: products whose one operand or result is a block-sparse matrix
+};
+
+// Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
+// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL.
+enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp };
+inline constexpr std::array kExchangeLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kDeepEpV2,
+                                               ExchangeLibrary::kUccl, ExchangeLibrary::kHybridEp,
+                                               ExchangeLibrary::kNcclEp};
+std::string_view name_of(
+    ExchangeLibrary library);            // "DeepEP", "DeepEP V2", "UCCL-EP", "HybridEP", "NCCL EP", ""
+inline constexpr double kUsualSms = 24;  // of DeepEP's tables
+// A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
+std::string unmeasured_kernel_key(ExchangeLibrary library);
+
+}  // namespace moesim::models

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace moesim::models {
+
+// The range of one quantity ("bytes", "ranks", "nodes", "m", ...) over which a fit saw data.
+struct DomainRange {
+  std::string quantity;
+  double low = 0;
+  double high = 0;
+};
+
+}  // namespace moesim::models

@@ -1,0 +1,30 @@
+// How GPUs are related (models/hardware/gpu_families.json).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moesim::models {
+
+struct GpuFamily {
+  // How dispatch kernels that only the relative was measured with hold for this GPU.
+  enum class Kernels : std::uint8_t { kNone, kSame, kDerived };
+
+  std::string profile;     // "h200-sxm"
+  std::string generation;  // "hopper"
+  std::string relative;    // profile whose laws stand in where this GPU was not measured; "": none
+  Kernels kernels = Kernels::kNone;
+  std::string next;               // profile of the maker's next GPU; "": none
+  std::vector<std::string> also;  // other names of machines with this GPU ("GH200")
+};
+
+// All of them; of a generation the best known come first.
+std::span<const GpuFamily> gpu_families();
+
+// nullptr for a GPU that is not in the table.
+const GpuFamily* gpu_family(std::string_view profile);
+
+}  // namespace moesim::models

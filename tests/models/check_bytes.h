@@ -1,0 +1,16 @@
+// Conservation of bytes, which holds for every legal program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/programs/program.h"
+
+namespace moesim::models::testing {
+
+// What is wrong with a program's numbers, one line each; empty when nothing is: for every collective the
+// bytes sent over a group are the bytes received, in and out fit the kind, an uneven exchange is its matrix,
+// and the matrix of the way back is the transpose.
+std::vector<std::string> check_bytes(const Program& program);
+
+}  // namespace moesim::models::testing
