@@ -84,7 +84,7 @@ ModelFacts model_facts(const traces::NamedTopology& named, const CleanJob& job,
   for (const std::string& name : models::Architecture::names()) {
     const models::Architecture candidate = models::Architecture::load(name);
     if (candidate.hidden != facts.hidden || !candidate.gated) continue;
-    const ModelFacts filled = with(candidate);
+    ModelFacts filled = with(candidate);
     if (agrees(job, filled)) return filled;
   }
   return facts;
