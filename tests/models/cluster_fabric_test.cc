@@ -1,11 +1,11 @@
 // The network of a cluster as a fabric: what comes from the cluster, what is refused.
-#include "models/hardware/cluster.h"
 #include "models/hardware/cluster_fabric.h"
 
 #include <gtest/gtest.h>
 
 #include "base/input_error.h"
 #include "base/json_reader.h"
+#include "models/hardware/cluster.h"
 
 namespace moesim::models {
 namespace {

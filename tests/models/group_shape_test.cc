@@ -1,5 +1,4 @@
 // How groups lie on clusters: counts of domains, nodes and members by hand.
-#include "models/hardware/cluster.h"
 #include "models/hardware/group_shape.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +8,7 @@
 #include <numeric>
 
 #include "base/json_reader.h"
+#include "models/hardware/cluster.h"
 #include "tests/message_of.h"
 
 namespace moesim::models {

@@ -1,6 +1,4 @@
 // One MoE layer under one dispatcher: what its time is made of, with faults and on a network.
-#include "models/hardware/cluster_fabric.h"
-#include "models/step/contention.h"
 #include "models/step/layer_forecast.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +7,8 @@
 #include <numeric>
 
 #include "base/json_reader.h"
+#include "models/hardware/cluster_fabric.h"
+#include "models/step/contention.h"
 #include "tests/models/job_with_programs.h"
 #include "tests/models/small_job.h"
 

@@ -1,4 +1,3 @@
-#include "models/hardware/cluster.h"
 #include "models/hardware/profile.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +10,7 @@
 #include "models/costs/collectives.h"
 #include "models/costs/gemm.h"
 #include "models/costs/kernels.h"
+#include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 
 namespace moesim::models {

@@ -1,7 +1,4 @@
 // Overload factors of a step (docs/spec.md 4): what the routing makes, what a log says, what logging costs.
-#include "models/costs/program_prices.h"
-#include "models/step/job_plan.h"
-#include "models/step/layer_programs.h"
 #include "models/step/step_overload.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +6,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/costs/program_prices.h"
+#include "models/step/job_plan.h"
+#include "models/step/layer_programs.h"
 #include "models/workload/placement.h"
 #include "tests/models/small_job.h"
 
