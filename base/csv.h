@@ -13,9 +13,8 @@ namespace moesim {
 // compute it: what would be a formula gets an apostrophe in front.
 std::string csv_cell(std::string_view text);
 
-// The cells of a line. A cell whose first character that is no blank is a quote ends with the next single
-// one;
-// "" inside is a quote. Throws InputError at `place` for a quote that is not closed.
+// The cells of a line. A cell that begins with a quote, after blanks, ends with the next single quote; ""
+// inside stands for one. Throws InputError at `place` for a quote that is not closed.
 std::vector<std::string> csv_cells(std::string_view line, const SourcePlace& place);
 
 }  // namespace moesim

@@ -12,7 +12,7 @@ inline constexpr double kZ90 = 1.6448536269514722;
 // The value below which `share` of the values lies, linear between order statistics. Not empty, ascending.
 double quantile(std::span<const double> sorted, double share);
 
-// The same of values in any order.
+// quantile() for values in any order.
 double quantile_of(std::vector<double> values, double share);
 
 // The middle value, of an even number the mean of the two in the middle; 0 where there are none.

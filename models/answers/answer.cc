@@ -215,7 +215,7 @@ class Answering {
     return 1;
   }
 
-  // What both scopes say of a forecast and of the dispatcher's program.
+  // Fills in what layers and steps have in common, once the forecast and its memory stand.
   void complete(Answer& a, const DispatcherSpec& spec, const LayerPrograms& programs) const {
     const Program& program = programs.first()->program;
     a.dispatcher = spec.text();

@@ -48,8 +48,8 @@ bool has(const Answer& a, const Unmeasured& part) {
   return std::ranges::find(a.unmeasured, part.part, &Unmeasured::part) != a.unmeasured.end();
 }
 
-// The part that nobody measured and that one of two answers has and the other has not; null: none. Of
-// several, a dispatch kernel, the winner's first.
+// Finds an unmeasured part that only one of two answers has; null where there is none. It prefers dispatch
+// kernels, then parts of the winner.
 const Unmeasured* deciding_part(const Answer& w, const Answer& o) {
   const Unmeasured* found = nullptr;
   const auto look = [&](const Answer& one, const Answer& other) {

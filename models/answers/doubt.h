@@ -1,4 +1,4 @@
-// What a forecast may be off by besides the draws of its prices.
+// Adds to a forecast the doubt that the draws of its prices do not hold.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace moesim::models {
 
-// What published steps scatter around the forecast besides what the profile knows (natural logarithm):
-// frameworks, their versions, and what the model leaves out. Measured by `moesim validate --training`
+// Published steps scatter by this standard deviation (natural logarithm) around forecasts of known prices:
+// frameworks and versions differ, and the model leaves things out. Measured by `moesim validate --training`
 // (docs/validation.md).
 inline constexpr double kStepSigma = 0.15;
 // By what a dispatcher's launches may be off (natural logarithm). Judged from one layer that the host bounds,

@@ -47,9 +47,15 @@ sim::LockstepOptions LayerForecaster::clocks(const ProgramPricer& pricer) const 
 
 std::int64_t LayerForecaster::total_ps(const ProgramPricer& pricer, bool faults) const {
   StepPasses passes(programs_, routing_, pricer, options(faults));
+  return run(passes, pricer).end();
+}
+
+sim::Lockstep LayerForecaster::run(StepPasses& passes, const ProgramPricer& pricer,
+                                   sim::LockstepWatch* watch) const {
   sim::Lockstep lockstep(passes.ranks(), clocks(pricer));
+  lockstep.watch(watch);
   for (const PipelineSlot& slot : slots()) passes.run(0, slot, lockstep);
-  return lockstep.end();
+  return lockstep;
 }
 
 std::vector<PassTrace> LayerForecaster::trace(const ProgramPricer& pricer) const {
@@ -79,16 +85,13 @@ Forecast LayerForecaster::forecast(const ProgramPricer& nominal, std::span<const
   const auto us = [](std::int64_t ps) { return static_cast<double>(ps) * 1e-6; };
   Forecast f;
   StepPasses passes(programs_, routing_, nominal, options(true));
-  sim::Lockstep lockstep(passes.ranks(), clocks(nominal));
-  for (const PipelineSlot& slot : slots()) passes.run(0, slot, lockstep);
+  const sim::Lockstep lockstep = run(passes, nominal);
   f.time_us = Estimate::exact(us(lockstep.end()));
   f.critical_rank = lockstep.last_rank();
   if (book) {
-    sim::Lockstep again(passes.ranks(), clocks(nominal));
     sim::LockstepWatch rank;
     rank.rank = f.critical_rank;
-    again.watch(&rank);
-    for (const PipelineSlot& slot : slots()) passes.run(0, slot, again);
+    run(passes, nominal, &rank);
     sim::RankSummary booked;
     sim::book(rank.spans, sim::Time::from_ps(lockstep.end()), booked);
     f.exposed_comm_us = booked.exposed_comm.us();

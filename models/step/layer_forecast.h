@@ -32,6 +32,9 @@ class LayerForecaster {
   StepPasses::Options options(bool faults) const;
   sim::LockstepOptions clocks(const ProgramPricer& pricer) const;
   std::vector<PipelineSlot> slots() const;
+  // Runs the layer once from idle clocks; `watch` may be null.
+  sim::Lockstep run(StepPasses& passes, const ProgramPricer& pricer,
+                    sim::LockstepWatch* watch = nullptr) const;
   void count_work(Forecast& f) const;
 
   const Scenario& s_;
