@@ -16,13 +16,14 @@ trap 'rm -rf "$scratch"' EXIT
 "$build/moesim" calibrate fit \
   "$published/collectives_intranode.csv" "$published/collectives_multinode.csv" \
   "$published/gemm_dense.csv" "$published/grouped_gemm.csv" \
-  "$published/ep_dispatch_combine_sweeps.csv" "$published/ep_dispatch_combine_tables.csv" \
+  "$published/collectives_multinode_3.csv" \
+  "$published"/ep_dispatch_combine_sweeps*.csv "$published/ep_dispatch_combine_tables.csv" \
+  "$published/ep_dispatch_combine_tables_3.csv" \
   "$published"/moe_ffn_*.csv "$data"/echo/comm_bench/h800_*/*.csv "$scratch/recordings.json" \
   --constants "$root/calibration/constants.json" --all --out "$root/calibration/profiles/gpu" \
-  --provenance "Published measurements (data set snapshot 2026-08-21, sources at each law) and the benchmarks and recordings of the Echo data set; fitted $(date -u +%Y-%m-%d) by tools/fit_profiles.sh; no GPU of our own was used."
+  --provenance "Published measurements (data set of 2026-08-21 and 2026-11-25, sources at each law) and the benchmarks and recordings of the Echo data set; fitted $(date -u +%Y-%m-%d) by tools/fit_profiles.sh; no GPU of our own was used."
 # What lies between nodes (echo-h800 stays as it is: one machine's own rows), on the profiles of this binary for what lies inside.
-"$build/moesim" calibrate fit "$published/collectives_multinode.csv" "$published/collectives_multinode_2.csv" \
-  "$published/ep_dispatch_combine_sweeps.csv" "$published/ep_dispatch_combine_tables.csv" \
-  "$published/ep_dispatch_combine_tables_2.csv" "$data/decisions/awslabs_ep_kernels.csv" \
+"$build/moesim" calibrate fit "$published"/collectives_multinode*.csv \
+  "$published"/ep_dispatch_combine_sweeps*.csv "$published"/ep_dispatch_combine_tables*.csv "$data/decisions/awslabs_ep_kernels.csv" \
   --networks "$root/calibration/profiles/network" \
-  --provenance "Published measurements (data set snapshot 2026-08-21, sources at each law), and the decisions data set; fitted by tools/fit_profiles.sh; no network of our own was used."
+  --provenance "Published measurements (data set of 2026-08-21 and 2026-11-25, sources at each law), and the decisions data set; fitted by tools/fit_profiles.sh; no network of our own was used."

@@ -85,8 +85,7 @@ class Predictor {
       model = std::make_unique<models::CollectiveModel>(cluster_of(
           variant, machine, network ? 1 << 12 : 1, machine ? machine->gpus_per_node : row.gpus_per_node));
     }
-    const models::GroupShape shape = network ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
-                                             : models::GroupShape::uniform(1, row.ranks());
+    const models::GroupShape shape = shape_of(row, profile_.device());
     const bool piece = row.op == sim::CollectiveOp::all_gather || row.op == sim::CollectiveOp::reduce_scatter;
     out.forecast = model->estimate(row.op, shape, piece ? row.bytes / row.ranks() : row.bytes);
     return "";
@@ -170,7 +169,7 @@ class Predictor {
     out.sizes = count_range("tokens", row.tokens);
     out.ranks = "ep" + std::to_string(row.ep);
     const auto call = call_of(row);
-    if (!call) return "a dispatch row without tokens, hidden size, top-k or EP size";
+    if (!call) return "a dispatch row that is a sum, or without tokens, hidden size, top-k or EP size";
     if (seconds_of(row) <= 0) return "a dispatch row without latency or bandwidth";
     out.measured = seconds_of(row);
     if (suspect(row)) return "a dispatch row of a run that its data set suspects";

@@ -1,11 +1,15 @@
 #include "calibration/fit/fit_dispatch.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
+#include "base/lower_case.h"
 #include "calibration/fit/domain.h"
 #include "calibration/fit/least_squares.h"
+#include "calibration/rows/devices.h"
+#include "models/hardware/gpu_family.h"
 
 namespace moesim::calibration {
 namespace {
@@ -24,10 +28,30 @@ double element_bytes(const DispatchRow& row) {
   return 2;
 }
 
+// GPUs of a mesh of links, 0 where a switch joins them.
+double mesh_of(const DispatchRow& row) {
+  const Device* device = device_of_gpu(row.origin.gpu);
+  const models::GpuFamily* family = device ? models::gpu_family(device->profile) : nullptr;
+  return family && family->amd() ? device->limits.scaleup_domain : 0;
+}
+
+ParameterSet with_mesh(ParameterSet set, double gpus) {
+  if (gpus == 0) return set;
+  const std::size_t n = set.names.size();
+  std::vector<double> covariance((n + 1) * (n + 1), 0);  // it is known
+  for (std::size_t i = 0; i < n && !set.covariance.empty(); ++i)
+    for (std::size_t j = 0; j < n; ++j) covariance[i * (n + 1) + j] = set.covariance[i * n + j];
+  set.covariance = std::move(covariance);
+  set.names.emplace_back("mesh");
+  set.values.push_back(gpus);
+  return set;
+}
+
 }  // namespace
 
 std::optional<EpKernelCall> call_of(const DispatchRow& row) {
   if (row.tokens <= 0 || row.hidden <= 0 || row.topk <= 0 || row.ep <= 1) return std::nullopt;
+  if (row.kernel.find('+') != std::string::npos) return std::nullopt;  // the sum of two calls
   EpKernelCall call;
   call.tokens = row.tokens;
   call.hidden = row.hidden;
@@ -59,7 +83,14 @@ double seconds_of(const DispatchRow& row) {
   return row.tokens * copies * token / row.bandwidth;
 }
 
-bool suspect(const DispatchRow& row) { return row.note.find("suspect") != std::string::npos; }
+bool suspect(const DispatchRow& row) {
+  static constexpr std::array<std::string_view, 8> kWords{
+      "suspect",          "suspicious",           "stale",           "too low", "do not fit",
+      "badly configured", "token count inferred", "lazy connections"};
+  const std::string note = lower(row.note);
+  return std::ranges::any_of(kWords,
+                             [&](std::string_view word) { return note.find(word) != std::string::npos; });
+}
 
 bool across_domains(const DispatchRow& row) {
   const auto call = call_of(row);
@@ -105,13 +136,13 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   }
   if (calls.empty()) return set;
   Profile profile = base;
-  const double nic = profile.device().nic_bandwidth;
+  const double nic = profile.device().nic_bandwidth, mesh = mesh_of(rows.front());
   const FitResult fit = fit_log(
       start,
       [&](const std::vector<double>& values) {
         ParameterSet trial = set;
         trial.values = values;
-        profile.set(key, trial);
+        profile.set(key, with_mesh(trial, mesh));
         const EpKernelModel model(profile, key, nic);
         std::vector<double> result;
         result.reserve(calls.size());
@@ -125,7 +156,7 @@ ParameterSet fit_dispatch(const Profile& base, const std::vector<DispatchRow>& r
   set.residual = fit.rms;
   set.rows = static_cast<int>(calls.size());
   set.source = rows.front().origin.source;
-  return set;
+  return with_mesh(std::move(set), mesh);
 }
 
 std::optional<ParameterSet> inside_stage(const Profile& base, const std::vector<DispatchRow>& rows,

@@ -107,10 +107,20 @@ class Fitter {
     collectives(profiles, all);
     kernels(profiles, all);
     profiles.push_back(std::move(all));
+    for (NetworkProfile& network : profiles) keep_in_step(network);
     return profiles;
   }
 
  private:
+  // Judged from whole training steps: no row here tells it.
+  static void keep_in_step(NetworkProfile& network) {
+    const auto& names = NetworkProfile::names();
+    if (std::ranges::find(names, network.name) == names.end()) return;
+    const NetworkProfile shipped = NetworkProfile::load(network.name);
+    if (const auto law = shipped.laws.find(models::kExchangeInStep); law != shipped.laws.end())
+      network.laws.insert(*law);
+  }
+
   static bool known(const Machine& machine) {
     const auto all = networks();
     return std::any_of(all.begin(), all.end(),

@@ -150,6 +150,12 @@ class Fitter {
     if (!across.empty())
       gaps.push_back("dispatch kernels inside a domain known from rows across nodes only: " +
                      join(across, ", "));
+    int flagged = 0;
+    for (const DispatchRow& row : rows_of(all_.dispatches, device_))
+      flagged += suspect(row) && !across_domains(row);
+    if (flagged > 0)
+      gaps.push_back(std::to_string(flagged) +
+                     " rows of dispatch kernels that the data set suspects stay out of the fits");
     return gaps;
   }
 

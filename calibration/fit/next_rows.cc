@@ -302,11 +302,11 @@ struct Draws {
 
 // Takes out of a choice's times what its launches are off by under each draw. No benchmark tells it, so that
 // the means stay what they are, and what rows do tell shows.
-void without_launches(const models::Answer& answer, Eigen::Ref<Eigen::VectorXd> times) {
+void without_launches(const models::Answer& answer, bool step, Eigen::Ref<Eigen::VectorXd> times) {
   const std::string part = models::launches_of(answer.dispatcher.substr(0, answer.dispatcher.find(':')));
   Eigen::VectorXd off(times.size());
   for (Eigen::Index d = 0; d < off.size(); ++d)
-    off[d] = models::unmeasured_factor(part, static_cast<std::size_t>(d), models::kLaunchSigma);
+    off[d] = models::unmeasured_factor(part, static_cast<std::size_t>(d), models::launch_sigma(step));
   off.array() -= off.mean();
   const double squares = off.squaredNorm();
   if (squares > 0) times -= off.dot(times) / squares * off;
@@ -324,7 +324,8 @@ Draws draws_of(const models::Comparison& c, const std::vector<CandidateRow>& can
   all.regret = all.times.colwise().mean().minCoeff() - 1;
   all.quiet = all.times;
   for (std::size_t a = 0; a < choices.size(); ++a)
-    without_launches(*choices[a], all.quiet.col(static_cast<Eigen::Index>(a)));
+    without_launches(*choices[a], c.scenario->scope == Scenario::Scope::kStep,
+                     all.quiet.col(static_cast<Eigen::Index>(a)));
   // What a draw says of parts whose doubt is not in the profile.
   std::vector<std::string> parts;
   for (const models::Answer* answer : choices)
@@ -474,7 +475,7 @@ std::vector<NextRow> next_rows(const models::Comparison& comparison, const NextO
 }
 
 std::string first_measurement(const models::Comparison& comparison) {
-  if (comparison.decision.verdict != models::Decision::Verdict::kTooClose) return "";
+  if (comparison.decision.verdict != models::Decision::Verdict::kOpen) return "";
   NextOptions options;
   options.minutes = 60;
   options.most = 1;

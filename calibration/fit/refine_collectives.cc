@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "calibration/rows/devices.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/collectives.h"
 
@@ -24,7 +25,7 @@ double piece_of(const CollectiveRow& row) {
 class CollectiveTimes {
  public:
   CollectiveTimes(models::Cluster cluster, CollectiveOp op, bool network)
-      : cluster_(std::move(cluster)), op_(op), network_(network), key_(collective_key(op, network)) {
+      : cluster_(std::move(cluster)), op_(op), key_(collective_key(op, network)) {
     std::vector<std::string> others;
     for (const auto& [key, set] : cluster_.profile.sets())
       if (!key.starts_with("collective/") || key.find('@') != std::string::npos) others.push_back(key);
@@ -37,8 +38,7 @@ class CollectiveTimes {
     std::vector<double> times;
     times.reserve(rows.size());
     for (const CollectiveRow& row : rows) {
-      const auto shape = network_ ? models::GroupShape::uniform(row.nodes, row.gpus_per_node)
-                                  : models::GroupShape::uniform(1, row.ranks());
+      const auto shape = shape_of(row, cluster_.profile.device());
       times.push_back(std::log(model.seconds(op_, shape, piece_of(row))));
     }
     return times;
@@ -47,7 +47,6 @@ class CollectiveTimes {
  private:
   models::Cluster cluster_;
   CollectiveOp op_;
-  bool network_;
   std::string key_;
 };
 
@@ -57,18 +56,22 @@ std::vector<CollectiveRow> domain_of(const ParameterSet& set, const std::vector<
   const models::DomainRange* bytes = set.range("bytes");
   const models::DomainRange* ranks = set.range(network ? "nodes" : "ranks");
   constexpr double kLargest = 4.0 * (1u << 30);
+  const Device* device = device_of_gpu(rows.front().origin.gpu);
+  const int nodes_of_domain =
+      device ? std::max(1, device->limits.scaleup_domain / device->limits.gpus_per_node) : 1;
   std::set<int> counts;
   for (double n = 2; ranks && n <= ranks->high; n *= 2)
     if (n >= ranks->low) counts.insert(static_cast<int>(n));
   if (counts.empty())
-    for (const CollectiveRow& row : rows) counts.insert(network ? row.nodes : row.ranks());
+    for (const CollectiveRow& row : rows)
+      counts.insert(network ? std::max(1, row.nodes / nodes_of_domain) : row.ranks());
   std::vector<CollectiveRow> calls;
   const double largest = bytes ? std::min(bytes->high, kLargest) : kLargest;
   for (const int n : counts) {
     double size = bytes ? std::max(bytes->low, 512.0) : 512;
     while (size <= largest) {
       CollectiveRow call = rows.front();
-      call.nodes = network ? n : 1;
+      call.nodes = network ? n * nodes_of_domain : 1;
       call.gpus_per_node = network ? rows.front().gpus_per_node : n;
       call.bytes = size;
       calls.push_back(call);

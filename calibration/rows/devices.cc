@@ -161,7 +161,11 @@ const Device& host() {
 constexpr Machine kMachines[] = {
     {"aws-p5", "", "(p5,", 8, 32, 12.5 * kGB, "efa-p5"},
     {"aws-p5en", "", "(p5en", 8, 16, 25 * kGB, "efa-p5en"},
+    {"aws-p6-b200", "", "(p6-b200", 8, 8, 50 * kGB, "efa-p6-b200"},
     {"aws-p6-b300", "", "(p6-b300", 8, 16, 50 * kGB, "efa-p6-b300"},
+    // User reports of fabrics that they do not name or tuned in their own way: no network's law is theirs.
+    {"user-report", "", "(8x400G)", 8, 8, 50 * kGB, models::kLineRate},
+    {"user-report", "", "RoCE", 8, 8, 50 * kGB, models::kLineRate},
     {"xxrjun", "xxrjun/nccl-tests-cluster", "H100", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"together", "together-nccl-tests", "", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"gke-a3-mega", "GKE A3 Mega", "H100", 8, 8, 25 * kGB, "tcpxo-a3-mega"},
@@ -175,7 +179,11 @@ constexpr Machine kMachines[] = {
     {"sophia", "results_sophia", "A100", 8, 8, 25 * kGB, "infiniband-hdr"},
     {"alps", "alps", "GH200", 4, 4, 25 * kGB, "slingshot-alps"},
     {"pollara", "prasad-nair-amd", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"alps", "uccl-project", "GH200", 4, 4, 25 * kGB, "slingshot-alps"},
     {"pollara", "uccl-project", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"pollara", "Pollara", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"pollara", "mori", "MI355X", 8, 8, 50 * kGB, "roce-pollara"},
+    {"mori", "mori", "MI300X", 8, 8, 50 * kGB, "infiniband-ndr"},
     {"echo", "moe_mg", "H800", 8, 7, 50 * kGB, "echo-h800"},
     // Kernels of expert-parallel libraries, with the network that their authors name; aiconfigurator names
     // none, its H100 nodes have 400 Gb/s InfiniBand by their times of two nodes.
@@ -195,11 +203,12 @@ constexpr NetworkFacts kNetworks[] = {
     {"efa-p4d", "efa", 8, 4, 12.5 * kGB, false, "two nodes only"},
     {"efa-p5", "efa", 8, 32, 12.5 * kGB, false, ""},
     {"efa-p5en", "efa", 8, 16, 25 * kGB, false, "no collectives: only kernels of expert-parallel libraries"},
-    {"efa-p6-b200", "efa", 8, 8, 50 * kGB, false, "no collectives: only UCCL's kernels"},
+    {"efa-p6-b200", "efa", 8, 8, 50 * kGB, false,
+     "no collectives: only kernels of expert-parallel libraries"},
     {"efa-p6-b300", "efa", 8, 16, 50 * kGB, false, "all-to-all at one size and its best rate, and kernels"},
     {"tcpxo-a3-mega", "tcpx", 8, 8, 25 * kGB, true, "all-gather on two nodes only"},
     {"slingshot-polaris", "slingshot", 4, 2, 25 * kGB, false, "eight nodes only"},
-    {"slingshot-alps", "slingshot", 4, 4, 25 * kGB, false, "all-reduce only"},
+    {"slingshot-alps", "slingshot", 4, 4, 25 * kGB, false, "all-reduce and UCCL's kernels only"},
     {"roce-pollara", "roce", 8, 8, 50 * kGB, false, "all-reduce on two nodes, and kernels"},
 };
 

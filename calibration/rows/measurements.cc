@@ -223,12 +223,25 @@ void suspect_whole_runs(std::vector<DispatchRow>& rows) {
       row.note += std::string(row.note.empty() ? "" : "; ") + kWord + ": of a run with rows that are";
 }
 
+// One kernel has several names: a tuner files it by where its ranks are, a fork by its transport.
+std::string kernel_named(const std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"mori_ep_intranode_", "mori_ep_normal_"},
+      {"mori_ep_internodev1_", "mori_ep_normal_"},
+      {"mori_ep_dispatch", "mori_ep_normal_dispatch"},
+      {"mori_ep_combine", "mori_ep_normal_combine"},
+      {"uccl_ep_cxi_", "uccl_ep_"}};
+  for (const auto& [other, usual] : kNames)
+    if (name.starts_with(other)) return std::string(usual) + name.substr(other.size());
+  return name;
+}
+
 Measurements read_dispatches(const CsvTable& table) {
   Measurements result;
   for (std::size_t i = 0; i < table.rows(); ++i) {
     DispatchRow row;
     row.origin = origin_of(table, i);
-    row.kernel = table.text(i, "kernel");
+    row.kernel = kernel_named(table.text(i, "kernel"));
     row.dtype = table.text(i, "dtype");
     row.note = table.text(i, "note");
     row.ep = static_cast<int>(table.optional_number(i, "ep", 1, kMostRanks).value_or(0));
@@ -239,7 +252,9 @@ Measurements read_dispatches(const CsvTable& table) {
     row.topk_groups = table.optional_number(i, "topk_groups", 0, 1 << 20).value_or(0);
     row.bandwidth = table.optional_number(i, "bottleneck_GBps", 0, 1e6).value_or(0) * 1e9;
     row.seconds = table.optional_number(i, "latency_us", 1e-3, kMostMicroseconds).value_or(0) * 1e-6;
-    row.experts = static_cast<int>(table.optional_number(i, "experts", 1, 1 << 20).value_or(0));
+    // "256-288" stands for a number that the source leaves open.
+    if (!table.has("experts") || table.text(i, "experts").find('-') == std::string::npos)
+      row.experts = static_cast<int>(table.optional_number(i, "experts", 1, 1 << 20).value_or(0));
     // No kernel takes less than one launch, nor moves a token's row faster than caches do.
     constexpr double kLaunch = 1e-6, kFastestBytes = 50e12;
     const double least = std::max(kLaunch, row.tokens * row.hidden / kFastestBytes);
@@ -247,6 +262,8 @@ Measurements read_dispatches(const CsvTable& table) {
       throw InputError(table.place(i), "latency_us " + table.text(i, "latency_us"),
                        one_line(std::to_string(least * 1e6)) + " or more (wrong unit?)");
     row.sms = table.optional_number(i, "sms", 0, 1e4).value_or(0);
+    // MoRI's tuner tells thread blocks, and of each size those of its best run.
+    if (row.kernel.starts_with("mori_ep_")) row.sms = 0;
     if (auto exchange = exchange_of(row))
       result.collectives.push_back(*std::move(exchange));
     else

@@ -29,8 +29,19 @@ bool integer_reduction(const CollectiveRow& row) {
 }
 
 bool inside_domain(const CollectiveRow& row, const models::Profile& profile) {
-  return row.nodes == 1 || (profile.device().scaleup_domain > profile.device().gpus_per_node &&
-                            row.ranks() <= profile.device().scaleup_domain);
+  return !shape_of(row, profile.device()).across_domains();
+}
+
+models::GroupShape shape_of(const CollectiveRow& row, const models::DeviceLimits& device) {
+  if (row.nodes == 1) return models::GroupShape::uniform(1, row.ranks());
+  if (device.scaleup_domain <= device.gpus_per_node)
+    return models::GroupShape::uniform(row.nodes, row.gpus_per_node);
+  int racks = (row.ranks() + device.scaleup_domain - 1) / device.scaleup_domain;
+  while (row.nodes % racks != 0) ++racks;
+  models::GroupShape shape = models::GroupShape::uniform(racks, row.ranks() / racks);
+  shape.nodes = row.nodes;
+  shape.max_per_node = row.gpus_per_node;
+  return shape;
 }
 
 std::vector<std::string> law_keys(const CollectiveRow& row, bool network) {

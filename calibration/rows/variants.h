@@ -7,6 +7,7 @@
 
 #include "calibration/rows/measurements.h"
 #include "models/hardware/dtype.h"
+#include "models/hardware/group_shape.h"
 #include "models/hardware/profile.h"
 
 namespace moesim::calibration {
@@ -19,6 +20,10 @@ bool integer_reduction(const CollectiveRow& row);
 
 // Whether the members of a row lie in one scale-up domain of the device.
 bool inside_domain(const CollectiveRow& row, const models::Profile& profile);
+
+// How the members of a row lie on the device's scale-up domains: where a domain is a rack of nodes, on as few
+// racks as hold them, equally many on each.
+models::GroupShape shape_of(const CollectiveRow& row, const models::DeviceLimits& device);
 
 // The element type of a row's text, remarks after the first word ignored ("fp16 (not stated clearly)").
 // Throws InputError for an unknown one.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "calibration/rows/devices.h"
 #include "calibration/training/row_model.h"
 #include "calibration/training/row_notes.h"
+#include "models/answers/doubt.h"
 #include "models/costs/domain_report.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
@@ -106,7 +108,7 @@ class Reader {
     if (s.model.experts > 0) finish_dispatcher(row);
     s.resolve();
     row.recompute_known = s.origin_of("training.recompute").kind == models::Origin::Kind::kFile;
-    if (with_ == RowsWith::kTime) measure(row, gpus, s.batch.sequences);
+    if (with_ != RowsWith::kPlan) measure(row, gpus, s.batch.sequences);
     return row;
   }
 
@@ -325,6 +327,8 @@ class Reader {
     const std::size_t plus = row.backend.find('+');
     models::DispatcherSpec with_transport = spec;
     if (plus != std::string::npos) with_transport.options["transport"] = row.backend.substr(plus + 1);
+    if (spec.name == "flex-deepep" && text("note").find("DeepEP over UCCL") != std::string::npos)
+      with_transport.options["transport"] = "uccl";
     try {
       models::make_dispatcher(with_transport);  // throws where it has no such option
     } catch (const InputError& error) {
@@ -419,6 +423,11 @@ class Reader {
           row.scenario.cluster->profile.device().peak_flops[static_cast<std::size_t>(models::DType::kBf16)];
       row.measured_s = flops / (mfu / 100 * peak);
       row.measured_from = "MFU";
+    } else if (with_ == RowsWith::kTimeOrLimit && text("note").starts_with("OUT OF MEMORY")) {
+      row.measured_s = std::numeric_limits<double>::infinity();
+      row.measured_from = "out of memory";
+      row.memory.ran = false;
+      return;
     } else {
       throw Skip{"neither a step time nor a rate is stated"};
     }
@@ -517,8 +526,12 @@ models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
     options.breakdown = false;
     return models::answer(as, options).answers.front().seconds();
   });
-  const models::DomainReport::Unmeasured part{"framework", 1.0};
-  models::doubt_unmeasured(std::span(&part, 1), forecast.time_us.value, forecast.draws_us, sigma);
+  const auto doubt = [&](const std::string& of, double by) {
+    const models::DomainReport::Unmeasured part{of, 1.0};
+    models::doubt_unmeasured(std::span(&part, 1), forecast.time_us.value, forecast.draws_us, by);
+  };
+  doubt("framework", sigma);
+  doubt("dispatchers of the framework: " + forecast.dispatcher + row.backend, models::kStrangerArmSigma);
   forecast.time_us = models::Estimate::from_samples(forecast.time_us.value, forecast.draws_us);
   return forecast;
 }

@@ -29,7 +29,7 @@ struct TrainingRow {
   std::string source, framework, gpu, model;  // as the table has them
   std::string decision_id, backend, grade;    // empty where it has none
   models::Scenario scenario;                  // resolved; one dispatcher
-  double measured_s = 0;                      // of a step
+  double measured_s = 0;                      // of a step; infinite: it ran out of memory (kTimeOrLimit)
   std::string measured_from;                  // "step time", "tokens/s", "TFLOP/s" or "MFU"
   std::vector<std::string> assumptions;       // what the row does not state
   MeasuredMemory memory;
@@ -50,8 +50,9 @@ struct TrainingTable {
 
 // What a row must state besides its plan.
 enum class RowsWith : std::uint8_t {
-  kTime,  // a step time or a rate
-  kPlan,  // nothing: its memory is asked for
+  kTime,         // a step time or a rate
+  kTimeOrLimit,  // either, or that it ran out of memory: measured_s is infinite then
+  kPlan,         // nothing: its memory is asked for
 };
 
 // Reads the table. Throws InputError for a table without the columns that every row needs, and for numbers

@@ -17,7 +17,7 @@ int main() try {
   scenario.routing = models::RoutingSpec::parse("gini:0.3");
   const auto show = [](const char* what, const models::Comparison& c) {
     std::printf("%s: %s with probability %.2f\n", what, c.winner()->dispatcher.c_str(),
-                c.decision.probability);
+                c.decision.probability().value_or(1));
     for (const models::Answer& f : c.answers)
       std::printf("  %-12s %8.1f us (%.1f to %.1f)\n", f.dispatcher.c_str(), f.time_us.value, f.time_us.low,
                   f.time_us.high);

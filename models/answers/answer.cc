@@ -102,8 +102,10 @@ class Answering {
       throw InputError(c_.excluded.empty() ? first_error_
                                            : "compare: found no legal dispatcher, expected one; " +
                                                  c_.excluded.front().second);
+    take_anchor();
     for (Answer& a : c_.answers) {
       if (!a.ok()) continue;
+      add_rates(a);
       if (s_.prices.given())
         a.cost = a.seconds() / 3600 *
                  s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
@@ -113,23 +115,33 @@ class Answering {
     if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
-    c_.decision = decide(c_.answers);
+    c_.decision = decide(c_.answers, o_.tolerance);
     check_possible("decision", impossible(c_.decision, c_.answers.size()));
     if (const Answer* w = c_.winner()) add_new(c_.warnings, w->warnings);
     for (const Answer& a : c_.answers) add_new(c_.warnings, a.warnings);
-    if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits) suggest();
+    if (o_.suggest && c_.decision.verdict == Decision::Verdict::kNoneFits)
+      c_.fitting = cheapest_fitting_change(s_, DispatcherSpec::parse(c_.winner()->dispatcher));
     return std::move(c_);
   }
 
  private:
-  void suggest() {
-    const FittingChange change = cheapest_fitting_change(s_, DispatcherSpec::parse(c_.winner()->dispatcher));
-    c_.change_that_fits = change.options;
-    c_.decision.because +=
-        change.options.empty()
-            ? fmt::format(" None of {} changes makes it fit.", change.tried)
-            : fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {}.", change.tried,
-                          change.fitting, change.options, format_us(change.seconds * 1e6));
+  void take_anchor() {
+    if (!o_.measured.empty()) c_.anchor = anchor_of(c_, o_.measured);
+    const Anchor* anchor = c_.anchor ? &*c_.anchor : o_.anchor;
+    if (!anchor || !anchor->explained) return;
+    for (Answer& a : c_.answers) {
+      int known = -1;
+      for (std::size_t k = 0; c_.anchor && k < anchor->measured.size(); ++k)
+        if (anchor->measured[k].dispatcher == a.dispatcher) known = static_cast<int>(k);
+      anchor_answer(a, *anchor, known);
+    }
+  }
+
+  // What follows from the time.
+  void add_rates(Answer& a) const {
+    const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
+    a.mfu = a.tflops_per_gpu() * 1e12 / peak;
+    if (s_.scope == Scenario::Scope::kStep) a.step_time = step_quantiles(s_.parallel, a.time_us.value);
   }
 
   // Outputs that are combined in the router's type take it over the wire: twice the bytes of bf16 in fp32.
@@ -236,11 +248,11 @@ class Answering {
     a.dropped_rows = program.dropped_rows;
     // The device waits for the host in a share of the time, of which the dispatcher's launches are a part.
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
-    add_doubt(a, s_.scope == Scenario::Scope::kStep ? kStepSigma : 0, spec.name,
-              waiting / a.time_us.value * share_of_launches(programs));
+    const double exchanges = a.breakdown_us[static_cast<std::size_t>(sim::Category::dispatch)] +
+                             a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
+    add_doubt(a, {s_.scope == Scenario::Scope::kStep ? kStepSigma : 0, a.dispatcher,
+                  waiting / a.time_us.value * share_of_launches(programs), exchanges / a.time_us.value});
     a.balance = balance_of(spec, programs);
-    const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
-    a.mfu = a.tflops_per_gpu() * 1e12 / peak;
     if (o_.trace) a.memory_over_time = memory_over_time(a);
   }
 
@@ -324,7 +336,6 @@ class Answering {
                                  contention ? &*contention : nullptr));
     a.overload = forecaster.overload();
     complete(a, spec, forecaster.programs());
-    a.step_time = step_quantiles(s_.parallel, a.time_us.value);
     if (s_.train) {
       const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
       a.optimizer_meshes = optimizer_meshes(s_, n);
@@ -438,8 +449,51 @@ class Answering {
 
 }  // namespace
 
+std::vector<std::string> Answer::unmeasured_parts() const {
+  std::vector<std::string> parts;
+  for (const DomainReport::Unmeasured& one : unmeasured) parts.push_back(one.part);
+  return parts;
+}
+
+bool Answer::unmeasured_exchange() const {
+  return std::ranges::any_of(unmeasured, &DomainReport::Unmeasured::exchange);
+}
+
+bool Answer::exchange_without_rows() const {
+  return std::ranges::any_of(unmeasured, &DomainReport::Unmeasured::no_rows);
+}
+
 Comparison answer(Scenario scenario, const AnswerOptions& options) {
-  return Answering(std::move(scenario), options).all();
+  if (options.measured.empty() && !options.anchor) return Answering(std::move(scenario), options).all();
+  AnswerOptions more = options;
+  more.draws = options.anchor ? options.anchor->drawn : std::max(options.draws, kAnchorDraws);
+  while (true) {
+    Comparison c = Answering(scenario, more).all();
+    const bool enough = !c.anchor || !c.anchor->explained || c.anchor->effective_draws >= kFewEffective;
+    if (enough || 4 * more.draws > kMostAnchorDraws) return c;
+    more.draws *= 4;
+  }
+}
+
+Estimate difference_us(const Forecast& a, const Forecast& b) {
+  const double value = b.time_us.value - a.time_us.value;
+  if (a.draws_us.empty() || a.draws_us.size() != b.draws_us.size()) return Estimate::exact(value);
+  std::vector<double> each(a.draws_us.size());
+  for (std::size_t d = 0; d < each.size(); ++d) each[d] = b.draws_us[d] - a.draws_us[d];
+  return Estimate::from_samples(value, each);
+}
+
+Estimate ratio(const Forecast& a, const Forecast& b) {
+  const double value = b.time_us.value / a.time_us.value;
+  if (a.draws_us.empty() || a.draws_us.size() != b.draws_us.size()) return Estimate::exact(value);
+  std::vector<double> each(a.draws_us.size());
+  for (std::size_t d = 0; d < each.size(); ++d) each[d] = b.draws_us[d] / a.draws_us[d];
+  return Estimate::from_samples(value, each);
+}
+
+void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more) {
+  for (const std::string& one : more)
+    if (std::find(warnings.begin(), warnings.end(), one) == warnings.end()) warnings.push_back(one);
 }
 
 }  // namespace moesim::models

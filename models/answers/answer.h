@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "models/answers/anchor.h"
 #include "models/answers/breakdown_parts.h"
+#include "models/answers/decision.h"
+#include "models/answers/fitting_change.h"
 #include "models/routing/overload.h"
 #include "models/routing/routing_cache.h"
 #include "models/step/forecast.h"
@@ -30,7 +33,7 @@ struct Answer : Forecast {
 
   std::string dispatcher;  // as asked for, with options
   std::string error;       // why there is no forecast; then the rest is empty
-  std::string not_ranked;  // why it cannot win; empty: it can
+  Bar bar = Bar::kNone;    // why it cannot be chosen
 
   StepQuantiles step_time;  // of a step: how it varies from one to the next
   double mfu = 0;           // of the dense bf16 peak (fp8 runs too, so that plans compare)
@@ -64,43 +67,13 @@ struct Answer : Forecast {
   std::vector<MemorySample> memory_over_time;  // on request: of the layer, on the fullest rank
 
   bool ok() const { return error.empty(); }
-  bool ranked() const { return ok() && not_ranked.empty(); }
+  bool ranked() const { return ok() && bar == Bar::kNone; }
   const Program& program() const { return moe->program; }
   std::vector<std::string> unmeasured_parts() const;
-  bool unmeasured_exchange() const;  // of its dispatch or combine kernel there is no measurement
+  bool unmeasured_exchange() const;    // of its dispatch or combine kernel there is no measurement here
+  bool exchange_without_rows() const;  // of its dispatch or combine kernel there is no measurement anywhere
   double cost_per_million_tokens() const { return cost / tokens * 1e6; }
 };
-
-// Who wins, and how sure that is.
-struct Decision {
-  enum class Verdict : std::uint8_t {
-    kClear,     // the winner is the fastest with a probability of at least kSure
-    kTooClose,  // it is not
-    kOnlyOne,   // only one can be ranked
-    kNoneFits,  // nothing fits the memory
-    kNone,      // there is no forecast
-  };
-  static constexpr double kSure = 0.9;
-  static constexpr double kUnmeasured = 0.5;  // the most for one whose dispatch kernel nobody measured there
-
-  Verdict verdict = Verdict::kNone;
-  int winner = -1;                        // the fastest of those that are ranked; -1: none
-  int runner_up = -1;                     // -1: there is none
-  Estimate speedup = Estimate::exact(1);  // of the winner over the runner-up
-  double probability = 1;                 // share of the draws under which the winner is the fastest
-  std::vector<int> among;                 // those that it is too close between, the winner first
-  std::string because;                    // one sentence
-  std::string
-      measure_next;  // the command that measures what would settle it (calibration::first_measurement)
-};
-std::string_view name_of(Decision::Verdict verdict);  // "clear", "too_close", "only_one", "none_fits", "none"
-
-// Says of each answer whether it can win: one that forces its own routing, whose ranks all process the same
-// tokens, that drops rows while others do not, or that does not fit while others do is not ranked. `skewed`:
-// the routing asked for is not balanced. Where no answer is left, all compete that do the work that was asked
-// for.
-void rank(std::vector<Answer>& answers, bool skewed);
-Decision decide(const std::vector<Answer>& answers);
 
 // A collective of parameters, gradients or the optimizer on one pipeline stage, per training step.
 struct StepCollective {
@@ -115,19 +88,20 @@ struct Comparison {
   std::vector<std::pair<std::string, std::string>> excluded;  // of "all": dispatcher, rule
   std::vector<StepCollective> step_collectives;  // where the scenario says how parameters are sharded
   Decision decision;
+  std::optional<Anchor> anchor;  // where times were measured
   // Settings whose default differs between frameworks and that the order of the answers may hang on, a
   // sentence each: what was taken, whose it is.
   std::vector<std::string> defaults;
-  // Where nothing fits, and on request: options with which the winner's dispatcher fits, those with the
-  // shortest step; empty: none was found.
-  std::string change_that_fits;
+  std::optional<FittingChange> fitting;  // where nothing fits, and on request: of the winner's dispatcher
   std::vector<std::string> warnings;
 
-  // Who wins, by how much and how surely, or why nobody is named: one sentence.
-  std::string sentence() const;
+  // The answer that is recommended, and that of the shortest forecast; null where there is no forecast.
+  const Answer* winner() const { return at(decision.winner); }
+  const Answer* shortest() const { return at(decision.shortest); }
 
-  const Answer* winner() const {
-    return decision.winner < 0 ? nullptr : &answers[static_cast<std::size_t>(decision.winner)];
+ private:
+  const Answer* at(int index) const {
+    return index < 0 ? nullptr : &answers[static_cast<std::size_t>(index)];
   }
 };
 
@@ -136,10 +110,15 @@ inline constexpr int kMostDraws = 10'000;  // of AnswerOptions; about 35 kB each
 struct AnswerOptions {
   int draws = 48;  // of the profile, for intervals and the winner's probability; 0: none, low = high = value
   bool breakdown = true;
-  bool flow = false;                 // all groups of the job at once on the cluster's fabric
-  bool trace = false;                // when operations and slots ran, and memory over time
-  bool suggest = false;              // where nothing fits, search for the cheapest change that makes it fit
-  bool each = false;                 // an illegal dispatcher beside others is an answer with its error
+  bool flow = false;     // all groups of the job at once on the cluster's fabric
+  bool trace = false;    // when operations and slots ran, and memory over time
+  bool suggest = false;  // where nothing fits, search for the cheapest change that makes it fit
+  bool each = false;     // an illegal dispatcher beside others is an answer with its error
+  double tolerance = Decision::kTolerance;
+  // Times of a run of this scenario, which makes the comparison's anchor, or the anchor of another
+  // comparison. Where either is given there are as many draws as it takes.
+  std::vector<Measured> measured = {};
+  const Anchor* anchor = nullptr;
   PriceCache* prices = nullptr;      // null: made for this answer
   RoutingCache* routings = nullptr;  // null: drawn for this answer
 };
@@ -152,7 +131,7 @@ Comparison answer(Scenario scenario, const AnswerOptions& options = {});
 void add_new(std::vector<std::string>& warnings, const std::vector<std::string>& more);
 
 // The difference of two times under the same draws, b - a, and their ratio b / a.
-Estimate difference_us(const Answer& a, const Answer& b);
-Estimate ratio(const Answer& a, const Answer& b);
+Estimate difference_us(const Forecast& a, const Forecast& b);
+Estimate ratio(const Forecast& a, const Forecast& b);
 
 }  // namespace moesim::models

@@ -12,15 +12,38 @@ namespace moesim::models {
 // frameworks and versions differ, and the model leaves things out. Measured by `moesim validate --training`
 // (docs/validation.md).
 inline constexpr double kStepSigma = 0.15;
-// By what a dispatcher's launches may be off (natural logarithm). Judged from one layer that the host bounds,
-// which took 2.5 times as long under one dispatcher as under another (marin-community/marin #3666).
-inline constexpr double kLaunchSigma = 0.8;
-// The name under which a dispatcher's launches are drawn.
+// By what a dispatcher's launches may be off (natural logarithm). Of a layer alone: judged from one that the
+// host bounds, which took 2.5 times as long under one dispatcher as under another (marin-community/marin
+// #3666). Of a step: from host-bound steps of three dispatchers on EFA (awslabs/awsome-distributed-ai), which
+// are forecast within 10 % of each other.
+inline constexpr double kLayerLaunchSigma = 0.8, kStepLaunchSigma = 0.2;
+inline double launch_sigma(bool step) { return step ? kStepLaunchSigma : kLayerLaunchSigma; }
+// The names under which the launches of a dispatcher, and the exchanges of one with its options, are drawn.
 std::string launches_of(std::string_view dispatcher);
+std::string exchanges_of(std::string_view dispatcher);
 
-// Widens the draws by what no profile measured and makes the interval of them. `sigma`: of the whole, 0 of a
-// layer. `launches`: share of the time in which the device waits for launches of `dispatcher`, each
-// dispatcher's in doubt by itself.
-void add_doubt(Forecast& forecast, double sigma, std::string_view dispatcher, double launches);
+// By what one dispatcher's exchanges, and by what all that it does, are off by itself (natural logarithm):
+// the scatter of measured ratios between dispatchers that nothing else explains (moesim validate
+// --decisions).
+inline constexpr double kExchangeSigma = 0.15;
+inline constexpr double kArmSigma = 0.03;
+// In a framework that is not known a dispatcher may be integrated well or badly: ratios between dispatchers
+// of levanter, MaxText and verl, beside one integration that its authors call immature.
+inline constexpr double kStrangerArmSigma = 0.09;
+// How much longer than its stand-in a dispatch kernel takes that nobody published for the machine (natural
+// logarithm): kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a node of H100
+// and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666; uccl-project/uccl).
+inline constexpr double kUnpublishedKernel = 0.9;
+
+// Which parts of a forecast are in doubt, beside what the draws of its prices hold.
+struct Doubt {
+  double step_sigma = 0;   // of the whole, common to all dispatchers; 0 of a layer
+  std::string dispatcher;  // with its options: what is in doubt by itself
+  double launches = 0;     // share of the time in which the device waits for the dispatcher's launches
+  double exchanges = 0;    // share of its dispatch and combine
+};
+
+// Widens the draws by what no profile measured and makes the interval of them.
+void add_doubt(Forecast& forecast, const Doubt& doubt);
 
 }  // namespace moesim::models

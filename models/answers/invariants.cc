@@ -19,7 +19,7 @@ constexpr double kRelative = 1e-6, kAbsoluteUs = 1e-2;
 bool share(double value) { return value >= 0 && value <= 1; }
 bool amount(double value) { return value >= 0 && std::isfinite(value); }
 
-std::string impossible_time(const Answer& a) {
+std::string impossible_time(const Forecast& a) {
   if (std::string time = impossible(a.time_us); !time.empty()) return time;
   for (const double us : a.draws_us)
     if (!(us > 0 && std::isfinite(us))) return fmt::format("a drawn time of {} us", us);
@@ -83,30 +83,45 @@ std::string impossible(const StepMemory& m) {
 }
 
 std::string impossible(const Decision& d, std::size_t answers) {
-  if (!share(d.probability)) return fmt::format("a probability of {}", d.probability);
+  for (const double p : d.fastest)
+    if (!share(p)) return fmt::format("a probability of {}", p);
+  for (const Loss& loss : d.losses)
+    if (!(amount(loss.expected) && amount(loss.at_most)))
+      return fmt::format("a loss of {}, at most {}", loss.expected, loss.at_most);
   const auto none_or_one = [&](int index) { return index >= -1 && index < static_cast<int>(answers); };
   if (!(none_or_one(d.winner) && none_or_one(d.runner_up) && (d.winner < 0 || d.winner != d.runner_up)))
     return fmt::format("answers {} and {} of {} as winner and second", d.winner, d.runner_up, answers);
-  if (d.verdict == Decision::Verdict::kClear && d.probability < Decision::kSure)
-    return fmt::format("a clear decision with a probability of {}", d.probability);
+  if (d.verdict == Decision::Verdict::kClear && d.probability().value_or(0) < Decision::kSure)
+    return "a clear decision whose probability is not";
+  if (d.verdict == Decision::Verdict::kSafe && d.loss().value_or(Loss{0, 1e9}).at_most > d.tolerance)
+    return "a safe decision whose loss is beyond the tolerance";
   const Estimate& s = d.speedup;
   if (!(amount(s.low) && s.low <= s.value && s.value <= s.high && std::isfinite(s.high)))
     return fmt::format("a speedup of {} between {} and {}", s.value, s.low, s.high);
   return "";
 }
 
+std::string impossible(const Forecast& f) {
+  if (std::string time = impossible_time(f); !time.empty()) return time;
+  if (!(amount(f.tokens) && amount(f.flops) && f.gpus >= 1))
+    return fmt::format("{} tokens and {} FLOPs on {} GPUs", f.tokens, f.flops, f.gpus);
+  for (const double part : {f.outside_domain, f.dropped_share})
+    if (!share(part)) return fmt::format("a share of {}, expected 0 to 1", part);
+  constexpr double kFull = 1 + kRelative;
+  if (const double used = f.network.busiest.utilisation; !(used >= 0 && used <= kFull))
+    return fmt::format("a link in use for {} of the time", used);
+  if (!amount(f.network.calibrated_us))
+    return fmt::format("{} us without contention", f.network.calibrated_us);
+  return impossible(f.memory);
+}
+
 std::string impossible(const Scenario& s, const Answer& a) {
-  if (std::string time = impossible_time(a); !time.empty()) return time;
-  if (!(amount(a.tokens) && amount(a.flops) && a.gpus >= 1))
-    return fmt::format("{} tokens and {} FLOPs on {} GPUs", a.tokens, a.flops, a.gpus);
+  if (std::string part = impossible(static_cast<const Forecast&>(a)); !part.empty()) return part;
   if (!(a.mfu >= 0 && a.mfu <= fastest(s)))
     return fmt::format("an MFU of {:.3g}, expected 0 to {:.3g}", a.mfu, fastest(s));
-  for (const double part : {a.outside_domain, a.dropped_share})
-    if (!share(part)) return fmt::format("a share of {}, expected 0 to 1", part);
   for (const std::int64_t bytes : a.tx_bytes)
     if (bytes < 0) return fmt::format("{} bytes sent by a rank", bytes);
   if (a.dropped_rows < 0) return fmt::format("{} dropped rows", a.dropped_rows);
-  if (std::string memory = impossible(a.memory); !memory.empty()) return memory;
   return amount(a.cost) ? "" : fmt::format("a cost of {}", a.cost);
 }
 

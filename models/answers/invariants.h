@@ -14,6 +14,10 @@ namespace moesim::models {
 // plan computes in, over bf16).
 std::string impossible(const Scenario& scenario, const Answer& answer);
 
+// The part of that which holds of any forecast, of a layer, a step or a recording: all but MFU, traffic and
+// cost. Links carry at most what they can.
+std::string impossible(const Forecast& forecast);
+
 // The same of a time with its interval, of the memory of a job, and of a decision between `answers` answers.
 std::string impossible(const Estimate& time_us);
 std::string impossible(const StepMemory& memory);

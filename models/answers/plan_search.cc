@@ -57,6 +57,14 @@ class Pricers {
   std::vector<std::pair<Recipe, std::unique_ptr<const ProgramPricer>>> all_;
 };
 
+// Whether the host waits inside of a graph of the whole iteration. HybridEP and NCCL EP stash rows beyond
+// their static budgets there (Megatron-Bridge 26.06), the others need the counts on the host.
+bool waits_in_a_graph(const Scenario& s, const MoeProgram& moe) {
+  const std::string& name = s.dispatchers.front().name;
+  return s.training.launch == LaunchMode::kGraphs && name != "flex-hybridep" && name != "nccl-ep" &&
+         moe.program.host_syncs(moe.program.forward()) + moe.program.host_syncs(moe.program.backward()) > 0;
+}
+
 class Search {
  public:
   Search(const PlanSpace& space, const PlanSearchOptions& options) : space_(space), o_(options) {}
@@ -81,6 +89,14 @@ class Search {
       const StepForecaster forecaster(s, s.dispatchers.front());
       if (o_.under_memory && forecaster.memory().fits_probability < Decision::kSure) {
         outcome.fate = Fate::kTooLarge;
+        return outcome;
+      }
+      if (waits_in_a_graph(s, *forecaster.programs().first())) {
+        outcome.fate = Fate::kIllegal;
+        outcome.rule = fmt::format(
+            "launch graphs: {} waits for the host in every layer, which a graph of the whole "
+            "iteration cannot",
+            s.dispatchers.front().name);
         return outcome;
       }
       outcome.per_token = forecaster.seconds(pricers_.of(s)) / tokens_of(s.parallel);
@@ -280,6 +296,7 @@ std::vector<RankedPlan> answer_best(const Search& search, const Trials& trials, 
     if (k >= asked && static_cast<int>(best.size()) >= o.top) break;
     AnswerOptions options;
     options.draws = o.draws;
+    options.anchor = o.anchor;
     Scenario s = search.scenario_of(order[k]);
     // Where all layers route alike anyhow, they have been forecast so.
     if (k == 0 && s.routing.kind == RoutingSpec::Kind::kBalanced)

@@ -26,7 +26,8 @@ struct PlanSearchOptions {
   bool under_memory = true;  // plans that fit with a probability under Decision::kSure are left out
   int top = 10;              // plans that are returned, with intervals
   int draws = 16;            // for the intervals of those
-  int threads = 0;           // 0: all cores
+  const Anchor* anchor = nullptr;  // of a run of this kind, which the best are answered by
+  int threads = 0;                 // 0: all cores
   // Forecasts at most. A space with more plans is searched from its coarse plans by changing one thing at a
   // time, from so many starts.
   std::int64_t most = 20'000;
@@ -44,7 +45,7 @@ struct RankedPlan {
   // Share of the draws under which it is the fastest of those returned, as decide() counts; 1 without draws
   // for the first.
   double probability = 1;
-  int tie_group = 0;  // plans of one group are too close to call
+  int tie_group = 0;  // plans of one group are not told apart
 };
 
 struct PlanSearchResult {

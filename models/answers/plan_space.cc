@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/workload/fields.h"
 
 namespace moesim::models {
@@ -160,6 +161,19 @@ const std::vector<Kind>& kinds() {
 
 constexpr std::size_t kRecompute = 1;
 
+// Leaves out what the framework of the plan does not run: Megatron-LM where none is said, which has neither
+// zero-bubble nor DualPipe schedules.
+std::vector<std::string> that_run(const Kind& kind, const Scenario& s, std::vector<std::string> values) {
+  const FrameworkRecipe recipe = FrameworkRecipe::find(s.recipe.empty() ? "megatron-lm" : s.recipe);
+  std::erase_if(values, [&](const std::string& value) {
+    return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value)) ||
+           (kind.path == "training.schedule" && !recipe.runs_schedule(value)) ||
+           (kind.path == "training.launch" && !recipe.runs_launch(value));
+  });
+  if (values.empty()) values.emplace_back();
+  return values;
+}
+
 std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o) {
   // A short form of an object has been given where one of its parts has.
   const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
@@ -176,9 +190,9 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   }
   if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
-    if (kind.path != "dispatcher") return kind.values;
+    if (kind.path != "dispatcher") return that_run(kind, s, kind.values);
     std::vector<std::string> left;
-    for (const std::string& name : kind.values)
+    for (const std::string& name : that_run(kind, s, kind.values))
       if (std::find(o.without.begin(), o.without.end(), name) == o.without.end()) left.push_back(name);
     return s.model.experts == 0 ? std::vector<std::string>{""} : left;
   }

@@ -8,15 +8,16 @@ namespace moesim::models {
 std::vector<double> smallest_shares(std::span<const std::vector<double>> times) {
   const std::size_t draws = times.front().size();
   const auto counted = static_cast<double>(draws + 1);
-  std::vector<double> shares(times.size(), 1 / static_cast<double>(times.size()) / counted);
+  std::vector<double> shares(times.size(), 1 / static_cast<double>(times.size()));
   for (std::size_t d = 0; d < draws; ++d) {
     double best = times.front()[d];
     for (const std::vector<double>& one : times) best = std::min(best, one[d]);
     double as_small = 0;
     for (const std::vector<double>& one : times) as_small += one[d] == best ? 1 : 0;
     for (std::size_t i = 0; i < times.size(); ++i)
-      if (times[i][d] == best) shares[i] += 1 / as_small / counted;
+      if (times[i][d] == best) shares[i] += 1 / as_small;
   }
+  for (double& share : shares) share = std::min(1.0, share / counted);
   return shares;
 }
 

@@ -52,6 +52,7 @@ PlanSearchOptions options_of(const RunQuestion& q, std::int64_t most) {
   o.top = 1;
   o.starts = 4;
   o.draws = q.draws;
+  o.anchor = q.anchor;
   o.threads = q.threads;
   o.most = most;
   return o;
@@ -321,17 +322,23 @@ void take_usual_failures(Scenario& s) {
   if (s.faults.restart_s == 0) s.faults.restart_s = usual.restart_s;
 }
 
-std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens) {
+std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
+                                     double deadline_days, bool limited) {
   // Judged, not measured: the share of the peak and the days that a training of interest takes
   // (docs/plan.md).
   constexpr double kShare = 0.33, kShortest = 7, kLongest = 120;
+  // A plan that surely keeps a deadline takes less, and may reach half of that share only.
+  const double shortest = limited             ? 1
+                          : deadline_days > 0 ? std::min(kShortest, deadline_days / 4)
+                                              : kShortest;
+  const double longest = std::max(kLongest, deadline_days);
   const double peak = cluster.profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
   const double gpu_days =
       6 * static_cast<double>(model.active_parameters()) * tokens / (kShare * peak) / kDay;
   std::vector<std::int64_t> counts;
   for (std::int64_t gpus = cluster.gpus_per_node; gpus <= (std::int64_t{1} << 20); gpus *= 2) {
     const double days = gpu_days / static_cast<double>(gpus);
-    if (days >= kShortest && days <= kLongest) counts.push_back(gpus);
+    if (days >= shortest && days <= longest) counts.push_back(gpus);
   }
   if (counts.empty()) counts.push_back(cluster.gpus_per_node);
   return counts;

@@ -36,7 +36,8 @@ struct RunQuestion {
       true;  // also what the GPU has below bf16, ranked apart, where nobody said a precision
   bool upgrades = true;
   int draws = 16;
-  int threads = 0;  // 0: all cores
+  const Anchor* anchor = nullptr;  // of a run of this kind
+  int threads = 0;                 // 0: all cores
   // Forecasts of the first search; a quarter of them for those that start from another.
   std::int64_t most = 800;
   // Told forecasts that are done, and how many there are at most; now and then, from the thread that called.
@@ -94,8 +95,11 @@ Faults usual_failures();
 void take_usual_failures(Scenario& scenario);
 
 // Numbers of GPUs, powers of two of nodes, with which a training takes between 7 and 120 days at a third of
-// the peak: what is looked at where nobody says how many.
-std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens);
+// the peak: what is looked at where nobody says how many. A deadline or a budget asks for more of them.
+// `deadline_days`: 0 where there is none; `limited`: by a budget, with which the shortest training is asked
+// for.
+std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
+                                     double deadline_days = 0, bool limited = false);
 
 // A step's answer as a training. Throws InputError for a machine without a price.
 RunPlan judge_run(const RunQuestion& question, std::shared_ptr<const Scenario> scenario, Answer answer);

@@ -22,6 +22,7 @@ struct OutsideDomain {
   double value = 0;
   bool drawn = false;     // the draws of the price hold the doubt: a law of another machine
   bool exchange = false;  // a library's dispatch or combine kernel
+  bool no_rows = false;   // no measurement of it on any machine: another operation's price stands for it
 
   // `source`: of the law, "derived from h100-sxm: ...".
   static OutsideDomain derived(std::string price, const std::string& source);
@@ -55,6 +56,7 @@ class DomainReport {
     double share = 0;
     bool drawn = false;     // the draws of the price hold the doubt
     bool exchange = false;  // a library's dispatch or combine kernel
+    bool no_rows = false;   // no measurement on any machine
   };
   std::vector<Unmeasured> unmeasured() const;
   // Share of the time of all operations, one after the other, that lies outside.

@@ -16,6 +16,7 @@ EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, dou
   latency_per_octave_ = set.get("latency_per_octave", 0);
   per_token_ = set.get("per_token", 0);
   sm_half_ = set.get("sm_half", 0);
+  mesh_ = set.get("mesh", 0);
   // A copy reads and writes, and an SM's share of the memory's bandwidth is what it copies at.
   const DeviceLimits& device = profile.device();
   if (device.sms > 0) sm_rate_ = set.get("sm_share", 0) * device.hbm_bandwidth / (2 * device.sms);
@@ -24,6 +25,10 @@ EpKernelModel::EpKernelModel(const Profile& profile, const std::string& key, dou
   scaleup_ = scaleup_limit_ * set.get("scaleup_share", 0.7);
   network_ = nic_bandwidth * set.get("network_share", 0.9);
   factor_ = set.factor;
+}
+
+double EpKernelModel::links(double ranks) const {
+  return mesh_ > 1 && ranks > 1 ? std::min(1.0, (ranks - 1) / (mesh_ - 1)) : 1;
 }
 
 double EpKernelModel::copying(double bytes, double sms) const {
@@ -49,7 +54,7 @@ double EpKernelModel::seconds(const EpKernelCall& call) const {
     nvlink = gpus * (per_domain - 1) / per_domain;
   }
   const double sms = call.sms > 0 ? 1 + sm_half_ / call.sms : 1;
-  double transfer = nvlink * token / scaleup_;
+  double transfer = nvlink * token / (scaleup_ * links(per_domain));
   if (network > 0) transfer = std::max(transfer, network * token / network_);
   transfer = std::max(transfer * sms, copying((nvlink + network) * token, call.sms));
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(call.ranks, 1)) +
@@ -61,12 +66,13 @@ double EpKernelModel::seconds(double tokens, int ranks, double nvlink_bytes, dou
   const double slower = sms > 0 ? 1 + sm_half_ / sms : 1;
   // However many SMs: never faster than the ports themselves (the fit may be steep where few SMs were
   // measured).
-  double transfer = nvlink_bytes * std::max(slower / scaleup_, 1 / scaleup_limit_);
+  const double on_links = nvlink_bytes / links(ranks);
+  double transfer = on_links * std::max(slower / scaleup_, 1 / scaleup_limit_);
   if (network_bytes > 0)
     transfer = std::max(transfer, network_bytes * std::max(slower / network_, 1 / network_limit_));
   transfer = std::max(transfer, copying(nvlink_bytes + network_bytes, sms));
   return factor_ * (latency_ + latency_per_octave_ * std::log2(std::max(ranks, 1)) + per_token_ * tokens) +
-         std::max(factor_ * transfer, nvlink_bytes / scaleup_limit_);
+         std::max(factor_ * transfer, on_links / scaleup_limit_);
 }
 
 }  // namespace moesim::models

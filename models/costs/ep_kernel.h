@@ -8,6 +8,9 @@
 // Across domains the SMs copy both stages' bytes at a rate of their own, and more of them than the network
 // needs change nothing (parameter "sm_share"); inside a domain more SMs always help a little ("sm_half").
 //
+// Where the links are a mesh of so many GPUs (parameter "mesh"), n of them use n - 1 of a GPU's mesh - 1
+// links.
+//
 // t tokens per rank. W counts wire bytes of the busiest link under even routing, own GPU (node) excluded: of
 // the E experts K are drawn, so that a token reaches P (1 - C(E - E/P, K) / C(E, K)) of P equal places, about
 // P (1 - (1 - 1/P)^K). Low-latency kernels do not merge copies: a token travels K times.
@@ -49,10 +52,12 @@ class EpKernelModel {
   double seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes, double sms = 0) const;
 
  private:
+  // Share of a GPU's links that reaches `ranks` of its domain: all of them, or on a mesh one for each.
+  double links(double ranks) const;
   // Seconds in which the SMs copy what the kernel sends.
   double copying(double bytes, double sms) const;
 
-  double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0, sm_rate_ = 0;
+  double latency_ = 0, latency_per_octave_ = 0, per_token_ = 0, sm_half_ = 0, sm_rate_ = 0, mesh_ = 0;
   double scaleup_ = 1, network_ = 1;              // bytes/s
   double scaleup_limit_ = 1, network_limit_ = 1;  // of the ports themselves
   double factor_ = 1;

@@ -11,6 +11,7 @@
 #include "base/input_error.h"
 #include "models/costs/kernel_doubt.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/gpu_family.h"
 #include "models/hardware/network.h"
 #include "models/workload/placement.h"
 
@@ -139,6 +140,8 @@ ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
   if (recipe.framework) power_ = profile.device().power_slowdown * recipe.products.slowest;
   overlap_ = {profile.overlap().compute_under_communication, profile.overlap().communication_under_compute};
   all_sms_ = profile.device().sms;
+  if (const ParameterSet* law = profile.find(kExchangeInStep); law && recipe.framework)
+    exchange_in_step_ = law->get("factor", 1) * law->factor;
   memory_seconds_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency);
   scan_rate_ =
       profile.device().sms * clock_of(profile.device()) * kScanFlopsPerClock / recipe.products.slowest;
@@ -165,7 +168,7 @@ struct KernelLaw {
 };
 // Laws of the transfer kernels alone: what a library's API adds (metadata, permutation) are operations of
 // the programs.
-constexpr std::array<KernelLaw, 16> kLaws{
+constexpr std::array<KernelLaw, 19> kLaws{
     {{ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@fp8"},
      {ExchangeLibrary::kDeepEp, false, "ep/deepep_v1_normal_dispatch@bf16"},
      {ExchangeLibrary::kDeepEp, false, "ep/deepep_v2_dispatch@fp8"},
@@ -178,6 +181,9 @@ constexpr std::array<KernelLaw, 16> kLaws{
      {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@fp8"},
      {ExchangeLibrary::kUccl, false, "ep/uccl_ep_normal_dispatch@bf16"},
      {ExchangeLibrary::kUccl, true, "ep/uccl_ep_normal_combine@bf16"},
+     {ExchangeLibrary::kMori, false, "ep/mori_ep_normal_dispatch@fp8"},
+     {ExchangeLibrary::kMori, false, "ep/mori_ep_normal_dispatch@bf16"},
+     {ExchangeLibrary::kMori, true, "ep/mori_ep_normal_combine@bf16"},
      {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@bf16"},
      {ExchangeLibrary::kHybridEp, false, "ep/hybridep_dispatch_kernel@fp8"},
      {ExchangeLibrary::kHybridEp, true, "ep/hybridep_combine_kernel@bf16"},
@@ -208,7 +214,10 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
                           set.beyond,
                           set.derived ? set.source : ""};
   };
+  const GpuFamily* family = gpu_family(profile.name());
+  const bool amd = family && family->amd();
   for (const KernelLaw& law : kLaws) {
+    if (law.library == ExchangeLibrary::kMori && !amd) continue;  // it runs on AMD's GPUs alone
     const std::string network = law.key + std::string(kNetworkLaw);
     if (profile.find(law.key))
       kernels_of_libraries_[slot_of(law.library, law.combine)].push_back(kernel_from(law.key));
@@ -237,6 +246,20 @@ void ProgramPricer::add_exchange_kernels(const Cluster& cluster) {
     auto& kernels = kernels_of_libraries_[slot_of(ExchangeLibrary::kHybridEp, combine)];
     kernels.insert(kernels.begin(), kernel_from(key));
   }
+  // On AMD's GPUs UCCL-EP implements DeepEP's calls, or MoRI-EP where that one alone was measured.
+  const auto measured = [](const std::vector<ExchangeKernel>& laws) {
+    return std::ranges::any_of(laws, [](const ExchangeKernel& kernel) { return kernel.unmeasured.empty(); });
+  };
+  for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
+    for (const bool combine : {false, true}) {
+      auto& deepep = (*laws)[slot_of(ExchangeLibrary::kDeepEp, combine)];
+      for (const ExchangeLibrary stands_in : {ExchangeLibrary::kUccl, ExchangeLibrary::kMori}) {
+        const auto& other = (*laws)[slot_of(stands_in, combine)];
+        if (other.empty() || !(deepep.empty() || (amd && measured(other)))) continue;
+        deepep = other;
+        break;
+      }
+    }
   // NCCL EP runs HybridEP's kernels over NCCL's own transport, and nobody measured them in training sizes.
   for (auto* laws : {&kernels_of_libraries_, &network_kernels_})
     for (const bool combine : {false, true})
@@ -269,6 +292,8 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
       return recipe_.isolated_call;
     case ExchangeLibrary::kUccl:
       return recipe_.isolated_uccl_call;
+    case ExchangeLibrary::kMori:  // its calls inside a step were not measured: as DeepEP's
+      return recipe_.isolated_call;
     case ExchangeLibrary::kNone:
     case ExchangeLibrary::kHybridEp:
     case ExchangeLibrary::kNcclEp:
@@ -532,6 +557,10 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
     switch (op.kind) {
       case OpKind::kCollective:
         if (!op.fused) price_collective(program, pass, i, shapes, loads, prices);
+        if ((op.category == sim::Category::dispatch || op.category == sim::Category::combine) &&
+            shapes.across_domains(op.group))
+          for (std::int64_t& ps : prices)
+            ps = static_cast<std::int64_t>(static_cast<double>(ps) * exchange_in_step_);
         break;
       case OpKind::kKernel:
         price_kernel(program, op, prices);
@@ -622,6 +651,7 @@ std::optional<OutsideDomain> ProgramPricer::outside(const Program& program, cons
                             kernel ? "as " + kernel->unmeasured : "as an all-to-all of its rows");
     guess.drawn = true;  // by the law, or by unmeasured_
     guess.exchange = true;
+    guess.no_rows = !kernel;
     return guess;
   }
   FarthestOutside farthest;

@@ -127,7 +127,8 @@ class ProgramPricer {
   int all_sms_ = 0;
   double power_ = 1;  // power_slowdown() of the slowest GPU
   double memory_seconds_ = 0;
-  double scan_rate_ = 0;  // FLOP/s of state-space scans
+  double exchange_in_step_ = 1;  // kExchangeInStep
+  double scan_rate_ = 0;         // FLOP/s of state-space scans
 };
 
 }  // namespace moesim::models

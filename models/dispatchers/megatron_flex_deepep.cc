@@ -10,13 +10,14 @@ namespace moesim::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kTransports{"nvshmem", "uccl"};
+constexpr std::array<std::string_view, 3> kTransports{"nvshmem", "uccl", "mori"};
+constexpr std::array kLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kUccl, ExchangeLibrary::kMori};
 // SMs that the libraries' own measurements used (DeepEP README; V2: DeepEP README, EFA reports).
 constexpr int kSms = 20, kSmsV2 = 12;
 
 ExchangeLibrary library_of(DispatcherOptions& options) {
-  const bool uccl = options.choice("transport", 0, kTransports) == 1;
-  if (!options.flag("v2", false)) return uccl ? ExchangeLibrary::kUccl : ExchangeLibrary::kDeepEp;
+  const auto transport = static_cast<std::size_t>(options.choice("transport", 0, kTransports));
+  if (!options.flag("v2", false)) return kLibraries[transport];
   if (options.given("transport"))
     options.fail("found transport beside v2, expected one of them: DeepEP V2 goes over NCCL");
   return ExchangeLibrary::kDeepEpV2;

@@ -48,6 +48,8 @@ std::string_view name_of(ExchangeLibrary library) {
       return "DeepEP V2";
     case ExchangeLibrary::kUccl:
       return "UCCL-EP";
+    case ExchangeLibrary::kMori:
+      return "MoRI-EP";
     case ExchangeLibrary::kHybridEp:
       return "HybridEP";
     case ExchangeLibrary::kNcclEp:

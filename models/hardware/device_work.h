@@ -55,13 +55,14 @@ enum class GemmBackend : std::uint8_t {
 };
 
 // Whose dispatch and combine kernel an exchange is; kNone: NCCL's, or a kernel that nobody measured.
-// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL.
-enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp };
+// kDeepEp is whichever version of DeepEP was measured, over NVSHMEM; kUccl has DeepEP's interface over UCCL,
+// kMori over AMD's MoRI.
+enum class ExchangeLibrary : std::uint8_t { kNone, kDeepEp, kDeepEpV2, kUccl, kHybridEp, kNcclEp, kMori };
 inline constexpr std::array kExchangeLibraries{ExchangeLibrary::kDeepEp, ExchangeLibrary::kDeepEpV2,
-                                               ExchangeLibrary::kUccl, ExchangeLibrary::kHybridEp,
-                                               ExchangeLibrary::kNcclEp};
-std::string_view name_of(
-    ExchangeLibrary library);            // "DeepEP", "DeepEP V2", "UCCL-EP", "HybridEP", "NCCL EP", ""
+                                               ExchangeLibrary::kUccl,   ExchangeLibrary::kHybridEp,
+                                               ExchangeLibrary::kNcclEp, ExchangeLibrary::kMori};
+// "DeepEP", "DeepEP V2", "UCCL-EP", "MoRI-EP", "HybridEP", "NCCL EP", "".
+std::string_view name_of(ExchangeLibrary library);
 inline constexpr double kUsualSms = 24;  // of DeepEP's tables
 // A ParameterSet of this key stands for a library's kernels that no law gives; its factor is 1 unless drawn.
 std::string unmeasured_kernel_key(ExchangeLibrary library);

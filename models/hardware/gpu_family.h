@@ -17,7 +17,10 @@ struct GpuFamily {
   std::string generation;  // "hopper"
   std::string relative;    // profile whose laws stand in where this GPU was not measured; "": none
   Kernels kernels = Kernels::kNone;
-  std::string next;               // profile of the maker's next GPU; "": none
+  std::string next;  // profile of the maker's next GPU; "": none
+  // Whose kernels are ROCm's, and whose links in a node are a mesh.
+  bool amd() const { return generation.starts_with("cdna"); }
+
   std::vector<std::string> also;  // other names of machines with this GPU ("GH200")
 };
 

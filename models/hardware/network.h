@@ -23,6 +23,10 @@ struct Cluster;
 
 // Ends the key of a dispatch kernel's law across domains: "ep/deepep_v1_normal_dispatch@bf16/network".
 inline constexpr std::string_view kNetworkLaw = "/network";
+// The law "factor" of a network: how many times as long exchanges of tokens across nodes take inside a
+// training step as in their benchmark, where ranks drift, computing runs beside them and the host's threads
+// serve both.
+inline constexpr const char* kExchangeInStep = "exchange/in_step/network";
 // The network that stands for one that nobody measured: all measured ones at once.
 inline constexpr std::string_view kLineRate = "line-rate";
 

@@ -48,11 +48,29 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
   all.insert(all.end(), more.begin(), more.end());
 }
 
-std::optional<double> tokens_of(const traces::NamedTopology& named, const Topology& topology,
-                                int microbatches) {
-  if (!named.seq) return std::nullopt;
-  return static_cast<double>(*named.seq) * static_cast<double>(named.micro_batch.value_or(1)) * microbatches *
-         topology.dp();
+// Of an iteration, all ranks together; 0: the recording does not say how long its sequences are.
+double tokens_of(const traces::NamedTopology& named, const Topology& topology, int microbatches) {
+  return static_cast<double>(named.seq.value_or(0)) * static_cast<double>(named.micro_batch.value_or(1)) *
+         microbatches * topology.dp();
+}
+
+// Without draws: the interval is of run-to-run noise alone.
+void set_time(models::Forecast& out, double us, double tokens, const Topology& topology) {
+  out.time_us = interval(us, {});
+  out.healthy_us = us;
+  out.tokens = tokens;
+  out.gpus = topology.world();
+}
+
+void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
+  set_time(out, iteration.us(), tokens, iteration.topology);
+  const sim::RankId rank = iteration.timeline.critical_rank();
+  const sim::RankSummary& critical = iteration.timeline.rank(rank);
+  out.critical_rank = static_cast<int>(rank.value());
+  out.critical_stage = iteration.topology.of(out.critical_rank).pp;
+  std::ranges::transform(critical.breakdown, out.breakdown_us.begin(), &sim::Time::us);
+  out.exposed_comm_us = critical.exposed_comm.us();
+  out.iteration = std::move(iteration);
 }
 
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
@@ -70,16 +88,24 @@ class RealisticForecast {
     out.cluster = cluster_of(q_.job, job_.topology);
     const Effects effects(out.cluster.profile);
     RequestedPlans prepared = requested_plans(job_, named_, out.cluster, q_.job);
-    out.iteration = simulated(prepared.plans, effects);
+    out.microbatches = microbatches_of(job_);
+    const double tokens = tokens_of(named_, job_.topology, out.microbatches);
+    set_iteration(out, simulated(prepared.plans, effects), tokens);
     out.changes = std::move(prepared.changes);
     out.warnings = std::move(prepared.warnings);
-    if (out.changes.empty()) out.measured_us = summarize(job_, out.cluster.gpus_per_node).iteration_us;
-    out.microbatches = microbatches_of(job_);
+    const double recorded_us = summarize(job_, out.cluster.gpus_per_node).iteration_us;
+    if (out.changes.empty()) {
+      out.measured_us = recorded_us;
+    } else {
+      set_time(out.before.emplace(), recorded_us, tokens, job_.topology);
+      out.before->what = job_.topology.str() + ", as recorded";
+    }
     out.overload = recorded_overload(job_.topology, prepared.plans, nullptr);
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
-      out.as_recorded = simulated(requested_plans(job_, named_, out.cluster, same).plans, effects);
+      set_iteration(out.as_recorded.emplace(),
+                    simulated(requested_plans(job_, named_, out.cluster, same).plans, effects), tokens);
     }
     if (q_.attribution) {
       const int layers = static_cast<int>(named_.layers.value_or(0) / out.iteration.topology.pp);
@@ -87,11 +113,6 @@ class RealisticForecast {
                                   [&] { return std::make_unique<RecordedPricing>(added(effects)); });
     }
     out.summary = summarize(out.iteration);
-    out.tokens = tokens_of(named_, out.iteration.topology, out.microbatches);
-    if (!out.changes.empty())
-      out.before = {summarize(job_, out.cluster.gpus_per_node).iteration_us, out.tokens,
-                    job_.topology.str() + ", as recorded"};
-    out.iteration_us = interval(out.summary.iteration_us, {});
     return out;
   }
 
@@ -147,16 +168,19 @@ class ScalingModeForecast {
       ForecastOptions sharing = options_;
       sharing.fabric = &fabric;
       made = told(requested_, *out.effects, sharing);
-      out.network = {calibrated_us, models::busiest_link(made.iteration.timeline, fabric)};
+      const auto groups = static_cast<int>(made.iteration.topology.groups(GroupKind::expert).size());
+      out.network = {calibrated_us, groups, models::busiest_link(made.iteration.timeline, fabric)};
     }
-    out.iteration = std::move(made.iteration);
+    const double tokens = tokens_of(requested_.named, made.iteration.topology, out.microbatches);
+    set_iteration(out, std::move(made.iteration), tokens);
     out.overload = recorded_overload(requested_.clean.topology, made.plans, &requested_.clean);
     append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
-      out.as_recorded = told(requested_job(recorded_, named_, same), *out.effects, options_).iteration;
+      set_iteration(out.as_recorded.emplace(),
+                    told(requested_job(recorded_, named_, same), *out.effects, options_).iteration, tokens);
     }
     if (q_.attribution) {
       const int layers = static_cast<int>(requested_.named.layers.value_or(0) / out.iteration.topology.pp);
@@ -165,7 +189,6 @@ class ScalingModeForecast {
       });
     }
     out.summary = summarize(out.iteration);
-    out.tokens = tokens_of(requested_.named, out.iteration.topology, out.microbatches);
     if (!out.changes.empty() && q_.attribution) out.before = before(*out.effects);
     draw(out, calibrated_us);
     if (q_.effect_gains)
@@ -191,10 +214,12 @@ class ScalingModeForecast {
     if (!q_.job.recorded_on.empty()) job.cluster = on_its_machine(q_.job.recorded_on, recorded_.topology);
     ForecastOptions options = options_;
     options.microbatches = default_microbatches(recorded_.topology, named_);
-    const double us = told(job, effects, options).iteration.us();
-    return {us, tokens_of(named_, recorded_.topology, options.microbatches),
-            fmt::format("{}, {} microbatches, on {}", recorded_.topology.str(), options.microbatches,
-                        job.cluster.name)};
+    RecordingForecast::Before out;
+    set_time(out, told(job, effects, options).iteration.us(),
+             tokens_of(named_, recorded_.topology, options.microbatches), recorded_.topology);
+    out.what = fmt::format("{}, {} microbatches, on {}", recorded_.topology.str(), options.microbatches,
+                           job.cluster.name);
+    return out;
   }
 
   void draw(RecordingForecast& out, double calibrated_us) const {
@@ -202,11 +227,10 @@ class ScalingModeForecast {
     drawn_job.sigma = std::hypot(drawn_job.sigma, machine_.sigma);
     out.drawn = draw_forecasts(requested_.clean, requested_.named, out.cluster, *out.effects, options_,
                                q_.draws, drawn_job);
-    std::vector<double> drawn_us;
     // What contention adds is taken to be the same share under every drawn profile.
-    for (const RunSummary& one : out.drawn)
-      drawn_us.push_back(one.iteration_us * (out.network ? out.summary.iteration_us / calibrated_us : 1));
-    out.iteration_us = interval(out.summary.iteration_us, drawn_us);
+    const double contention = out.time_us.value / calibrated_us;
+    for (const RunSummary& one : out.drawn) out.draws_us.push_back(one.iteration_us * contention);
+    out.time_us = interval(out.time_us.value, out.draws_us);
   }
 
   const traces::NamedTopology& named_;

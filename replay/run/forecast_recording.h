@@ -10,7 +10,7 @@
 
 #include "models/hardware/cluster.h"
 #include "models/hardware/cluster_fabric.h"
-#include "models/hardware/estimate.h"
+#include "models/step/forecast.h"
 #include "replay/recording/effects.h"
 #include "replay/recording/steps.h"
 #include "replay/run/attribution.h"
@@ -33,42 +33,36 @@ struct RecordingQuestion {
   bool effect_gains = false;  // of a scaling recording: what each added constant changes
 };
 
-struct RecordingForecast {
-  // Of timing `flow`.
-  struct Network {
-    double calibrated_us = 0;  // the iteration if nothing contended
-    models::LinkLoad busiest;
-  };
+// A simulated iteration of all ranks, as a forecast: the critical rank is of the job, 0 tokens are unknown;
+// memory, FLOPs and unmeasured parts are empty, and so are draws but those of a scaling recording's answer.
+struct IterationForecast : models::Forecast {
+  Iteration iteration;
+};
 
+struct RecordingForecast : IterationForecast {
   bool realistic = false;
   bool synthetic = false;  // made by the models, measured on no machine
   RecordedMachine recorded_on;
   models::Cluster cluster;
-  Iteration iteration;
   RunSummary summary;
-  std::vector<RunSummary> drawn;
-  models::Estimate iteration_us;
-  std::optional<double> measured_us;     // what the recording itself took: realistic, nothing changed
-  std::optional<Iteration> as_recorded;  // where another dispatcher was asked for: the recorded one
+  std::vector<RunSummary> drawn;                 // what draws_us are made of, operation by operation
+  std::optional<double> measured_us;             // the recording's own time: realistic, nothing changed
+  std::optional<IterationForecast> as_recorded;  // by the recorded dispatcher, where another was asked for
   int microbatches = 0;
-  std::optional<double> tokens;  // that an iteration trains on, of all ranks; where the sizes are known
-  // The job as it was recorded, on what it was recorded on, where anything of a scaling recording differs.
-  struct Before {
-    double us = 0;
-    std::optional<double> tokens;
+  // The job as it was recorded, on its own machine, where anything differs; of a scaling recording only with
+  // `attribution`.
+  struct Before : models::Forecast {
     std::string what;  // topology, cluster, dispatcher, for people
   };
   std::optional<Before> before;
   std::string changes;                       // what differs from the recording, for people; empty: nothing
   std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
   Attribution attribution;
-  std::optional<Network> network;
   std::optional<Effects> effects;       // added to a scaling recording
   std::vector<double> effect_gains_us;  // in their order: how much longer the iteration is with each
   // What decides whether the answer means anything at all, one sentence each: calls that nobody knows, a
   // machine that nobody named, no measurement at all. Not among the warnings.
   std::vector<std::string> notes;
-  std::vector<std::string> warnings;
 };
 
 // `jobs` are passes of one scaling recording, which are pooled, or one realistic recording; `named` is what

@@ -24,6 +24,20 @@ TEST(Devices, GpusHaveShortNamesAndOtherMemorySizes) {
   EXPECT_EQ(profile("H800-or-H100 (SM90)"), "");
   EXPECT_EQ(profile("H20-SXM5-96GB"), "h20-sxm");
   EXPECT_EQ(profile("MI325X"), "");
+  EXPECT_EQ(profile("B200 (p6-b200, EFA 8x400G)"), "b200-sxm");
+  EXPECT_EQ(profile("H100 or H200 + ConnectX-7 400G"), "");  // the machine is not named
+}
+
+TEST(Devices, AGpusTextNamesItsNetwork) {
+  const auto network = [](std::string_view source, std::string_view gpu) {
+    const Machine* machine = machine_of(source, gpu);
+    return machine ? machine->network : "";
+  };
+  EXPECT_EQ(network("awslabs", "B200 (p6-b200, EFA 8x400G)"), "efa-p6-b200");
+  EXPECT_EQ(network("uccl-project/uccl PR #441", "H200 (8x400G)"), models::kLineRate);
+  EXPECT_EQ(network("uccl-project/uccl issue #956", "GH200 (Slingshot 4x200G; presumed)"), "slingshot-alps");
+  EXPECT_EQ(network("ROCm/mori README.md", "MI355X (AINIC (Pollara) 400G)"), "roce-pollara");
+  EXPECT_EQ(network("deepseek-ai/DeepEP issue #82", "H100-SXM5-80GB (RoCE 400G)"), models::kLineRate);
 }
 
 TEST(Devices, FoldersAreNamedAfterThem) {

@@ -60,6 +60,22 @@ TEST(FitDispatch, ABandwidthStandsForATime) {
   EXPECT_NEAR(seconds_of(row), 4096 * models::distinct_places(8, 8) * token / 150e9, 1e-9);
   row.ep = 1;
   EXPECT_FALSE(call_of(row));
+  row.ep = 8;
+  row.kernel = "deepep_dispatch+combine";  // no law is of both
+  EXPECT_FALSE(call_of(row));
+}
+
+TEST(FitDispatch, WhatADataSetDoubtsIsSuspect) {
+  DispatchRow row;
+  for (const char* note :
+       {"suspect: unit", "median; SUSPICIOUS: does not fit", "STALE (older kernels)", "reported as too low",
+        "four NICs: broken mapping, do not fit", "an untuned or badly configured fabric",
+        "NCCL 2.22.3 at defaults (lazy connections)"}) {
+    row.note = note;
+    EXPECT_TRUE(suspect(row)) << note;
+  }
+  row.note = "median; EFA, own run";
+  EXPECT_FALSE(suspect(row));
 }
 
 }  // namespace

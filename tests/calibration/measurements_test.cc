@@ -71,6 +71,25 @@ TEST(Tables, ColumnsComeInAnyOrderWithOthersAndAfterAByteOrderMark) {
   EXPECT_EQ(rows.collectives[0].origin.source, "me");
 }
 
+TEST(Tables, OneKernelHasSeveralNames) {
+  const std::string header =
+      "gpu,kernel,ep,nodes,tokens,hidden,topk,topk_groups,dtype,bottleneck_GBps,latency_us,source,experts,"
+      "sms,note\n";
+  const auto read = [&](const std::string& kernel) {
+    return read_table(header + "MI355X," + kernel + ",8,1,4096,7168,8,,fp8,,250,me,256-288,128,\n", "t.csv")
+        .dispatches.front();
+  };
+  EXPECT_EQ(read("mori_ep_intranode_dispatch").kernel, "mori_ep_normal_dispatch");
+  EXPECT_EQ(read("mori_ep_internodev1_combine").kernel, "mori_ep_normal_combine");
+  EXPECT_EQ(read("mori_ep_intranode_combine_fp8cast").kernel, "mori_ep_normal_combine_fp8cast");
+  EXPECT_EQ(read("mori_ep_combine").kernel, "mori_ep_normal_combine");
+  EXPECT_EQ(read("mori_ep_internodev1ll_combine").kernel, "mori_ep_internodev1ll_combine");
+  EXPECT_EQ(read("uccl_ep_cxi_normal_dispatch").kernel, "uccl_ep_normal_dispatch");
+  EXPECT_EQ(read("mori_ep_dispatch").sms, 0);  // thread blocks, not SMs
+  EXPECT_EQ(read("deepep_v1_normal_dispatch").sms, 128);
+  EXPECT_EQ(read("deepep_v1_normal_dispatch").experts, 0);  // "256-288": left open
+}
+
 TEST(Tables, ADispatchFasterThanALaunchIsAWrongUnit) {
   const std::string header =
       "gpu,kernel,ep,nodes,tokens,hidden,topk,topk_groups,dtype,bottleneck_GBps,latency_us,source,experts,"

@@ -78,6 +78,15 @@ TEST(Variants, ARackIsOneDomain) {
   EXPECT_TRUE(inside_domain(row, rack));
   row.nodes = 19;
   EXPECT_FALSE(inside_domain(row, rack));
+  // 32 nodes: two racks of 64, not 32 domains of 4.
+  row.nodes = 32;
+  const models::GroupShape racks = shape_of(row, rack.device()), machines = shape_of(row, machine.device());
+  EXPECT_EQ(racks.domains, 2);
+  EXPECT_EQ(racks.max_per_domain, 64);
+  EXPECT_EQ(racks.nodes, 32);
+  EXPECT_EQ(racks.max_per_node, 4);
+  EXPECT_EQ(machines.domains, 32);
+  EXPECT_EQ(machines.max_per_domain, 4);
 }
 
 }  // namespace

@@ -72,6 +72,21 @@ TEST(EpKernel, MergedCopiesGoToARankOnce) {
   EXPECT_NEAR(transfer(limited), 2.0 * 3 / 4 * bytes / kNic, 1e-12);
 }
 
+// Two GPUs of a mesh of eight have one of seven links between them.
+TEST(EpKernel, AMeshHasALinkForEachPeer) {
+  Profile profile = Profile::load("mi300x");
+  ParameterSet law;
+  law.law = "ep-kernel";
+  law.names = {"latency", "scaleup_share", "mesh"};
+  law.values = {0, 1, 8};
+  profile.set("ep/made", law);
+  const EpKernelModel mesh(profile, "ep/made", kNic, kNvlink);
+  EXPECT_NEAR(mesh.seconds(4096, 8, 3e9, 0), 3e9 / kNvlink, 1e-12);
+  EXPECT_NEAR(mesh.seconds(4096, 2, 3e9, 0), 7 * 3e9 / kNvlink, 1e-12);
+  EXPECT_NEAR(mesh.seconds(4096, 4, 3e9, 0), 7.0 / 3 * 3e9 / kNvlink, 1e-12);
+  EXPECT_NEAR(mesh.seconds(4096, 16, 3e9, 0), 3e9 / kNvlink, 1e-12);
+}
+
 TEST(EpKernel, GivenBytesTakeThePortsAndTheLatency) {
   EXPECT_NEAR(kernels().seconds(4096, 16, 3e9, 0), 1e-5 + 4 * 2e-6 + 3e9 / kNvlink, 1e-12);
   EXPECT_NEAR(kernels().seconds(4096, 16, 3e9, 1e9), 1e-5 + 4 * 2e-6 + 1e9 / kNic, 1e-12);

@@ -12,9 +12,15 @@ TEST(GpuFamily, EveryBuiltInProfileHasOneAndOnlyBuiltInRelatives) {
   for (const std::string& name : Profile::names()) EXPECT_NE(gpu_family(name), nullptr) << name;
   for (const GpuFamily& gpu : gpu_families()) {
     EXPECT_NO_THROW(Profile::load(gpu.profile));
-    if (!gpu.relative.empty()) EXPECT_NE(gpu_family(gpu.relative), nullptr) << gpu.profile;
-    if (gpu.kernels != GpuFamily::Kernels::kNone) EXPECT_FALSE(gpu.relative.empty()) << gpu.profile;
-    if (!gpu.next.empty()) EXPECT_EQ(Cluster::load(gpu.next).profile.name(), gpu.next);
+    if (!gpu.relative.empty()) {
+      EXPECT_NE(gpu_family(gpu.relative), nullptr) << gpu.profile;
+    }
+    if (gpu.kernels != GpuFamily::Kernels::kNone) {
+      EXPECT_FALSE(gpu.relative.empty()) << gpu.profile;
+    }
+    if (!gpu.next.empty()) {
+      EXPECT_EQ(Cluster::load(gpu.next).profile.name(), gpu.next);
+    }
   }
   EXPECT_EQ(gpu_family("my-gpu"), nullptr);
 }

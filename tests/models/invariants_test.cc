@@ -55,6 +55,8 @@ TEST(Invariants, SayWhatCannotBe) {
       {"beside a peak", [](Answer& a) { a.memory.max_bytes /= 2; }},
       {"bytes sent by a rank", [](Answer& a) { a.tx_bytes.front() = -5; }},
       {"tokens", [](Answer& a) { a.tokens = -1; }},
+      {"a link in use for 1.5", [](Answer& a) { a.network.busiest.utilisation = 1.5; }},
+      {"us without contention", [](Answer& a) { a.network.calibrated_us = kNan; }},
       {"a cost", [](Answer& a) { a.cost = kNan; }}};
   for (const auto& [what, breaks] : broken) {
     const Comparison& c = answered();
@@ -82,13 +84,13 @@ TEST(Invariants, OfAMemoryAndOfADecision) {
     breaks(other);
     return impossible(other, c.answers.size());
   };
-  EXPECT_THAT(broken([](Decision& d) { d.probability = 1.01; }), HasSubstr("a probability of 1.01"));
+  EXPECT_THAT(broken([](Decision& d) { d.fastest[0] = 1.01; }), HasSubstr("a probability of 1.01"));
   EXPECT_THAT(broken([](Decision& d) { d.winner = 7; }), HasSubstr("answers 7 and"));
   EXPECT_THAT(broken([](Decision& d) { d.runner_up = d.winner; }), HasSubstr("as winner and second"));
   EXPECT_THAT(broken([](Decision& d) { d.speedup.low = 9; }), HasSubstr("a speedup of"));
   EXPECT_THAT(broken([](Decision& d) {
                 d.verdict = Decision::Verdict::kClear;
-                d.probability = 0.5;
+                d.fastest[static_cast<std::size_t>(d.winner)] = 0.5;
               }),
               HasSubstr("a clear decision"));
 }

@@ -48,6 +48,7 @@ TEST(FlexDeepEp, TransportsAndVersionsAreLibraries) {
   };
   EXPECT_EQ(tokens("flex-deepep:transport=nvshmem").library, ExchangeLibrary::kDeepEp);
   EXPECT_EQ(tokens("flex-deepep:transport=uccl").library, ExchangeLibrary::kUccl);
+  EXPECT_EQ(tokens("flex-deepep:transport=mori").library, ExchangeLibrary::kMori);
   EXPECT_EQ(tokens("flex-deepep:v2").library, ExchangeLibrary::kDeepEpV2);
   EXPECT_EQ(tokens("flex-deepep:v2").sms, 12);
   EXPECT_EQ(tokens("flex-deepep:v2:sms=24").sms, 24);
@@ -55,7 +56,7 @@ TEST(FlexDeepEp, TransportsAndVersionsAreLibraries) {
       refusal("flex-deepep:v2:transport=uccl"),
       "--dispatcher: dispatcher flex-deepep: found transport beside v2, expected one of them: DeepEP V2 "
       "goes over NCCL");
-  EXPECT_NE(refusal("flex-deepep:transport=ucx").find("nvshmem, uccl"), std::string::npos);
+  EXPECT_NE(refusal("flex-deepep:transport=ucx").find("nvshmem, uccl, mori"), std::string::npos);
 }
 
 TEST(FlexDeepEp, Example2SendsATokenOnce) {

@@ -274,5 +274,40 @@ TEST(UsualFailures, AreThoseOfALargePublishedTraining) {
   EXPECT_LT(g.share, 1);
 }
 
+// The window of GPU counts knows what was asked for (issue 41, point 1).
+TEST(UsualGpus, ReachADeadlineAndABudget) {
+  const Architecture model = Architecture::load("qwen3-30b-a3b");
+  const Cluster b200 = Cluster::load("b200");
+  const auto most = [&](double deadline, bool limited) {
+    return usual_gpus(model, b200, 1e12, deadline, limited).back();
+  };
+  EXPECT_LT(most(0, false), most(8, false));
+  EXPECT_EQ(most(60, false), most(0, false));  // a deadline that is held anyway changes nothing
+  EXPECT_GE(most(0, true), most(8, false));
+}
+
+// Without a framework the plan is Megatron-LM's, which has neither DualPipe nor zero-bubble schedules, and a
+// graph of the whole iteration cannot hold a dispatcher that waits for the host (issue 41, point 4).
+TEST(TrainingRun, ProposesWhatTheFrameworkRuns) {
+  RunQuestion q;
+  q.scenario.set_model("olmoe");
+  q.scenario.scope = Scenario::Scope::kStep;
+  q.scenario.batch.sequences = 256;
+  q.scenario.give("parallel.global_batch");
+  q.tokens = 1e11;
+  q.draws = 4;
+  q.most = 60;
+  q.upgrades = q.lower_precision = false;
+  q.prices.price = 1;
+  q.machines = {{std::make_shared<const Cluster>(Cluster::load("dgx-h100x4")), {}}};
+  for (const RunPlan& plan : plan_run(q).plans) {
+    EXPECT_EQ(plan.scenario->training.pipeline, PipelineKind::k1F1B);
+    const std::string& dispatcher = plan.scenario->dispatchers.front().name;
+    if (plan.scenario->training.launch == LaunchMode::kGraphs) {
+      EXPECT_TRUE(dispatcher == "flex-hybridep" || dispatcher == "nccl-ep") << dispatcher;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moesim::models

@@ -78,6 +78,38 @@ class SameAnswers(unittest.TestCase):
         self.assertEqual(moesim.compare(first.scenario).rows(), first.rows())
         self.assertEqual(moesim.scenario(**BASE, routing="zipf:0.8"), first.scenario)
 
+    def test_a_run_that_was_measured(self):
+        asked = {**BASE, "dispatcher": "allgather,alltoall"}
+        free = moesim.compare(**asked)
+        self.assertIsNone(free.anchor)
+        slower_us = 1.1 * free["alltoall"].time_us.value
+        a = moesim.compare(**asked, measured={"alltoall": f"{slower_us}us"}, tolerance=0.05)
+        words = [*WORDS, "--dispatcher", "allgather,alltoall", "--measured", f"alltoall={slower_us}us", "--tolerance", "5%"]
+        theirs = said("compare", *words)
+        self.assertEqual(without_command(a.to_dict()), without_command(theirs))
+        self.assertEqual(a.recommendation.tolerance, 0.05)
+        self.assertTrue(a.anchor.explained)
+        self.assertAlmostEqual(a["alltoall"].time_us.value, slower_us, delta=1)
+        # What it told holds for the other one as well.
+        self.assertGreater(a["allgather"].time_us.value, free["allgather"].time_us.value)
+        self.assertLess(a["allgather"].time_us.high - a["allgather"].time_us.low,
+                        free["allgather"].time_us.high - free["allgather"].time_us.low)
+        lost = moesim.compare(**asked, measured={"alltoall": "1s"})
+        self.assertFalse(lost.anchor.explained)
+        self.assertIsNone(lost.recommendation)
+        self.assertEqual(len(lost), 0)
+        self.assertIn("cannot be explained", lost.answer)
+        change = moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": f"{slower_us}us"})
+        self.assertEqual(change.anchor.measured[0]["time_us"], a.anchor.measured[0]["time_us"])
+        self.assertIsNone(moesim.whatif(free.scenario, {"topk": 1}, measured={"alltoall": "1s"}).ratio)
+
+    def test_without_draws_no_probability_is_said(self):
+        a = moesim.compare({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x4", "parallel": {"ep": 8}}, draws=0)
+        self.assertIsNone(a.winner.probability)
+        self.assertIsNone(a.recommendation.loss_at_most)
+        self.assertEqual(a.recommendation.verdict, "open")
+        self.assertIsNone(a.scenarios[0].fastest_probability)
+
     def test_whatif(self):
         scenario = moesim.compare(**BASE, draws=0).scenario
         with tempfile.TemporaryDirectory() as folder:
@@ -124,6 +156,10 @@ class Objects(unittest.TestCase):
         self.assertEqual(a.because, data["because"])
         self.assertEqual(a.winner.dispatcher, data["winner"]["dispatcher"])
         self.assertEqual(a.winner.probability, data["winner"]["probability"])
+        recommended = data["recommendation"]
+        self.assertEqual({name: getattr(a.recommendation, name) for name in recommended},
+                         {**recommended, "alike": tuple(recommended["alike"])})
+        self.assertAlmostEqual(sum(one.fastest_probability or 0 for one in a), 1)
         self.assertEqual(a.warnings, data["warnings"])
         self.assertEqual(len(a), len(data["scenarios"]))
         for one, json_one in zip(a, data["scenarios"]):

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "made_job.h"
 #include "tests/message_of.h"
 
@@ -34,7 +36,7 @@ TEST_F(Asked, BothKindsComeToTheSameIteration) {
   const RecordingForecast run = realistic();
   EXPECT_TRUE(run.realistic);
   ASSERT_TRUE(run.measured_us);
-  EXPECT_NEAR(run.iteration_us.value / *run.measured_us, 1, 0.02);
+  EXPECT_NEAR(run.time_us.value / *run.measured_us, 1, 0.02);
   EXPECT_EQ(run.microbatches, 16);
   EXPECT_FALSE(run.effects);  // a run has them in its times
   question_.microbatches = 16;
@@ -42,7 +44,7 @@ TEST_F(Asked, BothKindsComeToTheSameIteration) {
   EXPECT_FALSE(told.realistic);
   EXPECT_FALSE(told.measured_us);
   EXPECT_TRUE(told.effects);
-  EXPECT_NEAR(told.iteration_us.value / *run.measured_us, 1, 0.03);
+  EXPECT_NEAR(told.time_us.value / *run.measured_us, 1, 0.03);
   EXPECT_EQ(told.summary.of(StepKind::forward).count, 16u * 16);
   for (const std::string& warning : told.warnings) EXPECT_THAT(warning, Not(HasSubstr("microbatches")));
   // Both see the same overload of the experts.
@@ -69,8 +71,34 @@ TEST_F(Asked, AnotherDispatcherStandsBesideTheRecordedOne) {
   const RecordingForecast same = scaling();
   EXPECT_EQ(same.changes, "");
   EXPECT_FALSE(same.as_recorded);
-  EXPECT_NEAR(told.as_recorded->us(), same.iteration.us(), 1e-6);
+  EXPECT_NEAR(told.as_recorded->time_us.value, same.time_us.value, 1e-6);
   EXPECT_NE(told.iteration.us(), same.iteration.us());
+}
+
+// The iteration says it all: its critical rank's parts add up to the time, and every rank is counted.
+TEST_F(Asked, AnIterationIsAForecast) {
+  question_.attribution = true;
+  question_.job.dispatcher = "allgather";
+  question_.microbatches = 4;
+  const RecordingForecast told = scaling();
+  question_.microbatches = 0;
+  const RecordingForecast run = realistic();
+  for (const RecordingForecast* one : {&told, &run}) {
+    ASSERT_TRUE(one->as_recorded && one->before);
+    for (const IterationForecast* f : {static_cast<const IterationForecast*>(one), &*one->as_recorded}) {
+      EXPECT_NEAR(f->time_us.value, f->iteration.us(), 1e-9);
+      EXPECT_EQ(f->healthy_us, f->time_us.value);
+      EXPECT_NEAR(std::accumulate(f->breakdown_us.begin(), f->breakdown_us.end(), 0.0), f->time_us.value,
+                  1e-3);
+      EXPECT_GT(f->exposed_comm_us, 0);
+      EXPECT_EQ(f->iteration.topology.of(f->critical_rank).pp, f->critical_stage);
+      EXPECT_EQ(f->gpus, 16);
+      EXPECT_EQ(f->tokens, 1024.0 * 4 * one->microbatches);  // dp 4
+      EXPECT_EQ(f->network.groups, 0);
+    }
+    EXPECT_EQ(one->before->gpus, 16);
+    EXPECT_EQ(one->before->tokens, 1024.0 * 4 * 16);
+  }
 }
 
 // A value inside its interval, and what each added constant takes.
@@ -84,8 +112,10 @@ TEST_F(Asked, DrawsAndGainsAreOnRequest) {
   question_.attribution = true;
   const RecordingForecast told = scaling();
   EXPECT_EQ(told.drawn.size(), 8u);
-  EXPECT_EQ(told.iteration_us.value, alone.iteration_us.value);
-  EXPECT_GT(told.iteration_us.high - told.iteration_us.low, alone.iteration_us.high - alone.iteration_us.low);
+  EXPECT_EQ(told.draws_us.size(), 8u);
+  EXPECT_EQ(told.draws_us.back(), told.drawn.back().iteration_us);
+  EXPECT_EQ(told.time_us.value, alone.time_us.value);
+  EXPECT_GT(told.time_us.high - told.time_us.low, alone.time_us.high - alone.time_us.low);
   ASSERT_EQ(told.effect_gains_us.size(), kEffects);
   double sum = 0;
   for (const TimeShare& share : told.attribution.shares) sum += share.us;
@@ -117,9 +147,9 @@ TEST_F(Asked, ASharedNetworkIsOfTheRecordedDispatcher) {
   question_.job.dispatcher.clear();
   question_.microbatches = 2;
   const RecordingForecast told = scaling();
-  ASSERT_TRUE(told.network);
-  EXPECT_GT(told.network->calibrated_us, 0);
-  EXPECT_FALSE(told.network->busiest.from.empty());
+  EXPECT_GT(told.network.groups, 0);
+  EXPECT_GT(told.network.calibrated_us, 0);
+  EXPECT_FALSE(told.network.busiest.from.empty());
 }
 
 TEST(MicrobatchesOf, AreCountedFromForwardSteps) {

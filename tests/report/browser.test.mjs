@@ -349,7 +349,7 @@ await test("sweep: the rows are those of the CSV file, filtered, mapped and set 
   await map.getByLabel("Across").selectOption("topk");
   const scatter = section(page, "Trade-offs").locator(".chart");
   const points = await scatter.innerHTML();
-  await page.getByLabel("fastest dispatcher only").check();
+  await page.getByLabel("recommended dispatcher only").check();
   assert.notEqual(await scatter.innerHTML(), points);
   assert.deepEqual(said, []);
   await context.close();

@@ -123,6 +123,26 @@ await test("what is not said is the server's to fill, as for the command line", 
   await context.close();
 });
 
+await test("a run that was measured is part of the question; one that is not explained is shown as such", async () => {
+  const { page, context, said } = await open("#scope=step&measured=alltoall%3D18s&tolerance=5%25");
+  await answeredAfter(page, 0);
+  const command = await page.locator("#command").textContent();
+  assert.ok(command.endsWith("--measured alltoall=18s --tolerance 5%"), command);
+  const result = answerOf(command);
+  assert.equal(result.recommendation.tolerance, 0.05);
+  await shows(page, result);
+  assert.match(await page.locator("#anchor").textContent(), /alltoall takes 18\.00 s; the forecast was/);
+  const count = await mark(page, "answered");
+  await page.getByLabel("Measured", { exact: true }).fill("alltoall=2s");
+  await page.getByLabel("Measured", { exact: true }).blur();
+  await answeredAfter(page, count);
+  assert.match(await page.locator("#results .answer").textContent(), /cannot be explained/);
+  assert.ok(!(await page.locator("#results").textContent()).includes("P(fastest)"));
+  assert.deepEqual(said, []);
+  await accessible(page);
+  await context.close();
+});
+
 await test("a training is planned where its tokens are said, and again when the question is another one", async () => {
   const { page, context, said, asked } = await open("#cluster=dgx-h100xN&nodes=4&plan.tokens=100B&plan.deadline=60d");
   await settled(page);

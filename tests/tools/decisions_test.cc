@@ -51,9 +51,16 @@ TEST(ValidateDecisions, RowsOfOneIdAreOneDecisionAndRegretIsOfTheMeasuredTimes) 
   const bool first = a["forecast_winner"] == "alltoall";
   EXPECT_NEAR(a["regret"].get<double>(), first ? 0 : 0.5, 1e-12);
   EXPECT_NEAR(b["regret"].get<double>(), first ? 0.5 : 0, 1e-12);
-  const bool answered = a["verdict"] != "abstained";
-  EXPECT_EQ(a["verdict"], answered ? (first ? "right" : "wrong") : "abstained");
-  EXPECT_EQ(b["verdict"], answered ? (first ? "wrong" : "right") : "abstained");
+  EXPECT_EQ(a["recommended"], a["forecast_winner"]);
+  EXPECT_EQ(a["loss"], a["regret"]);
+  EXPECT_EQ(a["verdict"], b["verdict"]);
+  EXPECT_THAT(a["verdict"].get<std::string>(), ::testing::AnyOf("clear", "safe", "open"));
+  EXPECT_EQ(a["said_loss_at_most"], b["said_loss_at_most"]);
+  const bool answered = a["verdict"] != "open";
+  EXPECT_EQ(r["answered_share"], answered ? 1 : 0);
+  EXPECT_EQ(r["fastest_share"], 0.5);
+  EXPECT_EQ(r["bound_held_share"], 0.5);  // 0.5 is beyond what any such forecast says
+  EXPECT_NEAR(r["mean_loss"].get<double>(), 0.25, 1e-12);
   EXPECT_EQ(r["abstained_share"], answered ? 0 : 1);
   if (answered) {
     EXPECT_EQ(r["right_share"], 0.5);

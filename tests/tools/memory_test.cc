@@ -187,8 +187,8 @@ TEST(CompareMemory, OptimizerTypesLowerIt) {
 TEST(CompareMemory, NamesTheCheapestChangeThatFits) {
   const json r = parsed(kTight);
   ASSERT_EQ(r["scenarios"][0]["fits"], false);
-  EXPECT_THAT(r["because"].get<std::string>(), HasSubstr("Nothing fits the memory"));
-  ASSERT_TRUE(r.contains("change_that_fits")) << r["because"];
+  EXPECT_THAT(r["answer"].get<std::string>(), HasSubstr("Nothing fits the memory"));
+  ASSERT_TRUE(r.contains("change_that_fits")) << r["answer"];
   std::istringstream options(r["change_that_fits"].get<std::string>());
   Words words = kTight;
   for (std::string word; options >> word;) words.push_back(word);

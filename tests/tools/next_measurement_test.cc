@@ -15,7 +15,7 @@ using nlohmann::json;
 using testing::parsed;
 
 // In the first case the 48 draws of an answer suffice, in the second they tell nothing of any measurement.
-TEST(NextMeasurement, IsNamedWhereItIsTooCloseToCall) {
+TEST(NextMeasurement, IsNamedWhereTheChoiceIsOpen) {
   for (const char* cluster : {"hgx-h20x2", "dgx-a100x2"}) {
     const json answer = parsed({
         "compare",
@@ -27,9 +27,15 @@ TEST(NextMeasurement, IsNamedWhereItIsTooCloseToCall) {
         "16",
         "--dispatcher",
         "allgather,alltoall",
+        "--tolerance",
+        "1%",
     });
     ASSERT_EQ(answer["winner"]["verdict"], "too_close") << cluster;
-    EXPECT_THAT(answer["winner"]["measure_next"].get<std::string>(), ::testing::HasSubstr("_perf -b "))
+    ASSERT_EQ(answer["recommendation"]["verdict"], "open") << cluster;
+    EXPECT_EQ(answer["recommendation"]["settle"], answer["winner"]["measure_next"]);
+    EXPECT_THAT(
+        answer["winner"]["measure_next"].get<std::string>(),
+        ::testing::ContainsRegex("_perf -b |moesim calibrate measure |time it with .* in your framework"))
         << cluster;
   }
 }

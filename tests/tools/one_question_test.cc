@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/input_error.h"
 #include "process.h"
 #include "refusal.h"
 #include "tools/moesim/show/command.h"
@@ -236,6 +237,29 @@ TEST_F(OneQuestion, ThePageAsksWhatTheCommandLineAsks) {
       result({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x4", "--draws", "0"});
   EXPECT_EQ(page["inputs"]["scenario"], typed["inputs"]["scenario"]);
   EXPECT_EQ(page["scenarios"], typed["scenarios"]);
+}
+
+// So does a run that was measured, and what is accepted to be lost; a run that is not explained has no
+// answer.
+TEST_F(OneQuestion, ThePageAnchorsAsTheCommandLineDoes) {
+  const auto page = [](const std::string& measured) {
+    return answer_question(kAnswerQuestion,
+                           R"({"model": "qwen3-30b-a3b", "cluster": "dgx-h100x4", "parallel": {"ep": 8}, )"
+                           R"("dispatcher": "allgather,alltoall", "tolerance": "5%", "measured": ")" +
+                               measured + "\"}");
+  };
+  const json asked = json::parse(page("alltoall=12ms"));
+  const json typed =
+      result({"compare", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100x4", "--ep", "8", "--dispatcher",
+              "allgather,alltoall", "--tolerance", "5%", "--measured", "alltoall=12ms"});
+  for (const char* key : {"scenarios", "recommendation", "anchor", "answer"})
+    EXPECT_EQ(asked[key], typed[key]) << key;
+  EXPECT_EQ(asked["recommendation"]["tolerance"], 0.05);
+  const json lost = json::parse(page("alltoall=1s"));
+  EXPECT_EQ(lost["anchor"]["explained"], false);
+  EXPECT_FALSE(lost.contains("recommendation"));
+  EXPECT_THROW(page("soon"), InputError);
+  EXPECT_THROW(answer_question(kAnswerQuestion, R"({"model": "mixtral-8x7b", "tolerance": 2})"), InputError);
 }
 
 TEST(CommandText, IsReadyToPaste) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <ostream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -88,9 +89,11 @@ void expect_finite(const json& value, const std::string& path) {
   if (value.is_object())
     for (const auto& [key, item] : value.items()) {
       // What is null on purpose: nothing speaks against the dispatcher, a replay knows no memory, nothing is
-      // left to measure.
-      if (key != "not_ranked_because" && key != "peak_memory_bytes" && key != "measure_next")
-        expect_finite(item, path + "." + key);
+      // left to measure, and without draws no probability is said.
+      static const std::set<std::string> kNull{
+          "not_ranked_because", "peak_memory_bytes", "measure_next", "settle",
+          "probability",        "expected_loss",     "loss_at_most"};
+      if (!kNull.contains(key)) expect_finite(item, path + "." + key);
     }
   else if (value.is_array())
     for (const auto& item : value) expect_finite(item, path + "[]");

@@ -37,9 +37,12 @@ TEST(ReplayInvariants, HoldOfBothKindsOfRecordings) {
 TEST(ReplayInvariants, SayWhatCannotBe) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, std::function<void(RecordingForecast&)>>> broken{
-      {"a time of", [](RecordingForecast& f) { f.iteration_us.low = 2 * f.iteration_us.value; }},
-      {"a time of", [](RecordingForecast& f) { f.iteration_us.high = kNan; }},
+      {"a time of", [](RecordingForecast& f) { f.time_us.low = 2 * f.time_us.value; }},
+      {"a time of", [](RecordingForecast& f) { f.time_us.high = kNan; }},
       {"us and of", [](RecordingForecast& f) { f.summary.iteration_us *= 1.01; }},
+      {"a drawn time of", [](RecordingForecast& f) { f.draws_us.front() = -1; }},
+      {"parts of", [](RecordingForecast& f) { f.breakdown_us.front() += 0.01 * f.time_us.value; }},
+      {"a time of -1", [](RecordingForecast& f) { f.as_recorded.emplace(f).time_us.value = -1; }},
       {"a measured time of 0", [](RecordingForecast& f) { f.measured_us = 0; }},
       {"causes of", [](RecordingForecast& f) { f.attribution.shares.front().us += 1000; }},
       {"a wait of -1",
@@ -50,7 +53,7 @@ TEST(ReplayInvariants, SayWhatCannotBe) {
       {"sends and receives", [](RecordingForecast& f) { f.drawn.front().p2p_us = -1; }},
       {"an overload of", [](RecordingForecast& f) { f.overload->stages.front().max = -3; }},
       {"a link in use for 1.5", [](RecordingForecast& f) {
-         f.network = {1, {"a", "b", 1, 1.5}};
+         f.network = {1, 1, {"a", "b", 1, 1.5}};
        }}};
   for (const auto& [what, breaks] : broken) {
     RecordingForecast forecast = forecast_of("scaling");

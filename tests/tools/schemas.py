@@ -36,6 +36,8 @@ RESULTS = {
     "compare": [["compare", SCENARIO, *FAST], ["compare", SCENARIO, "--dispatcher", "all", *FAST],
                 ["compare", SCENARIO, "--detail", "messages", *FAST], ["compare", SCENARIO, "--timing", "flow", *FAST],
                 ["compare", SCENARIO, "--scope", "step", *FAST],
+                # A run that the forecast explains, and one that it does not.
+                ["compare", SCENARIO, "--measured", "alltoall=16ms"], ["compare", SCENARIO, "--measured", "alltoall=1s"],
                 ["compare", "--model", "mixtral-8x7b", "--cluster", "h100", *FAST],
                 ["compare", SCENARIO, "--dispatcher",
                  "allgather,alltoall:balance=least-loaded,alltoall:balance=eplb:slots=144", *FAST],

@@ -229,14 +229,14 @@ TEST_F(SweepKinds, PlansGiveTheSameBytesOnThreadsAndInParts) {
 TEST(SweepTable, AnAxisCalledLikeAFoundColumnStandsInIt) {
   const std::vector<ScenarioPath> axes{{"a", models::FieldType::kInteger, ""},
                                        {"b", models::FieldType::kInteger, ""}};
-  const SweepTable csv(RowFormat::kCsv, axes, {"x", "b"});
+  const SweepTable csv(RowFormat::kCsv, axes, {{"x"}, {"b"}});
   EXPECT_EQ(csv.header(), "scenario,a,x,b,error\n");
   std::string rows;
-  csv.append_error(rows, 7, {{1, "1", 1}, {2, "2", 2}}, "no, not that");
+  csv.write_error(rows, 7, {{1, "1", 1}, {2, "2", 2}}, "no, not that");
   EXPECT_EQ(rows, "7,1,,2,\"no, not that\"\n");
-  const SweepTable json(RowFormat::kJsonLines, axes, {"x", "b"});
+  const SweepTable json(RowFormat::kJsonLines, axes, {{"x"}, {"b"}});
   rows.clear();
-  json.append_error(rows, 7, {{1, "1", 1}, {"two", "two", 0}}, "none");
+  json.write_error(rows, 7, {{1, "1", 1}, {"two", "two", 0}}, "none");
   EXPECT_EQ(rows, "{\"scenario\":7,\"a\":1,\"b\":\"two\",\"error\":\"none\"}\n");
 }
 

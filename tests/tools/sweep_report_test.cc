@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -17,8 +18,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const std::vector<std::string> kSweepColumns{"scenario",          "topk",   "dispatcher", "time_us.value",
-                                             "breakdown_us.loss", "winner", "error"};
+const SweepTable& table() {
+  static const SweepTable table(RowFormat::kCsv, {{"topk", models::FieldType::kInteger, ""}},
+                                {{"dispatcher", true}, {"time_us.value"}, {"breakdown_us.loss"}, {"winner"}});
+  return table;
+}
+
+void add(SweepReport& report, const std::string& lines) {
+  table().read(lines, [&](SweepRow&& row) { report.add(std::move(row)); });
+}
 
 ordered_json result_of(const SweepReport& report) {
   ordered_json result;
@@ -27,9 +35,9 @@ ordered_json result_of(const SweepReport& report) {
 }
 
 TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
-  SweepReport report(kSweepColumns);
-  report.add("scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n");
-  report.add("0,1,alltoall,12.5,0.000000,true,\n0,1,\"a,b\",,,,\"no, \"\"never\"\"\"\n");
+  SweepReport report(table());
+  add(report, "scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n");
+  add(report, "0,1,alltoall,12.5,0.000000,true,\n0,1,\"a,b\",,,,\"no, \"\"never\"\"\"\n");
   const ordered_json result = result_of(report);
   EXPECT_EQ(result["scenarios"], 1);
   EXPECT_FALSE(result.contains("left_out"));
@@ -40,18 +48,18 @@ TEST(SweepReport, CellsBecomeNumbersFlagsAndNothing) {
 }
 
 TEST(SweepReport, LinesOfJsonAreTheSameRows) {
-  SweepReport report(kSweepColumns);
-  report.add(
+  SweepReport report(table());
+  add(report,
       "{\"scenario\":3,\"topk\":2,\"dispatcher\":\"alltoall\",\"time_us.value\":7.5,\"winner\":false}\n");
   const ordered_json result = result_of(report);
   EXPECT_EQ(result["rows"][0].dump(), R"([3,2,"alltoall",7.5,false,null])");
 }
 
 TEST(SweepReport, OfALongSweepWholeScenariosAreKept) {
-  SweepReport report(kSweepColumns, 2000);
+  SweepReport report(table(), 2000);
   for (int scenario = 0; scenario < 1000; ++scenario)
     for (const char* dispatcher : {"allgather", "alltoall"})
-      report.add(std::to_string(scenario) + ",1," + dispatcher + ",1.0,0,true,\n");
+      add(report, std::to_string(scenario) + ",1," + dispatcher + ",1.0,0,true,\n");
   const ordered_json result = result_of(report);
   EXPECT_EQ(result["scenarios"], 1000);
   EXPECT_EQ(result["left_out"], "all but every 32th scenario");
@@ -64,10 +72,11 @@ TEST(SweepReport, AReportOfAFileHoldsItsRowsAndCannotBeMadeOfNone) {
   const testing::TempFolder here;
   here.write("rows.csv",
              "scenario,topk,dispatcher,time_us.value,breakdown_us.loss,winner,error\n5,1,x,2,0,true,\n");
-  SweepReport report(kSweepColumns);
-  report.add_file(here / "rows.csv");
+  SweepReport report(table());
+  const auto take = [&](SweepRow&& row) { report.add(std::move(row)); };
+  table().read_file(here / "rows.csv", take);
   EXPECT_EQ(result_of(report)["rows"].size(), 1u);
-  EXPECT_THROW(report.add_file(here / "none.csv"), InputError);
+  EXPECT_THROW(table().read_file(here / "none.csv", take), InputError);
 }
 
 }  // namespace

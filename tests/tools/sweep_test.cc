@@ -21,7 +21,6 @@
 #include "base/sha256.h"
 #include "process.h"
 #include "tools/moesim/show/sweep_progress.h"
-#include "tools/moesim/sweeps/sweep_csv.h"
 #include "tools/moesim/sweeps/sweep_pareto.h"
 
 namespace moesim::tools {

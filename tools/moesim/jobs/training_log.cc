@@ -179,6 +179,16 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
   return log;
 }
 
+std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& s) {
+  if (!log.step_s.empty()) return log.step_s;
+  const models::Parallel& p = s.parallel;
+  const auto tokens = static_cast<double>(p.micro_batch * p.microbatches * p.seq);
+  std::vector<double> steps;
+  for (const double tps : log.tokens_per_s)
+    steps.push_back(tokens / (tps * static_cast<double>(p.tp * p.cp * p.pp)));
+  return steps;
+}
+
 std::vector<double> steady(const std::vector<double>& steps) {
   const std::size_t size = steps.size();
   const std::size_t skipped =

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/workload/scenario.h"
 #include "tools/moesim/jobs/job_file.h"
 
 namespace moesim::tools {
@@ -27,6 +28,9 @@ inline constexpr std::uint64_t kMaxTrainingLogBytes = std::uint64_t{1} << 30;
 // once. Of several runs in one file the last is taken, and of its steps those of the last global batch.
 // Throws InputError for one without steps, or with steps of both kinds.
 TrainingLog read_training_log(std::string_view text, const std::string& file);
+
+// Seconds of every step; torchtitan logs tokens a second of a device, each counted once in its replica.
+std::vector<double> step_seconds(const TrainingLog& log, const models::Scenario& scenario);
 
 // Steps without those that warm up: the first two (one of fewer than four), of more than twenty the first
 // tenth. Needs at least one.

@@ -16,6 +16,9 @@ models::AnswerOptions answering(const AskOptions& options) {
   models::AnswerOptions o;
   o.draws = options.draws;
   o.breakdown = options.breakdown;
+  o.tolerance = options.tolerance;
+  o.measured = options.measured;
+  o.anchor = options.anchor;
   o.each = true;
   return o;
 }

@@ -49,6 +49,9 @@ struct Base {
 struct AskOptions {
   int draws = 48;  // 0: no intervals
   bool breakdown = true;
+  double tolerance = models::Decision::kTolerance;
+  std::vector<models::Measured> measured = {};  // of a run of the scenario that is asked
+  const models::Anchor* anchor = nullptr;       // of another scenario's run
 };
 
 // Opens the scenario's routing file, where it names one, and answers.

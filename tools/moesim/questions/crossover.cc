@@ -245,8 +245,8 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
   for (const double value : shown) {
     const Comparison& e = line.drawn(value);
     CrossoverResult::Point point{value,
-                                 e.winner()->dispatcher,
-                                 e.decision.probability,
+                                 e.shortest()->dispatcher,
+                                 e.decision.probability_of(e.decision.shortest),
                                  e.decision.verdict != models::Decision::Verdict::kNoneFits,
                                  {}};
     for (const Answer& a : e.answers)
@@ -310,7 +310,7 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
       cells.push_back(found == point.time_us.end() ? "-" : unit.number(found->second.value));
     }
     cells.push_back(point.fastest);
-    cells.push_back(fmt::format("{:.2f}", point.probability));
+    cells.push_back(point.probability ? fmt::format("{:.2f}", *point.probability) : "-");
     if (tells_fits) cells.emplace_back(file ? (point.fits ? "true" : "false") : point.fits ? "yes" : "no");
     table.row(cells);
   }
@@ -365,7 +365,7 @@ int run_crossover(const Base& base, const std::string& text, const std::string& 
       for (const auto& [name, time] : point.time_us) times[name] = estimate_json(time);
       result["points"].push_back({{"value", point.value},
                                   {"fastest", point.fastest},
-                                  {"probability", point.probability},
+                                  {"probability", or_null(point.probability)},
                                   {"fits", point.fits},
                                   {"time_us", std::move(times)}});
     }

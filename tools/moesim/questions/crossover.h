@@ -30,8 +30,8 @@ struct CrossoverResult {
   struct Point {
     double value = 0;
     std::string fastest;
-    double probability = 0;
-    bool fits = true;  // the memory, some dispatcher at least
+    std::optional<double> probability;  // without draws none is known
+    bool fits = true;                   // the memory, some dispatcher at least
     std::vector<std::pair<std::string, models::Estimate>> time_us;
   };
   std::vector<Point> points;

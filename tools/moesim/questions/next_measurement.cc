@@ -9,8 +9,9 @@
 namespace moesim::tools {
 
 void name_measurement(models::Comparison& comparison, models::AnswerOptions options) {
+  if (comparison.anchor) return;  // its draws are no longer those of the profile
   std::string next = calibration::first_measurement(comparison);
-  const bool open = comparison.decision.verdict == models::Decision::Verdict::kTooClose;
+  const bool open = comparison.decision.verdict == models::Decision::Verdict::kOpen;
   if (next.empty() && open && 0 < options.draws && options.draws < calibration::kPlanDraws) {
     options.draws = calibration::kPlanDraws;
     options.trace = options.suggest = false;
@@ -19,7 +20,7 @@ void name_measurement(models::Comparison& comparison, models::AnswerOptions opti
     more.decision = comparison.decision;
     next = calibration::first_measurement(more);
   }
-  comparison.decision.measure_next = std::move(next);
+  comparison.decision.settle = std::move(next);
 }
 
 }  // namespace moesim::tools

@@ -1,4 +1,4 @@
-// What would settle a comparison that is too close to call.
+// The measurement that would settle a choice that is open.
 #pragma once
 
 #include "models/answers/answer.h"

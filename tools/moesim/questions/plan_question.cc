@@ -55,7 +55,8 @@ double parse_kwh(const std::string& text) {
 
 // The machines that are looked at: those that were named, or one of each GPU with a price.
 std::vector<models::RunMachine> machines_of(const std::string& named, const models::Scenario& s,
-                                            const models::PriceTable& prices, double tokens) {
+                                            const models::PriceTable& prices, double tokens,
+                                            double deadline_days, bool limited) {
   std::vector<std::shared_ptr<const models::Cluster>> clusters;
   if (!named.empty()) {
     if (s.cluster) throw InputError("--clusters: found beside a cluster, expected one of them");
@@ -76,7 +77,7 @@ std::vector<models::RunMachine> machines_of(const std::string& named, const mode
     if (s.gpus > 0)
       machine.gpus = {s.gpus};
     else if (cluster->node_count != models::Cluster::NodeCount::kGiven)
-      machine.gpus = models::usual_gpus(s.model, *cluster, tokens);
+      machine.gpus = models::usual_gpus(s.model, *cluster, tokens, deadline_days, limited);
     machines.push_back(std::move(machine));
   }
   return machines;
@@ -173,12 +174,12 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
               : "";
   models::take_usual_failures(s);
   q.prices = prices(s);
-  q.machines = machines_of(clusters_, s, q.prices, q.tokens);
+  if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
+  if (!budget_.empty()) q.budget = parse_money(budget_);
+  q.machines = machines_of(clusters_, s, q.prices, q.tokens, q.deadline_days, q.budget > 0);
   s.cluster = nullptr;
   s.gpus = 0;
   s.prices = {};
-  if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
-  if (!budget_.empty()) q.budget = parse_money(budget_);
   // What was limited is not what is saved; with a number of GPUs alone, time is what there is to save.
   q.by = by_ == "time" || (by_.empty() && q.deadline_days == 0 && (q.budget > 0 || q.machines.size() == 1))
              ? models::RunQuestion::By::kTime

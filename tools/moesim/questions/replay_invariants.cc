@@ -49,14 +49,16 @@ std::string impossible_summary(const replay::RunSummary& summary) {
 }  // namespace
 
 std::string impossible(const replay::RecordingForecast& f) {
-  if (std::string time = models::impossible(f.iteration_us); !time.empty()) return time;
-  if (!adds_up(f.summary.iteration_us, f.iteration_us.value))
-    return fmt::format("an iteration of {} us and of {} us", f.summary.iteration_us, f.iteration_us.value);
+  if (std::string part = models::impossible(f); !part.empty()) return part;
+  if (!adds_up(f.summary.iteration_us, f.time_us.value))
+    return fmt::format("an iteration of {} us and of {} us", f.summary.iteration_us, f.time_us.value);
   if (f.measured_us && !(*f.measured_us > 0 && std::isfinite(*f.measured_us)))
     return fmt::format("a measured time of {} us", *f.measured_us);
   if (std::string part = impossible_iteration(f.iteration); !part.empty()) return part;
-  if (f.as_recorded)
-    if (std::string part = impossible_iteration(*f.as_recorded); !part.empty()) return part;
+  if (f.as_recorded) {
+    if (std::string part = models::impossible(*f.as_recorded); !part.empty()) return part;
+    if (std::string part = impossible_iteration(f.as_recorded->iteration); !part.empty()) return part;
+  }
   if (std::string part = impossible_attribution(f.attribution, f.iteration.us()); !part.empty()) return part;
   if (std::string part = impossible_summary(f.summary); !part.empty()) return part;
   for (const replay::RunSummary& drawn : f.drawn)
@@ -65,10 +67,6 @@ std::string impossible(const replay::RecordingForecast& f) {
     for (const models::Overload& o : f.overload->stages)
       if (!(amount(o.avg) && amount(o.max) && amount(o.max_cum)))
         return fmt::format("an overload of {}, {} and {}", o.avg, o.max, o.max_cum);
-  constexpr double kFull = 1 + 1e-6;
-  if (f.network && !(amount(f.network->calibrated_us) && amount(f.network->busiest.utilisation) &&
-                     f.network->busiest.utilisation <= kFull))
-    return fmt::format("a link in use for {} of the time", f.network->busiest.utilisation);
   return "";
 }
 

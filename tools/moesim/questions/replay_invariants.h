@@ -1,5 +1,4 @@
-// What holds of every forecast of a recording, asked before anybody sees it (models/answers/invariants.h asks
-// it of scenarios).
+// Checks of every forecast of a recording before it is shown, beside those of models/answers/invariants.h.
 #pragma once
 
 #include <string>
@@ -9,12 +8,11 @@
 
 namespace moesim::tools {
 
-// What cannot be, in one clause; empty: all is well. The iteration and its interval are finite and hold each
-// other, what every rank does and what the causes account for add up to it, means, waits and loads are finite
-// and not negative, links carry at most what they can.
+// One clause that names what cannot be; empty: all is well. Beyond the checks of any forecast, the parts of
+// every rank and the causes add up to the iteration; means, waits and loads are finite and not negative.
 std::string impossible(const replay::RecordingForecast& forecast);
 
-// The same of a forecast beside its measurement: finite, inside of its own interval.
+// Checks a forecast beside its measurement: finite, inside of its own interval.
 std::string impossible(const replay::Validation& validation);
 
 }  // namespace moesim::tools

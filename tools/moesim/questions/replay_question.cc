@@ -119,15 +119,13 @@ replay::RecordingForecast ask_recording(const Recordings& recordings, const repl
   return answer;
 }
 
-std::optional<Throughput> throughput(const replay::RecordingForecast& answer,
-                                     const models::PriceTable& prices) {
-  if (!answer.tokens || answer.iteration_us.value <= 0) return std::nullopt;
-  Throughput out{*answer.tokens / (answer.iteration_us.value * 1e-6), std::nullopt};
-  if (prices.given())
-    out.per_million = prices.per_hour(answer.cluster.profile.name(), answer.iteration.topology.world(),
-                                      answer.cluster.gpus_per_node) /
-                      3600 / out.tokens_per_s * 1e6;
-  return out;
+double tokens_per_s(const models::Forecast& forecast) { return forecast.tokens / forecast.seconds(); }
+
+std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& answer,
+                                              const models::PriceTable& prices) {
+  if (answer.tokens == 0 || !prices.given()) return std::nullopt;
+  return prices.per_hour(answer.cluster.profile.name(), answer.gpus, answer.cluster.gpus_per_node) / 3600 /
+         tokens_per_s(answer) * 1e6;
 }
 
 }  // namespace moesim::tools

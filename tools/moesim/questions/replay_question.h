@@ -50,13 +50,10 @@ class ReplayQuestion {
 // recording cannot answer.
 replay::RecordingForecast ask_recording(const Recordings& recordings, const replay::RecordingQuestion& q);
 
-// What a second of the iteration trains, and what that costs.
-struct Throughput {
-  double tokens_per_s = 0;
-  std::optional<double> per_million;  // in the currency of the prices
-};
-// Nothing where nobody knows the tokens.
-std::optional<Throughput> throughput(const replay::RecordingForecast& answer,
-                                     const models::PriceTable& prices);
+double tokens_per_s(const models::Forecast& forecast);  // all GPUs together
+
+// In the currency of the prices; empty without prices, or where the tokens are unknown.
+std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& answer,
+                                              const models::PriceTable& prices);
 
 }  // namespace moesim::tools

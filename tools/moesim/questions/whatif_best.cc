@@ -227,7 +227,7 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   print(plan_table(r, options).text());
   const auto tied =
       std::count_if(r.best.begin(), r.best.end(), [](const RankedPlan& p) { return p.tie_group == 0; });
-  if (tied > 1) print(fmt::format("\nThe first {} are too close to call.\n", tied));
+  if (tied > 1) print(fmt::format("\nNo draw tells the first {} apart surely.\n", tied));
   print(
       fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",
                   r.candidates, r.forecast, r.does_not_fit, r.illegal, r.skipped, r.method));

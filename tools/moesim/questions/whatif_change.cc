@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/breakdown_parts.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/output.h"
@@ -284,6 +285,13 @@ std::string costs_text(const Comparison& before, const Comparison& after) {
                      b.cost > 0 ? cost_text(b, *before.scenario) : "no price");
 }
 
+// How the changed scenario is asked: anchored to the run of the one before.
+AskOptions of_change(AskOptions asked, const Comparison& before) {
+  asked.measured.clear();
+  asked.anchor = before.anchor ? &*before.anchor : nullptr;
+  return asked;
+}
+
 }  // namespace
 
 Base with_changes(const Base& base, const std::vector<std::string>& sets) {
@@ -296,14 +304,15 @@ Base with_changes(const Base& base, const std::vector<std::string>& sets) {
   return changed(base, changes);
 }
 
-int run_changes(const Base& base, const std::vector<std::string>& sets, int draws,
+int run_changes(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
                 const CommonOptions& common) {
-  const Comparison before = ask(base.resolved.scenario, AskOptions{draws, true});
+  const Comparison before = ask(base.resolved.scenario, asked);
+  if (tells_unexplained("whatif", before, common)) return 1;
   std::vector<Change> changes;
   changes.reserve(sets.size());
   for (const std::string& text : sets) changes.push_back(understand(text, *before.scenario));
   const Base other = changed(base, changes);
-  const Comparison after = ask(other.resolved.scenario, AskOptions{draws, true});
+  const Comparison after = ask(other.resolved.scenario, of_change(asked, before));
   std::vector<std::string> warnings = before.warnings;
   add_new(warnings, after.warnings);
   const Answer &b = *before.winner(), &a = *after.winner();
@@ -329,6 +338,7 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, int draw
                                  {"change_us", part.after_us},
                                  {"difference_us", part.difference()}});
     result["because"] = because(before, after);
+    if (before.anchor) result["anchor"] = anchor_json(*before.anchor);
     if (publish(result, common)) {
       warn_below(common, warnings);
       return 0;
@@ -346,12 +356,15 @@ int run_changes(const Base& base, const std::vector<std::string>& sets, int draw
   print(fmt::format("{}, {}\n\n", of_scope(after), after.scenario->model.name));
   print(people_side_by_side(before, after).text() + parts_text(before, after));
   print(costs_text(before, after));
+  if (before.anchor) print("\n" + anchor_text(before));
   warn_below(common, warnings);
   return 0;
 }
 
-int run_each(const Base& base, const std::vector<std::string>& sets, int draws, const CommonOptions& common) {
-  const Comparison before = ask(base.resolved.scenario, AskOptions{draws, true});
+int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+             const CommonOptions& common) {
+  const Comparison before = ask(base.resolved.scenario, asked);
+  if (tells_unexplained("whatif", before, common)) return 1;
   const Answer& b = *before.winner();
   struct Row {
     Change change;
@@ -364,7 +377,7 @@ int run_each(const Base& base, const std::vector<std::string>& sets, int draws, 
     Row& row = rows.emplace_back();
     row.change = understand(text, *before.scenario);
     try {
-      row.after = ask(changed(base, {row.change}).resolved.scenario, AskOptions{draws, true});
+      row.after = ask(changed(base, {row.change}).resolved.scenario, of_change(asked, before));
       row.gain = throughput_ratio(b, *row.after.winner()).value;
     } catch (const InputError& error) {
       row.error = error.what();

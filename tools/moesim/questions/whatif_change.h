@@ -13,10 +13,11 @@ namespace moesim::tools {
 Base with_changes(const Base& base, const std::vector<std::string>& sets);
 
 // "path=value" as written; values may be multiples of the baseline's ("x2").
-int run_changes(const Base& base, const std::vector<std::string>& sets, int draws,
+int run_changes(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
                 const CommonOptions& common);
 // Every change by itself, the most helpful first: by tokens per second and GPU, which is the same order as by
 // time where the work stays the same. One that cannot be is listed with its error.
-int run_each(const Base& base, const std::vector<std::string>& sets, int draws, const CommonOptions& common);
+int run_each(const Base& base, const std::vector<std::string>& sets, const AskOptions& asked,
+             const CommonOptions& common);
 
 }  // namespace moesim::tools

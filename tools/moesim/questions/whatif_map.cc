@@ -21,6 +21,7 @@
 #include "tools/moesim/questions/whatif_report.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 
@@ -34,16 +35,15 @@ constexpr std::size_t kMostWarnings = 8;  // a map has one for every message siz
 
 MapCell cell_of(const Comparison& e) {
   MapCell cell;
-  const Answer& best = *e.winner();
+  const Answer& best = *e.shortest();
   cell.fastest = best.dispatcher;
-  cell.probability = e.decision.probability;
+  cell.probability = e.decision.probability_of(e.decision.shortest);
   cell.fits = e.decision.verdict != models::Decision::Verdict::kNoneFits;
   double second = 0;
   for (const Answer& a : e.answers) {
     if (!a.ok()) continue;
     cell.time_us.emplace_back(a.dispatcher, a.time_us.value);
-    if (&a != &best && a.not_ranked.empty() && (second == 0 || a.time_us.value < second))
-      second = a.time_us.value;
+    if (&a != &best && a.ranked() && (second == 0 || a.time_us.value < second)) second = a.time_us.value;
   }
   if (second > 0) cell.speedup = second / best.time_us.value;
   return cell;
@@ -69,7 +69,7 @@ ordered_json map_json(const WinnerMap& map) {
       j[map.down.path] = map.rows[y].json;
       if (c.ok()) {
         j["fastest"] = c.fastest;
-        j["probability"] = c.probability;
+        j["probability"] = or_null(c.probability);
         j["speedup"] = c.speedup;
         j["fits"] = c.fits;
         for (const auto& [name, us] : c.time_us) j["time_us"][name] = us;
@@ -98,7 +98,7 @@ Table long_table(const WinnerMap& map) {
       std::vector<std::string> row{map.columns[x].text,
                                    map.rows[y].text,
                                    c.fastest,
-                                   c.ok() ? fmt::format("{:.4f}", c.probability) : "",
+                                   c.probability ? fmt::format("{:.4f}", *c.probability) : "",
                                    c.ok() ? fmt::format("{:.6f}", c.speedup) : "",
                                    c.ok() ? (c.fits ? "true" : "false") : ""};
       for (const std::string& name : names) {

@@ -13,11 +13,11 @@
 namespace moesim::tools {
 
 struct MapCell {
-  std::string error;    // why there is no forecast; then the rest is empty
-  std::string fastest;  // dispatcher
-  double probability = 0;
-  double speedup = 1;  // of the fastest over the second
-  bool fits = true;    // the memory, some dispatcher at least
+  std::string error;                  // why there is no forecast; then the rest is empty
+  std::string fastest;                // dispatcher
+  std::optional<double> probability;  // without draws none is known
+  double speedup = 1;                 // of the fastest over the second
+  bool fits = true;                   // the memory, some dispatcher at least
   std::vector<std::pair<std::string, double>> time_us;
 
   bool ok() const { return error.empty(); }

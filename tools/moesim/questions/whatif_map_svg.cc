@@ -128,7 +128,8 @@ class Picture {
         if (!c.ok()) hint += "\n" + c.error;
         for (const auto& [name, us] : c.time_us) hint += fmt::format("\n{}: {:.1f} us", name, us);
         if (c.ok())
-          hint += fmt::format("\n{} is the fastest with probability {:.2f}{}", c.fastest, c.probability,
+          hint += fmt::format("\n{} is the fastest{}{}", c.fastest,
+                              c.probability ? fmt::format(" with probability {:.2f}", *c.probability) : "",
                               c.fits ? "" : "\nnothing fits the memory");
         put(R"(<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}"/>)", hint_text(hint),
             left_of(x), top_of(y), cell_width_, cell_height_, hex(fill));

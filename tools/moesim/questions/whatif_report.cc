@@ -25,10 +25,11 @@ ordered_json evaluation_json(const Comparison& e) {
   ordered_json j;
   j["dispatchers"] = ordered_json::array();
   for (const Answer& a : e.answers) j["dispatchers"].push_back(figures_or_error(a));
-  if (const Answer* best = e.winner()) {
-    j["fastest"] = best->dispatcher;
-    j["probability"] = e.decision.probability;
+  if (const Answer* shortest = e.shortest()) {
+    j["fastest"] = shortest->dispatcher;
+    j["probability"] = or_null(e.decision.probability_of(e.decision.shortest));
     j["verdict"] = models::name_of(e.decision.verdict);
+    j["recommendation"] = recommendation_json(e);
   }
   return j;
 }

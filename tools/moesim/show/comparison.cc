@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "models/answers/sentences.h"
 #include "models/hardware/cluster.h"
 #include "models/question/assumed.h"
 #include "models/step/training_flops.h"
@@ -41,13 +42,6 @@ Spread spread_of(const std::vector<std::int64_t>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return {*low, *high,
           std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size())};
-}
-
-ordered_json breakdown_json(const Answer& a) {
-  ordered_json parts = ordered_json::object();
-  for (std::size_t i = 0; i < sim::kCategories; ++i)
-    if (a.breakdown_us[i] > 0) parts[std::string(sim::name(static_cast<Category>(i)))] = a.breakdown_us[i];
-  return parts;
 }
 
 ordered_json memory_json(const Answer& a) {
@@ -212,15 +206,17 @@ TimeUnit unit_of(const Comparison& c) {
   return TimeUnit::of(largest);
 }
 
-// A winner is marked where one can be named, and those that it is too close between.
+// The choice is marked where one is recommended, and those that are as good or, where it is open, as likely.
 std::string marked(const Comparison& c, std::size_t i) {
   using Verdict = models::Decision::Verdict;
   const models::Decision& d = c.decision;
-  const bool among = std::find(d.among.begin(), d.among.end(), static_cast<int>(i)) != d.among.end();
-  const bool named = d.verdict == Verdict::kClear || d.verdict == Verdict::kOnlyOne;
-  const char* mark = d.verdict == Verdict::kTooClose && among   ? " ~"
-                     : named && static_cast<int>(i) == d.winner ? " *"
-                                                                : "";
+  const auto holds = [&](const std::vector<int>& some) {
+    return std::ranges::find(some, static_cast<int>(i)) != some.end();
+  };
+  const bool named = d.answered() || d.verdict == Verdict::kOnlyOne;
+  const char* mark = named && static_cast<int>(i) == d.winner                   ? " *"
+                     : holds(d.among) || (d.alike.size() > 1 && holds(d.alike)) ? " ~"
+                                                                                : "";
   // Beside those that it could run, the job's own.
   const auto own = [&](const models::DispatcherSpec& d) {
     return d.origin != models::kUsualOrigin && d.text() == c.answers[i].dispatcher;
@@ -246,6 +242,8 @@ Table people_table(const Comparison& c) {
   const bool dropped = any([](const Answer& a) { return a.dropped_rows > 0; });
   std::vector<Table::Column> heads{
       {"dispatcher", Table::Align::kLeft}, {unit.head(step ? "step" : "layer")}, {"90 % interval"}};
+  const bool shares = !c.decision.fastest.empty() && c.decision.runner_up >= 0;
+  if (shares) heads.push_back({"P(fastest)"});
   if (step)
     for (const char* name : {"tokens/s/GPU", "MFU"}) heads.push_back({name});
   else
@@ -262,6 +260,7 @@ Table people_table(const Comparison& c) {
                                  a.draws_us.empty() ? "-"
                                                     : fmt::format("{} to {}", unit.number(a.time_us.low),
                                                                   unit.number(a.time_us.high))};
+    if (shares) row.push_back(a.ranked() ? fmt::format("{:.2f}", c.decision.fastest[i]) : "-");
     if (step) {
       row.push_back(fmt::format("{:.0f}", a.tokens_per_s_per_gpu()));
       row.push_back(fmt::format("{:.1f} %", a.mfu * 100));
@@ -393,7 +392,8 @@ std::string remarks(const Comparison& c) {
           a.dispatcher, a.network.groups, a.time_us.value / a.network.calibrated_us, a.network.busiest.from,
           a.network.busiest.to, 100 * a.network.busiest.utilisation);
     if (a.balance) text += balance_text(a);
-    if (!a.not_ranked.empty()) text += fmt::format("not ranked: {}: {}\n", a.dispatcher, a.not_ranked);
+    if (a.bar != models::Bar::kNone)
+      text += fmt::format("cannot be chosen: {}: {}\n", a.dispatcher, models::barred_text(a));
   }
   // Why one cannot run that was not asked for stands in the JSON.
   if (c.scenario->all_dispatchers)
@@ -454,9 +454,10 @@ std::string cost_text(const Answer& a, const Scenario& s) {
 ordered_json figures_json(const Answer& a) {
   ordered_json j{{"dispatcher", a.dispatcher},
                  {"ranked", a.ranked()},
-                 {"not_ranked_because", a.not_ranked.empty() ? ordered_json() : ordered_json(a.not_ranked)},
+                 {"not_ranked_because",
+                  a.bar == models::Bar::kNone ? ordered_json() : ordered_json(models::barred_text(a))},
                  {"time_us", estimate_json(a.time_us)},
-                 {"breakdown_us", breakdown_json(a)},
+                 {"breakdown_us", breakdown_json(a.breakdown_us)},
                  {"gpus", a.gpus},
                  {"tokens", a.tokens},
                  {"tokens_per_s_per_gpu", a.tokens_per_s_per_gpu()},
@@ -514,14 +515,31 @@ ordered_json answer_json(const Answer& a, const Scenario& s, Detail detail) {
 }
 
 ordered_json decision_json(const Comparison& c) {
+  using Verdict = models::Decision::Verdict;
   const models::Decision& d = c.decision;
+  const bool close = d.verdict == Verdict::kSafe || d.verdict == Verdict::kOpen;
   ordered_json j{{"dispatcher", c.winner() ? ordered_json(c.winner()->dispatcher) : ordered_json()},
                  {"speedup", estimate_json(d.speedup)},
-                 {"probability", d.probability},
-                 {"verdict", name_of(d.verdict)},
+                 {"probability", or_null(d.probability())},
+                 {"verdict", close ? "too_close" : name_of(d.verdict)},
                  {"among", ordered_json::array()}};
   for (const int i : d.among) j["among"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
-  j["measure_next"] = d.measure_next.empty() ? ordered_json() : ordered_json(d.measure_next);
+  j["measure_next"] = d.settle.empty() ? ordered_json() : ordered_json(d.settle);
+  return j;
+}
+
+ordered_json recommendation_json(const Comparison& c) {
+  const models::Decision& d = c.decision;
+  const std::optional<models::Loss> loss = d.loss();
+  ordered_json j{{"dispatcher", c.winner() ? ordered_json(c.winner()->dispatcher) : ordered_json()},
+                 {"verdict", name_of(d.verdict)},
+                 {"probability", or_null(d.probability())},
+                 {"expected_loss", loss ? ordered_json(loss->expected) : ordered_json()},
+                 {"loss_at_most", loss ? ordered_json(loss->at_most) : ordered_json()},
+                 {"tolerance", d.tolerance},
+                 {"settle", d.settle.empty() ? ordered_json() : ordered_json(d.settle)},
+                 {"alike", ordered_json::array()}};
+  for (const int i : d.alike) j["alike"].push_back(c.answers[static_cast<std::size_t>(i)].dispatcher);
   return j;
 }
 
@@ -534,11 +552,19 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
                        {"gini", c.routing.gini()}};
   result["scenarios"] = ordered_json::array();
   result["excluded"] = ordered_json::array();
-  for (const Answer& a : c.answers) {
-    if (a.ok())
-      result["scenarios"].push_back(answer_json(a, s, detail));
-    else
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
+    if (!a.ok()) {
       result["excluded"].push_back({{"dispatcher", a.dispatcher}, {"rule", a.error}});
+      continue;
+    }
+    ordered_json one = answer_json(a, s, detail);
+    if (!c.decision.fastest.empty() && a.ranked()) {
+      one["fastest_probability"] = c.decision.fastest[i];
+      one["expected_loss"] = c.decision.losses[i].expected;
+      one["loss_at_most"] = c.decision.losses[i].at_most;
+    }
+    result["scenarios"].push_back(std::move(one));
   }
   for (const auto& [dispatcher, rule] : c.excluded)
     result["excluded"].push_back({{"dispatcher", dispatcher}, {"rule", rule}});
@@ -555,10 +581,11 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
                                             {"time_us", one.time_us}});
   }
   result["winner"] = decision_json(c);
-  result["answer"] = c.sentence();
-  result["because"] = c.decision.because;
+  result["recommendation"] = recommendation_json(c);
+  result["answer"] = models::sentence(c);
+  result["because"] = models::because(c);
   if (!c.defaults.empty()) result["defaults"] = c.defaults;
-  if (!c.change_that_fits.empty()) result["change_that_fits"] = c.change_that_fits;
+  if (c.fitting && !c.fitting->options.empty()) result["change_that_fits"] = c.fitting->options;
   result["assumed"] = ordered_json::array();
   for (const models::Assumed& one : models::assumed_of(c))
     result["assumed"].push_back(
@@ -567,9 +594,8 @@ ordered_json comparison_json(const Comparison& c, Detail detail, const CommonOpt
 }
 
 void print_comparison(const Comparison& c, Detail detail) {
-  const std::string sentence = c.sentence();
-  print(inked(sentence, Ink::kBold) + "\n");
-  if (sentence != c.decision.because) print(c.decision.because + "\n");
+  print(inked(models::sentence(c), Ink::kBold) + "\n");
+  if (c.winner()) print(models::because(c) + "\n");
   print("\n");
   print(people_table(c).text());
   print("\n" + time_bars(c) + "\n");
@@ -583,8 +609,7 @@ void print_comparison(const Comparison& c, Detail detail) {
   const std::vector<models::Assumed> assumed = models::assumed_of(c);
   for (std::size_t i = 0; i < std::min(kAssumed, assumed.size()); ++i)
     print("assumed: " + assumed[i].text() + "\n");
-  if (!c.decision.measure_next.empty())
-    print("\nwhat would settle it most: " + c.decision.measure_next + "\n");
+  if (!c.decision.settle.empty()) print("\nto settle it: " + c.decision.settle + "\n");
 }
 
 Table detail_table(const Comparison& c, Detail detail) {

@@ -24,6 +24,7 @@ nlohmann::ordered_json answer_json(const models::Answer& answer, const models::S
 // "12.3 USD per step, 0.5 per million tokens on 64 GPUs"; needs prices.
 std::string cost_text(const models::Answer& answer, const models::Scenario& scenario);
 nlohmann::ordered_json decision_json(const models::Comparison& comparison);
+nlohmann::ordered_json recommendation_json(const models::Comparison& comparison);
 nlohmann::ordered_json comparison_json(const models::Comparison& comparison, Detail detail,
                                        const CommonOptions& common);
 std::string comparison_csv(const models::Comparison& comparison, Detail detail);

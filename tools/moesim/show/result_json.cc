@@ -12,8 +12,19 @@
 
 namespace moesim::tools {
 
+nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
 nlohmann::ordered_json estimate_json(const models::Estimate& e) {
   return {{"value", e.value}, {"low", e.low}, {"high", e.high}};
+}
+
+nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < sim::kCategories; ++i)
+    if (breakdown_us[i] > 0) parts[std::string(sim::name(static_cast<sim::Category>(i)))] = breakdown_us[i];
+  return parts;
 }
 
 nlohmann::ordered_json link_json(const models::LinkLoad& link) {

@@ -1,10 +1,14 @@
 // Pieces of results that several verbs write.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "sim/graph/task_graph.h"
 
 namespace moesim::models {
 struct Estimate;
@@ -15,8 +19,14 @@ struct Scenario;
 
 namespace moesim::tools {
 
+// A number, or null where there is none.
+nlohmann::ordered_json or_null(const std::optional<double>& value);
+
 // {"value", "low", "high"}.
 nlohmann::ordered_json estimate_json(const models::Estimate& estimate);
+
+// The parts of a time that are not 0, by category.
+nlohmann::ordered_json breakdown_json(const std::array<double, sim::kCategories>& breakdown_us);
 
 // A link and what it carried, under timing `flow`.
 nlohmann::ordered_json link_json(const models::LinkLoad& link);

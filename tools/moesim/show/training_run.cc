@@ -99,7 +99,7 @@ std::string in_words(const RunPlan& p, const std::string& currency) {
                      money(p.cost.high, currency));
 }
 
-// "A", "B", ..., "AA" of groups of plans that are too close to call.
+// "A", "B", ..., "AA" of groups of plans that draws do not tell apart.
 std::string letters(int group) {
   std::string name(1, static_cast<char>('A' + group % 26));
   return group < 26 ? name : letters(group / 26 - 1) + name;
@@ -141,7 +141,8 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
   const auto tied = std::count_if(a.plans.begin(), a.plans.end(),
                                   [&](const RunPlan& p) { return p.tie_group == best.tie_group; });
   if (tied > 1)
-    text += fmt::format(" Too close to call against {} other{} (group A).", tied - 1, tied > 2 ? "s" : "");
+    text += fmt::format(" {} other{} of group A may be as good: no draw tells {} apart surely.", tied - 1,
+                        tied > 2 ? "s" : "", tied > 2 ? "them" : "it");
   if (best.answer.memory.fits_probability < kNoDoubt)
     text += fmt::format(" It fits the memory with probability {:.2f}.", best.answer.memory.fits_probability);
   if (!best.answer.unmeasured.empty())
@@ -316,8 +317,7 @@ std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const st
   std::string text = wrapped(answer_sentence(q, a));
   text += command_text(plan_words(best), kWidth) + "\n";
   text += plan_table(q, a, false, top).text();
-  text +=
-      "One plan a machine, best first; same letter: too close to call; *: nothing is faster and cheaper\n";
+  text += "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper\n";
   if (std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.other; }))
     text += "\nWith products in a lower precision, which changes the numerics:\n" +
             plan_table(q, a, true, std::max(1, top / 2)).text();
@@ -344,39 +344,33 @@ std::string training_text(const RunQuestion& q, const RunPlan& run) {
 
 std::span<const PlanColumn> plan_columns() {
   static constexpr PlanColumn kColumns[] = {
-      {"cluster", false, [](const RunPlan& r) -> std::string { return r.scenario->cluster->name; }},
-      {"gpus", true, [](const RunPlan& r) -> std::string { return std::to_string(r.gpus); }},
-      {"idle_gpus", true, [](const RunPlan& r) -> std::string { return std::to_string(r.idle_gpus); }},
-      {"tp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.tp); }},
-      {"cp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.cp); }},
-      {"pp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.pp); }},
-      {"vpp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.vpp); }},
-      {"ep", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.ep); }},
-      {"etp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.etp); }},
-      {"dp", true, [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.dp); }},
-      {"microbatches", true,
-       [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.microbatches); }},
-      {"micro_batch", true,
-       [](const RunPlan& r) -> std::string { return std::to_string(r.scenario->parallel.micro_batch); }},
-      {"precision", false,
-       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.precision"); }},
-      {"schedule", false,
-       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.schedule"); }},
-      {"recompute", false,
-       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.recompute"); }},
-      {"overlap", false, [](const RunPlan& r) -> std::string { return overlap_of(*r.scenario); }},
-      {"launch", false,
-       [](const RunPlan& r) -> std::string { return value_of(*r.scenario, "training.launch"); }},
-      {"dispatcher", false,
-       [](const RunPlan& r) -> std::string { return r.scenario->dispatchers.front().text(); }},
-      {"step_time_us", true,
-       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.answer.time_us.value); }},
-      {"days", true, [](const RunPlan& r) -> std::string { return fmt::format("{}", r.days.value); }},
-      {"cost", true, [](const RunPlan& r) -> std::string { return fmt::format("{}", r.cost.value); }},
-      {"deadline_probability", true,
-       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.deadline_probability); }},
-      {"fits_probability", true,
-       [](const RunPlan& r) -> std::string { return fmt::format("{}", r.answer.memory.fits_probability); }},
+      {"cluster", [](const RunPlan& r) -> Cell { return r.scenario->cluster->name; }, true},
+      {"gpus", [](const RunPlan& r) -> Cell { return std::int64_t{r.gpus}; }},
+      {"idle_gpus", [](const RunPlan& r) -> Cell { return std::int64_t{r.idle_gpus}; }},
+      {"tp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.tp}; }},
+      {"cp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.cp}; }},
+      {"pp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.pp}; }},
+      {"vpp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.vpp}; }},
+      {"ep", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.ep}; }},
+      {"etp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.etp}; }},
+      {"dp", [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.dp}; }},
+      {"microbatches",
+       [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.microbatches}; }},
+      {"micro_batch",
+       [](const RunPlan& r) -> Cell { return std::int64_t{r.scenario->parallel.micro_batch}; }},
+      {"precision", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.precision"); },
+       true},
+      {"schedule", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.schedule"); }, true},
+      {"recompute", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.recompute"); },
+       true},
+      {"overlap", [](const RunPlan& r) -> Cell { return overlap_of(*r.scenario); }, true},
+      {"launch", [](const RunPlan& r) -> Cell { return value_of(*r.scenario, "training.launch"); }, true},
+      {"dispatcher", [](const RunPlan& r) -> Cell { return r.scenario->dispatchers.front().text(); }, true},
+      {"step_time_us", [](const RunPlan& r) -> Cell { return r.answer.time_us.value; }},
+      {"days", [](const RunPlan& r) -> Cell { return r.days.value; }},
+      {"cost", [](const RunPlan& r) -> Cell { return r.cost.value; }},
+      {"deadline_probability", [](const RunPlan& r) -> Cell { return r.deadline_probability; }},
+      {"fits_probability", [](const RunPlan& r) -> Cell { return r.answer.memory.fits_probability; }},
   };
   return kColumns;
 }
@@ -389,7 +383,7 @@ std::string training_run_csv(const RunAnswer& a) {
   Table table(heads);
   for (const RunPlan& r : a.plans) {
     std::vector<std::string> row;
-    for (const PlanColumn& column : plan_columns()) row.push_back(column.cell(r));
+    for (const PlanColumn& column : plan_columns()) row.push_back(cell_text(column.cell(r)));
     row.push_back(std::to_string(r.tie_group));
     row.push_back(r.on_frontier ? "true" : "false");
     table.row(std::move(row));

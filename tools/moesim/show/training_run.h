@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/answers/training_run.h"
+#include "tools/moesim/show/cell.h"
 
 namespace moesim::tools {
 
@@ -15,11 +16,11 @@ namespace moesim::tools {
 // `batch`: where the global batch comes from; `top`: plans shown of each precision.
 std::string training_run_text(const models::RunQuestion& question, const models::RunAnswer& answer,
                               const std::string& batch, int top);
-// A column of a plan in a table: a number, or text.
+// A column of a plan in a table.
 struct PlanColumn {
   const char* name;
-  bool number;
-  std::string (*cell)(const models::RunPlan&);
+  Cell (*cell)(const models::RunPlan&);
+  bool text = false;
 };
 // The sizes, options, days, cost and probabilities of a plan.
 std::span<const PlanColumn> plan_columns();

@@ -26,8 +26,13 @@ namespace moesim::tools {
 class SweepAsker {
  public:
   virtual ~SweepAsker() = default;
-  // Appends the rows of a point to `rows`. Throws InputError where it has no answer.
-  virtual void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) = 0;
+  // The found cells of each row of a point, and the error of a row without them. Throws InputError where
+  // the point has no answer.
+  struct Row {
+    Cells found;
+    std::string error = {};
+  };
+  virtual std::vector<Row> ask(const std::vector<PathValue>& values) = 0;
 };
 
 class SweepKind {
@@ -61,6 +66,7 @@ class SweepKind {
 
 // Layers and steps of scenarios, every dispatcher a row: what `compare` answers.
 std::unique_ptr<SweepKind> sweep_of_scenarios();
+std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bool priced);
 SummaryShape summary_of_scenarios(bool priced);
 // Recordings, each replayed a row: what `replay` answers.
 std::unique_ptr<SweepKind> sweep_of_recordings();

@@ -24,26 +24,44 @@ namespace {
 
 using models::RunPlan;
 
-template <class Value>
-std::string text_of(const Value& value) {
-  return fmt::format("{}", value);
-}
-
 // Beside those that `plan` prints; all stand in columns "plan.NAME".
 constexpr PlanColumn kFurther[] = {
-    {"days.low", true, [](const RunPlan& r) { return text_of(r.days.low); }},
-    {"days.high", true, [](const RunPlan& r) { return text_of(r.days.high); }},
-    {"cost.low", true, [](const RunPlan& r) { return text_of(r.cost.low); }},
-    {"cost.high", true, [](const RunPlan& r) { return text_of(r.cost.high); }},
-    {"budget_probability", true, [](const RunPlan& r) { return text_of(r.budget_probability); }},
-    {"meets", true, [](const RunPlan& r) { return text_of(r.meets); }},
-    {"mfu", true, [](const RunPlan& r) { return text_of(r.answer.mfu); }},
-    {"command", false, [](const RunPlan& r) { return plan_command(r); }},
+    {"days.low", [](const RunPlan& r) -> Cell { return r.days.low; }},
+    {"days.high", [](const RunPlan& r) -> Cell { return r.days.high; }},
+    {"cost.low", [](const RunPlan& r) -> Cell { return r.cost.low; }},
+    {"cost.high", [](const RunPlan& r) -> Cell { return r.cost.high; }},
+    {"budget_probability", [](const RunPlan& r) -> Cell { return r.budget_probability; }},
+    {"meets", [](const RunPlan& r) -> Cell { return r.meets; }},
+    {"mfu", [](const RunPlan& r) -> Cell { return r.answer.mfu; }},
+    {"command", [](const RunPlan& r) -> Cell { return plan_command(r); }, true},
 };
 
-std::vector<PlanColumn> all_columns() {
-  std::vector<PlanColumn> all(plan_columns().begin(), plan_columns().end());
-  all.insert(all.end(), std::begin(kFurther), std::end(kFurther));
+// What people see of them.
+std::vector<SweepColumn> shown_columns(const std::string& currency) {
+  using enum CellStyle;
+  return {{"cluster", true, {}, "machine"},
+          {"gpus", false, {}, "GPUs", kWhole, "{} GPUs"},
+          {"days", false, {}, "days", kThree, "{} days"},
+          {"cost", false, {}, "cost [" + currency + "]", kWhole, "{} " + currency},
+          {"tp", false, {}, "TP", kWhole},
+          {"pp", false, {}, "PP", kWhole},
+          {"ep", false, {}, "EP", kWhole},
+          {"dispatcher", true, {}, "dispatcher"},
+          {"mfu", false, {}, "MFU", kPercent}};
+}
+
+std::vector<FoundColumn<RunPlan>> all_columns(const std::string& currency) {
+  const std::vector<SweepColumn> shown = shown_columns(currency);
+  std::vector<FoundColumn<RunPlan>> all;
+  const auto add = [&](const PlanColumn& one) {
+    const auto found = std::find_if(shown.begin(), shown.end(),
+                                    [&](const SweepColumn& column) { return column.name == one.name; });
+    SweepColumn column = found == shown.end() ? SweepColumn{one.name, one.text} : *found;
+    column.name = std::string("plan.") + one.name;
+    all.push_back({std::move(column), one.cell});
+  };
+  for (const PlanColumn& one : plan_columns()) add(one);
+  for (const PlanColumn& one : kFurther) add(one);
   return all;
 }
 
@@ -81,8 +99,8 @@ class PlanSweep : public SweepKind {
  private:
   QuestionOptions options_;
   PlanQuestion question_;
-  std::string currency_ = "USD";
   std::optional<Base> base_;
+  std::vector<FoundColumn<RunPlan>> columns_;
   std::optional<SweepTable> table_;
 };
 
@@ -90,14 +108,14 @@ class PlanAsker : public SweepAsker {
  public:
   // `scenario_paths`: the axes that are no option of plan.
   PlanAsker(const PlanQuestion& question, const Base& base, const SweepPlan& plan,
-            std::vector<ScenarioPath> scenario_paths, const SweepTable& table)
+            std::vector<ScenarioPath> scenario_paths, const std::vector<FoundColumn<RunPlan>>& columns)
       : question_(question),
         plan_(plan),
         base_(base),
         changes_(base.question, std::move(scenario_paths), Origin::said("--grid")),
-        table_(table) {}
+        columns_(columns) {}
 
-  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
+  std::vector<Row> ask(const std::vector<PathValue>& values) override {
     PlanQuestion question = question_;
     std::vector<PathValue> of_scenario;
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -107,16 +125,7 @@ class PlanAsker : public SweepAsker {
     // A row holds one plan, and points share the threads.
     q.upgrades = q.lower_precision = false;
     q.threads = 1;
-    const models::RunAnswer answer = models::plan_run(q);
-    SweepTable::Row row = table_.row(rows, index, values);
-    for (const PlanColumn& column : all_columns())
-      if (const std::string cell = column.cell(answer.plans.front()); column.number)
-        row.plain("{}", cell);
-      else
-        row.text(cell);
-    row.skip_to_error();
-    row.none();
-    row.end();
+    return {{cells_of(columns_, models::plan_run(q).plans.front())}};
   }
 
  private:
@@ -124,7 +133,7 @@ class PlanAsker : public SweepAsker {
   const SweepPlan& plan_;
   const Base& base_;
   models::Changes changes_;
-  const SweepTable& table_;
+  const std::vector<FoundColumn<RunPlan>>& columns_;
 };
 
 bool of_plan(const ScenarioPath& path) {
@@ -159,10 +168,8 @@ void PlanSweep::prepare(const SweepPlan& plan, RowFormat format, const CommonOpt
     throw InputError("sweep plan: found no model, expected --model NAME or an axis model");
   if (question_.tokens().empty() && !is_axis("tokens"))
     throw InputError("sweep plan: found no --tokens, expected how many are trained on, such as 15T");
-  currency_ = question_.prices(base_->resolved.scenario).currency;
-  std::vector<std::string> found;
-  for (const PlanColumn& column : all_columns()) found.push_back(std::string("plan.") + column.name);
-  table_.emplace(format, plan.paths(), std::move(found));
+  columns_ = all_columns(question_.prices(base_->resolved.scenario).currency);
+  table_.emplace(format, plan.paths(), columns_of(columns_));
 }
 
 void PlanSweep::read_inputs(const SweepPlan& plan) const {
@@ -178,12 +185,11 @@ void PlanSweep::read_inputs(const SweepPlan& plan) const {
 }
 
 std::unique_ptr<SweepAsker> PlanSweep::asker(const SweepPlan& plan) const {
-  return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), *table_);
+  return std::make_unique<PlanAsker>(question_, *base_, plan, scenario_axes(plan), columns_);
 }
 
 // By what is saved; the cost where nobody says, so that other numbers of GPUs compare.
 SummaryShape PlanSweep::summary() const {
-  using enum CellStyle;
   const bool time = question_.ranks_by_time();
   SummaryShape shape;
   shape.many = "trainings";
@@ -195,14 +201,8 @@ SummaryShape PlanSweep::summary() const {
   shape.fits = "plan.meets";
   shape.none_fits = "none of which surely keeps the deadline and the budget";
   shape.not_best = "do not surely keep the deadline and the budget";
-  shape.told = {{"plan.gpus", "{} GPUs", kWhole},
-                {"plan.days", "{} days", kThree},
-                {"plan.cost", "{} " + currency_, kWhole}};
-  shape.shown = {{"plan.cluster", "machine", kText}, {"plan.gpus", "GPUs", kWhole},
-                 {"plan.days", "days", kThree},      {"plan.cost", "cost [" + currency_ + "]", kWhole},
-                 {"plan.tp", "TP", kWhole},          {"plan.pp", "PP", kWhole},
-                 {"plan.ep", "EP", kWhole},          {"plan.dispatcher", "dispatcher", kText},
-                 {"plan.mfu", "MFU", kPercent}};
+  shape.shown = {"plan.cluster", "plan.gpus", "plan.days",       "plan.cost", "plan.tp",
+                 "plan.pp",      "plan.ep",   "plan.dispatcher", "plan.mfu"};
   return shape;
 }
 

@@ -1,4 +1,6 @@
 // A sweep over recordings: a row per replay, columns named like the JSON paths of `moesim replay`.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -50,50 +52,71 @@ class RecordingStore {
   std::map<std::string, Slot> slots_;
 };
 
-void append(SweepTable::Row& row, const replay::RecordingForecast& a, const models::PriceTable& prices) {
-  row.text(a.iteration.topology.str());
-  row.text(a.cluster.name);
-  row.plain("{}", a.microbatches);
-  for (const double us : {a.iteration_us.value, a.iteration_us.low, a.iteration_us.high})
-    row.plain("{:.3f}", us);
-  const auto known = [&](const std::optional<double>& value, int digits) {
-    if (value)
-      row.plain("{:.{}f}", *value, digits);
-    else
-      row.none();
+// A row: a replay, and what its tokens cost.
+struct Replayed {
+  const replay::RecordingForecast& answer;
+  std::optional<double> per_million;
+};
+
+std::vector<FoundColumn<Replayed>> recording_columns(bool priced) {
+  using enum CellStyle;
+  const auto three = Digits::fixed(3);
+  std::vector<FoundColumn<Replayed>> all{
+      {{"topology", true}, [](const Replayed& r) { return r.answer.iteration.topology.str(); }},
+      {{"machine", true}, [](const Replayed& r) { return r.answer.cluster.name; }},
+      {{"microbatches"}, [](const Replayed& r) { return std::int64_t{r.answer.microbatches}; }},
+      {{"iteration_us.value", false, three, "iteration", kTime, "{} an iteration"},
+       [](const Replayed& r) { return r.answer.time_us.value; }},
+      {{"iteration_us.low", false, three}, [](const Replayed& r) { return r.answer.time_us.low; }},
+      {{"iteration_us.high", false, three}, [](const Replayed& r) { return r.answer.time_us.high; }},
+      {{"measured_iteration_us", false, three},
+       [](const Replayed& r) { return optional_cell(r.answer.measured_us); }},
+      {{"tokens_per_s", false, three},
+       [](const Replayed& r) { return r.answer.tokens > 0 ? Cell(tokens_per_s(r.answer)) : Cell(); }},
+      {{"tokens_per_s_per_gpu", false, three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
+       [](const Replayed& r) {
+         return r.answer.tokens > 0 ? Cell(r.answer.tokens_per_s_per_gpu()) : Cell();
+       }}};
+  if (priced)
+    all.push_back({{"cost_per_million_tokens", false, Digits::fixed(9), "per 10^6 tokens", kFour,
+                    "{} a million tokens"},
+                   [](const Replayed& r) { return optional_cell(r.per_million); }});
+  const auto add_mean = [&](SweepColumn column, auto part) {
+    column.digits = three;
+    all.push_back({std::move(column), [part](const Replayed& r) {
+                     const auto ranks = r.answer.iteration.timeline.ranks();
+                     double us = 0;
+                     for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
+                     return us / static_cast<double>(ranks.size());
+                   }});
   };
-  known(a.measured_us, 3);
-  const auto ranks = a.iteration.timeline.ranks();
-  const auto count = static_cast<double>(ranks.size());
-  const auto told = throughput(a, prices);
-  known(told ? std::optional(told->tokens_per_s) : std::nullopt, 3);
-  known(told ? std::optional(told->tokens_per_s / count) : std::nullopt, 3);
-  if (prices.given()) known(told ? told->per_million : std::nullopt, 9);
-  for (const auto part :
-       {&sim::RankSummary::busy, &sim::RankSummary::exposed_comm, &sim::RankSummary::straggler_wait,
-        &sim::RankSummary::bubble, &sim::RankSummary::host}) {
-    double us = 0;
-    for (const sim::RankSummary& rank : ranks) us += (rank.*part).us();
-    row.plain("{:.3f}", us / count);
-  }
-  known(a.overload ? std::optional(a.overload->stages.back().max) : std::nullopt, 6);
-  row.plain("{}", a.synthetic);
-  row.text(a.recorded_on.gpu);
-  row.text(join(a.notes, "; "));
+  add_mean({"busy_us.mean"}, &sim::RankSummary::busy);
+  add_mean({"exposed_comm_us.mean", false, three, "transfer", kTime}, &sim::RankSummary::exposed_comm);
+  add_mean({"straggler_wait_us.mean", false, three, "wait", kTime}, &sim::RankSummary::straggler_wait);
+  add_mean({"bubble_us.mean"}, &sim::RankSummary::bubble);
+  add_mean({"host_us.mean"}, &sim::RankSummary::host);
+  all.push_back({{"overload.max", false, Digits::fixed(6)}, [](const Replayed& r) {
+                   return r.answer.overload ? Cell(r.answer.overload->stages.back().max) : Cell();
+                 }});
+  all.push_back({{"synthetic"}, [](const Replayed& r) { return r.answer.synthetic; }});
+  all.push_back({{"recorded_on.gpu", true}, [](const Replayed& r) { return r.answer.recorded_on.gpu; }});
+  all.push_back({{"notes", true}, [](const Replayed& r) { return join(r.answer.notes, "; "); }});
+  return all;
 }
 
 class RecordingAsker : public SweepAsker {
  public:
-  RecordingAsker(const SweepPlan& plan, const SweepTable& table, const ReplayQuestion& question,
-                 std::uint64_t seed, const models::PriceTable& prices, RecordingStore& recordings)
+  RecordingAsker(const SweepPlan& plan, const std::vector<FoundColumn<Replayed>>& columns,
+                 const ReplayQuestion& question, std::uint64_t seed, const models::PriceTable& prices,
+                 RecordingStore& recordings)
       : plan_(plan),
-        table_(table),
+        columns_(columns),
         question_(question),
         seed_(seed),
         prices_(prices),
         recordings_(recordings) {}
 
-  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
+  std::vector<Row> ask(const std::vector<PathValue>& values) override {
     ReplayQuestion question = question_;
     std::string folder;
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -106,16 +129,12 @@ class RecordingAsker : public SweepAsker {
       last_folder_ = folder;
     }
     const replay::RecordingForecast answer = ask_recording(*last_, question.question(seed_));
-    SweepTable::Row row = table_.row(rows, index, values);
-    append(row, answer, prices_);
-    row.skip_to_error();
-    row.none();
-    row.end();
+    return {{cells_of(columns_, {answer, cost_per_million_tokens(answer, prices_)})}};
   }
 
  private:
   const SweepPlan& plan_;
-  const SweepTable& table_;
+  const std::vector<FoundColumn<Replayed>>& columns_;
   const ReplayQuestion& question_;
   std::uint64_t seed_;
   const models::PriceTable& prices_;
@@ -154,6 +173,7 @@ class RecordingSweep : public SweepKind {
   ReplayQuestion question_{0};
   std::uint64_t seed_ = 1;
   models::PriceTable prices_;
+  std::vector<FoundColumn<Replayed>> columns_;
   std::optional<SweepTable> table_;
   mutable RecordingStore recordings_;
 };
@@ -196,20 +216,8 @@ void RecordingSweep::prepare(const SweepPlan& plan, RowFormat format, const Comm
   seed_ = common.seed;
   question_.question(seed_);  // says what cannot be asked at all
   prices_ = question_.prices();
-  std::vector<std::string> found{"topology",
-                                 "machine",
-                                 "microbatches",
-                                 "iteration_us.value",
-                                 "iteration_us.low",
-                                 "iteration_us.high",
-                                 "measured_iteration_us",
-                                 "tokens_per_s",
-                                 "tokens_per_s_per_gpu"};
-  if (prices_.given()) found.emplace_back("cost_per_million_tokens");
-  found.insert(found.end(),
-               {"busy_us.mean", "exposed_comm_us.mean", "straggler_wait_us.mean", "bubble_us.mean",
-                "host_us.mean", "overload.max", "synthetic", "recorded_on.gpu", "notes"});
-  table_.emplace(format, paths, std::move(found));
+  columns_ = recording_columns(prices_.given());
+  table_.emplace(format, paths, columns_of(columns_));
 }
 
 void RecordingSweep::read_inputs(const SweepPlan& plan) const {
@@ -232,13 +240,12 @@ void RecordingSweep::read_inputs(const SweepPlan& plan) const {
 }
 
 std::unique_ptr<SweepAsker> RecordingSweep::asker(const SweepPlan& plan) const {
-  return std::make_unique<RecordingAsker>(plan, *table_, question_, seed_, prices_, recordings_);
+  return std::make_unique<RecordingAsker>(plan, columns_, question_, seed_, prices_, recordings_);
 }
 
 // By what a million tokens cost where there are prices, else by tokens per second and GPU, so that other
 // batches, sequences and sizes of the job compare.
 SummaryShape RecordingSweep::summary() const {
-  using enum CellStyle;
   const bool priced = prices_.given();
   SummaryShape shape;
   shape.many = "replays";
@@ -247,14 +254,9 @@ SummaryShape RecordingSweep::summary() const {
   shape.smaller = priced;
   shape.score_words = priced ? "the cost of a token" : "tokens/s/GPU";
   shape.notes = "notes";
-  shape.told = {{"iteration_us.value", "{} an iteration", kTime},
-                {"tokens_per_s_per_gpu", "{} tokens/s/GPU", kWhole}};
-  if (priced) shape.told.push_back({"cost_per_million_tokens", "{} a million tokens", kFour});
-  shape.shown = {{"iteration_us.value", "iteration", kTime},
-                 {"straggler_wait_us.mean", "wait", kTime},
-                 {"exposed_comm_us.mean", "transfer", kTime},
-                 {"tokens_per_s_per_gpu", "tokens/s/GPU", kWhole}};
-  if (priced) shape.shown.push_back({"cost_per_million_tokens", "per 10^6 tokens", kFour});
+  shape.shown = {"iteration_us.value", "straggler_wait_us.mean", "exposed_comm_us.mean",
+                 "tokens_per_s_per_gpu"};
+  if (priced) shape.shown.emplace_back("cost_per_million_tokens");
   return shape;
 }
 

@@ -1,4 +1,6 @@
 // A sweep over scenarios: a row per dispatcher, columns named like the JSON paths of `moesim compare`.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -10,6 +12,8 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "base/text.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/result_json.h"
@@ -20,12 +24,83 @@ namespace moesim::tools {
 
 namespace {
 
+// A row: an answer, and what was decided beside the others.
+struct Scored {
+  const Answer& answer;
+  const models::Decision& decision;
+  std::size_t index;
+
+  bool winner() const { return static_cast<int>(index) == decision.winner; }
+};
+
+std::vector<FoundColumn<Scored>> scenario_columns(bool intervals, bool breakdown, bool priced) {
+  using enum CellStyle;
+  const auto three = Digits::fixed(3), four = Digits::fixed(4), six = Digits::fixed(6),
+             whole = Digits::fixed(0), nine = Digits::significant(9);
+  std::vector<FoundColumn<Scored>> all{
+      {{"dispatcher", true}, [](const Scored& s) { return s.answer.dispatcher; }},
+      {{"time_us.value", false, six, "time", kTime}, [](const Scored& s) { return s.answer.time_us.value; }}};
+  const auto add = [&](SweepColumn column, std::function<Cell(const Scored&)> cell) {
+    all.push_back({std::move(column), std::move(cell)});
+  };
+  if (intervals) {
+    add({"time_us.low", false, six}, [](const Scored& s) { return s.answer.time_us.low; });
+    add({"time_us.high", false, six}, [](const Scored& s) { return s.answer.time_us.high; });
+  }
+  add({"winner"}, [](const Scored& s) { return s.winner(); });
+  if (intervals) {
+    add({"winner.probability", false, four},
+        [](const Scored& s) { return s.winner() ? optional_cell(s.decision.probability()) : Cell(); });
+    add({"verdict", true},
+        [](const Scored& s) { return s.winner() ? Cell(std::string(name_of(s.decision.verdict))) : Cell(); });
+    const auto of_ranked = [](auto&& value) {
+      return [value](const Scored& s) {
+        return s.answer.ranked() && !s.decision.losses.empty() ? Cell(value(s)) : Cell();
+      };
+    };
+    add({"fastest_probability", false, four},
+        of_ranked([](const Scored& s) { return s.decision.fastest[s.index]; }));
+    add({"expected_loss", false, four},
+        of_ranked([](const Scored& s) { return s.decision.losses[s.index].expected; }));
+    add({"loss_at_most", false, four},
+        of_ranked([](const Scored& s) { return s.decision.losses[s.index].at_most; }));
+  }
+  for (std::size_t c = 0; breakdown && c < sim::kCategories; ++c)
+    add({"breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))), false, six},
+        [c](const Scored& s) { return s.answer.breakdown_us[c]; });
+  add({"tokens_per_s_per_gpu", false, three, "tokens/s/GPU", kWhole, "{} tokens/s/GPU"},
+      [](const Scored& s) { return s.answer.tokens_per_s_per_gpu(); });
+  add({"mfu", false, six, "MFU", kPercent}, [](const Scored& s) { return s.answer.mfu; });
+  add({"tx_bytes_per_rank.mean", false, whole}, [](const Scored& s) {
+    const auto& bytes = s.answer.tx_bytes;
+    return std::accumulate(bytes.begin(), bytes.end(), 0.0) / static_cast<double>(bytes.size());
+  });
+  add({"tx_bytes_per_rank.max", false, whole}, [](const Scored& s) {
+    return static_cast<double>(*std::max_element(s.answer.tx_bytes.begin(), s.answer.tx_bytes.end()));
+  });
+  add({"overload.avg", false, six}, [](const Scored& s) { return s.answer.overload.printed().avg; });
+  add({"overload.max", false, six}, [](const Scored& s) { return s.answer.overload.printed().max; });
+  add({"overload.max_cum", false, six}, [](const Scored& s) { return s.answer.overload.printed().max_cum; });
+  add({"peak_memory_bytes.max", false, whole, "memory [GB]", kGigabytes},
+      [](const Scored& s) { return static_cast<double>(s.answer.memory.max_bytes); });
+  add({"fits"}, [](const Scored& s) { return s.answer.memory.fits; });
+  add({"fits_probability", false, four}, [](const Scored& s) { return s.answer.memory.fits_probability; });
+  add({"outside_domain", false, four}, [](const Scored& s) { return s.answer.outside_domain; });
+  if (priced) {
+    add({"cost", false, nine}, [](const Scored& s) { return s.answer.cost; });
+    add({"cost_per_million_tokens", false, nine, "per 10^6 tokens", kFour, "{} a million tokens"},
+        [](const Scored& s) { return s.answer.cost_per_million_tokens(); });
+  }
+  return all;
+}
+
 class ScenarioSweep : public SweepKind {
  public:
   void declare(CLI::App& app) override {
     app.add_option("scenario", file_, "Scenario file, or a job's (see compare), that the values are put into")
         ->type_name("FILE");
     options_.declare_fields(app);
+    anchoring_.declare(app);
     app.add_flag("--breakdown", asked_.breakdown, "Columns with the parts of the time");
     app.add_option("--draws", asked_.draws, "Draws of the profile for intervals [0: none]")
         ->check(CLI::Range(0, models::kMostDraws));
@@ -36,9 +111,12 @@ class ScenarioSweep : public SweepKind {
                const std::function<void(const std::string&)>& say) override;
   void read_inputs(const SweepPlan& plan) const override { read_named(*base_, plan); }
   nlohmann::ordered_json definition() const override {
-    return {{"scenario", models::to_json(base_->resolved.scenario)},
-            {"draws", asked_.draws},
-            {"breakdown", asked_.breakdown}};
+    nlohmann::ordered_json j{{"scenario", models::to_json(base_->resolved.scenario)},
+                             {"draws", asked_.draws},
+                             {"breakdown", asked_.breakdown}};
+    if (asked_.tolerance != models::Decision::kTolerance) j["tolerance"] = asked_.tolerance;
+    if (run_) j["anchor"] = anchor_json(*run_->anchor);
+    return j;
   }
   void describe(nlohmann::ordered_json& record) const override {
     record["inputs"]["scenario"] = models::to_json(base_->resolved.scenario);
@@ -50,31 +128,39 @@ class ScenarioSweep : public SweepKind {
   SummaryShape summary() const override;
   std::uint64_t most_in_block() const override { return 1024; }
   std::unique_ptr<SweepAsker> asker(const SweepPlan& plan) const override;
-  void append(std::string& rows, std::uint64_t index, const std::vector<PathValue>& values,
-              const Comparison& evaluation) const;
 
  private:
-  void append_answer(SweepTable::Row& row, const Answer& answer, const models::Decision& decision,
-                     bool winner) const;
-
   std::string file_;
   QuestionOptions options_;
   AskOptions asked_{.draws = 0, .breakdown = false};
+  Anchoring anchoring_;
+  std::optional<Comparison> run_;  // of the base, where it was measured
   bool cost_ = false;
   std::optional<Base> base_;
+  std::vector<FoundColumn<Scored>> columns_;
   std::optional<SweepTable> table_;
 };
 
 class ScenarioAsker : public SweepAsker {
  public:
-  ScenarioAsker(const ScenarioSweep& kind, const Base& base, const SweepPlan& plan, const AskOptions& asked)
-      : kind_(kind), asker_(base, plan.paths()), asked_(asked) {}
-  void ask(std::uint64_t index, const std::vector<PathValue>& values, std::string& rows) override {
-    kind_.append(rows, index, values, asker_.ask(values, asked_));
+  ScenarioAsker(const std::vector<FoundColumn<Scored>>& columns, const Base& base, const SweepPlan& plan,
+                const AskOptions& asked)
+      : columns_(columns), asker_(base, plan.paths()), asked_(asked) {}
+  std::vector<Row> ask(const std::vector<PathValue>& values) override {
+    const Comparison all = asker_.ask(values, asked_);
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < all.answers.size(); ++i) {
+      const Answer& answer = all.answers[i];
+      if (answer.ok())
+        rows.push_back({cells_of(columns_, {answer, all.decision, i})});
+      else
+        rows.push_back({{answer.dispatcher}, answer.error});
+    }
+    return rows;
   }
 
  private:
-  const ScenarioSweep& kind_;
+  const std::vector<FoundColumn<Scored>>& columns_;
   Asker asker_;
   AskOptions asked_;
 };
@@ -97,87 +183,35 @@ void ScenarioSweep::prepare(const SweepPlan& plan, RowFormat format, const Commo
     say(fmt::format("plan chosen: {} ({})", chosen.options, chosen.because));
   cost_ = base_->question.said.gave("prices") ||
           any_axis([](const ScenarioPath& path) { return path.path.starts_with("prices."); });
-  const bool intervals = asked_.draws > 0;
-  std::vector<std::string> found{"dispatcher", "time_us.value"};
-  if (intervals) found.insert(found.end(), {"time_us.low", "time_us.high"});
-  found.emplace_back("winner");
-  if (intervals) found.emplace_back("winner.probability");
-  if (asked_.breakdown)
-    for (std::size_t c = 0; c < sim::kCategories; ++c)
-      found.push_back("breakdown_us." + std::string(sim::name(static_cast<sim::Category>(c))));
-  found.insert(found.end(), {"tokens_per_s_per_gpu", "mfu", "tx_bytes_per_rank.mean", "tx_bytes_per_rank.max",
-                             "overload.avg", "overload.max", "overload.max_cum", "peak_memory_bytes.max",
-                             "fits", "fits_probability", "outside_domain"});
-  if (cost_) found.insert(found.end(), {"cost", "cost_per_million_tokens"});
-  table_.emplace(format, plan.paths(), std::move(found));
+  asked_.tolerance = anchoring_.tolerance();
+  if (anchoring_.measured()) {
+    AskOptions of_run = asked_;
+    of_run.measured = anchoring_.of(base_->resolved.scenario);
+    run_ = ask(base_->resolved.scenario, of_run);
+    if (!run_->anchor->explained) throw InputError(std::string(trim(anchor_text(*run_))));
+    asked_.anchor = &*run_->anchor;
+    asked_.draws = run_->anchor->drawn;
+  }
+  columns_ = scenario_columns(asked_.draws > 0, asked_.breakdown, cost_);
+  table_.emplace(format, plan.paths(), columns_of(columns_));
   [[maybe_unused]] const Asker settable(*base_, plan.paths());  // says what cannot be set together
 }
 
 std::unique_ptr<SweepAsker> ScenarioSweep::asker(const SweepPlan& plan) const {
-  return std::make_unique<ScenarioAsker>(*this, *base_, plan, asked_);
-}
-
-void ScenarioSweep::append(std::string& rows, std::uint64_t index, const std::vector<PathValue>& values,
-                           const Comparison& e) const {
-  for (std::size_t i = 0; i < e.answers.size(); ++i) {
-    const Answer& a = e.answers[i];
-    SweepTable::Row row = table_->row(rows, index, values);
-    row.text(a.dispatcher);
-    if (a.ok()) append_answer(row, a, e.decision, static_cast<int>(i) == e.decision.winner);
-    row.skip_to_error();
-    if (a.ok())
-      row.none();
-    else
-      row.text(a.error);
-    row.end();
-  }
-}
-
-void ScenarioSweep::append_answer(SweepTable::Row& row, const Answer& a, const models::Decision& decision,
-                                  bool winner) const {
-  const double tx_mean =
-      std::accumulate(a.tx_bytes.begin(), a.tx_bytes.end(), 0.0) / static_cast<double>(a.tx_bytes.size());
-  const auto tx_max = static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end()));
-  const bool intervals = asked_.draws > 0;
-  row.plain("{:.6f}", a.time_us.value);
-  if (intervals) {
-    row.plain("{:.6f}", a.time_us.low);
-    row.plain("{:.6f}", a.time_us.high);
-  }
-  row.plain("{}", winner);
-  if (intervals) {
-    if (winner)
-      row.plain("{:.4f}", decision.probability);
-    else
-      row.none();
-  }
-  if (asked_.breakdown)
-    for (const double us : a.breakdown_us) row.plain("{:.6f}", us);
-  row.plain("{:.3f}", a.tokens_per_s_per_gpu());
-  row.plain("{:.6f}", a.mfu);
-  row.plain("{:.0f}", tx_mean);
-  row.plain("{:.0f}", tx_max);
-  row.plain("{:.6f}", a.overload.printed().avg);
-  row.plain("{:.6f}", a.overload.printed().max);
-  row.plain("{:.6f}", a.overload.printed().max_cum);
-  row.plain("{:.0f}", a.memory.max_bytes);
-  row.plain("{}", a.memory.fits);
-  row.plain("{:.4f}", a.memory.fits_probability);
-  row.plain("{:.4f}", a.outside_domain);
-  if (cost_) {
-    row.plain("{:.9g}", a.cost);
-    row.plain("{:.9g}", a.cost_per_million_tokens());
-  }
+  return std::make_unique<ScenarioAsker>(columns_, *base_, plan, asked_);
 }
 
 SummaryShape ScenarioSweep::summary() const { return summary_of_scenarios(cost_); }
 
 }  // namespace
 
+std::vector<SweepColumn> columns_of_scenarios(bool intervals, bool breakdown, bool priced) {
+  return columns_of(scenario_columns(intervals, breakdown, priced));
+}
+
 // By what a million tokens cost where there are prices, else by tokens per second and GPU, so that other
 // batches and sequences compare.
 SummaryShape summary_of_scenarios(bool priced) {
-  using enum CellStyle;
   SummaryShape shape;
   shape.many = "scenarios";
   shape.answered = "time_us.value";
@@ -189,16 +223,8 @@ SummaryShape summary_of_scenarios(bool priced) {
   shape.none_fits = "none of which fits the memory";
   shape.not_best = "do not fit the memory";
   shape.with = "dispatcher";
-  shape.told = {{"tokens_per_s_per_gpu", "{} tokens/s/GPU", kWhole}};
-  if (priced) shape.told.push_back({"cost_per_million_tokens", "{} a million tokens", kFour});
-  shape.shown = {{"dispatcher", "dispatcher", kText},
-                 {"time_us.value", "time", kTime},
-                 {"tokens_per_s_per_gpu", "tokens/s/GPU", kWhole}};
-  if (priced)
-    shape.shown.push_back({"cost_per_million_tokens", "per 10^6 tokens", kFour});
-  else
-    shape.shown.push_back({"mfu", "MFU", kPercent});
-  shape.shown.push_back({"peak_memory_bytes.max", "memory [GB]", kGigabytes});
+  shape.shown = {"dispatcher", "time_us.value", "tokens_per_s_per_gpu",
+                 priced ? "cost_per_million_tokens" : "mfu", "peak_memory_bytes.max"};
   return shape;
 }
 

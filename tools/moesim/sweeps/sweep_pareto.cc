@@ -3,18 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 #include <optional>
 
 #include <nlohmann/json.hpp>
 
-#include "base/csv.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/sweeps/sweep_csv.h"
 
 namespace moesim::tools {
 
@@ -60,25 +57,28 @@ struct Objective {
   double sign = 1;
 };
 
-std::vector<Objective> objectives_of(const std::string& columns, const std::vector<std::string>& names) {
+std::vector<Objective> objectives_of(const std::string& columns, const SweepTable& table) {
   std::vector<Objective> objectives;
   for (const std::string_view part : split(columns, ',')) {
     std::string_view name = trim(part);
     const double sign = name.starts_with('-') ? -1 : 1;
     if (sign < 0) name.remove_prefix(1);
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end())
+    const auto found = table.find(name);
+    if (!found) {
+      std::vector<std::string> names;
+      for (const SweepColumn& column : table.columns()) names.push_back(column.name);
       throw InputError(fmt::format("--pareto: found {}, expected columns of the table{}", in_quotes(name),
                                    did_you_mean(name, names)));
-    objectives.push_back({static_cast<std::size_t>(found - names.begin()), sign});
+    }
+    objectives.push_back({*found, sign});
   }
   return objectives;
 }
 
 }  // namespace
 
-void check_pareto_columns(const std::string& columns, const std::vector<std::string>& names) {
-  objectives_of(columns, names);
+void check_pareto_columns(const std::string& columns, const SweepTable& table) {
+  objectives_of(columns, table);
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points) {
@@ -87,56 +87,51 @@ std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& po
   return front.indices();
 }
 
-void print_pareto(const std::string& csv_file, const std::string& columns, std::size_t inputs,
+void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
                   const SummaryShape& shape, const CommonOptions& common) {
-  std::ifstream in(csv_file);
-  std::string line;
-  if (!in || !std::getline(in, line)) throw InputError(SourcePlace{csv_file}, "cannot read");
-  const std::vector<std::string> names = csv_cells(line, {csv_file, 1});
-  const std::vector<Objective> objectives = objectives_of(columns, names);
-  const auto fits =
-      static_cast<std::size_t>(std::find(names.begin(), names.end(), shape.fits) - names.begin());
+  const std::vector<Objective> objectives = objectives_of(columns, table);
+  const auto fits = table.find(shape.fits), with = table.find(shape.with);
   Front front;
-  std::vector<std::pair<std::size_t, std::vector<std::string>>> rows;  // of the front, with some that left it
+  std::vector<std::pair<std::size_t, Cells>> rows;  // of the front, with some that left it
   std::size_t index = 0, too_big = 0;
-  for (long number = 2; std::getline(in, line); ++number, ++index) {
-    std::vector<std::string> cells = csv_cells(line, {csv_file, number});
-    if (cells.size() != names.size()) continue;
-    if (fits < cells.size() && cells[fits] == "false") {
+  table.read_file(csv_file, [&](SweepRow&& row) {
+    ++index;
+    if (fits && row.cells[*fits] == Cell(false)) {
       ++too_big;
-      continue;
+      return;
     }
     std::vector<double> point;
     for (const auto& [column, sign] : objectives)
-      if (const auto value = parse_number(cells[column])) point.push_back(sign * *value);
-    if (point.size() != objectives.size()) continue;  // no forecast
+      if (const auto value = number_of(row.cells[column])) point.push_back(sign * *value);
+    if (point.size() != objectives.size()) return;  // no forecast
     front.add(index, std::move(point));
-    if (front.holds(index)) rows.emplace_back(index, std::move(cells));
-  }
+    if (front.holds(index)) rows.emplace_back(index, std::move(row.cells));
+  });
   // The inputs, the dispatcher and the objectives.
-  std::vector<std::size_t> shown(inputs);
+  std::vector<std::size_t> shown(table.inputs());
   std::iota(shown.begin(), shown.end(), std::size_t{0});
-  const auto with = std::find(names.begin(), names.end(), shape.with) - names.begin();
-  if (!shape.with.empty()) shown.push_back(static_cast<std::size_t>(with));
+  if (with) shown.push_back(*with);
   for (const auto& [column, sign] : objectives)
     if (std::find(shown.begin(), shown.end(), column) == shown.end()) shown.push_back(column);
   std::vector<Table::Column> heads;
   heads.reserve(shown.size());
   for (const std::size_t c : shown)
-    heads.push_back({names[c], !shape.with.empty() && names[c] == shape.with ? Table::Align::kLeft
-                                                                             : Table::Align::kRight});
-  Table table(heads);
+    heads.push_back({table.columns()[c].name, with == c ? Table::Align::kLeft : Table::Align::kRight});
+  Table printed(heads);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const std::size_t i : front.indices()) {
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == i; });
     std::vector<std::string> cells;
     nlohmann::ordered_json object;
     for (const std::size_t c : shown) {
-      cells.push_back(row->second[c]);
-      const auto number = parse_number(row->second[c]);
-      object[names[c]] = number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(row->second[c]);
+      cells.push_back(table.text(c, row->second[c]));
+      nlohmann::ordered_json& value = object[table.columns()[c].name];
+      if (const auto number = number_of(row->second[c]))
+        value = *number;
+      else
+        value = cells.back();
     }
-    table.row(cells);
+    printed.row(cells);
     list.push_back(std::move(object));
   }
   if (common.format == Format::kJson) {
@@ -146,9 +141,9 @@ void print_pareto(const std::string& csv_file, const std::string& columns, std::
     result["left_out"] = {{"does_not_fit", too_big}};
     print_json(result);
   } else if (common.format == Format::kCsv) {
-    print(table.csv());
+    print(printed.csv());
   } else {
-    print(table.text());
+    print(printed.text());
     if (too_big > 0) print(fmt::format("{} rows that {} are left out\n", too_big, shape.not_best));
   }
 }

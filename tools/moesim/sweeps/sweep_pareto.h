@@ -14,12 +14,12 @@ namespace moesim::tools {
 std::vector<std::size_t> pareto_front(const std::vector<std::vector<double>>& points);
 
 // Throws InputError for a name that is no column.
-void check_pareto_columns(const std::string& columns, const std::vector<std::string>& names);
+void check_pareto_columns(const std::string& columns, const SweepTable& table);
 
 // Prints the front of a sweep's CSV file. `columns` are names of columns, smaller is better, "-name" for the
 // larger. Throws InputError for unknown columns.
-// The first `inputs` columns are shown beside them, and what `shape` names the best by.
-void print_pareto(const std::string& csv_file, const std::string& columns, std::size_t inputs,
+// The inputs are shown beside them, and what `shape` names the best by.
+void print_pareto(const std::string& csv_file, const std::string& columns, const SweepTable& table,
                   const SummaryShape& shape, const CommonOptions& common);
 
 }  // namespace moesim::tools

@@ -10,7 +10,6 @@
 #include "base/input_error.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "tools/moesim/sweeps/sweep_csv.h"
 
 namespace moesim::tools {
 

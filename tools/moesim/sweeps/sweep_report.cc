@@ -2,15 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
-
-#include "base/input_error.h"
-#include "base/text.h"
-#include "tools/moesim/sweeps/sweep_csv.h"
-#include "tools/moesim/sweeps/sweep_table.h"
 
 namespace moesim::tools {
 
@@ -18,74 +14,58 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json value_of(const std::string& cell) {
-  if (cell.empty()) return nullptr;
-  if (cell == "true" || cell == "false") return cell == "true";
-  if (const auto whole = parse_int(cell)) return *whole;
-  if (const auto number = parse_number(cell)) return *number;
-  return cell;
+bool says_something(const std::string& column, const Cell& cell) {
+  if (std::holds_alternative<std::monostate>(cell)) return false;
+  return !column.starts_with("breakdown_us.") || number_of(cell).value_or(0) != 0;
 }
 
-bool says_something(const std::string& column, const ordered_json& value) {
-  if (value.is_null()) return false;
-  return !column.starts_with("breakdown_us.") || (value.is_number() && value.get<double>() != 0);
+ordered_json json_of(const Cell& cell) {
+  return std::visit(
+      [](const auto& value) -> ordered_json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
+          return nullptr;
+        else
+          return value;
+      },
+      cell);
 }
 
 }  // namespace
 
-SweepReport::SweepReport(std::vector<std::string> columns, std::size_t most_bytes)
-    : columns_(std::move(columns)), most_bytes_(most_bytes) {}
-
-void SweepReport::add(std::string_view lines) {
-  while (!lines.empty()) {
-    const std::size_t end = std::min(lines.find('\n'), lines.size());
-    const std::string_view line = lines.substr(0, end);
-    lines.remove_prefix(std::min(end + 1, lines.size()));
-    const auto scenario = SweepTable::index_of(line);
-    if (!scenario) continue;  // a header
-    if (*scenario != last_) ++scenarios_, last_ = *scenario;
-    if (*scenario % step_ != 0) continue;
-    bytes_ += line.size();
-    lines_.push_back({*scenario, std::string(line)});
-    if (bytes_ > most_bytes_) thin_out();
-  }
+void SweepReport::add(SweepRow row) {
+  if (row.scenario != last_) ++scenarios_, last_ = row.scenario;
+  if (row.scenario % step_ != 0) return;
+  bytes_ += row.bytes;
+  rows_.push_back(std::move(row));
+  if (bytes_ > most_bytes_) thin_out();
 }
 
 void SweepReport::thin_out() {
   step_ *= 2;
-  std::erase_if(lines_, [&](const Line& line) { return line.scenario % step_ != 0; });
+  std::erase_if(rows_, [&](const SweepRow& row) { return row.scenario % step_ != 0; });
   bytes_ = 0;
-  for (const Line& line : lines_) bytes_ += line.text.size();
-}
-
-void SweepReport::add_file(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw InputError(SourcePlace{path}, "cannot read");
-  for (std::string line; std::getline(in, line);) add(line);
+  for (const SweepRow& row : rows_) bytes_ += row.bytes;
 }
 
 void SweepReport::add_to(ordered_json& result) const {
-  std::vector<std::vector<ordered_json>> rows;
-  std::vector<bool> used(columns_.size(), false);
-  for (const Line& line : lines_) {
-    std::vector<ordered_json>& row = rows.emplace_back();
-    for (const std::string& cell : row_cells(line.text, columns_)) row.push_back(value_of(cell));
-    for (std::size_t c = 0; c < row.size(); ++c)
-      if (says_something(columns_[c], row[c])) used[c] = true;
-  }
   result["scenarios"] = scenarios_;
   if (step_ > 1) result["left_out"] = fmt::format("all but every {}th scenario", step_);
   result["columns"] = ordered_json::array();
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
+  std::vector<std::size_t> used;
+  for (std::size_t c = 0; c < table_.columns().size(); ++c) {
+    const std::string& name = table_.columns()[c].name;
     // The page looks for these by name.
-    if (columns_[c] == "scenario" || columns_[c] == "dispatcher" || columns_[c] == "error") used[c] = true;
-    if (used[c]) result["columns"].push_back(columns_[c]);
+    if (name == "scenario" || name == "dispatcher" || name == "error" ||
+        std::any_of(rows_.begin(), rows_.end(),
+                    [&](const SweepRow& row) { return says_something(name, row.cells[c]); })) {
+      used.push_back(c);
+      result["columns"].push_back(name);
+    }
   }
   result["rows"] = ordered_json::array();
-  for (std::vector<ordered_json>& row : rows) {
+  for (const SweepRow& row : rows_) {
     ordered_json cells = ordered_json::array();
-    for (std::size_t c = 0; c < row.size(); ++c)
-      if (used[c]) cells.push_back(std::move(row[c]));
+    for (const std::size_t c : used) cells.push_back(json_of(row.cells[c]));
     result["rows"].push_back(std::move(cells));
   }
 }

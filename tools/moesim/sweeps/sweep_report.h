@@ -4,23 +4,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "tools/moesim/sweeps/sweep_table.h"
 
 namespace moesim::tools {
 
 class SweepReport {
  public:
-  // Names of the columns, as in the header of the CSV file; text of rows that is kept at most.
-  explicit SweepReport(std::vector<std::string> columns, std::size_t most_bytes = kMostBytes);
+  // `most_bytes`: text of rows that is kept at most.
+  explicit SweepReport(const SweepTable& table, std::size_t most_bytes = kMostBytes)
+      : table_(table), most_bytes_(most_bytes) {}
 
-  // Whole lines of CSV or JSON lines, in the order of the file; a header is skipped.
-  void add(std::string_view lines);
-  // All rows of a file of either kind. Throws InputError where it cannot be read.
-  void add_file(const std::string& path);
+  // Takes a row, in the order of the table.
+  void add(SweepRow row);
 
   // Adds "columns", "rows" (numbers as numbers, empty cells null), "scenarios" and "left_out" to a result.
   // Columns without any value, and parts of the time that are zero everywhere, are left out.
@@ -29,18 +28,14 @@ class SweepReport {
  private:
   static constexpr std::size_t kMostBytes = 2'500'000;
 
-  struct Line {
-    std::uint64_t scenario;
-    std::string text;
-  };
   void thin_out();
 
-  std::vector<std::string> columns_;
+  const SweepTable& table_;
   std::size_t most_bytes_, bytes_ = 0;
   std::uint64_t step_ = 1;       // scenarios with numbers that this divides are kept
   std::uint64_t scenarios_ = 0;  // seen
   std::uint64_t last_ = UINT64_MAX;
-  std::vector<Line> lines_;
+  std::vector<SweepRow> rows_;
 };
 
 }  // namespace moesim::tools

@@ -30,13 +30,16 @@ SweepWorker::SweepWorker(const SweepJob& job) : job_(job), asker_(job.kind->aske
 void SweepWorker::fill(SweepBlock& block) {
   for (std::uint64_t i = block.first; i < block.first + block.count; ++i) {
     job_.plan->point(i, values_);
-    const std::size_t before = block.rows.size();
+    const auto keep = [&](SweepRow&& row) {
+      if (job_.keep) block.kept.push_back(std::move(row));
+    };
+    const SweepTable& table = job_.kind->table();
     try {
-      asker_->ask(i, values_, block.rows);
+      for (const SweepAsker::Row& row : asker_->ask(values_))
+        keep(table.write(block.rows, i, values_, row.found, row.error));
     } catch (const InputError& error) {
       if (block.failed++ == 0) block.first_error = fmt::format("scenario {}: {}", i, error.what());
-      block.rows.resize(before);
-      job_.kind->table().append_error(block.rows, i, values_, error.what());
+      keep(table.write_error(block.rows, i, values_, error.what()));
       if (job_.strict) return;
     }
   }

@@ -14,7 +14,8 @@ namespace moesim::tools {
 // The rows of some consecutive scenarios.
 struct SweepBlock {
   std::uint64_t first = 0, count = 0;
-  std::string rows;
+  std::string rows;  // lines of the table
+  std::vector<SweepRow> kept;
   std::uint64_t failed = 0;  // scenarios without any forecast
   std::string first_error;   // "scenario 17: ..."
 };
@@ -23,6 +24,7 @@ struct SweepBlock {
 struct SweepJob {
   const SweepKind* kind = nullptr;
   const SweepPlan* plan = nullptr;
+  bool keep = false;        // rows in memory, too
   bool strict = false;      // a scenario without a forecast ends its block
   std::uint64_t first = 0;  // where to start
   std::uint64_t end = 0;    // behind the last

@@ -4,28 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <utility>
 
-#include "base/check.h"
-#include "base/input_error.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "tools/moesim/show/output.h"
-#include "tools/moesim/sweeps/sweep_csv.h"
 
 namespace moesim::tools {
 
 namespace {
-
-std::size_t column_of(const std::vector<std::string>& columns, std::string_view name) {
-  const auto at = std::find(columns.begin(), columns.end(), name);
-  check(at != columns.end(), "a sweep has the column");
-  return static_cast<std::size_t>(at - columns.begin());
-}
-
-double number_of(const std::string& cell) { return parse_number(cell).value_or(0); }
 
 // Log scores of the scenarios that have one value of an axis, or a quarter of its values.
 struct Group {
@@ -35,10 +23,66 @@ struct Group {
   double mean() const { return sum / static_cast<double>(count); }
 };
 
-std::string styled(const std::string& cell, CellStyle style) {
-  const auto number = parse_number(cell);
-  if (!number) return cell;
-  switch (style) {
+// Folders that all paths of a column begin with tell nothing apart.
+std::size_t common_folder(const std::vector<std::string>& paths) {
+  std::size_t common = paths.front().size();
+  for (const std::string& path : paths) {
+    const auto differ = std::mismatch(path.begin(), path.end(), paths.front().begin(), paths.front().end());
+    common = std::min(common, static_cast<std::size_t>(differ.first - path.begin()));
+  }
+  const std::size_t slash = paths.front().substr(0, common).rfind('/');
+  return slash == std::string::npos ? 0 : slash + 1;
+}
+
+}  // namespace
+
+SweepSummary::SweepSummary(const SweepTable& table, SummaryShape shape)
+    : table_(table),
+      shape_(std::move(shape)),
+      answered_(table_.at(shape_.answered)),
+      score_(table_.at(shape_.score)),
+      winner_(table_.find(shape_.winner)),
+      fits_(table_.find(shape_.fits)),
+      with_(table_.find(shape_.with)),
+      notes_(table_.find(shape_.notes)) {
+  // Its own column says who won.
+  for (const std::string& axis : table_.axes())
+    if (axis != shape_.with) axes_.push_back(table_.at(axis));
+  for (const std::string& column : shape_.shown) shown_.push_back(table_.at(column));
+}
+
+void SweepSummary::add(const SweepRow& row) {
+  const Cells& cells = row.cells;
+  const auto empty = [&](std::size_t column) {
+    return std::holds_alternative<std::monostate>(cells[column]);
+  };
+  const bool fresh = last_ != row.scenario;
+  if (fresh) ++scenarios_, last_ = row.scenario;
+  if (empty(answered_)) {
+    if (fresh && (!winner_ || empty(*winner_))) ++without_;
+    return;
+  }
+  if (winner_ && cells[*winner_] != Cell(true)) return;
+  constexpr std::size_t kMostNotes = 100;
+  if (notes_ && !empty(*notes_) && noted_.size() < kMostNotes) ++noted_[table_.text(*notes_, cells[*notes_])];
+  Found one{row.scenario, 0, !fits_ || cells[*fits_] == Cell(true), cells};
+  if (!one.fits) ++too_big_;
+  if (const auto score = number_of(cells[score_]))
+    one.score = shape_.smaller ? 1 / std::max(*score, 1e-300) : *score;
+  keep_best(one);
+  if (row.scenario % step_ != 0) return;
+  Sample& sample = samples_.emplace_back(Sample{row.scenario, one.score, {}});
+  for (const std::size_t axis : axes_) sample.axes.push_back(cells[axis]);
+  constexpr std::size_t kMost = 1 << 17;
+  if (samples_.size() < kMost) return;
+  step_ *= 2;
+  std::erase_if(samples_, [&](const Sample& other) { return other.scenario % step_ != 0; });
+}
+
+std::string SweepSummary::styled(std::size_t column, const Cell& cell) const {
+  const auto number = number_of(cell);
+  if (!number) return table_.text(column, cell);
+  switch (table_.columns()[column].style) {
     case CellStyle::kWhole:
       return fmt::format("{:.0f}", *number);
     case CellStyle::kThree:
@@ -54,89 +98,7 @@ std::string styled(const std::string& cell, CellStyle style) {
     case CellStyle::kText:
       break;
   }
-  return cell;
-}
-
-// Folders that all paths of a column begin with tell nothing apart.
-std::size_t common_folder(const std::vector<std::string>& paths) {
-  std::size_t common = paths.front().size();
-  for (const std::string& path : paths) {
-    const auto differ = std::mismatch(path.begin(), path.end(), paths.front().begin(), paths.front().end());
-    common = std::min(common, static_cast<std::size_t>(differ.first - path.begin()));
-  }
-  const std::size_t slash = paths.front().substr(0, common).rfind('/');
-  return slash == std::string::npos ? 0 : slash + 1;
-}
-
-}  // namespace
-
-SweepSummary::SweepSummary(std::vector<std::string> columns, std::vector<std::string> axes,
-                           SummaryShape shape)
-    : columns_(std::move(columns)),
-      axes_(std::move(axes)),
-      shape_(std::move(shape)),
-      answered_(column_of(columns_, shape_.answered)),
-      score_(column_of(columns_, shape_.score)) {
-  const auto optional_column = [&](const std::string& name) {
-    return name.empty() ? std::nullopt : std::optional(column_of(columns_, name));
-  };
-  winner_ = optional_column(shape_.winner);
-  fits_ = optional_column(shape_.fits);
-  with_ = optional_column(shape_.with);
-  notes_ = optional_column(shape_.notes);
-  // Its own column says who won.
-  std::erase(axes_, shape_.with);
-  for (const std::string& axis : axes_) axis_columns_.push_back(column_of(columns_, axis));
-  for (const SummaryColumn& one : shape_.shown) shown_.push_back(column_of(columns_, one.column));
-  for (const SummaryShape::Told& one : shape_.told) told_.push_back(column_of(columns_, one.column));
-}
-
-void SweepSummary::add(std::string_view lines) {
-  while (!lines.empty()) {
-    const std::size_t end = std::min(lines.find('\n'), lines.size());
-    const std::string_view line = lines.substr(0, end);
-    lines.remove_prefix(std::min(end + 1, lines.size()));
-    if (SweepTable::index_of(line)) take(row_cells(line, columns_));
-  }
-}
-
-void SweepSummary::add_file(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw InputError(SourcePlace{path}, "cannot read");
-  for (std::string line; std::getline(in, line);) add(line);
-}
-
-void SweepSummary::take(const std::vector<std::string>& cells) {
-  const auto scenario = static_cast<std::uint64_t>(number_of(cells.front()));
-  const bool fresh = last_ != scenario;
-  if (fresh) ++scenarios_, last_ = scenario;
-  if (cells[answered_].empty()) {
-    if (fresh && (!winner_ || cells[*winner_].empty())) ++without_;
-    return;
-  }
-  if (winner_ && cells[*winner_] != "true") return;
-  constexpr std::size_t kMostNotes = 100;
-  if (notes_ && !cells[*notes_].empty() && noted_.size() < kMostNotes) ++noted_[cells[*notes_]];
-  Found one;
-  one.scenario = scenario;
-  one.fits = !fits_ || cells[*fits_] == "true";
-  if (!one.fits) ++too_big_;
-  if (const auto score = parse_number(cells[score_]))
-    one.score = shape_.smaller ? 1 / std::max(*score, 1e-300) : *score;
-  const auto take_all = [&](const std::vector<std::size_t>& from, std::vector<std::string>& to) {
-    for (const std::size_t column : from) to.push_back(cells[column]);
-  };
-  take_all(axis_columns_, one.axes);
-  take_all(shown_, one.shown);
-  take_all(told_, one.told);
-  if (with_) one.with = cells[*with_];
-  keep_best(one);
-  if (scenario % step_ != 0) return;
-  found_.push_back(std::move(one));
-  constexpr std::size_t kMost = 1 << 17;
-  if (found_.size() < kMost) return;
-  step_ *= 2;
-  std::erase_if(found_, [&](const Found& other) { return other.scenario % step_ != 0; });
+  return table_.text(column, cell);
 }
 
 void SweepSummary::keep_best(const Found& one) {
@@ -152,15 +114,16 @@ std::string SweepSummary::sentence(const std::vector<Found>& best) const {
   if (best.empty()) return fmt::format("None of {} {} has a {}.", scenarios_, shape_.many, shape_.noun);
   const Found& first = best.front();
   std::vector<std::string> values, told;
-  for (std::size_t a = 0; a < axes_.size(); ++a)
-    values.push_back(fmt::format("{} = {}", axes_[a], first.axes[a]));
-  for (std::size_t t = 0; t < told_.size(); ++t)
-    if (!first.told[t].empty())
-      told.push_back(
-          fmt::format(fmt::runtime(shape_.told[t].words), styled(first.told[t], shape_.told[t].style)));
+  for (const std::size_t axis : axes_)
+    values.push_back(
+        fmt::format("{} = {}", table_.columns()[axis].name, table_.text(axis, first.cells[axis])));
+  for (std::size_t c = 0; c < first.cells.size(); ++c)
+    if (const std::string& words = table_.columns()[c].told;
+        !words.empty() && !std::holds_alternative<std::monostate>(first.cells[c]))
+      told.push_back(fmt::format(fmt::runtime(words), styled(c, first.cells[c])));
   return fmt::format("Best of {} {}{}: {}{}: {}.", scenarios_, shape_.many,
                      first.fits ? "" : ", " + shape_.none_fits, join(values, ", "),
-                     with_ ? " with " + first.with : "", join(told, ", "));
+                     with_ ? " with " + table_.text(*with_, first.cells[*with_]) : "", join(told, ", "));
 }
 
 std::string SweepSummary::drivers() const {
@@ -169,16 +132,17 @@ std::string SweepSummary::drivers() const {
   for (std::size_t a = 0; a < axes_.size(); ++a) {
     std::map<std::string, Group> by_value;
     std::vector<std::pair<double, double>> numbers;  // value, log score
-    for (const Found& one : found_) {
+    for (const Sample& one : samples_) {
       if (one.score <= 0) continue;
-      Group& group = by_value[one.axes[a]];
-      group.value = one.axes[a];
+      const std::string value = table_.text(axes_[a], one.axes[a]);
+      Group& group = by_value[value];
+      group.value = value;
       group.sum += std::log(one.score);
       ++group.count;
-      if (const auto value = parse_number(one.axes[a])) numbers.emplace_back(*value, std::log(one.score));
+      if (const auto number = number_of(one.axes[a])) numbers.emplace_back(*number, std::log(one.score));
     }
     std::vector<Group> groups;
-    if (by_value.size() > kFew && numbers.size() == found_.size()) {
+    if (by_value.size() > kFew && numbers.size() == samples_.size()) {
       std::sort(numbers.begin(), numbers.end());
       for (std::size_t q = 0; q < 4; ++q) {
         const std::size_t from = q * numbers.size() / 4, to = (q + 1) * numbers.size() / 4;
@@ -193,8 +157,8 @@ std::string SweepSummary::drivers() const {
     const auto by_mean = [](const Group& x, const Group& y) { return x.mean() < y.mean(); };
     const auto [worst, best] = std::minmax_element(groups.begin(), groups.end(), by_mean);
     const double gain = std::exp(best->mean() - worst->mean());
-    lines.emplace_back(gain, fmt::format("  {}: {:.2f} times from {} (worst) to {} (best)\n", axes_[a], gain,
-                                         worst->value, best->value));
+    lines.emplace_back(gain, fmt::format("  {}: {:.2f} times from {} (worst) to {} (best)\n",
+                                         table_.columns()[axes_[a]].name, gain, worst->value, best->value));
   }
   if (lines.empty()) return "";
   std::stable_sort(lines.begin(), lines.end(),
@@ -206,30 +170,35 @@ std::string SweepSummary::drivers() const {
 }
 
 std::string SweepSummary::best_table(const std::vector<Found>& best) const {
-  std::vector<std::size_t> cut;
-  for (std::size_t a = 0; a < axes_.size(); ++a) {
-    std::vector<std::string> cells;
-    for (const Found& one : best) cells.push_back(one.axes[a]);
-    cut.push_back(common_folder(cells));
-  }
   std::vector<Table::Column> heads{{"scenario"}};
-  for (const std::string& axis : axes_) heads.push_back({axis});
+  std::vector<std::size_t> cut;  // of the axes
+  for (const std::size_t axis : axes_) {
+    std::vector<std::string> cells;
+    cells.reserve(best.size());
+    for (const Found& one : best) cells.push_back(table_.text(axis, one.cells[axis]));
+    cut.push_back(common_folder(cells));
+    heads.push_back({table_.columns()[axis].name});
+  }
   std::vector<TimeUnit> units;  // of the shown columns
-  for (std::size_t s = 0; s < shown_.size(); ++s) {
-    const SummaryColumn& column = shape_.shown[s];
+  for (const std::size_t s : shown_) {
+    const SweepColumn& column = table_.columns()[s];
     double longest = 0;
-    for (const Found& one : best) longest = std::max(longest, number_of(one.shown[s]));
+    for (const Found& one : best) longest = std::max(longest, number_of(one.cells[s]).value_or(0));
     units.push_back(TimeUnit::of(longest));
-    heads.push_back({column.style == CellStyle::kTime ? units[s].head(column.head) : column.head,
+    heads.push_back({column.style == CellStyle::kTime ? units.back().head(column.head) : column.head,
                      column.style == CellStyle::kText ? Table::Align::kLeft : Table::Align::kRight});
   }
   Table table(heads);
   for (const Found& one : best) {
     std::vector<std::string> row{fmt::format("{}", one.scenario)};
-    for (std::size_t a = 0; a < axes_.size(); ++a) row.push_back(one.axes[a].substr(cut[a]));
-    for (std::size_t s = 0; s < shown_.size(); ++s)
-      row.push_back(shape_.shown[s].style == CellStyle::kTime ? units[s].number(number_of(one.shown[s]))
-                                                              : styled(one.shown[s], shape_.shown[s].style));
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      row.push_back(table_.text(axes_[a], one.cells[axes_[a]]).substr(cut[a]));
+    for (std::size_t s = 0; s < shown_.size(); ++s) {
+      const Cell& cell = one.cells[shown_[s]];
+      row.push_back(table_.columns()[shown_[s]].style == CellStyle::kTime
+                        ? units[s].number(number_of(cell).value_or(0))
+                        : styled(shown_[s], cell));
+    }
     table.row(row);
   }
   return table.text();

@@ -5,21 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/moesim/sweeps/sweep_table.h"
 
 namespace moesim::tools {
-
-// How cells of a column are shown: as they are, with a number of digits, as a share, in bytes, or in
-// microseconds that all rows show in one unit.
-enum class CellStyle : std::uint8_t { kText, kWhole, kThree, kFour, kPercent, kGigabytes, kTime };
-
-struct SummaryColumn {
-  std::string column, head;
-  CellStyle style = CellStyle::kText;
-};
 
 // What of a table is summed up: which column says how good a row is, and what people see of it.
 struct SummaryShape {
@@ -34,22 +24,15 @@ struct SummaryShape {
   std::string none_fits, not_best;  // "none of which fits the memory", "do not fit the memory"
   std::string with;                 // column that the best is named by, behind the axes; "": none
   std::string notes;                // column of what a reader has to know; "": none
-  struct Told {
-    std::string column, words;  // "{} tokens/s/GPU"
-    CellStyle style = CellStyle::kWhole;
-  };
-  std::vector<Told> told;            // of the best
-  std::vector<SummaryColumn> shown;  // behind the number and the axes
+  std::vector<std::string> shown;   // columns behind the number and the axes
 };
 
 class SweepSummary {
  public:
-  // `axes`: columns that were swept over.
-  SweepSummary(std::vector<std::string> columns, std::vector<std::string> axes, SummaryShape shape);
+  SweepSummary(const SweepTable& table, SummaryShape shape);
 
-  // Takes whole lines of the table, CSV or JSON lines, in order.
-  void add(std::string_view lines);
-  void add_file(const std::string& path);
+  // Takes a row, in the order of the table.
+  void add(const SweepRow& row);
 
   // The best points, each with its winner, and what each axis changes.
   std::string text() const;
@@ -60,23 +43,28 @@ class SweepSummary {
     std::uint64_t scenario = 0;
     double score = 0;  // larger is better; 0: nobody knows
     bool fits = true;
-    std::vector<std::string> axes, shown, told;  // cells
-    std::string with;
+    Cells cells;
   };
-  void take(const std::vector<std::string>& cells);
+  // What drivers() reads of it.
+  struct Sample {
+    std::uint64_t scenario = 0;
+    double score = 0;
+    Cells axes;
+  };
   void keep_best(const Found& one);
+  std::string styled(std::size_t column, const Cell& cell) const;
   std::string sentence(const std::vector<Found>& best) const;
   std::string best_table(const std::vector<Found>& best) const;
   std::string drivers() const;
 
-  std::vector<std::string> columns_, axes_;
+  const SweepTable& table_;
   SummaryShape shape_;
-  // Where the cells are that take() reads of every row.
+  // Columns of the table.
   std::size_t answered_, score_;
   std::optional<std::size_t> winner_, fits_, with_, notes_;
-  std::vector<std::size_t> axis_columns_, shown_, told_;
+  std::vector<std::size_t> axes_, shown_;
   std::vector<Found> best_, best_too_big_;      // of those that fit, and of those that do not; the best first
-  std::vector<Found> found_;                    // every step_-th point, for drivers()
+  std::vector<Sample> samples_;                 // every step_-th point, for drivers()
   std::map<std::string, std::uint64_t> noted_;  // how many rows say it
   std::uint64_t step_ = 1;
   std::uint64_t scenarios_ = 0, without_ = 0, too_big_ = 0;

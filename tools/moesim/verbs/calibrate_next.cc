@@ -11,11 +11,13 @@
 
 #include "base/input_error.h"
 #include "calibration/fit/next_rows.h"
+#include "models/answers/sentences.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
 
 namespace moesim::tools {
 namespace {
@@ -28,12 +30,12 @@ struct Options {
   int draws = calibration::kPlanDraws;
 };
 
-nlohmann::ordered_json json_of(const CommonOptions& common, const models::Decision& decision,
-                               const std::string& winner, const std::vector<NextRow>& plan) {
+nlohmann::ordered_json json_of(const CommonOptions& common, const Comparison& c,
+                               const std::vector<NextRow>& plan) {
   auto result = envelope("calibrate-next", describe_inputs(common), {});
-  result["winner"] = winner;
-  result["verdict"] = models::name_of(decision.verdict);
-  result["probability"] = decision.probability;
+  result["winner"] = c.winner()->dispatcher;
+  result["verdict"] = models::name_of(c.decision.verdict);
+  result["probability"] = or_null(c.decision.probability());
   result["measurements"] = nlohmann::ordered_json::array();
   for (const NextRow& one : plan)
     result["measurements"].push_back({{"command", one.row.command},
@@ -43,10 +45,8 @@ nlohmann::ordered_json json_of(const CommonOptions& common, const models::Decisi
   return result;
 }
 
-std::string text_of(const models::Decision& decision, const std::string& winner,
-                    const std::vector<NextRow>& plan, int draws) {
-  std::string text = fmt::format("{} wins with probability {:.2f} ({}).\n\n", winner, decision.probability,
-                                 models::name_of(decision.verdict));
+std::string text_of(const Comparison& c, const std::vector<NextRow>& plan, int draws) {
+  std::string text = models::sentence(c) + "\n\n";
   if (plan.empty())
     return text +
            fmt::format(
@@ -73,9 +73,9 @@ int run(const Options& options, const CommonOptions& common) {
   next.minutes = options.minutes;
   const std::vector<NextRow> plan = calibration::next_rows(c, next);
   if (common.format == Format::kJson)
-    print_json(json_of(common, c.decision, c.winner()->dispatcher, plan));
+    print_json(json_of(common, c, plan));
   else
-    print(text_of(c.decision, c.winner()->dispatcher, plan, options.draws));
+    print(text_of(c, plan, options.draws));
   return 0;
 }
 

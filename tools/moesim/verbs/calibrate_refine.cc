@@ -28,6 +28,7 @@
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
 
 namespace moesim::tools {
@@ -67,7 +68,7 @@ const Profile& built_in(const Device& device) {
 struct Flip {
   std::string scenario;
   std::string before, after;
-  double probability_before = 0, probability_after = 0;
+  std::optional<double> probability_before, probability_after;
   std::string_view verdict_before, verdict_after;
 
   bool flips() const { return before != after; }
@@ -89,8 +90,8 @@ Flip flip_of(const std::string& name, const models::Scenario& scenario, const Re
   return {name,
           winner(before),
           winner(after),
-          before.decision.probability,
-          after.decision.probability,
+          before.decision.probability(),
+          after.decision.probability(),
           models::name_of(before.decision.verdict),
           models::name_of(after.decision.verdict)};
 }
@@ -139,9 +140,10 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
                    {"now", Align::kLeft},
                    {"P"},
                    {"", Align::kLeft}});
+  const auto share = [](const std::optional<double>& p) { return p ? fmt::format("{:.2f}", *p) : "-"; };
   for (const Flip& flip : flips)
-    decisions.row({flip.scenario, flip.before, fmt::format("{:.2f}", flip.probability_before), flip.after,
-                   fmt::format("{:.2f}", flip.probability_after), flip.flips() ? "flips" : ""});
+    decisions.row({flip.scenario, flip.before, share(flip.probability_before), flip.after,
+                   share(flip.probability_after), flip.flips() ? "flips" : ""});
   return text + "\n" + decisions.text();
 }
 
@@ -165,15 +167,16 @@ ordered_json json_of(const CommonOptions& common, const RefineReport& report, co
                               {"added", law.added}});
   result["decisions"] = ordered_json::array();
   for (const Flip& flip : flips)
-    result["decisions"].push_back(
-        {{"scenario", flip.scenario},
-         {"before",
-          {{"winner", flip.before},
-           {"probability", flip.probability_before},
-           {"verdict", flip.verdict_before}}},
-         {"after",
-          {{"winner", flip.after}, {"probability", flip.probability_after}, {"verdict", flip.verdict_after}}},
-         {"flips", flip.flips()}});
+    result["decisions"].push_back({{"scenario", flip.scenario},
+                                   {"before",
+                                    {{"winner", flip.before},
+                                     {"probability", or_null(flip.probability_before)},
+                                     {"verdict", flip.verdict_before}}},
+                                   {"after",
+                                    {{"winner", flip.after},
+                                     {"probability", or_null(flip.probability_after)},
+                                     {"verdict", flip.verdict_after}}},
+                                   {"flips", flip.flips()}});
   result["skipped"] = ordered_json::array();
   for (const auto& [reason, rows] : report.skipped)
     result["skipped"].push_back({{"reason", reason}, {"rows", rows}});

@@ -16,6 +16,7 @@
 #include "models/hardware/cluster.h"
 #include "models/workload/scenario.h"
 #include "tools/moesim/jobs/job_arguments.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/plan_question.h"
@@ -36,6 +37,7 @@ namespace {
 
 struct CompareOptions {
   QuestionOptions scenario;
+  Anchoring anchoring;
   std::string detail, timeline, report, arguments, tokens, timing = "calibrated";
   TimelineOptions shown;
   bool explain = false;
@@ -74,6 +76,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
   options.suggest = true;
   options.draws = o.draws;
   options.flow = flow;
+  options.tolerance = o.anchoring.tolerance();
   options.trace = common.format == Format::kJson || !o.timeline.empty() || !o.report.empty() ||
                   detail != Detail::kNone || o.explain;
   models::Resolved resolved = settle(question, common);
@@ -83,7 +86,9 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       throw InputError("--tokens: found with scope layer, expected step: a training is made of steps");
     models::take_usual_failures(resolved.scenario);
   }
+  options.measured = o.anchoring.of(resolved.scenario);
   models::Comparison c = ask(std::move(resolved.scenario), options);
+  if (tells_unexplained("compare", c, common)) return 1;
   show_chosen(resolved, common);
   models::RunQuestion training;
   const std::optional<models::RunPlan> run = training_of(c, training, o.tokens);
@@ -95,6 +100,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       nlohmann::ordered_json result = comparison_json(c, detail, common);
       if (!chosen.options.empty())
         result["plan_chosen"] = {{"options", chosen.options}, {"because", chosen.because}};
+      if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
       if (run)
         result["training"] = {{"tokens", training.tokens},
                               {"gpus", run->gpus},
@@ -111,6 +117,7 @@ int run_compare(const CompareOptions& o, const CommonOptions& common) {
       break;
     case Format::kTable:
       print_comparison(c, detail);
+      if (c.anchor) print("\n" + anchor_text(c));
       if (run) print(training_text(training, *run) + "\n");
       if (o.explain)
         for (const models::Answer& answer : c.answers)
@@ -139,6 +146,7 @@ Verb compare_verb() {
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<CompareOptions>();
         o->scenario.declare(app);
+        o->anchoring.declare(app);
         constexpr const char* kGroup = "Question";
         app.add_option("--detail", o->detail,
                        "times (parts of the time), messages, operations (of the rank that ends last), ranks "

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
 #include "models/answers/training_run.h"
+#include "tools/moesim/questions/anchoring.h"
+#include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
 #include "tools/moesim/questions/question_options.h"
 #include "tools/moesim/show/inputs.h"
@@ -26,6 +29,7 @@ namespace {
 struct PlanOptions {
   QuestionOptions scenario;
   PlanQuestion question;
+  Anchoring anchoring;
   bool no_upgrades = false;
   int top = 10;
   std::string report;
@@ -42,6 +46,15 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
   models::RunQuestion q = o.question.question(Base::of(options.question(common), common, false), batch);
   q.upgrades = !o.no_upgrades;
   q.threads = common.threads;
+  std::optional<Comparison> run;  // of the job as it is
+  if (o.anchoring.measured()) {
+    const models::Scenario own = Base::of(options.question(common), common).resolved.scenario;
+    AskOptions asked;
+    asked.measured = o.anchoring.of(own);
+    run = ask(own, asked);
+    if (tells_unexplained("plan", *run, common)) return 1;
+    q.anchor = &*run->anchor;
+  }
   const models::RunAnswer a = [&] {
     ProgressLine line(common);
     q.progress = line.teller();
@@ -52,6 +65,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     nlohmann::ordered_json result = envelope("plan", describe_inputs(common, q.scenario), warnings);
     add_model(result, q.scenario);
     add_training_run(result, q, a, batch);
+    if (run) result["anchor"] = anchor_json(*run->anchor);
     if (publish(result, common)) return 0;
   }
   if (common.format == Format::kCsv) {
@@ -59,6 +73,7 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     return 0;
   }
   print(training_run_text(q, a, batch, o.top));
+  if (run) print("\n" + anchor_text(*run));
   warn_below(common, warnings);
   return 0;
 }
@@ -73,6 +88,7 @@ Verb plan_verb() {
       [](CLI::App& app) -> Run {
         auto o = std::make_shared<PlanOptions>();
         o->question.declare(app);
+        o->anchoring.declare(app, false);
         app.add_flag("--no-upgrades", o->no_upgrades, "Without what a faster network or GPU is worth")
             ->group(kQuestionGroup);
         app.add_option("--top", o->top, "Plans shown [10]")

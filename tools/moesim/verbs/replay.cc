@@ -14,6 +14,7 @@
 
 #include "base/file_io.h"
 #include "base/input_error.h"
+#include "models/answers/answer.h"
 #include "models/hardware/cluster_fabric.h"
 #include "models/hardware/rental.h"
 #include "models/workload/architecture.h"
@@ -46,8 +47,9 @@ struct ReplayOptions {
 
 using replay::RecordingForecast;
 
-// How much of the iteration each cause accounts for, and who made others wait most.
-constexpr std::size_t kMostShown = 3;
+constexpr std::size_t kMostShown = 3;  // of the ranks and layers that made others wait
+
+std::string ms(double us) { return fmt::format("{:.2f}", us / 1e3); }
 
 nlohmann::ordered_json attribution_json(const replay::Attribution& attribution) {
   nlohmann::ordered_json out;
@@ -72,8 +74,7 @@ std::string attribution_text(const RecordingForecast& answer) {
   for (const auto& share : answer.attribution.shares) {
     std::string what(name(share.cause));
     std::replace(what.begin(), what.end(), '_', ' ');
-    table.row({what, fmt::format("{:.2f}", share.us / 1e3),
-               fmt::format("{:.1f} %", 100 * share.us / answer.iteration.us())});
+    table.row({what, ms(share.us), fmt::format("{:.1f} %", 100 * share.us / answer.iteration.us())});
   }
   std::string text = table.text();
   const auto most = [](const std::vector<replay::Waiting>& waits, const auto& one) {
@@ -107,23 +108,53 @@ nlohmann::ordered_json critical_path_json(const replay::Iteration& iteration) {
   return path;
 }
 
-// One sentence on why another dispatcher takes longer or shorter; empty where none was asked for.
-std::string because(const RecordingForecast& answer);
+// Milliseconds of a rank by category, mean over ranks.
+double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
+  double us = 0;
+  for (const auto& rank : iteration.timeline.ranks())
+    for (const sim::Category category : categories)
+      us += rank.breakdown[static_cast<std::size_t>(category)].us();
+  return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
+}
+
+// The difference to the recorded dispatcher and its three largest parts, mean over ranks.
+std::string because(const RecordingForecast& answer) {
+  const replay::IterationForecast& recorded = *answer.as_recorded;
+  using enum sim::Category;
+  struct Part {
+    const char* name;
+    double ms;
+  };
+  const auto difference = [&](std::initializer_list<sim::Category> categories) {
+    return mean_ms(answer.iteration, categories) - mean_ms(recorded.iteration, categories);
+  };
+  std::vector<Part> parts{
+      {"exchange", difference({dispatch, combine})},
+      {"permutation and experts", difference({permute, unpermute, expert, attention, router})},
+      {"waiting for slower ranks", difference({straggler_wait, bubble})},
+      {"host", difference({host_sync})}};
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return std::abs(a.ms) > std::abs(b.ms); });
+  std::string text = fmt::format("{:+.2f} ms ({}) against the recorded dispatcher: ",
+                                 models::difference_us(recorded, answer).value / 1e3,
+                                 percent(models::ratio(recorded, answer).value - 1));
+  for (std::size_t i = 0; i < 3; ++i)
+    text += fmt::format("{}{} {:+.1f} ms", i == 0 ? "" : ", ", parts[i].name, parts[i].ms);
+  return text + " on an average rank";
+}
 
 std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
-  const auto told = throughput(answer, prices);
-  if (!told) return "";
-  std::string text = fmt::format("\n{:.0f} tokens/s", told->tokens_per_s);
-  text += told->per_million
-              ? fmt::format(", {:.4g} {} per million tokens", *told->per_million, prices.currency)
-              : ", no price (--prices '{\"gpu_hour\": 2.5}' gives the cost per million tokens)";
-  if (answer.before) {
-    text += fmt::format("\nbefore: {:.2f} ms ({}), now {}", answer.before->us / 1e3, answer.before->what,
-                        percent(answer.iteration_us.value / answer.before->us - 1));
-    if (answer.before->tokens)
-      text +=
-          fmt::format(" in time and {} in tokens/s",
-                      percent(told->tokens_per_s * answer.before->us * 1e-6 / *answer.before->tokens - 1));
+  if (answer.tokens == 0) return "";
+  std::string text = fmt::format("\n{:.0f} tokens/s", tokens_per_s(answer));
+  const auto cost = cost_per_million_tokens(answer, prices);
+  text += cost ? fmt::format(", {:.4g} {} per million tokens", *cost, prices.currency)
+               : ", no price (--prices '{\"gpu_hour\": 2.5}' gives the cost per million tokens)";
+  if (const auto& before = answer.before) {
+    text += fmt::format("\nbefore: {} ms ({}), now {}", ms(before->time_us.value), before->what,
+                        percent(models::ratio(*before, answer).value - 1));
+    if (before->tokens > 0)
+      text += fmt::format(" in time and {} in tokens/s",
+                          percent(tokens_per_s(answer) / tokens_per_s(*before) - 1));
   }
   return text;
 }
@@ -134,19 +165,16 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   warnings.emplace_back(
       "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
   auto result = envelope("replay", inputs, warnings);
-  result["iteration_us"] = estimate_json(answer.iteration_us);
+  result["iteration_us"] = estimate_json(answer.time_us);
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
-  if (const auto told = throughput(answer, prices)) {
-    result["tokens_per_s"] = told->tokens_per_s;
-    if (told->per_million)
-      result["cost_per_million_tokens"] = {{"value", *told->per_million}, {"currency", prices.currency}};
-  }
-  if (answer.before) {
-    result["before"] = {{"iteration_us", answer.before->us}, {"what", answer.before->what}};
-    if (answer.before->tokens)
-      result["before"]["tokens_per_s"] = *answer.before->tokens / (answer.before->us * 1e-6);
+  if (answer.tokens > 0) result["tokens_per_s"] = tokens_per_s(answer);
+  if (const auto cost = cost_per_million_tokens(answer, prices))
+    result["cost_per_million_tokens"] = {{"value", *cost}, {"currency", prices.currency}};
+  if (const auto& before = answer.before) {
+    result["before"] = {{"iteration_us", before->time_us.value}, {"what", before->what}};
+    if (before->tokens > 0) result["before"]["tokens_per_s"] = tokens_per_s(*before);
   }
   result["synthetic"] = answer.synthetic;
   result["recorded_on"] = {{"gpu", answer.recorded_on.gpu}, {"told_by", name(answer.recorded_on.told)}};
@@ -177,49 +205,13 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
     overload["entries"] = answer.overload->entries;
     overload["replicas"] = answer.overload->replicas;
   }
-  if (answer.network) {
+  if (answer.network.groups > 0)
     result["network"] = {{"timing", "flow"},
-                         {"calibrated_us", answer.network->calibrated_us},
-                         {"busiest_link", link_json(answer.network->busiest)}};
-  }
+                         {"calibrated_us", answer.network.calibrated_us},
+                         {"busiest_link", link_json(answer.network.busiest)}};
   result["attribution"] = attribution_json(answer.attribution);
   result["critical_path"] = critical_path_json(answer.iteration);
   return result;
-}
-
-// Milliseconds of a rank by category, mean over ranks.
-double mean_ms(const replay::Iteration& iteration, std::initializer_list<sim::Category> categories) {
-  double us = 0;
-  for (const auto& rank : iteration.timeline.ranks())
-    for (const sim::Category category : categories)
-      us += rank.breakdown[static_cast<std::size_t>(category)].us();
-  return us / 1e3 / static_cast<double>(iteration.timeline.rank_count());
-}
-
-// What differs most, mean over ranks.
-std::string because(const RecordingForecast& answer) {
-  const replay::Iteration &now = answer.iteration, &recorded = *answer.as_recorded;
-  using enum sim::Category;
-  struct Part {
-    const char* name;
-    double ms;
-  };
-  const auto difference = [&](std::initializer_list<sim::Category> categories) {
-    return mean_ms(now, categories) - mean_ms(recorded, categories);
-  };
-  std::vector<Part> parts{
-      {"exchange", difference({dispatch, combine})},
-      {"permutation and experts", difference({permute, unpermute, expert, attention, router})},
-      {"waiting for slower ranks", difference({straggler_wait, bubble})},
-      {"host", difference({host_sync})}};
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return std::abs(a.ms) > std::abs(b.ms); });
-  const double total = (now.us() - recorded.us()) / 1e3;
-  std::string text = fmt::format("{:+.2f} ms ({}) against the recorded dispatcher: ", total,
-                                 percent(now.us() / recorded.us() - 1));
-  for (std::size_t i = 0; i < 3; ++i)
-    text += fmt::format("{}{} {:+.1f} ms", i == 0 ? "" : ", ", parts[i].name, parts[i].ms);
-  return text + " on an average rank";
 }
 
 constexpr std::size_t kMostRanks = 32;  // of a table for people
@@ -239,6 +231,13 @@ std::vector<std::size_t> ranks_for_people(std::span<const sim::RankSummary> rank
   return {chosen.begin(), chosen.end()};
 }
 
+std::vector<std::string> rank_cells(std::size_t index, const sim::RankSummary& rank) {
+  std::vector<std::string> cells{std::to_string(index)};
+  for (const sim::Time time : {rank.busy, rank.exposed_comm, rank.straggler_wait, rank.bubble, rank.host})
+    cells.push_back(ms(time.us()));
+  return cells;
+}
+
 std::string ranks_text(const RecordingForecast& answer) {
   const auto ranks = answer.iteration.timeline.ranks();
   Table table({{"rank"},
@@ -248,7 +247,6 @@ std::string ranks_text(const RecordingForecast& answer) {
                {"bubble ms"},
                {"host ms"},
                {"C compute  T transfer  w wait  b bubble  H host", Table::Align::kLeft}});
-  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
   const std::vector<std::size_t> shown = ranks_for_people(ranks);
   for (const std::size_t r : shown) {
     const sim::RankSummary& rank = ranks[r];
@@ -257,8 +255,9 @@ std::string ranks_text(const RecordingForecast& answer) {
                                      {'w', "wait", Ink::kGrey, rank.straggler_wait.us()},
                                      {'b', "bubble", Ink::kSoft, rank.bubble.us()},
                                      {'H', "host", Ink::kPurple, rank.host.us()}};
-    table.row({std::to_string(r), ms(rank.busy), ms(rank.exposed_comm), ms(rank.straggler_wait),
-               ms(rank.bubble), ms(rank.host), bar(parts, answer.iteration.us(), kBarColumns)});
+    std::vector<std::string> row = rank_cells(r, rank);
+    row.push_back(bar(parts, answer.iteration.us(), kBarColumns));
+    table.row(std::move(row));
   }
   std::string text = table.text();
   if (shown.size() < ranks.size()) {
@@ -284,20 +283,17 @@ Table rank_table(const RecordingForecast& answer, const models::PriceTable& pric
                {"measured ms"},
                {"tokens/s"},
                {"cost per million tokens"}});
-  const auto us = [](double value) { return fmt::format("{:.2f}", value / 1e3); };
-  const auto told = throughput(answer, prices);
+  const auto cost = cost_per_million_tokens(answer, prices);
   const std::vector<std::string> iteration{
-      us(answer.iteration_us.value),
-      us(answer.iteration_us.low),
-      us(answer.iteration_us.high),
-      answer.measured_us ? us(*answer.measured_us) : "",
-      told ? fmt::format("{:.1f}", told->tokens_per_s) : "",
-      told && told->per_million ? fmt::format("{:.6g}", *told->per_million) : ""};
-  const auto ms = [](sim::Time time) { return fmt::format("{:.2f}", time.us() / 1e3); };
-  for (std::size_t r = 0; r < answer.iteration.timeline.rank_count(); ++r) {
-    const auto& rank = answer.iteration.timeline.rank(sim::RankId(static_cast<std::uint32_t>(r)));
-    std::vector<std::string> row{std::to_string(r),       ms(rank.busy),   ms(rank.exposed_comm),
-                                 ms(rank.straggler_wait), ms(rank.bubble), ms(rank.host)};
+      ms(answer.time_us.value),
+      ms(answer.time_us.low),
+      ms(answer.time_us.high),
+      answer.measured_us ? ms(*answer.measured_us) : "",
+      answer.tokens > 0 ? fmt::format("{:.1f}", tokens_per_s(answer)) : "",
+      cost ? fmt::format("{:.6g}", *cost) : ""};
+  const auto ranks = answer.iteration.timeline.ranks();
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::vector<std::string> row = rank_cells(r, ranks[r]);
     row.insert(row.end(), iteration.begin(), iteration.end());
     table.row(std::move(row));
   }
@@ -358,22 +354,22 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
   return answer;
 }
 
-// What is said above the tables; `notes` are the warnings that come first.
+// The lines above the tables, notes first.
 std::string headline(const RecordingForecast& answer, const replay::Topology& recorded,
-                     const std::vector<std::string>& notes, const models::PriceTable& prices) {
+                     const models::PriceTable& prices) {
   std::string text;
-  for (const std::string& note : notes) text += "warning: " + note + "\n";
-  text += fmt::format(
-      "{} recording of {}, {} microbatches, on {}{}\niteration {:.2f} ms (90 % interval {:.2f} .. {:.2f})",
-      answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches, answer.cluster.name,
-      answer.changes.empty() ? "" : ", with " + answer.changes, answer.iteration_us.value / 1e3,
-      answer.iteration_us.low / 1e3, answer.iteration_us.high / 1e3);
+  for (const std::string& note : answer.notes) text += "warning: " + note + "\n";
+  text +=
+      fmt::format("{} recording of {}, {} microbatches, on {}{}\niteration {} ms (90 % interval {} .. {})",
+                  answer.realistic ? "realistic" : "scaling", recorded.str(), answer.microbatches,
+                  answer.cluster.name, answer.changes.empty() ? "" : ", with " + answer.changes,
+                  ms(answer.time_us.value), ms(answer.time_us.low), ms(answer.time_us.high));
   if (answer.measured_us)
-    text += fmt::format(", measured {:.2f} ms ({})", *answer.measured_us / 1e3,
-                        percent(answer.summary.iteration_us / *answer.measured_us - 1.0, 2));
-  if (answer.network) {
-    const models::LinkLoad& busiest = answer.network->busiest;
-    text += fmt::format("\nnetwork: {:.2f} ms without contention", answer.network->calibrated_us / 1e3);
+    text += fmt::format(", measured {} ms ({})", ms(*answer.measured_us),
+                        percent(answer.time_us.value / *answer.measured_us - 1.0, 2));
+  if (answer.network.groups > 0) {
+    const models::LinkLoad& busiest = answer.network.busiest;
+    text += fmt::format("\nnetwork: {} ms without contention", ms(answer.network.calibrated_us));
     if (!busiest.from.empty())
       text += fmt::format("; busiest link {} -> {}, {:.0f} %", busiest.from, busiest.to,
                           100 * busiest.utilisation);
@@ -423,11 +419,10 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
   for (const std::string& folder : options.folders) recordings.add(folder);
   RecordingForecast answer = ask(options, recordings, inputs);
   // What decides whether the answer means anything at all comes first.
-  const std::vector<std::string> notes = answer.notes;
   std::erase_if(answer.warnings, [&](const std::string& warning) {
-    return std::find(notes.begin(), notes.end(), warning) != notes.end();
+    return std::ranges::find(answer.notes, warning) != answer.notes.end();
   });
-  answer.warnings.insert(answer.warnings.begin(), notes.begin(), notes.end());
+  answer.warnings.insert(answer.warnings.begin(), answer.notes.begin(), answer.notes.end());
   inputs["files"] = files_read();
   write_files(options, answer, bounds, inputs, prices);
   if (common.format == Format::kJson) {
@@ -437,14 +432,15 @@ int run(const ReplayOptions& options, const CommonOptions& common) {
     print_json(result);
     return 0;
   }
-  for (std::size_t i = common.format == Format::kCsv ? 0 : notes.size(); i < answer.warnings.size(); ++i)
+  for (std::size_t i = common.format == Format::kCsv ? 0 : answer.notes.size(); i < answer.warnings.size();
+       ++i)
     warn(common, answer.warnings[i]);
   if (common.format == Format::kCsv) {
     print(rank_table(answer, prices).csv());
     return 0;
   }
-  print(headline(answer, recordings.jobs().front().topology, notes, prices) + "\n" + ranks_text(answer) +
-        "\n" + operation_table(answer).text() + "\n" + attribution_text(answer));
+  print(headline(answer, recordings.jobs().front().topology, prices) + "\n" + ranks_text(answer) + "\n" +
+        operation_table(answer).text() + "\n" + attribution_text(answer));
   if (options.explain) print("\n" + critical_path_text(answer.iteration));
   if (!answer.effect_gains_us.empty()) print("\n" + effect_table(answer).text());
   return 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "base/text.h"
 #include "models/answers/answer.h"
 #include "models/workload/fields.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/next_measurement.h"
 #include "tools/moesim/questions/question_options.h"
@@ -47,6 +49,12 @@ ordered_json taken(ordered_json& object, const char* key) {
   return value;
 }
 
+std::string text_of(const ordered_json& value, const char* key) {
+  if (!value.is_string())
+    throw InputError(fmt::format("{}: found {}, expected a text", key, in_quotes(value.dump())));
+  return value.get<std::string>();
+}
+
 std::int64_t count_of(ordered_json& asked, const char* key, std::int64_t fallback, std::int64_t least,
                       std::int64_t most) {
   const ordered_json value = taken(asked, key);
@@ -69,23 +77,43 @@ bool flag_of(ordered_json& asked, const char* key, bool fallback) {
   return value.get<bool>();
 }
 
+// Takes a key out whose value is a text, as its option takes it; empty: it is not there.
+std::string said_of(ordered_json& asked, const char* key) {
+  const ordered_json value = taken(asked, key);
+  return value.is_null() ? "" : text_of(value, key);
+}
+
 // What `compare` is asked, and how its command line would say it.
 struct Compared {
   const FilesRead files{FilesRead::Contents::kHashed, FilesRead::Of::kThread};
   models::AnswerOptions options;
   CommonOptions common;
   QuestionOptions scenario;
+  Anchoring anchoring;
 
   explicit Compared(ordered_json& asked) {
     options.draws = static_cast<int>(draws_of(asked, options.draws));
     options.suggest = options.trace = true;
     options.each = flag_of(asked, "leave_out_illegal", false);
     common.quiet = true;
+    std::vector<std::string> anchored;
+    if (const std::string times = said_of(asked, "measured"); !times.empty()) {
+      anchoring.say_measured(times);
+      anchored.push_back("--measured=" + times);
+    }
+    if (const std::string share = said_of(asked, "tolerance"); !share.empty()) {
+      anchoring.say_tolerance(share);
+      anchored.push_back("--tolerance=" + share);
+    }
+    options.tolerance = anchoring.tolerance();
     common.command_line = {"compare", scenario_word(asked), fmt::format("--draws={}", options.draws)};
     scenario.take_file(common.command_line[1], std::nullopt);
+    common.command_line.insert(common.command_line.end(), anchored.begin(), anchored.end());
   }
-  models::Comparison comparison() const {
-    return ask(settle(scenario.question(common), common).scenario, options);
+  models::Comparison comparison() {
+    models::Scenario resolved = settle(scenario.question(common), common).scenario;
+    options.measured = anchoring.of(resolved);
+    return ask(std::move(resolved), options);
   }
 };
 
@@ -96,19 +124,16 @@ std::string compare(ordered_json asked) {
   compared.common.format = Format::kJson;
   compared.common.command_line.insert(compared.common.command_line.end(), {"--quiet", "--format", "json"});
   models::Comparison c = compared.comparison();
+  if (c.anchor && !c.anchor->explained) return json_text(unexplained_json("compare", c, compared.common));
   if (next) name_measurement(c, compared.options);
-  return json_text(comparison_json(c, Detail::kNone, compared.common));
+  ordered_json result = comparison_json(c, Detail::kNone, compared.common);
+  if (c.anchor) result["anchor"] = anchor_json(*c.anchor);
+  return json_text(result);
 }
 
 std::string printed(std::vector<std::string> words) {
   words.insert(words.end(), {"--quiet", "--format", "json"});
   return run_command(words).text;
-}
-
-std::string text_of(const ordered_json& value, const char* key) {
-  if (!value.is_string())
-    throw InputError(fmt::format("{}: found {}, expected a text", key, in_quotes(value.dump())));
-  return value.get<std::string>();
 }
 
 void refuse_others(const ordered_json& asked, const char* expected) {
@@ -140,7 +165,10 @@ std::string plan(ordered_json asked) {
 std::string report(ordered_json asked) {
   Compared compared(asked);
   compared.common.command_line.insert(compared.common.command_line.end(), {"--report", "report.html"});
-  return comparison_report(compared.comparison(), compared.common, {});
+  const models::Comparison c = compared.comparison();
+  if (c.anchor && !c.anchor->explained)
+    throw InputError("measured: found a run that the forecast does not explain, expected one that it does");
+  return comparison_report(c, compared.common, {});
 }
 
 }  // namespace

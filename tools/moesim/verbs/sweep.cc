@@ -111,13 +111,6 @@ void write_sweep_report(const std::string& path, const SweepReport& rows, const 
   write_report(path, "sweep", result);
 }
 
-// The columns that are swept over.
-std::vector<std::string> axes_of(const SweepPlan& plan) {
-  std::vector<std::string> axes;
-  for (const ScenarioPath& path : plan.paths()) axes.push_back(path.path);
-  return axes;
-}
-
 int threads_of(const CommonOptions& common, const SweepMpi* mpi) {
   if (common.threads > 0) return common.threads;
   return mpi ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -140,11 +133,10 @@ std::uint64_t block_of(const SweepJob& job, int threads, const SweepMpi* mpi) {
   const std::unique_ptr<SweepAsker> asker = job.kind->asker(*job.plan);
   for (const std::uint64_t point : {job.first, job.first + 1}) {
     std::vector<PathValue> values;
-    std::string rows;
     job.plan->point(point, values);
     const auto begun = std::chrono::steady_clock::now();
     try {
-      asker->ask(point, values, rows);
+      asker->ask(values);
     } catch (const InputError&) {  // its row will say so
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -167,12 +159,14 @@ class SweepRun {
         collect_(!o.report.empty() && o.out.empty()),
         // For people the table is not printed, but what it says.
         summed_up_(common.format == Format::kTable && o.pareto.empty()),
-        shown_(job.kind->table().names()),
-        summary_(job.kind->table().names(), axes_of(*job.plan), job.kind->summary()) {}
+        table_(job.kind->table()),
+        shown_(table_),
+        summary_(table_, job.kind->summary()) {
+    job_.keep = o.out.empty() && (collect_ || summed_up_);
+  }
 
   void make(SweepMpi* mpi, int threads, const std::function<void(const std::string&)>& say) {
-    if (!o_.out.empty() || !summed_up_)
-      file_.emplace(o_.out, definition_, job_.kind->table().header(), o_.start());
+    if (!o_.out.empty() || !summed_up_) file_.emplace(o_.out, definition_, table_.header(), o_.start());
     job_.first = !file_ ? begin_ : file_->complete() ? job_.end : std::max(begin_, file_->first());
     job_.block = block_of(job_, threads, mpi);
     SweepProgress progress(common_.quiet, job_.end - begin_, job_.first - begin_);
@@ -201,7 +195,9 @@ class SweepRun {
     }
     if (summed_up_) {
       if (!o_.out.empty())
-        summary_.add_file(o_.out);  // with the rows of an earlier run that this one went on with
+        table_.read_file(o_.out, [&](const SweepRow& row) {
+          summary_.add(row);
+        });  // with the rows of an earlier run that this one went on with
       print(summary_.text());
       if (o_.out.empty()) print("All rows: --format csv, or --out FILE.csv.\n");
     }
@@ -209,11 +205,11 @@ class SweepRun {
       warn(common_, fmt::format("{} of {} scenarios have an error in the place of a forecast; {}", failed_,
                                 job_.end - job_.first, first_error_));
     if (!o_.report.empty()) {
-      if (!collect_) shown_.add_file(o_.out);  // with the rows of an earlier run that this one went on with
+      if (!collect_)  // with the rows of an earlier run that this one went on with
+        table_.read_file(o_.out, [&](SweepRow&& row) { shown_.add(std::move(row)); });
       write_sweep_report(o_.report, shown_, definition_, common_);
     }
-    if (!o_.pareto.empty())
-      print_pareto(o_.out, o_.pareto, job_.kind->table().inputs(), job_.kind->summary(), common_);
+    if (!o_.pareto.empty()) print_pareto(o_.out, o_.pareto, table_, job_.kind->summary(), common_);
   }
 
  private:
@@ -221,8 +217,10 @@ class SweepRun {
     if (file_ && !o_.out.empty()) check_files(named_);
     const bool whole = !o_.strict || block.failed == 0;
     if (file_) file_->append(block.rows, whole ? std::optional(block.first + block.count) : std::nullopt);
-    if (collect_) shown_.add(block.rows);
-    if (summed_up_ && o_.out.empty()) summary_.add(block.rows);
+    for (const SweepRow& row : block.kept) {
+      if (summed_up_) summary_.add(row);
+      if (collect_) shown_.add(row);
+    }
     failed_ += block.failed;
     if (first_error_.empty()) first_error_ = block.first_error;
     return !(o_.strict && failed_ > 0);
@@ -236,6 +234,7 @@ class SweepRun {
   const std::uint64_t begin_;
   const bool collect_, summed_up_;
   std::optional<SweepFile> file_;
+  const SweepTable& table_;
   SweepReport shown_;
   SweepSummary summary_;
   std::uint64_t failed_ = 0;
@@ -274,7 +273,7 @@ int run_sweep(SweepVerbOptions o, SweepKind& kind, const CommonOptions& common) 
   });
   if (!o.pareto.empty() && (o.out.empty() || format != RowFormat::kCsv))
     throw InputError("--pareto: found no CSV file to read the front from, expected --out FILE.csv");
-  if (!o.pareto.empty()) check_pareto_columns(o.pareto, kind.table().names());
+  if (!o.pareto.empty()) check_pareto_columns(o.pareto, kind.table());
   if (o.dry_run) {
     if (first_rank) print(fmt::format("{} scenarios\n", end - begin));
     if (mpi) mpi->finish({});

@@ -49,6 +49,7 @@ struct ValidateOptions {
   JobOptions job;
   std::string max_error;
   std::string only;
+  bool anchored = false;
   std::string training, memory, decisions, detail;
   std::string log, log_job, log_cluster;
   std::vector<std::string> with;
@@ -354,7 +355,7 @@ struct TableQuestion {
 const TableQuestion* table_question(const CLI::App& app) {
   static const std::array<TableQuestion, 4> kAll{{{"--log", {"--job", "--with", "--cluster", "--draws"}},
                                                   {"--training", {"--draws", "--detail"}},
-                                                  {"--decisions", {"--draws"}},
+                                                  {"--decisions", {"--draws", "--anchored"}},
                                                   {"--memory", {"--detail"}}}};
   const auto at = std::find_if(kAll.begin(), kAll.end(),
                                [&](const TableQuestion& one) { return app.count(one.option) > 0; });
@@ -385,7 +386,8 @@ int run_table(const ValidateOptions& o, const std::string& question, std::option
         {o.log, o.log_job, o.with, o.log_cluster, draws.value_or(LogValidation{}.draws), limit}, common);
   if (question == "--memory") return validate_memory({o.memory, limit, o.detail}, common);
   if (question == "--decisions")
-    return validate_decisions({o.decisions, draws.value_or(DecisionValidation{}.draws), limit}, common);
+    return validate_decisions({o.decisions, draws.value_or(DecisionValidation{}.draws), limit, o.anchored},
+                              common);
   return validate_training({o.training, o.draws, limit, o.detail}, common);
 }
 
@@ -432,6 +434,9 @@ Verb validate_verb() {
         app.add_option("--decisions", options->decisions,
                        "table of published steps under several dispatchers: which one wins, and how sure")
             ->type_name("CSV");
+        app.add_flag(
+            "--anchored", options->anchored,
+            "with --decisions: each dispatcher in turn is a run that is known, as --measured takes it");
         app.add_option(
                "--memory", options->memory,
                "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
@@ -461,6 +466,7 @@ Verb validate_verb() {
             return run_table(*options, question->option,
                              draws->count() > 0 ? std::optional(options->draws) : std::nullopt, common);
           }
+          if (options->anchored) throw InputError("found --anchored without --decisions");
           if (!options->detail.empty() || (!options->only.empty() && options->all.empty()))
             throw InputError(fmt::format("found {} without {}",
                                          options->detail.empty() ? "--only" : "--detail",

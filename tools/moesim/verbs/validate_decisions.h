@@ -10,7 +10,8 @@ namespace moesim::tools {
 struct DecisionValidation {
   std::string table;
   int draws = 48;
-  double max_error = 0;  // of the mean regret; 0: none
+  double max_error = 0;   // of the mean loss of those answered; 0: none
+  bool anchored = false;  // each arm in turn is known (--measured), the others are forecast
 };
 
 // Rows of the table that have the same decision_id are one decision. Prints the result; the exit code.

@@ -80,23 +80,12 @@ models::Scenario logged_job(const LogValidation& o, const TrainingLog& log, cons
   return s;
 }
 
-// Seconds of the steps; torchtitan logs tokens a second of a device, each counted once in its replica.
-std::vector<double> steps_of(const TrainingLog& log, const models::Scenario& s) {
-  if (!log.step_s.empty()) return log.step_s;
-  const models::Parallel& p = s.parallel;
-  const auto tokens = static_cast<double>(p.micro_batch * p.microbatches * p.seq);
-  std::vector<double> steps;
-  for (const double tps : log.tokens_per_s)
-    steps.push_back(tokens / (tps * static_cast<double>(p.tp * p.cp * p.pp)));
-  return steps;
-}
-
 }  // namespace
 
 int validate_log(const LogValidation& o, const CommonOptions& common) {
   const TrainingLog log = read_training_log(read_file(o.log, kMaxTrainingLogBytes), o.log);
   const models::Scenario scenario = logged_job(o, log, common);
-  const std::vector<double> all = steps_of(log, scenario), kept = steady(all);
+  const std::vector<double> all = step_seconds(log, scenario), kept = steady(all);
   models::AnswerOptions options;
   options.draws = o.draws;
   const models::Comparison c = ask(scenario, options);

@@ -22,6 +22,7 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/progress.h"
 #include "tools/moesim/show/report.h"
+#include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/error_figures.h"
 #include "tools/moesim/verbs/skipped_rows.h"
 #include "tools/moesim/verbs/validate_chunk.h"
@@ -73,14 +74,6 @@ std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   for (const auto& [source, values] : by_source)
     if (values.first.size() >= 3) result[source] = rank_correlation(values.first, values.second);
   return result;
-}
-
-ordered_json breakdown_json(const models::Answer& f) {
-  ordered_json parts = ordered_json::object();
-  for (std::size_t i = 0; i < sim::kCategories; ++i)
-    if (f.breakdown_us[i] > 0)
-      parts[std::string(sim::name(static_cast<sim::Category>(i)))] = f.breakdown_us[i];
-  return parts;
 }
 
 using GroupKey = std::pair<std::string, std::string>;  // publication, GPU
@@ -136,7 +129,7 @@ ordered_json result_of(const TrainingValidation& options, const CommonOptions& c
   result["rows"] = ordered_json::array();
   for (const Compared& c : all) {
     ordered_json row = row_json(c);
-    if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast);
+    if (options.detail == "breakdown") row["breakdown_us"] = breakdown_json(c.forecast.breakdown_us);
     result["rows"].push_back(std::move(row));
   }
   result["median_abs_error"] = summary.median_error;

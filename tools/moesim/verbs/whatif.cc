@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/crossover.h"
 #include "tools/moesim/questions/question_options.h"
@@ -29,6 +30,7 @@ struct WhatIfOptions {
   std::string crossover, between, picture;
   std::vector<std::string> sets, map;
   bool each = false, sensitivity = false, paths = false;
+  Anchoring anchoring;
   WhatifBest best;
   int draws = 48;
   std::string report;
@@ -114,6 +116,7 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
   const Base base = asked_about(o, options, common);
   show_chosen(base.resolved, common);
   if (!o.best.axes.empty()) {
+    o.anchoring.refuse_measured("--best");
     if (!o.crossover.empty() || !o.map.empty() || o.sensitivity || o.each)
       throw InputError("--best: found another question, expected --best alone, or with --set");
     const models::Scenario scenario = with_changes(base, sets).resolved.scenario;
@@ -130,12 +133,14 @@ int run_whatif(const WhatIfOptions& o, const CommonOptions& common) {
     if (questions - int{!sets.empty()} > 1)
       throw InputError("whatif: found several of --crossover, --map and --sensitivity, expected one");
     if (o.each) throw InputError("--each: found another question, expected --set alone");
+    o.anchoring.refuse_measured("--crossover, --map or --sensitivity");
     const Base changed = with_changes(base, sets);
     if (o.sensitivity) return run_sensitivity(changed, o.draws, common);
     if (!o.map.empty()) return run_map(changed, o.map, o.between, o.draws, o.picture, common);
     return run_crossover(changed, o.crossover, o.between, o.draws, common);
   }
-  return o.each ? run_each(base, sets, o.draws, common) : run_changes(base, sets, o.draws, common);
+  AskOptions asked{o.draws, true, o.anchoring.tolerance(), o.anchoring.of(base.resolved.scenario)};
+  return o.each ? run_each(base, sets, asked, common) : run_changes(base, sets, asked, common);
 }
 
 }  // namespace
@@ -148,6 +153,7 @@ Verb whatif_verb() {
           [](CLI::App& app) -> Run {
             auto o = std::make_shared<WhatIfOptions>();
             o->scenario.declare(app, false);
+            o->anchoring.declare(app);
             app.add_option("--set", o->sets, "path=value with its unit, or path=x2; several are one change")
                 ->allow_extra_args(false);
             app.add_flag("--each", o->each, "Every --set by itself, the most helpful first");

@@ -18,11 +18,11 @@ import typing as _t
 
 from . import _moesim
 from ._moesim import InputError
-from .answers import Comparison, Estimate, Listed, Result, Scenario, Winner, WhatIf
+from .answers import Anchor, Comparison, Estimate, Listed, Recommendation, Result, Scenario, Winner, WhatIf
 
 __version__ = _moesim.version
-__all__ = ["Comparison", "Estimate", "InputError", "Listed", "Result", "Scenario", "WhatIf", "Winner", "compare",
-           "keywords", "list", "run", "scenario", "whatif"]
+__all__ = ["Anchor", "Comparison", "Estimate", "InputError", "Listed", "Recommendation", "Result", "Scenario", "WhatIf",
+           "Winner", "compare", "keywords", "list", "run", "scenario", "whatif"]
 
 InputError.__module__ = "moesim"
 InputError.__doc__ = "Input that moesim refuses; the text is that of the command line."
@@ -94,27 +94,37 @@ def run(verb: str, scenario: _t.Any = None, /, *words: str, **options: _t.Any) -
         raise InputError(f"{verb}: found no JSON result, expected a verb that has one") from None
 
 
-def compare(scenario: _t.Any = None, **options: _t.Any) -> Comparison:
-    """Which dispatcher is fastest, by how much, how sure, and why.
+def _anchoring(measured: _t.Any, tolerance: _t.Any) -> _t.Dict[str, _t.Any]:
+    if isinstance(measured, _t.Mapping):
+        measured = ",".join(f"{name}={_told('measured', time)}" for name, time in measured.items())
+    return {"measured": measured, "tolerance": tolerance}
+
+
+def compare(scenario: _t.Any = None, *, measured: _t.Any = None, tolerance: _t.Any = None, **options: _t.Any) -> Comparison:
+    """Which dispatcher to run, what that can cost, and why.
 
         compare(model="mixtral-8x7b", cluster="dgx-h100x4", ep=8, dispatcher=["allgather", "alltoall"])
         compare({"model": "mixtral-8x7b", "parallel": {"ep": 8}}, routing="zipf:1.2", draws=0)
+        compare("train.sh", measured="1.9s", tolerance=0.05)
 
-    Options are those of `moesim compare --help`."""
-    return Comparison._of(run("compare", scenario, **options))
+    `measured`: what a run of this job took, which all forecasts are anchored to: a time, or a dict of times by dispatcher.
+    `tolerance`: the loss against the fastest that a safe choice may have, 0.1 where it is not given. Options are those of `moesim compare --help`."""
+    return Comparison._of(run("compare", scenario, **_anchoring(measured, tolerance), **options))
 
 
-def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]] = None, **options: _t.Any) -> WhatIf:
+def whatif(scenario: _t.Any = None, changes: _t.Optional[_t.Mapping[str, _t.Any]] = None, *, measured: _t.Any = None,
+           tolerance: _t.Any = None, **options: _t.Any) -> WhatIf:
     """A scenario beside a changed one.
 
         whatif(a.scenario, {"cluster.nic.bandwidth": "100GBps"})
 
-    `changes` are paths of `moesim whatif --paths` with their new values; "x2" is twice what it was. Other questions
+    `changes` are paths of `moesim whatif --paths` with their new values; "x2" is twice what it was. `measured` is of the
+    scenario before the change. Other questions
     (`--crossover`, `--map`, `--best`) are asked by `run("whatif", scenario, crossover="topk=1..8")`."""
     if not changes:
         raise InputError("whatif: found no change, expected at least one")
     sets = ["--set=" + path + "=" + _told(path, value) for path, value in changes.items()]
-    return WhatIf._of(run("whatif", scenario, *sets, **options))
+    return WhatIf._of(run("whatif", scenario, *sets, **_anchoring(measured, tolerance), **options))
 
 
 def scenario(scenario: _t.Any = None, **options: _t.Any) -> _t.Dict[str, _t.Any]:

@@ -44,6 +44,9 @@ class Scenario:
     fits: bool
     fits_probability: float
     unmeasured: List[str]
+    fastest_probability: Optional[float]  # with draws, of those that can be chosen; the losses, too
+    expected_loss: Optional[float]
+    loss_at_most: Optional[float]
     _data: Dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -60,6 +63,9 @@ class Scenario:
             fits=data["fits"],
             fits_probability=data["fits_probability"],
             unmeasured=list(data["unmeasured"]),
+            fastest_probability=data.get("fastest_probability"),
+            expected_loss=data.get("expected_loss"),
+            loss_at_most=data.get("loss_at_most"),
             _data=data,
         )
 
@@ -74,11 +80,11 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Winner:
-    """Who wins, and how sure that is. `verdict`: clear, too_close, only_one, none_fits or none."""
+    """The recommended dispatcher against the others. `verdict`: clear, too_close, only_one, none_fits or none."""
 
     dispatcher: Optional[str]
     verdict: str
-    probability: float
+    probability: Optional[float]  # None without draws
     speedup: Estimate
     among: Tuple[str, ...]
     measure_next: Optional[str]
@@ -87,6 +93,43 @@ class Winner:
     def _of(cls, data: Mapping[str, Any]) -> "Winner":
         return cls(data["dispatcher"], data["verdict"], data["probability"], Estimate._of(data["speedup"]),
                    tuple(data["among"]), data["measure_next"])
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The dispatcher to run, and what that can cost: losses are shares of the fastest one's time (0.02: 2 % slower).
+
+    `verdict`: clear (it is the fastest with a probability of 0.9 or more), safe (its loss is within the tolerance with
+    90 %), open (neither), only_one, none_fits or none. Probability and losses are None without draws."""
+
+    dispatcher: Optional[str]
+    verdict: str
+    probability: Optional[float]
+    expected_loss: Optional[float]
+    loss_at_most: Optional[float]  # with 90 %
+    tolerance: float
+    settle: Optional[str]  # the command that measures what would settle it
+    alike: Tuple[str, ...]  # those within 2 % that are as safe to run, itself first
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> "Recommendation":
+        return cls(**{**data, "alike": tuple(data["alike"])})
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A run that was measured, and what it told. Where it is not `explained`, there is no recommendation."""
+
+    explained: bool
+    effective_draws: float
+    measured: Tuple[Dict[str, Any], ...]  # dispatcher, time_us, forecast_us
+    moved: Tuple[Dict[str, Any], ...]  # parameter, before, after
+    suspects: Tuple[Dict[str, Any], ...]  # path, value, time_us of settings that would explain it
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> "Anchor":
+        return cls(data["explained"], data["effective_draws"],
+                   *(tuple(copy.deepcopy(data[key])) for key in ("measured", "moved", "suspects")))
 
 
 @dataclass(frozen=True)
@@ -110,7 +153,9 @@ class Comparison(Result):
 
     answer: str = ""
     because: str = ""
+    recommendation: Optional[Recommendation] = None  # None where the measured run is not explained; the winner, too
     winner: Optional[Winner] = None
+    anchor: Optional[Anchor] = None  # where a run was measured
     scenarios: Tuple[Scenario, ...] = ()
     excluded: Tuple[Tuple[str, str], ...] = ()  # dispatcher, rule
     scenario: Dict[str, Any] = field(default_factory=dict, repr=False)  # complete: compare(c.scenario) asks it again
@@ -120,10 +165,12 @@ class Comparison(Result):
         return cls(
             _data=data,
             answer=data["answer"],
-            because=data["because"],
-            winner=Winner._of(data["winner"]),
-            scenarios=tuple(Scenario._of(one) for one in data["scenarios"]),
-            excluded=tuple((one["dispatcher"], one["rule"]) for one in data["excluded"]),
+            because=data.get("because", ""),
+            recommendation=Recommendation._of(data["recommendation"]) if "recommendation" in data else None,
+            winner=Winner._of(data["winner"]) if "winner" in data else None,
+            anchor=Anchor._of(data["anchor"]) if "anchor" in data else None,
+            scenarios=tuple(Scenario._of(one) for one in data.get("scenarios", ())),
+            excluded=tuple((one["dispatcher"], one["rule"]) for one in data.get("excluded", ())),
             scenario=copy.deepcopy(data["inputs"]["scenario"]),
         )
 
@@ -149,26 +196,30 @@ class Comparison(Result):
 
 @dataclass(frozen=True)
 class WhatIf(Result):
-    """A scenario beside a changed one. `ratio` is the fastest's time after the change over that before it."""
+    """A scenario beside a changed one. `ratio` is the recommended one's time after the change over that before it; None
+    where a measured run is not explained."""
 
     because: str = ""
+    anchor: Optional[Anchor] = None
     difference_us: Optional[Estimate] = None
     ratio: Optional[Estimate] = None
     changes: Tuple[Dict[str, Any], ...] = ()
 
     @classmethod
     def _of(cls, data: Dict[str, Any]) -> "WhatIf":
+        explained = "difference" in data
         return cls(
             _data=data,
-            because=data["because"],
-            difference_us=Estimate._of(data["difference"]["time_us"]),
-            ratio=Estimate._of(data["difference"]["ratio"]),
-            changes=tuple(copy.deepcopy(data["changes"])),
+            because=data["because"] if explained else data["answer"],
+            anchor=Anchor._of(data["anchor"]) if "anchor" in data else None,
+            difference_us=Estimate._of(data["difference"]["time_us"]) if explained else None,
+            ratio=Estimate._of(data["difference"]["ratio"]) if explained else None,
+            changes=tuple(copy.deepcopy(data["changes"])) if explained else (),
         )
 
     def rows(self) -> List[Dict[str, Any]]:
         """A row a dispatcher that has a forecast on both sides, with its difference, columns by JSON path."""
-        return [dict(_flat(one)) for one in self._data["differences"]]
+        return [dict(_flat(one)) for one in self._data.get("differences", ())]
 
     def __str__(self) -> str:
         return self.because

@@ -1,5 +1,5 @@
 // The report of `compare`: which dispatcher, by how much, how sure, and why.
-import type { Estimate, ReportData } from "./data";
+import type { Estimate, ReportData, Result } from "./data";
 import { checkbox, h, section, select } from "./dom";
 import { intervalBars, lines, stackedBars, type StackPiece } from "./charts";
 import { bytes, byteUnit, number, percent, time, timeUnit, words } from "./format";
@@ -20,6 +20,8 @@ interface Scenario {
   peak_memory_bytes?: { max: number; rank: number };
   fits?: boolean;
   fits_probability?: number;
+  fastest_probability?: number; // with draws, of those that can be chosen
+  loss_at_most?: number;
   missing_bytes?: number;
   memory?: Record<string, any>;
   tokens_per_s_per_gpu?: number;
@@ -70,11 +72,45 @@ function about(result: any): string {
     `${sizes.join(", ")}; ${number(p.seq ?? 0)} tokens per sequence, top-${s.topk}; routing ${s.routing}.`;
 }
 
+interface Anchor {
+  measured: { dispatcher: string; time_us: number; forecast_us: Estimate }[];
+  explained: boolean;
+  effective_draws: number;
+  moved: { parameter: string; before: Estimate; after: Estimate }[];
+  suspects: { path: string; value: string; time_us: number }[];
+}
+
+// The run that the forecasts are anchored to: how far off they were, and what it told.
+function anchored(anchor: Anchor): HTMLElement {
+  const unit = timeUnit(Math.max(...anchor.measured.map((one) => Math.max(one.time_us, one.forecast_us.high))));
+  const factor = (e: Estimate) => `${e.value.toFixed(2)}× (${e.low.toFixed(2)} to ${e.high.toFixed(2)})`;
+  return h("details", { class: "warnings", id: "anchor", open: true }, h("summary", {}, "Your run"),
+    h("ul", {}, ...anchor.measured.map((one) => h("li", {},
+      `${one.dispatcher} takes ${time(one.time_us, unit)}; the forecast was ${time(one.forecast_us.value, unit)} (${time(one.forecast_us.low, unit)} to ${time(one.forecast_us.high, unit)})`))),
+    !anchor.explained
+      ? h("ul", {}, ...(anchor.suspects.length > 0
+          ? anchor.suspects.map((one) => h("li", {}, `with ${one.path} ${one.value} it would take ${time(one.time_us, unit)}: is it so?`))
+          : [h("li", {}, "No other setting that moesim tries explains it: check the model, the plan and the cluster.")]))
+      : anchor.moved.length > 0
+        ? table(anchor.moved, [
+            { title: "learned", text: (one) => one.parameter },
+            { title: "before", text: (one) => factor(one.before) }, { title: "now", text: (one) => factor(one.after) },
+          ], { caption: "What the run told, as factors of what the profile says" })
+        : null);
+}
+
+// A run that the forecast does not explain has no answer.
+export function unexplained(result: Result): HTMLElement[] | null {
+  const anchor = result.anchor as Anchor | undefined;
+  return anchor && !anchor.explained ? [answer(result.answer), anchored(anchor)] : null;
+}
+
 export function comparePage(data: ReportData): HTMLElement[] {
   const result = data.result;
   const scenarios = result.scenarios as Scenario[];
-  // Nobody is marked where nobody can be named.
-  const winner = ["clear", "only_one"].includes(result.winner.verdict) ? result.winner.dispatcher as string : null;
+  // None is marked where none is recommended.
+  const recommended = result.recommendation as { dispatcher: string | null; verdict: string; settle: string | null };
+  const winner = ["clear", "safe", "only_one"].includes(recommended.verdict) ? recommended.dispatcher : null;
   const name = result.inputs["scenario"] as Record<string, any> | undefined;
   const step = name?.["scope"] === "step";
   const unit = timeUnit(Math.max(...scenarios.map((s) => s.time_us.high)));
@@ -108,7 +144,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
       list.map((s) => ({
         label: s.dispatcher, ...s.time_us, best: s.dispatcher === winner, faded: !s.ranked, color: dispatcherColor(s.dispatcher),
         note: `${s.dispatcher}\n${time(s.time_us.value, unit)} (${time(s.time_us.low, unit)} to ${time(s.time_us.high, unit)})` +
-          (s.ranked ? "" : `\nnot ranked: ${s.not_ranked_because}`),
+          (s.ranked ? "" : `\ncannot be chosen: ${s.not_ranked_because}`),
       })), unit, "time"));
     const pieces: StackPiece[] = list.flatMap((s) => categories.map((c) => ({
       label: s.dispatcher, part: c, value: s.breakdown_us[c] ?? 0,
@@ -188,6 +224,10 @@ export function comparePage(data: ReportData): HTMLElement[] {
     { title: `time [${unit.name}]`, numeric: true, text: (s) => (s.time_us.value * unit.factor).toFixed(1), value: (s) => s.time_us.value },
     { title: "low", numeric: true, text: (s) => (s.time_us.low * unit.factor).toFixed(1), value: (s) => s.time_us.low },
     { title: "high", numeric: true, text: (s) => (s.time_us.high * unit.factor).toFixed(1), value: (s) => s.time_us.high },
+    ...(scenarios.some((s) => s.fastest_probability !== undefined) ? [
+      { title: "P(fastest)", numeric: true, text: (s: Scenario) => s.fastest_probability?.toFixed(2) ?? "-", value: (s: Scenario) => s.fastest_probability ?? -1 },
+      { title: "loss at most (90 %)", numeric: true, text: (s: Scenario) => (s.loss_at_most === undefined ? "-" : percent(s.loss_at_most)), value: (s: Scenario) => s.loss_at_most ?? Infinity },
+    ] : []),
     ...categories.map((c) => ({
       title: words(c), numeric: true, text: (s: Scenario) => ((s.breakdown_us[c] ?? 0) * unit.factor).toFixed(1),
       value: (s: Scenario) => s.breakdown_us[c] ?? 0,
@@ -209,7 +249,7 @@ export function comparePage(data: ReportData): HTMLElement[] {
   ], { caption: "All numbers", best: (s) => s.dispatcher === winner, filter: scenarios.length > 4, sortBy: 1 });
 
   const excluded = (result.excluded ?? []) as Excluded[];
-  const left = [...excluded.map((one) => ({ dispatcher: one.dispatcher, rule: excludedBecause(one) })), ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `not ranked: ${s.not_ranked_because}` }))];
+  const left = [...excluded.map((one) => ({ dispatcher: one.dispatcher, rule: excludedBecause(one) })), ...scenarios.filter((s) => !s.ranked).map((s) => ({ dispatcher: s.dispatcher, rule: `cannot be chosen: ${s.not_ranked_because}` }))];
   const pipelines = data.timelines.filter((one) => one.of === "stage");
   const layers = data.timelines.filter((one) => one.of !== "stage");
   const bubble = new Map(scenarios.map((s) => [s.dispatcher, (s.breakdown_us["bubble"] ?? 0) / s.time_us.value]));
@@ -217,6 +257,8 @@ export function comparePage(data: ReportData): HTMLElement[] {
   return [
     header(`${name?.["model"] ?? "model"} on ${name?.["cluster"] ?? "cluster"}`, about(result), data.verb),
     answer(result.answer, result.because === result.answer ? undefined : result.because),
+    ...(recommended.settle ? [h("p", { class: "key" }, "To settle it: ", h("code", {}, recommended.settle))] : []),
+    ...(result.anchor ? [anchored(result.anchor as Anchor)] : []),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Time", "Which dispatcher is fastest, and how sure is that? Whiskers are 90 % intervals; the errors that all share cancel in the probability.", controls, bars, numbers),
     section("Where the time goes", step ? "What does the pipeline stage that ends last do all the time? The parts add up to the bar above." : "What does the rank that ends last do all the time? The parts add up to the bar above.", stack),

@@ -1,11 +1,11 @@
 // The page of `moesim serve`: a question that is moved, and its answer beside it. What is drawn of an answer is what
 // the reports draw.
-import { comparePage, excludedBecause, type Excluded } from "./compare";
+import { comparePage, excludedBecause, unexplained, type Excluded } from "./compare";
 import type { ReportData, Result } from "./data";
 import { button, freshId, h, section } from "./dom";
 import { knowDispatchers } from "./palette";
 import { planPage } from "./plan";
-import { commandWords, field, fragment, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
+import { anchoringOf, commandWords, field, fragment, kAnchoring, kNodes, kPlan, kStart, knowFields, quoted, read, saidOf, scenarioOf, type Field } from "./question";
 import { kSliders, type Slider } from "./sliders";
 import { themeButton } from "./theme";
 import { whatifPage } from "./whatif";
@@ -144,19 +144,20 @@ const answerNow = follower(async () => {
   const start = performance.now();
   try {
     // The measurement that would settle it takes as long as the rest, and is not shown here.
-    const response = await ask("answer", { ...scenario(), leave_out_illegal: true, measure_next: false });
+    const response = await ask("answer", { ...scenario(), ...anchoringOf(question), leave_out_illegal: true, measure_next: false });
     last = (await response.json()) as Result;
+    const why = unexplained(last);
     keepPlan(last);
     draw();
     const back = performance.now();
     const named = question.has("dispatcher") && question.get("dispatcher") !== "all";
-    const excluded = last["excluded"] as Excluded[];
+    const excluded = (last["excluded"] ?? []) as Excluded[];
     illegal = new Set(named ? excluded.map((one) => one.dispatcher) : []);
     without.textContent = illegal.size > 0 ? `Left out: ${excluded.map(excludedBecause).join("; ")}.` : "";
     command.textContent = commandLineOrProblem();
     // Its own heading and how to make it again stand elsewhere on this page.
-    const parts = comparePage(asReport("compare", last)).slice(1, -1);
-    const time = parts.findIndex((part) => part.tagName === "SECTION") + 1;
+    const parts = why ?? comparePage(asReport("compare", last)).slice(1, -1);
+    const time = why ? parts.length : parts.findIndex((part) => part.tagName === "SECTION") + 1;
     show(results, ...parts.slice(0, time));
     show(details, ...parts.slice(time));
     problem.textContent = "";
@@ -302,19 +303,27 @@ function nodes(): HTMLElement {
   return holder;
 }
 
+// A text of the question that is no field of the scenario.
+function texts(key: string, label: string, placeholder: string): HTMLElement {
+  const id = freshId("text");
+  const box = h("input", { type: "text", id, placeholder, spellcheck: "false" });
+  box.addEventListener("change", () => {
+    question.set(key, box.value.trim());
+    changed();
+  });
+  drawn.push(() => {
+    if (document.activeElement !== box) box.value = question.get(key) ?? "";
+  });
+  return h("span", { class: "control" }, h("label", { for: id }, label), box);
+}
+
+function anchoring(): HTMLElement {
+  return h("details", { class: "field", open: kAnchoring.some((name) => question.get(name)) }, h("summary", {}, "My own run, and the loss I accept"),
+    texts("measured", "Measured", "1.9s, or alltoall=1.9s"), texts("tolerance", "Loss accepted", "10%"));
+}
+
 function planning(): HTMLElement {
-  const field = (name: string, label: string, placeholder: string) => {
-    const id = freshId("plan");
-    const box = h("input", { type: "text", id, placeholder, spellcheck: "false" });
-    box.addEventListener("change", () => {
-      question.set(kPlan + name, box.value.trim());
-      changed();
-    });
-    drawn.push(() => {
-      if (document.activeElement !== box) box.value = question.get(kPlan + name) ?? "";
-    });
-    return h("span", { class: "control" }, h("label", { for: id }, label), box);
-  };
+  const field = (name: string, label: string, placeholder: string) => texts(kPlan + name, label, placeholder);
   return section("A whole training", "On so many tokens: how long, for how much, with which plan? What is searched are the plan's sizes, schedule, recomputation, launch and dispatcher.",
     h("div", { class: "controls" }, field("tokens", "Tokens", "15T"), field("deadline", "Deadline", "60d"), field("budget", "Budget", "40M$"),
       field("clusters", "On other machines", "h100,dgx-b200x64")));
@@ -363,7 +372,7 @@ function dispatchers(): HTMLElement {
 function others(): HTMLElement {
   const id = freshId("others");
   const controlled = new Set([...kStart.map(([path]) => path), "scope", "dispatcher", ...kSliders.map((one) => one.path)]);
-  const own = { has: (path: string) => controlled.has(path) || path.startsWith(kPlan) };
+  const own = { has: (path: string) => controlled.has(path) || kAnchoring.includes(path) || path.startsWith(kPlan) };
   const box = h("textarea", { id, rows: 4, spellcheck: "false", placeholder: "training.recompute=full" });
   const wrong = h("p", { class: "problem" });
   box.addEventListener("change", () => {
@@ -409,7 +418,7 @@ function takeAway(): HTMLElement {
   const report = async () => {
     tell("the report is being made");
     try {
-      save("moesim-report.html", "text/html", await (await ask("report", { ...scenario(), leave_out_illegal: true })).text());
+      save("moesim-report.html", "text/html", await (await ask("report", { ...scenario(), ...anchoringOf(question), leave_out_illegal: true })).text());
       tell("report saved");
     } catch (error) {
       problem.textContent = error instanceof Error ? error.message : "";
@@ -432,7 +441,7 @@ function start(): void {
   const controls = h("form", { class: "question-form", id: "question", "aria-label": "question" },
     chooser("Model", "model", data.models),
     chooser("Machine", "cluster", data.clusters, (name) => name.replace(/xN$/, "")),
-    nodes(), scopes(), ...kSliders.map(slide), dispatchers(), others(), took);
+    nodes(), scopes(), ...kSliders.map(slide), dispatchers(), anchoring(), others(), took);
   controls.addEventListener("submit", (event) => event.preventDefault());
   document.body.append(h("main", { class: "live" },
     h("header", {},

@@ -24,7 +24,7 @@ interface Plan {
   deadline_probability: number;
   budget_probability: number;
   fits_probability: number;
-  group: string; // of plans that are too close to call
+  group: string; // of plans that draws do not tell apart
   on_frontier: boolean;
   meets: boolean;
   lower_precision: boolean;
@@ -170,7 +170,7 @@ export function planPage(data: ReportData): HTMLElement[] {
       `${asked.length > 0 ? `Wanted ${asked.join(" and ")}; ` : ""}ranked by ${result.by}. One plan for each machine and size, the best of those that were tried.`, data.verb),
     answer(result.answer as string, `The plan: ${sizes(first)}; ${first.dispatcher}; ${first.precision}; recomputing ${first.recompute === "none" ? "nothing" : first.recompute}.`),
     ...(warnings(result) ? [warnings(result)!] : []),
-    section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Plans with one letter are too close to call.",
+    section("Cost against time", "What does it cost to be done earlier? The line joins the plans that no other beats in both; green is the answer. Grey: 90 % intervals. Draws do not tell plans with one letter apart.",
       frontier(plans, currency, deadline, budget),
       table(plans, rankColumns(plans, currency, promised), {
         caption: "Plans, the best first; a line parts those that can be told apart", best: (p) => p === first, groupBy: (p) => p.group, mark: 1 })),

@@ -18,6 +18,12 @@ export const kNodes = "nodes";
 // What a training is planned for: how many tokens, by when, for how much, on which other machines.
 export const kPlan = "plan.";
 
+// A run that was measured and the loss that is accepted, as the options of the command line take them.
+export const kAnchoring = ["measured", "tolerance"];
+const isAnchoring = (path: string) => kAnchoring.includes(path);
+export const anchoringOf = (question: Question): Record<string, string> =>
+  Object.fromEntries(kAnchoring.filter((name) => question.get(name)).map((name) => [name, question.get(name)!]));
+
 // The job that the page opens with. All that is not said is the server's to fill, as for the command line.
 export const kStart: Said = [["model", "mixtral-8x7b"], ["cluster", "dgx-h100xN"], [kNodes, "4"]];
 
@@ -57,7 +63,7 @@ function clusterOf(question: Question): unknown {
 
 // The fields that are said, as a command line or a file says them, without the machine.
 export const saidOf = (question: Question): Said =>
-  [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !path.startsWith(kPlan));
+  [...question].filter(([path, text]) => text !== "" && path !== kNodes && path !== kBandwidth && path !== "cluster" && !isAnchoring(path) && !path.startsWith(kPlan));
 
 export function scenarioOf(question: Question, said: Said): Record<string, unknown> {
   // Without a prototype: a path of an address may be "__proto__", which the server then does not know.
@@ -76,11 +82,12 @@ export function scenarioOf(question: Question, said: Said): Record<string, unkno
 // Options where all have one, else the scenario itself.
 export function commandWords(question: Question, said: Said): string[] {
   const words = ["moesim", "compare"];
+  const anchoring = Object.entries(anchoringOf(question)).flatMap(([name, text]) => [`--${name}`, text]);
   if (said.some(([path]) => !field(path)?.flag || field(path)?.kind === "boolean"))
-    return [...words, JSON.stringify(scenarioOf(question, said))];
+    return [...words, JSON.stringify(scenarioOf(question, said)), ...anchoring];
   const cluster = clusterOf(question);
   for (const [path, text] of said) words.push(field(path)!.flag, text);
-  return [...words, "--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster)];
+  return [...words, "--cluster", typeof cluster === "string" ? cluster : JSON.stringify(cluster), ...anchoring];
 }
 
 export const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);

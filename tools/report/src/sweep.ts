@@ -21,9 +21,10 @@ const kLower = ["time_us.value", "peak_memory_bytes.max", "cost", "cost_per_mill
 
 const kNames: Record<string, string> = {
   "time_us.value": "time", "time_us.low": "time, low", "time_us.high": "time, high", "winner.probability": "probability",
+  fastest_probability: "P(fastest)", expected_loss: "loss expected", loss_at_most: "loss at most (90 %)",
   tokens_per_s_per_gpu: "tokens/s/GPU", mfu: "MFU", "tx_bytes_per_rank.mean": "sent per rank", "tx_bytes_per_rank.max": "sent, most",
   "overload.avg": "overload, mean", "overload.max": "overload", "overload.max_cum": "overload of a node", "peak_memory_bytes.max": "memory",
-  cost_per_million_tokens: "cost per million tokens", winner: "fastest",
+  cost_per_million_tokens: "cost per million tokens", winner: "recommended",
 };
 
 function title(column: string): string {
@@ -42,7 +43,8 @@ function shownValue(column: string, value: Value): string {
   if (column.includes("_us")) return time(value);
   if (column.includes("bytes")) return bytes(value);
   if (column === "winner.probability") return probability(value);
-  if (column === "mfu") return percent(value);
+  if (column === "fastest_probability") return value.toFixed(2);
+  if (["mfu", "expected_loss", "loss_at_most"].includes(column)) return percent(value);
   return number(value);
 }
 
@@ -55,6 +57,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const iTime = index("time_us.value");
   const iWinner = index("winner");
   const iProbability = index("winner.probability");
+  const iVerdict = index("verdict");
   const iFits = index("fits");
   const iError = index("error");
   const all: Row[] = (result.rows as Value[][]).map((values) => ({ scenario: values[0] as number, dispatcher: values[iDispatcher] as string, values }));
@@ -105,7 +108,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
         } };
       holder.replaceChildren(
         show === "winner"
-          ? grid({ ...shared, description: `The fastest dispatcher over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: () => "",
+          ? grid({ ...shared, description: `The recommended dispatcher over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: () => "",
               value: (r, c) => (at(r, c) ? 1 : null), cellText: (r, c) => letter(at(r, c)!.dispatcher) + (fits(at(r, c)!) ? "" : "!"),
               paint: (r, c) => { const row = at(r, c)!; return { color: dispatcherVariable(row.dispatcher), unsure: iProbability >= 0 && (row.values[iProbability] as number) < data.sure }; } })
           : grid({ ...shared, description: `${show} over ${ax}${ay ? ` and ${ay}` : ""}`, scaleText: (v) => shownValue(show, v),
@@ -119,7 +122,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
       h("div", { class: "controls" },
         select("Across", choices, ax, (v) => { ax = v; if (ay === ax) ay = axes.find((a) => a !== ax) ?? ""; draw(); }),
         axes.length > 1 ? select("Down", choices, ay, (v) => { ay = v === ax ? "" : v; draw(); }) : null,
-        select("Show", [{ value: "winner", label: "the fastest dispatcher" }, ...numeric.map((n) => ({ value: n, label: title(n) }))], show, (v) => { show = v; draw(); })),
+        select("Show", [{ value: "winner", label: "the recommended dispatcher" }, ...numeric.map((n) => ({ value: n, label: title(n) }))], show, (v) => { show = v; draw(); })),
       h("div", { class: "kinds" }, ...names.map((name) =>
         h("span", {}, h("span", { class: "swatch", style: `background:${dispatcherColor(name)}` }, letter(name)), `${name} (${wins.get(name) ?? 0})`))),
       holder));
@@ -161,7 +164,7 @@ export function sweepPage(data: ReportData): HTMLElement[] {
     sections.push(section("Trade-offs", "What does one good thing cost in another?",
       h("div", { class: "controls" },
         select("Across", choices, x, (v) => { x = v; draw(); }), select("Up", choices, y, (v) => { y = v; draw(); }),
-        checkbox("fastest dispatcher only", onlyWinners, (on) => { onlyWinners = on; draw(); }),
+        checkbox("recommended dispatcher only", onlyWinners, (on) => { onlyWinners = on; draw(); }),
         checkbox("logarithmic across", logX, (on) => { logX = on; draw(); }), checkbox("logarithmic up", logY, (on) => { logY = on; draw(); })),
       holder));
   }
@@ -178,8 +181,8 @@ export function sweepPage(data: ReportData): HTMLElement[] {
   const left = result.left_out as string | undefined;
   return [
     header(`${number(result.scenarios as number)} scenarios`, `Over ${paths.join(", ")}; ${number(all.length)} rows here.${left ? ` Left out of this page: ${left}.` : ""}`, data.verb),
-    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
-      (iProbability >= 0 ? `; sure (probability at least ${data.sure}) in ${number(winners.filter((row) => (row.values[iProbability] as number) >= data.sure).length)} of them` : "") +
+    answer(names.filter((name) => wins.get(name)).map((name, i) => `${name} ${i === 0 ? "is recommended in" : "in"} ${number(wins.get(name)!)}${i === 0 ? ` of ${number(winners.length)} scenarios` : ""}`).join(", ") +
+      (iVerdict >= 0 ? `; clear or safe in ${number(winners.filter((row) => ["clear", "safe", "only_one"].includes(row.values[iVerdict] as string)).length)} of them` : "") +
       (beyond ? `; nothing fits the memory in ${number(beyond)}.` : "."),
       best ? `The most tokens per second and GPU: ${number(Math.round(best.values[throughput] as number))} by ${best.dispatcher} at ${place(best)}${fits(best) ? "" : ", which does not fit the memory"}.` +
         (failed.length > 0 ? ` ${number(failed.length)} rows have no forecast.` : "") : undefined),

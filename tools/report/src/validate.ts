@@ -211,53 +211,58 @@ interface Decision {
   gpu: string;
   model: string;
   measured_winner: string;
-  measured_margin: number;
-  forecast_winner: string;
-  probability: number;
+  measured_margin: number | null; // null where the second ran out of memory
+  recommended: string;
+  probability: number | null; // without draws
   verdict: string;
-  regret: number;
-  measured_ratio: number;
+  said_loss_at_most: number;
+  loss: number;
+  measured_ratio: number | null;
   forecast_ratio: Estimate;
   because: string;
 }
 
-// Published runs of one job under several dispatchers: was the winner the one that was measured?
+// Published runs of one job under several dispatchers: what does following the recommendation lose?
 function decisions(data: ReportData): HTMLElement[] {
   const result = data.result;
   const all = result.decisions as Decision[];
-  const count = (verdict: string) => all.filter((one) => one.verdict === verdict).length;
+  const answered = all.filter((one) => one.verdict === "clear" || one.verdict === "safe").length;
+  const share = (value: number | null) => (value === null ? "-" : percent(value, 0));
+  const margin = (one: Decision) => (one.measured_margin === null ? "memory" : percent(one.measured_margin));
+  const said = (one: Decision) => one.probability?.toFixed(2) ?? "-";
   const bins = result.probability_bins as { said: number; right: number; count: number }[];
   const skipped = result.skipped as { line: number; id: string; backend: string; reason: string }[];
-  const say = (one: Decision) => `${one.id}\nmeasured ${one.measured_winner} by ${percent(one.measured_margin)}\n` +
-    `forecast ${one.forecast_winner}, probability ${one.probability.toFixed(2)}: ${one.verdict}`;
+  const say = (one: Decision) => `${one.id}\nmeasured ${one.measured_winner} by ${margin(one)}\n` +
+    `recommended ${one.recommended}, probability ${said(one)}: ${one.verdict}\nloses ${percent(one.loss)}, said at most ${percent(one.said_loss_at_most)}`;
   return [
     header("Measured decisions", `${all.length} decisions between dispatchers, each forecast without a recording.`, data.verb),
-    answer(`Of ${all.length} decisions ${count("right")} are right, ${count("wrong")} wrong and ${count("abstained")} too close to call.`,
-      `Following the answers loses ${percent(result.mean_regret)} in the mean and ${percent(result.worst_regret)} at worst.`),
+    answer(`Following the recommendation loses ${percent(result.mean_loss)} in the mean; it is the fastest in ${share(result.fastest_share)} of ${all.length} decisions.`,
+      `${answered} are answered, clear or safe: of these ${share(result.good_share)} lose no more than the tolerance. What was said to be lost at most holds in ${share(result.bound_held_share)} of all.`),
     ...(warnings(result) ? [warnings(result)!] : []),
     section("Margins", "How much slower is the second fastest, as measured and as forecast?",
       h("p", { class: "key" }, "Line: 90 % interval. Round: the measured ratio lies inside it; diamond: outside."),
-      ratioDots("Forecast against measured ratio of the two fastest", all.map((one) => ({
+      ratioDots("Forecast against measured ratio of the two fastest", all.filter((one) => one.measured_ratio !== null).map((one) => ({
         label: one.id, forecast: one.forecast_ratio.value, low: one.forecast_ratio.low, high: one.forecast_ratio.high,
-        measured: one.measured_ratio, note: say(one) }))),
+        measured: one.measured_ratio!, note: say(one) }))),
       table(all, [
         { title: "decision", text: (d) => d.id },
         { title: "GPU", text: (d) => d.gpu },
         { title: "model", text: (d) => d.model },
         { title: "measured winner", text: (d) => d.measured_winner },
-        { title: "by", numeric: true, text: (d) => percent(d.measured_margin), value: (d) => d.measured_margin },
-        { title: "forecast winner", text: (d) => d.forecast_winner },
-        { title: "probability", numeric: true, text: (d) => d.probability.toFixed(2), value: (d) => d.probability },
+        { title: "by", numeric: true, text: margin, value: (d) => d.measured_margin ?? Infinity },
+        { title: "recommended", text: (d) => d.recommended },
+        { title: "P(fastest)", numeric: true, text: said, value: (d) => d.probability ?? -1 },
         { title: "verdict", text: (d) => d.verdict },
-        { title: "regret", numeric: true, text: (d) => percent(d.regret), value: (d) => d.regret },
+        { title: "loss", numeric: true, text: (d) => percent(d.loss), value: (d) => d.loss },
+        { title: "said at most", numeric: true, text: (d) => percent(d.said_loss_at_most), value: (d) => d.said_loss_at_most },
         { title: "because", text: (d) => d.because },
       ], { caption: "Every decision", filter: true })),
-    section("Probabilities", "Is a winner as often right as its probability says?",
+    section("Probabilities", "Is the recommended one as often the fastest as its probability says?",
       table(bins, [
         { title: "said", numeric: true, text: (b) => b.said.toFixed(2), value: (b) => b.said },
         { title: "right", numeric: true, text: (b) => b.right.toFixed(2), value: (b) => b.right },
         { title: "decisions", numeric: true, text: (b) => `${b.count}`, value: (b) => b.count },
-      ], { caption: "By the winner's probability" })),
+      ], { caption: "By the probability of the recommended one" })),
     ...(skipped.length > 0
       ? [section("Left out", "Which rows of the table were not forecast, and why?",
           table(skipped, [

@@ -22,7 +22,7 @@ interface OneAnswer {
 interface Evaluation {
   dispatchers: OneAnswer[];
   fastest: string;
-  probability: number;
+  probability: number | null; // without draws
 }
 
 function about(result: Result): string {
@@ -152,7 +152,7 @@ function eachPage(data: ReportData): HTMLElement[] {
 interface Point {
   value: number;
   fastest: string;
-  probability: number;
+  probability: number | null; // without draws
   fits: boolean; // the memory, some dispatcher at least
   time_us: Record<string, Estimate>;
 }
@@ -220,7 +220,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
           title: `${name} [${unit.name}]`, numeric: true, text: (p: Point) => (p.time_us[name] ? (p.time_us[name]!.value * unit.factor).toFixed(2) : "-"),
           value: (p: Point) => p.time_us[name]?.value ?? Infinity })),
         { title: "fastest", text: (p) => p.fastest },
-        { title: "probability", numeric: true, text: (p) => p.probability.toFixed(2), value: (p) => p.probability },
+        { title: "probability", numeric: true, text: (p) => p.probability?.toFixed(2) ?? "-", value: (p) => p.probability ?? -1 },
         ...(points.every((p) => p.fits) ? [] : [{ title: "fits", text: (p: Point) => (p.fits ? "yes" : "no") }]),
       ], { caption: "Every value that was tried", sortBy: 0 })),
     ...(without.length > 0
@@ -233,7 +233,7 @@ function crossoverPage(data: ReportData): HTMLElement[] {
 
 interface Cell {
   fastest?: string;
-  probability?: number;
+  probability?: number | null; // null without draws
   speedup?: number;
   fits?: boolean; // the memory, some dispatcher at least
   time_us?: Record<string, number>; // by dispatcher
@@ -259,7 +259,8 @@ function mapPage(data: ReportData): HTMLElement[] {
   for (const cell of known) wins.set(cell.fastest!, (wins.get(cell.fastest!) ?? 0) + 1);
   const names = [...wins.keys()].sort((a, b) => wins.get(b)! - wins.get(a)!);
   const letter = (name: string) => String.fromCharCode(65 + names.indexOf(name));
-  const sure = known.filter((cell) => cell.probability! >= data.sure).length;
+  const drawn = known.some((cell) => cell.probability != null);
+  const sure = known.filter((cell) => (cell.probability ?? 0) >= data.sure).length;
   const beyond = known.filter((cell) => !cell.fits).length;
   const largest = [...known].sort((a, b) => (b.speedup ?? 1) - (a.speedup ?? 1))[0]!;
   const valueOf = (axis: Axis, cell: Cell) => axis.shown[axis.values.indexOf(cell[axis.path])] ?? `${cell[axis.path]}`;
@@ -270,7 +271,7 @@ function mapPage(data: ReportData): HTMLElement[] {
   const rows = [...down.shown].reverse();
   const text = (r: number, c: number) => {
     const cell = at(r, c);
-    return `${place(cell)}: ${cell.fastest} is the fastest with probability ${probability(cell.probability!)}` +
+    return `${place(cell)}: ${cell.fastest} is the fastest${cell.probability == null ? "" : ` with probability ${probability(cell.probability)}`}` +
       (cell.speedup ? `, ${cell.speedup.toFixed(3)} times as fast as the next` : "") + (timeOf(cell) ? `, ${time(timeOf(cell)!)}` : "") + (cell.fits ? "" : "; nothing fits the memory");
   };
   const draw = (what: string) => {
@@ -284,7 +285,7 @@ function mapPage(data: ReportData): HTMLElement[] {
               const mark = letter(at(r, c).fastest!) + (at(r, c).fits ? "" : "!");
               return [`${mark} ${(at(r, c).speedup ?? 1).toFixed(2)}×`, mark];
             },
-            paint: (r, c) => ({ color: dispatcherVariable(at(r, c).fastest!), unsure: at(r, c).probability! < data.sure }),
+            paint: (r, c) => ({ color: dispatcherVariable(at(r, c).fastest!), unsure: drawn && at(r, c).probability! < data.sure }),
           })
         : grid({
             description: `${what} over ${across.path} and ${down.path}`, rows, columns, rowTitle: down.path, columnTitle: across.path,
@@ -297,14 +298,14 @@ function mapPage(data: ReportData): HTMLElement[] {
   return [
     header(`The fastest dispatcher over ${across.path} and ${down.path}`, about(result), data.verb),
     answer(names.map((name, i) => `${name} ${i === 0 ? "is the fastest in" : "in"} ${wins.get(name)}${i === 0 ? ` of ${known.length} scenarios` : ""}`).join(", ") +
-      `; sure (probability at least ${data.sure}) in ${sure} of them${beyond ? `; nothing fits the memory in ${beyond}` : ""}.`,
+      `${drawn ? `; sure (probability at least ${data.sure}) in ${sure} of them` : ""}${beyond ? `; nothing fits the memory in ${beyond}` : ""}.`,
       largest.speedup ? `The lead is largest at ${place(largest)}: ${largest.fastest} is ${largest.speedup.toFixed(2)} times as fast as the next.` : undefined),
     ...notes(result),
     section("Crossover map", "Who wins where, and by how much? A cell has the letter of the fastest and its lead over the next; striped cells are not sure" +
       (beyond ? "; !: nothing fits the memory." : "."),
       h("div", { class: "controls" },
         select("Show", [{ value: "winner", label: "the fastest" }, { value: "lead", label: "lead over the next" },
-          { value: "probability", label: "probability" }, ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
+          ...(drawn ? [{ value: "probability", label: "probability" }] : []), ...(known.some((c) => timeOf(c)) ? [{ value: "time", label: "time of the fastest" }] : [])], "winner", draw)),
       h("div", { class: "kinds" }, ...names.map((name) =>
         h("span", {}, h("span", { class: "swatch", style: `background:${dispatcherColor(name)}` }, letter(name)), `${name} (${wins.get(name)})`))),
       h("p", { class: "axes" }, `Across: ${across.path}. Down: ${down.path}.`),
@@ -392,7 +393,7 @@ function bestPage(data: ReportData): HTMLElement[] {
     header(`The best plans for ${first.forecast.gpus} GPUs`, `A training step of ${number(first.forecast.tokens)} tokens.`, data.verb),
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
-      (tied > 0 ? ` Too close to call against ${tied} ${tied === 1 ? "other" : "others"}.` : ""),
+      (tied > 0 ? ` ${tied} ${tied === 1 ? "other" : "others"} may be as good: no draw tells ${tied === 1 ? "it" : "them"} apart surely.` : ""),
       `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
       `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
     ...notes(result),

@@ -1,0 +1,284 @@
+#include "models/answers/anchor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/random.h"
+#include "base/statistics.h"
+#include "base/text.h"
+#include "models/answers/answer.h"
+#include "models/answers/doubt.h"
+#include "models/answers/priced_draws.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/network.h"
+#include "models/workload/fields.h"
+#include "models/workload/usual_origin.h"
+
+namespace moesim::models {
+
+namespace {
+
+constexpr std::size_t kKept = 256;  // draws of an anchored answer
+constexpr double kRunSigma =
+    0.01;  // of a run from one to the next: repeats of the data set's sources agree as well
+constexpr double kLayerSigma =
+    0.1;  // of a layer alone, common to all dispatchers, where a step has kStepSigma
+// By what one dispatcher's time is off by itself beside its draws, which hold most of it (doubt.h).
+constexpr double kOwnSigma = 0.03;
+constexpr double kExplained = 3;  // standard deviations within which a run is explained
+
+struct Sigmas {
+  double shared = 0, own = 0;
+};
+
+Sigmas sigmas_of(const Scenario& s) {
+  return {s.scope == Scenario::Scope::kStep ? kStepSigma : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
+}
+
+// The posterior of the factor common to all, under one draw, and the draw's log likelihood.
+struct Posterior {
+  double log_weight = 0, mean = 0, sigma = 0;
+};
+
+// `residuals`: log(measured / forecast) of each measured dispatcher.
+Posterior posterior_of(const std::vector<double>& residuals, const Sigmas& by) {
+  const auto n = static_cast<double>(residuals.size());
+  const double own = by.own * by.own, shared = by.shared * by.shared, all = own + n * shared;
+  double sum = 0, squares = 0;
+  for (const double r : residuals) sum += r, squares += r * r;
+  return {-0.5 * (squares / own - shared / (own * all) * sum * sum), shared * sum / all,
+          by.shared * by.own / std::sqrt(all)};
+}
+
+std::size_t index_of(const Comparison& c, const std::string& dispatcher) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < c.answers.size(); ++i) {
+    const Answer& a = c.answers[i];
+    names.push_back(a.dispatcher);
+    if (a.dispatcher != dispatcher && a.dispatcher.substr(0, a.dispatcher.find(':')) != dispatcher) continue;
+    if (!a.ok()) throw InputError(fmt::format("--measured: {}: {}", dispatcher, a.error));
+    return i;
+  }
+  for (const auto& [excluded, rule] : c.excluded)
+    if (excluded == dispatcher) throw InputError(fmt::format("--measured: {}: {}", dispatcher, rule));
+  throw InputError(fmt::format("--measured: found the dispatcher {}, expected one of {}{}",
+                               in_quotes(dispatcher), join(names, ", "), did_you_mean(dispatcher, names)));
+}
+
+// The dispatcher that the job runs: the first that was not taken because none was said.
+std::string own_dispatcher(const Comparison& c) {
+  std::vector<std::string> own;
+  for (const DispatcherSpec& spec : c.scenario->dispatchers)
+    if (spec.origin != kUsualOrigin) own.push_back(spec.text());
+  if (own.size() == 1) return own.front();
+  if (own.empty() && c.answers.size() == 1) return c.answers.front().dispatcher;
+  throw InputError(
+      fmt::format("--measured: found a time without its dispatcher beside {} that are compared, expected "
+                  "DISPATCHER=TIME",
+                  c.answers.size()));
+}
+
+// Positions by weight, as evenly as can be (Kitagawa 1996, systematic resampling).
+std::vector<std::size_t> resampled(const std::vector<double>& weights, std::size_t count) {
+  std::vector<std::size_t> taken;
+  double sum = weights.front();
+  std::size_t at = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    const double here = (static_cast<double>(k) + 0.5) / static_cast<double>(count);
+    while (sum < here && at + 1 < weights.size()) sum += weights[++at];
+    taken.push_back(at);
+  }
+  return taken;
+}
+
+// Log factors that a forecast's draws hold, by a name that people know.
+struct Latent {
+  std::string name;
+  std::vector<double> log_factors;  // of each draw
+};
+
+std::vector<Latent> latents_of(const Comparison& c, std::size_t draws) {
+  const Scenario& s = *c.scenario;
+  const bool step = s.scope == Scenario::Scope::kStep;
+  std::vector<Latent> all;
+  Latent launch{"what the host takes to launch a kernel", {}},
+      network{"exchanges across nodes in a step", {}};
+  const ParameterSet* in_step = s.cluster->profile.find(kExchangeInStep);
+  for (std::size_t d = 0; d < draws; ++d) {
+    const Profile drawn = drawn_profile(*s.cluster, s.seed, static_cast<int>(d));
+    launch.log_factors.push_back(std::log(drawn.launch().kernel / s.cluster->profile.launch().kernel));
+    if (in_step)
+      network.log_factors.push_back(
+          std::log(drawn.find(kExchangeInStep)->get("factor", 1) / in_step->get("factor", 1)));
+  }
+  all.push_back(std::move(launch));
+  if (in_step && s.parallel.dispatch_ranks() > s.cluster->nvlink.domain) all.push_back(std::move(network));
+  const auto doubted = [&](const std::string& name, const std::string& part, double sigma) {
+    if (std::ranges::any_of(all, [&](const Latent& one) { return one.name == name; })) return;
+    Latent latent{name, {}};
+    for (std::size_t d = 0; d < draws; ++d)
+      latent.log_factors.push_back(std::log(unmeasured_factor(part, d, sigma)));
+    all.push_back(std::move(latent));
+  };
+  for (const Answer& a : c.answers) {
+    if (!a.ok()) continue;
+    const std::string base = a.dispatcher.substr(0, a.dispatcher.find(':'));
+    doubted("launches of " + base, launches_of(base), launch_sigma(step));
+    doubted("exchanges of " + a.dispatcher, exchanges_of(a.dispatcher), kExchangeSigma);
+    for (const DomainReport::Unmeasured& part : a.unmeasured)
+      if (!part.drawn) doubted(part.part, part.part, kUnmeasuredSigma);
+  }
+  return all;
+}
+
+// Latents that the run moved by more than half of what they were in doubt by, or told half of.
+std::vector<Anchor::Moved> moved_of(const Comparison& c, const std::vector<std::size_t>& taken,
+                                    const std::vector<double>& shared, const Sigmas& by) {
+  std::vector<Anchor::Moved> moved;
+  const auto factor = [](std::vector<double> logs) {
+    for (double& log : logs) log = std::exp(log);
+    return Estimate::from_samples(quantile_of(logs, 0.5), logs);
+  };
+  moved.push_back(
+      {"all that frameworks and versions differ in", Estimate::log_normal(1, by.shared), factor(shared)});
+  for (const Latent& latent : latents_of(c, c.answers.front().draws_us.size())) {
+    std::vector<double> after;
+    after.reserve(taken.size());
+    for (const std::size_t d : taken) after.push_back(latent.log_factors[d]);
+    const auto spread = [](const std::vector<double>& values) {
+      double sum = 0, squares = 0;
+      for (const double v : values) sum += v, squares += v * v;
+      const auto n = static_cast<double>(values.size());
+      return std::pair(sum / n, std::sqrt(std::max(0.0, squares / n - sum * sum / n / n)));
+    };
+    const auto [was, width] = spread(latent.log_factors);
+    const auto [is, left] = spread(after);
+    if (width > 0.02 && (std::abs(is - was) > 0.5 * width || left < 0.5 * width))
+      moved.push_back({latent.name, factor(latent.log_factors), factor(after)});
+  }
+  return moved;
+}
+
+// Of the forecast, times `factor`: everything that adds up to the time.
+void scale(Answer& a, double factor) {
+  a.time_us.value *= factor;
+  a.healthy_us *= factor;
+  a.exposed_comm_us *= factor;
+  a.network.calibrated_us *= factor;
+  for (double& part : a.breakdown_us) part *= factor;
+}
+
+}  // namespace
+
+Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told) {
+  Anchor anchor;
+  const Sigmas by = sigmas_of(*c.scenario);
+  std::vector<std::size_t> arms;
+  for (Measured& one : measured) {
+    arms.push_back(index_of(c, one.dispatcher.empty() ? own_dispatcher(c) : one.dispatcher));
+    const Answer& a = c.answers[arms.back()];
+    one.dispatcher = a.dispatcher;
+    anchor.before.push_back(a.time_us);
+    // Under the draws, what a run would be.
+    double sum = 0, squares = 0;
+    for (const double draw : a.draws_us) sum += std::log(draw), squares += std::log(draw) * std::log(draw);
+    const auto n = static_cast<double>(a.draws_us.size());
+    const double mean = sum / n,
+                 width = std::hypot(std::sqrt(std::max(0.0, squares / n - mean * mean)), by.shared, by.own);
+    if (std::abs(std::log(one.us) - mean) > kExplained * width) anchor.explained = false;
+  }
+  anchor.measured = std::move(measured);
+  for (const Answer& a : c.answers) anchor.forecasts.push_back(a.time_us);
+  const std::size_t draws = c.answers[arms.front()].draws_us.size();
+  anchor.drawn = static_cast<int>(draws);
+  std::vector<Posterior> posteriors;
+  std::vector<double> residuals(arms.size());
+  double most = -INFINITY;
+  for (std::size_t d = 0; d < draws; ++d) {
+    for (std::size_t k = 0; k < arms.size(); ++k)
+      residuals[k] = std::log(anchor.measured[k].us / c.answers[arms[k]].draws_us[d]);
+    posteriors.push_back(posterior_of(residuals, by));
+    most = std::max(most, posteriors.back().log_weight);
+  }
+  std::vector<double> weights;
+  double sum = 0, squares = 0;
+  for (const Posterior& one : posteriors)
+    weights.push_back(std::exp(one.log_weight - most)), sum += weights.back();
+  for (double& w : weights) w /= sum, squares += w * w;
+  anchor.effective_draws = 1 / squares;
+  anchor.draws = resampled(weights, kKept);
+  for (std::size_t k = 0; k < anchor.draws.size(); ++k) {
+    const Posterior& at = posteriors[anchor.draws[k]];
+    anchor.shared.push_back(at.mean + at.sigma * Random::for_item(c.scenario->seed, k).normal());
+  }
+  if (!told) return anchor;
+  anchor.moved = moved_of(c, anchor.draws, anchor.shared, by);
+  if (!anchor.explained) anchor.suspects = suspects_of(*c.scenario, anchor.measured.front());
+  return anchor;
+}
+
+void anchor_answer(Answer& a, const Anchor& anchor, int index) {
+  if (!a.ok() || a.draws_us.empty()) return;
+  std::vector<double> draws;
+  draws.reserve(anchor.draws.size());
+  for (std::size_t k = 0; k < anchor.draws.size(); ++k)
+    draws.push_back(
+        index >= 0 ? anchor.measured[static_cast<std::size_t>(index)].us *
+                         std::exp(kRunSigma * Random::for_item(static_cast<std::uint64_t>(index), k).normal())
+                   : a.draws_us[anchor.draws[k]] * std::exp(anchor.shared[k]));
+  const double value =
+      index >= 0 ? anchor.measured[static_cast<std::size_t>(index)].us : quantile_of(draws, 0.5);
+  scale(a, value / a.time_us.value);
+  a.draws_us = std::move(draws);
+  a.time_us = Estimate::from_samples(value, a.draws_us);
+}
+
+std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measured& measured) {
+  // What a job's files often leave out and what moves its time most.
+  static constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"training.launch", "graphs"},
+      {"training.launch", "eager"},
+      {"training.recompute", "full"},
+      {"training.recompute", "none"},
+      {"training.precision", "bf16"},
+      {"training.precision", "fp8"},
+      {"training.fused_kernels", "true"},
+      {"training.fused_kernels", "false"},
+      {"routing", "zipf:1"},
+      {"routing", "balanced"},
+      {"training.overlap.expert_communication", "true"},
+      {"training.overlap.expert_communication", "false"}};
+  std::vector<Anchor::Suspect> found;
+  for (const auto& [path, text] : kOthers) {
+    const Field* field = find_field(path);
+    if (!field) continue;
+    try {
+      Scenario s = scenario;
+      const nlohmann::ordered_json before = field->write(s);
+      set_field(*field, s, text);
+      if (field->write(s) == before) continue;
+      s.dispatchers = {DispatcherSpec::parse(measured.dispatcher)};
+      s.all_dispatchers = false;
+      AnswerOptions options;
+      options.draws = 0;
+      options.breakdown = false;
+      const double us = answer(std::move(s), options).answers.front().time_us.value;
+      found.push_back({path, text, us});
+    } catch (const InputError&) {  // this job cannot be run so
+    }
+  }
+  const auto away = [&](const Anchor::Suspect& one) { return std::abs(std::log(one.us / measured.us)); };
+  std::erase_if(found, [&](const Anchor::Suspect& one) { return away(one) > 2 * kStepSigma; });
+  std::ranges::stable_sort(found, {}, away);
+  return found;
+}
+
+}  // namespace moesim::models

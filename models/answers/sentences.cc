@@ -1,0 +1,247 @@
+#include "models/answers/sentences.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "base/units.h"
+
+namespace moesim::models {
+
+namespace {
+
+using sim::Category;
+using Unmeasured = DomainReport::Unmeasured;
+using Verdict = Decision::Verdict;
+
+const Answer& at(const Comparison& c, int index) { return c.answers[static_cast<std::size_t>(index)]; }
+
+std::string names_of(const Comparison& c, const std::vector<int>& indices) {
+  std::vector<std::string> names;
+  names.reserve(indices.size());
+  for (const int i : indices) names.push_back(at(c, i).dispatcher);
+  const std::string last = names.back();
+  names.pop_back();
+  return names.empty() ? last : fmt::format("{} and {}", join(names, ", "), last);
+}
+
+// "10.9 ms a layer (90 % interval 10.4 ms to 12.1 ms)".
+std::string time_text(const Comparison& c, const Answer& a) {
+  const char* whole = c.scenario->scope == Scenario::Scope::kStep ? "step" : "layer";
+  std::string text = fmt::format("{} a {}", format_us(a.time_us.value), whole);
+  if (!a.draws_us.empty())
+    text += fmt::format(" (90 % interval {} to {})", format_us(a.time_us.low), format_us(a.time_us.high));
+  return text;
+}
+
+// Those that could be chosen and are slower or faster than the alike ones by more than people tell apart,
+// nearest first.
+std::vector<int> others_of(const Comparison& c) {
+  const Decision& d = c.decision;
+  std::vector<int> others;
+  for (int i = 0; i < static_cast<int>(c.answers.size()); ++i)
+    if (at(c, i).ranked() && std::ranges::find(d.alike, i) == d.alike.end() && i != d.winner)
+      others.push_back(i);
+  const double time = at(c, d.winner).time_us.value;
+  std::ranges::stable_sort(others, {}, [&](int i) { return std::abs(at(c, i).time_us.value - time); });
+  return others;
+}
+
+// "flex-deepep takes 12 % longer (5 % to 18 %)".
+std::string longer_text(const Comparison& c, int index) {
+  const Answer& other = at(c, index);
+  const Estimate r = ratio(at(c, c.decision.winner), other);
+  const double more = r.value - 1;
+  std::string text = std::abs(more) < 0.0005
+                         ? fmt::format("{} takes as long", other.dispatcher)
+                         : fmt::format("{} takes {} {}", other.dispatcher, share_text(std::abs(more)),
+                                       more > 0 ? "longer" : "less");
+  if (!other.draws_us.empty() && r.low > 1)
+    text += fmt::format(" ({} to {})", share_text(r.low - 1), share_text(r.high - 1));
+  return text;
+}
+
+std::string slower_text(const Loss& loss) {
+  return fmt::format("{} slower than the fastest is expected, {} at most (90 %)", share_text(loss.expected),
+                     share_text(loss.at_most));
+}
+
+std::string fitting_text(const Comparison& c) {
+  if (!c.fitting) return "";
+  const FittingChange& change = *c.fitting;
+  if (change.options.empty()) return fmt::format(" None of {} changes makes it fit.", change.tried);
+  return fmt::format(" Of {} changes {} that fit, {} is the fastest: a step of {}.", change.tried,
+                     change.fitting, change.options, format_us(change.seconds * 1e6));
+}
+
+// Finds an unmeasured part that only one of two answers has; null where there is none. It prefers dispatch
+// kernels, then parts of the first.
+const Unmeasured* deciding_part(const Answer& first, const Answer& second) {
+  const Unmeasured* found = nullptr;
+  const auto look = [&](const Answer& one, const Answer& other) {
+    for (const Unmeasured& part : one.unmeasured)
+      if (std::ranges::find(other.unmeasured, part.part, &Unmeasured::part) == other.unmeasured.end() &&
+          (!found || (part.exchange && !found->exchange)))
+        found = &part;
+  };
+  look(first, second);
+  look(second, first);
+  return found;
+}
+
+std::string busiest_bytes(const Answer& a) {
+  return format_bytes(static_cast<double>(*std::max_element(a.tx_bytes.begin(), a.tx_bytes.end())));
+}
+
+// Where the faster one saves its time.
+std::string saving_text(const Answer& fast, const Answer& slow) {
+  static const std::vector<BreakdownPart> kParts{
+      {"dispatch and combine", {Category::dispatch, Category::combine}},
+      {"permutation", {Category::permute, Category::unpermute}},
+      {"the experts", {Category::expert}},
+      {"waiting for slower ranks", {Category::straggler_wait}},
+      {"host synchronisation and launches", {Category::host_sync}},
+      {"the bubble", {Category::bubble}}};
+  const bool same_rank =
+      fast.critical_rank == slow.critical_rank && fast.critical_stage == slow.critical_stage;
+  const std::vector<BreakdownPart> parts =
+      same_rank ? kParts : comparable_parts(kParts, slow.breakdown_us, fast.breakdown_us);
+  const BreakdownPart *most_saved = nullptr, *most_lost = nullptr;
+  double saved = 0, lost = 0;
+  for (const BreakdownPart& part : parts) {
+    const double difference = part.us(slow.breakdown_us) - part.us(fast.breakdown_us);
+    if (difference > saved) saved = difference, most_saved = &part;
+    if (-difference > lost) lost = -difference, most_lost = &part;
+  }
+  const double total = slow.time_us.value - fast.time_us.value;
+  if (!most_saved || total <= 0)
+    return fmt::format("{} and {} take the same time", fast.dispatcher, slow.dispatcher);
+  std::string text =
+      fmt::format("{} saves {} over {}, most of it in {} ({} against {})", fast.dispatcher, format_us(total),
+                  slow.dispatcher, most_saved->name, format_us(most_saved->us(fast.breakdown_us)),
+                  format_us(most_saved->us(slow.breakdown_us)));
+  if (most_saved->categories.front() == Category::dispatch)
+    text += fmt::format(": its busiest rank sends {} a layer where {}'s sends {}", busiest_bytes(fast),
+                        slow.dispatcher, busiest_bytes(slow));
+  if (most_saved->categories.back() == Category::straggler_wait || fast.overload.printed().max > 1.05)
+    text += fmt::format("; the busiest rank computes {:.2f} times its balanced share",
+                        fast.overload.printed().max);
+  if (most_lost && lost > 0.1 * saved)
+    text += fmt::format("; it loses {} in {}", format_us(lost), most_lost->name);
+  return text;
+}
+
+// The recommendation where several times are alike, or one is safe.
+std::string safe_text(const Comparison& c) {
+  const Decision& d = c.decision;
+  const Answer& w = at(c, d.winner);
+  const std::vector<int> others = others_of(c);
+  std::string text;
+  if (d.alike.size() > 1) {
+    double farthest = 0;
+    for (const int i : d.alike)
+      farthest = std::max(farthest, std::abs(at(c, i).time_us.value / w.time_us.value - 1));
+    text = fmt::format("{} are within {} of each other: run {} of them, {}", names_of(c, d.alike),
+                       share_text(std::max(farthest, 0.001)), d.alike.size() > 2 ? "any" : "either",
+                       time_text(c, w));
+    if (const std::optional<Loss> loss = d.loss())
+      text += fmt::format("; {} at most is lost by {} (90 %)", share_text(loss->at_most), w.dispatcher);
+  } else if (d.verdict == Verdict::kClear) {
+    text = fmt::format("Run {}: {}; it is the fastest with probability {}", w.dispatcher, time_text(c, w),
+                       probability_text(*d.probability()));
+  } else {
+    text = fmt::format("Run {}: {}; {}", w.dispatcher, time_text(c, w), slower_text(*d.loss()));
+  }
+  return others.empty() ? text + "." : fmt::format("{}; {}.", text, longer_text(c, others.front()));
+}
+
+std::string open_text(const Comparison& c) {
+  const Decision& d = c.decision;
+  const Answer& w = at(c, d.winner);
+  const std::optional<Loss> loss = d.loss();
+  if (!loss) {
+    const std::string text = d.alike.size() > 1
+                                 ? fmt::format("{} are within {} of each other: {}", names_of(c, d.alike),
+                                               share_text(Decision::kAlike), time_text(c, w))
+                                 : fmt::format("{} has the shortest forecast: {}; {}", w.dispatcher,
+                                               time_text(c, w), longer_text(c, d.runner_up));
+    return text + ". How sure that is takes draws (--draws).";
+  }
+  return fmt::format(
+      "Open between {}: {} has least to lose at {}, but may be {} slower than the fastest (90 "
+      "%), more than the tolerance of {}; {} is expected; {}.",
+      names_of(c, d.among), w.dispatcher, time_text(c, w), share_text(loss->at_most), share_text(d.tolerance),
+      share_text(loss->expected), longer_text(c, d.among[1]));
+}
+
+}  // namespace
+
+std::string share_text(double share) {
+  const double percent = 100 * share;
+  if (percent < 0.05) return "0 %";
+  return percent < 9.95 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
+}
+
+std::string probability_text(double p) {
+  return p > 0.995 ? "more than 99 %" : p < 0.005 ? "less than 1 %" : fmt::format("{:.0f} %", 100 * p);
+}
+
+std::string barred_text(const Answer& a) {
+  switch (a.bar) {
+    case Bar::kNone:
+      break;
+    case Bar::kForcesRouting:
+      return "it forces its own balanced routing, not the one that was asked for";
+    case Bar::kReplicatesTokens:
+      return "all ranks of its EP group process the same tokens: EP times the work per token";
+    case Bar::kDropsRows:
+      return fmt::format("it drops {} rows ({:.1f} %) that others compute", a.dropped_rows,
+                         100 * a.dropped_share);
+    case Bar::kTooLarge:
+      return fmt::format("it does not fit the memory: {} missing", format_bytes(a.memory.missing_bytes));
+    case Bar::kNoRows:
+      return "no row of its dispatch kernel was measured on any machine of this kind";
+  }
+  return "";
+}
+
+std::string sentence(const Comparison& c) {
+  const Answer* w = c.winner();
+  switch (c.decision.verdict) {
+    case Verdict::kNone:
+      return "No dispatcher could be forecast.";
+    case Verdict::kNoneFits:
+      return fmt::format("Nothing fits the memory: {} misses {}.{}", w->dispatcher,
+                         format_bytes(w->memory.missing_bytes), fitting_text(c));
+    case Verdict::kOnlyOne:
+      return fmt::format("{} takes {}.", w->dispatcher, time_text(c, *w));
+    case Verdict::kClear:
+    case Verdict::kSafe:
+      return safe_text(c);
+    case Verdict::kOpen:
+      break;
+  }
+  return open_text(c);
+}
+
+std::string because(const Comparison& c) {
+  const Answer* w = c.winner();
+  if (!w) return "No dispatcher could be forecast.";
+  if (c.decision.runner_up < 0)
+    return fmt::format("{} is the only dispatcher that {}.", w->dispatcher,
+                       c.answers.size() == 1 ? "was compared" : "can be chosen");
+  const std::vector<int> others = others_of(c);
+  const Answer& other = at(c, others.empty() ? c.decision.runner_up : others.front());
+  const bool first = w->time_us.value <= other.time_us.value;
+  std::string text = saving_text(first ? *w : other, first ? other : *w) + ".";
+  if (c.decision.verdict == Verdict::kOpen)
+    if (const Unmeasured* part = deciding_part(*w, other))
+      text += fmt::format(" Least known: {}.", part->part);
+  return text;
+}
+
+}  // namespace moesim::models

@@ -1,0 +1,123 @@
+// --measured, --log and --tolerance, from the command line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace moesim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Outcome;
+using testing::parsed;
+using testing::read_text;
+using testing::run_moesim;
+using testing::TempFolder;
+
+const std::vector<std::string> kStep{"--model", "olmoe", "--cluster", "dgx-h100x2",
+                                     "--ep",    "8",     "--scope",   "step"};
+
+std::vector<std::string> asked(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), kStep.begin(), kStep.end());
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+double forecast_of(const std::string& dispatcher) {
+  return parsed(asked({"compare"}, {"--dispatcher", dispatcher}))["scenarios"][0]["time_us"]["value"];
+}
+
+std::string seconds(double us) { return std::to_string(us * 1e-6) + "s"; }
+
+TEST(Anchoring, TheSameRunSaysTheSameInEveryVerb) {
+  const std::string run = "alltoall=" + seconds(1.15 * forecast_of("alltoall"));
+  const json compared = parsed(asked({"compare"}, {"--dispatcher", "allgather,alltoall", "--measured", run}));
+  EXPECT_TRUE(compared["anchor"]["explained"]);
+  EXPECT_EQ(compared["anchor"]["measured"][0]["dispatcher"], "alltoall");
+  const json whatif = parsed(asked({"whatif"}, {"--dispatcher", "allgather,alltoall", "--measured", run,
+                                                "--set", "training.recompute=full"}));
+  EXPECT_EQ(whatif["anchor"]["measured"], compared["anchor"]["measured"]);
+  for (const std::size_t i : {0u, 1u})
+    EXPECT_EQ(whatif["baseline"]["dispatchers"][i]["time_us"], compared["scenarios"][i]["time_us"]);
+  const TempFolder folder;
+  const Outcome sweep =
+      run_moesim(asked({"sweep"}, {"--dispatcher", "allgather,alltoall", "--measured", run, "--grid",
+                                   "training.recompute=full", "--out", "o.jsonl"}),
+                 folder.path());
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const std::string rows = read_text(folder.path() / "o.jsonl");
+  const json row = json::parse(rows.substr(0, rows.find('\n')));
+  EXPECT_NEAR(row["time_us.value"].get<double>() /
+                  whatif["change"]["dispatchers"][0]["time_us"]["value"].get<double>(),
+              1, 1e-6);
+}
+
+TEST(Anchoring, ALogSaysWhatItsStepsTook) {
+  TempFolder folder;
+  const double s = 1.1e-6 * forecast_of("alltoall");
+  std::string log;
+  for (int i = 1; i <= 8; ++i)
+    log += " iteration " + std::to_string(i) +
+           "/ 100 | elapsed time per iteration (ms): " + std::to_string(1e3 * s) +
+           " | global batch size: 16 |\n";
+  folder.write("train.log", log);
+  const std::vector<std::string> words =
+      asked({"compare"}, {"--dispatcher", "alltoall", "--format", "json", "--quiet"});
+  std::vector<std::string> by_log = words, by_time = words;
+  by_log.insert(by_log.end(), {"--log", "train.log"});
+  by_time.insert(by_time.end(), {"--measured", seconds(s * 1e6)});
+  const json log_answer = json::parse(run_moesim(by_log, folder.path()).out),
+             time_answer = json::parse(run_moesim(by_time, folder.path()).out);
+  EXPECT_NEAR(log_answer["anchor"]["measured"][0]["time_us"].get<double>() /
+                  time_answer["anchor"]["measured"][0]["time_us"].get<double>(),
+              1, 1e-5);
+}
+
+TEST(Anchoring, ARunThatCannotBeExplainedIsNoAnswer) {
+  const std::string run = seconds(20 * forecast_of("alltoall"));
+  const Outcome told = run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--measured", run}));
+  EXPECT_EQ(told.exit_code, 1);
+  EXPECT_THAT(told.out, AllOf(HasSubstr("cannot be explained"), Not(HasSubstr("Run "))));
+  const Outcome as_json =
+      run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--measured", run, "--format", "json"}));
+  EXPECT_EQ(as_json.exit_code, 1);
+  const json result = json::parse(as_json.out);
+  EXPECT_FALSE(result["anchor"]["explained"]);
+  EXPECT_FALSE(result.contains("recommendation"));
+}
+
+TEST(Anchoring, RefusesWhatIsNoTimeAndWhatHasNoEffect) {
+  const auto refusal = [](const std::vector<std::string>& words) {
+    const Outcome outcome = run_moesim(words);
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "soon"})), HasSubstr("soon"));
+  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "-1s"})), HasSubstr("-1s"));
+  EXPECT_THAT(refusal(asked({"compare"}, {"--measured", "nccl=1s"})), HasSubstr("nccl"));
+  EXPECT_THAT(refusal(asked({"compare"}, {"--tolerance", "200%"})), HasSubstr("--tolerance"));
+  EXPECT_THAT(refusal(asked({"whatif"}, {"--sensitivity", "--measured", "1s"})), HasSubstr("--measured"));
+  EXPECT_THAT(refusal(asked({"plan"}, {"--tokens", "1T", "--tolerance", "5%"})), HasSubstr("--tolerance"));
+}
+
+TEST(Anchoring, TheToleranceDecidesWhatIsSafe) {
+  const auto verdict = [](const char* tolerance) {
+    return parsed(asked({"compare"}, {"--dispatcher", "allgather,alltoall,flex-deepep", "--tolerance",
+                                      tolerance}))["recommendation"]["verdict"]
+        .get<std::string>();
+  };
+  EXPECT_EQ(verdict("100%") == "open", false);
+  const std::string strict = verdict("0%");
+  EXPECT_TRUE(strict == "open" || strict == "clear") << strict;
+}
+
+}  // namespace
+}  // namespace moesim::tools

@@ -1,0 +1,151 @@
+#include "tools/moesim/questions/anchoring.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/file_io.h"
+#include "base/input_error.h"
+#include "base/statistics.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "models/answers/sentences.h"
+#include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/show/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kUnexplained =
+    "The run cannot be explained by what the forecast is in doubt about; no recommendation is made.";
+
+}  // namespace
+
+void Anchoring::declare(CLI::App& app, bool tolerance) {
+  constexpr const char* kGroup = "Question";
+  app.add_option("--measured", measured_,
+                 "What a run of this job took, which all forecasts are anchored to: 1.9s, or "
+                 "alltoall=1.9s,allgather=2.2s")
+      ->type_name("[DISPATCHER=]TIME,...")
+      ->group(kGroup);
+  app.add_option("--log", log_, "The same from a training log: the median of its steady steps")
+      ->type_name("FILE")
+      ->group(kGroup);
+  if (!tolerance) return;
+  app.add_option_function<std::string>(
+         "--tolerance", [this](const std::string& text) { say_tolerance(text); },
+         "Loss against the fastest dispatcher that a safe choice may have with 90 % [10%]")
+      ->type_name("PERCENT")
+      ->group(kGroup);
+}
+
+void Anchoring::say_tolerance(const std::string& share) {
+  tolerance_ = parse_fraction(share);
+  if (!(tolerance_ >= 0 && tolerance_ <= 1))
+    throw InputError(fmt::format("--tolerance: found {}, expected 0% to 100%", share));
+}
+
+std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) const {
+  std::vector<models::Measured> all;
+  if (!measured_.empty())
+    for (const std::string_view part : split(measured_, ',')) {
+      const std::size_t equals = part.rfind('=');
+      const std::string_view time = trim(equals == std::string_view::npos ? part : part.substr(equals + 1));
+      const double us = parse_seconds(time) * kUsPerSecond;
+      if (!(us > 0 && std::isfinite(us)))
+        throw InputError(
+            fmt::format("--measured: found {}, expected a time above 0, such as 1.9s", in_quotes(time)));
+      all.push_back({equals == std::string_view::npos ? "" : std::string(trim(part.substr(0, equals))), us});
+    }
+  if (!log_.empty()) {
+    if (scenario.scope != models::Scenario::Scope::kStep)
+      throw InputError("--log: found with scope layer, expected step: a log has whole steps");
+    const TrainingLog log = read_training_log(read_file(log_, kMaxTrainingLogBytes), log_);
+    all.push_back({"", quantile_of(steady(step_seconds(log, scenario)), 0.5) * kUsPerSecond});
+  }
+  return all;
+}
+
+void Anchoring::refuse_measured(const std::string& question) const {
+  if (measured())
+    throw InputError(
+        fmt::format("{}: found with {}, which anchors no forecast, expected neither or another question",
+                    measured_.empty() ? "--log" : "--measured", question));
+}
+
+ordered_json anchor_json(const models::Anchor& anchor) {
+  ordered_json j{{"measured", ordered_json::array()},
+                 {"explained", anchor.explained},
+                 {"effective_draws", anchor.effective_draws},
+                 {"moved", ordered_json::array()},
+                 {"suspects", ordered_json::array()}};
+  for (std::size_t k = 0; k < anchor.measured.size(); ++k)
+    j["measured"].push_back({{"dispatcher", anchor.measured[k].dispatcher},
+                             {"time_us", anchor.measured[k].us},
+                             {"forecast_us", estimate_json(anchor.before[k])}});
+  for (const models::Anchor::Moved& one : anchor.moved)
+    j["moved"].push_back({{"parameter", one.parameter},
+                          {"before", estimate_json(one.before)},
+                          {"after", estimate_json(one.after)}});
+  for (const models::Anchor::Suspect& one : anchor.suspects)
+    j["suspects"].push_back({{"path", one.path}, {"value", one.value}, {"time_us", one.us}});
+  return j;
+}
+
+std::string anchor_text(const models::Comparison& c) {
+  const models::Anchor& anchor = *c.anchor;
+  const auto range = [](const models::Estimate& e) {
+    return fmt::format("{} ({} to {})", format_us(e.value), format_us(e.low), format_us(e.high));
+  };
+  std::string text;
+  for (std::size_t k = 0; k < anchor.measured.size(); ++k)
+    text += fmt::format("measured: {} takes {}; the forecast was {}\n", anchor.measured[k].dispatcher,
+                        format_us(anchor.measured[k].us), range(anchor.before[k]));
+  if (!anchor.explained) {
+    text += fmt::format("{}\n", kUnexplained);
+    for (const models::Anchor::Suspect& one : anchor.suspects)
+      text +=
+          fmt::format("  with {} {} it would take {}: is it so?\n", one.path, one.value, format_us(one.us));
+    if (anchor.suspects.empty())
+      text += "  no other setting that moesim tries explains it: check the model, the plan and the cluster\n";
+    return text;
+  }
+  for (std::size_t i = 0; i < c.answers.size(); ++i)
+    if (const models::Answer& a = c.answers[i]; a.ok() && a.time_us.value > 0 && i < anchor.forecasts.size())
+      if (std::ranges::find(anchor.measured, a.dispatcher, &models::Measured::dispatcher) ==
+          anchor.measured.end())
+        text += fmt::format("anchored: {} {}; before {}\n", a.dispatcher, range(a.time_us),
+                            range(anchor.forecasts[i]));
+  for (const models::Anchor::Moved& one : anchor.moved)
+    text += fmt::format("learned: {}: x{:.2f} ({:.2f} to {:.2f}), before x{:.2f} ({:.2f} to {:.2f})\n",
+                        one.parameter, one.after.value, one.after.low, one.after.high, one.before.value,
+                        one.before.low, one.before.high);
+  return text + fmt::format("{:.0f} of {} draws explain the run\n", anchor.effective_draws, anchor.drawn);
+}
+
+ordered_json unexplained_json(const char* verb, const models::Comparison& c, const CommonOptions& common) {
+  ordered_json result = envelope(verb, describe_inputs(common, *c.scenario), c.warnings);
+  result["answer"] = kUnexplained;
+  result["anchor"] = anchor_json(*c.anchor);
+  return result;
+}
+
+bool tells_unexplained(const char* verb, const models::Comparison& c, const CommonOptions& common) {
+  if (!c.anchor || c.anchor->explained) return false;
+  if (common.format == Format::kJson) {
+    print_json(unexplained_json(verb, c, common));
+  } else {
+    print(anchor_text(c));
+  }
+  return true;
+}
+
+}  // namespace moesim::tools
