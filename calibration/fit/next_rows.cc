@@ -303,7 +303,7 @@ struct Draws {
 // Takes out of a choice's times what its launches are off by under each draw. No benchmark tells it, so that
 // the means stay what they are, and what rows do tell shows.
 void without_launches(const models::Answer& answer, bool step, Eigen::Ref<Eigen::VectorXd> times) {
-  const std::string part = models::launches_of(answer.dispatcher.substr(0, answer.dispatcher.find(':')));
+  const std::string part = models::launches_of(answer.dispatcher);
   Eigen::VectorXd off(times.size());
   for (Eigen::Index d = 0; d < off.size(); ++d)
     off[d] = models::unmeasured_factor(part, static_cast<std::size_t>(d), models::launch_sigma(step));

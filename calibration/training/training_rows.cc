@@ -22,7 +22,6 @@
 #include "calibration/training/row_model.h"
 #include "calibration/training/row_notes.h"
 #include "models/answers/doubt.h"
-#include "models/costs/domain_report.h"
 #include "models/dispatchers/dispatcher.h"
 #include "models/hardware/cluster.h"
 #include "models/question/apply_recipe.h"
@@ -526,12 +525,9 @@ models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
     options.breakdown = false;
     return models::answer(as, options).answers.front().seconds();
   });
-  const auto doubt = [&](const std::string& of, double by) {
-    const models::DomainReport::Unmeasured part{of, 1.0};
-    models::doubt_unmeasured(std::span(&part, 1), forecast.time_us.value, forecast.draws_us, by);
-  };
-  doubt("framework", sigma);
-  doubt("dispatchers of the framework: " + forecast.dispatcher + row.backend, models::kStrangerArmSigma);
+  models::doubt_part(forecast, "framework", 1, sigma);
+  models::doubt_part(forecast, "dispatchers of the framework: " + forecast.dispatcher + row.backend, 1,
+                     models::kStrangerArmSigma);
   forecast.time_us = models::Estimate::from_samples(forecast.time_us.value, forecast.draws_us);
   return forecast;
 }

@@ -43,6 +43,18 @@ Sigmas sigmas_of(const Scenario& s) {
   return {s.scope == Scenario::Scope::kStep ? kStepSigma : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
 }
 
+struct Spread {
+  double mean = 0, deviation = 0;
+};
+
+Spread spread_of(const std::vector<double>& values) {
+  double sum = 0, squares = 0;
+  for (const double v : values) sum += v, squares += v * v;
+  const auto n = static_cast<double>(values.size());
+  const double mean = sum / n;
+  return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
+}
+
 // The posterior of the factor common to all, under one draw, and the draw's log likelihood.
 struct Posterior {
   double log_weight = 0, mean = 0, sigma = 0;
@@ -121,53 +133,45 @@ std::vector<Latent> latents_of(const Comparison& c, std::size_t draws) {
   }
   all.push_back(std::move(launch));
   if (in_step && s.parallel.dispatch_ranks() > s.cluster->nvlink.domain) all.push_back(std::move(network));
-  const auto doubted = [&](const std::string& name, const std::string& part, double sigma) {
-    if (std::ranges::any_of(all, [&](const Latent& one) { return one.name == name; })) return;
-    Latent latent{name, {}};
+  const auto doubted = [&](const std::string& part, double sigma) {
+    if (std::ranges::find(all, part, &Latent::name) != all.end()) return;
+    Latent latent{part, {}};
     for (std::size_t d = 0; d < draws; ++d)
       latent.log_factors.push_back(std::log(unmeasured_factor(part, d, sigma)));
     all.push_back(std::move(latent));
   };
   for (const Answer& a : c.answers) {
     if (!a.ok()) continue;
-    const std::string base = a.dispatcher.substr(0, a.dispatcher.find(':'));
-    doubted("launches of " + base, launches_of(base), launch_sigma(step));
-    doubted("exchanges of " + a.dispatcher, exchanges_of(a.dispatcher), kExchangeSigma);
+    doubted(launches_of(a.dispatcher), launch_sigma(step));
+    doubted(exchanges_of(a.dispatcher), kExchangeSigma);
     for (const DomainReport::Unmeasured& part : a.unmeasured)
-      if (!part.drawn) doubted(part.part, part.part, kUnmeasuredSigma);
+      if (!part.drawn) doubted(part.part, kUnmeasuredSigma);
   }
   return all;
 }
 
 // Latents that the run moved by more than half of what they were in doubt by, or told half of.
-std::vector<Anchor::Moved> moved_of(const Comparison& c, const std::vector<std::size_t>& taken,
-                                    const std::vector<double>& shared, const Sigmas& by) {
+std::vector<Anchor::Moved> moved_of(const Comparison& c, const Anchor& anchor, const Sigmas& by) {
   std::vector<Anchor::Moved> moved;
   const auto factor = [](std::vector<double> logs) {
     for (double& log : logs) log = std::exp(log);
     return Estimate::from_samples(quantile_of(logs, 0.5), logs);
   };
-  moved.push_back(
-      {"all that frameworks and versions differ in", Estimate::log_normal(1, by.shared), factor(shared)});
-  for (const Latent& latent : latents_of(c, c.answers.front().draws_us.size())) {
+  moved.push_back({"all that frameworks and versions differ in", Estimate::log_normal(1, by.shared),
+                   factor(anchor.shared)});
+  for (const Latent& latent : latents_of(c, static_cast<std::size_t>(anchor.drawn))) {
     std::vector<double> after;
-    after.reserve(taken.size());
-    for (const std::size_t d : taken) after.push_back(latent.log_factors[d]);
-    const auto spread = [](const std::vector<double>& values) {
-      double sum = 0, squares = 0;
-      for (const double v : values) sum += v, squares += v * v;
-      const auto n = static_cast<double>(values.size());
-      return std::pair(sum / n, std::sqrt(std::max(0.0, squares / n - sum * sum / n / n)));
-    };
-    const auto [was, width] = spread(latent.log_factors);
-    const auto [is, left] = spread(after);
-    if (width > 0.02 && (std::abs(is - was) > 0.5 * width || left < 0.5 * width))
+    after.reserve(anchor.draws.size());
+    for (const std::size_t d : anchor.draws) after.push_back(latent.log_factors[d]);
+    const Spread was = spread_of(latent.log_factors), is = spread_of(after);
+    const double half = 0.5 * was.deviation;
+    if (was.deviation > 0.02 && (std::abs(is.mean - was.mean) > half || is.deviation < half))
       moved.push_back({latent.name, factor(latent.log_factors), factor(after)});
   }
   return moved;
 }
 
-// Of the forecast, times `factor`: everything that adds up to the time.
+// Multiplies the time of a forecast and everything that adds up to it.
 void scale(Answer& a, double factor) {
   a.time_us.value *= factor;
   a.healthy_us *= factor;
@@ -187,13 +191,11 @@ Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told)
     const Answer& a = c.answers[arms.back()];
     one.dispatcher = a.dispatcher;
     anchor.before.push_back(a.time_us);
-    // Under the draws, what a run would be.
-    double sum = 0, squares = 0;
-    for (const double draw : a.draws_us) sum += std::log(draw), squares += std::log(draw) * std::log(draw);
-    const auto n = static_cast<double>(a.draws_us.size());
-    const double mean = sum / n,
-                 width = std::hypot(std::sqrt(std::max(0.0, squares / n - mean * mean)), by.shared, by.own);
-    if (std::abs(std::log(one.us) - mean) > kExplained * width) anchor.explained = false;
+    std::vector<double> logs = a.draws_us;
+    for (double& draw : logs) draw = std::log(draw);
+    const Spread draws = spread_of(logs);
+    const double width = std::hypot(draws.deviation, by.shared, by.own);
+    if (std::abs(std::log(one.us) - draws.mean) > kExplained * width) anchor.explained = false;
   }
   anchor.measured = std::move(measured);
   for (const Answer& a : c.answers) anchor.forecasts.push_back(a.time_us);
@@ -220,7 +222,7 @@ Anchor anchor_of(const Comparison& c, std::vector<Measured> measured, bool told)
     anchor.shared.push_back(at.mean + at.sigma * Random::for_item(c.scenario->seed, k).normal());
   }
   if (!told) return anchor;
-  anchor.moved = moved_of(c, anchor.draws, anchor.shared, by);
+  anchor.moved = moved_of(c, anchor, by);
   if (!anchor.explained) anchor.suspects = suspects_of(*c.scenario, anchor.measured.front());
   return anchor;
 }
@@ -242,7 +244,7 @@ void anchor_answer(Answer& a, const Anchor& anchor, int index) {
 }
 
 std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measured& measured) {
-  // What a job's files often leave out and what moves its time most.
+  // Settings that a job's files often leave out and that move its time most.
   static constexpr std::pair<const char*, const char*> kOthers[] = {
       {"training.launch", "graphs"},
       {"training.launch", "eager"},

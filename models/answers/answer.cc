@@ -137,7 +137,7 @@ class Answering {
     }
   }
 
-  // What follows from the time.
+  // Fills in the figures that follow from the time.
   void add_rates(Answer& a) const {
     const double peak = s_.cluster->profile.device().peak_flops[static_cast<std::size_t>(DType::kBf16)];
     a.mfu = a.tflops_per_gpu() * 1e12 / peak;

@@ -116,7 +116,7 @@ void rank(std::vector<Answer>& answers, bool skewed) {
     else if (a.program().tokens_replicated)
       a.bar = Bar::kReplicatesTokens;
   }
-  // What does less than was asked for does not shut out what does all of it.
+  // An answer that does less than was asked for is barred only where another does all of it.
   const auto bar_where = [&](Bar bar, auto&& worse) {
     if (std::ranges::none_of(answers, [&](const Answer& a) { return a.ranked() && !worse(a); })) return;
     for (Answer& a : answers)

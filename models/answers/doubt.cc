@@ -4,14 +4,22 @@
 #include <cmath>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/statistics.h"
 
 namespace moesim::models {
 
-std::string launches_of(std::string_view dispatcher) { return "launches of " + std::string(dispatcher); }
+std::string launches_of(std::string_view dispatcher) {
+  return "launches of " + std::string(dispatcher.substr(0, dispatcher.find(':')));
+}
 
 std::string exchanges_of(std::string_view dispatcher) { return "exchanges of " + std::string(dispatcher); }
+
+void doubt_part(Forecast& f, std::string part, double share, double sigma) {
+  const DomainReport::Unmeasured one{std::move(part), share};
+  doubt_unmeasured(std::span(&one, 1), f.time_us.value, f.draws_us, sigma);
+}
 
 void add_doubt(Forecast& f, const Doubt& doubt) {
   if (f.draws_us.empty()) return;
@@ -31,14 +39,9 @@ void add_doubt(Forecast& f, const Doubt& doubt) {
     f.time_us.low = widened(f.time_us.low, -1);
     f.time_us.high = widened(f.time_us.high, 1);
   }
-  const std::string base = doubt.dispatcher.substr(0, doubt.dispatcher.find(':'));
-  const auto add = [&](std::string name, double share, double by) {
-    const DomainReport::Unmeasured part{std::move(name), share};
-    doubt_unmeasured(std::span(&part, 1), us, f.draws_us, by);
-  };
-  add(launches_of(base), doubt.launches, launch_sigma(sigma > 0));
-  add(exchanges_of(doubt.dispatcher), doubt.exchanges, kExchangeSigma);
-  add("steps of " + doubt.dispatcher, 1, kArmSigma);
+  doubt_part(f, launches_of(doubt.dispatcher), doubt.launches, launch_sigma(sigma > 0));
+  doubt_part(f, exchanges_of(doubt.dispatcher), doubt.exchanges, kExchangeSigma);
+  doubt_part(f, "steps of " + doubt.dispatcher, 1, kArmSigma);
   const Estimate drawn = Estimate::from_samples(us, f.draws_us);
   f.time_us.low = std::min(f.time_us.low, drawn.low);
   f.time_us.high = std::max(f.time_us.high, drawn.high);

@@ -18,7 +18,8 @@ inline constexpr double kStepSigma = 0.15;
 // are forecast within 10 % of each other.
 inline constexpr double kLayerLaunchSigma = 0.8, kStepLaunchSigma = 0.2;
 inline double launch_sigma(bool step) { return step ? kStepLaunchSigma : kLayerLaunchSigma; }
-// The names under which the launches of a dispatcher, and the exchanges of one with its options, are drawn.
+// The names under which the launches and the exchanges of a dispatcher with its options are drawn; launches
+// are the same whatever the options are.
 std::string launches_of(std::string_view dispatcher);
 std::string exchanges_of(std::string_view dispatcher);
 
@@ -30,9 +31,10 @@ inline constexpr double kArmSigma = 0.03;
 // In a framework that is not known a dispatcher may be integrated well or badly: ratios between dispatchers
 // of levanter, MaxText and verl, beside one integration that its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
-// How much longer than its stand-in a dispatch kernel takes that nobody published for the machine (natural
-// logarithm): kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a node of H100
-// and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666; uccl-project/uccl).
+// A dispatch kernel without a published measurement on the machine takes longer than its stand-in by this
+// much (natural logarithm): kernels are published where they were tuned. NCCL EP on GB200, HybridEP inside a
+// node of H100 and UCCL-EP on H200 took 1.4 to 4 times as long (marin-community/marin #7331, #3666;
+// uccl-project/uccl).
 inline constexpr double kUnpublishedKernel = 0.9;
 
 // Which parts of a forecast are in doubt, beside what the draws of its prices hold.
@@ -42,6 +44,9 @@ struct Doubt {
   double launches = 0;     // share of the time in which the device waits for the dispatcher's launches
   double exchanges = 0;    // share of its dispatch and combine
 };
+
+// Draws a part of a forecast off by its own log-normal factor (unmeasured_factor). `share`: of the time.
+void doubt_part(Forecast& forecast, std::string part, double share, double sigma);
 
 // Widens the draws by what no profile measured and makes the interval of them.
 void add_doubt(Forecast& forecast, const Doubt& doubt);

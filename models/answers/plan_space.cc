@@ -163,8 +163,8 @@ constexpr std::size_t kRecompute = 1;
 
 // Leaves out what the framework of the plan does not run: Megatron-LM where none is said, which has neither
 // zero-bubble nor DualPipe schedules.
-std::vector<std::string> that_run(const Kind& kind, const Scenario& s, std::vector<std::string> values) {
-  const FrameworkRecipe recipe = FrameworkRecipe::find(s.recipe.empty() ? "megatron-lm" : s.recipe);
+std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recipe) {
+  std::vector<std::string> values = kind.values;
   std::erase_if(values, [&](const std::string& value) {
     return (kind.path == "dispatcher" && !recipe.runs_dispatcher(value)) ||
            (kind.path == "training.schedule" && !recipe.runs_schedule(value)) ||
@@ -174,7 +174,8 @@ std::vector<std::string> that_run(const Kind& kind, const Scenario& s, std::vect
   return values;
 }
 
-std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o) {
+std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const PlanSearchOptions& o,
+                                   const FrameworkRecipe& recipe) {
   // A short form of an object has been given where one of its parts has.
   const bool said = std::any_of(scenario_fields().begin(), scenario_fields().end(), [&](const Field& f) {
     return (f.path == kind.path || f.path.starts_with(std::string(kind.path) + ".")) && s.gave(f.path);
@@ -190,11 +191,13 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   }
   if (o.keep_given && said) return {""};
   if (kind.path != "training.precision") {
-    if (kind.path != "dispatcher") return that_run(kind, s, kind.values);
-    std::vector<std::string> left;
-    for (const std::string& name : that_run(kind, s, kind.values))
-      if (std::find(o.without.begin(), o.without.end(), name) == o.without.end()) left.push_back(name);
-    return s.model.experts == 0 ? std::vector<std::string>{""} : left;
+    std::vector<std::string> values = that_run(kind, recipe);
+    if (kind.path != "dispatcher") return values;
+    if (s.model.experts == 0) return {""};
+    std::erase_if(values, [&](const std::string& name) {
+      return std::ranges::find(o.without, name) != o.without.end();
+    });
+    return values;
   }
   std::vector<std::string> has;
   for (const std::string_view name : precision_names())
@@ -225,7 +228,8 @@ double distance(const Parallel& a, const Parallel& b) {
 PlanSpace::PlanSpace(const Scenario& scenario, const PlanSearchOptions& o)
     : base_(scenario), parallel_(o.parallel) {
   plans_ = o.parallel ? ParallelPlans(base_, o.keep_given).all() : std::vector<Parallel>{base_.parallel};
-  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o)});
+  const FrameworkRecipe recipe = FrameworkRecipe::find(base_.recipe.empty() ? "megatron-lm" : base_.recipe);
+  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
 }
 
 std::int64_t PlanSpace::size() const {
