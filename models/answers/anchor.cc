@@ -70,14 +70,25 @@ Posterior posterior_of(const std::vector<double>& residuals, const Sigmas& by) {
           by.shared * by.own / std::sqrt(all)};
 }
 
+// The answer that a measured dispatcher means: the one of its name and options, else the only one of its
+// name.
 std::size_t index_of(const Comparison& c, const std::string& dispatcher) {
   std::vector<std::string> names;
+  std::vector<std::size_t> exact, named;
   for (std::size_t i = 0; i < c.answers.size(); ++i) {
-    const Answer& a = c.answers[i];
-    names.push_back(a.dispatcher);
-    if (a.dispatcher != dispatcher && a.dispatcher.substr(0, a.dispatcher.find(':')) != dispatcher) continue;
+    const std::string& name = names.emplace_back(c.answers[i].dispatcher);
+    if (name == dispatcher) exact.push_back(i);
+    if (name.substr(0, name.find(':')) == dispatcher) named.push_back(i);
+  }
+  const std::vector<std::size_t>& meant = exact.empty() ? named : exact;
+  if (meant.size() > 1)
+    throw InputError(
+        fmt::format("--measured: found the dispatcher {}, which {} are, expected one with its options",
+                    in_quotes(dispatcher), meant.size()));
+  if (meant.size() == 1) {
+    const Answer& a = c.answers[meant.front()];
     if (!a.ok()) throw InputError(fmt::format("--measured: {}: {}", dispatcher, a.error));
-    return i;
+    return meant.front();
   }
   for (const auto& [excluded, rule] : c.excluded)
     if (excluded == dispatcher) throw InputError(fmt::format("--measured: {}: {}", dispatcher, rule));

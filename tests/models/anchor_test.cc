@@ -110,6 +110,18 @@ TEST(Anchor, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal({{"", 1e6}}), HasSubstr("expected DISPATCHER=TIME"));
 }
 
+// A name without options is the one that was asked for so, and no other of two.
+TEST(Anchor, TakesTheDispatcherThatWasMeant) {
+  const Scenario both = step_of("flex-deepep:sms=8,flex-deepep");
+  const double us = answer(both, {.draws = 0}).answers[1].time_us.value;
+  EXPECT_DOUBLE_EQ(anchored(both, {{"flex-deepep", us}}).answers[1].time_us.value, us);
+  const Scenario two = step_of("flex-deepep:sms=8,flex-deepep:sms=16");
+  EXPECT_THAT(moesim::testing::message_of([&] {
+                anchored(two, {{"flex-deepep", us}});
+              }),
+              HasSubstr("expected one with its options"));
+}
+
 // A law: a slower run never makes another dispatcher's forecast faster.
 TEST(Anchor, ASlowerRunMakesNothingFaster) {
   const Scenario s = step_of("allgather,alltoall");
