@@ -1,5 +1,8 @@
 #include "calibration/fit/constants_file.h"
 
+#include <string>
+#include <vector>
+
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "calibration/rows/devices.h"
@@ -9,6 +12,7 @@ namespace {
 
 constexpr std::string_view kSchema = "moesim.constants/1";
 constexpr double kHuge = 1e18;
+constexpr std::string_view kUnderCompute = "communication_under_compute";
 
 std::string stated(JsonObject& object, const char* key) {
   const JsonNode node = object.at(key);
@@ -48,8 +52,18 @@ ConstantsByProfile parse_constants(std::string_view json, const std::string& fil
 void add_constants(models::Profile& profile, const ConstantsByProfile& constants) {
   const auto found = constants.find(profile.name());
   if (found == constants.end()) return;
-  for (const auto& [key, constant] : found->second)
-    if (!profile.find_constant(key)) profile.set_constant(key, constant);
+  for (const auto& [key, constant] : found->second) {
+    if (key == kUnderCompute) {
+      profile.overlap().communication_under_compute = constant.value;
+      std::vector<std::string> gaps = profile.gaps();
+      std::erase_if(gaps, [](const std::string& gap) { return gap.starts_with("overlap:"); });
+      gaps.push_back("overlap: communication under computing from " + constant.source +
+                     "; computing under communication was not measured, 1 stands for it");
+      profile.describe(profile.name(), profile.gpu(), profile.provenance(), gaps);
+    } else if (!profile.find_constant(key)) {
+      profile.set_constant(key, constant);
+    }
+  }
 }
 
 }  // namespace moesim::calibration

@@ -22,6 +22,7 @@ using ConstantsByProfile = std::map<std::string, std::map<std::string, models::C
 ConstantsByProfile parse_constants(std::string_view json, const std::string& file);
 
 // Sets the constants of `profile` that stand in `constants`; one of the same name that was fitted stays.
+// "communication_under_compute" goes into the profile's overlap.
 void add_constants(models::Profile& profile, const ConstantsByProfile& constants);
 
 }  // namespace moesim::calibration

@@ -145,6 +145,20 @@ std::string first_source(const std::vector<CollectiveRow>& rows) {
   return source.substr(0, source.find(','));
 }
 
+// By how much a larger share of its peak the GPU reaches with its best product than the relative does with
+// its own. Of fp8 as of bf16 where only the latter is known; 1 where one of them is not known.
+double reached_ratio(const Device* to, const Device* from, models::DType dtype) {
+  if (!to || !from) return 1;
+  const auto share = [](const Device& d, models::DType type, double best) {
+    return best / d.limits.peak_flops[static_cast<std::size_t>(type)];
+  };
+  if (bytes_of(dtype) == 1 && to->best_fp8 > 0 && from->best_fp8 > 0)
+    return share(*to, models::DType::kFp8, to->best_fp8) / share(*from, models::DType::kFp8, from->best_fp8);
+  if (to->best_bf16 <= 0 || from->best_bf16 <= 0) return 1;
+  return share(*to, models::DType::kBf16, to->best_bf16) /
+         share(*from, models::DType::kBf16, from->best_bf16);
+}
+
 }  // namespace
 
 ParameterSet on_other_links(const ParameterSet& set, const DeviceLimits& from, const DeviceLimits& to,
@@ -199,11 +213,16 @@ void derive_missing(Profile& profile, const Profile& relative, const Measurement
   }
   for (const auto& [key, set] : relative.sets()) {
     if (!lacks(key)) continue;
-    if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
-      const std::string dtype = key.substr(key.find('/') + 1);
-      if (to.peak_flops[static_cast<std::size_t>(models::dtype_named(dtype))] <= 0) continue;
-    }
     ParameterSet copy = key.ends_with("/scaleup") ? adjusted(set, from, to, key, share, 1) : set;
+    if (key.starts_with("gemm/") || key.starts_with("grouped_gemm/")) {
+      const models::DType dtype = models::dtype_named(key.substr(key.find('/') + 1));
+      if (to.peak_flops[static_cast<std::size_t>(dtype)] <= 0) continue;
+      const Device *own = find_device(profile.name()), *other = find_device(relative.name());
+      double ratio = reached_ratio(own, other, dtype);
+      if (key.starts_with("grouped") && own && other) ratio *= own->grouped_share / other->grouped_share;
+      for (std::size_t i = 0; i < copy.names.size(); ++i)
+        if (copy.names[i] == "peak_share") copy.values[i] *= ratio;
+    }
     copy.derived = true;
     copy.residual = std::hypot(copy.residual, same_chip(from, to) ? kSameChip : kOtherChip);
     copy.rows = 0;

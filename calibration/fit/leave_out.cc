@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "calibration/fit/least_squares.h"
 #include "calibration/fit/own_rows.h"
 #include "calibration/rows/devices.h"
+#include "calibration/rows/publication.h"
 #include "calibration/rows/variants.h"
 #include "models/hardware/network.h"
 #include "models/hardware/profile.h"
@@ -292,6 +294,119 @@ void each_network(const Measurements& all, const std::string& what, CheckReport&
   each_network_of(&Measurements::dispatches, all, what, report);
 }
 
+template <class Row>
+void split_by_source(const std::vector<Row>& rows, const std::string& publication, std::vector<Row>& held,
+                     std::vector<Row>& rest) {
+  for (const Row& row : rows) (publication_of(row.origin.source) == publication ? held : rest).push_back(row);
+}
+
+// Profiles and networks as they are without one publication, fitted where they are asked for.
+class FittedWithout {
+ public:
+  explicit FittedWithout(const Measurements& rest) : rest_(rest) {}
+
+  const Profile& profile(const Device& device) {
+    const auto [at, added] = profiles_.try_emplace(&device);
+    if (!added) return at->second;
+    FitProfileOptions options;
+    options.leave_out_shapes = false;
+    options.networks = false;
+    Profile fitted = fit_profile(device, rest_, options);
+    for (const Device* relative = &device; !relative->relative.empty();) {
+      relative = find_device(relative->relative);
+      derive_missing(fitted, profile(*relative), rest_);
+    }
+    return profiles_.at(&device) = std::move(fitted);
+  }
+
+  // With the laws of the network that the row's machine stands on.
+  const Profile& profile_on(const Device& device, const Machine* machine) {
+    const std::string network = machine ? std::string(machine->network) : std::string(models::kLineRate);
+    const auto [at, added] = on_network_.try_emplace({&device, network}, profile(device));
+    if (!added) return at->second;
+    for (const models::NetworkProfile& one : networks())
+      if (one.name == network)
+        for (const auto& [key, law] : one.laws)
+          at->second.set(key, key.starts_with("ep/") ? models::with_links(law, at->second, key) : law);
+    return at->second;
+  }
+
+ private:
+  const std::vector<models::NetworkProfile>& networks() {
+    if (networks_.empty())
+      networks_ =
+          fit_networks(rest_, [&](const Device& device) -> const Profile& { return profile(device); });
+    return networks_;
+  }
+
+  const Measurements& rest_;
+  std::map<const Device*, Profile> profiles_;
+  std::map<std::pair<const Device*, std::string>, Profile> on_network_;
+  std::vector<models::NetworkProfile> networks_;
+};
+
+// Whether the fit has a law for the row; of collectives and products there is always one.
+template <class Row>
+bool has_law(const Row& row, const Profile& profile, bool across) {
+  if constexpr (std::is_same_v<Row, DispatchRow>)
+    return profile.find(law_key(row) + std::string(across ? models::kNetworkLaw : "")) != nullptr;
+  return true;
+}
+
+// Checks rows that stand between nodes with the laws of their network, the others without. Rows of which no
+// other publication knows the law are counted as skipped: the shipped law has seen them.
+template <class Row, class Across>
+void check_without(std::vector<Row> Measurements::*member, const Measurements& held, FittedWithout& without,
+                   const Across& across, CheckReport& report) {
+  std::map<std::tuple<const Device*, const Machine*, bool>, Measurements> groups;
+  for (const Row& row : held.*member) {
+    const Device* device = device_of_gpu(row.origin.gpu);
+    if (!device) continue;
+    const bool between = across(*device, row);
+    (groups[{device, between ? machine_of(row.origin) : nullptr, between}].*member).push_back(row);
+  }
+  for (const auto& [key, rows] : groups) {
+    const auto& [device, machine, between] = key;
+    const Profile& profile = between ? without.profile_on(*device, machine) : without.profile(*device);
+    Measurements known;
+    std::ranges::copy_if((rows.*member), std::back_inserter(known.*member),
+                         [&](const Row& row) { return has_law(row, profile, between); });
+    if (const std::size_t unknown = (rows.*member).size() - (known.*member).size(); unknown > 0)
+      report.skipped["no other publication has its law"] += unknown;
+    append(report, check_rows(known, [&](const std::string&) { return &profile; }));
+  }
+}
+
+// Whole publications: everything is fitted without the rows of one, which are forecast.
+void each_source(const Measurements& all, CheckReport& report) {
+  std::set<std::string> publications;
+  const auto note = [&](const auto& rows) {
+    for (const auto& row : rows) publications.insert(publication_of(row.origin.source));
+  };
+  note(all.collectives), note(all.gemms), note(all.grouped), note(all.ffns), note(all.dispatches);
+  for (const std::string& publication : publications) {
+    Measurements held, rest;
+    split_by_source(all.collectives, publication, held.collectives, rest.collectives);
+    split_by_source(all.gemms, publication, held.gemms, rest.gemms);
+    split_by_source(all.grouped, publication, held.grouped, rest.grouped);
+    split_by_source(all.ffns, publication, held.ffns, rest.ffns);
+    split_by_source(all.dispatches, publication, held.dispatches, rest.dispatches);
+    if (rest.size() == 0) continue;
+    FittedWithout without(rest);
+    const auto inside = [](const Device&, const auto&) { return false; };
+    check_without(
+        &Measurements::collectives, held, without,
+        [](const Device& device, const CollectiveRow& row) { return !inside_domain_of(device, row); },
+        report);
+    check_without(
+        &Measurements::dispatches, held, without,
+        [](const Device&, const DispatchRow& row) { return across_domains(row); }, report);
+    check_without(&Measurements::gemms, held, without, inside, report);
+    check_without(&Measurements::grouped, held, without, inside, report);
+    check_without(&Measurements::ffns, held, without, inside, report);
+  }
+}
+
 }  // namespace
 
 CheckReport leave_out(const Measurements& all, const std::string& what) {
@@ -355,6 +470,8 @@ CheckReport leave_out(const Measurements& all, const std::string& what) {
       append(report, std::move(what == "own" ? one.after : one.before));
   } else if (what == "gpus") {
     each_gpu(all, report);
+  } else if (what == "source") {
+    each_source(all, report);
   } else {
     throw InputError("found " + in_quotes(what) + ", expected " + join(kLeaveOut, ", ") + " to leave out");
   }

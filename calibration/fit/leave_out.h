@@ -30,9 +30,10 @@ namespace moesim::calibration {
 //              GEMMs
 //   "machines" all rows of a machine but twelve, forecast from those of all others
 //   "own"      the same rows, when those twelve have refined the laws (own_rows.h)
-inline const std::vector<std::string> kLeaveOut = {"sizes", "decades",  "ranks",    "between",  "nodes",
-                                                   "far",   "clusters", "networks", "shapes",   "tokens",
-                                                   "ep",    "routing",  "gpus",     "machines", "own"};
+//   "source"   a whole publication, forecast from all others
+inline const std::vector<std::string> kLeaveOut = {
+    "sizes",  "decades", "ranks", "between", "nodes", "far",      "clusters", "networks",
+    "shapes", "tokens",  "ep",    "routing", "gpus",  "machines", "own",      "source"};
 
 // Groups that would leave nothing to fit from are not tried. Throws InputError for another word.
 CheckReport leave_out(const Measurements& measurements, const std::string& what);

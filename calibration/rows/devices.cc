@@ -58,6 +58,26 @@ struct Sheet {
   Host host;
 };
 
+// The best dense products that were found on a GPU, TFLOP/s: stas00/ml-engineering, maximum achievable matmul
+// FLOPS; fp8 of MI300X: Azure's guide of ND MI300X v5 (hipBLASLt). Grouped products of Primus-Turbo are
+// slower than dense ones by `grouped`: MaxText's steps of DeepSeek-V3 on 64 MI355X (ROCm/rocm-blogs) grow
+// with their batch by 2.25 s a sequence, of which attention, exchanges and permutations take 0.75.
+struct BestProduct {
+  std::string_view profile;
+  double bf16, fp8, grouped = 1;
+};
+constexpr double kPrimusTurbo = 0.35;
+constexpr BestProduct kBestProducts[] = {
+    {"a100-sxm", 271.2, 0},
+    {"h100-sxm", 794.5, 1402.6},
+    {"h200-sxm", 794.5, 1453.4},
+    {"b200-sxm", 1745, 3432.5},
+    {"b300-sxm", 1769, 3353.3},
+    {"gb200", 1822, 3615.6},
+    {"mi300x", 668.4, 1159, kPrimusTurbo},
+    {"mi355x", 1565, 0, kPrimusTurbo},
+};
+
 Device device(std::string_view profile, std::string_view gpu, const Generation& generation, const Sheet& s,
               std::string_view source) {
   Device d;
@@ -88,6 +108,9 @@ Device device(std::string_view profile, std::string_view gpu, const Generation& 
   peak(DType::kFp64, s.fp64);
   // Sustained matrix rate over the short-burst one: 794 of 956 TFLOP/s on H100 (data set README, gemm_dense).
   l.sustained_clock = 0.83;
+  for (const BestProduct& best : kBestProducts)
+    if (best.profile == profile)
+      d.best_bf16 = best.bf16 * kTF, d.best_fp8 = best.fp8 * kTF, d.grouped_share = best.grouped;
   l.scaleup_bandwidth = s.link_gbps * kGB;
   l.scaleup_domain = s.domain;
   l.gpus_per_node = s.gpus_per_node;

@@ -21,6 +21,10 @@ struct Device {
   models::LaunchCosts launch;
   std::string_view relative;  // profile whose fit stands in where this GPU was not measured; "" = none
   std::string_view source;
+  // FLOP/s of the best dense product that was found on it (maximum achievable matmul); 0: not known.
+  double best_bf16 = 0, best_fp8 = 0;
+  // Speed of grouped products in training beside dense ones, as a share of the same ratio on NVIDIA's GPUs.
+  double grouped_share = 1;
 };
 
 std::span<const Device> devices();

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -38,13 +39,6 @@ struct Skip {
   std::string reason;
 };
 
-// NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
-// deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
-// parameters gathered twice and gradients reduced once over pairs of GPUs of two nodes are 8.4 GB (its
-// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port: with the laws of
-// slingshot-polaris, the line rate at which they take that long.
-constexpr double kPerlmutterPort = 1.3e9;  // bytes/s of a GPU
-
 constexpr std::string_view kLayerTime = "forward_backward_ms";
 
 // Of "12 (by the launcher example)"; 0 where there is none.
@@ -61,6 +55,7 @@ class Reader {
     row_ = r;
     settings_.clear();
     TrainingRow row;
+    row.table = t_.place(r).file;
     row.line = t_.place(r).line;
     row.source = text("source");
     row.framework = text("framework");
@@ -300,6 +295,14 @@ class Reader {
   std::string dispatcher_of(const TrainingRow& row, std::string_view framework) const {
     if (text("routing").starts_with("capacity factor 1, padded"))
       return "alltoall:capacity_factor=1:pad=true";
+    // MaxText's products with one-hot masks: every sequence has a capacity of its own.
+    constexpr std::string_view kCapacity = "capacity factor ";
+    if (const std::string asked = text("dispatcher");
+        asked.starts_with(kCapacity) && asked.find("dense einsum") != std::string::npos)
+      return fmt::format(
+          "deepspeed:capacity_factor={}:min_capacity=0:group={}",
+          asked.substr(kCapacity.size(), asked.find_first_of(" ,", kCapacity.size()) - kCapacity.size()),
+          row.scenario.parallel.seq);
     std::string alltoall = framework == "torchtitan" ? "torchtitan-alltoall" : "alltoall";
     const std::string& library = row.backend;
     const auto is = [&](std::string_view start) { return library.starts_with(start); };
@@ -476,6 +479,16 @@ TrainingTable read_training_table(const std::string& path, RowsWith with) {
     }
   }
   return result;
+}
+
+TrainingTable read_tables(const std::vector<std::string>& paths, RowsWith with) {
+  TrainingTable all;
+  for (const std::string& path : paths) {
+    TrainingTable one = read_training_table(path, with);
+    std::ranges::move(one.rows, std::back_inserter(all.rows));
+    std::ranges::move(one.skipped, std::back_inserter(all.skipped));
+  }
+  return all;
 }
 
 std::string plan_text(const models::Scenario& s) {

@@ -15,6 +15,13 @@
 
 namespace moesim::calibration {
 
+// NCCL on Perlmutter as cornell-sysphotonics/ccl-bench ran it. Its row
+// deepseek-v3-16b-torchtitan-ep4-dp2-tp4, from which this one number was taken, communicates for 12.0 s;
+// parameters gathered twice and gradients reduced once over pairs of GPUs of two nodes are 8.4 GB (its
+// all-gather volume counts the shard that a rank puts in) and 8.3 GB through a GPU's port: with the laws of
+// slingshot-polaris, the line rate at which they take that long.
+inline constexpr double kPerlmutterPort = 1.3e9;  // bytes/s of a GPU
+
 // What a job's ranks held, bytes; 0 where it was not measured.
 struct MeasuredMemory {
   std::string id;
@@ -25,6 +32,7 @@ struct MeasuredMemory {
 };
 
 struct TrainingRow {
+  std::string table;  // the file
   long line = 0;
   std::string source, framework, gpu, model;  // as the table has them
   std::string decision_id, backend, grade;    // empty where it has none
@@ -58,6 +66,9 @@ enum class RowsWith : std::uint8_t {
 // Reads the table. Throws InputError for a table without the columns that every row needs, and for numbers
 // that are none.
 TrainingTable read_training_table(const std::string& path, RowsWith with = RowsWith::kTime);
+
+// The rows of all tables, in their order.
+TrainingTable read_tables(const std::vector<std::string>& paths, RowsWith with = RowsWith::kTime);
 
 // "TP1 CP1 PP2 VPP8 EP32 DP128 mb16x2 seq4096 mxfp8".
 std::string plan_text(const models::Scenario& scenario);

@@ -12,11 +12,11 @@ namespace moesim::models {
 // frameworks and versions differ, and the model leaves things out. Measured by `moesim validate --training`
 // (docs/validation.md).
 inline constexpr double kStepSigma = 0.15;
-// By what a dispatcher's launches may be off (natural logarithm). Of a layer alone: judged from one that the
-// host bounds, which took 2.5 times as long under one dispatcher as under another (marin-community/marin
-// #3666). Of a step: from host-bound steps of three dispatchers on EFA (awslabs/awsome-distributed-ai), which
-// are forecast within 10 % of each other.
-inline constexpr double kLayerLaunchSigma = 0.8, kStepLaunchSigma = 0.2;
+// By what a dispatcher's launches may be off (natural logarithm). Of a layer alone: ratios between
+// two dispatchers in twelve layers that the host bounds are off by 1.5 times (root mean square), by 2.5 times
+// at worst (marin-community/marin #3666). Of a step: from host-bound steps of three dispatchers on EFA
+// (awslabs/awsome-distributed-ai), which are forecast within 10 % of each other.
+inline constexpr double kLayerLaunchSigma = 0.5, kStepLaunchSigma = 0.2;
 inline double launch_sigma(bool step) { return step ? kStepLaunchSigma : kLayerLaunchSigma; }
 // The names under which the launches and the exchanges of a dispatcher with its options are drawn; launches
 // are the same whatever the options are.

@@ -233,7 +233,9 @@ Estimate GemmModel::estimate(GemmShape shape, DType dtype) const {
 
 double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                   DType dtype, GemmPass pass, GemmBackend backend) const {
-  const Rates& r = resolved_->of(dtype, true);
+  // A strided batch runs the library's dense kernel.
+  const bool batched = backend == GemmBackend::kBatched;
+  const Rates& r = resolved_->of(dtype, !batched);
   std::int64_t total = 0, largest = 0, active = 0;
   for (const std::int64_t m : rows) {
     check(m >= 0, "row counts are not negative");
@@ -252,7 +254,6 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
   }
   // One kernel: tiles of all experts share the waves; bytes of the experts that have rows (all of them,
   // padded to the largest, in a batch).
-  const bool batched = backend == GemmBackend::kBatched;
   const auto experts = static_cast<double>(batched ? static_cast<std::int64_t>(rows.size()) : active);
   const double computed = batched ? static_cast<double>(largest) * experts : static_cast<double>(total);
   const double dn = static_cast<double>(n), dk = static_cast<double>(k);
@@ -293,7 +294,7 @@ double GemmModel::grouped_seconds(std::span<const std::int64_t> rows, std::int64
 Estimate GemmModel::grouped_estimate(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k,
                                      DType dtype, GemmPass pass, GemmBackend backend) const {
   return Estimate::log_normal(grouped_seconds(rows, n, k, dtype, pass, backend),
-                              resolved_->of(dtype, true).sigma);
+                              resolved_->of(dtype, backend != GemmBackend::kBatched).sigma);
 }
 
 std::optional<OutsideDomain> GemmModel::outside(GemmShape shape, DType dtype) const {
@@ -313,7 +314,7 @@ std::optional<OutsideDomain> GemmModel::grouped_outside(std::span<const std::int
                                      100 * kBlockSparseRate),
                          {},
                          0};
-  if (backend == GemmBackend::kLoop) return outside(mean, dtype);
+  if (backend == GemmBackend::kLoop || backend == GemmBackend::kBatched) return outside(mean, dtype);
   return resolved_->outside(resolved_->of(dtype, true), "grouped " + std::string(name_of(dtype)) + " GEMM",
                             mean);
 }

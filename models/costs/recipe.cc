@@ -17,10 +17,6 @@ constexpr double kUnfused = 2.0, kFused = 1.2;
 // Host time of a launch through an eager framework against the bare launch of the profile (4 us): 11 to 18 us
 // of a small kernel in a PyTorch log (docs/dispatchers.md, flux).
 constexpr double kFrameworkLaunch = 3.5;
-// The same where nobody tuned the host's side (affinity, garbage collection, fused calls), against a tuned
-// recipe: steps that the host bounds took 2.0 to 2.2 times the tuned forecast on H100 (awslabs Qwen3-30B with
-// TP 8, Moonlight and GPT-OSS 20B of Megatron-Bridge's functional runs, one MoE layer of marin #3666).
-constexpr double kStock = 2.1;
 // Log standard deviations of both over hosts and versions.
 constexpr double kTunedSigma = 0.15, kStockSigma = 0.2;
 // DeepEP's benchmark calls its kernels in a row; in a step each call comes alone, and the host sets it up and
@@ -40,7 +36,7 @@ Recipe Recipe::of(const TrainingPlan& plan, std::int64_t world, double conversio
   r.framework = true;
   r.products = {plan.gemm, plan.fused_kernels, 4, slowest_of(world), conversions};
   r.kernels_per_operation = kKernelsPerOperation;
-  r.launch = kFrameworkLaunch * (plan.framework == Framework::kMegatronStock ? kStock : 1);
+  r.launch = kFrameworkLaunch * (plan.framework == Framework::kMegatronStock ? kStockLaunches : 1);
   r.stock_share = plan.framework == Framework::kMegatron        ? 0.5
                   : plan.framework == Framework::kMegatronStock ? 1
                                                                 : 0;
@@ -57,7 +53,7 @@ Recipe Recipe::drawn(Random& random) const {
   if (!framework) return r;
   const double z = random.normal(), chance = random.uniform();
   const bool stock = chance < stock_share;
-  if (stock && stock_share < 1) r.launch *= kStock;
+  if (stock && stock_share < 1) r.launch *= kStockLaunches;
   r.launch *= std::exp((stock ? kStockSigma : kTunedSigma) * z);
   const double call = std::exp(kIsolatedSigma * random.normal());
   r.isolated_call *= call;

@@ -13,6 +13,12 @@ class Random;
 
 namespace moesim::models {
 
+// Host time of a launch where nobody tuned the host's side (affinity, garbage collection, fused calls),
+// against a tuned recipe: steps that the host bounds took 2.0 to 2.2 times the tuned forecast on H100
+// (awslabs Qwen3-30B with TP 8, Moonlight and GPT-OSS 20B of Megatron-Bridge's functional runs, one MoE layer
+// of marin #3666).
+inline constexpr double kStockLaunches = 2.1;
+
 struct Recipe {
   bool framework = false;  // false: the bare kernels, each launched once
   ProductRecipe products;  // of a framework

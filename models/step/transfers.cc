@@ -265,13 +265,15 @@ PipelineTransfers step_transfers(const Scenario& s, const std::vector<Chunk>& ch
       constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::max() / 4;
       const bool root = plan.fsdp_unit == FsdpUnit::kRoot;
       const bool again = plan.reshard_after_forward && !root;
+      const bool hides_forward = !root && plan.overlap.parameters;
+      const bool hides_backward = hides_forward && plan.overlap.gradients;
       t.sharded.push_back({to_ps(seconds.gather), to_ps((again ? seconds.gather : 0) + seconds.reduce),
-                           root     ? kNoRoom
-                           : across ? network_of(c, true)
-                                    : 0,
-                           root     ? kNoRoom
-                           : across ? network_of(c, false)
-                                    : 0});
+                           !hides_forward ? kNoRoom
+                           : across       ? network_of(c, true)
+                                          : 0,
+                           !hides_backward ? kNoRoom
+                           : across        ? network_of(c, false)
+                                           : 0});
       // A host that waits for the counts of an exchange calls for the experts' weights only then, when
       // nothing is left to hide their gather.
       if (waits_before_experts) t.sharded.back().exposed = to_ps(transfers.gather_at_experts(n, chunks[c]));

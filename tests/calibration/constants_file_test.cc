@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/input_error.h"
@@ -47,6 +48,19 @@ TEST(Constants, AFittedOneOfTheSameNameStays) {
   models::Profile other = fit_profile(*find_device("h100-sxm"), {});
   add_constants(other, constants);
   EXPECT_EQ(other.find_constant("hop"), nullptr);
+}
+
+TEST(Constants, CommunicationUnderComputingGoesIntoTheOverlap) {
+  models::Profile profile = fit_profile(*find_device("h800-sxm"), {});
+  add_constants(profile, parse_constants(
+                             R"({"schema": "moesim.constants/1", "profiles": {"h800-sxm": {
+        "communication_under_compute": {"value": 1.3, "unit": "times", "source": "a chunk"}}}})",
+                             "c.json"));
+  EXPECT_EQ(profile.overlap().communication_under_compute, 1.3);
+  EXPECT_EQ(profile.find_constant("communication_under_compute"), nullptr);
+  const auto about = std::ranges::count_if(
+      profile.gaps(), [](const std::string& gap) { return gap.starts_with("overlap:"); });
+  EXPECT_EQ(about, 1);
 }
 
 }  // namespace

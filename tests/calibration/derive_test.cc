@@ -109,5 +109,19 @@ TEST(DerivedProfiles, KeepWhatWasMeasuredAndSayWhatWasNot) {
   EXPECT_EQ(profile.gaps().back().find(" gemm/bf16"), std::string::npos);
 }
 
+// MI300X's best dense product reaches 668.4 of 1307 TFLOP/s, H100's 794.5 of 989.
+TEST(DerivedProfiles, ProductsReachWhatTheBestOneDid) {
+  const models::Profile h100 = models::Profile::load("h100-sxm");
+  const Device& mi300x = *find_device("mi300x");
+  models::Profile profile = fit_profile(mi300x, {});
+  derive_missing(profile, h100, {});
+  const double ratio = 668.4 / 1307 / (794.5 / 989);
+  const auto share = [](const models::Profile& p, const char* key) { return p.at(key).get("peak_share", 0); };
+  EXPECT_NEAR(share(profile, "gemm/bf16") / share(h100, "gemm/bf16"), ratio, 1e-9);
+  EXPECT_NEAR(share(profile, "grouped_gemm/bf16") / share(h100, "grouped_gemm/bf16"),
+              ratio * mi300x.grouped_share, 1e-9);
+  EXPECT_LT(mi300x.grouped_share, 1);
+}
+
 }  // namespace
 }  // namespace moesim::calibration

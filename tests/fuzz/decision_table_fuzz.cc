@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   common.format = tools::Format::kJson;
   common.quiet = true;
   fuzz::accepted([&] {
-    const int code = tools::validate_decisions({file.path(), 0, 0}, common);
+    const int code = tools::validate_decisions({{file.path()}, 0, 0}, common);
     check(code == 0, "no check was asked for");
   });
   return 0;

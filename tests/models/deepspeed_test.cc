@@ -57,6 +57,23 @@ TEST(DeepSpeed, KeepsTheMasks) {
   EXPECT_EQ(p.saved_bytes, Numbers(4, 8 * 32 + mask * (1 + 4) + 16 * (32 + 64 * 2 + 32 * 2 + 32)));
 }
 
+// Two groups of 4 tokens: C = ceil(4*2/8) = 1 each, so [E*C, 4] x [4, H] and [4, E*C] x [E*C, H] twice.
+TEST(DeepSpeed, GroupsHaveCapacitiesOfTheirOwn) {
+  const Example example;
+  const Program p = build("deepspeed:min_capacity=0:group=4", example.layer);
+  const Op there = the(p.forward(), "dispatch product"), back = the(p.forward(), "combine product");
+  EXPECT_EQ(p.expert_rows(there.table, 0)[0], 2 * 8);
+  EXPECT_EQ(there.k, 4);
+  EXPECT_EQ(p.expert_rows(back.table, 0)[0], 8);
+  EXPECT_EQ(back.k, 8);
+  EXPECT_EQ(p.saved_bytes, Numbers(4, 8 * 32 + 8 * 8 * (1 + 4) + 16 * (32 + 64 * 2 + 32 * 2 + 32)));
+  EXPECT_EQ(rule("deepspeed:group=3", example.layer),
+            "its groups of 3 tokens do not divide the 8 tokens of a rank");
+  EXPECT_EQ(refusal("deepspeed:drop_tokens=false:group=4"),
+            "--dispatcher: dispatcher deepspeed: found group with drop_tokens=false, expected one of them: a "
+            "group has a capacity");
+}
+
 TEST(DeepSpeed, RefusesAnUnusedCapacity) {
   EXPECT_EQ(
       refusal("deepspeed:drop_tokens=false:capacity_factor=2"),

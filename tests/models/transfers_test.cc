@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 #include "models/answers/answer.h"
 #include "models/step/job_plan.h"
@@ -43,6 +44,21 @@ Scenario sharded(const std::string& sharding) {
   Scenario s = testing::small_job();
   s.training.set_sharding(sharding);
   return s;
+}
+
+// What must not overlap finds no room beside a pass, so that all of it makes the pass longer.
+TEST(StepTransfers, WithoutOverlapGathersOfEveryPassHideBehindNothing) {
+  const auto links = [](bool parameters, bool gradients) {
+    Scenario s = sharded("fsdp");
+    s.training.overlap.parameters = parameters;
+    s.training.overlap.gradients = gradients;
+    const PipelineTransfers t = Job(s).transfers();
+    constexpr std::int64_t kNoPass = std::int64_t{1} << 60;
+    return std::pair(t.sharded[0].forward_link > kNoPass, t.sharded[0].backward_link > kNoPass);
+  };
+  EXPECT_EQ(links(true, true), std::pair(false, false));
+  EXPECT_EQ(links(true, false), std::pair(false, true));
+  EXPECT_EQ(links(false, true), std::pair(true, true));  // backward gathers again
 }
 
 // A rank with two copies of every expert has twice their gradients and state.

@@ -81,6 +81,21 @@ TEST(Anchoring, ALogSaysWhatItsStepsTook) {
               1, 1e-5);
 }
 
+// The recording of 16 GPUs says how long its iteration was, and a scaling recording does not.
+TEST(Anchoring, ARecordingSaysWhatItsIterationTook) {
+  const std::string sample =
+      std::string(MOESIM_SOURCE_DIR) + "/traces/samples/synthetic/pp2_tp1_ep4_expn8_dp8_nl8_hs4096_sl1024/";
+  const Outcome told = run_moesim(
+      asked({"compare"}, {"--dispatcher", "alltoall", "--format", "json", "--log", sample + "realistic"}));
+  const json measured = json::parse(told.out)["anchor"]["measured"];
+  const json replayed = parsed({"replay", sample + "realistic", "--cluster", "echo-h800x2"});
+  EXPECT_NEAR(measured[0]["time_us"].get<double>() / replayed["measured_iteration_us"].get<double>(), 1, 1e-6);
+  const Outcome refused =
+      run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--log", sample + "scaling"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("a scaling recording"));
+}
+
 TEST(Anchoring, ARunThatCannotBeExplainedIsNoAnswer) {
   const std::string run = seconds(20 * forecast_of("alltoall"));
   const Outcome told = run_moesim(asked({"compare"}, {"--dispatcher", "alltoall", "--measured", run}));

@@ -137,6 +137,24 @@ TEST(ValidateDecisions, RefusesWhatIsNoTableOfDecisions) {
   }
 }
 
+// In two tables, of which no row set a constant: the same with and without its publication.
+TEST(ValidateDecisions, TakesSeveralTablesAndLeavesPublicationsOut) {
+  TempFolder folder;
+  folder.write("a.csv", kHeader + row("6", "nccl", "a") + row("7", "deepep", "a"));
+  folder.write("b.csv", kHeader + row("5", "nccl", "b") + row("9", "deepep", "b"));
+  const std::vector<std::string> both{"validate", "--decisions", "a.csv", "b.csv", "--draws", "0"};
+  std::vector<std::string> without = both;
+  without.insert(without.end(), {"--leave-out", "source"});
+  const json seen = parsed(both, folder.path()), left_out = parsed(without, folder.path());
+  ASSERT_EQ(seen["decisions"].size(), 2u);
+  EXPECT_EQ(left_out["decisions"], seen["decisions"]);
+  EXPECT_TRUE(left_out["left_out"].is_array());
+  EXPECT_FALSE(seen.contains("left_out"));
+  const Outcome alone = run_moesim({"validate", "--leave-out", "source"}, folder.path());
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--leave-out without --training or --decisions"));
+}
+
 class Decisions : public ::testing::Test {
  protected:
   void SetUp() override {

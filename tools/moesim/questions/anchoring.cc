@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,9 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "models/answers/sentences.h"
+#include "replay/run/run_summary.h"
 #include "tools/moesim/jobs/training_log.h"
+#include "tools/moesim/questions/recordings.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/show/result_json.h"
@@ -27,6 +30,22 @@ namespace {
 constexpr const char* kUnexplained =
     "The run cannot be explained by what the forecast is in doubt about; no recommendation is made.";
 
+double logged_us(const std::string& file, const models::Scenario& scenario) {
+  const TrainingLog log = read_training_log(read_file(file, kMaxTrainingLogBytes), file);
+  return quantile_of(steady(step_seconds(log, scenario)), 0.5) * kUsPerSecond;
+}
+
+// The iteration of a recording of all ranks.
+double recorded_us(const std::string& folder, const models::Cluster& cluster) {
+  Recordings recordings;
+  recordings.add(folder);
+  const replay::RecordedJob& run = recordings.jobs().front();
+  if (!run.realistic)
+    throw InputError(SourcePlace{folder}, "a scaling recording, in which nothing travelled",
+                     "a realistic one, whose iteration was a whole step");
+  return replay::summarize(run, cluster.gpus_per_node).iteration_us;
+}
+
 }  // namespace
 
 void Anchoring::declare(CLI::App& app, bool tolerance) {
@@ -36,8 +55,9 @@ void Anchoring::declare(CLI::App& app, bool tolerance) {
                  "alltoall=1.9s,allgather=2.2s")
       ->type_name("[DISPATCHER=]TIME,...")
       ->group(kGroup);
-  app.add_option("--log", log_, "The same from a training log: the median of its steady steps")
-      ->type_name("FILE")
+  app.add_option("--log", log_,
+                 "The same from a training log (the median of its steady steps) or a realistic recording")
+      ->type_name("PATH")
       ->group(kGroup);
   if (!tolerance) return;
   app.add_option_function<std::string>(
@@ -68,8 +88,8 @@ std::vector<models::Measured> Anchoring::of(const models::Scenario& scenario) co
   if (!log_.empty()) {
     if (scenario.scope != models::Scenario::Scope::kStep)
       throw InputError("--log: found with scope layer, expected step: a log has whole steps");
-    const TrainingLog log = read_training_log(read_file(log_, kMaxTrainingLogBytes), log_);
-    all.push_back({"", quantile_of(steady(step_seconds(log, scenario)), 0.5) * kUsPerSecond});
+    all.push_back({"", std::filesystem::is_directory(log_) ? recorded_us(log_, *scenario.cluster)
+                                                           : logged_us(log_, scenario)});
   }
   return all;
 }

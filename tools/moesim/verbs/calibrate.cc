@@ -38,6 +38,7 @@
 #include "tools/moesim/verbs/calibrate_recording.h"
 #include "tools/moesim/verbs/calibrate_refine.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
+#include "tools/moesim/verbs/left_out.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -309,6 +310,7 @@ Run declare_fit(CLI::App& app) {
       const CheckReport report = calibration::leave_out(all, options->leave_out);
       auto inputs = describe_inputs(common);
       inputs["left_out"] = options->leave_out;
+      if (options->leave_out == "source" && common.format == Format::kTable) print(left_out_text(report));
       return report_check(common, report, inputs, options->rows ? Detail::kRows : Detail::kMerged,
                           std::nullopt);
     }

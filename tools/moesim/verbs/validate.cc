@@ -50,7 +50,8 @@ struct ValidateOptions {
   std::string max_error;
   std::string only;
   bool anchored = false;
-  std::string training, memory, decisions, detail;
+  std::vector<std::string> training, decisions;
+  std::string memory, detail, leave_out;
   std::string log, log_job, log_cluster;
   std::vector<std::string> with;
   std::string timeline, report;
@@ -354,8 +355,8 @@ struct TableQuestion {
 };
 const TableQuestion* table_question(const CLI::App& app) {
   static const std::array<TableQuestion, 4> kAll{{{"--log", {"--job", "--with", "--cluster", "--draws"}},
-                                                  {"--training", {"--draws", "--detail"}},
-                                                  {"--decisions", {"--draws", "--anchored"}},
+                                                  {"--training", {"--draws", "--detail", "--leave-out"}},
+                                                  {"--decisions", {"--draws", "--anchored", "--leave-out"}},
                                                   {"--memory", {"--detail"}}}};
   const auto at = std::find_if(kAll.begin(), kAll.end(),
                                [&](const TableQuestion& one) { return app.count(one.option) > 0; });
@@ -386,9 +387,10 @@ int run_table(const ValidateOptions& o, const std::string& question, std::option
         {o.log, o.log_job, o.with, o.log_cluster, draws.value_or(LogValidation{}.draws), limit}, common);
   if (question == "--memory") return validate_memory({o.memory, limit, o.detail}, common);
   if (question == "--decisions")
-    return validate_decisions({o.decisions, draws.value_or(DecisionValidation{}.draws), limit, o.anchored},
-                              common);
-  return validate_training({o.training, o.draws, limit, o.detail}, common);
+    return validate_decisions(
+        {o.decisions, draws.value_or(DecisionValidation{}.draws), limit, !o.leave_out.empty(), o.anchored},
+        common);
+  return validate_training({o.training, o.draws, limit, o.detail, !o.leave_out.empty()}, common);
 }
 
 }  // namespace
@@ -429,11 +431,15 @@ Verb validate_verb() {
                 ->check(CLI::Range(0, 10000).description(""))
                 ->capture_default_str();
         app.add_option("--training", options->training,
-                       "table of published training steps, each forecast without a recording")
+                       "tables of published training steps, each forecast without a recording")
             ->type_name("CSV");
         app.add_option("--decisions", options->decisions,
-                       "table of published steps under several dispatchers: which one wins, and how sure")
+                       "tables of published steps under several dispatchers: which one wins, and how sure")
             ->type_name("CSV");
+        app.add_option("--leave-out", options->leave_out,
+                       "with --training and --decisions: source, each publication is forecast without what "
+                       "its rows taught")
+            ->check(CLI::IsMember({"source"}));
         app.add_flag(
             "--anchored", options->anchored,
             "with --decisions: each dispatcher in turn is a run that is known, as --measured takes it");
@@ -467,6 +473,8 @@ Verb validate_verb() {
                              draws->count() > 0 ? std::optional(options->draws) : std::nullopt, common);
           }
           if (options->anchored) throw InputError("found --anchored without --decisions");
+          if (!options->leave_out.empty())
+            throw InputError("found --leave-out without --training or --decisions");
           if (!options->detail.empty() || (!options->only.empty() && options->all.empty()))
             throw InputError(fmt::format("found {} without {}",
                                          options->detail.empty() ? "--only" : "--detail",

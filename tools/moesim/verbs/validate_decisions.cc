@@ -16,6 +16,7 @@
 #include "base/statistics.h"
 #include "base/text.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/training/step_constants.h"
 #include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
 #include "models/answers/invariants.h"
@@ -26,13 +27,14 @@
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/error_figures.h"
+#include "tools/moesim/verbs/left_out.h"
 
 namespace moesim::tools {
 
 namespace {
 
 using calibration::forecast_of;
-using calibration::read_training_table;
+using calibration::read_tables;
 using calibration::SkippedRow;
 using calibration::TrainingRow;
 using calibration::TrainingTable;
@@ -293,7 +295,8 @@ ordered_json case_json(const Case& one) {
 }
 
 ordered_json result_of(const CommonOptions& common, const std::vector<Case>& cases, const Totals& t,
-                       const std::vector<SkippedRow>& skipped, std::optional<double> ratio_error) {
+                       const std::vector<SkippedRow>& skipped, std::optional<double> ratio_error,
+                       const DecisionValidation& options, const std::vector<calibration::Refit>& refits) {
   ordered_json inputs = describe_inputs(common);
   ordered_json result = envelope("validate", inputs, {});
   const auto share = [](int part, std::size_t of) {
@@ -321,6 +324,7 @@ ordered_json result_of(const CommonOptions& common, const std::vector<Case>& cas
     if (bin.count > 0)
       result["probability_bins"].push_back(
           {{"said", bin.said}, {"right", bin.right / static_cast<double>(bin.count)}, {"count", bin.count}});
+  if (options.leave_out) result["left_out"] = left_out_json(refits);
   result["skipped"] = ordered_json::array();
   for (const SkippedRow& s : skipped)
     result["skipped"].push_back({{"line", s.line},
@@ -389,11 +393,17 @@ std::string summary_of(const std::vector<Case>& cases, const Totals& t,
 }  // namespace
 
 int validate_decisions(const DecisionValidation& options, const CommonOptions& common) {
-  const calibration::CsvTable given = calibration::CsvTable::parse(read_file(options.table), options.table);
-  if (!given.has("decision_id"))
-    throw InputError(SourcePlace{options.table, 1, 0},
-                     "found no column 'decision_id', expected one: rows that have the same are one decision");
-  TrainingTable table = read_training_table(options.table, calibration::RowsWith::kTimeOrLimit);
+  for (const std::string& path : options.tables)
+    if (!calibration::CsvTable::parse(read_file(path), path).has("decision_id"))
+      throw InputError(
+          SourcePlace{path, 1, 0},
+          "found no column 'decision_id', expected one: rows that have the same are one decision");
+  TrainingTable table = read_tables(options.tables, calibration::RowsWith::kTimeOrLimit);
+  std::vector<calibration::Refit> refits;
+  if (options.leave_out) {
+    ProgressLine line(common);
+    refits = leave_out_sources(table.rows, line.teller());
+  }
   std::optional<double> ratio_error;
   int unexplained = 0;
   std::vector<Case> cases = [&] {
@@ -405,7 +415,7 @@ int validate_decisions(const DecisionValidation& options, const CommonOptions& c
   if (cases.empty())
     throw InputError(fmt::format(
         "{}: found no decision of which two rows can be forecast ({} skipped{}), expected at least one",
-        options.table, table.skipped.size(),
+        options.tables.front(), table.skipped.size(),
         table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
   if (options.anchored) {
     Anchored known = anchored(cases);
@@ -415,13 +425,14 @@ int validate_decisions(const DecisionValidation& options, const CommonOptions& c
   }
   const Totals totals = totals_of(cases);
   const bool printed =
-      wants_result(common) && publish(result_of(common, cases, totals, table.skipped, ratio_error), common);
+      wants_result(common) &&
+      publish(result_of(common, cases, totals, table.skipped, ratio_error, options, refits), common);
   if (!printed) {
     const Table shown = decision_table(cases);
     if (common.format == Format::kCsv)
       print(shown.csv());
     else
-      print(shown.text() + summary_of(cases, totals, table.skipped));
+      print(shown.text() + summary_of(cases, totals, table.skipped) + left_out_text(refits));
     if (ratio_error && common.format == Format::kTable)
       print(fmt::format(
           "each arm known in turn: the others are off by {} in the median; {} runs are not explained\n",

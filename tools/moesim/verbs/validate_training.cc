@@ -15,6 +15,8 @@
 #include "base/input_error.h"
 #include "base/statistics.h"
 #include "calibration/rows/csv_table.h"
+#include "calibration/rows/publication.h"
+#include "calibration/training/step_constants.h"
 #include "calibration/training/training_rows.h"
 #include "models/answers/answer.h"
 #include "models/hardware/cluster.h"
@@ -24,6 +26,7 @@
 #include "tools/moesim/show/report.h"
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/verbs/error_figures.h"
+#include "tools/moesim/verbs/left_out.h"
 #include "tools/moesim/verbs/skipped_rows.h"
 #include "tools/moesim/verbs/validate_chunk.h"
 
@@ -33,7 +36,9 @@ namespace {
 
 using calibration::forecast_of;
 using calibration::plan_text;
-using calibration::read_training_table;
+using calibration::publication_of;
+using calibration::read_tables;
+using calibration::Refit;
 using calibration::TrainingRow;
 using calibration::TrainingTable;
 
@@ -49,12 +54,6 @@ struct Compared {
   }
 };
 
-// "arXiv 2504.14960", "NVIDIA-NeMo/Megatron-Bridge", ...: the source without table, file or remark.
-std::string publication(const std::string& source) {
-  if (source.starts_with("arXiv ")) return source.substr(0, source.find_first_of(" (,", 6));
-  return source.substr(0, source.find_first_of(" ("));
-}
-
 struct Group {
   std::vector<double> errors, signed_errors;
   int inside = 0;
@@ -64,7 +63,7 @@ struct Group {
 std::map<std::string, double> correlations(const std::vector<Compared>& all) {
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_source;
   for (const Compared& c : all) {
-    auto& [measured, forecast] = by_source[publication(c.row.source)];
+    auto& [measured, forecast] = by_source[publication_of(c.row.source)];
     measured.push_back(c.row.measured_s > 0
                            ? c.forecast.tflops_per_gpu() * c.forecast.time_us.value * 1e-6 / c.row.measured_s
                            : 0);
@@ -89,7 +88,7 @@ Summary summary_of(const std::vector<Compared>& all) {
   Summary out;
   std::vector<double> errors;
   for (const Compared& c : all) {
-    Group& g = out.groups[{publication(c.row.source), c.row.gpu}];
+    Group& g = out.groups[{publication_of(c.row.source), c.row.gpu}];
     g.errors.push_back(std::abs(c.error()));
     g.signed_errors.push_back(c.error());
     g.inside += c.inside();
@@ -102,7 +101,8 @@ Summary summary_of(const std::vector<Compared>& all) {
 }
 
 ordered_json row_json(const Compared& c) {
-  return {{"line", c.row.line},
+  return {{"table", c.row.table},
+          {"line", c.row.line},
           {"source", c.row.source},
           {"framework", c.row.framework},
           {"gpu", c.row.gpu},
@@ -123,7 +123,8 @@ ordered_json row_json(const Compared& c) {
 }
 
 ordered_json result_of(const TrainingValidation& options, const CommonOptions& common,
-                       const std::vector<Compared>& all, const TrainingTable& table, const Summary& summary) {
+                       const std::vector<Compared>& all, const TrainingTable& table, const Summary& summary,
+                       const std::vector<Refit>& refits) {
   ordered_json inputs = describe_inputs(common);
   ordered_json result = envelope("validate", inputs, {});
   result["rows"] = ordered_json::array();
@@ -144,6 +145,7 @@ ordered_json result_of(const TrainingValidation& options, const CommonOptions& c
                                 {"inside", g.inside}});
   result["rank_correlation"] = ordered_json::object();
   for (const auto& [source, value] : summary.correlations) result["rank_correlation"][source] = value;
+  if (options.leave_out) result["left_out"] = left_out_json(refits);
   result["skipped"] = skipped_json(table);
   return result;
 }
@@ -192,12 +194,19 @@ void print_summary(const std::vector<Compared>& all, const TrainingTable& table,
 }  // namespace
 
 int validate_training(const TrainingValidation& options, const CommonOptions& common) {
-  const calibration::CsvTable given = calibration::CsvTable::parse(read_file(options.table), options.table);
-  if (lists_kernels(given)) return validate_chunk(given, options, common);
-  TrainingTable table = read_training_table(options.table);
+  const calibration::CsvTable given =
+      calibration::CsvTable::parse(read_file(options.tables.front()), options.tables.front());
+  if (lists_kernels(given)) {
+    if (options.tables.size() > 1 || options.leave_out)
+      throw InputError(options.tables.front() + ": found kernels of one chunk, expected that table alone");
+    return validate_chunk(given, options, common);
+  }
+  TrainingTable table = read_tables(options.tables);
   std::vector<Compared> all;
+  std::vector<Refit> refits;
   std::optional<ProgressLine> line(std::in_place, common);
   const Progress progress = line->teller();
+  if (options.leave_out) refits = leave_out_sources(table.rows, progress);
   std::int64_t done = 0;
   for (TrainingRow& row : table.rows) {
     if (progress) progress(done++, static_cast<std::int64_t>(table.rows.size()));
@@ -212,15 +221,18 @@ int validate_training(const TrainingValidation& options, const CommonOptions& co
   line.reset();
   if (all.empty())
     throw InputError(fmt::format(
-        "{}: found no row that can be forecast ({} skipped{}), expected at least one", options.table,
+        "{}: found no row that can be forecast ({} skipped{}), expected at least one", options.tables.front(),
         table.skipped.size(), table.skipped.empty() ? "" : ", the first: " + table.skipped.front().reason));
   const Summary summary = summary_of(all);
   const bool printed =
-      wants_result(common) && publish(result_of(options, common, all, table, summary), common);
+      wants_result(common) && publish(result_of(options, common, all, table, summary, refits), common);
   if (!printed) {
     const Table rows = table_of(all);
     print(common.format == Format::kCsv ? rows.csv() : rows.text());
-    if (common.format != Format::kCsv) print_summary(all, table, summary);
+    if (common.format != Format::kCsv) {
+      print_summary(all, table, summary);
+      print(left_out_text(refits));
+    }
   }
   return options.max_error > 0 && summary.median_error > options.max_error ? 1 : 0;
 }

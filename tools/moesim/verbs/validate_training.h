@@ -2,16 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
 
 struct TrainingValidation {
-  std::string table;
+  std::vector<std::string> tables;
   int draws = 16;
-  double max_error = 0;  // of the median absolute error; 0: none
-  std::string detail;    // "breakdown": parts of each step
+  double max_error = 0;    // of the median absolute error; 0: none
+  std::string detail;      // "breakdown": parts of each step
+  bool leave_out = false;  // each publication is forecast without the constants that its rows set
 };
 
 // Prints the result; the exit code.

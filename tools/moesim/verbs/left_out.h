@@ -1,0 +1,21 @@
+// How what was left out is shown (--leave-out source).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "calibration/check/check.h"
+#include "calibration/training/step_constants.h"
+
+namespace moesim::tools {
+
+// Constants that the rows of a publication went without.
+nlohmann::ordered_json left_out_json(const std::vector<calibration::Refit>& refits);
+std::string left_out_text(const std::vector<calibration::Refit>& refits);
+
+// Errors of every publication that was left out of a fit, by what its rows measured.
+std::string left_out_text(const calibration::CheckReport& report);
+
+}  // namespace moesim::tools
