@@ -107,8 +107,7 @@ class Answering {
       if (!a.ok()) continue;
       add_rates(a);
       if (s_.prices.given())
-        a.cost = a.seconds() / 3600 *
-                 s_.prices.per_hour(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node);
+        a.cost = s_.prices.cost(s_.cluster->profile.name(), a.gpus, s_.cluster->gpus_per_node, a.seconds());
       check_answer(s_, a);
     }
     tell_defaults();

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@
 #include "base/helper_threads.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "models/answers/plan_space.h"
 #include "models/answers/priced_draws.h"
 #include "models/answers/shares.h"
@@ -28,12 +31,12 @@ namespace moesim::models {
 
 namespace {
 
-enum class Fate : std::uint8_t { kOpen, kIllegal, kTooLarge, kForecast };
+enum class Fate : std::uint8_t { kIllegal, kTooLarge, kForecast };
 
 struct Outcome {
-  Fate fate = Fate::kOpen;
-  double per_token = 0;  // seconds of the step
-  std::string rule;
+  Fate fate = Fate::kIllegal;
+  double per_token = std::numeric_limits<double>::infinity();  // seconds of the step, of kForecast
+  std::string rule;                                            // of kIllegal
 };
 
 double tokens_of(const Parallel& p) {
@@ -80,54 +83,113 @@ class Search {
     Outcome outcome;
     try {
       Scenario s = scenario_of(choice);
-      if (o_.under_memory && surely_too_large(s)) {
-        outcome.fate = Fate::kTooLarge;
-        return outcome;
-      }
       // One routing for all layers ranks plans well enough; the best are answered with their own.
       s.routing.shared = true;
       const StepForecaster forecaster(s, s.dispatchers.front());
-      if (o_.under_memory && forecaster.memory().fits_probability < Decision::kSure) {
-        outcome.fate = Fate::kTooLarge;
-        return outcome;
-      }
       if (waits_in_a_graph(s, *forecaster.programs().first())) {
-        outcome.fate = Fate::kIllegal;
         outcome.rule = fmt::format(
             "launch graphs: {} waits for the host in every layer, which a graph of the whole "
             "iteration cannot",
             s.dispatchers.front().name);
-        return outcome;
+      } else if (o_.under_memory && forecaster.memory().fits_probability < Decision::kSure) {
+        outcome.fate = Fate::kTooLarge;
+      } else {
+        outcome.per_token = forecaster.seconds(pricers_.of(s)) / tokens_of(s.parallel);
+        outcome.fate = Fate::kForecast;
       }
-      outcome.per_token = forecaster.seconds(pricers_.of(s)) / tokens_of(s.parallel);
-      outcome.fate = Fate::kForecast;
     } catch (const InputError& error) {
-      outcome.fate = Fate::kIllegal;
       outcome.rule = error.what();
     }
     return outcome;
   }
 
-  // Tries all choices; the same outcomes for any number of threads.
-  std::vector<Outcome> attempt_all(const std::vector<PlanChoice>& choices, std::int64_t done_before,
-                                   std::int64_t total) const {
-    std::vector<Outcome> outcomes(choices.size());
-    std::atomic<std::size_t> next{0}, done{0};
-    const auto work = [&] {
-      for (std::size_t i = next++; i < choices.size(); i = next++) outcomes[i] = attempt(choices[i]), ++done;
-    };
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t threads = o_.threads > 0 ? static_cast<std::size_t>(o_.threads) : cores;
-    // Without somebody to tell, the caller works, too.
-    HelperThreads helpers(std::min(threads, choices.size()) - (o_.progress || choices.empty() ? 0 : 1), work);
-    if (helpers.size() == 0 || !o_.progress) work();
-    while (o_.progress && done < choices.size()) {
-      o_.progress(done_before + static_cast<std::int64_t>(done.load()), total);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // Seconds per token that no choice below the node is faster than, whether it fits the memory or not.
+  Outcome bound(const PlanChoice& node) const {
+    Outcome outcome;
+    for (const PlanChoice& choice : {node, space_.slowest_launch(node)}) {
+      try {
+        Scenario s = scenario_of(choice);
+        s.routing.shared = true;
+        outcome.per_token =
+            StepForecaster(s, s.dispatchers.front()).seconds(pricers_.of(s)) / tokens_of(s.parallel);
+        outcome.fate = Fate::kForecast;
+        return outcome;
+      } catch (const InputError& error) {
+        outcome.rule = error.what();
+      }
     }
+    return outcome;
+  }
+
+  // What a layer's passes take of a microbatch, with a balanced routing, which no other is faster than: of
+  // the critical stage without what other stages, the host and the optimizer add. 0 where the plan is
+  // illegal.
+  struct LayerSeconds {
+    double computing = 0, exchanging = 0;
+    double head = 0;   // of embedding and head, where the critical stage has them
+    std::string rule;  // by which no plan with such layers is legal
+  };
+  LayerSeconds layer_seconds(const PlanChoice& node) const {
+    try {
+      Scenario s = scenario_of(node);
+      s.routing = {};
+      const StepForecaster forecaster(s, s.dispatchers.front());
+      const Forecast f = forecaster.forecast(pricers_.of(s));
+      const Parallel& p = s.parallel;
+      const std::int64_t of_stage = (space_.layers() + p.pp - 1) / p.pp;
+      const double unit = kUsPerSecond * static_cast<double>(p.microbatches * of_stage);
+      LayerSeconds seconds;
+      for (std::size_t c = 0; c < static_cast<std::size_t>(sim::Category::host_sync); ++c) {
+        const auto category = static_cast<sim::Category>(c);
+        const bool exchange = category == sim::Category::dispatch || category == sim::Category::combine;
+        (exchange ? seconds.exchanging : seconds.computing) += f.breakdown_us[c] / unit;
+      }
+      for (const sim::Category c : {sim::Category::embedding, sim::Category::loss})
+        seconds.head +=
+            f.breakdown_us[static_cast<std::size_t>(c)] / kUsPerSecond / static_cast<double>(p.microbatches);
+      return seconds;
+    } catch (const InputError& error) {
+      // A dispatcher's rules are of its layer; others may be of the stages.
+      const bool of_layer = std::string_view(error.what()).starts_with("--dispatcher: dispatcher ");
+      return {0, 0, 0, of_layer ? error.what() : ""};
+    }
+  }
+
+  // The bound of bound() from what layer_seconds() says of a plan with the same layers: all microbatches on
+  // the mean stage, and while the pipeline fills where its schedule has such bubbles.
+  double bound(const PlanChoice& node, const LayerSeconds& layer) const {
+    constexpr double kSure = 0.97;  // stages differ, and microbatches that overlap with none
+    const Parallel& p = space_.parallel(node);
+    const auto microbatches = static_cast<double>(p.microbatches), pp = static_cast<double>(p.pp);
+    const double passes =
+        microbatches + (space_.fills_pipeline(node) ? (pp - 1) / static_cast<double>(p.vpp) : 0);
+    const double seconds = space_.overlaps_exchanges(node) ? std::max(layer.computing, layer.exchanging)
+                                                           : layer.computing + layer.exchanging;
+    const auto layers = static_cast<double>(space_.layers());
+    const double stage = std::max(std::ceil(layers / pp) * seconds, (layers * seconds + layer.head) / pp);
+    return kSure * stage * passes / tokens_of(p);
+  }
+
+  bool too_large(const PlanChoice& node) const {
+    try {
+      return o_.under_memory && surely_too_large(scenario_of(node));
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+
+  // The same for any number of threads: `work` is called with every index below `count`.
+  void each(std::size_t count, const std::function<void(std::size_t)>& work) const {
+    std::atomic<std::size_t> next{0};
+    const auto all = [&] {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    };
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    const std::size_t threads =
+        std::min(count, o_.threads > 0 ? static_cast<std::size_t>(o_.threads) : cores);
+    HelperThreads helpers(threads > 0 ? threads - 1 : 0, all);
+    all();
     helpers.join();
-    if (o_.progress) o_.progress(done_before + static_cast<std::int64_t>(choices.size()), total);
-    return outcomes;
   }
 
  private:
@@ -158,137 +220,206 @@ class Search {
   mutable Pricers pricers_;
 };
 
-// What was tried, each choice once.
-class Trials {
+// Best first: what no choice below a node can be faster than decides which node is looked at next, and all
+// are left whose bound the best plan reaches.
+class BranchAndBound {
  public:
-  Trials(const Search& search, std::int64_t most) : search_(search), most_(most) {}
+  BranchAndBound(const PlanSpace& space, const Search& search, const PlanSearchOptions& o,
+                 PlanSearchResult& result)
+      : space_(space), search_(search), o_(o), result_(result) {}
 
-  // Tries those that were not; as many as there is room for.
-  void run(const std::vector<PlanChoice>& choices, std::int64_t total) {
-    std::vector<PlanChoice> fresh;
-    for (const PlanChoice& choice : choices) {
-      if (static_cast<std::int64_t>(tried_.size()) >= most_) break;
-      if (tried_.try_emplace(choice).second) fresh.push_back(choice);
-    }
-    const std::vector<Outcome> found =
-        search_.attempt_all(fresh, static_cast<std::int64_t>(tried_.size() - fresh.size()), total);
-    for (std::size_t i = 0; i < fresh.size(); ++i) tried_[fresh[i]] = found[i];
+  void run() {
+    std::vector<PlanChoice> seeds;
+    for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
+    try_all(seeds);
+    bound_nodes();
+    while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
+      round();
+    const bool ended = open_.empty() || open_.begin()->bound >= kEnough * best();
+    if (std::isfinite(best()))
+      result_.gap = open_.empty() ? 0 : std::max(0.0, 1 - open_.begin()->bound / best());
+    (ended ? result_.slower : result_.skipped) += static_cast<std::int64_t>(space_.below() * open_.size());
+    result_.method = fmt::format("branch and bound over {} kinds of layers, the most promising plans first{}",
+                                 groups_, ended ? "" : fmt::format("; it ended after {} forecasts", used_));
   }
 
-  bool full() const { return static_cast<std::int64_t>(tried_.size()) >= most_; }
-  const std::map<PlanChoice, Outcome>& tried() const { return tried_; }
-  // Infinite for what is illegal, too large or was not tried.
-  double per_token(const PlanChoice& choice) const {
-    const auto found = tried_.find(choice);
-    return found == tried_.end() || found->second.fate != Fate::kForecast
-               ? std::numeric_limits<double>::infinity()
-               : found->second.per_token;
-  }
-
-  bool too_large(const PlanChoice& choice) const {
-    const auto found = tried_.find(choice);
-    return found != tried_.end() && found->second.fate == Fate::kTooLarge;
-  }
-
-  // The forecast ones, fastest first.
+  // The tried ones, fastest first.
   std::vector<PlanChoice> fastest() const {
-    std::vector<PlanChoice> order;
+    std::vector<std::pair<double, PlanChoice>> order;
     for (const auto& [choice, outcome] : tried_)
-      if (outcome.fate == Fate::kForecast) order.push_back(choice);
+      if (outcome.fate == Fate::kForecast) order.emplace_back(outcome.per_token, choice);
     std::stable_sort(order.begin(), order.end(),
-                     [&](const PlanChoice& a, const PlanChoice& b) { return per_token(a) < per_token(b); });
-    return order;
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<PlanChoice> choices;
+    for (auto& [seconds, choice] : order) choices.push_back(std::move(choice));
+    return choices;
+  }
+
+  // Tries every choice.
+  void run_all() {
+    try_all(space_.all());
+    result_.gap = 0;
+    result_.method = "exhaustive: every combination was tried";
   }
 
  private:
-  const Search& search_;
-  std::int64_t most_;
-  std::map<PlanChoice, Outcome> tried_;
-};
+  static constexpr double kEnough = 0.995;   // the best plan may be this share of what is left open
+  static constexpr std::size_t kRound = 32;  // nodes at once, for any number of threads
 
-// The fastest coarse plans of different shapes, and what other searches found.
-std::vector<PlanChoice> starts(const PlanSpace& space, const Trials& trials, const PlanSearchOptions& o,
-                               const std::vector<PlanChoice>& seeds) {
-  std::vector<PlanChoice> chosen = seeds;
-  for (const PlanChoice& choice : trials.fastest()) {
-    if (chosen.size() >= seeds.size() + static_cast<std::size_t>(std::max(1, o.starts))) break;
-    const Parallel& p = space.parallel(choice);
-    const bool alike = std::any_of(chosen.begin(), chosen.end(), [&](const PlanChoice& other) {
-      const Parallel& q = space.parallel(other);
-      return q.tp == p.tp && q.pp == p.pp;
+  struct Node {
+    double bound;
+    std::size_t index;  // in nodes_
+    bool refined;       // bounded by a forecast of its own
+    auto operator<=>(const Node&) const = default;
+  };
+
+  // The slowest of the plans that are asked for, of those that were tried.
+  double best() const {
+    const auto top = static_cast<std::size_t>(std::max(1, o_.top));
+    return best_.size() < top ? std::numeric_limits<double>::infinity()
+                              : *std::next(best_.begin(), static_cast<std::ptrdiff_t>(top) - 1);
+  }
+
+  void try_all(const std::vector<PlanChoice>& choices) {
+    std::vector<Outcome> outcomes(choices.size());
+    search_.each(choices.size(), [&](std::size_t i) { outcomes[i] = search_.attempt(choices[i]); });
+    for (std::size_t i = 0; i < choices.size(); ++i) note(choices[i], outcomes[i]);
+  }
+
+  void note(const PlanChoice& choice, const Outcome& outcome) {
+    ++used_;
+    if (!tried_.try_emplace(choice, outcome).second) return;
+    if (outcome.fate == Fate::kForecast) best_.insert(outcome.per_token), ++result_.forecast;
+    if (outcome.fate == Fate::kTooLarge) ++result_.does_not_fit;
+    if (outcome.fate == Fate::kIllegal) ++result_.illegal, ++result_.rules[outcome.rule];
+    tell();
+  }
+
+  void tell() const {
+    if (o_.progress) o_.progress(std::min(used_, o_.most), o_.most);
+  }
+
+  // Nodes whose layers are the same are bounded by one of them.
+  void bound_nodes() {
+    nodes_ = space_.nodes();
+    std::vector<char> too_large(space_.plans().size());
+    search_.each(too_large.size(), [&](std::size_t p) {
+      PlanChoice choice = nodes_.front();
+      choice.parallel = p;
+      too_large[p] = search_.too_large(choice) ? 1 : 0;
     });
-    if (!alike) chosen.push_back(choice);
+    std::map<PlanSpace::LayerKey, std::vector<std::size_t>> alike;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (too_large[nodes_[i].parallel] != 0)
+        result_.does_not_fit += static_cast<std::int64_t>(space_.below());
+      else
+        alike[space_.layer_key(nodes_[i])].push_back(i);
+    }
+    std::vector<std::size_t> first;
+    // The cheapest of those with enough microbatches that the first and last, beside which no other runs, are
+    // few; or the one with most of them.
+    constexpr std::int64_t kEnoughMicrobatches = 16;
+    const auto cost = [&](std::size_t i) {
+      const Parallel& p = space_.parallel(nodes_[i]);
+      return p.microbatches >= kEnoughMicrobatches ? std::pair(0, p.microbatches * p.vpp * p.pp)
+                                                   : std::pair(1, -p.microbatches);
+    };
+    for (const auto& [key, members] : alike) first.push_back(*std::ranges::min_element(members, {}, cost));
+    std::vector<Search::LayerSeconds> seconds(first.size());
+    search_.each(first.size(), [&](std::size_t k) {
+      seconds[k] = search_.layer_seconds(space_.without_overlap(nodes_[first[k]]));
+    });
+    used_ += static_cast<std::int64_t>(first.size());
+    std::size_t k = 0;
+    for (const auto& [key, members] : alike) {
+      if (const std::string& rule = seconds[k].rule; !rule.empty()) {
+        const auto illegal = static_cast<std::int64_t>(members.size() * space_.below());
+        result_.illegal += illegal, result_.rules[rule] += illegal;
+      } else {
+        for (const std::size_t i : members) open_.insert({search_.bound(nodes_[i], seconds[k]), i, false});
+      }
+      ++k;
+    }
+    groups_ = static_cast<std::int64_t>(alike.size());
+    tell();
   }
-  return chosen;
-}
 
-// Coarse plans first; from the fastest of them and from the seeds, the change of one thing that saves most,
-// until none saves anything.
-std::string try_by_descent(Trials& trials, const PlanSpace& space, const PlanSearchOptions& o) {
-  std::vector<PlanChoice> seeds;
-  for (const std::shared_ptr<const Scenario>& seed : o.seeds) seeds.push_back(space.nearest(*seed));
-  std::vector<PlanChoice> coarse = space.coarse();
-  // With seeds the coarse plans are looked at again only here and there.
-  const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o.most / 2));
-  const std::size_t step = std::max<std::size_t>(1, (coarse.size() + room - 1) / room);
-  std::vector<PlanChoice> first = seeds;
-  for (std::size_t i = 0; i < coarse.size(); i += step) first.push_back(coarse[i]);
-  trials.run(first, o.most);
-  // Computing again costs time: it is for what does not fit without.
-  if (space.recomputes()) {
-    std::vector<PlanChoice> again;
-    for (const PlanChoice& choice : first)
-      if (trials.too_large(choice)) again.push_back(space.recomputed(choice));
-    trials.run(again, o.most);
-  }
-  std::vector<PlanChoice> at = starts(space, trials, o, seeds);
-  const std::size_t from = at.size();
-  std::vector<bool> moving(at.size(), true);
-  while (!trials.full() && std::find(moving.begin(), moving.end(), true) != moving.end()) {
-    std::vector<PlanChoice> around;
-    for (std::size_t i = 0; i < at.size(); ++i)
-      if (moving[i])
-        for (PlanChoice& next : space.neighbours(at[i])) around.push_back(std::move(next));
-    trials.run(around, o.most);
-    for (std::size_t i = 0; i < at.size(); ++i) {
-      if (!moving[i]) continue;
-      PlanChoice best = at[i];
-      for (const PlanChoice& next : space.neighbours(at[i]))
-        if (trials.per_token(next) < trials.per_token(best)) best = next;
-      moving[i] = best != at[i];
-      at[i] = std::move(best);
-      // Where two ways meet, one goes on.
-      for (std::size_t j = 0; j < i; ++j)
-        if (at[j] == at[i]) moving[i] = false;
+  struct Expanded {
+    std::optional<Outcome> bound;  // of a node that is refined only
+    std::vector<std::pair<PlanChoice, Outcome>> tried;
+    bool too_large = false;  // all of the node's choices
+  };
+
+  void round() {
+    std::vector<Node> taken;
+    while (!open_.empty() && taken.size() < kRound && open_.begin()->bound < kEnough * best())
+      taken.push_back(open_.extract(open_.begin()).value());
+    std::vector<Expanded> found(taken.size());
+    search_.each(taken.size(), [&](std::size_t i) {
+      if (taken[i].refined)
+        found[i] = expand(nodes_[taken[i].index]);
+      else
+        found[i].bound = search_.bound(nodes_[taken[i].index]);
+    });
+    const auto below = static_cast<std::int64_t>(space_.below());
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      if (found[i].bound) {
+        ++used_;
+        if (found[i].bound->fate == Fate::kIllegal)
+          result_.illegal += below, result_.rules[found[i].bound->rule] += below;
+        else
+          open_.insert({std::max(taken[i].bound, found[i].bound->per_token), taken[i].index, true});
+        continue;
+      }
+      const auto before = static_cast<std::int64_t>(tried_.size());
+      for (const auto& [choice, outcome] : found[i].tried) note(choice, outcome);
+      const std::int64_t more = below - (static_cast<std::int64_t>(tried_.size()) - before);
+      (found[i].too_large ? result_.does_not_fit : result_.slower) += more;
     }
   }
-  return fmt::format(
-      "not exhaustive: {} coarse plans ({}powers of two, no virtual stages), then from {} of them one change "
-      "at a "
-      "time until none saved time{}",
-      first.size(), step > 1 ? fmt::format("one of {}, ", step) : "", from,
-      trials.full() ? fmt::format("; it ended after {} plans", o.most) : "");
-}
 
-void count_outcomes(const Trials& trials, PlanSearchResult& result) {
-  for (const auto& [choice, outcome] : trials.tried()) switch (outcome.fate) {
-      case Fate::kForecast:
-        ++result.forecast;
-        break;
-      case Fate::kTooLarge:
-        ++result.does_not_fit;
-        break;
-      default:
-        ++result.illegal;
-        ++result.rules[outcome.rule];
+  // The choices below a node, but those that are no faster than one of them that fits: less computed again
+  // and launched faster is never slower. More computed again never holds more.
+  Expanded expand(const PlanChoice& node) const {
+    Expanded e;
+    PlanChoice smallest = space_.slowest_launch(node);
+    smallest.values[PlanSpace::kRecompute] = space_.axes()[PlanSpace::kRecompute].values.size() - 1;
+    const auto attempt = [&](const PlanChoice& choice) {
+      return e.tried.emplace_back(choice, search_.attempt(choice)).second.fate;
+    };
+    const Fate least = attempt(smallest);
+    if (least == Fate::kTooLarge) {
+      e.too_large = true;
+      return e;
     }
-  result.skipped = result.candidates - static_cast<std::int64_t>(trials.tried().size());
-}
+    std::size_t enough = space_.axes()[PlanSpace::kRecompute].values.size();
+    for (std::size_t launch = space_.axes()[PlanSpace::kLaunch].values.size(); launch-- > 0;) {
+      for (std::size_t r = 0; r < enough; ++r) {
+        PlanChoice choice = node;
+        choice.values[PlanSpace::kLaunch] = launch;
+        choice.values[PlanSpace::kRecompute] = r;
+        const Fate fate = choice == smallest ? least : attempt(choice);
+        if (fate == Fate::kForecast) enough = r;
+      }
+    }
+    return e;
+  }
+
+  const PlanSpace& space_;
+  const Search& search_;
+  const PlanSearchOptions& o_;
+  PlanSearchResult& result_;
+  std::vector<PlanChoice> nodes_;
+  std::set<Node> open_;
+  std::map<PlanChoice, Outcome> tried_;
+  std::multiset<double> best_;
+  std::int64_t used_ = 0, groups_ = 0;
+};
 
 // The fastest `top`, answered with a routing of their own for every layer: more are asked than are kept,
 // because the order may change then.
-std::vector<RankedPlan> answer_best(const Search& search, const Trials& trials, const PlanSearchOptions& o) {
-  const std::vector<PlanChoice> order = trials.fastest();
+std::vector<RankedPlan> answer_best(const Search& search, const std::vector<PlanChoice>& order,
+                                    const PlanSearchOptions& o) {
   std::size_t asked = std::min(order.size(), static_cast<std::size_t>(2 * o.top));
   std::vector<RankedPlan> best;
   PriceCache prices;
@@ -351,15 +482,13 @@ PlanSearchResult search_plans(const Scenario& given, const PlanSearchOptions& o)
   result.space = space.text();
   result.candidates = space.size();
   const Search search(space, o);
-  Trials trials(search, o.most);
-  if (result.candidates <= o.most) {
-    trials.run(space.all(), result.candidates);
-    result.method = "exhaustive: every combination was tried";
-  } else {
-    result.method = try_by_descent(trials, space, o);
-  }
-  count_outcomes(trials, result);
-  result.best = answer_best(search, trials, o);
+  BranchAndBound tried(space, search, o, result);
+  constexpr std::int64_t kFew = 512;
+  if (o.exhaustive || result.candidates <= std::min(kFew, o.most))
+    tried.run_all();
+  else
+    tried.run();
+  result.best = answer_best(search, tried.fastest(), o);
   judge(result.best);
   if (result.best.empty())
     throw InputError(fmt::format("plan search: found no legal plan{} among {}, expected at least one{}",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,11 @@ struct PlanSearchOptions {
   int draws = 16;            // for the intervals of those
   const Anchor* anchor = nullptr;  // of a run of this kind, which the best are answered by
   int threads = 0;                 // 0: all cores
-  // Forecasts at most. A space with more plans is searched from its coarse plans by changing one thing at a
-  // time, from so many starts.
-  std::int64_t most = 20'000;
-  int starts = 4;
+  // Forecasts, about: where they are spent before any plan that fits was found, the search goes on to the
+  // first.
+  std::int64_t most = 40'000;
+  bool exhaustive = false;  // tries every combination instead, against which tests hold the search        //
+                            // forecasts at most
   std::vector<std::string> without;  // dispatchers that are left out
   // Plans of another search that the search also starts from: as many of their choices as this space has.
   std::vector<std::shared_ptr<const Scenario>> seeds;
@@ -54,7 +56,11 @@ struct PlanSearchResult {
   std::int64_t forecast = 0;     // legal, and (under memory) fitting: forecast
   std::int64_t illegal = 0;
   std::int64_t does_not_fit = 0;
-  std::int64_t skipped = 0;                   // neither tried nor ruled out
+  std::int64_t slower = 0;   // ruled out: no faster than the best
+  std::int64_t skipped = 0;  // neither tried nor ruled out
+  // The share of the best plan's time by which one of the combinations may be faster at most; nothing where
+  // some of them were not bounded.
+  std::optional<double> gap;
   std::map<std::string, std::int64_t> rules;  // what made plans illegal, by rule
   std::string method;                         // one sentence on what was tried and what was not
   std::string space;                          // which values of which axes the combinations are of

@@ -159,8 +159,6 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-constexpr std::size_t kRecompute = 1;
-
 // Leaves out what the framework of the plan does not run: Megatron-LM where none is said, which has neither
 // zero-bubble nor DualPipe schedules.
 std::vector<std::string> that_run(const Kind& kind, const FrameworkRecipe& recipe) {
@@ -205,14 +203,6 @@ std::vector<std::string> values_of(const Kind& kind, const Scenario& s, const Pl
   return has;
 }
 
-// Sizes that two plans differ in; data parallelism and microbatches follow, and experts that are split as the
-// dense part are split with it.
-int differences(const Parallel& a, const Parallel& b) {
-  const bool follows = a.etp == a.tp && b.etp == b.tp;
-  return int{a.tp != b.tp} + int{a.cp != b.cp} + int{a.pp != b.pp} + int{a.vpp != b.vpp} + int{a.ep != b.ep} +
-         int{a.etp != b.etp && !follows} + int{a.micro_batch != b.micro_batch};
-}
-
 double apart(std::int64_t a, std::int64_t b) {
   return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
 }
@@ -254,44 +244,48 @@ std::vector<PlanChoice> PlanSpace::all() const {
   return choices;
 }
 
-std::vector<PlanChoice> PlanSpace::coarse() const {
-  std::int64_t least = plans_.empty() ? 0 : plans_.front().micro_batch;
-  for (const Parallel& p : plans_) least = std::min(least, p.micro_batch);
-  std::vector<PlanChoice> choices;
-  for (const bool strict : {true, false}) {
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      const Parallel& p = plans_[i];
-      const auto round = [](std::int64_t n) { return (n & (n - 1)) == 0; };
-      if (strict && (p.vpp > 1 || p.etp > 1 || p.micro_batch > least || !round(p.pp) || !round(p.ep)))
-        continue;
-      choices.push_back({i, std::vector<std::size_t>(axes_.size(), 0)});
+std::vector<PlanChoice> PlanSpace::nodes() const {
+  std::vector<PlanChoice> all;
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    PlanChoice choice{p, std::vector<std::size_t>(axes_.size(), 0)};
+    choice.values[kLaunch] = axes_[kLaunch].values.size() - 1;
+    for (bool more = true; more;) {
+      all.push_back(choice);
+      more = false;
+      for (std::size_t a = axes_.size(); a-- > 0 && !more;) {
+        if (a == kRecompute || a == kLaunch) continue;
+        more = ++choice.values[a] < axes_[a].values.size();
+        if (!more) choice.values[a] = 0;
+      }
     }
-    if (!choices.empty()) break;
   }
-  return choices;
+  return all;
 }
 
-bool PlanSpace::recomputes() const { return axes_[kRecompute].values.size() > 1; }
+std::size_t PlanSpace::below() const {
+  return axes_[kRecompute].values.size() * axes_[kLaunch].values.size();
+}
 
-PlanChoice PlanSpace::recomputed(PlanChoice choice) const {
-  choice.values[kRecompute] = axes_[kRecompute].values.size() - 1;
+bool PlanSpace::fills_pipeline(const PlanChoice& choice) const {
+  const std::string& schedule = axes_[kSchedule].values[choice.values[kSchedule]];
+  return schedule.empty() ? base_.training.pipeline == PipelineKind::k1F1B : schedule == "1f1b";
+}
+
+PlanSpace::LayerKey PlanSpace::layer_key(const PlanChoice& node) const {
+  const Parallel& p = parallel(node);
+  return {{p.tp, p.cp, p.ep, p.etp, p.micro_batch}, without_overlap(node).values};
+}
+
+PlanChoice PlanSpace::without_overlap(PlanChoice choice) const {
+  choice.values[kOverlap] = 0;
   return choice;
 }
 
-std::vector<PlanChoice> PlanSpace::neighbours(const PlanChoice& choice) const {
-  std::vector<PlanChoice> choices;
-  for (std::size_t a = 0; a < axes_.size(); ++a)
-    for (std::size_t v = 0; v < axes_[a].values.size(); ++v) {
-      if (v == choice.values[a]) continue;
-      choices.push_back(choice);
-      choices.back().values[a] = v;
-    }
-  for (std::size_t i = 0; i < plans_.size(); ++i) {
-    if (i == choice.parallel || differences(plans_[i], parallel(choice)) > 1) continue;
-    choices.push_back(choice);
-    choices.back().parallel = i;
-  }
-  return choices;
+bool PlanSpace::overlaps_exchanges(const PlanChoice& choice) const { return choice.values[kOverlap] > 0; }
+
+PlanChoice PlanSpace::slowest_launch(PlanChoice choice) const {
+  choice.values[kLaunch] = 0;
+  return choice;
 }
 
 PlanChoice PlanSpace::nearest(const Scenario& other) const {

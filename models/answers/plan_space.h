@@ -1,9 +1,11 @@
 // The plans that a search chooses from: every combination of parallel sizes with a value of each other axis.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/workload/scenario.h"
@@ -38,14 +40,24 @@ class PlanSpace {
   const Parallel& parallel(const PlanChoice& choice) const { return plans_[choice.parallel]; }
 
   std::vector<PlanChoice> all() const;
-  // Plans without what refines them (virtual stages, large microbatches, split experts), with the first value
-  // of every axis.
-  std::vector<PlanChoice> coarse() const;
-  // The same with everything computed again, where that is searched: what needs least memory.
-  bool recomputes() const;
-  PlanChoice recomputed(PlanChoice choice) const;
-  // Those that differ in one axis, or in one parallel size and what follows from it.
-  std::vector<PlanChoice> neighbours(const PlanChoice& choice) const;
+  // Axes along which a plan only gets slower: what is computed again, from nothing on, and how kernels are
+  // launched, from the last value back. The others are taken as they come.
+  static constexpr std::size_t kRecompute = 1, kLaunch = 5;
+  // Every parallel plan with a value of every other axis, at the fastest value of these two: what stands for
+  // all `below()` choices that differ from it in these.
+  std::vector<PlanChoice> nodes() const;
+  std::size_t below() const;
+  // Nodes with the same key have the same layers on a rank: their stages, microbatches, copies and overlap
+  // differ.
+  using LayerKey = std::pair<std::array<std::int64_t, 5>, std::vector<std::size_t>>;
+  LayerKey layer_key(const PlanChoice& node) const;
+  PlanChoice slowest_launch(PlanChoice choice) const;
+  std::int64_t layers() const { return base_.model.layers + base_.model.mtp_layers; }
+  PlanChoice without_overlap(PlanChoice choice) const;
+  // Whether that choice hides exchanges which without_overlap() shows.
+  bool overlaps_exchanges(const PlanChoice& choice) const;
+  // Whether its schedule has the bubbles of 1F1B.
+  bool fills_pipeline(const PlanChoice& choice) const;
   // The choice that a scenario of another space comes nearest to here.
   PlanChoice nearest(const Scenario& other) const;
 
@@ -55,6 +67,8 @@ class PlanSpace {
   std::string text() const;
 
  private:
+  static constexpr std::size_t kSchedule = 3, kOverlap = 4;
+
   Scenario base_;
   bool parallel_ = false;
   std::vector<Parallel> plans_;

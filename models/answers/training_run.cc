@@ -45,16 +45,15 @@ std::string machine_name(const Cluster& cluster, std::int64_t gpus) {
   return gpus > 0 ? fmt::format("{} GPUs of {}", gpus, cluster.name) : cluster.name;
 }
 
-PlanSearchOptions options_of(const RunQuestion& q, std::int64_t most) {
+PlanSearchOptions options_of(const RunQuestion& q) {
   PlanSearchOptions o;
   o.schedule = o.overlap = o.launch = true;
   o.keep_given = true;
   o.top = 1;
-  o.starts = 4;
   o.draws = q.draws;
   o.anchor = q.anchor;
   o.threads = q.threads;
-  o.most = most;
+  o.most = q.most;
   return o;
 }
 
@@ -64,6 +63,21 @@ Scenario on(const RunQuestion& q, const std::shared_ptr<const Cluster>& cluster,
   s.gpus = gpus;
   s.give("cluster");
   if (gpus > 0) s.give("gpus");
+  return s;
+}
+
+// The same with a plan's dispatcher and how its passes run; only its sizes and what is computed again are
+// searched.
+Scenario like(const RunQuestion& q, const Scenario& plan, const std::shared_ptr<const Cluster>& cluster,
+              std::int64_t gpus, PlanSearchOptions& o) {
+  Scenario s = on(q, cluster, gpus);
+  s.training.set_precision(plan.training.precision);
+  s.give("training.precision");
+  s.dispatchers = plan.dispatchers;
+  s.training.pipeline = plan.training.pipeline;
+  s.training.overlap = plan.training.overlap;
+  s.training.launch = plan.training.launch;
+  o.dispatcher = o.schedule = o.overlap = o.launch = false;
   return s;
 }
 
@@ -77,14 +91,14 @@ class Run {
     for (const RunMachine& machine : q_.machines)
       searches += std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.gpus.size()));
     const bool lower = q_.lower_precision && !q_.scenario.gave("training.precision");
-    todo_ = first() + (searches - 1) * further() + (lower ? searches * lower_most() : 0) +
-            (q_.upgrades ? kUpgrades * further() : 0);
+    todo_ = q_.most * (searches * (lower ? 2 : 1) + (q_.upgrades ? kUpgrades : 0));
     std::shared_ptr<const Scenario> before;
     for (const RunMachine& machine : q_.machines) {
       const std::vector<std::int64_t> none{0};
       for (const std::int64_t gpus : machine.gpus.empty() ? none : machine.gpus) {
         before = search(machine.cluster, gpus, before);
       }
+      refine(machine);
     }
     if (a_.plans.empty())
       throw InputError(fmt::format("plan: found no machine that {} fits, expected one; {}: {}",
@@ -100,10 +114,31 @@ class Run {
  private:
   static constexpr std::int64_t kUpgrades = 3;
 
-  // Forecasts at most: of the first search, of those that start from another's best, of lower precisions.
-  std::int64_t first() const { return std::max<std::int64_t>(1, q_.most); }
-  std::int64_t further() const { return std::max<std::int64_t>(1, q_.most / 4); }
-  std::int64_t lower_most() const { return std::max<std::int64_t>(1, q_.most / 8); }
+  // Between two numbers of GPUs of which one meets deadline and budget and the other does not, halves the
+  // step twice: the numbers that are looked at first are powers of two.
+  void refine(const RunMachine& machine) {
+    if (machine.gpus.size() < 2) return;
+    constexpr int kHalvings = 2;
+    for (int i = 0; i < kHalvings; ++i) {
+      std::map<std::int64_t, const RunPlan*> by_gpus;
+      for (const RunPlan& p : a_.plans)
+        if (!p.other && p.scenario->cluster->profile.name() == machine.cluster->profile.name())
+          by_gpus[p.gpus] = &p;
+      std::int64_t between = 0;
+      std::shared_ptr<const Scenario> seed;
+      for (auto at = by_gpus.begin(); at != by_gpus.end() && std::next(at) != by_gpus.end(); ++at) {
+        const auto& [few, fewer] = *at;
+        const auto& [many, more] = *std::next(at);
+        if (fewer->meets == more->meets) continue;
+        const std::int64_t node = machine.cluster->gpus_per_node;
+        between = (few + many) / 2 / node * node;
+        if (between <= few) between = 0;
+        seed = more->scenario;
+      }
+      if (between == 0) return;
+      search(machine.cluster, between, seed);
+    }
+  }
 
   // A search of at most so many forecasts counts as that many, however many it takes.
   PlanSearchResult searched(const Scenario& s, PlanSearchOptions o) {
@@ -120,7 +155,10 @@ class Run {
   std::shared_ptr<const Scenario> search(const std::shared_ptr<const Cluster>& cluster, std::int64_t gpus,
                                          const std::shared_ptr<const Scenario>& seed) {
     try {
-      PlanSearchOptions o = options_of(q_, seed ? further() : first());
+      if (!q_.prices.has(cluster->profile.name()))
+        throw InputError(
+            fmt::format("no price of it is known; --prices {}=2.50 says one", cluster->profile.name()));
+      PlanSearchOptions o = options_of(q_);
       if (seed) o.seeds = {seed};
       RankedPlan best = found(on(q_, cluster, gpus), o);
       std::shared_ptr<const Scenario> plan = best.scenario;
@@ -128,8 +166,6 @@ class Run {
       if (q_.lower_precision && !q_.scenario.gave("training.precision")) search_lower(plan);
       return plan;
     } catch (const InputError& error) {
-      // A price is asked for, whatever else there is.
-      if (std::string_view(error.what()).starts_with("prices:")) throw;
       a_.left_out.push_back({machine_name(*cluster, gpus), error.what(), true});
       return seed;
     }
@@ -146,6 +182,10 @@ class Run {
       a_.tried += r.candidates - r.skipped;
       ++a_.searches;
       a_.exhaustive = a_.exhaustive && r.skipped == 0;
+      if (!r.gap || !a_.gap)
+        a_.gap.reset();
+      else
+        a_.gap = std::max(*a_.gap, *r.gap);
       if (a_.method.empty() || r.skipped > 0) a_.method = r.method;
       if (a_.space.empty()) a_.space = r.space;
       RankedPlan& best = r.best.front();
@@ -157,7 +197,6 @@ class Run {
            "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
            false});
       o.seeds = {best.scenario};
-      o.most = further();
     }
   }
 
@@ -182,10 +221,8 @@ class Run {
     }
     if (!fastest) return;
     try {
-      Scenario s = on(q_, fastest->cluster, fastest->gpus);
-      s.training.set_precision(fastest->training.precision);
-      s.give("training.precision");
-      PlanSearchOptions o = options_of(q_, lower_most());
+      PlanSearchOptions o = options_of(q_);
+      const Scenario s = like(q_, *fastest, fastest->cluster, fastest->gpus, o);
       o.seeds = {std::make_shared<const Scenario>(*std::move(fastest))};
       RankedPlan best = found(s, o);
       RunPlan run = judge_run(q_, best.scenario, std::move(best.answer));
@@ -265,17 +302,14 @@ class Run {
   void add_upgrade(const RunPlan& best, std::string change, const std::shared_ptr<const Cluster>& cluster,
                    std::int64_t gpus) {
     try {
-      Scenario s = on(q_, cluster, gpus > 0 ? gpus : best.scenario->gpus);
-      s.training.set_precision(best.scenario->training.precision);
-      PlanSearchOptions o = options_of(q_, further());
+      PlanSearchOptions o = options_of(q_);
+      const Scenario s = like(q_, *best.scenario, cluster, gpus > 0 ? gpus : best.scenario->gpus, o);
       o.seeds = {best.scenario};
-      o.without = unmeasured_[best.scenario->cluster->profile.name() + " " + best.scenario->cluster->network];
       PlanSearchResult r = searched(s, o);
       RankedPlan& found = r.best.front();
       // What it takes does not hang on its price, which may be unknown.
       RunQuestion free = q_;
-      free.prices = PriceTable();
-      free.prices.price = 1;
+      free.prices = PriceTable::gpu_hours();
       const RunPlan run = judge_run(free, found.scenario, std::move(found.answer));
       Upgrade u;
       u.change = std::move(change);
@@ -290,7 +324,7 @@ class Run {
         u.most_gpu_hour = best.cost.value / (run.days.value * 24 * static_cast<double>(run.gpus));
       }
       const std::string profile = found.scenario->cluster->profile.name();
-      if (gpus > 0 && (q_.prices.price > 0 || q_.prices.by_profile.contains(profile)))
+      if (gpus > 0 && q_.prices.has(profile) && !q_.prices.counts_gpu_hours())
         u.listed_gpu_hour = q_.prices.per_hour(profile, run.gpus, found.scenario->cluster->gpus_per_node) /
                             static_cast<double>(run.gpus);
       a_.upgrades.push_back(std::move(u));
@@ -378,6 +412,20 @@ RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario
   run.scenario = std::move(scenario);
   run.answer = std::move(answer);
   return run;
+}
+
+RunChoices choices_of(const RunAnswer& answer) {
+  RunChoices best;
+  const auto take = [](const RunPlan*& kept, const RunPlan& p, auto&& value) {
+    if (!kept || value(p) < value(*kept)) kept = &p;
+  };
+  for (const RunPlan& p : answer.plans) {
+    if (!p.meets || p.other) continue;
+    take(best.cheapest, p, [](const RunPlan& one) { return one.cost.value; });
+    take(best.fewest_gpus, p, [](const RunPlan& one) { return one.gpus; });
+    take(best.shortest, p, [](const RunPlan& one) { return one.days.value; });
+  }
+  return best;
 }
 
 RunAnswer plan_run(const RunQuestion& question) { return Run(question).answer(); }

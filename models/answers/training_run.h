@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,8 +39,7 @@ struct RunQuestion {
   int draws = 16;
   const Anchor* anchor = nullptr;  // of a run of this kind
   int threads = 0;                 // 0: all cores
-  // Forecasts of the first search; a quarter of them for those that start from another.
-  std::int64_t most = 800;
+  std::int64_t most = 40'000;      // forecasts of a search at most
   // Told forecasts that are done, and how many there are at most; now and then, from the thread that called.
   std::function<void(std::int64_t, std::int64_t)> progress;
 };
@@ -84,6 +84,9 @@ struct RunAnswer {
   std::int64_t candidates = 0, tried = 0;  // plans
   std::int64_t searches = 0;               // of them
   bool exhaustive = true;
+  // The largest share of a plan's time by which another plan of its search may be faster; nothing where it is
+  // not known.
+  std::optional<double> gap = 0;
   std::string method, space;  // of one search, for people
 };
 
@@ -100,6 +103,13 @@ void take_usual_failures(Scenario& scenario);
 // for.
 std::vector<std::int64_t> usual_gpus(const Architecture& model, const Cluster& cluster, double tokens,
                                      double deadline_days = 0, bool limited = false);
+
+// The plans of an answer that meet what was asked for, in the precision that was asked for: the cheapest, the
+// one on the fewest GPUs, the one done first. nullptr where none does.
+struct RunChoices {
+  const RunPlan *cheapest = nullptr, *fewest_gpus = nullptr, *shortest = nullptr;
+};
+RunChoices choices_of(const RunAnswer& answer);
 
 // A step's answer as a training. Throws InputError for a machine without a price.
 RunPlan judge_run(const RunQuestion& question, std::shared_ptr<const Scenario> scenario, Answer answer);

@@ -94,7 +94,7 @@ std::vector<std::string> DomainReport::lines() const {
 std::vector<DomainReport::Unmeasured> DomainReport::unmeasured() const {
   std::vector<Unmeasured> all;
   for (const Entry& entry : entries_)
-    if (!entry.longest.why.empty() && entry.seconds >= kLeastShare * total_)
+    if (!entry.longest.why.empty() && (entry.longest.exchange || entry.seconds >= kLeastShare * total_))
       all.push_back({entry.longest.text(), entry.seconds / total_, entry.longest.drawn,
                      entry.longest.exchange, entry.longest.no_rows});
   return all;

@@ -53,6 +53,13 @@ nlohmann::ordered_json PriceTable::to_json() const {
   return table;
 }
 
+PriceTable PriceTable::gpu_hours() {
+  PriceTable table;
+  table.price = 1;
+  table.currency = kGpuHours;
+  return table;
+}
+
 double PriceTable::per_hour(std::string_view profile, std::int64_t gpus, int gpus_per_node) const {
   double each = price;
   if (const auto found = by_profile.find(profile); found != by_profile.end()) each = found->second;

@@ -23,6 +23,15 @@ struct PriceTable {
   std::string currency = "USD";
 
   bool given() const { return price > 0 || !by_profile.empty(); }
+  bool has(std::string_view profile) const { return price > 0 || by_profile.contains(profile); }
+  // Counts a GPU-hour as one, where no price is known.
+  static PriceTable gpu_hours();
+  bool counts_gpu_hours() const { return currency == kGpuHours; }
+  static constexpr std::string_view kGpuHours = "GPU-hours";
+  // What `seconds` of the GPUs cost.
+  double cost(std::string_view profile, std::int64_t gpus, int gpus_per_node, double seconds) const {
+    return per_hour(profile, gpus, gpus_per_node) * seconds / 3600;
+  }
   // Throws InputError for unknown keys, both or none of the two prices, and prices that are not positive.
   static PriceTable parse(const JsonNode& node);
   // Returns the object that parse() reads back; null where nothing is given.

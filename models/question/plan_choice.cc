@@ -20,7 +20,7 @@ constexpr std::array<const char*, 10> kSizes{
     "mesh",        "parallel.tp", "parallel.cp",  "parallel.ep",           "parallel.etp",
     "parallel.dp", "parallel.pp", "parallel.vpp", "parallel.microbatches", "parallel.micro_batch"};
 // Forecasts of a search beside a question that is about something else.
-constexpr std::int64_t kForecasts = 600;
+constexpr std::int64_t kForecasts = 4000;
 constexpr std::int64_t kMostNodes = 4096;
 
 // The dispatcher that plans are tried with: what any framework has, where it is asked about.
@@ -37,7 +37,6 @@ PlanSearchOptions options_of(int threads) {
   o.most = kForecasts;
   o.top = 1;
   o.draws = 0;
-  o.starts = 4;
   o.threads = threads;
   return o;
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -27,7 +28,7 @@ PlanSearchOptions options(bool parallel, bool dispatcher, bool recompute) {
 }
 
 std::int64_t counted(const PlanSearchResult& r) {
-  return r.forecast + r.illegal + r.does_not_fit + r.skipped;
+  return r.forecast + r.illegal + r.does_not_fit + r.slower + r.skipped;
 }
 
 // Four dispatchers and four recomputations of one plan, each answered as a comparison answers it.
@@ -74,21 +75,67 @@ TEST(PlanSearch, ParallelPlansUseAllGpusAndKeepTheBatch) {
   EXPECT_TRUE(the_given_one);
 }
 
-// Beyond `most`, some plans are left out, and it says so; what is found is not better than what all have.
-TEST(PlanSearch, TriesNoMoreThanAllowed) {
+PlanSearchOptions all_axes() {
   PlanSearchOptions o = options(true, true, true);
-  o.top = 3;
+  o.schedule = o.overlap = o.launch = true;
+  o.top = 1;
+  return o;
+}
+
+double per_token(const RankedPlan& plan) { return plan.answer.time_us.value / plan.answer.tokens; }
+
+// Branch and bound against trying everything, for a job that the host bounds and one that the GPUs bound: it
+// may miss what it says at most.
+TEST(PlanSearch, BranchAndBoundFindsWhatTryingEverythingFinds) {
+  for (const char* routing : {"balanced", "zipf:1.2"})
+    for (const bool large : {false, true}) {
+      Scenario s = testing::small_job(large ? "dgx-h100x2" : "dgx-h100x1");
+      s.routing = RoutingSpec::parse(routing);
+      if (large) {
+        s.model.hidden = 4096, s.model.expert_ffn = 2048, s.model.dense_ffn = 8192,
+        s.model.vocabulary = 32768;
+        s.parallel.seq = 2048;
+      }
+      PlanSearchOptions o = all_axes();
+      o.without = {"allgather", "flex-deepep"};
+      const PlanSearchResult found = search_plans(s, o);
+      ASSERT_TRUE(found.gap);
+      EXPECT_LE(*found.gap, 0.0051);
+      EXPECT_EQ(counted(found), found.candidates);
+      o.exhaustive = true;
+      const PlanSearchResult all = search_plans(s, o);
+      EXPECT_EQ(all.forecast + all.illegal + all.does_not_fit, all.candidates);
+      EXPECT_LE(per_token(found.best.front()) * (1 - *found.gap), per_token(all.best.front()) * (1 + 1e-9))
+          << routing << (large ? " large" : "");
+      EXPECT_GE(per_token(found.best.front()), per_token(all.best.front()) * (1 - 1e-9));
+    }
+}
+
+// With few forecasts some plans are left out, and it says so; what is found is no better than what all have.
+TEST(PlanSearch, SaysWhereItEnded) {
+  PlanSearchOptions o = all_axes();
   const PlanSearchResult all = search_plans(testing::small_job(), o);
-  o.most = 60;
+  o.most = 1;
   const PlanSearchResult some = search_plans(testing::small_job(), o);
-  EXPECT_EQ(some.candidates, all.candidates);
   EXPECT_EQ(counted(some), some.candidates);
-  EXPECT_GT(some.skipped, 0);
-  EXPECT_LE(some.candidates - some.skipped, 60);
-  EXPECT_THAT(some.method, HasSubstr("not exhaustive"));
-  EXPECT_GE(some.best.front().answer.time_us.value, all.best.front().answer.time_us.value);
-  o.most = 2;
-  EXPECT_LE(search_plans(testing::small_job(), o).best.size(), 2u);
+  EXPECT_EQ(some.candidates, all.candidates);
+  EXPECT_GE(per_token(some.best.front()), per_token(all.best.front()));
+  EXPECT_GE(some.skipped, all.skipped);
+  EXPECT_THAT(some.method, HasSubstr("it ended after"));
+}
+
+// The order in which dispatchers are named changes nothing, and another one to choose from is never worse.
+TEST(PlanSearch, MoreToChooseFromIsNeverWorse) {
+  const auto best = [](const char* dispatchers) {
+    Scenario s = testing::small_job();
+    s.set_dispatchers(dispatchers);
+    s.give("dispatcher");
+    PlanSearchOptions o = all_axes();
+    o.keep_given = true;
+    return per_token(search_plans(s, o).best.front());
+  };
+  EXPECT_EQ(best("alltoall,flex-hybridep"), best("flex-hybridep,alltoall"));
+  EXPECT_LE(best("alltoall,flex-hybridep"), std::min(best("alltoall"), best("flex-hybridep")) * 1.0051);
 }
 
 TEST(PlanSearch, SaysTheSameOnAnyNumberOfThreads) {
@@ -103,7 +150,7 @@ TEST(PlanSearch, SaysTheSameOnAnyNumberOfThreads) {
     told = done;
   };
   const PlanSearchResult three = search_plans(testing::small_job(), o);
-  EXPECT_EQ(told, three.candidates);
+  EXPECT_GT(told, 0);
   ASSERT_EQ(one.best.size(), three.best.size());
   EXPECT_EQ(one.rules, three.rules);
   for (std::size_t i = 0; i < one.best.size(); ++i)

@@ -27,8 +27,8 @@ using ::testing::StartsWith;
 using testing::TempFolder;
 using Words = std::vector<std::string>;
 
-const Words kPlan{"plan",   "--model", "qwen3-30b-a3b", "--tokens", "1T",      "--clusters", "h100,h200",
-                  "--gpus", "64",      "--most",        "60",       "--draws", "4",          "--quiet"};
+const Words kPlan{"plan",   "--model", "qwen3-30b-a3b", "--tokens", "1T",     "--clusters", "h100,h200",
+                  "--gpus", "64",      "--draws",       "4",        "--quiet"};
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -51,7 +51,7 @@ TEST(Plan, AnswersInASentenceAndATable) {
        {"\nmoesim compare --model qwen3-30b-a3b --cluster dgx-h", "cluster",
         "With products in a lower precision", "upgrade of the best plan", "network port",
         "CoreWeave, 2026-09-20", "--prices FILE says other prices", "Failures: one in 50677 hours",
-        "not exhaustive", "A better plan may have been left out"})
+        "branch and bound over", "No plan of them is faster"})
     EXPECT_THAT(outcome.out, HasSubstr(part));
   EXPECT_LE(widest_line(outcome.out), 100u) << outcome.out;
 }
@@ -138,7 +138,7 @@ TEST(Plan, RefusesWhatItCannotAnswer) {
   refused({"--budget", "much"}, "--budget: found 'much'");
   refused({"--clusters", "h100,h101"}, "found the cluster 'h101'");
   refused({"--clusters", "h100", "--cluster", "h200"}, "--clusters: found beside a cluster");
-  refused({"--cluster", "h800", "--gpus", "64", "--most", "20"}, "prices: found none for 'h800-sxm'");
+  refused({"--cluster", "h800", "--gpus", "64", "--budget", "1M"}, "--budget: found no price of dgx-h800");
   refused({"--cluster", "dgx-h100x2", "--gpus", "64"}, "gpus: found 64 with cluster dgx-h100x2");
   refused({"--scope", "layer"}, "plan: found scope layer");
   refused({"--inference"}, "plan: found --inference");
@@ -266,6 +266,35 @@ TEST(GlobalBatch, StaysWhenThePlanChanges) {
   expect_refusal(run_moesim({"compare", "--scope", "step", "--model", "qwen3-30b-a3b", "--cluster",
                              "dgx-h100x2", "--ep", "8", "--global-batch", "512", "--microbatches", "2"}),
                  HasSubstr("beside a global batch of 512, which makes it 32"));
+}
+
+// Where no price is known, GPU-hours are what there is to save.
+TEST(Plan, WithoutAPriceItCountsGpuHours) {
+  const Outcome outcome = run_moesim({"plan", "--model", "olmoe", "--tokens", "100B", "--cluster", "mi300x",
+                                      "--gpus", "8", "--draws", "2", "--no-upgrades", "--quiet"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(" GPU-hours"));
+  EXPECT_THAT(outcome.out, HasSubstr("No price is known"));
+}
+
+// The script's arguments are read back to the same plan.
+TEST(Plan, WritesAScriptThatIsTheSamePlan) {
+  TempFolder folder;
+  const Outcome planned =
+      run_moesim({"plan", "--model", "qwen3-30b-a3b", "--tokens", "100B", "--cluster", "h100", "--gpus", "16",
+                  "--draws", "0", "--no-upgrades", "--format", "json", "--script", "run.sh", "--quiet"},
+                 folder.path());
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const json plan = json::parse(planned.out)["plans"][0];
+  const std::string script = testing::read_text(folder.path() / "run.sh");
+  for (const char* part : {"#SBATCH --nodes=2\n", "#SBATCH --gpus-per-node=8\n", "srun torchrun --nnodes=2",
+                           "pretrain_gpt.py \"${ARGUMENTS[@]}\" \"$@\""})
+    EXPECT_THAT(script, HasSubstr(part));
+  EXPECT_THAT(script, HasSubstr(plan["command"].get<std::string>()));
+  const json again =
+      testing::parsed({"scenario", "from", "megatron", "run.sh", "--format", "json"}, folder.path());
+  for (const char* size : {"tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch"})
+    EXPECT_EQ(again["scenario"]["parallel"][size], plan["parallel"][size]) << size;
 }
 
 }  // namespace

@@ -110,8 +110,8 @@ TEST(ProgressOfAPlan, GrowsToItsEnd) {
     EXPECT_EQ(told[i].second, told.front().second);
   }
   EXPECT_EQ(told.back().first, told.back().second);
-  // The first search, one from its best, two in a lower precision, three upgrades.
-  EXPECT_EQ(told.back().second, 16 + 4 + 2 * 2 + 3 * 4);
+  // Two machines, each in two precisions, and three upgrades.
+  EXPECT_EQ(told.back().second, (2 * 2 + 3) * q.most);
 }
 
 }  // namespace

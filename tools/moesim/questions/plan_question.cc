@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -101,9 +102,7 @@ void PlanQuestion::declare(CLI::App& app) {
   app.add_option("--kwh", kwh_, "Price of a kWh, where the rent has no power in it [0]")
       ->check(CLI::Range(0.0, kMostKwh))
       ->group(kQuestionGroup);
-  app.add_option("--most", most_,
-                 "Forecasts at most of the first search; the others start from its best and take a "
-                 "quarter [800]")
+  app.add_option("--most", most_, fmt::format("Forecasts of a search at most [{}]", most_))
       ->check(CLI::Range(1, 10000000))
       ->group(kQuestionGroup);
   app.add_option("--draws", draws_, "Draws of the profile for intervals; 0 for none [16]")
@@ -177,6 +176,13 @@ models::RunQuestion PlanQuestion::question(const Base& base, std::string& batch)
   if (!deadline_.empty()) q.deadline_days = parse_days(deadline_);
   if (!budget_.empty()) q.budget = parse_money(budget_);
   q.machines = machines_of(clusters_, s, q.prices, q.tokens, q.deadline_days, q.budget > 0);
+  const bool priced = std::ranges::any_of(
+      q.machines, [&](const models::RunMachine& m) { return q.prices.has(m.cluster->profile.name()); });
+  if (!priced && q.budget > 0)
+    throw InputError(fmt::format("--budget: found no price of {}, expected one: --prices {}=2.50",
+                                 q.machines.front().cluster->name,
+                                 q.machines.front().cluster->profile.name()));
+  if (!priced) q.prices = models::PriceTable::gpu_hours();
   s.cluster = nullptr;
   s.gpus = 0;
   s.prices = {};

@@ -44,7 +44,7 @@ class PlanQuestion {
   std::string tokens_, clusters_, budget_, deadline_, by_;
   double kwh_ = 0;
   int draws_ = 16;
-  std::int64_t most_ = 800;
+  std::int64_t most_ = models::RunQuestion{}.most;
 };
 
 }  // namespace moesim::tools

@@ -124,8 +124,9 @@ double tokens_per_s(const models::Forecast& forecast) { return forecast.tokens /
 std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& answer,
                                               const models::PriceTable& prices) {
   if (answer.tokens == 0 || !prices.given()) return std::nullopt;
-  return prices.per_hour(answer.cluster.profile.name(), answer.gpus, answer.cluster.gpus_per_node) / 3600 /
-         tokens_per_s(answer) * 1e6;
+  return prices.cost(answer.cluster.profile.name(), answer.gpus, answer.cluster.gpus_per_node,
+                     answer.seconds()) /
+         answer.tokens * 1e6;
 }
 
 }  // namespace moesim::tools

@@ -200,11 +200,9 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
     add_model(result, scenario);
     result["best"] = ordered_json::array();
     for (const RankedPlan& plan : r.best) result["best"].push_back(plan_json(plan));
-    result["plans"] = {{"candidates", r.candidates},
-                       {"forecast", r.forecast},
-                       {"does_not_fit", r.does_not_fit},
-                       {"illegal", r.illegal},
-                       {"skipped", r.skipped}};
+    result["plans"] = {
+        {"candidates", r.candidates}, {"forecast", r.forecast}, {"does_not_fit", r.does_not_fit},
+        {"illegal", r.illegal},       {"slower", r.slower},     {"skipped", r.skipped}};
     result["plans"]["rules"] = ordered_json::array();
     for (const auto& [rule, count] : most_frequent(r.rules, r.rules.size()))
       result["plans"]["rules"].push_back({{"rule", rule}, {"plans", count}});
@@ -228,9 +226,10 @@ int whatif_best(const models::Scenario& asked, const WhatifBest& o, const Common
   const auto tied =
       std::count_if(r.best.begin(), r.best.end(), [](const RankedPlan& p) { return p.tie_group == 0; });
   if (tied > 1) print(fmt::format("\nNo draw tells the first {} apart surely.\n", tied));
-  print(
-      fmt::format("\n{} combinations: {} forecast, {} do not fit the memory, {} illegal, {} not tried; {}.\n",
-                  r.candidates, r.forecast, r.does_not_fit, r.illegal, r.skipped, r.method));
+  print(fmt::format(
+      "\n{} combinations: {} forecast, {} surely no faster, {} do not fit the memory, {} illegal, {} left "
+      "open; {}.\n",
+      r.candidates, r.forecast, r.slower, r.does_not_fit, r.illegal, r.skipped, r.method));
   for (const auto& [rule, count] : most_frequent(r.rules, 3))
     print(fmt::format("illegal {}: {}\n", count, rule));
   print(fmt::format("Tried: {}.\n", r.space));

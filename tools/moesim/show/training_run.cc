@@ -38,10 +38,14 @@ std::string number(double value) {
 
 // "$19.0 M".
 std::string money(double value, const std::string& currency) {
-  const std::string sign = currency == "USD" ? "$" : currency + " ";
+  const bool after = currency == models::PriceTable::kGpuHours;
+  const std::string sign = currency == "USD" ? "$"
+                           : after           ? ""
+                                             : currency + " ",
+                    end = after ? " " + currency : "";
   for (const auto& [size, letter] : {std::pair{1e9, " B"}, {1e6, " M"}, {1e3, " k"}})
-    if (value >= size) return fmt::format("{}{}{}", sign, number(value / size), letter);
-  return sign + number(value);
+    if (value >= size) return fmt::format("{}{}{}{}", sign, number(value / size), letter, end);
+  return sign + number(value) + end;
 }
 
 std::string value_of(const models::Scenario& s, const char* path) {
@@ -145,8 +149,10 @@ std::string answer_sentence(const RunQuestion& q, const RunAnswer& a) {
                         tied > 2 ? "s" : "", tied > 2 ? "them" : "it");
   if (best.answer.memory.fits_probability < kNoDoubt)
     text += fmt::format(" It fits the memory with probability {:.2f}.", best.answer.memory.fits_probability);
-  if (!best.answer.unmeasured.empty())
-    text += fmt::format(" Nobody measured on that machine: {}.", join(best.answer.unmeasured_parts(), "; "));
+  if (const std::vector<std::string> parts = best.answer.unmeasured_parts(); !parts.empty())
+    text +=
+        fmt::format(" Not measured on that machine: {}{}.", parts.front(),
+                    parts.size() > 1 ? fmt::format(" and {} more, in --format json", parts.size() - 1) : "");
   std::vector<std::string> without;
   for (const RunAnswer::LeftOut& one : a.left_out)
     if (one.machine) without.push_back(one.what);
@@ -240,6 +246,9 @@ std::vector<UsedPrice> used_prices(const RunQuestion& q, const RunAnswer& a) {
 }
 
 std::string price_text(const RunQuestion& q, const RunAnswer& a) {
+  if (q.prices.counts_gpu_hours())
+    return fmt::format("No price is known: GPU-hours are counted, idle ones too; --prices {}=2.50 says one.",
+                       a.plans.front().scenario->cluster->profile.name());
   std::vector<std::string> parts;
   for (const UsedPrice& p : used_prices(q, a))
     parts.push_back(fmt::format(
@@ -260,9 +269,11 @@ std::string failure_text(const RunPlan& best) {
 }
 
 std::string searched_text(const RunAnswer& a) {
-  return fmt::format("Tried {} of {} plans in {} searches; {}. {}", a.tried, a.candidates, a.searches,
-                     a.method,
-                     a.exhaustive ? "Nothing was left out." : "A better plan may have been left out.");
+  return fmt::format("{} plans in {} searches; {}. {}", a.candidates, a.searches, a.method,
+                     !a.gap || !a.exhaustive ? "A better plan may have been left out."
+                     : *a.gap > 0
+                         ? fmt::format("No plan of them is faster by more than {:.1f} %.", 100 * *a.gap)
+                         : std::string("No plan of them is faster."));
 }
 
 // Where the tokens of a step come from.
@@ -312,12 +323,29 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
 
 }  // namespace
 
+namespace {
+
+// "Of those that meet it: cheapest 96 GPUs, ...": where these are not one plan.
+std::string choices_text(const RunQuestion& q, const RunAnswer& a) {
+  const models::RunChoices best = models::choices_of(a);
+  if (!best.cheapest || (best.cheapest == best.fewest_gpus && best.cheapest == best.shortest)) return "";
+  const auto line = [&](const char* what, const RunPlan& p) {
+    return fmt::format("{}: {} GPUs ({}), {} days, {}\n", what, p.gpus, p.scenario->cluster->name,
+                       number(p.days.value), money(p.cost.value, q.prices.currency));
+  };
+  return line("Cheapest", *best.cheapest) + line("Fewest GPUs", *best.fewest_gpus) +
+         line("Done first", *best.shortest);
+}
+
+}  // namespace
+
 std::string training_run_text(const RunQuestion& q, const RunAnswer& a, const std::string& batch, int top) {
   const RunPlan& best = a.plans.front();
   std::string text = wrapped(answer_sentence(q, a));
   text += command_text(plan_words(best), kWidth) + "\n";
   text += plan_table(q, a, false, top).text();
   text += "One plan a machine, best first; same letter: not told apart; *: nothing is faster and cheaper\n";
+  text += choices_text(q, a);
   if (std::any_of(a.plans.begin(), a.plans.end(), [](const RunPlan& p) { return p.other; }))
     text += "\nWith products in a lower precision, which changes the numerics:\n" +
             plan_table(q, a, true, std::max(1, top / 2)).text();
@@ -437,6 +465,11 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
           {{"plan", result["plans"].size()}, {"days", r.days.value}, {"cost", r.cost.value}});
     result["plans"].push_back(std::move(plan));
   }
+  const models::RunChoices best = models::choices_of(a);
+  const auto index = [&](const RunPlan* p) { return p ? ordered_json(p - a.plans.data()) : ordered_json(); };
+  result["choices"] = {{"cheapest", index(best.cheapest)},
+                       {"fewest_gpus", index(best.fewest_gpus)},
+                       {"shortest", index(best.shortest)}};
   // From the fastest to the cheapest.
   std::stable_sort(result["frontier"].begin(), result["frontier"].end(),
                    [](const ordered_json& x, const ordered_json& y) { return x["days"] < y["days"]; });
@@ -451,8 +484,13 @@ void add_training_run(ordered_json& result, const RunQuestion& q, const RunAnswe
     if (u.listed_gpu_hour > 0) j["listed_gpu_hour"] = u.listed_gpu_hour;
     result["upgrades"].push_back(std::move(j));
   }
-  result["searched"] = {{"candidates", a.candidates}, {"tried", a.tried},   {"searches", a.searches},
-                        {"exhaustive", a.exhaustive}, {"method", a.method}, {"space", a.space}};
+  result["searched"] = {{"candidates", a.candidates},
+                        {"tried", a.tried},
+                        {"searches", a.searches},
+                        {"exhaustive", a.exhaustive},
+                        {"gap", or_null(a.gap)},
+                        {"method", a.method},
+                        {"space", a.space}};
   result["searched"]["sentence"] = searched_text(a);
   result["assumptions"] = assumptions_json(q, a, batch);
   result["left_out"] = ordered_json::array();

@@ -50,11 +50,7 @@ std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuest
   if (tokens.empty() || !c.winner()) return std::nullopt;
   q.tokens = models::parse_count("--tokens", tokens);
   q.prices = PlanQuestion::prices(*c.scenario);
-  if (q.prices.price == 0 && !q.prices.by_profile.contains(c.scenario->cluster->profile.name())) {
-    q.prices = {};  // a machine without a known price
-    q.prices.price = 1;
-    q.prices.currency = "GPU-hours";
-  }
+  if (!q.prices.has(c.scenario->cluster->profile.name())) q.prices = models::PriceTable::gpu_hours();
   return models::judge_run(
       q, std::make_shared<const models::Scenario>(with_dispatcher(*c.scenario, c.winner()->dispatcher)),
       *c.winner());

@@ -8,8 +8,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "models/answers/training_run.h"
+#include "tools/moesim/jobs/launch_script.h"
 #include "tools/moesim/questions/anchoring.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
@@ -32,7 +34,7 @@ struct PlanOptions {
   Anchoring anchoring;
   bool no_upgrades = false;
   int top = 10;
-  std::string report;
+  std::string report, script;
 };
 
 int run_plan(const PlanOptions& o, const CommonOptions& common) {
@@ -61,6 +63,8 @@ int run_plan(const PlanOptions& o, const CommonOptions& common) {
     return models::plan_run(q);
   }();
   const std::vector<std::string> warnings = training_run_warnings(a);
+  if (!o.script.empty())
+    write_file(o.script, launch_script(*a.plans.front().scenario, plan_command(a.plans.front())));
   if (wants_result(common)) {
     nlohmann::ordered_json result = envelope("plan", describe_inputs(common, q.scenario), warnings);
     add_model(result, q.scenario);
@@ -93,6 +97,11 @@ Verb plan_verb() {
             ->group(kQuestionGroup);
         app.add_option("--top", o->top, "Plans shown [10]")
             ->check(CLI::Range(1, 1000))
+            ->group(kQuestionGroup);
+        app.add_option(
+               "--script", o->script,
+               "Write a batch script that starts the best plan: sbatch, torchrun, Megatron's arguments")
+            ->type_name("FILE")
             ->group(kQuestionGroup);
         o->scenario.declare(app);
         declare_report(app, o->report);

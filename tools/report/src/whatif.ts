@@ -394,8 +394,8 @@ function bestPage(data: ReportData): HTMLElement[] {
     answer(`${name(first)} is the fastest plan found: ${time(first.forecast.time_us.value)} a step (90 % interval ${time(first.forecast.time_us.low)} to ${time(first.forecast.time_us.high)}), ` +
       `${number(Math.round(first.forecast.tokens_per_s_per_gpu))} tokens per second and GPU${first.forecast.fits ? "" : "; it does not fit the memory"}.` +
       (tied > 0 ? ` ${tied} ${tied === 1 ? "other" : "others"} may be as good: no draw tells ${tied === 1 ? "it" : "them"} apart surely.` : ""),
-      `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["does_not_fit"] ?? 0)} do not fit, ` +
-      `${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} not tried; ${result.method}.`),
+      `${number(count["candidates"] ?? 0)} combinations: ${number(count["forecast"] ?? 0)} forecast, ${number(count["slower"] ?? 0)} surely no faster, ` +
+      `${number(count["does_not_fit"] ?? 0)} do not fit, ${number(count["illegal"] ?? 0)} illegal, ${number(count["skipped"] ?? 0)} left open; ${result.method}.`),
     ...notes(result),
     section("Plans", "How far apart are they? Whiskers are 90 % intervals; grey bars do not fit the memory.",
       intervalBars("Time of a step under each plan", plans.map((plan, i) => ({
