@@ -49,7 +49,7 @@ TEST(SweepSummary, NamesTheBestThatFitsAndWhatMatters) {
   EXPECT_THAT(
       text, AllOf(HasSubstr("topk: 2.00 times from 2 (worst) to 1 (best)"),
                   HasSubstr("ep: 1.25 times from 8 (worst) to 16 (best)"),
-                  HasSubstr("1 scenarios do not fit the memory"), HasSubstr("1 scenarios have no forecast")));
+                  HasSubstr("1 scenarios do not fit the memory"), HasSubstr("1 scenarios have no forecast; the first: ep: found 7, expected a divisor\n")));
   EXPECT_LT(text.find("topk: 2.00"), text.find("ep: 1.25"));
   EXPECT_THAT(text, HasSubstr("time [ms]"));
 }
