@@ -215,8 +215,7 @@ StepOverload overload_of_step(const Scenario& s, const JobPlan& plan, const Laye
 }
 
 StepOverload overload_of_layer(const Scenario& s, const LayerPrograms& programs) {
-  const std::vector<OverloadStage> stages{
-      {{{entry_of(programs.first()->program)}}, {{0, true}, {0, false}}}};
+  const std::vector<OverloadStage> stages{{{{entry_of(programs.first()->program)}}, {{0, true}, {0, false}}}};
   StepOverload out;
   out.stages = overload_of(stages);
   out.logged = s.train ? overload_of(stages, logged_as(s, programs)) : std::vector<Overload>(1);

@@ -13,6 +13,7 @@
 #include "models/answers/answer.h"
 #include "models/costs/collectives.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/cluster_fabric.h"
 
 namespace moesim::models {
 namespace {
@@ -105,6 +106,18 @@ TEST(NetworkMetamorphic, StraddlingGroupsAreNotRankedByTheLuckyOne) {
   EXPECT_EQ(eight.warnings.end(),
             std::find_if(eight.warnings.begin(), eight.warnings.end(),
                          [](const auto& w) { return w.find("straddle") != std::string::npos; }));
+}
+
+// What lies between the nodes does not change how a node's GPUs are linked.
+TEST(NetworkMetamorphic, AFabricBetweenNodesLeavesTheMesh) {
+  const Cluster usual = Cluster::load(std::string("mi300x-x2"));
+  const Cluster tree = Cluster::load(
+      JsonNode::parse(R"({"base": "mi300x-x2", "fabric": {"preset": "fat-tree"}})", "cluster.json"));
+  EXPECT_TRUE(links_are_mesh(tree));
+  EXPECT_FALSE(links_are_mesh(Cluster::load(std::string("dgx-h100x2"))));
+  const GroupShape two = GroupShape::uniform(1, 2);
+  EXPECT_EQ(CollectiveModel(usual).seconds(sim::CollectiveOp::all_gather, two, 1e8),
+            CollectiveModel(tree).seconds(sim::CollectiveOp::all_gather, two, 1e8));
 }
 
 // A ring over two nodes whose links inside are the tightest, at any rate of the ports.

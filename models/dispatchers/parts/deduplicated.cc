@@ -75,8 +75,7 @@ DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLay
   const auto etp = static_cast<std::size_t>(f.etp);
   if (const auto host = static_cast<std::size_t>(layer.ranks_per_host); host > 0) {
     for (std::size_t size = host; size < per_node; size += host)
-      if (per_node % size == 0 && size % etp == 0)
-        builder.smaller_domain(staged(*f.routing, all, R, size));
+      if (per_node % size == 0 && size % etp == 0) builder.smaller_domain(staged(*f.routing, all, R, size));
   } else if (nodes_ == 1) {
     for (std::size_t size = R; size % 2 == 0 && size / 2 % etp == 0;) {
       size /= 2;

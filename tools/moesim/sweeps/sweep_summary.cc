@@ -214,7 +214,8 @@ std::string SweepSummary::text() const {
   if (!best_.empty() && too_big_ > 0)
     text += fmt::format("\n{} {} {} and are not among the best.", too_big_, shape_.many, shape_.not_best);
   if (without_ > 0)
-    text += fmt::format("\n{} {} have no {}; the first: {}", without_, shape_.many, shape_.noun, first_error_);
+    text +=
+        fmt::format("\n{} {} have no {}; the first: {}", without_, shape_.many, shape_.noun, first_error_);
   if (text.back() != '\n') text += '\n';
   constexpr std::size_t kShownNotes = 5;
   std::size_t shown = 0;

@@ -160,8 +160,7 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   } else {
     print(fmt::format("moesim serve: {} (Ctrl-C ends it)\n", url));
   }
-  if (open)
-    warn(common, "everybody who reaches " + url + " may ask; there is no password and no encryption");
+  if (open) warn(common, "everybody who reaches " + url + " may ask; there is no password and no encryption");
   wait_for_end(ends);
   answerer.stop();
   return 0;
@@ -170,26 +169,26 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
 }  // namespace
 
 Verb serve_verb() {
-  return {"serve", "the same questions as a live page on this machine",
-          "  moesim serve --port 8765\n"
-          "  moesim serve --port 0 --format json",
-          [](CLI::App& app) -> Run {
-            auto o = std::make_shared<ServeOptions>();
-            app.add_option("--port", o->port, "Where to listen; 0: a free one, which is printed [8765]")
-                ->check(CLI::Range(0, 65535).description(""));
-            app.add_option(
-                   "--listen", o->address,
-                   "Address of this machine; any other than a loopback one lets other machines ask [127.0.0.1]")
-                ->type_name("ADDRESS");
-            app.add_option("--name", o->names,
-                           "With --listen: a name under which browsers may call this machine")
-                ->type_name("NAME")
-                ->allow_extra_args(false);
-            app.add_flag("--allow-files", o->files, "Scenarios may name files of this machine");
-            app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
-                ->check(CLI::Range(0.1, 600.0).description(""));
-            return [o](const CommonOptions& common) { return run_serve(*o, common); };
-          }};
+  return {
+      "serve", "the same questions as a live page on this machine",
+      "  moesim serve --port 8765\n"
+      "  moesim serve --port 0 --format json",
+      [](CLI::App& app) -> Run {
+        auto o = std::make_shared<ServeOptions>();
+        app.add_option("--port", o->port, "Where to listen; 0: a free one, which is printed [8765]")
+            ->check(CLI::Range(0, 65535).description(""));
+        app.add_option(
+               "--listen", o->address,
+               "Address of this machine; any other than a loopback one lets other machines ask [127.0.0.1]")
+            ->type_name("ADDRESS");
+        app.add_option("--name", o->names, "With --listen: a name under which browsers may call this machine")
+            ->type_name("NAME")
+            ->allow_extra_args(false);
+        app.add_flag("--allow-files", o->files, "Scenarios may name files of this machine");
+        app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
+            ->check(CLI::Range(0.1, 600.0).description(""));
+        return [o](const CommonOptions& common) { return run_serve(*o, common); };
+      }};
 }
 
 }  // namespace moesim::tools
