@@ -200,7 +200,8 @@ Case shrunk(Case one, const Shows& shows) {
     for (const char* top : {"training", "parallel"})
       if (const auto object = from.scenario.find(top); object != from.scenario.end())
         for (const auto& [key, value] : object->items())
-          if (key != "ep" && key != "seq") without(top, key);
+          // Without its microbatches a step has the usual batch, whatever its other sizes.
+          if (key != "ep" && key != "seq" && key != "microbatches") without(top, key);
     for (const char* key : {"train", "seed"})
       if (from.scenario.contains(key)) {
         Case c = from;
