@@ -317,15 +317,9 @@ class Answering {
     Answer a(
         forecaster.forecast(pricer, prices_->drawn(), o_.breakdown || !prices_->drawn().empty(), o_.trace));
     a.overload = overload_of_layer(s_, programs);
-    a.memory = memory_of(s_, plan(programs.first()->program.overlaps_batches), programs, routing_);
+    a.memory = memory_of(s_, JobPlan(s_, programs, routing_), programs, routing_);
     complete(a, spec, programs);
     return a;
-  }
-
-  const JobPlan& plan(bool overlaps_batches) {
-    std::optional<JobPlan>& made = plans_[overlaps_batches ? 1 : 0];
-    if (!made) made.emplace(s_, overlaps_batches);
-    return *made;
   }
 
   Answer step(const DispatcherSpec& spec) {
@@ -336,7 +330,7 @@ class Answering {
     a.overload = forecaster.overload();
     complete(a, spec, forecaster.programs());
     if (s_.train) {
-      const StageParameters n = chunk_parameters(s_.model, s_.parallel, plan(false).chunks.front());
+      const StageParameters n = chunk_parameters(s_.model, s_.parallel, forecaster.plan().chunks.front());
       a.optimizer_meshes = optimizer_meshes(s_, n);
       a.optimizer_launches = optimizer_launches(s_, n);
     }
@@ -440,7 +434,6 @@ class Answering {
   std::shared_ptr<const DensePrograms> dense_;
   std::optional<PricedDraws> own_;
   const PricedDraws* prices_ = nullptr;
-  std::array<std::optional<JobPlan>, 2> plans_;
   std::optional<sim::Fabric> fabric_;
   std::optional<RankFaults> faults_;
   std::string first_error_;

@@ -9,7 +9,18 @@ namespace moesim::models {
 
 namespace {
 
-// The bytes that stand for a shape where one number is asked: the largest piece.
+// The bytes of an equal collective that takes as long.
+double equal_bytes(const sim::CollectiveShape& shape) {
+  if (shape.traffic.kind == sim::Traffic::Kind::uniform) return static_cast<double>(shape.traffic.bytes);
+  // As CollectiveModel::all_gather_v() prices pieces.
+  const auto& pieces = shape.traffic.pieces;
+  double sum = 0;
+  for (const std::uint64_t piece : pieces) sum += static_cast<double>(piece);
+  return (sum - static_cast<double>(*std::min_element(pieces.begin(), pieces.end()))) /
+         std::max<double>(1, static_cast<double>(pieces.size()) - 1);
+}
+
+// The bytes that stand for a shape in what was measured: the largest piece.
 double uniform_bytes(const sim::CollectiveShape& shape) {
   if (shape.traffic.kind == sim::Traffic::Kind::uniform) return static_cast<double>(shape.traffic.bytes);
   return static_cast<double>(*std::max_element(shape.traffic.pieces.begin(), shape.traffic.pieces.end()));
@@ -112,17 +123,14 @@ sim::FlowPlan ClusterCosts::plan_collective(const sim::CollectiveShape& shape) c
     plan_exchange(shape, group, plan);
     return plan;
   }
-  const CollectiveParts parts = collectives_.parts(shape.op, group, uniform_bytes(shape));
+  const CollectiveParts parts = collectives_.parts(shape.op, group, equal_bytes(shape));
   const double extra = shape.op == sim::CollectiveOp::send_recv ? 0.0 : extra_per_call_;
   plan.algorithm = parts.algorithm;
   plan.launch = std::min(sim::Time::from_seconds(parts.launch + extra), plan.alone);
-  // What large messages leave of the tightest port is the protocol's: it keeps others out all the same.
-  const double moving = (plan.alone - plan.launch).seconds();
-  const double reached = std::max(parts.bandwidth, moving > 0 ? parts.wire_bytes / moving : 0.0);
-  const double port = group.across_domains()
-                          ? std::min(cluster_.gpu_network() * group.min_per_domain, cluster_.domain_network())
-                          : collectives_.links_within(group.ranks);
-  if (reached > 0 && port > 0) plan.efficiency = std::clamp(reached / port, 0.05, 1.0);
+  // Small messages leave some of the tightest port to others, large ones do not.
+  if (parts.bandwidth > 0)
+    plan.ports_busy =
+        std::min(plan.alone - plan.launch, sim::Time::from_seconds(parts.wire_bytes / parts.bandwidth));
   return plan;
 }
 

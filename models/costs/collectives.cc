@@ -9,6 +9,7 @@
 #include "models/costs/network_law.h"
 #include "models/costs/size_curve.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/cluster_fabric.h"
 
 namespace moesim::models {
 namespace {
@@ -122,19 +123,21 @@ struct CollectiveModel::Resolved {
     return std::max(seconds, wire_seconds(op, n, size) + inside_by_law(op, n, 0));
   }
 
+  // Faster links make messages act as if they were smaller.
   double inside_by_law(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(op)];
-    if (!law.known) return inside_by_substitute(op, n, size);
-    const double seconds = law.curve.seconds(n, size * scaleup_ratio);
+    const double acts = size * scaleup_ratio;
+    if (!law.known) return by_substitute(op, n, acts);
     // Messages far below those that were measured: as much faster as they are by the law that measured them.
     const double low = law.trust.has_bytes ? law.trust.bytes.low : 0;
     const ScaleupLaw& other = scaleup[index(substitute(op))];
-    if (size >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low) return seconds;
-    const double at_low = law.curve.seconds(n, low * scaleup_ratio);
-    return at_low * inside_by_substitute(op, n, size) / inside_by_substitute(op, n, low);
+    if (acts >= low || substitute(op) == op || !other.known || other.trust.bytes.low >= low)
+      return law.curve.seconds(n, acts);
+    return law.curve.seconds(n, low) * by_substitute(op, n, acts) / by_substitute(op, n, low);
   }
 
-  double inside_by_substitute(CollectiveOp op, double n, double size) const {
+  // Of a message that acts as if it had `size` bytes.
+  double by_substitute(CollectiveOp op, double n, double size) const {
     const ScaleupLaw& law = scaleup[index(substitute(op))];
     check(law.known, "a profile without any collective law was accepted");
     if (op == CollectiveOp::send_recv) {
@@ -143,7 +146,7 @@ struct CollectiveModel::Resolved {
     } else if (op == CollectiveOp::broadcast) {
       size *= n / (n - 1);  // every link carries the whole message
     }
-    return law.curve.seconds(n, size * scaleup_ratio);
+    return law.curve.seconds(n, size);
   }
 
   // No law may be faster than the bytes on a GPU's links: rank counts and operations that were not measured
@@ -206,7 +209,7 @@ CollectiveModel::CollectiveModel(const Cluster& cluster) {
   const Profile& profile = cluster.profile;
   resolved->profile = profile.name();
   resolved->link = cluster.nvlink.bandwidth;
-  if (cluster.fabric == "xgmi-mesh") resolved->mesh = std::min(cluster.nvlink.domain, cluster.gpus_per_node);
+  if (links_are_mesh(cluster)) resolved->mesh = cluster.nvlink.domain;
   const double own = profile.device().scaleup_bandwidth;
   if (own > 0 && cluster.nvlink.bandwidth > 0) resolved->scaleup_ratio = own / cluster.nvlink.bandwidth;
   for (std::size_t i = 0; i < kOps; ++i) {

@@ -42,13 +42,6 @@ constexpr double kScanFlopsPerClock = 243;
 // chunk's grids).
 constexpr int kNcclSms = 16;
 
-// Boost clock that the data sheet's peak implies: matrix units do a power of two of FLOPs per clock and SM.
-double clock_of(const DeviceLimits& device) {
-  double clock = device.peak_flops[static_cast<std::size_t>(DType::kBf16)] / std::max(1, device.sms) / 1024;
-  while (clock > 2.6e9) clock /= 2;
-  return clock;
-}
-
 // The size that the collective model asks for (docs/spec.md 1.3).
 double asked_bytes(const Program& program, const Op& op, int rank) {
   const bool piece_out = op.comm == CommKind::kReduceScatter || op.comm == CommKind::kReduceScatterV;
@@ -144,7 +137,7 @@ ProgramPricer::ProgramPricer(const Cluster& cluster, const Recipe& recipe)
     exchange_in_step_ = law->get("factor", 1) * law->factor;
   memory_seconds_ = 1 / (profile.device().hbm_bandwidth * profile.device().hbm_efficiency);
   scan_rate_ =
-      profile.device().sms * clock_of(profile.device()) * kScanFlopsPerClock / recipe.products.slowest;
+      profile.device().sms * profile.device().boost_clock * kScanFlopsPerClock / recipe.products.slowest;
 }
 
 sim::Overlap ProgramPricer::overlap(const Program& dispatcher) const {
@@ -307,7 +300,8 @@ double ProgramPricer::isolated_seconds(const Op& op) const {
 //
 // The links of a domain that is larger than a node are at least as fast as the network that they replace, so
 // the kernel takes no longer than it would over smaller domains and the network between them, by the law that
-// was measured there.
+// was measured there. So are those of a domain inside a node, whose kernels where they were measured say it
+// themselves.
 void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>& pass, std::size_t index,
                                    const ExchangeKernel& kernel, Prices& out) const {
   const Op& op = pass[index];
@@ -332,6 +326,7 @@ void ProgramPricer::price_exchange(const Program& program, const std::vector<Op>
     double shortest = seconds(kernel, nvlink, network);
     if (over_network)
       for (const StagedRows& rows : smaller) {
+        if (rows.in_host && kernel.unmeasured.empty()) continue;
         const auto of = [&](const std::vector<std::int64_t>& all) {
           return static_cast<double>(all[static_cast<std::size_t>(r)] * op.row_bytes);
         };
@@ -572,6 +567,10 @@ sim::LockstepProgram ProgramPricer::price(const Program& program, const std::vec
         prices[0] = to_ps(attention_seconds(program, op, shapes));
         break;
       case OpKind::kScan:
+        if (scan_rate_ <= 0)
+          throw InputError("profile " + profile_name_ +
+                           ": found no device.boost_clock, expected one: scans of state-space layers are "
+                           "priced from it");
         prices[0] = to_ps(static_cast<double>(op.flops) / scan_rate_);
         break;
       case OpKind::kCopyToHost:

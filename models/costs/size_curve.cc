@@ -1,7 +1,9 @@
 #include "models/costs/size_curve.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,32 @@ std::vector<Knot> read_knots(const ParameterSet& set, const std::string& key) {
 
 }  // namespace
 
+namespace {
+
+// A larger message takes no less: sizes between which a measurement fell get their mean (isotonic regression,
+// by pooling adjacent violators).
+void make_rise(std::span<double> values) {
+  struct Pool {
+    double sum;
+    std::size_t count;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::array<Pool, SizeCurve::kMostKnots> pools{};
+  std::size_t used = 0;
+  for (const double value : values) {
+    pools[used++] = {value, 1};
+    for (; used > 1 && pools[used - 2].mean() > pools[used - 1].mean(); --used)
+      pools[used - 2] = {pools[used - 2].sum + pools[used - 1].sum,
+                         pools[used - 2].count + pools[used - 1].count};
+  }
+  std::size_t at = 0;
+  for (std::size_t p = 0; p < used; ++p)
+    for (std::size_t i = 0; i < pools[p].count; ++i)
+      values[at++] = pools[p].count == 1 ? pools[p].sum : pools[p].mean();
+}
+
+}  // namespace
+
 SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
   SizeCurve curve;
   curve.latency = set.get("latency", 0);
@@ -73,6 +101,7 @@ SizeCurve SizeCurve::from(const ParameterSet& set, const std::string& key) {
         throw InputError("law " + key + ": the rank counts have different sizes");
       curve.excess[c][k] = knot.seconds;
     }
+  for (std::size_t c = 0; c < curve.counts; ++c) make_rise(std::span(curve.excess[c]).first(curve.knots));
   return curve;
 }
 

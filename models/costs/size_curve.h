@@ -2,12 +2,13 @@
 //
 //   T(n, S) = latency + latency_per_rank (n-1) + E(n, S)
 //
-// S is the nccl-tests "size". E, the excess over the latency, is linear in S between knots (the regimes in
-// which NCCL keeps one algorithm and protocol), constant below the first, and beyond the last goes on with
-// the bandwidth of the last regime. It was fitted at a few rank counts. A ring takes n-1 steps, each with a
-// piece of S/n, and an exchange sends n-1 such pieces; protocols change at sizes of the piece. So between and
-// beyond the counts E is linear in n *at the same piece*: E(4, S) lies a third of the way from E(2, S/2) to
-// E(8, 2 S). (Four GPUs of a GB200 from two and eight of a B200: 2 to 4 % off; at the same S it is 14 %.)
+// S is the nccl-tests "size". E, the excess over the latency, rises with S and is linear in it between knots
+// (the regimes in which NCCL keeps one algorithm and protocol), constant below the first, and beyond the last
+// goes on with the bandwidth of the last regime. It was fitted at a few rank counts. A ring takes n-1 steps,
+// each with a piece of S/n, and an exchange sends n-1 such pieces; protocols change at sizes of the piece. So
+// between and beyond the counts E is linear in n *at the same piece*: E(4, S) lies a third of the way from
+// E(2, S/2) to E(8, 2 S). (Four GPUs of a GB200 from two and eight of a B200: 2 to 4 % off; at the same S it
+// is 14 %.)
 #pragma once
 
 #include <array>

@@ -30,10 +30,7 @@ class ExpertTp final : public AllGather {
     MoeLayer layer = given;
     layer.ep = 1;
     layer.etp = given.ranks();
-    Program program = AllGather::build(layer);
-    // In balance every rank computes the rows of all, of a slice each.
-    for (std::int64_t& rows : program.balanced_rows) rows *= layer.etp;
-    return program;
+    return AllGather::build(layer);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "base/json_reader.h"
 #include "base/text.h"
 #include "models/hardware/cluster.h"
+#include "models/hardware/gpu_family.h"
 #include "sim/network/fabric_file.h"
 #include "sim/network/fabric_presets.h"
 
@@ -28,7 +29,7 @@ sim::FabricDefaults defaults_of(const Cluster& cluster) {
   defaults.nodes = static_cast<std::uint32_t>((cluster.ranks() + gpus - 1) / gpus);
   sim::NodeShape& node = defaults.node;
   node.gpus = gpus;
-  node.mesh = cluster.fabric == "xgmi-mesh";
+  node.mesh = links_are_mesh(cluster);
   node.nvlink_bandwidth =
       node.mesh && gpus > 1 ? cluster.nvlink.bandwidth / (gpus - 1) : cluster.nvlink.bandwidth;
   if (cluster.nvlink.latency > 0) node.nvlink_latency = sim::Time::from_seconds(cluster.nvlink.latency);
@@ -68,6 +69,11 @@ sim::Fabric build(const Cluster& cluster) {
 }
 
 }  // namespace
+
+bool links_are_mesh(const Cluster& cluster) {
+  const GpuFamily* family = gpu_family(cluster.profile.name());
+  return cluster.fabric == "xgmi-mesh" || (family && family->amd());
+}
 
 bool has_own_fabric(const Cluster& cluster) {
   return std::find(std::begin(kNodeTypeFabrics), std::end(kNodeTypeFabrics), cluster.fabric) ==

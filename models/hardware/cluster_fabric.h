@@ -19,6 +19,10 @@ struct Cluster;
 // cluster, or of another kind.
 sim::Fabric cluster_fabric(const Cluster& cluster);
 
+// Whether the GPUs of a domain have a link to each other instead of one to a switch: of a node type or fabric
+// that says so, and of GPUs that are built in no other way, whatever lies between their nodes.
+bool links_are_mesh(const Cluster& cluster);
+
 // Whether the user has said what the network looks like, so that timing `calibrated`, which knows only what
 // was measured on a fabric without contention, leaves something out.
 bool has_own_fabric(const Cluster& cluster);

@@ -43,6 +43,7 @@ std::vector<Field> device_fields(DeviceLimits& d) {
           {"hbm_bandwidth", &d.hbm_bandwidth, 0, kHuge},
           {"hbm_efficiency", &d.hbm_efficiency, 0.01, 1},
           {"sustained_clock", &d.sustained_clock, 0.01, 1},
+          {"boost_clock", &d.boost_clock, 0, 1e11},
           {"power_slowdown", &d.power_slowdown, 1, 10},
           {"exponentials_elsewhere", &d.exponentials_elsewhere, 0, 0.9},
           {"scaleup_bandwidth", &d.scaleup_bandwidth, 0, kHuge},

@@ -65,6 +65,7 @@ struct DeviceLimits {
   std::array<double, kDTypes>
       peak_flops{};            // dense FLOP/s of the data sheet, indexed by DType; 0 = unsupported
   double sustained_clock = 1;  // sustained over burst speed of compute-bound kernels
+  double boost_clock = 0;      // Hz, at which the data sheet's peaks are reached
   // How much longer compute-bound kernels take in a training step than in a row of their own: power. 1 where
   // the sustained clock was measured on long runs.
   double power_slowdown = 1;

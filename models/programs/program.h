@@ -136,6 +136,7 @@ struct SplitMatrix {
 // its NVLink ports, whichever of sending and receiving is more.
 struct StagedRows {
   std::vector<std::int64_t> network, nvlink;
+  bool in_host = false;  // of domains that are smaller than a machine
 };
 
 // Rows of each local expert of each rank, [ranks][experts].
@@ -171,8 +172,8 @@ class Program {
     const std::size_t g = group_size(m.group);
     return {m.rows.data() + group * g * g, g * g};
   }
-  // What the exchange of a library would move were the domains smaller, cut at the borders of nodes: one
-  // entry for every size. Empty where domains are no larger than nodes.
+  // What the exchange of a library would move were the domains smaller: one entry for every size at the
+  // borders of nodes, and of a group inside one node for every half of it.
   const std::vector<StagedRows>& smaller_domains() const { return smaller_domains_; }
   std::span<const std::int64_t> expert_rows(int table, int rank) const {
     const ExpertRows& t = tables_[table];

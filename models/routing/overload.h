@@ -11,13 +11,15 @@ namespace moesim::models {
 // One MoE layer of one microbatch on one dispatch group (a replica of the experts).
 struct OverloadEntry {
   std::vector<std::int64_t> actual;    // a_r: rows computed, per rank of the tp_ep group
-  std::vector<std::int64_t> balanced;  // u_r: T_r * K
+  std::vector<std::int64_t> balanced;  // its share of all rows: T_r * K, times ETP
 };
 
 struct OverloadOptions {
   // The development branch divides u_r once more by R for the AllGather dispatcher (docs/spec.md 4.1): its
   // factors come out R times those of AlltoAll for the same routing. Off: dispatchers are comparable.
   bool allgather_quirk = false;
+  // A log's u_r counts a row once, its a_r on every rank that computes a slice of it: perfect balance is ETP.
+  int etp = 1;
 };
 
 // f(x) of one entry.

@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "base/input_error.h"
+#include "models/costs/program_prices.h"
+#include "models/costs/recipe.h"
 #include "models/hardware/cluster.h"
 #include "models/step/layer_programs.h"
+#include "models/step/step_passes.h"
 #include "models/step/training_flops.h"
 #include "models/workload/placement.h"
 
@@ -39,9 +42,28 @@ std::vector<std::vector<PipelineSlot>> forward_only(std::vector<std::vector<Pipe
   return schedule;
 }
 
-std::vector<Chunk> chunks_of(const Scenario& s) {
+std::vector<Chunk> cut_by_flops(const Scenario& s) {
   const LayerFlops flops = flops_of_layers(s.model, s.parallel.seq, s.topk);
   return cut_into_chunks(s.model, s.parallel, flops.layers, 0, flops.head);
+}
+
+std::vector<Chunk> cut_by_time(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing) {
+  if (is_cut_evenly(s.model, s.parallel)) return cut_by_flops(s);
+  const ProgramPricer pricer(*s.cluster, Recipe::of(s.training, s.parallel.world()));
+  const std::vector<Chunk> none;
+  StepPasses::Options options;
+  options.chunks = &none;
+  options.full_recompute = s.training.recompute.full;
+  StepPasses passes(programs, routing, pricer, std::move(options));
+  const auto both = [&](const StepPasses::Times& times) {
+    return static_cast<double>(times.forward + (s.train ? times.backward : 0));
+  };
+  const double head = both(passes.head_times());
+  std::vector<double> of_kind, layers;
+  for (std::size_t kind = 0; kind < programs.kinds().size(); ++kind)
+    of_kind.push_back(both(passes.layer_times(kind, 0, 0)) + (programs.kinds()[kind].mtp ? head : 0));
+  for (const std::size_t kind : programs.kind_of_layer()) layers.push_back(of_kind[kind]);
+  return cut_into_chunks(s.model, s.parallel, layers, both(passes.embedding_times()), head);
 }
 
 // The plan with the ranks that shard under HSDP: those of one node where nobody says.
@@ -54,7 +76,16 @@ TrainingPlan with_shard_group(const Scenario& s) {
 
 }  // namespace
 
-JobPlan::JobPlan(const Scenario& s, bool overlaps_batches) : shape(shape_of(s)), chunks(chunks_of(s)) {
+JobPlan::JobPlan(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing)
+    : JobPlan(programs.first()->program.overlaps_batches, s) {
+  chunks = cut_by_time(s, programs, routing);
+}
+
+JobPlan::JobPlan(const Scenario& s, bool overlaps_batches) : JobPlan(overlaps_batches, s) {
+  chunks = cut_by_flops(s);
+}
+
+JobPlan::JobPlan(bool overlaps_batches, const Scenario& s) : shape(shape_of(s)) {
   shape.overlapped = shape.overlapped || overlaps_batches;
   if (!s.train) {
     shape.kind = PipelineKind::k1F1B;

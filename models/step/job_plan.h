@@ -1,5 +1,4 @@
-// How a job's layers are cut into pipeline chunks and in which order its stages run them; no price changes
-// it.
+// How a job's layers are cut into pipeline chunks and in which order its stages run them.
 #pragma once
 
 #include <vector>
@@ -15,11 +14,17 @@ namespace moesim::models {
 struct JobPlan {
   PipelineShape shape;
   std::vector<std::vector<PipelineSlot>> schedule;  // by stage
-  std::vector<Chunk> chunks;                        // cut by the FLOPs of the layers
+  std::vector<Chunk> chunks;
 
-  // `overlaps_batches`: the dispatcher runs forward and backward of two microbatches together, whatever the
-  // plan says. Throws InputError for plans that do not fit together.
+  // Cut by the time of the dispatcher's layers on the scenario's machine without its faults. Throws
+  // InputError for plans that do not fit together.
+  JobPlan(const Scenario& scenario, const LayerPrograms& programs, const JobRouting& routing);
+  // Cut by the FLOPs of the layers, where there is no dispatcher to time. `overlaps_batches`: the dispatcher
+  // runs forward and backward of two microbatches together, whatever the plan says.
   JobPlan(const Scenario& scenario, bool overlaps_batches);
+
+ private:
+  JobPlan(bool overlaps_batches, const Scenario& scenario);  // without chunks
 };
 
 // What every stage of the job holds under a dispatcher, and whether it fits.

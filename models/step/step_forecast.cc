@@ -59,7 +59,7 @@ StepForecaster::StepForecaster(const Scenario& scenario, const DispatcherSpec& d
   for (const std::string& note : placement_.notes()) warnings_.push_back(note);
   for (const std::string& warning : moe_program().warnings)
     warnings_.push_back(dispatcher_.text() + ": " + warning);
-  plan_ = std::make_unique<JobPlan>(scenario_, moe_program().overlaps_batches);
+  plan_ = std::make_unique<JobPlan>(scenario_, *programs_, routing_);
   const auto overlapped = [](const std::vector<PipelineSlot>& stage) {
     return std::any_of(stage.begin(), stage.end(),
                        [](const PipelineSlot& slot) { return slot.kind == PipelineSlot::Kind::kOverlapped; });
@@ -287,11 +287,16 @@ class StepForecaster::Draws {
       }
       finish(ratios[k], forward, backward);
     }
-    const StepPasses::Times was = healthy_.ends_times(), is = drawn.ends_times();
+    const StepPasses::Times was = ends_of(healthy_), is = ends_of(drawn);
     ratios.back().nominal_forward = static_cast<double>(was.forward);
     ratios.back().nominal_backward = static_cast<double>(was.backward);
     finish(ratios.back(), static_cast<double>(is.forward), static_cast<double>(is.backward));
     return ratios;
+  }
+
+  static StepPasses::Times ends_of(StepPasses& passes) {
+    const StepPasses::Times embedding = passes.embedding_times(), head = passes.head_times();
+    return {embedding.forward + head.forward, embedding.backward + head.backward};
   }
 
   static void finish(Ratio& r, double forward, double backward) {

@@ -64,6 +64,7 @@ class StepForecaster {
   bool waits_before_experts() const { return moe_program().host_syncs(moe_program().forward()) > 0; }
   const LayerPrograms& programs() const { return *programs_; }
   const JobRouting& routing() const { return routing_; }
+  const JobPlan& plan() const { return *plan_; }
 
  private:
   struct Timed;

@@ -39,6 +39,16 @@ std::vector<std::int64_t> own_rows(const Routing& routing) {
   return rows;
 }
 
+// Every row is computed in slices by `etp` ranks.
+OverloadEntry entry_of(std::vector<std::int64_t> dispatched, std::vector<std::int64_t> own, int etp) {
+  for (std::int64_t& rows : own) rows *= etp;
+  return {std::move(dispatched), std::move(own)};
+}
+
+OverloadEntry entry_of(const Program& program) {
+  return entry_of(program.dispatched_rows, program.balanced_rows, program.etp());
+}
+
 class Entries {
  public:
   Entries(const Scenario& s, const LayerPrograms& programs, const JobRouting& routing)
@@ -75,13 +85,10 @@ class Entries {
  private:
   OverloadEntry make(int ordinal, int draw) const {
     const Program& first = programs_.first()->program;
-    if (ordinal == 0 && draw == 0) return {first.dispatched_rows, first.balanced_rows};
-    if (!dropless_) {
-      const MoeProgram own = programs_.moe(ordinal, draw);
-      return {own.program.dispatched_rows, own.program.balanced_rows};
-    }
+    if (ordinal == 0 && draw == 0) return entry_of(first);
+    if (!dropless_) return entry_of(programs_.moe(ordinal, draw).program);
     const Routing routing = routing_.of(ordinal, draw);
-    return {received_rows(routing, first.ep(), first.etp()), own_rows(routing)};
+    return entry_of(received_rows(routing, first.ep(), first.etp()), own_rows(routing), first.etp());
   }
 
   const Scenario& s_;
@@ -167,7 +174,7 @@ void add_buffers(const Scenario& s, const LayerPrograms& programs, const std::ve
                  StepOverload& out) {
   const Program& program = programs.first()->program;
   double balanced = 0;
-  for (const std::int64_t rows : program.balanced_rows) balanced += static_cast<double>(rows);
+  for (const std::int64_t rows : entry_of(program).balanced) balanced += static_cast<double>(rows);
   balanced /= static_cast<double>(std::max<std::size_t>(1, program.balanced_rows.size()));
   std::int64_t peak = 0;
   for (const OverloadStage& stage : stages) peak = std::max(peak, balanced_peak(stage));
@@ -178,7 +185,8 @@ void add_buffers(const Scenario& s, const LayerPrograms& programs, const std::ve
 }
 
 OverloadOptions logged_as(const Scenario& s, const LayerPrograms& programs) {
-  return {s.training.overload.allgather_quirk && programs.dispatcher().starts_with("allgather")};
+  return {s.training.overload.allgather_quirk && programs.dispatcher().starts_with("allgather"),
+          programs.first()->program.etp()};
 }
 
 }  // namespace
@@ -207,9 +215,7 @@ StepOverload overload_of_step(const Scenario& s, const JobPlan& plan, const Laye
 }
 
 StepOverload overload_of_layer(const Scenario& s, const LayerPrograms& programs) {
-  const Program& program = programs.first()->program;
-  const std::vector<OverloadStage> stages{
-      {{{{program.dispatched_rows, program.balanced_rows}}}, {{0, true}, {0, false}}}};
+  const std::vector<OverloadStage> stages{{{{entry_of(programs.first()->program)}}, {{0, true}, {0, false}}}};
   StepOverload out;
   out.stages = overload_of(stages);
   out.logged = s.train ? overload_of(stages, logged_as(s, programs)) : std::vector<Overload>(1);

@@ -18,7 +18,7 @@ struct Scenario;
 
 struct StepOverload {
   std::vector<Overload> stages;       // what the routing makes, by stage
-  std::vector<Overload> logged;       // what the job's log says of it
+  std::vector<Overload> logged;       // what the job's log says of it: ETP times that, for u has no ETP
   std::int64_t entries = 0;           // MoE layers x microbatches of the step, one replica
   std::int64_t recorded = 0;          // of them in the log
   int replicas = 1, of_replicas = 1;  // of the experts: whose routing was counted, of how many

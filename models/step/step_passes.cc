@@ -327,14 +327,16 @@ StepPasses::Times StepPasses::layer_times(std::size_t kind, int ordinal, int mic
   return times;
 }
 
-StepPasses::Times StepPasses::ends_times() {
+StepPasses::Times StepPasses::times_of(const PricedProgram& p) const {
   Built forward, backward;
-  for (const PricedProgram* p : {&embedding(dense(0)), &head(dense(0))}) {
-    add(forward, *p, Pass::kForward);
-    add(backward, *p, Pass::kBackward);
-  }
+  add(forward, p, Pass::kForward);
+  add(backward, p, Pass::kBackward);
   return twice(forward, backward);
 }
+
+StepPasses::Times StepPasses::embedding_times() { return times_of(embedding(dense(0))); }
+
+StepPasses::Times StepPasses::head_times() { return times_of(head(dense(0))); }
 
 void StepPasses::forget(int ordinal, int microbatch) {
   if (!routing_.shared()) in_flight_.erase({0, ordinal, microbatch});

@@ -68,7 +68,8 @@ class StepPasses : public PipelinePasses {
   };
   // What a layer of the kind takes, run twice in a row from idle clocks.
   Times layer_times(std::size_t kind, int ordinal, int microbatch);
-  Times ends_times();  // of embedding and head
+  Times embedding_times();
+  Times head_times();
   // How long the collectives of a chunk's first microbatch hold the network between NVLink domains.
   Times network_of(std::size_t chunk);
 
@@ -120,6 +121,7 @@ class StepPasses : public PipelinePasses {
     std::vector<PassPlaces> places;
   };
   SlotPasses passes_of(int stage, const PipelineSlot& slot);
+  Times times_of(const PricedProgram& program) const;
   Times twice(const Built& forward, const Built& backward) const;
   void forget(int ordinal, int microbatch);
 

@@ -80,6 +80,8 @@ void check_consistent(const Architecture& a, const JsonNode& node) {
   check_letters(a, node);
   if (a.dense_layers > a.layers)
     node.fail(fmt::format("{} dense layers of {}", a.dense_layers, a.layers), "at most all layers");
+  if (a.experts > 0 && a.moe_layers() == 0 && a.mtp_layers == 0)
+    node.fail(fmt::format("{} experts in none of {} layers", a.experts, a.layers), "a layer with experts");
   if (a.has_dense_ffn() && a.dense_ffn == 0 && (a.layers > 1 || a.experts == 0))
     node.fail("dense layers without an inner size", "\"dense_ffn\" (or \"intermediate_size\") for them");
 }

@@ -57,6 +57,12 @@ std::vector<LayerKind> layer_stack(const Architecture& model) {
   return stack;
 }
 
+bool is_cut_evenly(const Architecture& model, const Parallel& parallel) {
+  const std::int64_t chunks = parallel.pp * parallel.vpp;
+  if (chunks == 1) return true;
+  return model.layers % chunks == 0 && (model.mtp_layers == 0 || !model.pattern.empty());
+}
+
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head) {
   const std::vector<LayerKind> stack = layer_stack(model);
@@ -70,7 +76,7 @@ std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& pa
                     chunks, parallel.pp, parallel.vpp, layers, model.name));
   std::vector<std::size_t> begin(chunks + 1);
   const auto own = static_cast<std::size_t>(model.layers);  // without MTP layers
-  if (own % chunks == 0 && (model.mtp_layers == 0 || !model.pattern.empty())) {
+  if (is_cut_evenly(model, parallel)) {
     for (std::size_t c = 0; c < chunks; ++c) begin[c] = c * (own / chunks);
     begin[chunks] = layers;
   } else {

@@ -48,10 +48,11 @@ struct Chunk {
 // MTP layers, evenly (Megatron's default, and its only way for hybrid models, whose MTP layers stand last);
 // otherwise so that the heaviest chunk is as light as possible (what a --pipeline-model-parallel-layout is
 // written for), with `weight` the relative cost of each layer of the stack, `embedding` and `head` that of
-// the ends. A layout is written once, not for every machine, so weights should not depend on one. Throws
-// InputError for more chunks than layers.
+// the ends. Throws InputError for more chunks than layers.
 std::vector<Chunk> cut_into_chunks(const Architecture& model, const Parallel& parallel,
                                    std::span<const double> weight, double embedding, double head);
+// Whether no weight changes the cut.
+bool is_cut_evenly(const Architecture& model, const Parallel& parallel);
 
 // Keys that a causal query sees on average; at most the window, or those of its own chunk.
 double mean_keys(std::int64_t seq, std::int64_t window, bool chunked = false);

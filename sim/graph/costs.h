@@ -19,9 +19,13 @@ struct FlowPlan {
 
   // Where a forecast of the collective alone is known, `flow` keeps to it while nothing contends: `alone` is
   // the time from the last arrival to the last end, `launch` included, and replaces `step` and `bandwidth`.
+  // `ports_busy`, of all but an all_to_all, replaces `efficiency`: how long the tightest port of its members
+  // (a link of a GPU or of a NIC) is taken, no longer than the bytes move. What they leave of it is the
+  // protocol's, and keeps others out all the same.
   // An all_to_all moves what its ports give, in bytes per second, GPU and direction: inside an NVLink domain
   // and across domains.
   Time alone;  // zero: not known
+  Time ports_busy;
   double port_within = 0;
   double port_across = 0;
 };

@@ -39,8 +39,11 @@ class Load {
     note(std::max(out, in));
   }
 
-  void finish(double efficiency) {
+  void finish(const FlowPlan& plan, const Fabric& fabric) {
     if (most_ == 0) return;
+    double efficiency = plan.efficiency;
+    if (plan.ports_busy > Time::kZero)
+      efficiency = std::min(1.0, seconds_of_ports(fabric) / plan.ports_busy.seconds());
     flow_.bytes = most_ / efficiency;
     flow_.shares.reserve(bytes_.size());
     for (const auto& [link, bytes] : bytes_)
@@ -54,6 +57,20 @@ class Load {
       flow_.unreachable = {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)};
     flow_.latency = std::max(flow_.latency, route_.latency);
     if (route_.cap > 0) flow_.cap = flow_.cap > 0 ? std::min(flow_.cap, route_.cap) : route_.cap;
+  }
+
+  // That the bytes take on the tightest link of a GPU or of a NIC.
+  double seconds_of_ports(const Fabric& fabric) const {
+    const auto ends = [&](std::uint32_t node) {
+      const NodeKind kind = fabric.nodes()[node].kind;
+      return kind == NodeKind::gpu || kind == NodeKind::nic;
+    };
+    double longest = 0;
+    for (const auto& [id, bytes] : bytes_) {
+      const FabricLink& link = fabric.links()[id];
+      if (ends(link.from) || ends(link.to)) longest = std::max(longest, bytes / link.capacity);
+    }
+    return longest;
   }
 
   void note(double bytes) { most_ = std::max(most_, bytes); }
@@ -247,7 +264,7 @@ StepFlow step_flow(const CollectiveShape& shape, const FlowPlan& plan, const Fab
     rings(shape, domains, load);
     flow.steps = static_cast<std::uint32_t>((reduces_both_ways ? 2 : 1) * (g - 1));
   }
-  load.finish(plan.efficiency);
+  load.finish(plan, fabric);
   if (plan.bandwidth > 0) flow.cap = flow.cap > 0 ? std::min(flow.cap, plan.bandwidth) : plan.bandwidth;
   return flow;
 }

@@ -37,6 +37,8 @@ Prices price(const TaskGraph& graph, const Costs& costs, bool calibrated) {
             "a plan's bandwidth is positive");
       check(plan.alone == Time::kZero || plan.alone >= plan.launch,
             "a collective alone begins with its launch");
+      check(plan.ports_busy >= Time::kZero && plan.ports_busy <= plan.alone,
+            "a port is not busy for longer than the collective takes");
       check(plan.port_within >= 0 && plan.port_across >= 0, "a port's bandwidth is positive");
     }
   }

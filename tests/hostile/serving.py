@@ -47,7 +47,7 @@ class Server:
     def request(self, method="POST", path="/answer", body=QUESTION, **headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         head = {"Host": self.host, "Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
-        if method == "GET":
+        if method in ("GET", "HEAD"):
             head = {"Host": self.host, **headers}
             body = b""
         text = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in head.items() if v is not None)
@@ -105,6 +105,9 @@ with Hostile("serving") as h:
     # An honest question, and what every reply carries.
     status, head, body = s.request()
     h.holds(f"an answer: {status}", status == 200 and json.loads(body)["winner"]["dispatcher"])
+    status, head, body = s.request("HEAD", "/")
+    h.holds(f"HEAD: {status}", status == 200 and body == b"" and "Content-Length: 0" not in head)
+    status, head, body = s.request()
     for name in ("Content-Security-Policy: default-src 'none'", "X-Content-Type-Options: nosniff", "X-Frame-Options: DENY",
                  "Cache-Control: no-store", "Cross-Origin-Resource-Policy: same-origin"):
         h.holds(f"{name} in a reply", name in head)
@@ -327,6 +330,27 @@ with Hostile("serving") as h:
             h.fail(f"{how.name}: somebody still listens")
         except OSError:
             pass
+
+    # In the middle of an answer that takes many seconds.
+    s = Server(h, "--seconds", "120")
+    long = {"model": "deepseek-v3", "cluster": "dgx-h100", "scope": "step", "dispatcher": "all", "draws": 256,
+            "parallel": {"ep": 64, "pp": 16, "microbatches": 60}}
+    found = []
+    asking = threading.Thread(target=lambda: found.append(s.request(body=json.dumps(long).encode())[0]))
+    asking.start()
+    time.sleep(1)
+    h.holds("it is still answering", asking.is_alive())
+    code, seconds = s.end()
+    asking.join()
+    h.holds(f"SIGTERM in an answer: {code} after {seconds:.1f} s, {found}", code == 0 and seconds < 2 and found[0] in (0, 503))
+
+    # Addresses that only this machine reaches are nobody else's business.
+    for address, open_to_others in (("::1", False), ("localhost", False), ("127.0.0.2", False), ("0.0.0.0", True)):
+        child = h.start(["serve", "--port", "0", "--listen", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child.stdout.readline()
+        child.send_signal(signal.SIGTERM)
+        err = child.communicate(timeout=60)[1]
+        h.holds(f"--listen {address}: {err!r}", child.returncode == 0 and (b"everybody" in err) == open_to_others)
 
     for _ in range(5):
         code, seconds = Server(h).end()

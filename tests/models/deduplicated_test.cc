@@ -63,6 +63,9 @@ TEST(DeduplicatedExchange, LargerDomainsKnowWhatSmallerOnesMove) {
   layer.ranks_per_node = 4;
   EXPECT_TRUE(build("flex-hybridep", layer).smaller_domains().empty());
   layer.ranks_per_node = 8;
+  const Program inside = build("flex-hybridep", layer);
+  ASSERT_EQ(inside.smaller_domains().size(), 3u);  // of 4, 2 and 1
+  for (const StagedRows& rows : inside.smaller_domains()) EXPECT_TRUE(rows.in_host);
   layer.ranks_per_host = 2;
   const Program whole = build("flex-hybridep", layer);
   ASSERT_EQ(whole.smaller_domains().size(), 2u);  // of 2 and of 4

@@ -24,7 +24,6 @@ TEST(ExpertTp, Example1) {
   EXPECT_EQ(total_tx(p, p.backward()), Numbers(4, 3072));
   // Every rank computes all R*T*K = 64 rows of a slice F' = 32/4: fc1 has N = 2*8 columns, fc2 K = 8.
   EXPECT_EQ(p.computed_rows, Numbers(4, 64));
-  EXPECT_EQ(p.balanced_rows, Numbers(4, 64));
   const Op fc1 = the(p.forward(), "fc1"), fc2 = the(p.forward(), "fc2"),
            wgrad = the(p.backward(), "fc2 wgrad");
   EXPECT_EQ(fc1.n, 16);

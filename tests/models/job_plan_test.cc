@@ -32,6 +32,22 @@ TEST(JobPlan, ChunksHoldEveryLayerOnceFromEmbeddingToHead) {
   }
 }
 
+// The host bounds this job: its dense layer has most of the FLOPs and takes less time than one with experts.
+TEST(JobPlan, CutsByTime) {
+  Scenario s = small_job();
+  s.model.layers = 7;
+  s.model.dense_ffn = 1 << 14;
+  s.parallel.ep = 2;
+  s.parallel.pp = 4;
+  s.resolve();
+  const Placement placement(s);
+  const JobRouting routing(s);
+  const auto programs = programs_of_classes(s, s.dispatchers.front(), routing, placement);
+  const JobPlan by_flops(s, false), by_time(s, *programs.front(), routing);
+  EXPECT_EQ(by_flops.chunks.front().layers.size(), 1u);
+  EXPECT_EQ(by_time.chunks.front().layers.size(), 2u);
+}
+
 TEST(JobPlan, InferenceRunsForwardPassesOnly) {
   Scenario s = small_job();
   s.parallel.ep = 2;

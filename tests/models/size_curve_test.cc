@@ -44,6 +44,16 @@ TEST(SizeCurve, AtAMeasuredCountByHand) {
   EXPECT_FALSE(curve.measured(4));
 }
 
+// Sizes between which a measurement fell stand at their mean.
+TEST(SizeCurve, ALargerMessageTakesNoLess) {
+  const SizeCurve curve = SizeCurve::from(
+      set_of({{"latency", 0}, {"excess/8/100", 3e-6}, {"excess/8/200", 1e-6}, {"excess/8/300", 5e-6}}),
+      "key");
+  EXPECT_NEAR(curve.seconds(8, 100), 2e-6, 1e-18);
+  EXPECT_NEAR(curve.seconds(8, 200), 2e-6, 1e-18);
+  EXPECT_NEAR(curve.seconds(8, 300), 5e-6, 1e-18);
+}
+
 // Between two counts at the same piece: 4 ranks and 400 bytes are pieces of 100; two ranks had them at 200
 // bytes (2 us), eight at 800 (10 us and 500 bytes more at 40 ns each: 30 us); a third of the way is 11.333
 // us.

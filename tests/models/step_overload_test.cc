@@ -55,6 +55,21 @@ TEST(StepOverload, ExactBalanceIsOne) {
   EXPECT_NEAR(o.forward_bytes, 64 * 2 * 64 * 2, 1e-3);  // rows of 64 bf16 columns
 }
 
+// Every row is computed in slices by two ranks: balance is balance, and the log's u, which has no ETP,
+// says 2.
+TEST(StepOverload, SlicesAreNoImbalance) {
+  Scenario s = routed("round-robin");
+  s.parallel.etp = 2;
+  const Job job(s);
+  for (const StepOverload& o : {job.overload(), overload_of_layer(job.scenario, job.programs)}) {
+    EXPECT_NEAR(o.stages[0].max, 1, 1e-9);
+    EXPECT_NEAR(o.stages[0].max_cum, 1, 1e-9);
+    EXPECT_NEAR(o.logged[0].max, 2, 1e-6);
+    EXPECT_NEAR(o.logged[0].max_cum, 2, 1e-6);
+    EXPECT_NEAR(o.rows.forward_rows, 2 * 64 * 2, 1e-6);
+  }
+}
+
 // Where every layer routes alike, all entries have the same factor, and it cumulates unchanged.
 TEST(StepOverload, OneRoutingForAllIsItsFactor) {
   const Job job(routed("zipf:1.2:shared"));

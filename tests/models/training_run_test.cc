@@ -95,7 +95,7 @@ TEST(TrainingRun, FindsWhatTryingEverythingFinds) {
   EXPECT_NEAR(a.plans.front().cost.value, best, best * 1e-9);
 }
 
-// A search that may not try everything says so, and is never better than one that does.
+// A search ends where no plan that is left can be faster by more than half a percent.
 TEST(TrainingRun, SaysHowFarFromTheBestItCanBe) {
   RunQuestion q = small_question({"dgx-h100x2"});
   const RunAnswer a = plan_run(q);

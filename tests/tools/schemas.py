@@ -65,6 +65,7 @@ RESULTS = {
     "trace-synthesize": [["trace", "synthesize", "--out", "synthetic", "--routing", "zipf:1.2"]],
     "validate-log": [["validate", "--log", str(SOURCE / "tests/fuzz/corpus/training_log/megatron.log"), "--cluster",
                       "dgx-h100x2", *FAST]],
+    "validate-known": [["validate", "--known", str(SOURCE / "calibration/known")]],
     "scenario-from": [["scenario", "from", "megatron", JOB, "--detail"]],
     "scenario-to": [["scenario", "to", "megatron", SCENARIO, "--scope", "step", "--dispatcher", "alltoall"],
                     ["scenario", "to", "torchtitan", SCENARIO, "--scope", "step", "--dispatcher", "torchtitan-alltoall"]],

@@ -69,13 +69,20 @@ DeduplicatedExchange::DeduplicatedExchange(ProgramBuilder& builder, const MoeLay
     for (std::size_t d = 0; d < R; ++d)
       local[(d / per_node * per_node + r % per_node) * R + d] += copies(r, d);
   local_ = builder.matrix(GroupKind::kTpEp, local);
+  std::vector<std::int64_t> all(R * R);
+  for (std::size_t r = 0; r < R; ++r)
+    for (std::size_t d = 0; d < R; ++d) all[r * R + d] = copies(r, d);
+  const auto etp = static_cast<std::size_t>(f.etp);
   if (const auto host = static_cast<std::size_t>(layer.ranks_per_host); host > 0) {
-    std::vector<std::int64_t> all(R * R);
-    for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t d = 0; d < R; ++d) all[r * R + d] = copies(r, d);
     for (std::size_t size = host; size < per_node; size += host)
-      if (per_node % size == 0 && size % static_cast<std::size_t>(f.etp) == 0)
-        builder.smaller_domain(staged(*f.routing, all, R, size));
+      if (per_node % size == 0 && size % etp == 0) builder.smaller_domain(staged(*f.routing, all, R, size));
+  } else if (nodes_ == 1) {
+    for (std::size_t size = R; size % 2 == 0 && size / 2 % etp == 0;) {
+      size /= 2;
+      StagedRows rows = staged(*f.routing, all, R, size);
+      rows.in_host = true;
+      builder.smaller_domain(std::move(rows));
+    }
   }
   if (nodes_ == 1) return;
   const std::vector<std::int64_t> per_target = f.routing->dedup_matrix(nodes_);

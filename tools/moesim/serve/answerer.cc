@@ -120,8 +120,9 @@ std::size_t mapped_bytes() {
 }
 
 // The rest of this process's life.
-void confine(const AnswerLimits& limits) {
+void confine(const AnswerLimits& limits, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // it went before it could be followed
   // The alarm's default is the end of the process; nothing of ours has to see it.
   std::signal(SIGALRM, SIG_DFL);
   itimerval alarm{};
@@ -138,11 +139,12 @@ void confine(const AnswerLimits& limits) {
   forbid_reading();  // so that messages say it, and nobody learns which files there are
 }
 
-[[noreturn]] void answer_one(int fd, const AnswerLimits& limits, const Answerer::Question& question) {
+[[noreturn]] void answer_one(int fd, const AnswerLimits& limits, const Answerer::Question& question,
+                             pid_t parent) {
   std::string asked, out;
   if (!read_all(fd, asked, kMostBodyBytes + 1, Clock::now() + std::chrono::seconds(5)) || asked.empty())
     ::_exit(1);
-  confine(limits);  // after that poll() has no more files to wait for
+  confine(limits, parent);  // after that poll() has no more files to wait for
   try {
     out = kDone + question(asked.front(), asked.substr(1));
   } catch (const InputError& error) {
@@ -163,12 +165,13 @@ void confine(const AnswerLimits& limits) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGCHLD, SIG_IGN);  // nobody waits for an end
+  const pid_t self = ::getpid();
   for (;;) {
     const int fd = receive_descriptor(control);
     if (fd < 0) ::_exit(0);
     if (::fork() == 0) {
       ::close(control);
-      answer_one(fd, limits, question);
+      answer_one(fd, limits, question, self);
     }
     ::close(fd);
   }
@@ -197,9 +200,14 @@ Answerer::Answerer(const AnswerLimits& limits, const Question& question, const s
   control_ = ends[0];
 }
 
+void Answerer::stop() {
+  stopping_ = true;
+  ::kill(forker_, SIGKILL);  // its questions go with it
+}
+
 Answerer::~Answerer() {
   ::close(control_);
-  ::kill(forker_, SIGKILL);  // its questions go with it
+  stop();
   while (::waitpid(forker_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -218,6 +226,7 @@ Reply Answerer::reply_of(int fd) const {
     if (kind == kRefused) return {Reply::Kind::kRefused, std::move(text)};
     return {Reply::Kind::kFailed, std::move(text)};
   }
+  if (stopping_) return {Reply::Kind::kBusy, "the server ends"};
   if (Clock::now() - start >= limit)
     return {Reply::Kind::kTooLong,
             fmt::format("the answer takes more than {:g} s, the most of this server", limits_.seconds)};

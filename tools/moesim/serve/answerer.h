@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,8 @@ class Answerer {
 
   // From any thread.
   Reply ask(char kind, std::string_view body);
+  // Ends the questions under way and all that are asked later. From any thread.
+  void stop();
 
  private:
   Reply reply_of(int fd) const;
@@ -57,6 +60,7 @@ class Answerer {
   int control_ = -1;  // where a socket is sent for every question
   pid_t forker_ = -1;
   std::counting_semaphore<> turns_;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace moesim::tools

@@ -418,7 +418,8 @@ std::string remarks(const Comparison& c) {
   if (!w->memory.fits)
     text += fmt::format("does not fit: stage {} misses {}{}\n", w->memory.stage,
                         format_bytes(w->memory.missing_bytes),
-                        !of_step(*c.scenario) ? ""
+                        // One change is named: the cheapest, which the first line says.
+                        c.fitting || !of_step(*c.scenario) ? ""
                         : w->memory.recompute_that_fits.empty()
                             ? "; no recomputation makes it fit"
                             : "; --recompute " + w->memory.recompute_that_fits + " would make it fit");

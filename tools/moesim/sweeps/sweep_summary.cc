@@ -44,7 +44,8 @@ SweepSummary::SweepSummary(const SweepTable& table, SummaryShape shape)
       winner_(table_.find(shape_.winner)),
       fits_(table_.find(shape_.fits)),
       with_(table_.find(shape_.with)),
-      notes_(table_.find(shape_.notes)) {
+      notes_(table_.find(shape_.notes)),
+      error_(table_.at("error")) {
   // Its own column says who won.
   for (const std::string& axis : table_.axes())
     if (axis != shape_.with) axes_.push_back(table_.at(axis));
@@ -59,7 +60,8 @@ void SweepSummary::add(const SweepRow& row) {
   const bool fresh = last_ != row.scenario;
   if (fresh) ++scenarios_, last_ = row.scenario;
   if (empty(answered_)) {
-    if (fresh && (!winner_ || empty(*winner_))) ++without_;
+    if (fresh && (!winner_ || empty(*winner_)) && without_++ == 0)
+      first_error_ = table_.text(error_, cells[error_]);
     return;
   }
   if (winner_ && cells[*winner_] != Cell(true)) return;
@@ -211,7 +213,9 @@ std::string SweepSummary::text() const {
   text += drivers();
   if (!best_.empty() && too_big_ > 0)
     text += fmt::format("\n{} {} {} and are not among the best.", too_big_, shape_.many, shape_.not_best);
-  if (without_ > 0) text += fmt::format("\n{} {} have no {}.", without_, shape_.many, shape_.noun);
+  if (without_ > 0)
+    text +=
+        fmt::format("\n{} {} have no {}; the first: {}", without_, shape_.many, shape_.noun, first_error_);
   if (text.back() != '\n') text += '\n';
   constexpr std::size_t kShownNotes = 5;
   std::size_t shown = 0;

@@ -62,12 +62,14 @@ class SweepSummary {
   // Columns of the table.
   std::size_t answered_, score_;
   std::optional<std::size_t> winner_, fits_, with_, notes_;
+  std::size_t error_;
   std::vector<std::size_t> axes_, shown_;
   std::vector<Found> best_, best_too_big_;      // of those that fit, and of those that do not; the best first
   std::vector<Sample> samples_;                 // every step_-th point, for drivers()
   std::map<std::string, std::uint64_t> noted_;  // how many rows say it
   std::uint64_t step_ = 1;
   std::uint64_t scenarios_ = 0, without_ = 0, too_big_ = 0;
+  std::string first_error_;  // of the scenarios without an answer
   std::optional<std::uint64_t> last_;
 };
 

@@ -1,6 +1,8 @@
 // `moesim serve`: the same questions as a live page on this machine.
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <pthread.h>
 
 #include <csignal>
@@ -106,6 +108,15 @@ void wait_for_end(const sigset_t& ends) {
   ::pthread_sigmask(SIG_UNBLOCK, &ends, nullptr);
 }
 
+// Whether nothing but this machine reaches the address.
+bool is_loopback(const std::string& address) {
+  in_addr four{};
+  in6_addr six{};
+  if (::inet_pton(AF_INET, address.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+  if (::inet_pton(AF_INET6, address.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
+  return address == "localhost";
+}
+
 int run_serve(const ServeOptions& o, const CommonOptions& common) {
   if (!report_missing().empty()) throw InputError(fmt::format("serve: {}", report_missing()));
   if (common.format == Format::kCsv) throw InputError("serve: found --format csv, expected table or json");
@@ -126,7 +137,10 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   setup.port = o.port;
   setup.hosts.names = {"localhost", "127.0.0.1", "[::1]"};
   setup.hosts.names.insert(setup.hosts.names.end(), o.names.begin(), o.names.end());
-  setup.hosts.any_address = o.address != "127.0.0.1";
+  const std::string shown = o.address.find(':') == std::string::npos ? o.address : "[" + o.address + "]";
+  const bool open = !is_loopback(o.address);
+  if (!open) setup.hosts.names.push_back(shown);
+  setup.hosts.any_address = open;
   setup.policy = live_policy();
   setup.reply = [&](const std::string& method, const std::string& path, const std::string& body) {
     return reply_to(answerer, page, method, path, body);
@@ -137,7 +151,6 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   // Before the thread is waited for, also where the URL cannot be printed.
   const auto stop = [](HttpServer* running_one) { running_one->stop(); };
   const std::unique_ptr<HttpServer, decltype(stop)> stopped(server.get(), stop);
-  const std::string shown = o.address.find(':') == std::string::npos ? o.address : "[" + o.address + "]";
   const std::string url = fmt::format("http://{}:{}/", shown, server->port());
   if (common.format == Format::kJson) {
     nlohmann::ordered_json result = envelope("serve", describe_inputs(common), {});
@@ -147,35 +160,35 @@ int run_serve(const ServeOptions& o, const CommonOptions& common) {
   } else {
     print(fmt::format("moesim serve: {} (Ctrl-C ends it)\n", url));
   }
-  if (o.address != "127.0.0.1")
-    warn(common, "everybody who reaches " + url + " may ask; there is no password and no encryption");
+  if (open) warn(common, "everybody who reaches " + url + " may ask; there is no password and no encryption");
   wait_for_end(ends);
+  answerer.stop();
   return 0;
 }
 
 }  // namespace
 
 Verb serve_verb() {
-  return {"serve", "the same questions as a live page on this machine",
-          "  moesim serve --port 8765\n"
-          "  moesim serve --port 0 --format json",
-          [](CLI::App& app) -> Run {
-            auto o = std::make_shared<ServeOptions>();
-            app.add_option("--port", o->port, "Where to listen; 0: a free one, which is printed [8765]")
-                ->check(CLI::Range(0, 65535).description(""));
-            app.add_option(
-                   "--listen", o->address,
-                   "Address of this machine; any other than 127.0.0.1 lets other machines ask [127.0.0.1]")
-                ->type_name("ADDRESS");
-            app.add_option("--name", o->names,
-                           "With --listen: a name under which browsers may call this machine")
-                ->type_name("NAME")
-                ->allow_extra_args(false);
-            app.add_flag("--allow-files", o->files, "Scenarios may name files of this machine");
-            app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
-                ->check(CLI::Range(0.1, 600.0).description(""));
-            return [o](const CommonOptions& common) { return run_serve(*o, common); };
-          }};
+  return {
+      "serve", "the same questions as a live page on this machine",
+      "  moesim serve --port 8765\n"
+      "  moesim serve --port 0 --format json",
+      [](CLI::App& app) -> Run {
+        auto o = std::make_shared<ServeOptions>();
+        app.add_option("--port", o->port, "Where to listen; 0: a free one, which is printed [8765]")
+            ->check(CLI::Range(0, 65535).description(""));
+        app.add_option(
+               "--listen", o->address,
+               "Address of this machine; any other than a loopback one lets other machines ask [127.0.0.1]")
+            ->type_name("ADDRESS");
+        app.add_option("--name", o->names, "With --listen: a name under which browsers may call this machine")
+            ->type_name("NAME")
+            ->allow_extra_args(false);
+        app.add_flag("--allow-files", o->files, "Scenarios may name files of this machine");
+        app.add_option("--seconds", o->seconds, "The most that one answer may take [10]")
+            ->check(CLI::Range(0.1, 600.0).description(""));
+        return [o](const CommonOptions& common) { return run_serve(*o, common); };
+      }};
 }
 
 }  // namespace moesim::tools

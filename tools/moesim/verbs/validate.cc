@@ -32,6 +32,7 @@
 #include "tools/moesim/show/timeline_json.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/verbs/validate_decisions.h"
+#include "tools/moesim/verbs/validate_known.h"
 #include "tools/moesim/verbs/validate_log.h"
 #include "tools/moesim/verbs/validate_memory.h"
 #include "tools/moesim/verbs/validate_training.h"
@@ -51,7 +52,7 @@ struct ValidateOptions {
   std::string only;
   bool anchored = false;
   std::vector<std::string> training, decisions;
-  std::string memory, detail, leave_out;
+  std::string memory, known, detail, leave_out;
   std::string log, log_job, log_cluster;
   std::vector<std::string> with;
   std::string timeline, report;
@@ -354,9 +355,10 @@ struct TableQuestion {
   std::set<std::string> beside;
 };
 const TableQuestion* table_question(const CLI::App& app) {
-  static const std::array<TableQuestion, 4> kAll{{{"--log", {"--job", "--with", "--cluster", "--draws"}},
+  static const std::array<TableQuestion, 5> kAll{{{"--log", {"--job", "--with", "--cluster", "--draws"}},
                                                   {"--training", {"--draws", "--detail", "--leave-out"}},
                                                   {"--decisions", {"--draws", "--anchored", "--leave-out"}},
+                                                  {"--known", {}},
                                                   {"--memory", {"--detail"}}}};
   const auto at = std::find_if(kAll.begin(), kAll.end(),
                                [&](const TableQuestion& one) { return app.count(one.option) > 0; });
@@ -385,6 +387,11 @@ int run_table(const ValidateOptions& o, const std::string& question, std::option
   if (question == "--log")
     return validate_log(
         {o.log, o.log_job, o.with, o.log_cluster, draws.value_or(LogValidation{}.draws), limit}, common);
+  if (question == "--known") {
+    if (!o.max_error.empty())
+      throw InputError("found --max-error beside --known, whose figures have bands of their own");
+    return validate_known(o.known, common);
+  }
   if (question == "--memory") return validate_memory({o.memory, limit, o.detail}, common);
   if (question == "--decisions")
     return validate_decisions(
@@ -447,6 +454,11 @@ Verb validate_verb() {
                "--memory", options->memory,
                "table of jobs that ran: their measured peaks, where it has them, and whether they fit")
             ->type_name("CSV");
+        app.add_option(
+               "--known", options->known,
+               "folder of public figures (calibration/known): ours beside each, exit 1 where one leaves "
+               "its band")
+            ->type_name("DIR");
         app.add_option(
                "--log", options->log,
                "log of a training job (Megatron, torchtitan): its steps against the forecast of the same job")

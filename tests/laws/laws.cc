@@ -1,0 +1,560 @@
+#include "tests/laws/laws.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <utility>
+
+#include "base/input_error.h"
+#include "base/json_reader.h"
+#include "models/hardware/cluster_fabric.h"
+#include "models/hardware/hardware.h"
+#include "models/routing/routing.h"
+#include "models/workload/architecture.h"
+#include "models/workload/scenario.h"
+
+namespace moesim::laws {
+
+namespace {
+
+using models::HardwareNumber;
+using models::HardwareUnit;
+using nlohmann::json;
+
+// Rounding to picoseconds, operation by operation.
+constexpr double kRounding = 1e-6;
+
+enum class Is { kNoMore, kNoLess, kTheSame };
+
+std::string relation(Is is, double value, double other, double tolerance) {
+  const bool broken = is == Is::kNoMore   ? other > value * (1 + tolerance)
+                      : is == Is::kNoLess ? other < value / (1 + tolerance)
+                                          : std::abs(other - value) > tolerance * value;
+  if (!broken) return "";
+  return fmt::format("{:.6g} becomes {:.6g} ({:+.2f} %)", value, other, 100 * (other / value - 1));
+}
+
+double time_of(const Seen& s) { return s.us; }
+double memory_of(const Seen& s) { return s.bytes; }
+
+using Change = std::function<std::optional<Case>(const Case&, Random&)>;
+
+// A law about one changed case.
+Law changed(std::string name, std::string says, std::string holds, double (*measure)(const Seen&), Is is,
+            double tolerance, Change change, int often = 1) {
+  return {std::move(name), std::move(says), std::move(holds),
+          [=](const Case& one, const Seen& seen, Random& draw, const Ask& ask) -> std::optional<std::string> {
+            const std::optional<Case> other = change(one, draw);
+            if (!other) return std::nullopt;
+            const std::optional<Seen> then = ask(*other);
+            if (!then) return std::nullopt;
+            std::string wrong = relation(is, measure(seen), measure(*then), tolerance);
+            if (!wrong.empty()) wrong += "\n  " + other->command();
+            return wrong;
+          },
+          often};
+}
+
+// A number of the machine, times `factor` (of a time or a factor on times: over it).
+std::optional<Case> better(const Case& one, const HardwareNumber& number, double factor) {
+  const double value = number.value(one.cluster());
+  if (value <= 0) return std::nullopt;
+  const bool rate = number.unit == HardwareUnit::kBandwidth || number.unit == HardwareUnit::kFlops;
+  return one.with("cluster." + std::string(number.path), rate ? value * factor : value / factor);
+}
+
+const std::vector<double> kFactors{1.01, 1.1, 1.4, 1.5, 2, 4};
+
+// Whether passes run side by side. In in-order streams a launch that comes earlier may then take a link or
+// the GPU from a pass that others wait for (Graham's anomalies of list scheduling).
+bool side_by_side(const Case& one) {
+  const std::string schedule = one.get<std::string>("training.schedule", ""),
+                    overlap = one.get<std::string>("training.overlap", "");
+  return schedule == "dualpipe" || schedule == "zero-bubble" || overlap.find("expert") != std::string::npos ||
+         one.get<std::string>("dispatcher", "").find("batch_overlap") != std::string::npos;
+}
+
+void add_hardware(std::vector<Law>& all) {
+  for (const HardwareNumber& number : models::hardware_numbers()) {
+    const std::string path(number.path);
+    all.push_back({"better " + path, "a faster part makes nothing slower, within 0.1 %",
+                   "where passes run side by side within 1 %: a launch that comes earlier may take what "
+                   "another pass waits for",
+                   [&number](const Case& one, const Seen& seen, Random& draw,
+                             const Ask& ask) -> std::optional<std::string> {
+                     const auto next = better(one, number, one_of(draw, kFactors));
+                     const auto then = next ? ask(*next) : std::nullopt;
+                     if (!then) return std::nullopt;
+                     std::string wrong =
+                         relation(Is::kNoMore, seen.us, then->us, side_by_side(one) ? 1e-2 : 1e-3);
+                     if (!wrong.empty()) wrong += "\n  " + next->command();
+                     return wrong;
+                   },
+                   2});
+    all.push_back(changed("one percent of " + path, "one percent saves at most one percent, within 0.1 %", "",
+                          time_of, Is::kNoLess, 1.011e-2,
+                          [&number](const Case& one, Random&) -> std::optional<Case> {
+                            if (side_by_side(one)) return std::nullopt;
+                            return better(one, number, 1.01);
+                          }));
+  }
+}
+
+models::Architecture model_of(const Case& one) {
+  return models::Scenario::parse(JsonNode::from_json({{"model", one.scenario.at("model")}}, "case")).model;
+}
+
+double rows_of_an_expert(const Case& one) {
+  const models::Architecture model = model_of(one);
+  if (model.experts == 0) return 0;
+  return one.get("parallel.seq", 4096.0) * one.get("parallel.micro_batch", 1.0) *
+         one.get("parallel.ep", 1.0) / (one.get("parallel.tp", 1.0) * one.get("parallel.cp", 1.0)) *
+         static_cast<double>(model.topk) / static_cast<double>(model.experts);
+}
+
+// Half of a size of the model, where it has one.
+Change half_of_model(const char* key, std::int64_t models::Architecture::*size, std::int64_t least) {
+  return [=](const Case& one, Random&) -> std::optional<Case> {
+    const std::int64_t value = model_of(one).*size;
+    if (value < 2 * least || value % 2 != 0) return std::nullopt;
+    return one.with(std::string("model.") + key, value / 2);
+  };
+}
+
+Change half_of_plan(const char* path, std::int64_t least) {
+  return [=](const Case& one, Random&) -> std::optional<Case> {
+    const auto value = one.get<std::int64_t>(path, 0);
+    if (value < 2 * least || value % 2 != 0) return std::nullopt;
+    return one.with(path, value / 2);
+  };
+}
+
+bool forces_routing(const Case& one) {
+  const std::string dispatcher = one.scenario.at("dispatcher");
+  return dispatcher.find("balance") != std::string::npos ||
+         dispatcher.find("capacity") != std::string::npos || dispatcher.find("mode=") != std::string::npos;
+}
+
+void add_sizes(std::vector<Law>& all) {
+  const struct {
+    const char* key;
+    std::int64_t models::Architecture::*size;
+    std::int64_t least;
+  } kSizes[] = {{"expert_ffn", &models::Architecture::expert_ffn, 128},
+                {"shared_ffn", &models::Architecture::shared_ffn, 128},
+                {"dense_ffn", &models::Architecture::dense_ffn, 128},
+                {"vocabulary", &models::Architecture::vocabulary, 1024},
+                {"layers", &models::Architecture::layers, 1}};
+  for (const auto& one : kSizes) {
+    const Change half = half_of_model(one.key, one.size, one.least);
+    all.push_back(changed(std::string("half the ") + one.key, "a smaller model takes no longer, within 1 %",
+                          "", time_of, Is::kNoMore, 1e-2, half));
+    all.push_back(changed(std::string("memory of half the ") + one.key, "a smaller model holds no more", "",
+                          memory_of, Is::kNoMore, 1e-6, half));
+  }
+  all.push_back(changed(
+      "half the sequence", "half the tokens take no longer, within 1 %",
+      "where rows follow from the routing: forced balance deals tokens out in strides, which not every "
+      "length divides into",
+      time_of, Is::kNoMore, 1e-2,
+      [](const Case& one, Random& draw) {
+        return forces_routing(one) ? std::nullopt : half_of_plan("parallel.seq", 128)(one, draw);
+      },
+      2));
+  all.push_back(changed("memory of half the sequence", "half the tokens hold no more", "", memory_of,
+                        Is::kNoMore, 1e-6, half_of_plan("parallel.seq", 128)));
+  all.push_back(changed("half the microbatches", "less work takes no longer", "", time_of, Is::kNoMore,
+                        kRounding, half_of_plan("parallel.microbatches", 1)));
+  all.push_back(changed("half the micro-batch", "fewer tokens take no longer, within 1 %", "", time_of,
+                        Is::kNoMore, 1e-2, half_of_plan("parallel.micro_batch", 1)));
+  all.push_back(changed("one expert less a token", "fewer rows take no longer, within 1 %",
+                        "where rows follow from the routing", time_of, Is::kNoMore, 1e-2,
+                        [](const Case& one, Random&) -> std::optional<Case> {
+                          const std::int64_t topk = model_of(one).topk;
+                          if (topk < 2 || forces_routing(one)) return std::nullopt;
+                          return one.with("topk", topk - 1);
+                        }));
+}
+
+void add_bytes(std::vector<Law>& all) {
+  all.push_back(changed(
+      "a router in bf16", "fewer bytes take no longer", "", time_of, Is::kNoMore, kRounding,
+      [](const Case& one, Random&) -> std::optional<Case> { return one.with("router_dtype", "bf16"); }));
+  all.push_back(changed("gradients of two bytes", "fewer bytes take no longer", "", time_of, Is::kNoMore,
+                        kRounding, [](const Case& one, Random&) -> std::optional<Case> {
+                          if (!one.of_step()) return std::nullopt;
+                          return one.with("training.gradient_bytes", 2);
+                        }));
+  all.push_back(changed("memory of a smaller optimizer", "fewer bytes hold no more", "", memory_of,
+                        Is::kNoMore, 1e-6, [](const Case& one, Random&) -> std::optional<Case> {
+                          return one.with("training.optimizer_dtypes", "fp32,bf16,bf16");
+                        }));
+  all.push_back(
+      changed("memory of full recomputation",
+              "what is computed again is not held, within 1 %: the layer's input is kept beside the layer "
+              "that is computed again",
+              "training of more than one layer", memory_of, Is::kNoMore, 1e-2,
+              [](const Case& one, Random&) -> std::optional<Case> {
+                if (!one.get("train", true) || one.get<std::string>("training.recompute", "") == "full" ||
+                    model_of(one).layers < 2)
+                  return std::nullopt;
+                return one.with("training.recompute", "full");
+              }));
+  all.push_back(changed("forward alone", "a forward pass takes no longer than it with its backward",
+                        "without what only training has", time_of, Is::kNoMore, kRounding,
+                        [](const Case& one, Random&) -> std::optional<Case> {
+                          if (!one.get("train", true) || one.has("training")) return std::nullopt;
+                          return one.with("train", false);
+                        }));
+}
+
+void add_routing(std::vector<Law>& all) {
+  all.push_back(changed(
+      "less skew", "half the exponent takes no longer, within 2 % (rows are drawn)",
+      "routings by Zipf, dropless (a capacity drops rows, and with them work), with 64 rows for each expert "
+      "on average: few rows meet fewer experts the "
+      "more skewed they are, and weights of the others are not read",
+      time_of, Is::kNoMore, 2e-2,
+      [](const Case& one, Random&) -> std::optional<Case> {
+        const std::string routing = one.scenario.at("routing");
+        if (!routing.starts_with("zipf:") || routing.ends_with("shared") || forces_routing(one) ||
+            rows_of_an_expert(one) < 64)
+          return std::nullopt;
+        return one.with("routing", fmt::format("zipf:{}", std::stod(routing.substr(5)) / 2));
+      },
+      2));
+}
+
+// Counts of a routing as a dispatching file, with ranks and experts in another order: `place[r]` is where the
+// r-th rank goes with its experts, and within a rank experts are turned around.
+json dispatching(const models::Routing& routing, const std::vector<int>& place, bool turned) {
+  const int ranks = routing.ranks(), experts = routing.experts(), local = experts / ranks;
+  const auto moved = [&](int e) {
+    const int at = e % local;
+    return place[static_cast<std::size_t>(e / local)] * local + (turned ? local - 1 - at : at);
+  };
+  json file{{"ep", ranks}, {"experts", experts}, {"per_rank_results", json::object()}};
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(experts));
+    for (int e = 0; e < experts; ++e) counts[static_cast<std::size_t>(moved(e))] = routing.count(r, e);
+    file["per_rank_results"][std::to_string(place[static_cast<std::size_t>(r)])] = {
+        {"num_local_tokens_per_expert", counts}};
+  }
+  return file;
+}
+
+// A file of a thread's own, which goes with it.
+std::string written(const json& file, const char* name) {
+  struct Folder {
+    std::string path = (std::filesystem::temp_directory_path() / "moesim-laws-XXXXXX").string();
+    Folder() {
+      if (!mkdtemp(path.data())) std::abort();
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static thread_local const Folder folder;
+  const std::filesystem::path path = std::filesystem::path(folder.path) / name;
+  std::ofstream(path) << file.dump();
+  return path.string();
+}
+
+void add_permutations(std::vector<Law>& all) {
+  all.push_back(
+      {"permuted ranks and experts",
+       "other names of ranks inside a domain, and of experts inside a rank, change nothing, within 0.1 %, "
+       "under timing flow 1 %",
+       "one layer, ETP, TP and CP 1; dropless: what is above a budget is dropped by the experts' order",
+       [](const Case& one, const Seen&, Random& draw, const Ask& ask) -> std::optional<std::string> {
+         const int ep = one.get("parallel.ep", 1);
+         if (one.of_step() || ep < 2 || forces_routing(one) || one.has("parallel.tp") ||
+             one.has("parallel.etp") || one.has("parallel.cp") || one.has("parallel.micro_batch"))
+           return std::nullopt;
+         models::Routing routing = [&] {
+           const models::Architecture model = model_of(one);
+           return models::make_routing(
+               models::RoutingSpec::parse(one.get<std::string>("routing", "balanced")), ep,
+               one.get<std::int64_t>("parallel.seq", 4096), static_cast<int>(model.experts),
+               static_cast<int>(model.topk), draw.next() % 1000);
+         }();
+         if (routing.experts() % ep != 0) return std::nullopt;
+         const int domain = one.cluster().nvlink.domain;
+         std::vector<int> same(static_cast<std::size_t>(ep)), place;
+         std::iota(same.begin(), same.end(), 0);
+         // The same in every domain: kernels hand rows on by the GPU of the same place in its domain.
+         place = same;
+         const int places = std::min(domain, ep);
+         if (ep % places != 0) return std::nullopt;
+         for (int i = places - 1; i > 0; --i)
+           std::swap(place[static_cast<std::size_t>(i)],
+                     place[draw.below(static_cast<std::uint64_t>(i + 1))]);
+         for (int r = places; r < ep; ++r)
+           place[static_cast<std::size_t>(r)] =
+               r / places * places + place[static_cast<std::size_t>(r % places)];
+         const Case first = one.with("routing", written(dispatching(routing, same, false), "as_drawn.json"));
+         const Case other = one.with("routing", written(dispatching(routing, place, true), "permuted.json"));
+         const auto before = ask(first), after = ask(other);
+         if (!before || !after) return std::nullopt;
+         std::string wrong = relation(Is::kTheSame, before->us, after->us, one.flow ? 1e-2 : 1e-3);
+         if (!wrong.empty()) wrong += "\n  " + first.command() + "\n  " + other.command();
+         return wrong;
+       },
+       2});
+}
+
+void add_machines(std::vector<Law>& all) {
+  all.push_back(changed("twice the ports", "more ports make nothing slower, within 0.1 %", "", time_of,
+                        Is::kNoMore, 1e-3, [](const Case& one, Random&) -> std::optional<Case> {
+                          const int ports = one.cluster().nic.ports_per_node;
+                          if (ports < 1) return std::nullopt;
+                          return one.with("cluster.nic.ports_per_node", 2 * ports);
+                        }));
+  all.push_back(changed(
+      "a larger NVLink domain",
+      "more GPUs without the network between them make nothing slower, within 0.5 % (laws go on beyond the "
+      "ranks that were measured)",
+      "where the links of a GPU are no slower than its ports and lead to a switch: a mesh deals them out to "
+      "all GPUs of the domain",
+      time_of, Is::kNoMore, 5e-3,
+      [](const Case& one, Random&) -> std::optional<Case> {
+        const models::Cluster c = one.cluster();
+        if (c.nvlink.bandwidth < c.gpu_network() || 2 * c.nvlink.domain > c.ranks() ||
+            models::links_are_mesh(c))
+          return std::nullopt;
+        return one.with("cluster.nvlink.domain", 2 * c.nvlink.domain);
+      },
+      3));
+  all.push_back(changed(
+      "a tighter tree",
+      "less bandwidth above the leaves makes nothing faster, within 0.5 % (laws go on beyond the ranks that "
+      "were measured)",
+      "timing flow", time_of, Is::kNoLess, 1e-3,
+      [](const Case& one, Random& draw) -> std::optional<Case> {
+        if (!one.flow || one.cluster().nodes < 2) return std::nullopt;
+        return one.with("cluster.fabric", {{"preset", "fat-tree"},
+                                           {"nodes_per_leaf", 1},
+                                           {"oversubscription", one_of<double>(draw, {2, 4, 8})}});
+      },
+      4));
+  all.push_back(
+      {"one machine said in five ways", "a name, its parts and its full object are one machine", "",
+       [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
+         const models::Cluster c = one.cluster();
+         std::vector<json> ways{json::parse(c.to_json().dump())};
+         const json& named = one.scenario.at("cluster");
+         if (named.is_string()) {
+           ways.push_back({{"base", named}});
+           ways.push_back({{"base", named}, {"nic", {{"bandwidth", c.nic.bandwidth}}}});
+           ways.push_back({{"base", named}, {"nodes", c.nodes}, {"nvlink", {{"domain", c.nvlink.domain}}}});
+         }
+         for (const json& way : ways) {
+           Case other = one;
+           other.scenario["cluster"] = way;
+           const auto then = ask(other);
+           if (!then) return "it is refused:\n  " + other.command();
+           if (std::string wrong = relation(Is::kTheSame, seen.us, then->us, 1e-9); !wrong.empty())
+             return wrong + "\n  " + other.command();
+         }
+         return "";
+       }});
+  all.push_back(
+      {"everything twice as fast", "takes half as long at the least, and no longer", "",
+       [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
+         Case other = one;
+         for (const HardwareNumber& number : models::hardware_numbers())
+           if (const auto next = better(other, number, 2)) other = *next;
+         const auto then = ask(other);
+         if (!then) return std::nullopt;
+         std::string wrong = relation(Is::kNoMore, seen.us, then->us, 1e-3);
+         if (wrong.empty()) wrong = relation(Is::kNoLess, seen.us / 2, then->us, 1e-3);
+         if (!wrong.empty()) wrong += "\n  " + other.command();
+         return wrong;
+       }});
+}
+
+void add_flow(std::vector<Law>& all) {
+  all.push_back({"flow is no faster", "what is shared makes nothing faster than alone", "timing flow",
+                 [](const Case& one, const Seen& seen, Random&, const Ask&) -> std::optional<std::string> {
+                   if (!one.flow) return std::nullopt;
+                   return relation(Is::kNoLess, seen.calibrated_us, seen.us, kRounding);
+                 },
+                 3});
+  all.push_back({"flow is calibrated", "where nothing is shared both timings agree within 1 %",
+                 "one layer of one dispatch group that is the whole machine, without TP, CP and ETP groups "
+                 "beside each other, a port for "
+                 "each GPU",
+                 [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+                   if (one.of_step() || one.has("parallel.tp") || one.has("parallel.etp") ||
+                       one.has("parallel.cp"))
+                     return std::nullopt;
+                   const models::Cluster c = one.cluster();
+                   if (c.nic.ports_per_node < c.gpus_per_node || c.nvlink.domain % c.gpus_per_node != 0 ||
+                       c.nvlink.bandwidth < c.gpu_network())
+                     return std::nullopt;
+                   Case alone = one.with("parallel.ep", c.ranks());
+                   alone.flow = true;
+                   const auto seen = ask(alone);
+                   if (!seen) return std::nullopt;
+                   std::string wrong = relation(Is::kTheSame, seen->calibrated_us, seen->us, 1e-2);
+                   if (!wrong.empty()) wrong += "\n  " + alone.command();
+                   return wrong;
+                 },
+                 4});
+}
+
+void add_steps(std::vector<Law>& all) {
+  all.push_back({"linear in microbatches", "as many microbatches more take as long more, within 1 %",
+                 "1F1B of training with one routing for all, from twice the stages on: the pipeline is full",
+                 [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+                   if (!one.of_step() || one.has("training.schedule") || one.has("training.overlap") ||
+                       one.has("parallel.vpp"))
+                     return std::nullopt;
+                   const Case base = one.with("routing", "balanced");
+                   const int m = 2 * one.get("parallel.pp", 1);
+                   double us[3];
+                   for (int i = 0; i < 3; ++i) {
+                     const auto seen = ask(base.with("parallel.microbatches", (i + 1) * m));
+                     if (!seen) return std::nullopt;
+                     us[i] = seen->us;
+                   }
+                   std::string wrong = relation(Is::kTheSame, us[1] - us[0], us[2] - us[1], 1e-2);
+                   if (!wrong.empty())
+                     wrong += fmt::format("\n  {}: {:.1f}, {:.1f}, {:.1f} us of {}, {}, {} microbatches",
+                                          base.command(), us[0], us[1], us[2], m, 2 * m, 3 * m);
+                   return wrong;
+                 },
+                 2});
+  all.push_back({"the bubble of 1F1B", "(stages - 1) passes of a microbatch at the least, within 1 %",
+                 "1F1B of training with one routing for all: m microbatches of equal stages take (m + stages "
+                 "- 1) / m of their work",
+                 [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+                   const int pp = one.get("parallel.pp", 1);
+                   if (pp < 2 || !one.of_step() || one.has("training.schedule") ||
+                       one.has("training.overlap") || one.has("parallel.vpp"))
+                     return std::nullopt;
+                   const Case base = one.with("routing", "balanced");
+                   const auto few = ask(base.with("parallel.microbatches", 2 * pp)),
+                              many = ask(base.with("parallel.microbatches", 4 * pp));
+                   if (!few || !many) return std::nullopt;
+                   // A pass of the slowest stage, and what all stages together take of one microbatch, which
+                   // is no more than stages of the slowest and no less than it.
+                   const double pass = (many->us - few->us) / (2 * pp);
+                   std::string wrong = relation(Is::kNoLess, 2 * pp * pass, few->us, 1e-2);
+                   if (!wrong.empty()) wrong += "\n  " + base.command();
+                   return wrong;
+                 }});
+  all.push_back(
+      {"states of ZeRO", "sharded over n replicas, each keeps an n-th, within 1 %",
+       "training; between the replicas of the dense part and those of the experts",
+       [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+         if (!one.of_step() || !one.get("train", true)) return std::nullopt;
+         const Case ddp = one.with("training.sharding", "ddp"), zero = one.with("training.sharding", "zero1");
+         const auto whole = ask(ddp), shard = ask(zero);
+         if (!whole || !shard || whole->optimizer <= 0) return std::nullopt;
+         const auto least = static_cast<double>(std::min(whole->dense_replicas, whole->expert_replicas)),
+                    most = static_cast<double>(std::max(whole->dense_replicas, whole->expert_replicas));
+         std::string wrong = relation(Is::kNoMore, whole->optimizer / least, shard->optimizer, 1e-2);
+         if (wrong.empty()) wrong = relation(Is::kNoLess, whole->optimizer / most, shard->optimizer, 1e-2);
+         if (!wrong.empty()) wrong += "\n  " + ddp.command() + "\n  " + zero.command();
+         return wrong;
+       },
+       2});
+  all.push_back({"twice the replicas",
+                 "the same work on each GPU and more to sum takes no less, within 0.5 %",
+                 "a step with a DP of its own whose replicas are whole (ddp: with ZeRO, each of more "
+                 "replicas updates less): twice the nodes, twice the "
+                 "global batch",
+                 [](const Case& one, const Seen&, Random&, const Ask& ask) -> std::optional<std::string> {
+                   if (!one.of_step() || !one.has("parallel.microbatches")) return std::nullopt;
+                   const Case once = one.with("training.sharding", "ddp");
+                   const Case twice = once.with("cluster.nodes", 2 * one.cluster().nodes);
+                   const auto seen = ask(once), then = ask(twice);
+                   if (!seen || !then) return std::nullopt;
+                   std::string wrong = relation(Is::kNoLess, seen->us, then->us, 5e-3);
+                   if (wrong.empty()) wrong = relation(Is::kNoMore, seen->bytes, then->bytes, 1e-3);
+                   if (!wrong.empty()) wrong += "\n  " + once.command() + "\n  " + twice.command();
+                   return wrong;
+                 },
+                 2});
+}
+
+void add_searches(std::vector<Law>& all) {
+  all.push_back(
+      {"the plan that is searched",
+       "is what it says when its sizes are said, and no neighbour of it that fits is faster by more than 1 %",
+       "a step; one in sixteen, for a search makes hundreds of forecasts",
+       [](const Case& one, const Seen&, Random& draw, const Ask& ask) -> std::optional<std::string> {
+         if (draw.below(16) != 0 || !one.of_step()) return std::nullopt;
+         Case open = one;
+         open.flow = false;
+         open.scenario.erase("training");
+         open.scenario["parallel"] = {{"seq", one.get("parallel.seq", 4096)}};
+         const auto best = ask(open);
+         if (!best || !best->fits) return std::nullopt;
+         const models::Parallel& p = best->plan;
+         const Case said = open.with("parallel", {{"seq", p.seq},
+                                                  {"tp", p.tp},
+                                                  {"cp", p.cp},
+                                                  {"ep", p.ep},
+                                                  {"etp", p.etp},
+                                                  {"dp", p.dp},
+                                                  {"pp", p.pp},
+                                                  {"vpp", p.vpp},
+                                                  {"micro_batch", p.micro_batch},
+                                                  {"global_batch", best->sequences}})
+                               .with("training.recompute", best->recompute);
+         const auto same = ask(said);
+         if (!same) return "its sizes are refused when they are said:\n  " + said.command();
+         if (std::string wrong = relation(Is::kTheSame, best->us, same->us, kRounding); !wrong.empty())
+           return wrong + "\n  " + said.command();
+         const std::string path =
+             one_of<std::string>(draw, {"parallel.tp", "parallel.ep", "parallel.pp", "parallel.micro_batch"});
+         const auto value = said.get<std::int64_t>(path, 1);
+         const bool up = value == 1 || draw.below(2) == 0;
+         const Case next = said.with(path, up ? 2 * value : value / 2);
+         const auto neighbour = ask(next);
+         if (!neighbour || !neighbour->fits) return "";
+         std::string wrong = relation(Is::kNoLess, best->us, neighbour->us, 1e-2);
+         if (!wrong.empty()) wrong += "\n  " + said.command() + "\n  " + next.command();
+         return wrong;
+       }});
+  all.push_back(
+      {"alone or among others", "who else is compared changes nothing", "",
+       [](const Case& one, const Seen& seen, Random&, const Ask& ask) -> std::optional<std::string> {
+         const std::string dispatcher = one.scenario.at("dispatcher");
+         const Case beside =
+             one.with("dispatcher", dispatcher + (dispatcher == "alltoall" ? ",allgather" : ",alltoall"));
+         const auto then = ask(beside);
+         if (!then) return std::nullopt;
+         std::string wrong = relation(Is::kTheSame, seen.us, then->us, 1e-9);
+         if (!wrong.empty()) wrong += "\n  " + beside.command();
+         return wrong;
+       }});
+}
+
+}  // namespace
+
+const std::vector<Law>& laws() {
+  static const std::vector<Law> kLaws = [] {
+    std::vector<Law> all;
+    add_hardware(all);
+    add_machines(all);
+    add_flow(all);
+    add_sizes(all);
+    add_bytes(all);
+    add_routing(all);
+    add_permutations(all);
+    add_steps(all);
+    add_searches(all);
+    return all;
+  }();
+  return kLaws;
+}
+
+}  // namespace moesim::laws
