@@ -303,7 +303,7 @@ cudaError_t run_kernel(const cudaLaunchConfig_t& config, const std::vector<Argum
       if (other.memory > one.memory)
         bytes = std::min(bytes, static_cast<std::size_t>(static_cast<const char*>(other.memory) -
                                                          static_cast<const char*>(one.memory)));
-    traffic += l2.touch(one.memory, bytes);
+    for (int i = 0; i < one.times; ++i) traffic += l2.touch(one.memory, bytes);
   }
   queue(of(config.stream), kLaunch, memory_seconds(traffic.misses, traffic.hits));
   if (!effects) return cudaSuccess;
