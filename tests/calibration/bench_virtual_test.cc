@@ -242,18 +242,19 @@ TEST_F(BenchVirtual, TheMinimumTimeIsWhatACaseTakes) {
 // Two nodes of four, each process started by a launcher.
 TEST_F(BenchVirtual, NodesAreToldApart) {
   // gethostname is the same here: the virtual library answers with VIRTUAL_NODE.
+  const std::string port = std::to_string(20000 + getpid() % 20000);
   std::string others;
   for (int rank = 1; rank < 8; ++rank)
     others += "VIRTUAL_GPU=gpus=4 VIRTUAL_NODE=" + std::to_string(rank / 4) +
               " WORLD_SIZE=8 RANK=" + std::to_string(rank) + " LOCAL_RANK=" + std::to_string(rank % 4) +
-              " MASTER_ADDR=127.0.0.1 MASTER_PORT=29617 LD_LIBRARY_PATH=" +
-              fs::path(MOESIM_BENCH_VIRTUAL).parent_path().string() + " " MOESIM_BENCH_VIRTUAL " & ";
+              " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port +
+              " LD_LIBRARY_PATH=" + fs::path(MOESIM_BENCH_VIRTUAL).parent_path().string() +
+              " " MOESIM_BENCH_VIRTUAL " & ";
   const Outcome done = run(
       "gpus=4", "--benchmark_filter='^(all_|reduce|send|overlap/uneven).*bytes:(4096|1048576|268435456)/'",
-      others.substr(0, 0) +
-          "VIRTUAL_NODE=0 WORLD_SIZE=8 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
-          "MASTER_PORT=29617 sh -c '" +
-          others + "exec \"$0\" \"$@\"'");
+      "VIRTUAL_NODE=0 WORLD_SIZE=8 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
+      "MASTER_PORT=" +
+          port + " sh -c '" + others + "exec \"$0\" \"$@\"'");
   ASSERT_EQ(done.code, 0) << done.errors;
   EXPECT_EQ(near_their_laws(done), 36);
   EXPECT_NE(find(done, "all_gather/nodes:2/ranks:8/bytes:1048576"), nullptr);
