@@ -9,6 +9,7 @@
 #   build     the bench, where --bench names none and none is in build/bench
 #   list      what the bench would measure, and about how long
 #   costs     what profiles guess: launches, memory-bound kernels, products beside copies and beside kernels (4 min)
+#   collectives  those of all GPUs of the node, one process each (4 min; said and skipped where there is one GPU)
 #   products  products of experts and dense ones, but for the shape that is left out (7 min)
 #   sustained the same on a hot GPU (5 min)
 #   capture   a small training step recorded and replayed: with moesim_capture where PyTorch has CUDA, else (or with --layer)
@@ -41,7 +42,7 @@ while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || { echo "gpu_pass.sh: found $1 without a value, expected one" >&2; exit 2; }
   shift 2
 done
-steps="state build list costs products sustained capture fit predict held check report"
+steps="state build list costs collectives products sustained capture fit predict held check report"
 case " $steps " in *" ${only:-state} "*) ;; *)
   echo "gpu_pass.sh: found --only '$only', expected one of: $steps" >&2
   exit 2
@@ -136,7 +137,8 @@ measure() {
     >>"$out/$1/measure.log"
 }
 
-step_costs() { measure raw '^(latency|overlap|kernel)/' 4; }
+step_costs() { measure raw '^(latency/|overlap/(product|copies)|kernel/)' 4; }
+step_collectives() { measure raw '^(all_gather|reduce_scatter|all_reduce|all_to_all|send_recv|overlap/uneven)' 4; }
 step_products() {
   # Most informative first: the products of experts, then dense ones of every shape but the one that is left out.
   measure raw '^grouped_gemm/.*backend:grouped/pass:fwd/skew:none' 2

@@ -12,6 +12,7 @@
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/rows/devices.h"
 #include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/grouped_rows.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/collectives.h"
 #include "models/costs/ep_kernel.h"
@@ -129,10 +130,9 @@ class Predictor {
     out.law = "grouped_gemm/" + out.scope;
     auto& model = gemms_["grouped"];
     if (!model) model = std::make_unique<models::GemmModel>(profile_, models::Clocks::kBurst);
-    const std::vector<std::int64_t> rows(static_cast<std::size_t>(row.groups),
-                                         static_cast<std::int64_t>(row.m_per_group));
-    out.forecast = model->grouped_estimate(rows, static_cast<std::int64_t>(row.n),
-                                           static_cast<std::int64_t>(row.k), dtype);
+    out.forecast =
+        model->grouped_estimate(experts_of(row), static_cast<std::int64_t>(row.n),
+                                static_cast<std::int64_t>(row.k), dtype, pass_of(row), backend_of(row));
     return "";
   }
 

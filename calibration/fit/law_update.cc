@@ -173,8 +173,9 @@ class Updater {
   }
 
   double scatter_loss(double scatter) const {
+    // Nothing at the scatter that was known: laws of different scatter are compared.
     const double known = update_.scatter / scatter;
-    return kScatterRows * (std::log(scatter) + 0.5 * known * known);
+    return kScatterRows * (0.5 * (known * known - 1) - std::log(known));
   }
 
   // Log probability of the rows, whatever the law is.
@@ -248,7 +249,7 @@ UpdatedLaw mean_of(const std::vector<UpdatedLaw>& laws, double most) {
   }
   for (std::size_t i = 0; i < n; ++i)
     mean.values.push_back(laws.front().values[i] > 0 ? std::exp(logs[i]) : 0);
-  mean.evidence = most;
+  mean.evidence = most + std::log(total / static_cast<double>(laws.size()));
   return mean;
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "calibration/fit/choose_base.h"
 #include "calibration/fit/derive.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/fit_networks.h"
@@ -129,7 +131,7 @@ struct NetworkKey {
 };
 
 template <class Row>
-void between(std::vector<Row> Measurements::*member, const Measurements& all, bool by_law,
+void between(std::vector<Row> Measurements::*member, const Measurements& all, bool by_law, bool choose,
              const LawOf<Row>& law_of, std::vector<OwnRowsCase>& cases) {
   std::map<NetworkKey, std::vector<Row>> machines;
   const auto network_of = [](const Row& row) -> std::string {
@@ -147,13 +149,13 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
   }
   for (const auto& [key, rows] : machines) {
     Measurements own, held, rest;
-    if (!parted(rows, own.*member, held.*member)) continue;
     bool same_kind = false;
     std::set<std::string> laws;
     for (const Row& row : rows) laws.insert(law_of(row));
     for (const Row& row : all.*member) {
       const std::string law = law_of(row);
-      if (!device_of_gpu(row.origin.gpu) || law.empty() || !laws.contains(law)) continue;
+      // A law can be bounded by another operation's, so all are fitted where a network is chosen.
+      if (!device_of_gpu(row.origin.gpu) || law.empty() || (!choose && !laws.contains(law))) continue;
       // The owner's other GPUs stand in other machines.
       if (network_of(row) == key.network && owner_of(row.origin) == key.owner &&
           device_of_gpu(row.origin.gpu) == key.device)
@@ -161,12 +163,17 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
       same_kind = same_kind || network_of(row) == key.network;
       (rest.*member).push_back(row);
     }
-    if ((rest.*member).empty()) continue;
+    if (rows.size() < kOwnRows + kFewestOthers || (rest.*member).empty()) continue;
     const std::vector<models::NetworkProfile> fitted = fit_networks(rest, shipped);
     const auto named = [&](std::string_view name) {
       return std::find_if(fitted.begin(), fitted.end(),
                           [&](const models::NetworkProfile& one) { return one.name == name; });
     };
+    // Laws that somebody else measured.
+    std::vector<Row> usable;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(usable),
+                 [&](const Row& row) { return named(models::kLineRate)->laws.contains(law_of(row)); });
+    if (!parted(usable, own.*member, held.*member)) continue;
     models::NetworkProfile base = *named(key.network);
     // Without rows of the network: what all others say of its line rate.
     for (const auto& [law, set] : named(models::kLineRate)->laws)
@@ -175,8 +182,25 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
         base.laws[law].derived = true;
         base.laws[law].rows = 0;
       }
+    // The machine's owner is not asked which network it is: the few rows say which one's laws are nearest.
+    std::vector<models::NetworkProfile> candidates;
+    for (models::NetworkProfile candidate : fitted) {
+      for (const auto& [law, set] : named(models::kLineRate)->laws)
+        if (!candidate.laws.contains(law)) {
+          candidate.laws[law] = set;
+          candidate.laws[law].derived = true;
+          candidate.laws[law].rows = 0;
+        }
+      // The machine has its own ports, whoever's laws it takes.
+      candidate.ports_per_node = base.ports_per_node;
+      candidate.line_rate = base.line_rate;
+      candidate.gpus_per_node = base.gpus_per_node;
+      candidates.push_back(std::move(candidate));
+    }
+    std::vector<BaseEvidence> evidence;
     RefineReport report;
-    const models::NetworkProfile mine = refine(base, own, shipped, report);
+    const models::NetworkProfile mine = choose ? refine_nearest(candidates, own, shipped, evidence, report)
+                                               : refine(base, own, shipped, report);
     const auto checked = [&](const models::NetworkProfile& network) {
       std::map<std::string, Profile> with_laws;
       return check_rows(held, [&](const std::string& gpu) -> const Profile* {
@@ -192,6 +216,7 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
     one.gpu = key.device->gpu;
     one.machine = key.owner + (by_law ? ", " + key.law : "");
     one.base = key.network;
+    if (choose) one.nearest = evidence.front().name;
     one.same_kind = same_kind;
     one.before = checked(base);
     one.after = checked(mine);
@@ -201,11 +226,11 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
 
 }  // namespace
 
-std::vector<OwnRowsCase> own_rows_cases(const Measurements& all, bool by_law) {
+std::vector<OwnRowsCase> own_rows_cases(const Measurements& all, bool by_law, bool choose) {
   std::vector<OwnRowsCase> cases;
   inside(all, by_law, cases);
   between<CollectiveRow>(
-      &Measurements::collectives, all, by_law,
+      &Measurements::collectives, all, by_law, choose,
       [](const CollectiveRow& row) -> std::string {
         const Device* device = device_of_gpu(row.origin.gpu);
         if (!device || integer_reduction(row) || inside_domain(row, shipped(*device))) return "";
@@ -213,7 +238,7 @@ std::vector<OwnRowsCase> own_rows_cases(const Measurements& all, bool by_law) {
       },
       cases);
   between<DispatchRow>(
-      &Measurements::dispatches, all, by_law,
+      &Measurements::dispatches, all, by_law, choose,
       [](const DispatchRow& row) -> std::string {
         if (!across_domains(row) || suspect(row) || !call_of(row) || seconds_of(row) <= 0) return "";
         return law_key(row) + std::string(models::kNetworkLaw);

@@ -27,7 +27,8 @@ struct RefinedLaw {
   double own_share = 0;  // of the variance there, how much the rows took away
   // Mean |log error| of the rows before, and under a law of the other rows.
   double error_before = 0, error_left_out = 0;
-  bool added = false;  // the base had no such law
+  bool added = false;   // the base had no such law
+  double evidence = 0;  // log probability of the rows, whatever the law is
 };
 
 struct RefineReport {

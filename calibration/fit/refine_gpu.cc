@@ -2,12 +2,14 @@
 #include <cmath>
 #include <utility>
 
+#include "calibration/fit/fit_collectives.h"
 #include "calibration/fit/fit_dispatch.h"
 #include "calibration/fit/fit_ffn.h"
 #include "calibration/fit/fit_gemm.h"
 #include "calibration/fit/machine_numbers.h"
 #include "calibration/fit/refine_collectives.h"
 #include "calibration/rows/ffn_rows.h"
+#include "calibration/rows/grouped_rows.h"
 #include "calibration/rows/variants.h"
 #include "models/costs/ep_kernel.h"
 #include "models/costs/gemm.h"
@@ -19,19 +21,18 @@ namespace {
 using models::ParameterSet;
 using models::Profile;
 
+constexpr std::size_t kOwnCurve = 20;   // rows that make a curve where the base has none for them
 constexpr double kOtherElements = 0.2;  // what a law of another element type adds
 
 std::vector<double> grouped_residuals(const Profile& profile, const std::vector<GroupedGemmRow>& rows) {
   const models::GemmModel model(profile, models::Clocks::kBurst);
   std::vector<double> r;
   r.reserve(rows.size());
-  for (const GroupedGemmRow& row : rows) {
-    const std::vector<std::int64_t> experts(static_cast<std::size_t>(row.groups),
-                                            static_cast<std::int64_t>(row.m_per_group));
-    r.push_back(std::log(model.grouped_seconds(experts, static_cast<std::int64_t>(row.n),
-                                               static_cast<std::int64_t>(row.k), dtype_of(row.dtype)) /
+  for (const GroupedGemmRow& row : rows)
+    r.push_back(std::log(model.grouped_seconds(experts_of(row), static_cast<std::int64_t>(row.n),
+                                               static_cast<std::int64_t>(row.k), dtype_of(row.dtype),
+                                               pass_of(row), backend_of(row)) /
                          row.seconds));
-  }
   return r;
 }
 
@@ -80,6 +81,28 @@ class GpuRefining : public Refining {
     return nullptr;
   }
 
+  // Whether a law was made of rows of such sizes and ranks.
+  static bool covers(const ParameterSet& law, const std::vector<CollectiveRow>& own) {
+    constexpr double kNear = 4;
+    const models::DomainRange *bytes = law.range("bytes"), *ranks = law.range("ranks");
+    return !bytes || !ranks || std::all_of(own.begin(), own.end(), [&](const CollectiveRow& row) {
+      return row.bytes * kNear >= bytes->low && row.bytes <= kNear * bytes->high &&
+             row.ranks() >= ranks->low && row.ranks() <= ranks->high;
+    });
+  }
+
+  // A base whose rows lie elsewhere has no shape to move: the rows themselves make the curve.
+  ParameterSet own_curve(const std::vector<CollectiveRow>& own, const ParameterSet& moved) {
+    ParameterSet set = fit_size_curve(own);
+    set.source = moved.source;
+    set.own_share = 1;
+    set.rows = static_cast<int>(own.size());
+    RefinedLaw& law = report_.laws.back();
+    law.own_share = 1;
+    law.error_left_out = set.residual;
+    return set;
+  }
+
   void collectives(const std::vector<CollectiveRow>& rows) {
     std::vector<CollectiveRow> inside;
     for (const CollectiveRow& row : rows) {
@@ -100,7 +123,9 @@ class GpuRefining : public Refining {
         skip(key + ": the profile has no law to refine", own.size());
         continue;
       }
-      profile_.set(key, take(collective_case(cluster, own, false, *law)));
+      ParameterSet moved = take(collective_case(cluster, own, false, *law));
+      if (own.size() >= kOwnCurve && !covers(*law, own)) moved = own_curve(own, moved);
+      profile_.set(key, std::move(moved));
       if (from != key) profile_.erase(from);  // the refined law stands for this library now
     }
   }
@@ -148,9 +173,8 @@ class GpuRefining : public Refining {
     for (const GroupedGemmRow& row : rows) {
       if (!known_dtype(row.dtype))
         skip("products of an unknown element type");
-      else if (row.kind.starts_with("loop") || row.kind.starts_with("batched") ||
-               row.kind.find("half") != std::string::npos || row.kind.find("grad") != std::string::npos)
-        skip("grouped products of another backend, pass or skew than a law is for");
+      else if (backend_of(row) != models::GemmBackend::kGrouped)
+        skip("grouped products as a loop or a batch, whose law is that of single products");
       else
         groups[std::string(models::name_of(dtype_of(row.dtype)))].push_back(row);
     }

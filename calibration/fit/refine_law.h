@@ -47,6 +47,9 @@ std::vector<double> values_of(const std::vector<Row>& rows, const Value& value) 
 // The law that the rows ask for; `law` gets what is reported of it.
 models::ParameterSet refined(const LawCase& one, RefinedLaw& law);
 
+// A covariance n x n of logarithms whose correlations, written with three digits, are read back.
+std::vector<double> writable(std::vector<double> covariance, std::size_t n);
+
 // Takes law after law and reports each.
 class Refining {
  public:

@@ -123,6 +123,34 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
   EXPECT_THROW(gather("nodes:1/ranks:7.5"), InputError);
 }
 
+// What a cache holds is reported by the bench and is no row of memory.
+TEST(GoogleBenchmark, WarmRowsAreLeftOut) {
+  const auto rows = [](const std::string& cache) {
+    const std::string name = R"({"name": "kernel/class:copy/bytes:1024/launches:1)";
+    const std::string end = R"(", "real_time": 1, "time_unit": "us"})";
+    return import_google_benchmark(R"({"context": {"gpu": "H100-SXM5-80GB"}, "benchmarks": [)" + name + end +
+                                       ", " + name + cache + end + "]}",
+                                   "raw.json", {})
+        .kernels.size();
+  };
+  EXPECT_EQ(rows("/cache:warm"), 1u);
+  EXPECT_EQ(rows("/cache:cold"), 2u);
+  EXPECT_THROW(rows("/cache:tepid"), InputError);
+}
+
+// A log of DeepEP's that begins with its settings is no table of ours.
+TEST(ImportAny, ASettingIsNoHeaderOfATable) {
+  ImportFacts facts;
+  facts.gpu = "H100-SXM5-80GB";
+  try {
+    import_any("[config] num_tokens=4096, hidden=7168, num_topk=8\n[tuning] Best dispatch (FP8): nothing\n",
+               "deepep.log", facts);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()).find("column"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Echo, UnitTrapsAreUndone) {
   ImportFacts facts;
   facts.gpu = "H800-SXM5-80GB";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 
 namespace moesim::calibration {
@@ -58,6 +59,38 @@ TEST(OwnRows, TwelveRowsOfAMachine) {
   EXPECT_GE(s.far_halved, s.far - 2);
   EXPECT_GT(s.coverage / s.cases, 0.82);
   EXPECT_LT(s.worst, 0.01);
+}
+
+// Clusters of the tables of collectives between nodes: a dozen rows choose the network and move its laws.
+TEST(OwnRows, TwelveRowsOfAClusterFindItsNetwork) {
+  const auto folder = std::filesystem::path(MOESIM_DATA_DIR) / "published";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no tables under " << MOESIM_DATA_DIR;
+  Measurements all;
+  for (const char* file :
+       {"collectives_multinode.csv", "collectives_multinode_2.csv", "collectives_multinode_3.csv"})
+    all.append(read_measurements(folder / file));
+  int clusters = 0, near = 0, worse = 0;
+  double covered = 0, rows = 0;
+  for (const OwnRowsCase& one : own_rows_cases(all, false, true)) {
+    if (one.nearest.empty()) continue;
+    const CheckGroup before = one.before.total(), after = one.after.total();
+    std::printf("%-22s %-34s %-18s took %-18s rows %4zu  %5.1f -> %5.1f %%  inside %3.0f -> %3.0f %%\n",
+                one.gpu.c_str(), one.machine.c_str(), one.base.c_str(), one.nearest.c_str(), after.rows,
+                100 * before.mean_abs_error, 100 * after.mean_abs_error, 100 * before.coverage,
+                100 * after.coverage);
+    ++clusters;
+    near += after.mean_abs_error <= 0.10;
+    worse += after.mean_abs_error > before.mean_abs_error + 0.01;
+    covered += after.coverage * static_cast<double>(after.rows);
+    rows += static_cast<double>(after.rows);
+  }
+  std::printf("%d clusters, %d within 10 %%, %d worse than before, %.0f %% inside\n", clusters, near, worse,
+              100 * covered / rows);
+  // The goal is 8 of 10 within 10 % (docs/calibration.md says what is missed and why).
+  EXPECT_GE(clusters, 8);
+  EXPECT_GE(near, 2);
+  EXPECT_EQ(worse, 0);
+  EXPECT_GT(covered / rows, 0.83);
 }
 
 }  // namespace

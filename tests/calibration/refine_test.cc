@@ -9,6 +9,7 @@
 #include <string>
 
 #include "calibration/check/check.h"
+#include "calibration/fit/choose_base.h"
 #include "tests/calibration/made_rows.h"
 
 namespace moesim::calibration {
@@ -92,6 +93,25 @@ TEST(Refine, IsReadBack) {
   EXPECT_NEAR(mean_error(again, own.collectives), mean_error(mine, own.collectives), 1e-4);
 }
 
+// However far a machine is off: 6 of these 25 were refused ("a matrix that is no correlation") while only the
+// covariance itself was one, and not what three digits leave of it.
+TEST(Refine, IsReadBackHoweverFarTheMachineIsOff) {
+  const Measurements all = read_measurements(MOESIM_SOURCE_DIR "/tests/docs/fixtures/own.csv");
+  for (int i = 0; i < 25; ++i) {
+    const double slower = 0.4 * std::pow(1.15, i);
+    Measurements own;
+    for (CollectiveRow row : all.collectives)
+      if (row.op == CollectiveOp::all_gather && row.nodes == 1) {
+        row.seconds *= slower;
+        own.collectives.push_back(row);
+      }
+    ASSERT_EQ(own.collectives.size(), 12u);
+    RefineReport report;
+    const Profile mine = refine(base(), own, report);
+    EXPECT_NO_THROW(Profile::parse(mine.to_json(), "mine.json")) << "scaled by " << slower;
+  }
+}
+
 TEST(Refine, AnIntervalNarrowsWhereRowsAgree) {
   Measurements own;
   own.collectives = machine_rows(CollectiveOp::all_to_all, 1.0, 16);
@@ -138,6 +158,90 @@ TEST(Refine, WhatIsNotOfTheProfileIsSkippedByName) {
   ASSERT_EQ(report.skipped.size(), 2u);
   EXPECT_EQ(report.skipped.at("rows of another GPU than H100-SXM5-80GB"), 1u);
   EXPECT_EQ(report.skipped.at("rows between nodes: they are of a network (calibrate refine NETWORK)"), 1u);
+}
+
+// Gradients and skewed experts are rows of the law, too; loops and batches are not.
+TEST(Refine, EveryPassOfGroupedProductsCounts) {
+  Measurements own;
+  for (const char* kind :
+       {"grouped fwd none", "grouped dgrad none", "grouped wgrad none", "grouped fwd half", "loop fwd none"})
+    for (const double m : {256.0, 1024.0, 2048.0}) {
+      GroupedGemmRow row;
+      row.origin = {{}, base().gpu(), "my cluster"};
+      row.kind = kind;
+      row.dtype = "bf16";
+      row.groups = 8;
+      row.m_per_group = m;
+      row.n = 4096;
+      row.k = 7168;
+      row.seconds = 1;
+      own.grouped.push_back(row);
+    }
+  const CheckReport said = check_rows(own, [](const std::string&) { return &base(); });
+  ASSERT_EQ(said.rows.size(), 15u);
+  // A wgrad sums over the rows: another product than the forward one.
+  EXPECT_NE(said.rows[0].forecast.value, said.rows[6].forecast.value);
+  EXPECT_NE(said.rows[0].forecast.value, said.rows[9].forecast.value);
+  for (std::size_t i = 0; i < 15; ++i) own.grouped[i].seconds = 1.3 * said.rows[i].forecast.value;
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  EXPECT_EQ(report.rows, 12u);
+  EXPECT_EQ(report.skipped.size(), 1u);
+  own.grouped.resize(12);
+  EXPECT_LT(check_rows(own, [&](const std::string&) { return &mine; }).total().mean_abs_error, 0.08);
+}
+
+// A base whose rows are all of eight GPUs and large messages has no curve for others: the rows make one.
+TEST(Refine, RowsThatTheBaseHasNoCurveForMakeTheirOwn) {
+  Measurements own;
+  for (const int ranks : {2, 4, 8})
+    for (int size = 10; size <= 30; size += 2) {
+      CollectiveRow row;
+      row.origin = {{}, base().gpu(), "my cluster"};
+      row.op = CollectiveOp::send_recv;
+      row.gpus_per_node = ranks;
+      row.bytes = std::ldexp(1.0, size);
+      row.library = "NCCL 9.1";
+      row.datatype = "float";
+      row.seconds = 9e-6 + 0.5e-6 * ranks + row.bytes / 360e9;
+      own.collectives.push_back(row);
+    }
+  RefineReport report;
+  const Profile mine = refine(base(), own, report);
+  EXPECT_LT(mean_error(mine, own.collectives), 0.05);
+}
+
+// The rows of a network choose it among all.
+TEST(Refine, TheBaseIsTheOneUnderWhichTheRowsAreMostLikely) {
+  const NetworkProfile truth = NetworkProfile::load("slingshot-polaris");
+  const auto candidates = [] {
+    std::vector<NetworkProfile> all;
+    for (const std::string& name : NetworkProfile::names()) all.push_back(NetworkProfile::load(name));
+    return all;
+  }();
+  Measurements own;
+  for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::all_reduce, CollectiveOp::all_to_all})
+    for (int i = 0; i < 6; ++i) {
+      CollectiveRow row;
+      row.origin = {{}, base().gpu(), "my cluster", truth.name};
+      row.op = op;
+      row.nodes = i % 2 ? 4 : 8;
+      row.gpus_per_node = 8;
+      row.bytes = std::ldexp(1.0, 14 + 3 * i);
+      row.library = "NCCL 9.1";
+      row.datatype = "float";
+      row.seconds = 1;
+      own.collectives.push_back(row);
+    }
+  const CheckReport said = check_rows(own, [](const std::string&) { return &base(); });
+  ASSERT_EQ(said.rows.size(), own.collectives.size());
+  Random random(11);
+  for (std::size_t i = 0; i < own.collectives.size(); ++i)
+    own.collectives[i].seconds = said.rows[i].forecast.value * noise(random);
+  const auto evidence = evidence_of(candidates, own, [](const Device&) -> const Profile& { return base(); });
+  EXPECT_EQ(evidence.front().name, truth.name);
+  EXPECT_EQ(evidence.front().rows, own.collectives.size());
+  EXPECT_GT(evidence.front().log_probability, evidence[1].log_probability);
 }
 
 // Kernels that nobody measured, and what the host costs.

@@ -83,6 +83,7 @@ if PUBLISHED.is_dir():
     RESULTS["calibrate-refine"] = [["calibrate", "refine", "h100-sxm", "--with",
                                     str(PUBLISHED / "collectives_multinode_2.csv"),
                                     "--out", "mine.json"]]
+RESULTS["calibrate-node"] = [["calibrate", "node", "--with", str(SOURCE / "tests/fuzz/corpus/measurement/google.json")]]
 RESULTS["calibrate-next"] = [["calibrate", "next", SCENARIO, "--draws", "32"]]
 
 DECISIONS = SOURCE.parent / "shared/data/decisions"

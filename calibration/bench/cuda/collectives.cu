@@ -1,222 +1,249 @@
-// NCCL collectives. One process drives all GPUs of its node; several nodes are several processes under MPI.
-// Rank 0 asks the benchmark library which case runs and how often, the other processes follow.
-#ifdef MOESIM_BENCH_MPI
-#include <mpi.h>
-#endif
-
+// NCCL collectives of one process a GPU, as jobs make them: of the first 2, 4, ... GPUs of one node, or of
+// all GPUs of several nodes and of one on each. Process 0 asks the benchmark library which case runs, the
+// others follow.
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "device.h"
-#include "follow.h"
+#include "ranks.h"
 
 namespace moesim::bench {
 namespace {
 
-enum class Op { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kUneven, kSendRecv };
-constexpr std::pair<Op, const char*> kOps[] = {{Op::kAllGather, "all_gather"},
-                                               {Op::kReduceScatter, "reduce_scatter"},
-                                               {Op::kAllReduce, "all_reduce"},
-                                               {Op::kAllToAll, "all_to_all"},
-                                               {Op::kSendRecv, "send_recv"}};
+enum class Op { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv, kUneven };
+constexpr std::array<std::pair<Op, const char*>, 6> kOps{{{Op::kAllGather, "all_gather"},
+                                                          {Op::kReduceScatter, "reduce_scatter"},
+                                                          {Op::kAllReduce, "all_reduce"},
+                                                          {Op::kAllToAll, "all_to_all"},
+                                                          {Op::kSendRecv, "send_recv"},
+                                                          {Op::kUneven, "overlap/uneven_all_to_all"}}};
 
-// Communicators of the first `local` GPUs of every process.
-struct Team {
-  int local = 0;
-  int first_rank = 0;  // of this process
-  int ranks = 0;
-  std::vector<ncclComm_t> comms;
-  std::vector<cudaStream_t> streams;
-
-  Team(int local_gpus, int process, int processes)
-      : local(local_gpus), first_rank(process * local_gpus), ranks(local_gpus * processes) {
-    comms.resize(static_cast<std::size_t>(local));
-    streams.resize(static_cast<std::size_t>(local));
-    ncclUniqueId id;
-    if (process == 0) require(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    broadcast(&id, sizeof id);
-    require(ncclGroupStart(), "ncclGroupStart");
-    for (int i = 0; i < local; ++i) {
-      require(cudaSetDevice(i), "cudaSetDevice");
-      require(ncclCommInitRank(&comms[static_cast<std::size_t>(i)], ranks, id, first_rank + i),
-              "ncclCommInitRank");
-    }
-    require(ncclGroupEnd(), "ncclGroupEnd");
-    for (int i = 0; i < local; ++i) {
-      require(cudaSetDevice(i), "cudaSetDevice");
-      require(cudaStreamCreate(&streams[static_cast<std::size_t>(i)]), "cudaStreamCreate");
-    }
-    require(cudaSetDevice(0), "cudaSetDevice");
-  }
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
-  ~Team() {
-    for (std::size_t i = 0; i < comms.size(); ++i) {
-      ncclCommDestroy(comms[i]);
-      cudaStreamDestroy(streams[i]);
-    }
-  }
+// Which processes take part.
+enum class Who { kFirst, kOnePerNode };
+struct Group {
+  Who who = Who::kFirst;
+  int size = 0;
+  auto operator<(const Group& other) const { return std::pair(who, size) < std::pair(other.who, other.size); }
 };
 
-Team& team_of(int local) {
-  static std::map<int, std::unique_ptr<Team>> teams;
-  auto& team = teams[local];
-  if (!team) team = std::make_unique<Team>(local, process_index(), process_count());
-  return *team;
+// Numbers of the processes of a group, in order.
+std::vector<int> members(const Group& group) {
+  std::vector<int> all;
+  const auto& nodes = ranks().nodes;
+  for (int i = 0; i < ranks().count && static_cast<int>(all.size()) < group.size; ++i) {
+    const bool first_of_node =
+        std::find(nodes.begin(), nodes.begin() + i, nodes[static_cast<std::size_t>(i)]) == nodes.begin() + i;
+    if (group.who == Who::kFirst || first_of_node) all.push_back(i);
+  }
+  return all;
 }
 
-// Elements that rank `from` sends to rank `to`: even, or half of everything to rank 0 (a hot expert).
-std::size_t split(std::size_t total, int ranks, int to, bool uneven) {
-  const std::size_t share = total / static_cast<std::size_t>(ranks);
-  if (!uneven) return share;
-  return to == 0 ? total / 2 : total / 2 / static_cast<std::size_t>(ranks - 1);
+struct Team {
+  int size = 0, rank = -1;  // -1: this process is not in it
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
+
+// Communicators stay: they are made once by all processes.
+const Team& team_of(const Group& group) {
+  static std::map<Group, Team> teams;
+  const auto found = teams.find(group);
+  if (found != teams.end()) return found->second;
+  Team team;
+  const std::vector<int> all = members(group);
+  team.size = static_cast<int>(all.size());
+  const auto me = std::find(all.begin(), all.end(), ranks().index);
+  if (me != all.end()) team.rank = static_cast<int>(me - all.begin());
+  ncclUniqueId id;
+  if (ranks().index == 0) require(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  broadcast(&id, sizeof id);
+  if (team.rank >= 0) {
+    require(cudaStreamCreateWithFlags(&team.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    require(ncclCommInitRank(&team.comm, team.size, id, team.rank), "ncclCommInitRank");
+  }
+  return teams[group] = team;
 }
 
-void launch(const Team& team, Op op, const std::vector<std::unique_ptr<Buffer>>& in,
-            const std::vector<std::unique_ptr<Buffer>>& out, std::size_t bytes) {
-  const std::size_t total = bytes / sizeof(float);
-  const std::size_t piece = total / static_cast<std::size_t>(team.ranks);
+// Elements that any rank sends to rank `to`: even, or half of everything to rank 0 (a hot expert).
+std::size_t split(std::size_t total, int ranks_of_team, int to, bool uneven) {
+  const std::size_t n = static_cast<std::size_t>(ranks_of_team);
+  if (!uneven) return total / n;
+  return to == 0 ? total / 2 : total / 2 / (n - 1);
+}
+
+// ---- values ----
+
+// Element i of rank r's buffer: whole numbers, unlike for 128 ranks, whose sums are exact in float for
+// 16,000.
+__device__ float value_of(int rank, std::size_t i) {
+  const unsigned mixed = static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(i >> 32);
+  return static_cast<float>((mixed >> 20) & 7u) + 8.0f * static_cast<float>(rank & 127);
+}
+
+__global__ void fill_values(float* data, std::size_t count, int rank) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+    data[i] = value_of(rank, i);
+}
+
+// data[i] must be the value of element first + i of `rank`, or with ranks_added > 0 the sum over so many
+// ranks.
+__global__ void check_values(const float* data, int* wrong, std::size_t count, std::size_t first, int rank,
+                             int ranks_added) {
+  float of_ranks = 0;
+  for (int r = 0; r < ranks_added; ++r) of_ranks += 8.0f * static_cast<float>(r & 127);
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
+    const float wanted = ranks_added > 0 ? static_cast<float>(ranks_added) * value_of(0, first + i) + of_ranks
+                                         : value_of(rank, first + i);
+    if (data[i] != wanted) atomicAdd(wrong, 1);
+  }
+}
+
+std::size_t blocks_for(std::size_t count) {
+  constexpr std::size_t kMost = 2048;
+  return std::clamp<std::size_t>((count + 255) / 256, 1, kMost);
+}
+
+void start(const Team& team, Op op, const float* from, float* to, std::size_t bytes) {
+  const std::size_t total = bytes / sizeof(float), piece = total / static_cast<std::size_t>(team.size);
+  const ncclComm_t comm = team.comm;
+  const cudaStream_t stream = team.stream;
+  switch (op) {
+    case Op::kAllGather:
+      require(ncclAllGather(from, to, piece, ncclFloat, comm, stream), "ncclAllGather");
+      return;
+    case Op::kReduceScatter:
+      require(ncclReduceScatter(from, to, piece, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
+      return;
+    case Op::kAllReduce:
+      require(ncclAllReduce(from, to, total, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+      return;
+    case Op::kSendRecv:
+      require(ncclGroupStart(), "ncclGroupStart");
+      require(ncclSend(from, total, ncclFloat, (team.rank + 1) % team.size, comm, stream), "ncclSend");
+      require(ncclRecv(to, total, ncclFloat, (team.rank + team.size - 1) % team.size, comm, stream),
+              "ncclRecv");
+      require(ncclGroupEnd(), "ncclGroupEnd");
+      return;
+    case Op::kAllToAll:
+    case Op::kUneven:
+      break;
+  }
+  const bool uneven = op == Op::kUneven;
+  const std::size_t receive = split(total, team.size, team.rank, uneven);
+  std::size_t sent = 0;
   require(ncclGroupStart(), "ncclGroupStart");
-  for (int i = 0; i < team.local; ++i) {
-    const std::size_t at = static_cast<std::size_t>(i);
-    const int rank = team.first_rank + i;
-    const float* from = in[at]->as<float>();
-    float* to = out[at]->as<float>();
-    const ncclComm_t comm = team.comms[at];
-    const cudaStream_t stream = team.streams[at];
-    switch (op) {
-      case Op::kAllGather:
-        require(ncclAllGather(from, to, piece, ncclFloat, comm, stream), "ncclAllGather");
-        break;
-      case Op::kReduceScatter:
-        require(ncclReduceScatter(from, to, piece, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
-        break;
-      case Op::kAllReduce:
-        require(ncclAllReduce(from, to, total, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
-        break;
-      case Op::kSendRecv:
-        require(ncclSend(from, total, ncclFloat, (rank + 1) % team.ranks, comm, stream), "ncclSend");
-        require(ncclRecv(to, total, ncclFloat, (rank + team.ranks - 1) % team.ranks, comm, stream),
-                "ncclRecv");
-        break;
-      case Op::kAllToAll:
-      case Op::kUneven: {
-        const bool uneven = op == Op::kUneven;
-        std::size_t sent = 0, received = 0;
-        for (int peer = 0; peer < team.ranks; ++peer) {
-          const std::size_t send = split(total, team.ranks, peer, uneven),
-                            receive = split(total, team.ranks, rank, uneven);
-          require(ncclSend(from + sent, send, ncclFloat, peer, comm, stream), "ncclSend");
-          require(ncclRecv(to + received, receive, ncclFloat, peer, comm, stream), "ncclRecv");
-          sent += send;
-          received += receive;
-        }
-        break;
-      }
-    }
+  for (int peer = 0; peer < team.size; ++peer) {
+    const std::size_t send = split(total, team.size, peer, uneven);
+    require(ncclSend(from + sent, send, ncclFloat, peer, comm, stream), "ncclSend");
+    require(ncclRecv(to + static_cast<std::size_t>(peer) * receive, receive, ncclFloat, peer, comm, stream),
+            "ncclRecv");
+    sent += send;
   }
   require(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-void wait(const Team& team) {
-  for (int i = 0; i < team.local; ++i) {
-    require(cudaSetDevice(i), "cudaSetDevice");
-    require(cudaStreamSynchronize(team.streams[static_cast<std::size_t>(i)]), "collective");
+// Whether every element that arrived is the one that was to arrive.
+bool right(const Team& team, Op op, const float* out, std::size_t bytes) {
+  Mismatches wrong;
+  const std::size_t total = bytes / sizeof(float), piece = total / static_cast<std::size_t>(team.size);
+  const auto check = [&](const float* data, std::size_t count, std::size_t first, int rank, int added) {
+    if (count > 0)
+      launch(check_values, blocks_for(count), 256, 0, team.stream, data, wrong.counter(), count, first, rank,
+             added);
+  };
+  switch (op) {
+    case Op::kAllGather:
+      for (int r = 0; r < team.size; ++r) check(out + static_cast<std::size_t>(r) * piece, piece, 0, r, 0);
+      break;
+    case Op::kReduceScatter:
+      check(out, piece, static_cast<std::size_t>(team.rank) * piece, 0, team.size);
+      break;
+    case Op::kAllReduce:
+      check(out, total, 0, 0, team.size);
+      break;
+    case Op::kSendRecv:
+      check(out, total, 0, (team.rank + team.size - 1) % team.size, 0);
+      break;
+    case Op::kAllToAll:
+    case Op::kUneven: {
+      std::size_t mine = 0;  // where this rank's part begins in the buffer of every other
+      for (int to = 0; to < team.rank; ++to) mine += split(total, team.size, to, op == Op::kUneven);
+      const std::size_t receive = split(total, team.size, team.rank, op == Op::kUneven);
+      for (int from = 0; from < team.size; ++from)
+        check(out + static_cast<std::size_t>(from) * receive, receive, mine, from, 0);
+    }
   }
-  require(cudaSetDevice(0), "cudaSetDevice");
+  return wrong.count(team.stream) == 0;
 }
 
-// Every input holds rank + 1: what each operation makes of that is known.
-bool right(const Team& team, Op op, const std::vector<std::unique_ptr<Buffer>>& out, std::size_t bytes) {
-  const std::size_t piece = bytes / sizeof(float) / static_cast<std::size_t>(team.ranks);
-  const float sum = static_cast<float>(team.ranks) * static_cast<float>(team.ranks + 1) / 2;
-  for (int i = 0; i < team.local; ++i) {
-    const int rank = team.first_rank + i;
-    float first = 0, last = 0;
-    std::size_t end = bytes / sizeof(float) - 1;
-    float want_first = 1, want_last = static_cast<float>(team.ranks);
-    if (op == Op::kReduceScatter) end = piece - 1;
-    if (op == Op::kReduceScatter || op == Op::kAllReduce) want_first = want_last = sum;
-    if (op == Op::kAllGather || op == Op::kAllToAll) end = piece * static_cast<std::size_t>(team.ranks) - 1;
-    if (op == Op::kUneven)
-      end = split(bytes / sizeof(float), team.ranks, rank, true) * static_cast<std::size_t>(team.ranks) - 1;
-    if (op == Op::kSendRecv)
-      want_first = want_last = static_cast<float>((rank + team.ranks - 1) % team.ranks + 1);
-    const float* data = out[static_cast<std::size_t>(i)]->as<float>();
-    require(cudaMemcpy(&first, data, sizeof first, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    require(cudaMemcpy(&last, data + end, sizeof last, cudaMemcpyDeviceToHost), "cudaMemcpy");
-    if (first != want_first || last != want_last) return false;
-  }
-  return true;
-}
-
-void run(benchmark::State* state, int local, Op op, std::size_t bytes) {
-  const Team& team = team_of(local);
-  const int calls = bytes <= (1 << 20) ? 50 : 10;
+void run(benchmark::State* state, const Group& group, Op op, std::size_t bytes) {
+  const Team& team = team_of(group);
   // The hot rank of an uneven exchange receives half of everybody's buffer.
-  const std::size_t room =
-      op == Op::kUneven ? bytes / 2 * static_cast<std::size_t>(team.ranks) + 4096 : bytes + 4096;
-  std::vector<std::unique_ptr<Buffer>> in, out;
-  for (int i = 0; i < team.local; ++i) {
-    require(cudaSetDevice(i), "cudaSetDevice");
-    in.push_back(std::make_unique<Buffer>(bytes + 4096));
-    out.push_back(std::make_unique<Buffer>(room));
-    const std::vector<float> values((bytes + 4096) / sizeof(float),
-                                    static_cast<float>(team.first_rank + i + 1));
-    require(cudaMemcpy(in.back()->as<void>(), values.data(), values.size() * sizeof(float),
-                       cudaMemcpyHostToDevice),
-            "cudaMemcpy");
+  const std::size_t room = op == Op::kUneven ? bytes / 2 * static_cast<std::size_t>(team.size) + 4096 : bytes;
+  const bool in_it = team.rank >= 0;
+  if (!all_agree(!in_it || has_room(nullptr, bytes + room))) {
+    has_room(state, bytes + room);
+    if (state && !state->error_occurred()) state->SkipWithError("skipped: too little memory on another GPU");
+    return;
   }
-  require(cudaSetDevice(0), "cudaSetDevice");
-  launch(team, op, in, out, bytes);
-  wait(team);
-  if (!all_agree(right(team, op, out, bytes))) {
+  // Processes that are not in the group say yes and wait for those that are.
+  const Buffer in(in_it ? bytes : 0), out(in_it ? room : 0);
+  bool good = true;
+  if (in_it) {
+    launch(fill_values, blocks_for(bytes / sizeof(float)), 256, 0, team.stream, in.as<float>(),
+           bytes / sizeof(float), team.rank);
+    start(team, op, in.as<float>(), out.as<float>(), bytes);
+    cudaEvent_t done;
+    require(cudaEventCreate(&done), "cudaEventCreate");
+    require(cudaEventRecord(done, team.stream), "cudaEventRecord");
+    wait_for(done, "a collective");
+    cudaEventDestroy(done);
+    good = right(team, op, out.as<float>(), bytes);
+  }
+  if (!all_agree(good)) {
     if (state) state->SkipWithError("wrong result");
     return;
   }
-  for (int i = 0; i < 5; ++i) launch(team, op, in, out, bytes);
-  wait(team);
-  while (keep_running(state)) {
-    const double seconds =
-        slowest(gpu_seconds(team.streams[0], calls, [&](int) { launch(team, op, in, out, bytes); }));
-    wait(team);
-    if (state) state->SetIterationTime(seconds);
-  }
+  TimedCase one{team.stream, 1, true, [&](int) { start(team, op, in.as<float>(), out.as<float>(), bytes); }};
+  if (!in_it) one.work = [](int) {};
+  report(state, timed(one));
 }
 
 }  // namespace
 
-void register_collectives(std::vector<Case>& cases, int, char**) {
-  int gpus = 0;
-  require(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+void register_collectives(std::vector<Case>& cases, int nodes, int processes) {
   int version = 0;
   require(ncclGetVersion(&version), "ncclGetVersion");
   const std::string library = "NCCL-" + std::to_string(version / 10000) + "." +
                               std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
-  const int nodes = process_count();
-  // Sub-groups of one node, or all GPUs of several.
-  std::vector<int> sizes;
-  for (int local = nodes > 1 ? gpus : 2; local <= gpus; local *= 2) sizes.push_back(local);
-  if (nodes == 1 && gpus < 2) {
+  if (processes < 2) {
     // Said where the results are read, not invented.
-    cases.push_back({"all_gather/nodes:1/ranks:2/bytes:1024/dtype:float/library:" + library, 0});
-    benchmark::RegisterBenchmark(cases.back().name.c_str(), [](benchmark::State& state) {
-      state.SkipWithError("skipped: one GPU here, collectives need two");
-    });
+    add_case(
+        cases, "all_gather/nodes:1/ranks:2/bytes:1024/dtype:float/library:" + library, 0,
+        [](benchmark::State& state) { state.SkipWithError("skipped: one GPU here, collectives need two"); });
     return;
   }
-  for (const int local : sizes)
-    for (std::size_t bytes = 1024; bytes <= (std::size_t{1} << 30); bytes *= 2) {
-      const std::string tail = "/nodes:" + std::to_string(nodes) + "/ranks:" + std::to_string(local * nodes) +
+  std::vector<Group> groups;
+  if (nodes > 1) groups.push_back({Who::kOnePerNode, nodes});
+  if (nodes == 1)
+    for (int size = 2; size < processes; size *= limits().brief ? processes : 2)
+      groups.push_back({Who::kFirst, size});
+  if (processes > nodes || nodes == 1) groups.push_back({Who::kFirst, processes});
+  for (const Group& group : groups)
+    for (std::size_t bytes = 1024; bytes <= (std::size_t{1} << 30); bytes *= limits().brief ? 16 : 2) {
+      // Every rank has at least one element to send to every other.
+      if (bytes / sizeof(float) / 2 < static_cast<std::size_t>(group.size)) continue;
+      const std::string tail = "/nodes:" + std::to_string(nodes) + "/ranks:" + std::to_string(group.size) +
                                "/bytes:" + std::to_string(bytes) + "/dtype:float/library:" + library;
       for (const auto& [op, name] : kOps)
-        add_followed_case(cases, name + tail, 0.4,
-                          [local, op = op, bytes](benchmark::State* state) { run(state, local, op, bytes); });
-      add_followed_case(cases, "overlap/uneven_all_to_all" + tail, 0.4,
-                        [local, bytes](benchmark::State* state) { run(state, local, Op::kUneven, bytes); });
+        add_followed_case(cases, name + tail, 0.2,
+                          [group, op = op, bytes](benchmark::State* state) { run(state, group, op, bytes); });
     }
 }
 

@@ -181,12 +181,11 @@ class CudaDevice : public LayerDevice {
   void launch(const W& work) {
     if constexpr (W::kWarp) {
       if (const std::size_t count = work.count(); count > 0)
-        each_warp<<<blocks_for(count * kLanes), kThreads, 0, stream_>>>(work, count);
+        moesim::bench::launch(each_warp<W>, blocks_for(count * kLanes), kThreads, 0, stream_, work, count);
     } else {
       if (const std::size_t items = work.template items<Bf16>(); items > 0)
-        each_item<<<blocks_for(items), kThreads, 0, stream_>>>(work, items);
+        moesim::bench::launch(each_item<W>, blocks_for(items), kThreads, 0, stream_, work, items);
     }
-    require(cudaGetLastError(), "kernel");
   }
 
   // Pinned memory that no copy on its way uses.

@@ -4,12 +4,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "device.h"
 #include "layer/arithmetic.h"
+#include "ranks.h"
 
 namespace moesim::bench {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 template <class T>
 __global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
@@ -18,34 +26,155 @@ __global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
     data[i] = T(normal_of((static_cast<unsigned long long>(seed) << 40) + i));
 }
 
+__global__ void hold_sm(long long nanoseconds) {
+#ifdef __CUDACC__
+  long long start = 0, now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  while (now - start < nanoseconds);
+#else
+  (void)nanoseconds;  // the virtual GPU knows how long this takes
+#endif
+}
+
+// ---- the check of products ----
+
+constexpr int kFold = 64;  // columns that are added up, with signs
+
+__device__ float sign_of(int column) {
+  const unsigned mixed = (static_cast<unsigned>(column) + 1u) * 2654435761u;
+  return (mixed >> 16) & 1u ? 1.0f : -1.0f;
+}
+
+// folded[line + group * lines] = sum of +-matrix(line, column) over the columns of the group, and of their
+// squares; an element stands at line * line_step + column * column_step.
+template <class T>
+__global__ void fold(const T* matrix, float* folded, float* squares, int lines, int columns,
+                     long long line_step, long long column_step) {
+  const int line = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) % lines,
+            group = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(lines));
+  if (group * kFold >= columns) return;
+  float sum = 0, square = 0;
+  const int end = group * kFold + kFold < columns ? group * kFold + kFold : columns;
+  for (int column = group * kFold; column < end; ++column) {
+    const float value = static_cast<float>(matrix[line * line_step + column * column_step]);
+    sum += sign_of(column) * value;
+    square += value * value;
+  }
+  const std::size_t at =
+      static_cast<std::size_t>(group) * static_cast<std::size_t>(lines) + static_cast<std::size_t>(line);
+  folded[at] = sum;
+  squares[at] = square;
+}
+
+template <class T>
+__global__ void compare_folded(const T* a, const float* b, const float* c, const float* squares, int* wrong,
+                               int rows, int groups, int depth, long long row_step, long long depth_step,
+                               float tolerance) {
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) % rows,
+            group = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(rows));
+  if (group >= groups) return;
+  const std::size_t at =
+      static_cast<std::size_t>(group) * static_cast<std::size_t>(rows) + static_cast<std::size_t>(row);
+  float sum = 0;
+  for (int k = 0; k < depth; ++k)
+    sum += static_cast<float>(a[row * row_step + k * depth_step]) *
+           b[static_cast<std::size_t>(group) * static_cast<std::size_t>(depth) + static_cast<std::size_t>(k)];
+  const float off = fabsf(c[at] - sum);
+  if (!(off <= tolerance * sqrtf(squares[at]) + 1e-5f * fabsf(sum) + 1e-3f)) atomicAdd(wrong, 1);
+}
+
+template <class T>
+bool right_of(const Product& p, float tolerance, cudaStream_t stream) {
+  constexpr unsigned kThreads = 256;
+  const auto size = [](int n) { return static_cast<std::size_t>(n); };
+  const int groups = (p.columns + kFold - 1) / kFold;
+  const std::size_t of_b = size(p.depth) * size(groups), of_c = size(p.rows) * size(groups);
+  const Buffer b(of_b * sizeof(float)), b_squares(of_b * sizeof(float)), c(of_c * sizeof(float)),
+      c_squares(of_c * sizeof(float));
+  Mismatches wrong;
+  const auto blocks = [](std::size_t threads) { return (threads + kThreads - 1) / kThreads; };
+  launch(fold<T>, blocks(of_b), kThreads, 0, stream, static_cast<const T*>(p.b), b.as<float>(),
+         b_squares.as<float>(), p.depth, p.columns, p.turn_b ? static_cast<long long>(p.ldb) : 1,
+         p.turn_b ? 1 : static_cast<long long>(p.ldb));
+  launch(fold<__nv_bfloat16>, blocks(of_c), kThreads, 0, stream, static_cast<const __nv_bfloat16*>(p.c),
+         c.as<float>(), c_squares.as<float>(), p.rows, p.columns, 1, static_cast<long long>(p.ldc));
+  launch(compare_folded<T>, blocks(of_c), kThreads, 0, stream, static_cast<const T*>(p.a), b.as<float>(),
+         c.as<float>(), c_squares.as<float>(), wrong.counter(), p.rows, groups, p.depth,
+         p.turn_a ? static_cast<long long>(p.lda) : 1, p.turn_a ? 1 : static_cast<long long>(p.lda),
+         tolerance);
+  return wrong.count(stream) == 0;
+}
+
+class Event {
+ public:
+  Event() { require(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+  void record(cudaStream_t stream) const { require(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+double seconds_between(const Event& begin, const Event& end) {
+  float milliseconds = 0;
+  require(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+double quantile(const std::vector<double>& sorted, double at) {
+  const double place = at * static_cast<double>(sorted.size() - 1);
+  const std::size_t low = static_cast<std::size_t>(place);
+  const double above = place - static_cast<double>(low);
+  return sorted[low] + above * (sorted[std::min(low + 1, sorted.size() - 1)] - sorted[low]);
+}
+
+constexpr int kStop = -1;
+std::vector<Followed>& followed() {
+  static std::vector<Followed> cases;
+  return cases;
+}
+
 }  // namespace
+
+void require(ncclResult_t status, const char* what) {
+  if (status != ncclSuccess) fail(what, ncclGetErrorString(status));
+}
 
 std::size_t bytes_of(Element type) { return type == Element::kFp8 ? 1 : type == Element::kBf16 ? 2 : 4; }
 
-Buffer normal(Element type, std::size_t count, unsigned seed) {
-  Buffer buffer(count * bytes_of(type));
+void fill(void* data, Element type, std::size_t count, unsigned seed) {
+  const std::size_t blocks = std::min<std::size_t>((count + 255) / 256, 4096);
   switch (type) {
     case Element::kBf16:
-      fill_normal<<<1024, 256>>>(buffer.as<__nv_bfloat16>(), count, seed);
+      launch(fill_normal<__nv_bfloat16>, blocks, 256, 0, nullptr, static_cast<__nv_bfloat16*>(data), count,
+             seed);
       break;
     case Element::kFp8:
-      fill_normal<<<1024, 256>>>(buffer.as<__nv_fp8_e4m3>(), count, seed);
+      launch(fill_normal<__nv_fp8_e4m3>, blocks, 256, 0, nullptr, static_cast<__nv_fp8_e4m3*>(data), count,
+             seed);
       break;
     case Element::kFloat:
-      fill_normal<<<1024, 256>>>(buffer.as<float>(), count, seed);
+      launch(fill_normal<float>, blocks, 256, 0, nullptr, static_cast<float*>(data), count, seed);
       break;
   }
-  require(cudaGetLastError(), "normal numbers");
+}
+
+Buffer normal(Element type, std::size_t count, unsigned seed) {
+  Buffer buffer(count * bytes_of(type));
+  fill(buffer.as<void>(), type, count, seed);
   require(cudaDeviceSynchronize(), "normal numbers");
   return buffer;
 }
 
-std::vector<float> values(const void* data, Element type, std::size_t first, std::size_t stride,
-                          std::size_t count) {
+std::vector<float> values(const void* data, Element type, std::size_t first, std::size_t count) {
   const std::size_t size = bytes_of(type);
   std::vector<unsigned char> raw(count * size);
-  require(cudaMemcpy2D(raw.data(), size, static_cast<const unsigned char*>(data) + first * size,
-                       stride * size, size, count, cudaMemcpyDeviceToHost),
+  require(cudaMemcpy(raw.data(), static_cast<const unsigned char*>(data) + first * size, raw.size(),
+                     cudaMemcpyDeviceToHost),
           "values");
   std::vector<float> result(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -60,55 +189,145 @@ std::vector<float> values(const void* data, Element type, std::size_t first, std
   return result;
 }
 
-void require(ncclResult_t status, const char* what) {
-  if (status != ncclSuccess) fail(what, ncclGetErrorString(status));
-}
+namespace {
 
-std::size_t rotation(std::size_t bytes) {
+std::size_t copies_for(std::size_t bytes, Cache cache) {
+  if (cache == Cache::kWarm) return 1;
   int device = 0, l2 = 0;
   require(cudaGetDevice(&device), "cudaGetDevice");
   require(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device), "L2 size");
-  return std::clamp<std::size_t>(2 * static_cast<std::size_t>(l2) / std::max<std::size_t>(bytes, 1) + 1, 2,
-                                 64);
+  return 2 * static_cast<std::size_t>(l2) / std::max<std::size_t>(bytes, 1) + 2;
 }
 
-double gpu_seconds(cudaStream_t stream, int calls, const std::function<void(int)>& work) {
-  cudaEvent_t begin, end;
-  require(cudaEventCreate(&begin), "cudaEventCreate");
-  require(cudaEventCreate(&end), "cudaEventCreate");
-  require(cudaEventRecord(begin, stream), "cudaEventRecord");
-  for (int i = 0; i < calls; ++i) work(i);
-  require(cudaEventRecord(end, stream), "cudaEventRecord");
-  require(cudaEventSynchronize(end), "cudaEventSynchronize");
-  float milliseconds = 0;
-  require(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return milliseconds * 1e-3 / calls;
+}  // namespace
+
+Rotation::Rotation(std::size_t bytes, Cache cache) {
+  const std::size_t copies = copies_for(bytes, cache);
+  for (std::size_t i = 0; i < copies; ++i) all_.emplace_back(bytes);
 }
 
-void run_timed(benchmark::State& state, cudaStream_t stream, int calls,
-               const std::function<void(int)>& work) {
-  gpu_seconds(stream, calls, work);  // warm-up
-  while (state.KeepRunning()) state.SetIterationTime(gpu_seconds(stream, calls, work));
+bool has_room(benchmark::State* state, std::size_t bytes) {
+  std::size_t free = 0, total = 0;
+  require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  if (bytes + (bytes >> 6) <= free) return true;
+  char text[96];
+  std::snprintf(text, sizeof text, "skipped: needs %.1f GB of the GPU's memory, %.1f GB are free",
+                static_cast<double>(bytes) * 1e-9, static_cast<double>(free) * 1e-9);
+  if (state) state->SkipWithError(text);
+  return false;
+}
+
+void wait_for(cudaEvent_t event, const char* what) {
+  constexpr double kPatience = 60;
+  const auto start = Clock::now();
+  for (cudaError_t status; (status = cudaEventQuery(event)) != cudaSuccess;) {
+    if (status != cudaErrorNotReady) require(status, what);
+    if (seconds_since(start) > kPatience)
+      fail(what, ranks().count > 1 ? "did not end within a minute: another process is gone or hangs"
+                                   : "did not end within a minute");
+  }
+}
+
+void hold(cudaStream_t stream, double seconds) {
+  launch(hold_sm, 1, 1, 0, stream, static_cast<long long>(seconds * 1e9));
+}
+
+Timing timed(const TimedCase& one) {
+  constexpr int kRepeats = 5, kMostQueued = 128, kRetries = 5;
+  const Event begin, end;
+  int turn = 0;
+  const auto agree = [&](double seconds) { return one.together ? slowest(seconds) : seconds; };
+  // Seconds of so many calls on the GPU, and of the host to launch them.
+  const auto run = [&](int calls, double held) {
+    if (one.together) all_agree(true);
+    hold(one.stream, held);
+    // The first call brings the processes' streams together and is not counted.
+    if (one.together) one.work(turn++);
+    begin.record(one.stream);
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) one.work(turn++);
+    const double launching = seconds_since(start);
+    end.record(one.stream);
+    wait_for(end.get(), "a timed case");
+    return std::pair(agree(seconds_between(begin, end)), agree(launching));
+  };
+  constexpr int kFirst = 3;
+  run(kFirst, 0);  // warm-up
+  const auto [first, first_launching] = run(kFirst, 2e-4);
+  const double call = std::max(first / kFirst, 1e-7), launching = first_launching / kFirst;
+  const double budget = limits().budget;
+  // Short calls end sooner than the budget, but a longer one asks for more repeats.
+  const int most_repeats = std::clamp(static_cast<int>(budget * 110), kRepeats, 101);
+  Timing timing;
+  timing.calls = std::clamp(static_cast<int>(budget / 8 / call), 1, std::max(1, kMostQueued / one.launches));
+  timing.repeats = std::clamp(static_cast<int>(budget / (timing.calls * call)), kRepeats, most_repeats) | 1;
+  double held = 1.5 * launching * timing.calls + 2e-5;
+  std::vector<double> all;
+  for (int retries = 0; static_cast<int>(all.size()) < timing.repeats;) {
+    const auto [seconds, launched] = run(timing.calls, held);
+    if (launched > held && retries++ < kRetries) {
+      held = 2 * launched;
+      continue;
+    }
+    timing.launch_bound = timing.launch_bound || launched > held;
+    all.push_back(seconds / timing.calls);
+  }
+  std::sort(all.begin(), all.end());
+  timing.median = quantile(all, 0.5);
+  timing.spread = (quantile(all, 0.75) - quantile(all, 0.25)) / timing.median;
+  return timing;
+}
+
+void report(benchmark::State* state, const Timing& timing) {
+  if (!state) return;
   const Condition now = condition();
+  while (state->KeepRunning()) state->SetIterationTime(timing.median);
+  state->counters["repeats"] = timing.repeats;
+  state->counters["calls"] = timing.calls;
+  state->counters["spread"] = timing.spread;
+  if (timing.launch_bound) state->counters["launch_bound"] = 1;
   if (now.sm_mhz <= 0) return;
-  state.counters["sm_MHz"] = now.sm_mhz;
-  state.counters["most_sm_MHz"] = now.most_sm_mhz;
-  state.counters["memory_MHz"] = now.memory_mhz;
-  state.counters["power_W"] = now.watts;
-  state.counters["temperature_C"] = now.celsius;
+  state->counters["sm_MHz"] = now.sm_mhz;
+  state->counters["most_sm_MHz"] = now.most_sm_mhz;
+  state->counters["memory_MHz"] = now.memory_mhz;
+  state->counters["power_W"] = now.watts;
+  state->counters["temperature_C"] = now.celsius;
+}
+
+void run_timed(benchmark::State& state, cudaStream_t stream, int launches,
+               const std::function<void(int)>& work) {
+  report(&state, timed({stream, launches, false, work}));
+}
+
+Mismatches::Mismatches() : counter_(sizeof(int)) {
+  require(cudaMemset(counter_.as<void>(), 0, sizeof(int)), "cudaMemset");
+}
+
+int Mismatches::count(cudaStream_t stream) {
+  int wrong = 0;
+  require(cudaStreamSynchronize(stream), "a check");
+  require(cudaMemcpy(&wrong, counter_.as<void>(), sizeof wrong, cudaMemcpyDeviceToHost), "a check");
+  return wrong;
+}
+
+bool right(const Product& product, Element in, cudaStream_t stream) {
+  // Six standard deviations of 64 roundings to 8 bits; an accumulator of fp8 units keeps about 14 bits.
+  constexpr float kBf16 = 6 * 0.577f / 512, kFp8 = 0.04f;
+  return in == Element::kFp8 ? right_of<__nv_fp8_e4m3>(product, kFp8, stream)
+                             : right_of<__nv_bfloat16>(product, kBf16, stream);
 }
 
 void heat(double seconds) {
+  if (seconds <= 0) return;
   constexpr int kSize = 4096;
-  const Buffer a = normal(Element::kBf16, kSize * kSize, 1), b = normal(Element::kBf16, kSize * kSize, 2);
-  Buffer c(a.bytes());
+  static const Buffer a = normal(Element::kBf16, kSize * kSize, 1),
+                      b = normal(Element::kBf16, kSize * kSize, 2);
+  static const Buffer c(a.bytes());
   cublasHandle_t handle;
   require(cublasCreate(&handle), "cublasCreate");
   const float one = 1, zero = 0;
-  const auto start = std::chrono::steady_clock::now();
-  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
+  const auto start = Clock::now();
+  while (seconds_since(start) < seconds) {
     for (int i = 0; i < 20; ++i)
       require(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, kSize, kSize, kSize, &one, a.as<void>(),
                            CUDA_R_16BF, kSize, b.as<void>(), CUDA_R_16BF, kSize, &zero, c.as<void>(),
@@ -119,44 +338,51 @@ void heat(double seconds) {
   cublasDestroy(handle);
 }
 
-std::string canonical_gpu(const std::string& name) {
-  static constexpr const char* kNames[][2] = {{"GB200", "GB200"},
-                                              {"GB300", "GB300"},
-                                              {"GH200", "GH200"},
-                                              {"H200", "H200-SXM5-141GB"},
-                                              {"H100", "H100-SXM5-80GB"},
-                                              {"H800", "H800-SXM5-80GB"},
-                                              {"A100-SXM4-40GB", "A100-SXM4-40GB"},
-                                              {"A100", "A100-SXM4-80GB"},
-                                              {"A800", "A800-SXM4-80GB"},
-                                              {"B200", "B200-SXM6-180GB"},
-                                              {"B300", "B300-SXM6"}};
-  for (const auto& entry : kNames)
-    if (name.find(entry[0]) != std::string::npos) return entry[1];
-  return name;
-}
-
-std::string machine_state() {
-  std::FILE* pipe = popen(
-      "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu,driver_version "
-      "--format=csv,noheader 2>/dev/null",
-      "r");
-  if (!pipe) return "unknown";
-  std::string text;
-  char line[256];
-  while (std::fgets(line, sizeof line, pipe)) text += line;
-  pclose(pipe);
-  std::replace(text.begin(), text.end(), '\n', ';');
-  return text.empty() ? "unknown" : text;
+Limits& limits() {
+  static Limits one;
+  return one;
 }
 
 void add_case(std::vector<Case>& cases, const std::string& name, double seconds,
               const std::function<void(benchmark::State&)>& run) {
+  static const auto start = Clock::now();
   cases.push_back({name, seconds});
-  benchmark::RegisterBenchmark(name.c_str(), run)
+  // A case times itself: one iteration of the library is one case.
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [run](benchmark::State& state) {
+                                 if (limits().all > 0 && seconds_since(start) > limits().all)
+                                   state.SkipWithError("skipped: the time limit is over");
+                                 else
+                                   run(state);
+                               })
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond)
-      ->MinTime(0.2);
+      ->Iterations(1);
+}
+
+void add_followed_case(std::vector<Case>& cases, const std::string& name, double seconds,
+                       const Followed& run) {
+  const int which = static_cast<int>(followed().size());
+  followed().push_back(run);
+  add_case(cases, name, seconds, [run, which](benchmark::State& state) {
+    int called = which;
+    broadcast(&called, sizeof called);
+    run(&state);
+  });
+}
+
+void follow() {
+  for (;;) {
+    int which = kStop;
+    broadcast(&which, sizeof which);
+    if (which == kStop) return;
+    followed()[static_cast<std::size_t>(which)](nullptr);
+  }
+}
+
+void stop_followers() {
+  int stop = kStop;
+  broadcast(&stop, sizeof stop);
 }
 
 }  // namespace moesim::bench

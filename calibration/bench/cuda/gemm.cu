@@ -14,8 +14,6 @@
 namespace moesim::bench {
 namespace {
 
-constexpr int kCalls = 10;
-
 struct Handles {
   cublasHandle_t blas = nullptr;
   cublasLtHandle_t lt = nullptr;
@@ -38,87 +36,70 @@ Handles& handles() {
   return all;
 }
 
-// Whether corners and the middle of C are what the host computes from A and B.
-bool right(const Product& p, Element in) {
-  const auto element = [](const void* data, bool along, int ld, int outer, int depth, Element type) {
-    // op(A)[outer, .] and op(B)[., outer] are columns or rows of what is stored.
-    return values(data, type, along ? static_cast<std::size_t>(outer) * ld : static_cast<std::size_t>(outer),
-                  along ? 1 : static_cast<std::size_t>(ld), static_cast<std::size_t>(depth));
-  };
-  const std::pair<int, int> places[] = {
-      {0, 0}, {p.rows - 1, p.columns - 1}, {p.rows / 2, p.columns / 3}, {p.rows - 1, 0}};
-  for (const auto& [row, column] : places) {
-    const auto a = element(p.a, p.turn_a, p.lda, row, p.depth, in);
-    // B is stored depth first where it is not turned.
-    const auto b = element(p.b, !p.turn_b, p.ldb, column, p.depth, in);
-    double sum = 0, squares = 0;
-    for (std::size_t k = 0; k < a.size(); ++k) {
-      sum += static_cast<double>(a[k]) * b[k];
-      squares += static_cast<double>(a[k]) * a[k] * b[k] * b[k];
-    }
-    const double c =
-        values(p.c, Element::kBf16, static_cast<std::size_t>(column) * p.ldc + static_cast<std::size_t>(row),
-               1, 1)[0];
-    // Rounding to bf16, and sums in another order; fp8 units keep fewer bits of the sum.
-    const double tolerance =
-        (in == Element::kFp8 ? 0.02 : 0.005) * (std::abs(sum) + std::sqrt(squares)) + 1e-3;
-    if (!(std::abs(c - sum) <= tolerance)) return false;
+// Copies of x[m,k], w[k,n] and y[m,n] that rotate.
+struct Inputs {
+  Inputs(Element type, int m, int n, int k, Cache cache)
+      : rows(static_cast<std::size_t>(m) * static_cast<std::size_t>(k) * bytes_of(type)),
+        inputs(rows + static_cast<std::size_t>(k) * static_cast<std::size_t>(n) * bytes_of(type)),
+        all(inputs + static_cast<std::size_t>(m) * static_cast<std::size_t>(n) * 2, cache) {
+    for (std::size_t i = 0; i < all.all().size(); ++i)
+      fill(all.all()[i].as<void>(), type, inputs / bytes_of(type), static_cast<unsigned>(i));
+    require(cudaDeviceSynchronize(), "normal numbers");
   }
-  return true;
-}
+  static std::size_t bytes(Element type, int m, int n, int k) {
+    const double one =
+        (static_cast<double>(m) * k + static_cast<double>(k) * n) * static_cast<double>(bytes_of(type));
+    return static_cast<std::size_t>(3 * (one + 2.0 * m * n)) + (std::size_t{256} << 20);
+  }
+  const void* x(int turn) const { return all.at<void>(turn); }
+  const void* w(int turn) const { return all.at<char>(turn) + rows; }
+  void* y(int turn) const { return all.at<char>(turn) + inputs; }
+
+  std::size_t rows, inputs;  // bytes
+  Rotation all;
+};
 
 // y[m,n] = x[m,k] w[k,n] in row-major terms; cuBLAS is column-major, so it computes y^T = w^T x^T.
-void dense_bf16(benchmark::State& state, int m, int n, int k) {
-  const std::size_t copies =
-      rotation((static_cast<std::size_t>(m) * k + static_cast<std::size_t>(k) * n) * 2);
-  std::vector<Buffer> x, w;
-  for (std::size_t i = 0; i < copies; ++i) {
-    x.push_back(normal(Element::kBf16, static_cast<std::size_t>(m) * k, 2 * static_cast<unsigned>(i)));
-    w.push_back(normal(Element::kBf16, static_cast<std::size_t>(k) * n, 2 * static_cast<unsigned>(i) + 1));
-  }
-  Buffer y(static_cast<std::size_t>(m) * n * 2);
-  const float one = 1, zero = 0;
-  const auto call = [&](int turn) {
-    const std::size_t i = static_cast<std::size_t>(turn) % copies;
-    require(cublasGemmEx(handles().blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, w[i].as<void>(),
-                         CUDA_R_16BF, n, x[i].as<void>(), CUDA_R_16BF, k, &zero, y.as<void>(), CUDA_R_16BF, n,
-                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-            "cublasGemmEx");
+void dense_bf16(benchmark::State& state, int m, int n, int k, Cache cache, double heated) {
+  if (!has_room(&state, Inputs::bytes(Element::kBf16, m, n, k))) return;
+  const Inputs in(Element::kBf16, m, n, k, cache);
+  const auto product = [&](int turn) {
+    return Product{false, false, n, m, k, in.w(turn), in.x(turn), in.y(turn), n, k, n};
   };
+  const auto call = [&](int turn) { multiply(handles().blas, product(turn), CUDA_R_16BF, false); };
   call(0);
-  require(cudaStreamSynchronize(handles().stream), "dense product");
-  if (!right({false, false, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), n, k, n},
-             Element::kBf16)) {
+  if (!right(product(0), Element::kBf16, handles().stream)) {
     state.SkipWithError("wrong result");
     return;
   }
-  run_timed(state, handles().stream, kCalls, call);
+  heat(heated);
+  run_timed(state, handles().stream, 1, call);
 }
 
-void dense_fp8(benchmark::State& state, int m, int n, int k) {
+void dense_fp8(benchmark::State& state, int m, int n, int k, Cache cache, double heated) {
   int major = 0;
   require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "compute capability");
   if (major < 9) {
     state.SkipWithError("skipped: no fp8 matrix units");
     return;
   }
+  if (!has_room(&state, Inputs::bytes(Element::kFp8, m, n, k))) return;
   // fp8 products want K-major operands: w is stored transposed.
-  const std::size_t copies = rotation(static_cast<std::size_t>(m) * k + static_cast<std::size_t>(k) * n);
-  std::vector<Buffer> x, w;
-  for (std::size_t i = 0; i < copies; ++i) {
-    x.push_back(normal(Element::kFp8, static_cast<std::size_t>(m) * k, 2 * static_cast<unsigned>(i)));
-    w.push_back(normal(Element::kFp8, static_cast<std::size_t>(k) * n, 2 * static_cast<unsigned>(i) + 1));
-  }
-  Buffer y(static_cast<std::size_t>(m) * n * 2), workspace(64u << 20);
+  const Inputs in(Element::kFp8, m, n, k, cache);
+  const Buffer workspace(64u << 20);
   cublasLtMatmulDesc_t operation;
   cublasLtMatrixLayout_t a, b, d;
   require(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul descriptor");
   const cublasOperation_t transpose = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+  // As frameworks take the forward products; Hopper's units add up faster with fewer bits.
+  const std::int8_t fast = 1;
   require(
       cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
       "transpose");
   require(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain),
           "transpose");
+  require(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast),
+          "fast accumulation");
   require(cublasLtMatrixLayoutCreate(&a, CUDA_R_8F_E4M3, k, n, k), "layout");
   require(cublasLtMatrixLayoutCreate(&b, CUDA_R_8F_E4M3, k, m, k), "layout");
   require(cublasLtMatrixLayoutCreate(&d, CUDA_R_16BF, n, m, n), "layout");
@@ -137,18 +118,18 @@ void dense_fp8(benchmark::State& state, int m, int n, int k) {
   } else {
     const float one = 1, zero = 0;
     const auto call = [&](int turn) {
-      const std::size_t i = static_cast<std::size_t>(turn) % copies;
-      require(cublasLtMatmul(handles().lt, operation, &one, w[i].as<void>(), a, x[i].as<void>(), b, &zero,
-                             y.as<void>(), d, y.as<void>(), d, &heuristic.algo, workspace.as<void>(), limit,
-                             handles().stream),
-              "cublasLtMatmul");
+      require(
+          cublasLtMatmul(handles().lt, operation, &one, in.w(turn), a, in.x(turn), b, &zero, in.y(turn), d,
+                         in.y(turn), d, &heuristic.algo, workspace.as<void>(), limit, handles().stream),
+          "cublasLtMatmul");
     };
     call(0);
-    require(cudaStreamSynchronize(handles().stream), "fp8 product");
-    if (right({true, false, n, m, k, w[0].as<void>(), x[0].as<void>(), y.as<void>(), k, k, n}, Element::kFp8))
-      run_timed(state, handles().stream, kCalls, call);
-    else
+    if (right({true, false, n, m, k, in.w(0), in.x(0), in.y(0), k, k, n}, Element::kFp8, handles().stream)) {
+      heat(heated);
+      run_timed(state, handles().stream, 1, call);
+    } else {
       state.SkipWithError("wrong result");
+    }
   }
   cublasLtMatmulPreferenceDestroy(preference);
   cublasLtMatrixLayoutDestroy(d);
@@ -179,6 +160,16 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
   const std::size_t padded = batched ? static_cast<std::size_t>(*std::max_element(rows.begin(), rows.end())) *
                                            static_cast<std::size_t>(groups)
                                      : total;
+  const auto room = [](std::size_t rows_of, int columns) {
+    return rows_of * static_cast<std::size_t>(columns) * 2;
+  };
+  if (!has_room(&state, room(padded, k) + room(padded, n) + room(static_cast<std::size_t>(groups) * k, n) +
+                            (std::size_t{256} << 20)))
+    return;
+  if (backend == "grouped" && !kHasGrouped) {
+    state.SkipWithError("skipped: built with a cuBLAS older than 12.5, which has no grouped call");
+    return;
+  }
   // The experts' weights alone are larger than twice the L2: nothing has to rotate.
   const Buffer x = normal(Element::kBf16, padded * k, 1),
                w = normal(Element::kBf16, static_cast<std::size_t>(groups) * k * n, 2),
@@ -223,13 +214,12 @@ void grouped_bf16(benchmark::State& state, const std::string& backend, Pass pass
     call = [&](int) { grouped.run(handles().blas, pointers.as<void>()); };
   }
   call(0);
-  require(cudaStreamSynchronize(handles().stream), "grouped product");
-  const Product& last = products.back();
-  if (!right(products.front(), Element::kBf16) || !right(last, Element::kBf16)) {
-    state.SkipWithError("wrong result");
-    return;
-  }
-  run_timed(state, handles().stream, kCalls, call);
+  for (const Product& p : products)
+    if (!right(p, Element::kBf16, handles().stream)) {
+      state.SkipWithError("wrong result");
+      return;
+    }
+  run_timed(state, handles().stream, backend == "loop" ? static_cast<int>(products.size()) : 1, call);
 }
 
 }  // namespace
@@ -241,19 +231,29 @@ void register_gemms(std::vector<Case>& cases) {
   constexpr Shape kShapes[] = {{1536, 2048},  {4096, 4096}, {14336, 4096},
                                {4096, 14336}, {2048, 7168}, {7168, 2048}};
   constexpr int kRows[] = {1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+  const auto add = [&](const Shape s, int m, bool fp8, bool hot, Cache cache) {
+    const std::string name = "gemm/m:" + std::to_string(m) + "/n:" + std::to_string(s.n) +
+                             "/k:" + std::to_string(s.k) + "/dtype:" + (fp8 ? "fp8" : "bf16") +
+                             "/library:cublas/clocks:" + (hot ? "sustained" : "burst") +
+                             (cache == Cache::kWarm ? "/cache:warm" : "");
+    add_case(cases, name, hot ? 0.6 : 0.3, [m, s, fp8, hot, cache](benchmark::State& state) {
+      // The first of the hot ones heats the GPU, the others keep it hot.
+      static bool is_hot = false;
+      const double heated = !hot ? 0 : is_hot ? 0.5 : 2;
+      is_hot = hot;
+      (fp8 ? dense_fp8 : dense_bf16)(state, m, s.n, s.k, cache, heated);
+    });
+  };
+  const bool brief = limits().brief;
   for (const Shape s : kShapes)
-    for (const int m : kRows)
-      for (const bool fp8 : {false, true})
-        for (const bool hot : {false, true}) {
-          if (hot && m < 4096) continue;  // only long kernels throttle
-          const std::string name = "gemm/m:" + std::to_string(m) + "/n:" + std::to_string(s.n) +
-                                   "/k:" + std::to_string(s.k) + "/dtype:" + (fp8 ? "fp8" : "bf16") +
-                                   "/library:cublas/clocks:" + (hot ? "sustained" : "burst");
-          add_case(cases, name, hot ? 4 : 0.6, [m, s, fp8, hot](benchmark::State& state) {
-            if (hot) heat(2);
-            fp8 ? dense_fp8(state, m, s.n, s.k) : dense_bf16(state, m, s.n, s.k);
-          });
-        }
+    for (const int m : kRows) {
+      // Two of the shapes, every second number of rows.
+      if (brief && ((s.n != 4096 && s.n != 7168) ||
+                    (std::find(std::begin(kRows), std::end(kRows), m) - kRows) % 2 != 0))
+        continue;
+      for (const bool fp8 : {false, true}) add(s, m, fp8, false, Cache::kCold);
+    }
+  for (const int m : {1, 16, 64, 256}) add(kShapes[0], m, false, false, Cache::kWarm);
   constexpr Shape kExperts[] = {{28672, 4096}, {4096, 14336}, {4096, 7168}};
   const std::pair<const char*, Pass> passes[] = {
       {"fwd", Pass::kForward}, {"dgrad", Pass::kDgrad}, {"wgrad", Pass::kWgrad}};
@@ -262,14 +262,20 @@ void register_gemms(std::vector<Case>& cases) {
       for (const bool skewed : {false, true})
         for (const Shape s : kExperts)
           for (const int m : {16, 256, 2048}) {
+            if (brief && (skewed || std::string(backend) != "grouped")) continue;
             const std::string name = std::string("grouped_gemm/groups:8/m:") + std::to_string(m) +
                                      "/n:" + std::to_string(s.n) + "/k:" + std::to_string(s.k) +
                                      "/dtype:bf16/backend:" + backend + "/pass:" + pass.first +
                                      "/skew:" + (skewed ? "half" : "none");
-            add_case(cases, name, 0.8, [=](benchmark::State& state) {
+            add_case(cases, name, 0.3, [=](benchmark::State& state) {
               grouped_bf16(state, backend, pass.second, skewed, 8, m, s.n, s.k);
             });
           }
+  // Only long kernels throttle.
+  for (const Shape s : kShapes)
+    for (const int m : {4096, 8192, 16384})
+      for (const bool fp8 : {false, true})
+        if (!brief || (s.n == 4096 && m == 8192)) add(s, m, fp8, true, Cache::kCold);
 }
 
 }  // namespace moesim::bench

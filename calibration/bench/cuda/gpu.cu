@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -11,15 +12,23 @@
 namespace moesim::bench {
 namespace {
 
+// nvmlProcessInfo_t of NVML's public interface.
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long memory;
+  unsigned gpu_instance, compute_instance;
+};
+
 // The few calls of NVIDIA's management library that say how the GPU is; it belongs to the driver.
 struct Management {
   using Device = void*;
   int (*init)() = nullptr;
-  int (*device)(unsigned, Device*) = nullptr;
+  int (*device)(const char*, Device*) = nullptr;
   int (*clock)(Device, int, unsigned*) = nullptr;
   int (*most)(Device, int, unsigned*) = nullptr;
   int (*power)(Device, unsigned*) = nullptr;
   int (*temperature)(Device, int, unsigned*) = nullptr;
+  int (*processes)(Device, unsigned*, ProcessInfo*) = nullptr;
   Device handle = nullptr;
 
   Management() {
@@ -29,12 +38,18 @@ struct Management {
       call = reinterpret_cast<std::decay_t<decltype(call)>>(dlsym(library, name));
       return call != nullptr;
     };
-    const bool all = find(init, "nvmlInit_v2") && find(device, "nvmlDeviceGetHandleByIndex_v2") &&
+    const bool all = find(init, "nvmlInit_v2") && find(device, "nvmlDeviceGetHandleByPciBusId_v2") &&
                      find(clock, "nvmlDeviceGetClockInfo") && find(most, "nvmlDeviceGetMaxClockInfo") &&
                      find(power, "nvmlDeviceGetPowerUsage") && find(temperature, "nvmlDeviceGetTemperature");
-    if (!all || init() != 0 || device(0, &handle) != 0) handle = nullptr;
+    find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (!all || init() != 0 || device(place_of_gpu().c_str(), &handle) != 0) handle = nullptr;
   }
 };
+
+const Management& management() {
+  static const Management one;
+  return one;
+}
 
 }  // namespace
 
@@ -43,18 +58,64 @@ void fail(const char* what, const char* why) {
   std::exit(1);
 }
 
+std::string place_of_gpu() {
+  int device = 0;
+  char text[32] = "";
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaDeviceGetPCIBusId(text, sizeof text, device), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
 Condition condition() {
-  static const Management management;
+  const Management& m = management();
   Condition now;
-  if (!management.handle) return now;
+  if (!m.handle) return now;
   constexpr int kSm = 1, kMemory = 2, kGpuTemperature = 0;  // nvmlClockType_t, nvmlTemperatureSensors_t
   unsigned value = 0;
-  if (management.clock(management.handle, kSm, &value) == 0) now.sm_mhz = value;
-  if (management.most(management.handle, kSm, &value) == 0) now.most_sm_mhz = value;
-  if (management.clock(management.handle, kMemory, &value) == 0) now.memory_mhz = value;
-  if (management.power(management.handle, &value) == 0) now.watts = value * 1e-3;
-  if (management.temperature(management.handle, kGpuTemperature, &value) == 0) now.celsius = value;
+  if (m.clock(m.handle, kSm, &value) == 0) now.sm_mhz = value;
+  if (m.most(m.handle, kSm, &value) == 0) now.most_sm_mhz = value;
+  if (m.clock(m.handle, kMemory, &value) == 0) now.memory_mhz = value;
+  if (m.power(m.handle, &value) == 0) now.watts = value * 1e-3;
+  if (m.temperature(m.handle, kGpuTemperature, &value) == 0) now.celsius = value;
   return now;
+}
+
+std::vector<unsigned> processes_on_gpu() {
+  const Management& m = management();
+  std::array<ProcessInfo, 64> all{};
+  unsigned count = static_cast<unsigned>(all.size());
+  std::vector<unsigned> pids;
+  if (!m.handle || !m.processes || m.processes(m.handle, &count, all.data()) != 0) return pids;
+  for (unsigned i = 0; i < count && i < all.size(); ++i) pids.push_back(all[i].pid);
+  return pids;
+}
+
+std::string canonical_gpu(const std::string& name) {
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  // Names of cards by NVIDIA: "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3", "NVIDIA
+  // A100-SXM4-40GB".
+  static constexpr std::array<std::array<const char*, 3>, 13> kNames{{
+      {"GB200", "", "GB200"},
+      {"GB300", "", "GB300"},
+      {"GH200", "", "GH200"},
+      {"H200", "NVL", "H200-NVL-141GB"},
+      {"H200", "", "H200-SXM5-141GB"},
+      {"H100", "PCIe", "H100-PCIe-80GB"},
+      {"H100", "NVL", "H100-NVL-94GB"},
+      {"H100", "", "H100-SXM5-80GB"},
+      {"H800", "PCI", "H800-PCIe-80GB"},
+      {"H800", "", "H800-SXM5-80GB"},
+      {"B200", "", "B200-SXM6-180GB"},
+      {"B300", "", "B300-SXM6"},
+      {"H20", "", "H20-SXM5-96GB"},
+  }};
+  if (has("A100") || has("A800")) {
+    const std::string chip = has("A100") ? "A100" : "A800", memory = has("40GB") ? "40GB" : "80GB";
+    return chip + (has("PCI") ? "-PCIe-" : has("SXM") ? "-SXM4-" : "-") + memory;
+  }
+  for (const auto& entry : kNames)
+    if (has(entry[0]) && has(entry[1])) return entry[2];
+  return name;
 }
 
 void require(cudaError_t status, const char* what) {

@@ -1,5 +1,5 @@
 // What every program on a GPU shares: errors that end the run with a line, buffers that are given back, the
-// GPU's state.
+// GPU's name and state.
 #pragma once
 
 #include <cublas_v2.h>
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace moesim::bench {
 
@@ -36,10 +37,30 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-// What the GPU is at now; zeros where its management library is not there.
+// All launches go through the runtime's typed call, which the virtual GPU of the tests has, too
+// (tests/calibration/virtual_gpu).
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), std::size_t blocks, unsigned threads, std::size_t shared,
+            cudaStream_t stream, Arguments... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "kernel");
+}
+
+// Of the current GPU, by its place on the PCI bus: NVML counts GPUs that CUDA_VISIBLE_DEVICES hides. Zeros
+// where the management library is not there.
 struct Condition {
   double sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0, watts = 0, celsius = 0;
 };
 Condition condition();
+std::string place_of_gpu();                // "0000:1B:00.0"
+std::vector<unsigned> processes_on_gpu();  // that compute there, as NVML says
+
+// "H200-SXM5-141GB" as published tables call it, with its form (SXM, PCIe, NVL) kept apart, or the device's
+// own name.
+std::string canonical_gpu(const std::string& name);
 
 }  // namespace moesim::bench

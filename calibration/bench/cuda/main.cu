@@ -1,142 +1,218 @@
 // moesim-bench-cuda: everything a profile is fitted to, measured on this machine; standard Google Benchmark
-// output. It has been compiled, and has not run on a GPU yet (calibration/bench/README.md).
-#ifdef MOESIM_BENCH_MPI
-#include <mpi.h>
-#endif
+// output. It runs against the virtual GPU of the tests, and has not run on a real one yet
+// (calibration/bench/README.md).
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <ostream>
 
 #include "device.h"
-#include "follow.h"
+#include "ranks.h"
 
-namespace moesim::bench {
 namespace {
 
-constexpr int kStop = -1;
-std::vector<Followed>& followed() {
-  static std::vector<Followed> cases;
-  return cases;
+using namespace moesim::bench;
+
+constexpr const char* kHelp =
+    "moesim-bench-cuda [--dry-run] [--short] [--gpus N] [--time-limit S] [--benchmark_filter=REGEX] "
+    "[--benchmark_out=FILE "
+    "--benchmark_out_format=json]\n"
+    "  --dry-run          lists the cases and about how long each takes\n"
+    "  --short            a third of the cases, those that say most\n"
+    "  --gpus N           processes to start on this node, one a GPU (default: every GPU); under mpirun, "
+    "srun or\n"
+    "                     torchrun these are the processes\n"
+    "  --time-limit S     begins no case after so many seconds\n"
+    "  --benchmark_min_time=S  seconds that a case is measured (default 0.1)\n";
+
+struct Options {
+  bool dry_run = false;
+  int gpus = 0;
+};
+
+// Takes our options out of argv; what is left is Google Benchmark's.
+Options take_options(int& argc, char** argv) {
+  Options options;
+  int kept = 1;
+  const auto bad = [](const std::string& found, const char* expected) {
+    std::fprintf(stderr, "moesim-bench-cuda: found %s, expected %s\n", found.c_str(), expected);
+    std::exit(2);
+  };
+  const auto number = [&](const char* name, const char* text) {
+    char* end = nullptr;
+    const double value = text ? std::strtod(text, &end) : 0;
+    if (!text || end == text || (*end && std::strcmp(end, "s") != 0) || !(value > 0))
+      bad(std::string(name) + " " + (text ? text : "without a value"), "a positive number");
+    return value;
+  };
+  for (int i = 1; i < argc; ++i) {
+    constexpr const char* kMinTime = "--benchmark_min_time=";
+    if (std::strcmp(argv[i], "--help") == 0) {
+      std::fputs(kHelp, stdout);
+      std::exit(0);
+    } else if (std::strcmp(argv[i], "--dry-run") == 0) {
+      options.dry_run = true;
+    } else if (std::strcmp(argv[i], "--short") == 0) {
+      limits().brief = true;
+    } else if (std::strcmp(argv[i], "--gpus") == 0) {
+      options.gpus = static_cast<int>(number("--gpus", argv[i + 1]));
+      ++i;
+    } else if (std::strcmp(argv[i], "--time-limit") == 0) {
+      limits().all = number("--time-limit", argv[i + 1]);
+      ++i;
+    } else if (std::strncmp(argv[i], kMinTime, std::strlen(kMinTime)) == 0) {
+      limits().budget = number(kMinTime, argv[i] + std::strlen(kMinTime));
+    } else if (std::strncmp(argv[i], "--benchmark_", 12) == 0) {
+      argv[kept++] = argv[i];
+    } else {
+      bad(argv[i], "one of --help");
+    }
+  }
+  argc = kept;
+  return options;
+}
+
+void say(const std::string& line) { std::fprintf(stderr, "moesim-bench-cuda: %s\n", line.c_str()); }
+
+// The GPU of this process: each its own.
+void take_gpu() {
+  int gpus = 0;
+  require(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  // A launcher may show each process one GPU only.
+  const int mine = gpus == 1 ? 0 : ranks().on_node;
+  if (mine >= gpus)
+    fail("GPUs", ("found " + std::to_string(mine + 1) + " processes on this node and " +
+                  std::to_string(gpus) + " GPUs, expected one process a GPU")
+                     .c_str());
+  require(cudaSetDevice(mine), "cudaSetDevice");
+  const std::string place = ranks().nodes[static_cast<std::size_t>(ranks().index)] + " " + place_of_gpu();
+  std::map<std::string, int> users;
+  const std::vector<std::string> places = all_of(place);
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (const auto [at, added] = users.try_emplace(places[i], static_cast<int>(i)); !added)
+      fail("GPUs", ("processes " + std::to_string(at->second) + " and " + std::to_string(i) +
+                    " have the same GPU, expected one process a GPU: map processes over nodes")
+                       .c_str());
+}
+
+// What would spoil the numbers, a line each.
+void warn_of_machine(const std::vector<std::string>& foreign, int gpus) {
+  for (std::size_t i = 0; i < foreign.size(); ++i)
+    if (!foreign[i].empty())
+      say("GPU of process " + std::to_string(i) + ": another process computes on it (pid " + foreign[i] +
+          "), times will be wrong");
+  for (int a = 0; a < gpus; ++a)
+    for (int b = a + 1; b < gpus; ++b) {
+      int can = 1;
+      require(cudaDeviceCanAccessPeer(&can, a, b), "peer access");
+      if (can) continue;
+      say("GPUs " + std::to_string(a) + " and " + std::to_string(b) +
+          " have no access to each other's memory: collectives go through the host");
+      return;
+    }
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::map<std::string, int> count;
+  for (const std::string& text : texts) ++count[text];
+  std::string all;
+  for (const auto& [text, times] : count)
+    all += (all.empty() ? "" : "; ") + text + (count.size() > 1 ? " x" + std::to_string(times) : "");
+  return all;
+}
+
+void add_context() {
+  cudaDeviceProp properties;
+  int device = 0, gpus = 0, driver = 0, runtime = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  require(cudaDriverGetVersion(&driver), "driver version");
+  require(cudaRuntimeGetVersion(&runtime), "runtime version");
+  // Before this process has a context, those on the GPU are others'.
+  const std::vector<std::string> names = all_of(canonical_gpu(properties.name));
+  for (std::size_t i = 1; i < names.size(); ++i)
+    if (names[i] != names[0])
+      fail("GPUs", ("process 0 has " + names[0] + " and process " + std::to_string(i) + " " + names[i] +
+                    ", expected one kind of GPU")
+                       .c_str());
+  if (ranks().index > 0) return;
+  int nccl = 0;
+  require(ncclGetVersion(&nccl), "ncclGetVersion");
+  benchmark::AddCustomContext("gpu", names[0]);
+  benchmark::AddCustomContext("device", properties.name);
+  benchmark::AddCustomContext("gpus", std::to_string(ranks().count));
+  benchmark::AddCustomContext("nodes", joined(ranks().nodes));
+  benchmark::AddCustomContext("cuda_driver", std::to_string(driver));
+  benchmark::AddCustomContext("cuda_runtime", std::to_string(runtime));
+  benchmark::AddCustomContext("cublas", std::to_string(CUBLAS_VERSION));
+  benchmark::AddCustomContext("nccl", std::to_string(nccl));
+}
+
+int print_list(const std::vector<Case>& cases, bool without_gpu) {
+  double seconds = 0;
+  for (const Case& each : cases) {
+    std::printf("%6.1f s  %s\n", each.seconds, each.name.c_str());
+    seconds += each.seconds;
+  }
+  std::printf("%zu benchmarks, about %.0f s%s\n", cases.size(), seconds,
+              without_gpu ? "; no GPU here, so the collectives of several are not listed" : "");
+  return 0;
 }
 
 }  // namespace
 
-#ifdef MOESIM_BENCH_MPI
-int process_index() {
-  int index = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &index);
-  return index;
-}
-int process_count() {
-  int count = 1;
-  MPI_Comm_size(MPI_COMM_WORLD, &count);
-  return count;
-}
-void broadcast(void* data, std::size_t bytes) {
-  MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD);
-}
-bool all_agree(bool yes) {
-  int mine = yes, all = 0;
-  MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  return all != 0;
-}
-double slowest(double seconds) {
-  double result = seconds;
-  MPI_Allreduce(&seconds, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  return result;
-}
-#else
-int process_index() { return 0; }
-int process_count() { return 1; }
-void broadcast(void*, std::size_t) {}
-bool all_agree(bool yes) { return yes; }
-double slowest(double seconds) { return seconds; }
-#endif
-
-bool keep_running(benchmark::State* state) {
-  int more = state ? static_cast<int>(state->KeepRunning()) : 0;
-  broadcast(&more, sizeof more);
-  return more != 0;
-}
-
-void add_followed_case(std::vector<Case>& cases, const std::string& name, double seconds,
-                       const Followed& run) {
-  const int which = static_cast<int>(followed().size());
-  followed().push_back(run);
-  add_case(cases, name, seconds, [run, which](benchmark::State& state) {
-    int called = which;
-    broadcast(&called, sizeof called);
-    run(&state);
-  });
-}
-
-void follow() {
-  for (;;) {
-    int which = kStop;
-    broadcast(&which, sizeof which);
-    if (which == kStop) return;
-    followed()[static_cast<std::size_t>(which)](nullptr);
-  }
-}
-
-void stop_followers() {
-  int stop = kStop;
-  broadcast(&stop, sizeof stop);
-}
-
-}  // namespace moesim::bench
-
 int main(int argc, char** argv) {
-  using namespace moesim::bench;
-#ifdef MOESIM_BENCH_MPI
-  MPI_Init(&argc, &argv);
-#endif
-  bool dry_run = false;
-  for (int i = 1; i < argc; ++i) dry_run = dry_run || std::strcmp(argv[i], "--dry-run") == 0;
+  // Processes started below begin with the same words.
+  const std::vector<char*> words(argv, argv + argc + 1);
+  std::vector<char*> again = words;
+  const Options options = take_options(argc, argv);
   int gpus = 0;
   const bool none = cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0;
-  if (none && !dry_run) {
-    std::fprintf(stderr, "moesim-bench-cuda: no GPU found\n");
+  if (none && !options.dry_run) {
+    say("found no GPU, expected one");
     return 1;
   }
+  if (options.gpus > gpus && !none) {
+    say("found --gpus " + std::to_string(options.gpus) + ", expected at most the " + std::to_string(gpus) +
+        " of this node");
+    return 2;
+  }
   std::vector<Case> cases;
+  const int own = options.gpus > 0 ? options.gpus : gpus;
+  join_ranks(options.dry_run ? 1 : own, again.data());
+  if (options.dry_run) {
+    register_latencies(cases);
+    register_kernels(cases);
+    register_gemms(cases);
+    if (!none) register_collectives(cases, ranks().node_count(), std::max(own, ranks().count));
+    return ranks().index > 0 ? 0 : print_list(cases, none);
+  }
+  take_gpu();
+  std::string foreign;
+  for (const unsigned pid : processes_on_gpu())
+    if (static_cast<pid_t>(pid) != getpid()) foreign += (foreign.empty() ? "" : ", ") + std::to_string(pid);
+  const std::vector<std::string> all_foreign = all_of(foreign);
   register_latencies(cases);
   register_kernels(cases);
   register_gemms(cases);
-  if (!none) register_collectives(cases, argc, argv);
-  if (dry_run) {
-    double seconds = 0;
-    for (const Case& each : cases) {
-      std::printf("%6.1f s  %s\n", each.seconds, each.name.c_str());
-      seconds += each.seconds;
-    }
-    std::printf(
-        "%zu benchmarks, about %.0f s%s\n", cases.size(), seconds,
-        none ? "; no GPU here, so the collectives (5 operations x 21 sizes per sub-group) are not listed"
-             : "");
-  } else {
-    cudaDeviceProp properties;
-    require(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-    int driver = 0, runtime = 0;
-    require(cudaDriverGetVersion(&driver), "driver version");
-    require(cudaRuntimeGetVersion(&runtime), "runtime version");
-    benchmark::AddCustomContext("gpu", canonical_gpu(properties.name));
-    benchmark::AddCustomContext("device", properties.name);
-    benchmark::AddCustomContext("gpus", std::to_string(gpus));
-    benchmark::AddCustomContext("cuda_driver", std::to_string(driver));
-    benchmark::AddCustomContext("cuda_runtime", std::to_string(runtime));
-    benchmark::AddCustomContext("state_before", machine_state());
-    if (process_index() == 0) {
-      benchmark::Initialize(&argc, argv);
-      benchmark::RunSpecifiedBenchmarks();
-      stop_followers();
-      std::fprintf(stderr, "state after: %s\n", machine_state().c_str());
-    } else {
-      follow();
-    }
+  register_collectives(cases, ranks().node_count(), ranks().count);
+  add_context();
+  if (ranks().index > 0) {
+    follow();
+    return 0;
   }
-#ifdef MOESIM_BENCH_MPI
-  MPI_Finalize();
-#endif
+  warn_of_machine(all_foreign, std::min(gpus, ranks().count));
+  benchmark::Initialize(&argc, argv);
+  // What the library says of the host stands in the file; standard error is for what is wrong.
+  std::ostream nowhere(nullptr);
+  benchmark::ConsoleReporter reporter;
+  reporter.SetErrorStream(&nowhere);
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  stop_followers();
   return 0;
 }

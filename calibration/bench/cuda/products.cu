@@ -33,6 +33,7 @@ GroupedCall::GroupedCall(const std::vector<Product>& products)
   }
 }
 
+#if CUBLAS_VERSION >= kGroupedSince
 void GroupedCall::run(cublasHandle_t handle, const void* on_device) const {
   const std::size_t count = ones_.size();
   const void* const* a = static_cast<const void* const*>(on_device);
@@ -43,5 +44,15 @@ void GroupedCall::run(cublasHandle_t handle, const void* on_device) const {
                                      static_cast<int>(count), ones_.data(), CUBLAS_COMPUTE_32F),
           "grouped product");
 }
+#else
+void GroupedCall::run(cublasHandle_t handle, const void*) const {
+  for (std::size_t i = 0; i < ones_.size(); ++i)
+    require(cublasGemmEx(handle, op_a_[i], op_b_[i], rows_[i], columns_[i], depths_[i], &alpha_[i],
+                         pointers_[i], CUDA_R_16BF, lda_[i], pointers_[ones_.size() + i], CUDA_R_16BF,
+                         ldb_[i], &beta_[i], const_cast<void*>(pointers_[2 * ones_.size() + i]), CUDA_R_16BF,
+                         ldc_[i], CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            "product");
+}
+#endif
 
 }  // namespace moesim::bench

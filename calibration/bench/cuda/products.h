@@ -6,7 +6,12 @@
 #include "gpu.h"
 #include "layer/product.h"
 
+// The version of cuBLAS whose header first has the grouped call; with an older one a loop takes its place.
+#define kGroupedSince 120500
+
 namespace moesim::bench {
+
+inline constexpr bool kHasGrouped = CUBLAS_VERSION >= kGroupedSince;
 
 cublasOperation_t turn(bool turned);
 

@@ -35,6 +35,7 @@
 #include "tools/moesim/show/output.h"
 #include "tools/moesim/verbs/calibrate_measure.h"
 #include "tools/moesim/verbs/calibrate_next.h"
+#include "tools/moesim/verbs/calibrate_node.h"
 #include "tools/moesim/verbs/calibrate_recording.h"
 #include "tools/moesim/verbs/calibrate_refine.h"
 #include "tools/moesim/verbs/calibrate_rows.h"
@@ -402,9 +403,10 @@ Run declare_check(CLI::App& app) {
     FactOptions facts;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("profile", options->profile, "Built-in profile or profile file");
+  app.add_option("profile", options->profile, "Built-in profile or network, or a file of one");
   app.add_flag("--all", options->all, "Check each row against the built-in profile of its own GPU");
-  app.add_option("--against", options->against, "Tables or measurement files with rows the fit has not seen")
+  app.add_option("--against", options->against,
+                 "Rows that the fit has not seen: whatever 'calibrate import' takes")
       ->required();
   app.add_option(
       "--network", options->network,
@@ -422,8 +424,16 @@ Run declare_check(CLI::App& app) {
                        ", expected one of them");
     std::optional<double> max_error;
     if (!options->max_error.empty()) max_error = parse_fraction(options->max_error);
-    Measurements rows;
-    for (const std::string& file : options->against) rows.append(read_any(file, options->facts.facts()));
+    const Measurements rows = read_all_rows(options->against, options->facts.facts(), common);
+    // A network's laws are checked with every row's own GPU.
+    if (is_network(options->profile)) {
+      if (!options->network.empty())
+        throw InputError("found the network " + in_quotes(options->profile) +
+                         " and --network, expected one of them");
+      options->network = options->profile;
+      options->profile.clear();
+      options->all = true;
+    }
     std::map<std::string, Profile> profiles;
     std::optional<Profile> one;
     if (!options->all) one = Profile::load(options->profile);
@@ -485,6 +495,7 @@ Verb calibrate_verb() {
       sub->allow_extras();
       commands->emplace_back(sub, declare(*sub));
     };
+    add("node", "Measure this machine and write a cluster file of it, in one command", declare_node);
     add("measure", "Measure this machine with the programs of calibration/bench", declare_measure);
     add("import", "Turn logs and tables into a measurement file", declare_import);
     add("fit", "Fit a profile to measurements", declare_fit);

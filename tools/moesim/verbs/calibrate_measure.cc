@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -62,13 +64,6 @@ fs::path find_bench(const std::string& wanted) {
 }
 
 using nlohmann::ordered_json;
-
-struct MeasureOptions {
-  std::string out = "raw", bench, program, filter, forecast;
-  int ranks = 1;
-  bool dry_run = false;
-  double min_time = 0, minutes = 0;
-};
 
 // A program with its standard output in a file, or nowhere.
 int run(const std::vector<std::string>& words, const fs::path& output) {
@@ -271,10 +266,24 @@ class Measuring {
     bench_ = o_.program.empty() ? find_bench(o_.bench) : fs::path(o_.program);
     if (!o_.program.empty() && !o_.bench.empty())
       throw InputError("found --program and --bench, expected one of them");
-    if (o_.ranks > 1)
-      words_ = {"mpirun", "-n", std::to_string(o_.ranks), "--oversubscribe", "--allow-run-as-root"};
+    const bool host = bench_.filename() == "moesim-bench-host";
+    if (o_.ranks > 1) {
+      words_ = {"mpirun", "-n", std::to_string(o_.ranks), "--allow-run-as-root"};
+      if (host)
+        words_.emplace_back("--oversubscribe");
+      else
+        map_over_nodes();
+    } else if (o_.gpus_per_node > 0) {
+      throw InputError(
+          "found --ranks-per-node without --ranks, expected the processes of several nodes, one a GPU");
+    }
     words_.push_back(bench_.string());
+    if (host && o_.brief)
+      throw InputError("found --short with the host bench, expected it with the CUDA one");
+    if (o_.brief) words_.emplace_back("--short");
   }
+
+  const std::string& written() const { return written_; }
 
   int run_all() {
     std::error_code error;
@@ -299,6 +308,24 @@ class Measuring {
   }
 
  private:
+  // One process a GPU on every node; process 0 is here, and the others find it by this name.
+  void map_over_nodes() {
+    if (o_.gpus_per_node == 0)
+      throw InputError(fmt::format(
+          "found --ranks {} without --ranks-per-node, expected the GPUs of a node (the GPUs of one "
+          "node alone are measured without --ranks)",
+          o_.ranks));
+    if (o_.ranks % o_.gpus_per_node != 0)
+      throw InputError(fmt::format("found --ranks {} with --ranks-per-node {}, expected a multiple", o_.ranks,
+                                   o_.gpus_per_node));
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    for (const std::string& word :
+         {std::string("--map-by"), fmt::format("ppr:{}:node", o_.gpus_per_node), std::string("--bind-to"),
+          std::string("none"), std::string("-x"), std::string("MASTER_ADDR=") + name.data()})
+      words_.push_back(word);
+  }
+
   std::vector<BenchCase> listed(const fs::path& folder) const {
     std::vector<std::string> words = words_;
     words.emplace_back("--dry-run");
@@ -364,7 +391,7 @@ class Measuring {
     parts.finish();
   }
 
-  int finish(const Parts& parts, const std::string& stem, std::size_t left) const {
+  int finish(const Parts& parts, const std::string& stem, std::size_t left) {
     const fs::path raw = fs::path(o_.out) / (stem + ".json");
     write_file(raw, json_text(parts.merged(), 1));
     const auto rows = calibration::import_google_benchmark(read_own_file(raw), raw.string(), {});
@@ -375,16 +402,40 @@ class Measuring {
                       left > 0 ? fmt::format("; {} benchmarks are left: run it again to go on", left) : ""));
     const std::string text = unusual(parts.merged(), rows).text();
     if (std::count(text.begin(), text.end(), '\n') > 2) print("\nunusual:\n" + text);
+    written_ = measurements.string();
     return 0;
   }
 
   const MeasureOptions& o_;
   const CommonOptions& common_;
   fs::path bench_;
+  std::string written_;
   std::vector<std::string> words_;
 };
 
 }  // namespace
+
+std::string measure_machine(const MeasureOptions& options, const CommonOptions& common) {
+  Measuring measuring(options, common);
+  measuring.run_all();
+  return measuring.written();
+}
+
+void declare_bench(CLI::App& app, MeasureOptions& options) {
+  app.add_option("--bench", options.bench, "cuda or host (default: cuda where it was built)")
+      ->check(CLI::IsMember({"cuda", "host"}));
+  app.add_option("--program", options.program, "The bench program itself (default: the one beside moesim)");
+  app.add_option("--ranks", options.ranks,
+                 "Processes, started with mpirun: of the host bench, or one a GPU on several nodes (the GPUs "
+                 "of one node are "
+                 "taken without it)")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--ranks-per-node", options.gpus_per_node, "With --ranks: processes on each node, one a GPU")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--short", options.brief, "The third of the cases that says most: two minutes on eight GPUs");
+  app.add_option("--minutes", options.minutes, "Stop before this time is over; the same command goes on")
+      ->check(CLI::Range(0.1, 1e4));
+}
 
 Run declare_measure(CLI::App& app) {
   auto options = std::make_shared<MeasureOptions>();
@@ -392,15 +443,9 @@ Run declare_measure(CLI::App& app) {
          "-o,--out", options->out,
          "Folder for the raw results and the measurement file; what is there already is not measured again")
       ->capture_default_str();
-  app.add_option("--bench", options->bench, "cuda or host (default: cuda where it was built)")
-      ->check(CLI::IsMember({"cuda", "host"}));
-  app.add_option("--program", options->program, "The bench program itself (default: the one beside moesim)");
-  app.add_option("--ranks", options->ranks, "Processes, started with mpirun (host bench; several GPU nodes)")
-      ->check(CLI::Range(1, 1 << 16));
+  declare_bench(app, *options);
   app.add_option("--filter", options->filter, "Regular expression of the benchmarks to run");
   app.add_option("--min-time", options->min_time, "Seconds per benchmark")->check(CLI::Range(0.001, 600.0));
-  app.add_option("--minutes", options->minutes, "Stop before this time is over; the same command goes on")
-      ->check(CLI::Range(0.1, 1e4));
   auto* dry =
       app.add_flag("--dry-run", options->dry_run, "List what would be measured, and about how long it takes");
   app.add_option("--forecast", options->forecast,

@@ -1,9 +1,24 @@
 // The `measure` part of `moesim calibrate`.
 #pragma once
 
+#include <string>
+
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
+
+struct MeasureOptions {
+  std::string out = "raw", bench, program, filter, forecast;
+  int ranks = 1, gpus_per_node = 0;
+  bool dry_run = false, brief = false;
+  double min_time = 0, minutes = 0;
+};
+
+// Runs the bench as far as it has not run yet; the measurement file.
+std::string measure_machine(const MeasureOptions& options, const CommonOptions& common);
+
+// The options that say how the bench is started, for other commands that measure.
+void declare_bench(CLI::App& app, MeasureOptions& options);
 
 Run declare_measure(CLI::App& app);
 

@@ -44,25 +44,11 @@ using models::Profile;
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string base, out, scenario, provenance;
+  std::string base, of, out, scenario, provenance;
+  std::vector<calibration::BaseEvidence> evidence;  // where nobody said the base
   std::vector<std::string> with;
   FactOptions facts;
 };
-
-bool is_network(const std::string& base) {
-  const auto& names = NetworkProfile::names();
-  if (std::find(names.begin(), names.end(), base) != names.end()) return true;
-  const auto& profiles = Profile::names();
-  if (std::find(profiles.begin(), profiles.end(), base) != profiles.end() || !path_exists(base)) return false;
-  return read_file(base, std::uint64_t{1} << 30).find("\"moesim.network/") != std::string::npos;
-}
-
-const Profile& built_in(const Device& device) {
-  static std::map<std::string_view, Profile> loaded;
-  const auto [at, added] = loaded.try_emplace(device.profile);
-  if (added) at->second = Profile::load(std::string(device.profile));
-  return at->second;
-}
 
 // The winner of a scenario before and after.
 struct Flip {
@@ -118,7 +104,18 @@ std::vector<Flip> usual_flips(const ordered_json& cluster, int ep, const Refined
 
 std::string percent_moved(double log_shift) { return percent(std::expm1(log_shift)); }
 
-std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, const std::string& out) {
+// What to do with it.
+std::string next_command(const Options& options) {
+  return is_network(options.base)
+             ? fmt::format(
+                   "moesim calibrate check {} --against OTHER_ROWS, or a cluster with \"network\": \"{}\"",
+                   options.out, options.out)
+             : fmt::format(
+                   "moesim calibrate check {} --against OTHER_ROWS, or a cluster with \"profile\": \"{}\"",
+                   options.out, options.out);
+}
+
+std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, const Options& options) {
   using Align = Table::Align;
   Table table(
       {{"law", Align::kLeft}, {"rows"}, {"far off"}, {"moved"}, {"sigma"}, {"own"}, {"error"}, {"now"}});
@@ -128,12 +125,15 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
                fmt::format("{:.0f} %", 100 * law.own_share), fmt::format("{:.1f} %", 100 * law.error_before),
                fmt::format("{:.1f} %", 100 * law.error_left_out)});
   std::string text = table.text();
+  if (!options.evidence.empty()) text += "\nbase: " + because(options.evidence) + "\n";
+  const std::string& out = options.out;
   text += fmt::format(
       "\n{}: {} rows moved {} laws, the others are as they were\n"
       "sigma: of what was known of another machine; error: of the rows before, and by a law of the others\n",
       out, report.rows, report.laws.size());
   for (const auto& [reason, rows] : report.skipped) text += fmt::format("  skipped {:5}  {}\n", rows, reason);
-  if (flips.empty()) return text;
+  const std::string next = "next: " + next_command(options) + "\n";
+  if (flips.empty()) return text + next;
   Table decisions({{"decision", Align::kLeft},
                    {"before", Align::kLeft},
                    {"P"},
@@ -144,7 +144,7 @@ std::string text_of(const RefineReport& report, const std::vector<Flip>& flips, 
   for (const Flip& flip : flips)
     decisions.row({flip.scenario, flip.before, share(flip.probability_before), flip.after,
                    share(flip.probability_after), flip.flips() ? "flips" : ""});
-  return text + "\n" + decisions.text();
+  return text + "\n" + decisions.text() + "\n" + next;
 }
 
 ordered_json json_of(const CommonOptions& common, const RefineReport& report, const std::vector<Flip>& flips,
@@ -153,6 +153,13 @@ ordered_json json_of(const CommonOptions& common, const RefineReport& report, co
   inputs["base"] = options.base;
   ordered_json result = envelope("calibrate-refine", inputs, {});
   result["out"] = options.out;
+  result["base"] = {{"name", options.base}};
+  if (!options.evidence.empty()) {
+    auto& evidence = result["base"]["evidence"] = ordered_json::array();
+    for (const auto& one : options.evidence)
+      evidence.push_back({{"name", one.name}, {"log_probability", one.log_probability}, {"rows", one.rows}});
+  }
+  result["next"] = next_command(options);
   result["rows"] = report.rows;
   result["laws"] = ordered_json::array();
   for (const RefinedLaw& law : report.laws)
@@ -220,20 +227,57 @@ std::vector<std::string> gaps_left(const Profile& profile, const RefineReport& r
   return gaps;
 }
 
-int run(const Options& options, const CommonOptions& common) {
-  const bool network = is_network(options.base);
+// The base that rows are nearest to, of the kind that they are of.
+void choose_base(Options& options, Measurements& rows) {
+  RowsByPlace parts = by_place(rows);
+  const std::size_t inside = parts.inside.size(), between = parts.between.size();
+  if (options.of.empty()) {
+    if (inside > 0 && between > 0)
+      throw InputError(fmt::format(
+          "found {} rows inside a node and {} between nodes and no base, expected --of gpu or --of "
+          "network (a profile and a network are two files)",
+          inside, between));
+    options.of = between > 0 ? "network" : "gpu";
+  }
+  const bool network = options.of == "network";
+  if ((network ? between : inside) == 0)
+    throw InputError("found --of " + options.of + ", expected rows " +
+                     (network ? "between nodes" : "inside a node"));
+  if (network) {
+    RefineReport ignored;
+    nearest_network(parts.between, options.evidence, ignored);
+  } else {
+    options.evidence = profile_evidence(parts.inside);
+  }
+  options.base = options.evidence.front().name;
+  // Of a GPU without a profile the nearest one's stands for it.
+  if (!network) {
+    const auto gpus = gpus_of(rows);
+    const bool known = std::any_of(gpus.begin(), gpus.end(), [](const std::string& gpu) {
+      return calibration::device_of_gpu(gpu) != nullptr;
+    });
+    if (!known) rows = calibration::renamed(std::move(rows), Profile::load(options.base).gpu());
+  }
+}
+
+int run(Options options, const CommonOptions& common) {
   calibration::ImportFacts facts = options.facts.facts();
   std::optional<Profile> profile;
-  if (!network) {
+  if (!options.base.empty() && !is_network(options.base)) {
     profile = Profile::load(options.base);
     if (facts.gpu.empty()) facts.gpu = profile->gpu();
   }
-  Measurements rows;
   std::vector<std::string> names;
-  for (const std::string& file : options.with) {
-    rows.append(read_rows_or_logs(file, facts, common));
+  for (const std::string& file : options.with)
     names.push_back(std::filesystem::path(file).filename().string());
+  Measurements rows = read_all_rows(options.with, facts, common);
+  if (options.base.empty()) {
+    choose_base(options, rows);
+    if (options.of == "gpu") profile = Profile::load(options.base);
+  } else if (!options.of.empty()) {
+    throw InputError("found --of with a base, expected one of them");
   }
+  const bool network = is_network(options.base);
   RefineReport report;
   std::vector<Flip> flips;
   std::string written;
@@ -243,7 +287,9 @@ int run(const Options& options, const CommonOptions& common) {
   };
   if (network) {
     const NetworkProfile base = NetworkProfile::load(options.base);
-    NetworkProfile mine = calibration::refine(base, rows, built_in, report);
+    std::vector<calibration::BaseEvidence> again;
+    NetworkProfile mine = options.evidence.empty() ? calibration::refine(base, rows, built_in, report)
+                                                   : nearest_network(rows, again, report);
     check_used(report, options.base);
     mine.provenance = provenance(base.provenance);
     written = mine.to_json();
@@ -281,7 +327,7 @@ int run(const Options& options, const CommonOptions& common) {
   if (common.format == Format::kJson)
     print_json(json_of(common, report, flips, options));
   else
-    print(text_of(report, flips, options.out));
+    print(text_of(report, flips, options));
   return 0;
 }
 
@@ -289,10 +335,14 @@ int run(const Options& options, const CommonOptions& common) {
 
 Run declare_refine(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("base", options->base, "Profile or network that is nearest: a built-in name or a file")
-      ->required();
-  app.add_option("--with", options->with,
-                 "Rows of one's own machine: nccl-tests or DeepEP logs, measurement files, tables")
+  app.add_option("base", options->base,
+                 "Profile or network that is nearest: a built-in name or a file (default: the one under "
+                 "which the rows are "
+                 "most likely)");
+  app.add_option("--of", options->of,
+                 "Without a base, of rows inside a node and between nodes: what to refine")
+      ->check(CLI::IsMember({"gpu", "network"}));
+  app.add_option("--with", options->with, "Rows of one's own machine: whatever 'calibrate import' takes")
       ->required();
   app.add_option("-o,--out", options->out, "Profile to write")->required();
   app.add_option("--scenario", options->scenario,

@@ -1,13 +1,25 @@
 #include "tools/moesim/verbs/calibrate_rows.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
 #include <CLI/CLI.hpp>
 
 #include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
+#include "calibration/fit/fit_dispatch.h"
 #include "calibration/rows/devices.h"
+#include "calibration/rows/inspector_log.h"
 #include "calibration/rows/logged_row.h"
+#include "calibration/rows/variants.h"
+#include "models/hardware/network.h"
 #include "tools/moesim/show/output.h"
+#include "tools/moesim/verbs/calibrate_recording.h"
 
 namespace moesim::tools {
 
@@ -35,6 +47,113 @@ Measurements read_rows_or_logs(const std::string& path, const ImportFacts& facts
   calibration::Imported imported = calibration::import_any(text, path, facts);
   for (const std::string& note : imported.notes) warn(common, note);
   return std::move(imported.rows);
+}
+
+Measurements read_all_rows(const std::vector<std::string>& paths, const ImportFacts& facts,
+                           const CommonOptions& common) {
+  Measurements rows;
+  std::vector<std::string> of_inspector;
+  const auto text_of = [](const std::string& path) { return read_file(path, std::uint64_t{1} << 30); };
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error))
+      rows.append(import_recording(path, facts));
+    else if (calibration::is_inspector_log(text_of(path)))
+      of_inspector.push_back(path);
+    else
+      rows.append(read_rows_or_logs(path, facts, common));
+  }
+  if (of_inspector.empty()) return rows;
+  calibration::Imported imported = calibration::import_inspector(of_inspector, text_of, facts);
+  for (const std::string& note : imported.notes) warn(common, note);
+  rows.append(std::move(imported.rows));
+  return rows;
+}
+
+bool is_network(const std::string& name_or_path) {
+  const auto& names = models::NetworkProfile::names();
+  if (std::find(names.begin(), names.end(), name_or_path) != names.end()) return true;
+  const auto& profiles = models::Profile::names();
+  if (std::find(profiles.begin(), profiles.end(), name_or_path) != profiles.end() ||
+      !path_exists(name_or_path))
+    return false;
+  return read_file(name_or_path, std::uint64_t{1} << 30).find("\"moesim.network/") != std::string::npos;
+}
+
+const models::Profile& built_in(const Device& device) {
+  static std::map<std::string_view, models::Profile> loaded;
+  const auto [at, added] = loaded.try_emplace(device.profile);
+  if (added) at->second = models::Profile::load(std::string(device.profile));
+  return at->second;
+}
+
+RowsByPlace by_place(const Measurements& rows) {
+  RowsByPlace parts;
+  parts.inside = rows;
+  const auto move_out = [](auto& from, auto& to, const auto& between) {
+    const auto first =
+        std::stable_partition(from.begin(), from.end(), [&](const auto& row) { return !between(row); });
+    to.insert(to.end(), first, from.end());
+    from.erase(first, from.end());
+  };
+  move_out(parts.inside.collectives, parts.between.collectives, [](const calibration::CollectiveRow& row) {
+    const Device* device = calibration::device_of_gpu(row.origin.gpu);
+    return device ? !calibration::inside_domain(row, built_in(*device)) : row.nodes > 1;
+  });
+  move_out(parts.inside.dispatches, parts.between.dispatches,
+           [](const calibration::DispatchRow& row) { return calibration::across_domains(row); });
+  return parts;
+}
+
+std::set<std::string> gpus_of(const Measurements& rows) {
+  std::set<std::string> gpus;
+  const auto each = [&](const auto& list) {
+    for (const auto& row : list) gpus.insert(row.origin.gpu);
+  };
+  each(rows.collectives);
+  each(rows.gemms);
+  each(rows.grouped);
+  each(rows.ffns);
+  each(rows.dispatches);
+  each(rows.kernels);
+  each(rows.machine);
+  return gpus;
+}
+
+std::vector<calibration::BaseEvidence> profile_evidence(const Measurements& rows) {
+  std::set<const Device*> own;
+  for (const std::string& gpu : gpus_of(rows))
+    if (const Device* device = calibration::device_of_gpu(gpu)) own.insert(device);
+  const auto& names = models::Profile::names();
+  std::vector<models::Profile> candidates;
+  for (const Device& device : calibration::devices())
+    if ((own.empty() || own.contains(&device)) &&
+        std::find(names.begin(), names.end(), device.profile) != names.end())
+      candidates.push_back(built_in(device));
+  if (candidates.empty())
+    throw InputError("found rows of " + *gpus_of(rows).begin() +
+                     ", which has no built-in profile to move, expected a GPU's (calibrate fit makes a profile of rows alone)");
+  return calibration::evidence_of(candidates, rows);
+}
+
+models::NetworkProfile nearest_network(const Measurements& rows,
+                                       std::vector<calibration::BaseEvidence>& evidence,
+                                       calibration::RefineReport& report) {
+  std::vector<models::NetworkProfile> candidates;
+  for (const std::string& name : models::NetworkProfile::names())
+    candidates.push_back(models::NetworkProfile::load(name));
+  return calibration::refine_nearest(candidates, rows, built_in, evidence, report);
+}
+
+std::string because(const std::vector<calibration::BaseEvidence>& evidence) {
+  const auto& best = evidence.front();
+  if (evidence.size() == 1) return best.name + ", the profile of this GPU";
+  const auto& next = evidence[1];
+  if (next.rows < best.rows)
+    return fmt::format("{}, by the rows: it has laws for {} of them, {} for {}", best.name, best.rows,
+                       next.name, next.rows);
+  return fmt::format("{}, by {} rows: e^{:.1f} times as likely as {}", best.name, best.rows,
+                     best.log_probability - next.log_probability, next.name);
 }
 
 void FactOptions::declare(CLI::App& app) {
