@@ -299,6 +299,19 @@ TEST(Systems, R0_3_NoCommunicationWithoutTensorOrExpertParallelism) {
   EXPECT_FALSE(messages_of(small.one("allgather-legacy",
                                      {"--ep", "1", "--etp", "2", "--tp", "2", "--detail", "messages"}))
                    .empty());
+  // Tensor parallelism is enough: 4 tokens on each of 2 ranks, 8 bytes for each of two indices. Experts are
+  // split as the rest is, unless --etp says otherwise, which this dispatcher has no group for.
+  EXPECT_THAT(
+      messages_of(
+          small.one("allgather-legacy", {"--ep", "1", "--tp", "2", "--inference", "--detail", "messages"})),
+      ElementsAre("forward all_gather hidden states bf16 128->256",
+                  "forward all_gather indices int64 64->128", "forward all_gather probabilities fp32 32->64",
+                  "forward reduce_scatter output bf16 256->128"));
+  const json both =
+      small.one("allgather-legacy", {"--ep", "2", "--tp", "2", "--inference", "--detail", "messages"});
+  EXPECT_EQ(messages_of(both).front(),
+            "forward all_gather hidden states bf16 128->512");  // TP x EP = 4 ranks
+  EXPECT_EQ(both.at("messages").at(0).at("in_bytes").size(), 4);
 }
 
 TEST(Systems, R0_4_ScalingModeSettings) {

@@ -95,6 +95,22 @@ TEST(Systems, R4_2_EverySchemeOnADenseModel) {
     EXPECT_EQ(result.at("inputs").at("scenario").at("training").at("sharding"), scheme) << mesh;
     EXPECT_GT(time_of(result.at("scenarios").at(0)), 0);
   }
+  // Parameters are gathered in bf16, once where one unit stays gathered, gradients reduced in fp32.
+  const auto collectives = [](const Words& more) {
+    std::vector<std::string> all;
+    const json result = result_of(transformer(with(more, {"--microbatches", "1"})));
+    for (const json& one : result.value("step_collectives", json::array()))
+      all.push_back(one.at("what").get<std::string>() + " " + one.at("op").get<std::string>() + " " +
+                    one.at("ranks").dump() + " " + one.at("buffer_bytes").dump() + " " +
+                    one.at("tx_bytes").dump());
+    return all;
+  };
+  EXPECT_THAT(collectives({"--mesh", "shard=2", "--fsdp-unit", "root"}),
+              ::testing::ElementsAre("dense parameters all_gather 2 306552832 153276416",
+                                     "dense gradients reduce_scatter 2 613105664 306552832"));
+  EXPECT_THAT(collectives({"--mesh", "replicate=2"}),
+              ::testing::ElementsAre("dense gradients all_reduce 2 613105664 613105664"));
+  EXPECT_TRUE(collectives({"--mesh", "tp=2"}).empty());
   // A dense Hugging Face config is a model, too; what a dense model has no part for is refused.
   here().write("config.json", R"({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
     "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 32000})");
@@ -330,6 +346,15 @@ TEST(Systems, R4_13_OptimizerLaunchesOfEveryMesh) {
   const json one = answer_of(mixtral({"--mesh", "shard=8", "--quiet"})).at("optimizer");
   EXPECT_EQ(one.at("meshes"), 1);
   EXPECT_EQ(two.at("launches"), 2 * one.at("launches").get<int>());
+  // The document's run: a mesh of 1 x 2, whose shard of one rank falls back to NO_SHARD; its parameters are
+  // on two meshes all the same.
+  for (const Words& more : {Words{}, {"--sharding", "fsdp"}}) {
+    const Outcome failing = run_moesim(
+        with(mixtral({"--mesh", "shard=1,ep=2"}), with(more, {"--draws", "0", "--format", "json"})));
+    ASSERT_EQ(failing.exit_code, 0) << failing.err;
+    EXPECT_THAT(failing.err, HasSubstr("DTensor does not support cross-mesh operation yet"));
+    EXPECT_EQ(json::parse(failing.out).at("scenarios").at(0).at("optimizer").at("meshes"), 2);
+  }
   here().write("each.json", R"({"training": {"foreach": false}, "scope": "step"})");
   const Words words = mixtral(mesh);
   const Outcome each = run_moesim(with({"compare", "each.json"}, with(Words(words.begin() + 1, words.end()),
