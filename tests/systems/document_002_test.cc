@@ -123,6 +123,8 @@ TEST(Systems, R2_2_BalancedCountAndTheQuirkOfAllGatherOnRequest) {
   const json quirk = example.overload({"--overload-allgather-quirk"}, "allgather");
   EXPECT_EQ(quirk.at("max"), plain.at("max"));  // dispatchers stay comparable
   EXPECT_NEAR(quirk.at("metrics").at("moe/max_overload_factor").at(0).get<double>(), 4 * 2.5, 1e-5);
+  EXPECT_NEAR(quirk.at("metrics").at("moe/avg_overload_factor").at(0).get<double>(), 4 * 1.515625, 1e-5);
+  EXPECT_NEAR(quirk.at("metrics").at("moe/max_cum_overload_factor").at(0).get<double>(), 4 * 1.875, 1e-5);
   EXPECT_NEAR(plain.at("metrics").at("moe/max_overload_factor").at(0).get<double>(), 2.5, kNear);
   const Outcome refused = run_moesim(example.ask({"--overload-allgather-quirk"}));
   EXPECT_EQ(refused.exit_code, 2);
