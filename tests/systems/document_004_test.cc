@@ -188,11 +188,26 @@ TEST(Systems, R4_5_AllToAllOfUnevenSplits) {
   FAIL() << "no exchange of tokens";
 }
 
+const std::vector<Bytes> kEven(2, Bytes{3, 1, 2, 1, 1, 2, 1, 1});
+
+Words smoke(const std::string& dispatcher, const Words& more = {}) {
+  return routed(kEven, 2, 2, 6, with({"--dispatcher", dispatcher}, more));
+}
+
 TEST(Systems, R4_6_MemoryOverTime) {
   const json memory = answer_of({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--dispatcher",
                                  "megablocks-dmoe-sparse", "--quiet"})
                           .at("memory");
   EXPECT_GT(memory.at("curve").size(), 20u);
+  // Each point is what is held from then on: the experts' output is allocated and freed whole.
+  const json curve =
+      answer_of(smoke("megablocks-dmoe-grouped", {"--detail", "memory"})).at("memory").at("curve");
+  std::vector<double> jumps;
+  for (std::size_t i = 1; i < curve.size(); ++i)
+    if (curve.at(i).at("what") == "expert output")
+      jumps.push_back(curve.at(i).at("bytes").get<double>() - curve.at(i - 1).at("bytes").get<double>());
+  // Ranks get 14 and 10 rows of 256 bf16 elements: (3 + 1 + 2 + 1) and (1 + 2 + 1 + 1) from each of two.
+  EXPECT_THAT(jumps, ::testing::ElementsAre(14 * 512, -14 * 512));
 }
 
 TEST(Systems, R4_7_CapacityOfZeroIsEachRanksOwnMaximum) {
@@ -233,12 +248,6 @@ std::ptrdiff_t place_of(const std::vector<std::string>& names, const std::string
   const auto at = std::find(names.begin(), names.end(), name);
   EXPECT_NE(at, names.end()) << name;
   return at - names.begin();
-}
-
-const std::vector<Bytes> kEven(2, Bytes{3, 1, 2, 1, 1, 2, 1, 1});
-
-Words smoke(const std::string& dispatcher, const Words& more = {}) {
-  return routed(kEven, 2, 2, 6, with({"--dispatcher", dispatcher}, more));
 }
 
 TEST(Systems, R4_8_TwoSynchronisationsAndAnOverlappedExchange) {
