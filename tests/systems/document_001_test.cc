@@ -218,6 +218,9 @@ TEST(Systems, R1_13_BehindASequenceSplitRowsGoToTheirPlacesAmongAllTokens) {
              whole = layer("torchtitan-alltoall", {"--inference", "--ep", "4"});
   EXPECT_EQ(operations(split, "positions before the split"), 1);
   EXPECT_EQ(operations(whole, "positions before the split"), 0);
+  // 1,001 tokens are 501 rows on each of two ranks, of which one is none: 4 ranks hold two sequences.
+  const json odd = layer("torchtitan-alltoall", {"--inference", "--tp", "2", "--ep", "4", "--seq", "1001"});
+  EXPECT_EQ(odd.at("tokens"), 2 * 1001);
   // Half the rows, but the target has the tokens of both ranks: more than half the time.
   EXPECT_GT(microseconds(split, "scatter_add"), 0.55 * microseconds(whole, "scatter_add"));
 }
