@@ -111,7 +111,9 @@ class Answering {
       check_answer(s_, a);
     }
     tell_defaults();
-    if (s_.scope == Scenario::Scope::kLayer) c_.step_collectives = step_collectives();
+    // A dense model has no other communication to show than these and those of tensor parallelism.
+    if (s_.scope == Scenario::Scope::kLayer || s_.model.experts == 0)
+      c_.step_collectives = step_collectives();
     constexpr double kEven = 1.001;
     rank(c_.answers, c_.routing.expert_skew() > kEven);
     c_.decision = decide(c_.answers, o_.tolerance);
@@ -375,7 +377,7 @@ class Answering {
     const TrainingPlan& job = s_.training;
     if (!s_.sharding_asked() || !s_.train) return all;
     Architecture held = s_.model;
-    held.experts = c_.routing.experts();
+    if (held.experts > 0) held.experts = c_.routing.experts();
     const std::vector<double> even(layer_stack(held).size(), 1.0);
     const StageParameters stage =
         chunk_parameters(held, s_.parallel, cut_into_chunks(held, s_.parallel, even, 0, 0).front());

@@ -276,7 +276,11 @@ class KempnerForge final : public Dispatcher {
     b.host_sync("received rows per rank", Category::host_sync, b.uniform(std::int64_t{f.ep} * 8));
     b.allocate("received rows", g.received());
     b.all_to_all_v("tokens", Category::dispatch, g.layer.activation, matrix, false, f.w);
+    b.kernel("expert ids as float32", Category::dispatch, KernelClass::kElementwise, b.scaled(f.sent, 8),
+             b.scaled(f.sent, 4));
     b.all_to_all_v("expert ids", Category::dispatch, DType::kFp32, matrix, false, 4);
+    b.kernel("expert ids as integers", Category::dispatch, KernelClass::kElementwise, b.scaled(f.computed, 4),
+             b.scaled(f.computed, 8));
     compute(g);
     b.allocate("returned rows", sent);
     b.all_to_all_v("tokens", Category::combine, g.layer.activation, matrix, true, f.w);
@@ -298,6 +302,8 @@ class KempnerForge final : public Dispatcher {
     gather_rows(b, "scatter_add backward", Category::unpermute, f.sent, f.w);
     b.kernel("weights backward", Category::unpermute, KernelClass::kElementwise,
              b.scaled(f.sent, 2 * f.w + f.b_p), b.scaled(f.sent, f.w + f.b_p), 2);
+    b.kernel("unsort returned rows backward", Category::unpermute, KernelClass::kScatterRows,
+             b.scaled(f.sent, f.w + 8), sent);
     b.allocate("incoming gradient", g.received());
     b.all_to_all_v("output gradient", Category::combine, g.layer.activation, matrix, false, f.w);
     compute_backward(g);
@@ -328,19 +334,37 @@ class KempnerForge final : public Dispatcher {
     save_silu(g);
     zero_contribution(g, false);
     if (gradient_scale_) scale_gradients(g);
-    if (graph_edge_)
+    // The sum of what arrived, times 0, is added to the output: a read, then a read and a write.
+    if (graph_edge_) {
       b.kernel("keep the graph edge", Category::unpermute, KernelClass::kReduce, g.received(), b.uniform(4),
                2);
+      b.kernel("add the graph edge", Category::unpermute, KernelClass::kElementwise, g.received(),
+               g.received());
+    }
+  }
+
+  // The gradient of the added sum is the sum of all gradients, times 0; behind the experts it is added to
+  // every gradient of a received row.
+  void graph_edge_backward(const Forge& g, bool behind_experts) const {
+    if (!graph_edge_) return;
+    if (behind_experts)
+      g.b.kernel("add the graph edge backward", Category::unpermute, KernelClass::kElementwise, g.received(),
+                 g.received());
+    else
+      g.b.kernel("keep the graph edge backward", Category::unpermute, KernelClass::kReduce, g.received(),
+                 g.b.uniform(4), 2);
   }
 
   void compute_backward(const Forge& g) const {
     const LayerSizes& f = g.f;
+    graph_edge_backward(g, false);
     if (gradient_scale_) scale_gradients_backward(g);
     zero_contribution(g, true);
     if (g.branch == Branch::kLoop) {
       masked_write_backward(g, true);
       experts_backward(g.b, g.block);
       masked_gather_backward(g);
+      graph_edge_backward(g, true);
       return;
     }
     gather_rows(g.b, "unsort backward", Category::unpermute, f.computed, f.w);
@@ -348,6 +372,7 @@ class KempnerForge final : public Dispatcher {
     unstack_gradients(g);
     g.b.kernel("rows by expert backward", Category::permute, KernelClass::kScatterRows,
                g.b.scaled(f.computed, f.w + 8), g.received());
+    graph_edge_backward(g, true);
   }
 
   // A list of modules is stacked for the grouped product in every forward, its gradients are unstacked; the

@@ -17,6 +17,8 @@ class AllGatherLegacy final : public Dispatcher {
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (!layer.routing->equal_tokens())
       return "every rank must hold the same number of tokens (variable sequence lengths are rejected)";
+    if (layer.tp > 1 && layer.etp != layer.tp)
+      return "it gathers over tp x ep, from before parallel folding: etp must be tp";
     return std::nullopt;
   }
 

@@ -12,6 +12,7 @@ set(dispatchers
   torchtitan_alltoall
   torchtitan_equal_split
   torchtitan_force_balance
+  torchtitan_fork
   torchtitan_torchao
   kempnerforge
   megablocks_moe

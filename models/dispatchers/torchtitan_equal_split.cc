@@ -15,18 +15,24 @@ constexpr std::array<std::string_view, 3> kPolicies{"force", "adaptive", "off"};
 
 class TorchtitanEqualSplit final : public Dispatcher {
  public:
-  explicit TorchtitanEqualSplit(DispatcherOptions& options)
-      : o_(options),
-        policy_(options.choice("policy", kForce, kPolicies)),
+  TorchtitanEqualSplit(DispatcherOptions& options, Torchtitan source)
+      : o_(options, source),
+        whole_(source == Torchtitan::kWholeFork),
+        policy_(options.choice("policy", whole_ ? kOff : kForce, kPolicies)),
         threshold_(options.number("threshold", 0.10, 0, 1e6)),
         direct_(options.flag("direct", false)),
         padding_(padding_option(options)) {
     if (policy_ == kOff && options.given("pad_with"))
       options.fail("found pad_with with policy=off, expected policy=force or adaptive: nothing is padded");
+    if (whole_)
+      for (const std::string_view key : {"direct", "pad", "compiled"})
+        if (options.given(key))
+          options.fail(fmt::format("found {} without force_load_balance, whose path it belongs to", key));
   }
 
   std::optional<std::string> illegal(const MoeLayer& layer) const override {
     if (layer.etp > 1) return "torchtitan does not split experts over etp";
+    if (layer.ep == 1 && whole_) return o_.illegal(layer, LayerSizes(layer));
     if (layer.ep == 1) return "it needs ep > 1: there is nothing to pad without an exchange";
     if (direct_ && layer.topk() != layer.local_experts())
       return fmt::format("direct needs K = local experts (E = K*EP), here K = {} and {} local experts",
@@ -37,7 +43,10 @@ class TorchtitanEqualSplit final : public Dispatcher {
   }
 
   Program build(const MoeLayer& layer) const override {
+    if (layer.ep == 1) return torchtitan_local_program(layer, o_);
     const LayerSizes f(layer);
+    // The whole fork pads no share of a sequence-parallel group.
+    if (whole_ && (policy_ == kOff || layer.tp > 1)) return torchtitan_normal_program(layer, f, o_);
     const EqualSplit split(f);
     const bool pads = policy_ == kForce || (policy_ == kAdaptive && split.worst() <= threshold_);
     ProgramBuilder b(layer.ep, layer.etp, layer.tp);
@@ -86,6 +95,7 @@ class TorchtitanEqualSplit final : public Dispatcher {
 
  private:
   TorchtitanOptions o_;
+  bool whole_;
   std::size_t policy_;
   double threshold_;
   bool direct_;
@@ -94,9 +104,13 @@ class TorchtitanEqualSplit final : public Dispatcher {
 
 }  // namespace
 
+std::unique_ptr<Dispatcher> torchtitan_equal_path(DispatcherOptions& options, Torchtitan source) {
+  return std::make_unique<TorchtitanEqualSplit>(options, source);
+}
+
 DispatcherEntry torchtitan_equal_split() {
   return {"torchtitan-equal-split", "torchtitan fork: chunks padded to the largest, equal all-to-all",
-          make_dispatcher_of<TorchtitanEqualSplit>};
+          [](DispatcherOptions& o) { return torchtitan_equal_path(o, Torchtitan::kFork); }};
 }
 
 }  // namespace moesim::models

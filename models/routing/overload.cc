@@ -13,6 +13,12 @@ namespace {
 
 constexpr double kEpsilon = 1e-8;
 
+// By which a balanced count of this entry is divided in the log.
+double divisor(const OverloadEntry& entry, const OverloadOptions& options) {
+  const double quirk = options.allgather_quirk ? static_cast<double>(entry.actual.size()) : 1;
+  return quirk * static_cast<double>(options.etp);
+}
+
 }  // namespace
 
 double overload_factor(const OverloadEntry& entry, const OverloadOptions& options) {
@@ -21,8 +27,7 @@ double overload_factor(const OverloadEntry& entry, const OverloadOptions& option
   const auto R = static_cast<double>(entry.actual.size());
   double balanced = 0;
   for (const std::int64_t u : entry.balanced) balanced += static_cast<double>(u);
-  if (options.allgather_quirk && entry.actual.size() > 1) balanced /= R;
-  balanced /= options.etp;
+  balanced /= divisor(entry, options);
   const auto busiest = static_cast<double>(*std::max_element(entry.actual.begin(), entry.actual.end()));
   return busiest / (balanced / R + kEpsilon);
 }
@@ -63,9 +68,10 @@ std::vector<Overload> overload_of(std::span<const OverloadStage> stages, const O
           balanced_peak = std::max(balanced_peak, balanced);
         }
         if (balanced_peak > 0)
-          highest.max_cum =
-              std::max(highest.max_cum, static_cast<double>(actual_peak) /
-                                            (static_cast<double>(balanced_peak) / options.etp + kEpsilon));
+          highest.max_cum = std::max(
+              highest.max_cum,
+              static_cast<double>(actual_peak) /
+                  (static_cast<double>(balanced_peak) / divisor(replica.front(), options) + kEpsilon));
       }
     }
   }

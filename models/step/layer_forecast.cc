@@ -120,6 +120,11 @@ void LayerForecaster::count_work(Forecast& f) const {
   f.gpus = s_.parallel.dispatch_ranks();
   for (const std::int64_t tokens : program.tokens) f.tokens += static_cast<double>(tokens);
   if (program.tokens_replicated) f.tokens /= static_cast<double>(s_.parallel.ep);
+  // Rows that make the shares of a sequence-parallel group equal are no tokens; a file's are as it says.
+  const Parallel& p = s_.parallel;
+  if (s_.routing.kind != RoutingSpec::Kind::kFile)
+    f.tokens *=
+        static_cast<double>(p.micro_batch * p.seq) / static_cast<double>(p.tokens_per_rank() * p.tp * p.cp);
   f.dropped_share = dropped_share(program);
   const double passes = s_.train ? 1 : 1.0 / 3;
   const LayerFlops flops = flops_of_layers(s_.model, s_.parallel.seq, s_.topk);

@@ -147,6 +147,15 @@ void check_dense(Scenario& s) {
   s.all_dispatchers = false;
 }
 
+// Megatron before parallel folding, whose dispatcher gathers over TP x EP, splits experts as it splits the
+// rest.
+void take_expert_tp(Scenario& s) {
+  const auto legacy = [](const DispatcherSpec& d) { return d.name == "allgather-legacy"; };
+  if (s.parallel.tp > 1 && !s.gave("parallel.etp") &&
+      std::any_of(s.dispatchers.begin(), s.dispatchers.end(), legacy))
+    s.parallel.etp = s.parallel.tp;
+}
+
 // Jobs of several racks take blocks of a rack's GPUs that groups of ranks divide: 64 of 72 for groups of 32.
 void take_blocks(Scenario& s) {
   std::shared_ptr<const Cluster>& cluster = s.cluster;
@@ -238,7 +247,9 @@ void Scenario::take_mesh() {
                                 : mesh.replicate == 1 ? ShardingScheme::kFsdp
                                                       : ShardingScheme::kHsdp;
   const std::int64_t group = scheme == ShardingScheme::kHsdp ? mesh.shard : 0;
-  if (gave("training.sharding") && (training.sharding != scheme || training.shard_group != group))
+  const bool falls_back = scheme == ShardingScheme::kDdp && training.sharding == ShardingScheme::kFsdp;
+  if (gave("training.sharding") && !falls_back &&
+      (training.sharding != scheme || training.shard_group != group))
     throw InputError(fmt::format(
         "training.sharding: found {} beside a mesh of replicate {} and shard {}, expected {}",
         name_of(training.sharding), mesh.replicate, mesh.shard,
@@ -309,6 +320,7 @@ void Scenario::resolve() {
     throw InputError(
         "training.overload.allgather_quirk: found no allgather dispatcher, expected one: only its log "
         "differs");
+  take_expert_tp(*this);
   if (topk == 0) topk = model.topk;
   if (model.experts > 0 && topk > model.experts)
     throw InputError(
@@ -353,6 +365,13 @@ void Scenario::resolve() {
   if (shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), shard) != 0)
     throw InputError(fmt::format(
         "sharding: found shard={}, expected one that divides the {} replicas of an expert", shard, p.edp()));
+  if (shard > 0 && p.ep > 1 && !mesh.given && (shard * p.cp * p.tp) % (p.ep * p.etp) != 0 &&
+      std::any_of(dispatchers.begin(), dispatchers.end(),
+                  [](const DispatcherSpec& d) { return d.name.starts_with("torchtitan"); }))
+    throw InputError(
+        fmt::format("sharding: found shard={} with ep {}, expected shard x cp x tp to be a multiple of it: "
+                    "torchtitan's sparse mesh shards experts over shard x cp x tp / ep ranks",
+                    shard, p.ep));
   if (placement.given() && placement.slots > 0 && placement.slots < model.experts)
     throw InputError(fmt::format("placement: found {} slots, expected at least the model's {} experts",
                                  placement.slots, model.experts));

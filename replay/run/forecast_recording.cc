@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "replay/recording/denoise.h"
+#include "replay/recording/one_rank.h"
 #include "replay/run/forecast.h"
 #include "replay/run/model_pricing.h"
 #include "replay/run/recorded_run.h"
@@ -73,6 +74,25 @@ void set_iteration(IterationForecast& out, Iteration iteration, double tokens) {
   out.iteration = std::move(iteration);
 }
 
+// What ranks hold under the asked dispatcher and the recorded one.
+void set_memory(RecordingForecast& out, const std::function<CleanJob()>& clean,
+                const traces::NamedTopology& named, const JobRequest& request) {
+  const auto held = [&](const JobRequest& asked) {
+    const ModelledJob modelled = modelled_job(clean(), named, out.cluster, asked);
+    return recorded_memory(modelled.job, modelled.dispatcher, out.cluster, out.microbatches);
+  };
+  try {
+    out.held = held(request);
+    if (!request.changes_dispatcher()) return;
+    JobRequest same = request;
+    same.dispatcher.clear();
+    out.held_as_recorded = held(same);
+  } catch (const InputError& error) {
+    out.held.reset();
+    out.not_held = error.what();
+  }
+}
+
 // A realistic recording: as it ran, with the dispatcher or the routing replaced.
 class RealisticForecast {
  public:
@@ -101,6 +121,9 @@ class RealisticForecast {
       out.before->what = job_.topology.str() + ", as recorded";
     }
     out.overload = recorded_overload(job_.topology, prepared.plans, nullptr);
+    if (q_.memory)
+      set_memory(
+          out, [&] { return denoise(std::span(&job_, 1)); }, named_, q_.job);
     if (q_.job.changes_dispatcher()) {
       JobRequest same = q_.job;
       same.dispatcher.clear();
@@ -174,6 +197,9 @@ class ScalingModeForecast {
     const double tokens = tokens_of(requested_.named, made.iteration.topology, out.microbatches);
     set_iteration(out, std::move(made.iteration), tokens);
     out.overload = recorded_overload(requested_.clean.topology, made.plans, &requested_.clean);
+    if (q_.memory)
+      set_memory(
+          out, [&] { return recorded_; }, named_, q_.job);
     append(out.warnings, requested_.warnings);
     append(out.warnings, made.warnings);
     if (q_.job.changes_dispatcher()) {
@@ -252,10 +278,17 @@ bool is_synthetic(const RecordedJob& job) {
 
 }  // namespace
 
-RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const traces::NamedTopology& named,
-                                     const RecordingQuestion& question) {
-  check(jobs, question);
-  const bool realistic = jobs.front().realistic;
+RecordingForecast forecast_recording(std::span<const RecordedJob> recorded,
+                                     const traces::NamedTopology& named, const RecordingQuestion& question) {
+  check(recorded, question);
+  const bool realistic = recorded.front().realistic;
+  std::vector<std::string> added;
+  std::vector<RecordedJob> whole;
+  const auto& routing =
+      question.job.change.routing ? question.job.change.routing : question.job.routing_beside;
+  if (!realistic && routing)
+    for (const RecordedJob& job : recorded) whole.push_back(with_all_expert_ranks(job, *routing, added));
+  const std::span<const RecordedJob> jobs = whole.empty() ? recorded : whole;
   const models::Cluster cluster = cluster_of(question.job, jobs.front().topology);
   const RecordedMachine machine = recorded_machine(jobs, named, cluster, question.job);
   RecordingQuestion known = question;
@@ -267,6 +300,7 @@ RecordingForecast forecast_recording(std::span<const RecordedJob> jobs, const tr
   out.synthetic = is_synthetic(jobs.front());
   if (out.synthetic)
     out.notes.emplace_back("SYNTHETIC recording: made by the models, measured on no machine");
+  if (!added.empty()) out.notes.push_back(added.front());
   if (!jobs.front().unknown_calls.empty()) out.notes.push_back(jobs.front().unknown_calls);
   if (std::string note = machine_note(machine, out.cluster, !known.job.recorded_on.empty(), realistic);
       !note.empty())

@@ -16,6 +16,7 @@
 #include "replay/run/attribution.h"
 #include "replay/run/iteration.h"
 #include "replay/run/recorded_machine.h"
+#include "replay/run/recorded_memory.h"
 #include "replay/run/recorded_overload.h"
 #include "replay/run/requested_job.h"
 #include "replay/run/run_summary.h"
@@ -30,6 +31,7 @@ struct RecordingQuestion {
   int draws = 0;      // further forecasts for the interval, of a scaling recording
   bool flow = false;  // transfers of a scaling recording share the links of the cluster's fabric
   bool attribution = false;
+  bool memory = false;        // what the ranks hold
   bool effect_gains = false;  // of a scaling recording: what each added constant changes
 };
 
@@ -57,6 +59,8 @@ struct RecordingForecast : IterationForecast {
   std::optional<Before> before;
   std::string changes;                       // what differs from the recording, for people; empty: nothing
   std::optional<RecordedOverload> overload;  // where the calls or a given routing show the rows
+  std::optional<RecordedMemory> held, held_as_recorded;  // the second where another dispatcher was asked for
+  std::string not_held;                                  // why nothing is known of memory; empty: it is
   Attribution attribution;
   std::optional<Effects> effects;       // added to a scaling recording
   std::vector<double> effect_gains_us;  // in their order: how much longer the iteration is with each

@@ -7,18 +7,32 @@ namespace moesim::replay {
 
 namespace {
 
+// What the experts of a rank compute and what it sends, in one unit: rows, or their bytes.
 struct Rows {
   std::int64_t received = 0, sent = 0;
 };
 
-// Of the MoE layers of a forward step, in order: the rows of dispatch and combine.
+std::int64_t bytes_of(const Call& call) { return static_cast<std::int64_t>(call.input_bytes()); }
+
+// Of the MoE layers of a forward step, in order: what dispatch and combine move. Under tensor parallelism the
+// experts compute what the reduction in front of combine takes: the rows of all ranks of the group, whether
+// these were gathered behind the exchange or travelled as columns of every row.
 std::vector<Rows> layers_of(const Step& forward) {
-  std::vector<std::int64_t> exchanges;
-  for (const Call& call : forward.calls)
-    if (is_exchange(call)) exchanges.push_back(call.rows);
   std::vector<Rows> layers;
-  for (std::size_t i = 0; i + 1 < exchanges.size(); i += 2)
-    layers.push_back({exchanges[i + 1], exchanges[i]});
+  const Call *dispatch = nullptr, *reduction = nullptr;
+  for (const Call& call : forward.calls) {
+    if (dispatch != nullptr && call.group == GroupKind::tp &&
+        (call.op == sim::CollectiveOp::reduce_scatter || call.op == sim::CollectiveOp::all_reduce))
+      reduction = &call;
+    if (!is_exchange(call)) continue;
+    if (dispatch == nullptr) {
+      dispatch = &call;
+      continue;
+    }
+    layers.push_back(reduction == nullptr ? Rows{call.rows, dispatch->rows}
+                                          : Rows{bytes_of(*reduction), bytes_of(*dispatch)});
+    dispatch = reduction = nullptr;
+  }
   return layers;
 }
 
@@ -31,9 +45,20 @@ std::size_t gathered_layers(const Step& forward) {
 }
 
 // Rows by expert rank of a routing that is the same everywhere, and what every rank sends; empty: unknown.
+// Where no one gave a routing, what the places received stands for it, of which all ranks sent as much.
 std::vector<Rows> given_rows(const CleanJob* clean) {
-  if (clean == nullptr || !clean->routing || !clean->by_microbatch.empty()) return {};
+  if (clean == nullptr || !clean->by_microbatch.empty()) return {};
   std::vector<Rows> rows(static_cast<std::size_t>(clean->topology.expert));
+  if (!clean->routing) {
+    std::int64_t all = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto place = clean->places.find({0, 0, static_cast<int>(r)});
+      if (place == clean->places.end() || place->second.received_rows == 0) return {};
+      all += rows[r].received = place->second.received_rows;
+    }
+    for (Rows& one : rows) one.sent = all / (clean->topology.tp * clean->topology.expert);
+    return rows;
+  }
   const std::vector<std::int64_t> totals = clean->routing->expert_totals();
   for (std::size_t e = 0; e < totals.size(); ++e)
     rows[e / (totals.size() / rows.size())].received += totals[e];

@@ -77,6 +77,19 @@ models::Cluster on_its_machine(const std::string& cluster, const Topology& topol
   return with_room(models::Cluster::load(cluster), topology);
 }
 
+ModelledJob modelled_job(const CleanJob& recorded, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const JobRequest& request) {
+  JobChange change = request.change;
+  if (!change.routing && !change.resizes()) change.routing = request.routing_beside;
+  const JobModel from =
+      job_model(recorded, named, request.architecture ? &*request.architecture : nullptr, change);
+  std::vector<std::string> told_elsewhere;
+  ModelledJob out{changed_job(from, change, told_elsewhere), {}};
+  out.dispatcher = request.changes_dispatcher() ? one_dispatcher(request.dispatcher)
+                                                : recorder_of(from, cluster, recorded);
+  return out;
+}
+
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
                            const JobRequest& request) {
   RequestedJob out;

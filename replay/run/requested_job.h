@@ -26,6 +26,9 @@ struct JobRequest {
   bool recorded_there = false;        // `cluster` is what it was recorded on, unless its files say otherwise
   bool ranks_missing =
       false;  // of a realistic recording: ranks that were not recorded are filled by symmetry
+  bool routing_as_recorded = false;  // no file beside the recording says it
+  std::optional<models::RoutingSpec>
+      routing_beside;  // of that file: memory under it, where nothing else is known
   std::optional<models::Architecture> architecture;  // of the recorded model; else found by its sizes
   std::optional<models::Profile> drawn_profile;      // in place of the cluster's own, for intervals
 
@@ -43,6 +46,15 @@ struct RequestedJob {
   std::vector<std::string> warnings;
   std::string changes;  // what differs from the recording, for people; empty: nothing
 };
+
+// The job that is forecast, as cost models need it, and the dispatcher of its layers.
+struct ModelledJob {
+  JobModel job;
+  models::DispatcherSpec dispatcher;
+};
+// Throws InputError with the reason where the recording does not say enough.
+ModelledJob modelled_job(const CleanJob& recorded, const traces::NamedTopology& named,
+                         const models::Cluster& cluster, const JobRequest& request);
 
 // Of a cleaned scaling recording. Throws InputError with the reason for what cannot be derived.
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,

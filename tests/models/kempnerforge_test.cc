@@ -27,6 +27,33 @@ TEST(KempnerForge, Example1) {
   EXPECT_EQ(p.host_syncs(p.forward()), 7);  // three explicit, four hidden in bincount
 }
 
+// 16 rows of 32 bytes are sent by every rank, 30 14 11 9 arrive.
+TEST(KempnerForge, CastsTheOuterUnsortAndTheGraphEdgeMoveTheirBytes) {
+  const Example example;
+  const Program p = build("kempnerforge:replicated=false", example.layer);
+  const Op there = the(p.forward(), "expert ids as float32"),
+           back = the(p.forward(), "expert ids as integers");
+  EXPECT_EQ(numbers(p, there.read), Numbers(4, 16 * 8));
+  EXPECT_EQ(numbers(p, there.written), Numbers(4, 16 * 4));
+  EXPECT_EQ(numbers(p, back.read), (Numbers{120, 56, 44, 36}));
+  EXPECT_EQ(numbers(p, back.written), (Numbers{240, 112, 88, 72}));
+  const Op unsort = the(p.backward(), "unsort returned rows backward");
+  EXPECT_EQ(numbers(p, unsort.read), Numbers(4, 16 * (32 + 8)));
+  EXPECT_EQ(numbers(p, unsort.written), Numbers(4, 16 * 32));
+  const Numbers arrived{960, 448, 352, 288};
+  EXPECT_EQ(numbers(p, the(p.forward(), "keep the graph edge").read), arrived);
+  EXPECT_EQ(numbers(p, the(p.forward(), "add the graph edge").read), arrived);
+  EXPECT_EQ(numbers(p, the(p.forward(), "add the graph edge").written), arrived);
+  EXPECT_EQ(numbers(p, the(p.backward(), "keep the graph edge backward").read), arrived);
+  EXPECT_EQ(numbers(p, the(p.backward(), "add the graph edge backward").written), arrived);
+  const Program without = build("kempnerforge:replicated=false:graph_edge=false", [&] {
+    MoeLayer inference = example.layer;
+    inference.train = false;
+    return inference;
+  }());
+  EXPECT_FALSE(has(without.forward(), "add the graph edge"));
+}
+
 TEST(KempnerForge, Example2SendsIdsAsFourBytes) {
   const Example example(example_2());
   const Program p = build("kempnerforge:replicated=false", example.layer);

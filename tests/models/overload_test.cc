@@ -50,6 +50,12 @@ TEST(Overload, QuirkMakesAllGatherFactorsRTimesLarger) {
   EXPECT_NEAR(overload_factor(entry, {.allgather_quirk = true}), 4 * 1.75, 1e-6);
   const OverloadEntry alone{{28}, {28}};
   EXPECT_NEAR(overload_factor(alone, {.allgather_quirk = true}), 1, 1e-8);
+  // The balanced counts of the cumulative factor are the same ones.
+  const OverloadStage stage = worked_example(kOneByOne);
+  const Overload quirk = overload_of({&stage, 1}, {.allgather_quirk = true}).front();
+  EXPECT_NEAR(quirk.avg, 4 * 1.515625, 1e-6);
+  EXPECT_NEAR(quirk.max, 4 * 2.5, 1e-6);
+  EXPECT_NEAR(quirk.max_cum, 4 * 1.875, 1e-6);
 }
 
 TEST(Overload, RejectsReplicasThatDiffer) {

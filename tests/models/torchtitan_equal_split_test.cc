@@ -67,6 +67,24 @@ TEST(TorchtitanEqualSplit, CountersAreRowsOfBothExchanges) {
   EXPECT_EQ(counter("normal_equal_a2a_max"), 4 * 8);
 }
 
+// Zeros are a kernel of their own for each of 4 chunks, there and back; 4 x 8 rows of 32 bytes less the 16
+// that a rank has are written, and the copy reads them again.
+TEST(TorchtitanEqualSplit, RowsOfZerosAreLaunchesAndBytesOfTheirOwn) {
+  const Example example;
+  const Program pad = build("torchtitan-equal-split", example.layer),
+                cat = build("torchtitan-equal-split:pad_with=cat", example.layer);
+  const auto launches = [](const Program& p) {
+    int sum = 0;
+    for (const Op& op : p.forward())
+      if (op.kind == OpKind::kKernel) sum += op.launches;
+    return sum;
+  };
+  EXPECT_EQ(launches(cat) - launches(pad), 2 * 4);
+  EXPECT_EQ(cat.value(named(cat.forward(), "rows of zeros")[0].written, 0), (4 * 8 - 16) * 32);
+  EXPECT_EQ(cat.value(named(cat.forward(), "chunks with their zeros")[0].read, 0), 4 * 8 * 32);
+  EXPECT_EQ(pad.value(named(pad.forward(), "pad chunks")[0].read, 0), 16 * 32);
+}
+
 TEST(TorchtitanEqualSplit, RefusesWhatItIsNotFor) {
   const Example example, alone(make_routing(RoutingSpec(), 1, 8, 8, 2, 1), 1),
       top1(make_routing(RoutingSpec(), 4, 8, 8, 1, 1));

@@ -11,7 +11,7 @@ TEST(TorchtitanForceBalance, TestVector) {
   RoutingSpec spec;
   spec.kind = RoutingSpec::Kind::kRoundRobin;
   const Example example(make_routing(spec, 12, 16384, 36, 3, 1), 12);
-  const Program p = build("torchtitan-force-balance", example.layer);
+  const Program p = build("torchtitan-force-balance:pad=false", example.layer);
   const Op exchange = messages(p.forward())[0];
   ASSERT_EQ(exchange.comm, CommKind::kAllToAllV);
   const auto rows = p.matrix(exchange.matrix, 0);
@@ -21,6 +21,14 @@ TEST(TorchtitanForceBalance, TestVector) {
   }
   for (const std::int64_t count : p.expert_rows(0, 4)) EXPECT_EQ(count, 12 * 1365);
   for (const std::int64_t count : p.expert_rows(0, 0)) EXPECT_EQ(count, 12 * 1366);
+  // As a rule chunks are padded to the largest one, 4098 rows for each of 12 ranks; rows of 16 bf16 elements.
+  const Program padded = build("torchtitan-force-balance", example.layer);
+  for (const Op& op : messages(padded.forward())) {
+    EXPECT_EQ(op.comm, CommKind::kAllToAll);
+    EXPECT_EQ(numbers(padded, op.in), Numbers(12, 12 * 4098 * 32));
+    EXPECT_EQ(numbers(padded, op.tx), Numbers(12, 11 * 4098 * 32));
+  }
+  EXPECT_EQ(padded.host_syncs(padded.forward()), 0);
 }
 
 TEST(TorchtitanForceBalance, Example3IsAnEqualExchangeWithoutAnyQuestion) {
@@ -41,8 +49,8 @@ TEST(TorchtitanForceBalance, Example3IsAnEqualExchangeWithoutAnyQuestion) {
 // T=5, K=2: ten slots over eight experts, q = 1 and one more for the first two: S[r] = [4 2 2 2].
 TEST(TorchtitanForceBalance, RemaindersGoToTheFirstExperts) {
   const Example example(make_routing(RoutingSpec(), 4, 5, 8, 2, 1));
-  const Program uneven = build("torchtitan-force-balance", example.layer),
-                padded = build("torchtitan-force-balance:pad=true", example.layer);
+  const Program uneven = build("torchtitan-force-balance:pad=false", example.layer),
+                padded = build("torchtitan-force-balance", example.layer);
   const Op there = messages(uneven.forward())[0];
   EXPECT_EQ(there.comm, CommKind::kAllToAllV);
   EXPECT_EQ(numbers(uneven, there.in), Numbers(4, 10 * 32));
@@ -99,15 +107,17 @@ TEST(TorchtitanForceBalance, RefusesWhereItsFastPathIsNot) {
   EXPECT_EQ(rule("torchtitan-force-balance", example.layer),
             "the fast path needs sp 1: rows are not split over a sequence-parallel group");
   EXPECT_EQ(
-      refusal("torchtitan-force-balance:pad_with=cat"),
-      "--dispatcher: dispatcher torchtitan-force-balance: found pad_with without pad, expected pad=true: "
+      refusal("torchtitan-force-balance:pad=false:pad_with=cat"),
+      "--dispatcher: dispatcher torchtitan-force-balance: found pad_with with pad=false, expected pad=true: "
       "nothing is padded");
   EXPECT_EQ(
       refusal("torchtitan-force-balance:compiled:pad"),
-      "--dispatcher: dispatcher torchtitan-force-balance: found compiled with direct or pad, expected one "
-      "of them: torch.compile takes no fast path");
+      "--dispatcher: dispatcher torchtitan-force-balance: found compiled with pad, expected one of them: "
+      "torch.compile takes no fast path");
   const Example odd(make_routing(RoutingSpec(), 4, 7, 8, 2, 1));  // 14 slots: S[r] = [4 4 4 2]
   EXPECT_EQ(rule("torchtitan-force-balance:direct=true", odd.layer), "");
+  EXPECT_EQ(rule("torchtitan-force-balance:direct=true:pad=false", odd.layer),
+            "direct feeds an equal exchange, which pad=false does without where splits differ");
 }
 
 }  // namespace

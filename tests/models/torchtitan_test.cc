@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/models/layers.h"
 
 namespace moesim::models::testing {
@@ -30,7 +32,7 @@ TEST(TorchtitanSteps, CountersCarryTheNamesOfTheOriginals) {
             example.layer);
   std::vector<std::string> names;
   for (const auto& [name, count] : p.counters) names.push_back(name);
-  for (const char* name : {"score_after_experts", "batched_no_grad_experts", "cached_w13_miss",
+  for (const char* name : {"score_after_experts_bf16", "batched_no_grad_experts", "cached_w13_miss",
                            "cached_w2_t_miss", "scatter_add_inplace_no_grad"})
     EXPECT_THAT(names, ::testing::Contains(name));
 }
@@ -58,6 +60,30 @@ TEST(TorchtitanSteps, TheForkLoopsWhereItMayNotBatch) {
   Example skewed;
   skewed.layer.train = false;
   EXPECT_EQ(product_launches(build("torchtitan-alltoall:experts=fork", skewed.layer).forward()), 3 * 2);
+}
+
+// T=5, K=1: experts get 4 4 | 4 4 | 4 0 | 0 0 rows. Rank 2 loops, the others batch.
+TEST(TorchtitanSteps, EveryRankOfTheForkDecidesForItself) {
+  RoutingSpec debug;
+  debug.kind = RoutingSpec::Kind::kRoundRobin;
+  Example example(make_routing(debug, 4, 5, 8, 1, 1));
+  example.layer.train = false;
+  const Program p = build("torchtitan-alltoall:experts=fork", example.layer);
+  std::vector<Op> products;
+  for (const Op& op : p.forward())
+    if (op.kind == OpKind::kGemm) products.push_back(op);
+  ASSERT_EQ(products.size(), 4u);  // fc1 and fc2 of the batch, then of the loop
+  EXPECT_EQ(products[0].n, 2 * 32);
+  EXPECT_EQ(products[2].n, 32);
+  EXPECT_EQ(products[0].launches + products[1].launches, 2);
+  EXPECT_EQ(products[2].launches + products[3].launches, 3 * 2);
+  EXPECT_EQ(numbers(p, products[0].present), (Numbers{1, 1, 0, 1}));
+  EXPECT_EQ(numbers(p, products[2].present), (Numbers{0, 0, 1, 0}));
+  for (int r = 0; r < 4; ++r) {
+    const auto batch = p.expert_rows(products[0].table, r), loop = p.expert_rows(products[2].table, r);
+    EXPECT_EQ(std::accumulate(batch.begin(), batch.end(), std::int64_t{0}), r < 2 ? 8 : 0) << r;
+    EXPECT_EQ(std::accumulate(loop.begin(), loop.end(), std::int64_t{0}), r == 2 ? 4 : 0) << r;
+  }
 }
 
 // fp32 eager: rows up to fp32, times the score, back: reads w + 4H + 4H + b_p, writes 4H + 4H + w.

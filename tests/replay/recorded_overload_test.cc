@@ -74,6 +74,34 @@ TEST(RecordedOverload, ReplicasAreAveraged) {
   EXPECT_NEAR(found->stages[0].max, 1.5, 1e-8);
 }
 
+// Two expert ranks by two tensor ranks, 16 rows sent by each: 24 arrive at either member of the first expert
+// rank and 8 at the second's, and the experts compute those of both members, 48 of a balanced 16.
+TEST(RecordedOverload, TensorRanksComputeTheRowsOfTheirGroup) {
+  for (const bool as_columns : {false, true}) {
+    std::vector<RankPlan> plans;
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::int64_t rows = rank < 2 ? 24 : 8;
+      Call dispatch = exchange(16), combine = exchange(rows), reduction = exchange(2 * rows);
+      reduction.op = sim::CollectiveOp::reduce_scatter;
+      reduction.group = GroupKind::tp;
+      // Or rows of both members travel, half the columns each.
+      if (as_columns) {
+        dispatch.rows *= 2, dispatch.row_elements /= 2;
+        combine.rows *= 2, combine.row_elements /= 2;
+      }
+      RankPlan plan;
+      plan.rank = rank;
+      plan.steps = {step_of(StepKind::forward, 0, {dispatch, reduction, combine}),
+                    step_of(StepKind::backward, 0)};
+      plans.push_back(plan);
+    }
+    const auto found = recorded_overload({.tp = 2, .expert = 2}, plans, nullptr);
+    ASSERT_TRUE(found);
+    EXPECT_NEAR(found->stages[0].avg, 3, 1e-8) << as_columns;
+    EXPECT_NEAR(found->stages[0].max_cum, 3, 1e-8) << as_columns;
+  }
+}
+
 // AllGather's calls do not show who routed what; a routing that somebody gave does.
 TEST(RecordedOverload, AllGatherNeedsARouting) {
   Call combine;
@@ -88,6 +116,11 @@ TEST(RecordedOverload, AllGatherNeedsARouting) {
   EXPECT_FALSE(recorded_overload({.expert = 2}, plans, nullptr));
   CleanJob clean;
   clean.topology = {.expert = 2};
+  EXPECT_FALSE(recorded_overload({.expert = 2}, plans, &clean));
+  // What the places of another dispatcher's recording received says as much: 20 and 12 of 16 each.
+  clean.places[{0, 0, 0}].received_rows = 20;
+  clean.places[{0, 0, 1}].received_rows = 12;
+  EXPECT_NEAR(recorded_overload({.expert = 2}, plans, &clean)->stages[0].max, 20 / 16.0, 1e-8);
   clean.routing = models::Routing::from_counts(2, 2, 1, {16, 16}, {12, 4, 12, 4});
   const auto found = recorded_overload({.expert = 2}, plans, &clean);
   ASSERT_TRUE(found);

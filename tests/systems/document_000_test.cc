@@ -21,6 +21,7 @@ using nlohmann::json;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using tools::testing::Outcome;
 using tools::testing::parsed;
@@ -279,6 +280,20 @@ TEST(Systems, R0_1_BothDispatchersUnderOneRouting) {
   EXPECT_NE(gather.at("tx_bytes_per_rank").at("max"), exchange.at("tx_bytes_per_rank").at("max"));
 }
 
+// Which is faster is told without draws, how sure that is is not.
+TEST(Systems, R0_1_WithoutDrawsACrossoverIsSureOfNothing) {
+  const std::vector<std::string> ask{
+      "whatif", "--model", "mixtral-8x7b", "--cluster",          "dgx-h100x1",  "--ep",
+      "8",      "--quiet", "--between",    "allgather,alltoall", "--crossover", "topk=7..8"};
+  const Outcome nominal = run_moesim(with(ask, {"--draws", "0"}));
+  EXPECT_EQ(nominal.exit_code, 0) << nominal.err;
+  EXPECT_THAT(nominal.out, Not(HasSubstr("robability")));
+  const json result = parsed(with(ask, {"--draws", "0"}));
+  for (const json& point : result.at("points")) EXPECT_TRUE(point.at("probability").is_null());
+  for (const json& crossing : result.at("crossovers")) EXPECT_TRUE(crossing.at("sure").is_null());
+  EXPECT_THAT(run_moesim(with(ask, {"--draws", "8"})).out, HasSubstr("probability"));
+}
+
 TEST(Systems, R0_2_HiddenIndicesProbabilitiesAndTheirReduceScatter) {
   const Small small;
   EXPECT_THAT(
@@ -299,6 +314,19 @@ TEST(Systems, R0_3_NoCommunicationWithoutTensorOrExpertParallelism) {
   EXPECT_FALSE(messages_of(small.one("allgather-legacy",
                                      {"--ep", "1", "--etp", "2", "--tp", "2", "--detail", "messages"}))
                    .empty());
+  // Tensor parallelism is enough: 4 tokens on each of 2 ranks, 8 bytes for each of two indices. Experts are
+  // split as the rest is, unless --etp says otherwise, which this dispatcher has no group for.
+  EXPECT_THAT(
+      messages_of(
+          small.one("allgather-legacy", {"--ep", "1", "--tp", "2", "--inference", "--detail", "messages"})),
+      ElementsAre("forward all_gather hidden states bf16 128->256",
+                  "forward all_gather indices int64 64->128", "forward all_gather probabilities fp32 32->64",
+                  "forward reduce_scatter output bf16 256->128"));
+  const json both =
+      small.one("allgather-legacy", {"--ep", "2", "--tp", "2", "--inference", "--detail", "messages"});
+  EXPECT_EQ(messages_of(both).front(),
+            "forward all_gather hidden states bf16 128->512");  // TP x EP = 4 ranks
+  EXPECT_EQ(both.at("messages").at(0).at("in_bytes").size(), 4);
 }
 
 TEST(Systems, R0_4_ScalingModeSettings) {
@@ -475,7 +503,16 @@ TEST(Systems, R0_13_TheTargetConfiguration) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result.at("scenarios").size(), 2);
-  for (const json& one : result.at("scenarios")) EXPECT_EQ(one.at("overload").at("stages").size(), 4);
+  for (const json& one : result.at("scenarios")) {
+    EXPECT_EQ(one.at("overload").at("stages").size(), 4);
+    EXPECT_EQ(one.at("overload").at("entries"), 32 * 8);  // layers x microbatches
+    // Stage s of four holds 4 - s microbatches before its first backward; each of 8 ranks a stage has 4096
+    // tokens.
+    const json& stages = one.at("memory").at("stages");
+    for (std::size_t s = 0; s < 4; ++s)
+      EXPECT_EQ(stages.at(s).at("in_flight"), 4 - s) << one.at("dispatcher");
+    EXPECT_EQ(one.at("tokens"), 4096 * 4 * 8);
+  }
 }
 
 TEST(Systems, R0_14_MemoryOfBothDispatchers) {
@@ -500,12 +537,21 @@ TEST(Systems, R0_16_ShapesInAndOutOfPermutationAreKept) {
   const Small small;
   const json exchange =
       small.one("alltoall", {"--ep", "4", "--routing", small.routing(), "--detail", "messages"});
+  // 16 rows of 32 bytes leave every rank and 30, 14, 11, 9 arrive; on the way back it is the opposite.
+  const json sent(std::vector<int>(4, 16 * 32)), arrived{30 * 32, 14 * 32, 11 * 32, 9 * 32};
+  std::vector<json> tokens;
+  for (const json& m : exchange.at("messages"))
+    if (m.at("what") == "tokens" && m.at("pass") == "forward") tokens.push_back(m);
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_EQ(tokens[0].at("in_bytes"), sent);
+  EXPECT_EQ(tokens[0].at("out_bytes"), arrived);
+  EXPECT_EQ(tokens[1].at("in_bytes"), arrived);
+  EXPECT_EQ(tokens[1].at("out_bytes"), sent);
   for (const json& m : exchange.at("messages")) {
     std::int64_t in = 0, out = 0;
     for (int r = 0; r < 4; ++r) {
       in += m.at("in_bytes").at(r).get<std::int64_t>();
       out += m.at("out_bytes").at(r).get<std::int64_t>();
-      EXPECT_LE(m.at("tx_bytes").at(r).get<std::int64_t>(), m.at("in_bytes").at(r).get<std::int64_t>() * 3);
     }
     if (m.at("op") == "all_to_all_v") {
       EXPECT_EQ(in, out) << m;
@@ -526,6 +572,106 @@ TEST(Systems, R0_17_WhatOneGpuCannotShowIsReconstructed) {
   }
   EXPECT_GT(transferring, 0);
   EXPECT_GT(waiting, 0);
+  // Every rank waits for the one whose experts get most rows, which waits least.
+  const json rows = parsed({"trace", "info", host("alltoall", "scaling")}).at("rows");
+  std::vector<double> received, waits;
+  for (std::size_t r = 0; r < 4; ++r) {
+    received.push_back(rows.at(r).at("received_rows"));
+    waits.push_back(result.at("ranks").at(r).at("straggler_wait_us"));
+  }
+  EXPECT_EQ(std::max_element(received.begin(), received.end()) - received.begin(),
+            std::min_element(waits.begin(), waits.end()) - waits.begin());
+}
+
+// What ranks hold is the memory model's: two layers of hidden 256 on four ranks that hold two experts each.
+TEST(Systems, R0_18_MemoryOfAReplay) {
+  const std::vector<std::string> more{"--model", kHost + "model.json", "--format", "json", "--quiet"};
+  const Outcome outcome =
+      run_moesim(with(replay(host("alltoall", "scaling")), with(more, {"--dispatcher", "allgather-legacy"})));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  const json &gathered = result.at("memory").at("stages").at(0),
+             &exchanged = result.at("memory_as_recorded").at("stages").at(0);
+  EXPECT_EQ(result.at("memory").at("dispatcher"), "allgather-legacy");
+  // Weights in bf16 on every replica, gradients in fp32, and of Adam a copy and two states of fp32.
+  for (const json* stage : {&gathered, &exchanged}) {
+    EXPECT_EQ(2 * stage->at("parameters_bytes").get<double>(), stage->at("gradients_bytes").get<double>());
+    EXPECT_EQ(6 * stage->at("parameters_bytes").get<double>(), stage->at("optimizer_bytes").get<double>());
+  }
+  EXPECT_EQ(gathered.at("parameters_bytes"), exchanged.at("parameters_bytes"));
+  // One gather buffer of 4 x 256 rows of 256 bf16 elements.
+  EXPECT_EQ(gathered.at("persistent_bytes").get<double>() - exchanged.at("persistent_bytes").get<double>(),
+            4 * 256 * 256 * 2);
+  // The rank whose experts get most keeps most, and holds what the job says.
+  double most = 0;
+  for (const json& rank : result.at("ranks"))
+    most = std::max(most, rank.at("peak_memory_bytes").get<double>());
+  EXPECT_EQ(most, result.at("memory").at("total_bytes").get<double>());
+  EXPECT_GT(result.at("ranks").at(0).at("memory").at("activations_bytes"),
+            result.at("ranks").at(3).at("memory").at("activations_bytes"));
+}
+
+// The dispatching file beside a recording is what all dispatchers route by; as-recorded leaves it out.
+TEST(Systems, R0_19_IdenticalRoutingWithoutAsking) {
+  const std::string file = kHost + "alltoall-zipf1.2/" + kJob + "/dispatching.json";
+  const std::vector<std::string> other{"--model", kHost + "model.json", "--dispatcher", "allgather-legacy"};
+  const Outcome found = run_moesim(replay(host("alltoall", "scaling"), other));
+  ASSERT_EQ(found.exit_code, 0) << found.err;
+  EXPECT_THAT(found.out, HasSubstr("the routing of " + file + " beside the recording"));
+  EXPECT_EQ(replayed_ms(host("alltoall", "scaling"), other),
+            replayed_ms(host("alltoall", "scaling"), with(other, {"--routing", file})));
+  const Outcome left_out =
+      run_moesim(replay(host("alltoall", "scaling"), with(other, {"--routing", "as-recorded"})));
+  EXPECT_THAT(left_out.out, Not(HasSubstr("beside the recording")));
+}
+
+// One recorded rank and what all ranks dispatched give the whole job.
+TEST(Systems, R0_4_OneRecordedRankIsEnough) {
+  const TempFolder folder;
+  const std::string job = std::string(kJob) + "/";
+  folder.write(job + "dispatching.json", read_text(kHost + "alltoall-zipf1.2/" + kJob + "/dispatching.json"));
+  std::vector<fs::path> files;
+  for (const auto& file : fs::directory_iterator(host("alltoall", "scaling"))) files.push_back(file.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    if (name.find("_rank0_") != std::string::npos) folder.write(job + "scaling/" + name, read_text(file));
+  }
+  const std::vector<std::string> more{"--model", kHost + "model.json", "--format", "json"};
+  const Outcome outcome = run_moesim(replay(folder / (job + "scaling"), more));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json one = json::parse(outcome.out),
+             all = json::parse(run_moesim(replay(host("alltoall", "scaling"), more)).out);
+  EXPECT_THAT(one.at("warnings").dump(), HasSubstr("expert ranks 1, 2, 3 were not recorded"));
+  EXPECT_EQ(one.at("ranks").size(), 4);
+  EXPECT_NEAR(one.at("overload").at("max").get<double>(), all.at("overload").at("max").get<double>(), 1e-9);
+  // Without a routing nothing says what the others got.
+  const Outcome alone =
+      run_moesim(replay(folder / (job + "scaling"), with(more, {"--routing", "as-recorded"})));
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("symmetry cannot fill this one"));
+}
+
+// Arguments of the job that one GPU imitates.
+TEST(Systems, R0_4_ScalingModeInAScript) {
+  const TempFolder folder;
+  const std::string script =
+      "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 "
+      "--num-attention-heads 16 --seq-length 512 "
+      "--micro-batch-size 1 --global-batch-size 16 --vocab-size 32000 --num-experts 8 --moe-router-topk 2 "
+      "--moe-grouped-gemm --moe-token-dispatcher-type allgather --expert-model-parallel-size 4 --swiglu "
+      "--disable-bias-linear --normalization RMSNorm --bf16 --log-overload-factor ";
+  folder.write("job.sh", script + "--is-scaling-mode --fake-tp 2 --exp-rank 3\n");
+  folder.write("bare.sh", script + "--fake-tp 2\n");
+  const Outcome told = run_moesim({"scenario", "from", "megatron", folder / "job.sh"});
+  ASSERT_EQ(told.exit_code, 0) << told.err;
+  const json scenario = json::parse(told.out);
+  EXPECT_EQ(scenario.at("parallel").at("tp"), 2);
+  EXPECT_EQ(scenario.at("parallel").at("etp"), 2);
+  EXPECT_EQ(scenario.at("training").at("overload").at("report"), "sequential");
+  const Outcome refused = run_moesim({"scenario", "from", "megatron", folder / "bare.sh"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("is-scaling-mode"));
 }
 
 }  // namespace

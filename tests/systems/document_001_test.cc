@@ -35,10 +35,11 @@ class Fork {
   }
 
   Words words(const std::string& dispatcher, const Words& more) const {
-    Words all{"compare", "--model",  here_ / "fork.json", "--cluster",    "dgx-h100x2", "--draws",
-              "0",       "--detail", "operations",        "--dispatcher", dispatcher};
+    Words all{"compare", "--model", here_ / "fork.json", "--cluster", "dgx-h100x2",
+              "--draws", "0",       "--dispatcher",      dispatcher};
     all.insert(all.end(), more.begin(), more.end());
-    for (const auto& [flag, value] : {std::pair{"--ep", "12"}, {"--seq", "16384"}})
+    for (const auto& [flag, value] :
+         {std::pair{"--ep", "12"}, {"--seq", "16384"}, {"--detail", "operations"}})
       if (std::find(more.begin(), more.end(), flag) == more.end()) all.insert(all.end(), {flag, value});
     return all;
   }
@@ -81,6 +82,13 @@ double microseconds(const json& layer, const std::string& what) {
 }
 double us(const json& layer) { return layer.at("time_us").at("value").get<double>(); }
 int syncs(const json& layer) { return layer.at("host_syncs").at("forward").get<int>(); }
+json exchange_of_tokens(const std::string& dispatcher) {
+  const json answer = layer(dispatcher, {"--inference", "--detail", "messages"});
+  for (const json& m : answer.at("messages"))
+    if (m.at("what") == "tokens") return m;
+  ADD_FAILURE() << "no exchange of tokens";
+  return json();
+}
 double persistent(const json& layer) { return layer.at("memory").at("persistent_bytes").get<double>(); }
 
 TEST(Systems, R1_1_WithoutAGroupTheExchangeIsTheLocalDispatcher) {
@@ -119,13 +127,16 @@ TEST(Systems, R1_4_And_R1_7_EqualSplitsArePaddedAndCompactedBothWays) {
   EXPECT_EQ(padded.at("tx_bytes_per_rank").at("min"), padded.at("tx_bytes_per_rank").at("max"));
 }
 
-// The document: F.pad 29.9 ms, explicit rows of zeros 31.5 ms for one forward.
+// The document: F.pad 29.9 ms, explicit rows of zeros 31.5 ms for one forward. Zeros are a kernel for each of
+// the 12 chunks both ways, and what they fill is read once more.
 TEST(Systems, R1_5_RowsOfZerosCostMoreThanPadding) {
   const json pad = layer("torchtitan-force-balance:pad=true"),
              cat = layer("torchtitan-force-balance:pad=true:pad_with=cat");
   EXPECT_GT(us(cat), us(pad));
   EXPECT_EQ(operations(cat, "rows of zeros"), 2);
-  EXPECT_THAT(refusal("torchtitan-force-balance:pad_with=cat"), HasSubstr("pad_with without pad"));
+  EXPECT_EQ(operations(pad, "rows of zeros"), 0);
+  EXPECT_THAT(refusal("torchtitan-force-balance:pad=false:pad_with=cat"),
+              HasSubstr("pad_with with pad=false"));
 }
 
 TEST(Systems, R1_6_TheGroupDecidesWhetherItPads) {
@@ -146,6 +157,17 @@ TEST(Systems, R1_8_ForcedBalanceAsksNobody) {
   // Ranks 0 to 3 hold the twelve experts with one row more from each of twelve ranks.
   for (std::size_t r = 0; r < 12; ++r)
     EXPECT_EQ(forced.at("rows_per_rank").at(r), r < 4 ? 12 * 4098 : 12 * 4095);
+  // Chunks of 4098 and 4095 rows differ, so that all are padded to 4098, of 2048 bf16 elements.
+  const std::int64_t chunk = std::int64_t{4098} * 2048 * 2;
+  for (const std::string dispatcher : {"torchtitan-force-balance", "torchtitan-force-balance:direct=true"}) {
+    const json tokens = exchange_of_tokens(dispatcher);
+    EXPECT_EQ(tokens.at("op"), "all_to_all") << dispatcher;
+    EXPECT_EQ(tokens.at("in_bytes").at(0), 12 * chunk) << dispatcher;
+    EXPECT_EQ(tokens.at("tx_bytes").at(11), 11 * chunk) << dispatcher;
+  }
+  const json uneven = exchange_of_tokens("torchtitan-force-balance:pad=false");
+  EXPECT_EQ(uneven.at("op"), "all_to_all_v");
+  EXPECT_EQ(uneven.at("in_bytes").at(0), std::int64_t{16384} * 3 * 2048 * 2);
 }
 
 TEST(Systems, R1_9_DirectSplitsOfTheForkAreLegalAndSaveTheIndex) {
@@ -196,6 +218,9 @@ TEST(Systems, R1_13_BehindASequenceSplitRowsGoToTheirPlacesAmongAllTokens) {
              whole = layer("torchtitan-alltoall", {"--inference", "--ep", "4"});
   EXPECT_EQ(operations(split, "positions before the split"), 1);
   EXPECT_EQ(operations(whole, "positions before the split"), 0);
+  // 1,001 tokens are 501 rows on each of two ranks, of which one is none: 4 ranks hold two sequences.
+  const json odd = layer("torchtitan-alltoall", {"--inference", "--tp", "2", "--ep", "4", "--seq", "1001"});
+  EXPECT_EQ(odd.at("tokens"), 2 * 1001);
   // Half the rows, but the target has the tokens of both ranks: more than half the time.
   EXPECT_GT(microseconds(split, "scatter_add"), 0.55 * microseconds(whole, "scatter_add"));
 }
@@ -206,6 +231,16 @@ TEST(Systems, R1_14_ScoresBeforeOrAfterInFp32OrTheRowsType) {
   const json narrow = layer("torchtitan-alltoall:score_fp32=false"), wide = layer("torchtitan-alltoall");
   EXPECT_EQ(narrow.at("counters").at("score_after_experts_bf16"), 1);
   EXPECT_LT(microseconds(narrow, "multiply scores"), microseconds(wide, "multiply scores"));
+  // The fork multiplies in the rows' type behind the experts, in fp32 before them.
+  for (const std::string fork : {"torchtitan-force-balance", "torchtitan-equal-split", "torchtitan-fork"}) {
+    EXPECT_EQ(layer(fork).at("counters").at("score_after_experts_bf16"), 1) << fork;
+    EXPECT_EQ(layer(fork + ":score_fp32=true").at("counters").at("score_after_experts"), 1) << fork;
+  }
+  EXPECT_EQ(microseconds(layer("torchtitan-equal-split:score_before_experts=true"), "multiply scores"),
+            microseconds(layer("torchtitan-alltoall:score_before_experts=true"), "multiply scores"));
+  const json fp32 =
+      layer("torchtitan-fork", {"--inference", "--activation-dtype", "fp32", "--framework", "none"});
+  EXPECT_EQ(fp32.at("counters").at("score_after_experts"), 1);
 }
 
 TEST(Systems, R1_15_ScatterInPlaceUnlessGradientsOrAnAliasForbid) {
@@ -220,6 +255,11 @@ TEST(Systems, R1_15_ScatterInPlaceUnlessGradientsOrAnAliasForbid) {
             1);
   EXPECT_LT(us(in_place), us(copied));
   EXPECT_EQ(us(alias), us(copied));
+  // The fork chooses it by itself, without gradients only.
+  for (const std::string fork : {"torchtitan-force-balance", "torchtitan-equal-split", "torchtitan-fork"}) {
+    EXPECT_EQ(layer(fork).at("counters").at("scatter_add_inplace_no_grad"), 1) << fork;
+    EXPECT_EQ(layer(fork, {}).at("counters").at("scatter_add_out_of_place_autograd_or_alias"), 1) << fork;
+  }
   EXPECT_THAT(refusal("torchtitan-alltoall:scatter_add_in_place=true:shared_output_is_input=true"),
               HasSubstr("would write over the layer's input"));
 }
@@ -257,6 +297,19 @@ TEST(Systems, R1_17_TheForkBatchesEqualCountsAndElseLoops) {
   EXPECT_EQ(us(layer("torchtitan-alltoall:experts=fork", skewed)),
             us(layer("torchtitan-alltoall:experts=loop", skewed)));
   EXPECT_THAT(refusal("torchtitan-alltoall:experts=batched", skewed), HasSubstr("same number of rows"));
+  // Nine local experts on each of four ranks, those of the first with 64 rows each: it batches, the others
+  // loop.
+  std::string rows =
+      R"({"per_rank_dispatching_results": {"0": {"tokens_per_local_expert": [64, 64, 64, 64, 64, 64, 64, 64, 64]})";
+  for (const char* rank : {"1", "2", "3"})
+    rows += std::string(", \"") + rank +
+            R"(": {"tokens_per_local_expert": [60, 68, 64, 64, 64, 64, 64, 64, 64]})";
+  const TempFolder folder;
+  folder.write("mixed.json", rows + "}}");
+  const json mixed = layer("torchtitan-alltoall:experts=fork",
+                           {"--inference", "--ep", "4", "--seq", "192", "--routing", folder / "mixed.json"});
+  EXPECT_EQ(operations(mixed, "fc1"), 2);
+  EXPECT_EQ(mixed.at("counters").at("batched_no_grad_experts"), 1);
 }
 
 TEST(Systems, R1_18_CachedWeightLayoutsStayInMemory) {
@@ -275,6 +328,8 @@ TEST(Systems, R1_19_CountersCarryTheForksNamesAtBothScopes) {
   const json forced = layer("torchtitan-force-balance:pad=true");
   for (const char* name : {"equal_a2a_padding_dispatch", "equal_a2a_padding_combine", "uniform_local_count"})
     EXPECT_TRUE(forced.at("counters").contains(name)) << name;
+  // 49,152 slots over 36 experts: 1365 rows of every sender, and one more for the first twelve experts.
+  EXPECT_EQ(forced.at("counters").at("uniform_local_count"), 1366);
   const json step =
       parsed({"compare", "--scope", "step", "--model", fork().model(), "--cluster", "dgx-h100x2", "--ep", "4",
               "--draws", "0", "--dispatcher", "torchtitan-equal-split"})
@@ -283,7 +338,6 @@ TEST(Systems, R1_19_CountersCarryTheForksNamesAtBothScopes) {
   EXPECT_EQ(step.at("counters").at("equal_a2a_padding_dispatch"), 1);
 }
 
-// EP 8, DP 16, eight ranks shard: the experts' replicas are two, and none of them is left to shard.
 // Two ranks share every expert: as a unit of their own their weights are gathered where the experts are
 // called for, behind the wait for the exchange's counts.
 TEST(Systems, R1_20_ExpertsAreAUnitOfTheirOwnWherePerParameterMeshesAreMissing) {
@@ -299,6 +353,7 @@ TEST(Systems, R1_20_ExpertsAreAUnitOfTheirOwnWherePerParameterMeshesAreMissing) 
               1e-6 * step("torchtitan-force-balance", "auto"));
 }
 
+// EP 8, DP 16, eight ranks shard: the experts' replicas are two, and none of them is left to shard.
 TEST(Systems, R1_21_ExpertsShardOverTheSparseMesh) {
   const json r =
       parsed({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "8", "--draws", "0",
@@ -311,6 +366,13 @@ TEST(Systems, R1_21_ExpertsShardOverTheSparseMesh) {
     EXPECT_EQ(one.at("ranks"), 2);
   }
   EXPECT_EQ(of_experts, 1);
+  // Two ranks that shard cannot hold the experts of four.
+  const Outcome refused =
+      run_moesim({"compare", "--model", "mixtral-8x7b", "--cluster", "dgx-h100x2", "--ep", "4", "--sharding",
+                  "hsdp:shard=2", "--dispatcher", "torchtitan-alltoall"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("found shard=2 with ep 4, expected shard x cp x tp to be a multiple of it"));
 }
 
 TEST(Systems, R1_22_TheRoutersDebugModeIsARouting) {

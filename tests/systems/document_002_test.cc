@@ -123,6 +123,8 @@ TEST(Systems, R2_2_BalancedCountAndTheQuirkOfAllGatherOnRequest) {
   const json quirk = example.overload({"--overload-allgather-quirk"}, "allgather");
   EXPECT_EQ(quirk.at("max"), plain.at("max"));  // dispatchers stay comparable
   EXPECT_NEAR(quirk.at("metrics").at("moe/max_overload_factor").at(0).get<double>(), 4 * 2.5, 1e-5);
+  EXPECT_NEAR(quirk.at("metrics").at("moe/avg_overload_factor").at(0).get<double>(), 4 * 1.515625, 1e-5);
+  EXPECT_NEAR(quirk.at("metrics").at("moe/max_cum_overload_factor").at(0).get<double>(), 4 * 1.875, 1e-5);
   EXPECT_NEAR(plain.at("metrics").at("moe/max_overload_factor").at(0).get<double>(), 2.5, kNear);
   const Outcome refused = run_moesim(example.ask({"--overload-allgather-quirk"}));
   EXPECT_EQ(refused.exit_code, 2);
@@ -190,6 +192,9 @@ TEST(Systems, R2_5_BuffersAndKeptActivationsFollowFromTheFactors) {
   EXPECT_NEAR(buffers.at("forward_rows").get<double>(), rows[most], 1e-3);
   EXPECT_NEAR(buffers.at("forward_bytes").get<double>(), rows[most] * 4096 * 2, 10);
   EXPECT_NEAR(buffers.at("retained_rows").get<double>(), rows[most], 1e-3);
+  // A row keeps itself, its fp32 probability, gate and up and their product, in bf16: 4096 and 3 x 14336
+  // columns.
+  EXPECT_NEAR(buffers.at("retained_bytes").get<double>() / rows[most], 4096 * 2 + 4 + 3 * 14336 * 2, 1e-3);
   // Kept bytes of every rank are its rows times what a row keeps, and what no row changes.
   const double each = buffers.at("retained_bytes").get<double>() / rows[most];
   for (std::size_t r = 0; r < rows.size(); ++r)
@@ -212,6 +217,44 @@ TEST(Systems, R2_5_BuffersAndKeptActivationsFollowFromTheFactors) {
                              even.at("memory").at("activations_bytes").get<double>();
   EXPECT_GT(grown, 0);
   EXPECT_NEAR(activations / grown, 1, 1e-3);
+}
+
+// Full recomputation runs the hook of forward twice for each of backward.
+TEST(Systems, R2_5_TheCumulativeFactorIsNotValidUnderRecomputation) {
+  const WorkedExample example(2);
+  const json again = example.overload({"--recompute", "moe"});
+  EXPECT_TRUE(again.at("metrics").at("moe/max_cum_overload_factor").at(0).is_null());
+  EXPECT_EQ(again.at("invalid").at("moe/max_cum_overload_factor"),
+            "the MoE layer is computed again in backward");
+  EXPECT_NEAR(metric(again, "moe/max_overload_factor")[0], 2.5, kNear);
+  EXPECT_FALSE(example.overload({"--recompute", "core_attn"}).contains("invalid"));
+}
+
+// A job of 2 tensor by 2 expert ranks: each expert rank's rows come from 4 ranks and are computed by both of
+// its members, so that perfect balance is 2. All dispatchers in the place of the recorded one say the same.
+TEST(Systems, R2_3_OfARecordingUnderTensorParallelism) {
+  const TempFolder folder;
+  ASSERT_EQ(run_moesim({"trace", "synthesize", "--out", folder / "made", "--tp", "2", "--ep", "2", "--dp",
+                        "2", "--pp", "1", "--seq", "512", "--layers", "2", "--routing", "zipf:1.2"})
+                .exit_code,
+            0);
+  const std::string recording = (folder / "made") + "/pp1_tp2_ep2_expn8_dp2_nl2_hs4096_sl512/scaling";
+  const json info = parsed({"trace", "info", recording});
+  std::vector<double> received;  // over the exchange, whose rows are those of both members
+  for (const json& rank : info.at("rows")) received.push_back(rank.at("received_rows"));
+  ASSERT_GE(received.size(), 2u);
+  const auto [least, most] = std::minmax_element(received.begin(), received.end());
+  const double expected = *most / ((*least + *most) / 4);
+  EXPECT_GT(expected, 2.05);
+  for (const char* dispatcher : {"as-recorded", "alltoall", "allgather-legacy", "alltoall-legacy"}) {
+    const json overload =
+        parsed({"replay", recording, "--draws", "0", "--microbatches", "2", "--model", "mixtral-8x7b",
+                "--quiet", "--routing", "as-recorded", "--dispatcher", dispatcher})
+            .at("overload");
+    ASSERT_TRUE(overload.is_object()) << dispatcher;
+    for (const char* name : {"avg", "max", "max_cum"})
+      EXPECT_NEAR(overload.at(name).get<double>(), expected, 1e-3 * expected) << dispatcher << ' ' << name;
+  }
 }
 
 TEST(Systems, R2_6_AllReducesOfAReportAndFusedOnes) {

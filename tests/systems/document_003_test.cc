@@ -125,6 +125,12 @@ TEST(Systems, R3_4_TwoSortsAndTheirInverses) {
   const std::vector<json> ops = operations("kempnerforge");
   for (const char* what : {"sort by rank", "sort by expert", "invert permutation", "invert order"})
     EXPECT_EQ(count(ops, what, "forward"), 1) << what;
+  // Ids become float32 and integers again; the outer unsort and the added graph edge have gradients.
+  for (const char* what : {"expert ids as float32", "expert ids as integers", "add the graph edge"})
+    EXPECT_EQ(count(ops, what, "forward"), 1) << what;
+  for (const char* what : {"unsort backward", "unsort returned rows backward", "keep the graph edge backward",
+                           "add the graph edge backward"})
+    EXPECT_EQ(count(ops, what, "backward"), 1) << what;
 }
 
 TEST(Systems, R3_5_TheLoopHasItsOwnSynchronisations) {

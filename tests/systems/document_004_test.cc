@@ -95,6 +95,22 @@ TEST(Systems, R4_2_EverySchemeOnADenseModel) {
     EXPECT_EQ(result.at("inputs").at("scenario").at("training").at("sharding"), scheme) << mesh;
     EXPECT_GT(time_of(result.at("scenarios").at(0)), 0);
   }
+  // Parameters are gathered in bf16, once where one unit stays gathered, gradients reduced in fp32.
+  const auto collectives = [](const Words& more) {
+    std::vector<std::string> all;
+    const json result = result_of(transformer(with(more, {"--microbatches", "1"})));
+    for (const json& one : result.value("step_collectives", json::array()))
+      all.push_back(one.at("what").get<std::string>() + " " + one.at("op").get<std::string>() + " " +
+                    one.at("ranks").dump() + " " + one.at("buffer_bytes").dump() + " " +
+                    one.at("tx_bytes").dump());
+    return all;
+  };
+  EXPECT_THAT(collectives({"--mesh", "shard=2", "--fsdp-unit", "root"}),
+              ::testing::ElementsAre("dense parameters all_gather 2 306552832 153276416",
+                                     "dense gradients reduce_scatter 2 613105664 306552832"));
+  EXPECT_THAT(collectives({"--mesh", "replicate=2"}),
+              ::testing::ElementsAre("dense gradients all_reduce 2 613105664 613105664"));
+  EXPECT_TRUE(collectives({"--mesh", "tp=2"}).empty());
   // A dense Hugging Face config is a model, too; what a dense model has no part for is refused.
   here().write("config.json", R"({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4,
     "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 32000})");
@@ -172,11 +188,26 @@ TEST(Systems, R4_5_AllToAllOfUnevenSplits) {
   FAIL() << "no exchange of tokens";
 }
 
+const std::vector<Bytes> kEven(2, Bytes{3, 1, 2, 1, 1, 2, 1, 1});
+
+Words smoke(const std::string& dispatcher, const Words& more = {}) {
+  return routed(kEven, 2, 2, 6, with({"--dispatcher", dispatcher}, more));
+}
+
 TEST(Systems, R4_6_MemoryOverTime) {
   const json memory = answer_of({"compare", "--model", "mixtral-8x7b", "--ep", "8", "--dispatcher",
                                  "megablocks-dmoe-sparse", "--quiet"})
                           .at("memory");
   EXPECT_GT(memory.at("curve").size(), 20u);
+  // Each point is what is held from then on: the experts' output is allocated and freed whole.
+  const json curve =
+      answer_of(smoke("megablocks-dmoe-grouped", {"--detail", "memory"})).at("memory").at("curve");
+  std::vector<double> jumps;
+  for (std::size_t i = 1; i < curve.size(); ++i)
+    if (curve.at(i).at("what") == "expert output")
+      jumps.push_back(curve.at(i).at("bytes").get<double>() - curve.at(i - 1).at("bytes").get<double>());
+  // Ranks get 14 and 10 rows of 256 bf16 elements: (3 + 1 + 2 + 1) and (1 + 2 + 1 + 1) from each of two.
+  EXPECT_THAT(jumps, ::testing::ElementsAre(14 * 512, -14 * 512));
 }
 
 TEST(Systems, R4_7_CapacityOfZeroIsEachRanksOwnMaximum) {
@@ -217,12 +248,6 @@ std::ptrdiff_t place_of(const std::vector<std::string>& names, const std::string
   const auto at = std::find(names.begin(), names.end(), name);
   EXPECT_NE(at, names.end()) << name;
   return at - names.begin();
-}
-
-const std::vector<Bytes> kEven(2, Bytes{3, 1, 2, 1, 1, 2, 1, 1});
-
-Words smoke(const std::string& dispatcher, const Words& more = {}) {
-  return routed(kEven, 2, 2, 6, with({"--dispatcher", dispatcher}, more));
 }
 
 TEST(Systems, R4_8_TwoSynchronisationsAndAnOverlappedExchange) {
@@ -330,6 +355,15 @@ TEST(Systems, R4_13_OptimizerLaunchesOfEveryMesh) {
   const json one = answer_of(mixtral({"--mesh", "shard=8", "--quiet"})).at("optimizer");
   EXPECT_EQ(one.at("meshes"), 1);
   EXPECT_EQ(two.at("launches"), 2 * one.at("launches").get<int>());
+  // The document's run: a mesh of 1 x 2, whose shard of one rank falls back to NO_SHARD; its parameters are
+  // on two meshes all the same.
+  for (const Words& more : {Words{}, {"--sharding", "fsdp"}}) {
+    const Outcome failing = run_moesim(
+        with(mixtral({"--mesh", "shard=1,ep=2"}), with(more, {"--draws", "0", "--format", "json"})));
+    ASSERT_EQ(failing.exit_code, 0) << failing.err;
+    EXPECT_THAT(failing.err, HasSubstr("DTensor does not support cross-mesh operation yet"));
+    EXPECT_EQ(json::parse(failing.out).at("scenarios").at(0).at("optimizer").at("meshes"), 2);
+  }
   here().write("each.json", R"({"training": {"foreach": false}, "scope": "step"})");
   const Words words = mixtral(mesh);
   const Outcome each = run_moesim(with({"compare", "each.json"}, with(Words(words.begin() + 1, words.end()),

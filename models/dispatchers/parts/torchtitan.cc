@@ -6,18 +6,24 @@
 
 namespace moesim::models {
 
-TorchtitanOptions::TorchtitanOptions(DispatcherOptions& options) {
+TorchtitanOptions::TorchtitanOptions(DispatcherOptions& options, Torchtitan source) {
+  const bool fork = source != Torchtitan::kUpstream, whole = source == Torchtitan::kWholeFork;
   static constexpr std::array<std::string_view, 4> kExperts{"grouped", "loop", "batched", "fork"};
   static constexpr std::array<std::string_view, 3> kInPlace{"false", "true", "auto"};
   static constexpr std::array<std::string_view, 2> kCounts{"histogram", "router"};
-  experts = static_cast<Experts>(options.choice("experts", 0, kExperts));
+  experts = static_cast<Experts>(options.choice(
+      "experts", static_cast<std::size_t>(whole ? Experts::kFork : Experts::kGrouped), kExperts));
   score_before = options.flag("score_before_experts", false);
-  score_fp32 = options.flag("score_fp32", true);
+  // The fork casts the scores behind the experts to the rows' type; before the experts it computes in fp32,
+  // too.
+  score_fp32 = options.flag("score_fp32", !fork || score_before);
   old_scatter = options.flag("old_scatter_add", false);
-  in_place = static_cast<InPlace>(options.choice("scatter_add_in_place", 0, kInPlace));
+  in_place = static_cast<InPlace>(options.choice(
+      "scatter_add_in_place", static_cast<std::size_t>(fork ? InPlace::kAuto : InPlace::kNever), kInPlace));
   alias = options.flag("shared_output_is_input", false);
   fused_activation = options.flag("fused_activation", false);
-  counted = options.choice("counts", 0, kCounts) == 1;
+  counted = options.choice("counts", whole ? 1 : 0, kCounts) == 1;
+  asked_counted = counted && options.given("counts");
   const bool may_batch = experts == Experts::kBatched || experts == Experts::kFork;
   for (const std::string_view key : {"weights_cached", "contiguous"})
     if (options.given(key) && !may_batch)
@@ -46,7 +52,7 @@ std::optional<std::string> TorchtitanOptions::illegal(const MoeLayer& layer, con
     return "shared_output_is_input needs shared experts: their output is the target of scatter_add";
   if (alias && in_place == InPlace::kAlways)
     return "scatter_add_in_place would write over the layer's input, which shared_experts(x) returns";
-  if (counted && layer.tp > 1)
+  if (asked_counted && layer.tp > 1)
     return "counts=router has no effect behind a sequence-parallel split: every rank counts its share again";
   if (experts == Experts::kBatched) {
     if (layer.train)
@@ -61,13 +67,15 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
                                  const TorchtitanOptions& options)
     : b_(builder), layer_(layer), f_(sizes), o_(options), block_(expert_block(layer, sizes, builder)) {
   block_.split_gate = true;
-  batched_ = o_.experts == TorchtitanOptions::Experts::kBatched ||
-             (o_.experts == TorchtitanOptions::Experts::kFork && !layer.train && uniform_on_every_rank(f_));
-  if (!batched_ && o_.experts != TorchtitanOptions::Experts::kGrouped) block_.backend = GemmBackend::kLoop;
-  if (batched_) {
-    block_.backend = GemmBackend::kBatched;
-    block_.split_gate = false;  // w13 = concat(w1, w3)
-  }
+  expert_rows_ = f_.experts;
+  using Experts = TorchtitanOptions::Experts;
+  if (o_.experts != Experts::kGrouped) block_.backend = GemmBackend::kLoop;
+  // Every rank decides for itself: no collective lies in between.
+  batch_.assign(static_cast<std::size_t>(f_.R), o_.experts == Experts::kBatched ? 1 : 0);
+  if (o_.experts == Experts::kFork && !layer.train)
+    for (int r = 0; r < f_.R; ++r) batch_[static_cast<std::size_t>(r)] = uniform_on(f_, r) ? 1 : 0;
+  batches_ = std::find(batch_.begin(), batch_.end(), 1) != batch_.end();
+  loops_ = std::find(batch_.begin(), batch_.end(), 0) != batch_.end();
   sent_ = b_.scaled(f_.sent, f_.w);
   computed_ = b_.scaled(f_.computed, f_.w);
   targets_ = f_.tokens;
@@ -77,9 +85,10 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
   if (o_.score_before) {
     count("score_before_experts");
   } else {
-    count(o_.score_fp32 ? "score_after_experts" : "score_after_experts_bf16");
+    count(!o_.score_fp32 && layer.activation == DType::kBf16 ? "score_after_experts_bf16"
+                                                             : "score_after_experts");
   }
-  if (batched_) {
+  if (batches_) {
     count("batched_no_grad_experts");
     count(o_.weights_cached ? "cached_w13_hit" : "cached_w13_miss");
     count(o_.weights_cached ? "cached_w2_t_hit" : "cached_w2_t_miss");
@@ -90,7 +99,8 @@ TorchtitanSteps::TorchtitanSteps(ProgramBuilder& builder, const MoeLayer& layer,
 
 void TorchtitanSteps::set_expert_rows(std::vector<std::int64_t> per_expert) {
   block_.rows = sums_per_rank(per_expert, f_.E_l);
-  block_.table = b_.table(f_.E_l, std::move(per_expert));
+  expert_rows_ = std::move(per_expert);
+  block_.table = b_.table(f_.E_l, expert_rows_);
   computed_ = b_.scaled(block_.rows, f_.w);
 }
 
@@ -100,7 +110,7 @@ void TorchtitanSteps::save_input() {
 }
 
 void TorchtitanSteps::count_rows() {
-  if (o_.counted) return;
+  if (o_.counted && layer_.tp == 1) return;  // behind a sequence-parallel split a rank counts its share again
   b_.kernel("count rows per expert", Category::permute, KernelClass::kHistogram, b_.scaled(f_.sent, 8),
             b_.uniform(f_.E * 8));
 }
@@ -159,21 +169,48 @@ void TorchtitanSteps::view_or_gather() {
   permuted_ = viewed_ = true;
 }
 
+ExpertBlock TorchtitanSteps::part_of(const std::vector<std::int64_t>& present, bool batched) const {
+  ExpertBlock part = block_;
+  if (batched) {
+    part.backend = GemmBackend::kBatched;
+    part.split_gate = false;  // w13 = concat(w1, w3)
+  }
+  if (!batches_ || !loops_) return part;
+  std::vector<std::int64_t> rows = expert_rows_;
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] *= present[i / static_cast<std::size_t>(f_.E_l)];
+  part.rows = sums_per_rank(rows, f_.E_l);
+  part.table = b_.table(f_.E_l, std::move(rows));
+  return part;
+}
+
 void TorchtitanSteps::run_experts() {
-  // A loop slices by counts that the host has to know.
-  if ((block_.backend == GemmBackend::kLoop || batched_) && !counts_on_host_)
+  // A loop and a batch slice by counts that the host has to know.
+  if ((block_.backend == GemmBackend::kLoop || batches_) && !counts_on_host_)
     b_.host_sync("rows per expert", Category::host_sync, b_.uniform(f_.E_l * 8));
-  if (batched_) {
+  if (batches_) {
     // The layouts stay until the optimizer's step changes the version of the weights.
     const std::int64_t weights = 3 * std::int64_t{f_.E_l} * f_.H * f_.F * bytes_of(layer_.weight);
+    b_.only_on(batch_);
     if (!o_.weights_cached)
       b_.kernel("w13 and w2_t layouts", Category::expert, KernelClass::kCopy, b_.uniform(weights),
                 b_.uniform(weights), 2);
     b_.program().persistent_bytes += weights;
-    if (o_.contiguous && !permuted_)
-      b_.kernel("contiguous rows", Category::expert, KernelClass::kCopy, computed_, computed_);
+    const ExpertBlock part = part_of(batch_, true);
+    if (o_.contiguous && !permuted_) {
+      const PerRank rows = b_.scaled(part.rows, f_.w);
+      b_.kernel("contiguous rows", Category::expert, KernelClass::kCopy, rows, rows);
+    }
+    experts_forward(b_, part);
   }
-  experts_forward(b_, block_);
+  if (loops_) {
+    std::vector<std::int64_t> others = batch_;
+    for (std::int64_t& one : others) one = 1 - one;
+    b_.only_on(others);
+    ExpertBlock part = part_of(others, false);
+    if (batches_) part.moves = nullptr;  // the batch fetched the weights
+    experts_forward(b_, part);
+  }
+  b_.on_all_ranks();
   // silu and the product are two kernels in eager mode, with their own result.
   if (f_.gated && !o_.fused_activation) b_.save("silu output", b_.scaled(block_.rows, f_.F * f_.b));
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -11,9 +12,14 @@
 
 namespace moesim::models {
 
+// How far a dispatcher is torchtitan's own or its fork's, which decides what holds unless an option says
+// otherwise. kFork: scores in the rows' type, scatter_add in place where nothing forbids it. kWholeFork: also
+// its experts, its router's counts and its choice of a path.
+enum class Torchtitan : std::uint8_t { kUpstream, kFork, kWholeFork };
+
 // Options that all of them take.
 struct TorchtitanOptions {
-  explicit TorchtitanOptions(DispatcherOptions& options);
+  explicit TorchtitanOptions(DispatcherOptions& options, Torchtitan source = Torchtitan::kUpstream);
 
   // kFork: batched where no gradient is needed and every local expert of a rank has as many rows, else a
   // loop.
@@ -27,6 +33,7 @@ struct TorchtitanOptions {
   bool alias = false;                  // shared_experts(x) returns x itself: the target is the layer's input
   bool contiguous = false;             // batched: rows that no permutation wrote are copied first
   bool counted = false;                // the router hands its counts on: no histogram in the dispatcher
+  bool asked_counted = false;          // because an option says so
   bool fused_activation = false;       // silu x mul in one kernel
   bool weights_cached = false;         // batched: w13 and w2_t are in the cache
 
@@ -85,6 +92,8 @@ class TorchtitanSteps {
 
  private:
   void deterministic_scatter(std::string_view name, Category category);
+  // The experts of the ranks whose entry is 1; of all where no rank's is 0.
+  ExpertBlock part_of(const std::vector<std::int64_t>& present, bool batched) const;
   // `rows` of the ranks whose local experts are uniform (or not), 0 on the others.
   std::vector<std::int64_t> of_ranks(bool uniform, const std::vector<std::int64_t>& rows) const;
   void view_or_index(Category category, KernelClass indexing, std::string_view by_index,
@@ -95,15 +104,22 @@ class TorchtitanSteps {
   const LayerSizes& f_;
   const TorchtitanOptions& o_;
   ExpertBlock block_;
+  std::vector<std::int64_t> expert_rows_;  // [R][E_l]
+  std::vector<std::int64_t> batch_;        // 1 where a rank runs its experts as one batch
+  bool batches_ = false, loops_ = false;   // some ranks do so; some do not
   PerRank sent_, computed_;
   std::vector<std::int64_t> targets_;  // rows of the scatter's target: before the sequence-parallel split
-  bool batched_ = false, permuted_ = false, viewed_ = false, counts_on_host_ = false;
+  bool permuted_ = false, viewed_ = false, counts_on_host_ = false;
 };
 
 // The programs of docs/spec.md 2.5 and 2.6, which the fork's fast paths fall back to.
 Program torchtitan_local_program(const MoeLayer& layer, const TorchtitanOptions& options);
 Program torchtitan_normal_program(const MoeLayer& layer, const LayerSizes& sizes,
                                   const TorchtitanOptions& options);
+
+// The fork's paths for a router in debug mode and for any other; a part of it, or the whole.
+std::unique_ptr<Dispatcher> torchtitan_forced_path(DispatcherOptions& options, Torchtitan source);
+std::unique_ptr<Dispatcher> torchtitan_equal_path(DispatcherOptions& options, Torchtitan source);
 
 // Counts exchange and the read of both split lists (steps 1, 4, 5 of 2.6).
 void exchange_counts(ProgramBuilder& builder, const LayerSizes& sizes);

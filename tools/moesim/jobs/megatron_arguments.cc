@@ -400,13 +400,27 @@ void write_hybrid(const Scenario& s, Arguments& out) {
   out.emplace_back("mamba_num_groups", a.mamba.groups);
 }
 
+// Sizes of the job that one GPU imitates, rank by rank.
+std::optional<std::int64_t> imitated_tp(JobReader& r) {
+  const bool scaling = r.flag("is_scaling_mode");
+  const auto rank = r.whole("exp_rank", 0), tp = r.whole("fake_tp");
+  for (const char* name : {"exp_rank", "fake_tp"})
+    if (!scaling && r.has(name)) r.fail(name, "--is-scaling-mode beside it");
+  const std::int64_t ep = r.whole_or("expert_model_parallel_size", 1);
+  if (rank && *rank >= ep) r.fail("exp_rank", fmt::format("an EP rank below {}", ep));
+  return tp;
+}
+
 void read_tensor_parallel(JobReader& r) {
-  const std::int64_t tp = r.whole_or("tensor_model_parallel_size", 1);
+  const std::int64_t real = r.whole_or("tensor_model_parallel_size", 1);
+  const std::optional<std::int64_t> imitated = imitated_tp(r);
+  const std::int64_t tp = imitated.value_or(real);
   r.set("parallel.tp", tp);
   const bool experts = experts_of(r) > 0;
   // Nobody said: that of the rest.
   if (experts) r.set("parallel.etp", r.whole_or("expert_tensor_parallel_size", tp));
-  if (r.flag("sequence_parallel") || tp == 1) return;
+  // The imitated job has it; its recorder switches it off.
+  if (r.flag("sequence_parallel") || tp == 1 || imitated) return;
   if (experts)
     r.fail("tensor_model_parallel_size",
            "--sequence-parallel beside it: Megatron trains experts under tensor parallelism only with it");
@@ -646,6 +660,14 @@ void write_overlap(const Scenario& s, Arguments& out) {
   put_flag(out, o.delayed_wgrad, "delay_wgrad_compute");
 }
 
+void read_overload_log(JobReader& r) {
+  if (r.flag("log_overload_factor")) r.set("training.overload.report", "sequential");
+}
+
+void write_overload_log(const Scenario& s, Arguments& out) {
+  put_flag(out, s.training.overload.report != models::OverloadLog::Report::kNone, "log_overload_factor");
+}
+
 void read_optimizer(JobReader& r) {
   r.only_adam("optimizer", {"adam"});
   std::string gradients = "fp32";
@@ -842,7 +864,8 @@ const ArgumentTable& megatron_table() {
           "mamba_head_dim", "mamba_state_dim", "mamba_num_groups"},
          read_hybrid,
          write_hybrid},
-        {{"tensor_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel"},
+        {{"tensor_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "is_scaling_mode",
+          "fake_tp", "exp_rank"},
          read_tensor_parallel,
          write_tensor_parallel},
         {{"pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage",
@@ -871,6 +894,7 @@ const ArgumentTable& megatron_table() {
           "delay_wgrad_compute"},
          read_overlap,
          write_overlap},
+        {{"log_overload_factor"}, read_overload_log, write_overload_log},
         {{"optimizer", "use_precision_aware_optimizer", "main_params_dtype", "exp_avg_dtype",
           "exp_avg_sq_dtype", "main_grads_dtype", "grad_reduce_in_bf16", "grad_reduce_in_fp32",
           "accumulate_allreduce_grads_in_fp32", "optimizer_cpu_offload", "optimizer_offload_fraction"},

@@ -259,6 +259,12 @@ CrossoverResult find_crossovers(const Base& base, const SweepRange& range, const
 
 namespace {
 
+// Whether intervals were drawn: without them no one is sure of anything.
+bool drawn(const CrossoverResult& r) {
+  return std::any_of(r.points.begin(), r.points.end(),
+                     [](const CrossoverResult::Point& point) { return point.probability.has_value(); });
+}
+
 // How far from a crossing one is sure.
 std::string sure_text(const Crossover& c, const SweepRange& range) {
   const auto nowhere = [&](double from, double to) {
@@ -272,7 +278,7 @@ std::string sure_text(const Crossover& c, const SweepRange& range) {
   return fmt::format("Sure (probability {}): {} {}, {} {}.", kSure, c.from, low, c.to, high);
 }
 
-ordered_json crossover_json(const Crossover& c, const SweepRange& range) {
+ordered_json crossover_json(const Crossover& c, const SweepRange& range, bool drawn) {
   return {{"from", c.from},
           {"to", c.to},
           {"below", c.below},
@@ -280,7 +286,7 @@ ordered_json crossover_json(const Crossover& c, const SweepRange& range) {
           {"at", {{"value", c.value}, {"low", c.low}, {"high", c.high}}},
           {"low_open", c.low_open},
           {"high_open", c.high_open},
-          {"sure", sure_text(c, range)}};
+          {"sure", drawn ? ordered_json(sure_text(c, range)) : ordered_json()}};
 }
 
 // `file`: with microseconds, else in the unit that fits.
@@ -296,7 +302,8 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
   const TimeUnit unit = file ? TimeUnit::us() : TimeUnit::of(largest);
   for (const std::string& name : names) columns.push_back(Table::Column{unit.head(name)});
   columns.push_back({"fastest", Table::Align::kLeft});
-  columns.push_back({"probability"});
+  const bool tells_probability = file || drawn(r);
+  if (tells_probability) columns.push_back({"probability"});
   const bool fits =
       std::all_of(r.points.begin(), r.points.end(), [](const auto& point) { return point.fits; });
   const bool tells_fits = file || !fits;
@@ -310,7 +317,8 @@ Table point_table(const CrossoverResult& r, const SweepRange& range, bool file) 
       cells.push_back(found == point.time_us.end() ? "-" : unit.number(found->second.value));
     }
     cells.push_back(point.fastest);
-    cells.push_back(point.probability ? fmt::format("{:.2f}", *point.probability) : "-");
+    if (tells_probability)
+      cells.push_back(point.probability ? fmt::format("{:.2f}", *point.probability) : "-");
     if (tells_fits) cells.emplace_back(file ? (point.fits ? "true" : "false") : point.fits ? "yes" : "no");
     table.row(cells);
   }
@@ -358,7 +366,7 @@ int run_crossover(const Base& base, const std::string& text, const std::string& 
     result["unit"] = {{"name", unit}, {"one", one}};
     result["answer"] = sentence(r, range);
     result["crossovers"] = ordered_json::array();
-    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c, range));
+    for (const Crossover& c : r.crossings) result["crossovers"].push_back(crossover_json(c, range, drawn(r)));
     result["points"] = ordered_json::array();
     for (const auto& point : r.points) {
       ordered_json times = ordered_json::object();
@@ -379,7 +387,8 @@ int run_crossover(const Base& base, const std::string& text, const std::string& 
     return 0;
   }
   print(inked(sentence(r, range), Ink::kBold) + "\n");
-  for (const Crossover& c : r.crossings) print(sure_text(c, range) + "\n");
+  if (drawn(r))
+    for (const Crossover& c : r.crossings) print(sure_text(c, range) + "\n");
   print("\n" + point_table(r, range, false).text());
   if (!r.illegal.empty())
     print(fmt::format("{} values have no forecast; the first, {}: {}\n", r.illegal.size(),

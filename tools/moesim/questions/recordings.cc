@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/file_io.h"
 #include "base/input_error.h"
 #include "base/text.h"
 #include "replay/run/forecast_recording.h"
@@ -29,7 +31,9 @@ constexpr JobText kJobTexts[] = {
     {"dispatcher", &JobOptions::dispatcher,
      "this dispatcher in place of the recorded one, name[:options]; default: as-recorded"},
     {"routing", &JobOptions::routing,
-     "who routes to whom: a name or a dispatching file; default: as recorded"},
+     "who routes to whom: a name or a dispatching file; default: as-recorded, and under another dispatcher "
+     "the "
+     "dispatching.json beside the recording"},
     {"model", &JobOptions::model, "the recorded model, where its sizes do not tell it"},
     {"recorded-on", &JobOptions::recorded_on,
      "cluster whose GPUs made the recording, where its files do not say; computing is scaled from "
@@ -70,6 +74,14 @@ std::vector<std::string> Recordings::warnings() const {
   for (const auto& recording : recordings_) add_new(recording.warnings);
   for (const auto& job : jobs_) add_new(job.warnings);
   return all;
+}
+
+std::string routing_beside(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path recording = fs::path(folder).lexically_normal() / "";
+  for (const fs::path& place : {recording.parent_path(), recording.parent_path().parent_path()})
+    if (const std::string file = (place / "dispatching.json").string(); is_file(file)) return file;
+  return {};
 }
 
 std::optional<std::string> replay_refusal(const traces::Recording& recording) {
@@ -149,8 +161,9 @@ replay::JobRequest JobOptions::request(const std::string& cluster, std::uint64_t
   request.change.pp = given("pp");
   request.nodes = given("nodes");
   request.change.seed = seed;
-  if (!routing.empty() && routing != kMeasuredRouting)
+  if (!routing.empty() && routing != kMeasuredRouting && routing != kAsRecorded)
     request.change.routing = models::RoutingSpec::parse(routing);
+  request.routing_as_recorded = routing == kAsRecorded;
   request.dispatcher = dispatcher;
   if (request.changes_dispatcher())
     models::parse_dispatchers(dispatcher);  // a wrong name is told before reading

@@ -42,6 +42,12 @@ class Recordings {
 // would not. Finds out by replaying it.
 std::optional<std::string> replay_refusal(const traces::Recording& recording);
 
+// The dispatching file that lies beside a recording, in its folder or the one above; empty: none does.
+std::string routing_beside(const std::string& folder);
+
+// Leaves such a file out.
+inline constexpr const char* kAsRecorded = "as-recorded";
+
 // The routing of the recording that a forecast is held against (validate only).
 inline constexpr const char* kMeasuredRouting = "measured";
 

@@ -113,8 +113,24 @@ std::vector<std::pair<std::string, std::string>> ReplayQuestion::said() const {
 }
 
 replay::RecordingForecast ask_recording(const Recordings& recordings, const replay::RecordingQuestion& q) {
+  replay::RecordingQuestion asked = q;
+  // Dispatchers are compared under the same tokens: what was dispatched says more than what each rank
+  // received.
+  std::string beside;
+  if (!q.job.change.routing && !q.job.change.received && !q.job.routing_as_recorded &&
+      !q.job.change.resizes())
+    beside = routing_beside(recordings.recording(0).source);
+  if (!beside.empty()) {
+    asked.job.routing_beside = models::RoutingSpec::parse(beside);
+    if (q.job.changes_dispatcher()) asked.job.change.routing = asked.job.routing_beside;
+  }
   replay::RecordingForecast answer =
-      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, q);
+      replay::forecast_recording(recordings.jobs(), recordings.recording(0).named, asked);
+  if (asked.job.change.routing && !beside.empty()) {
+    const std::string said = "another routing";
+    if (const std::size_t at = answer.changes.find(said); at != std::string::npos)
+      answer.changes.replace(at, said.size(), "the routing of " + beside + " beside the recording");
+  }
   models::check_possible("replay", impossible(answer));
   return answer;
 }

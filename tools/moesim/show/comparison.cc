@@ -85,6 +85,11 @@ ordered_json step_overload_json(const Answer& a, const Scenario& s) {
   const models::StepOverload& o = a.overload;
   ordered_json j = overload_json(o.printed());
   j["metrics"] = overload_metrics_json(o.logged);
+  // The hook of forward runs twice for each of backward, so that the log's cumulative factor means nothing.
+  if (const models::StepRecompute& again = s.training.recompute; s.train && (again.moe || again.full)) {
+    for (ordered_json& stage : j["metrics"][models::kMaxCumOverload]) stage = nullptr;
+    j["invalid"] = {{models::kMaxCumOverload, "the MoE layer is computed again in backward"}};
+  }
   j["entries"] = o.entries;
   j["recorded_entries"] = o.recorded;
   j["replicas"] = o.replicas;

@@ -159,11 +159,57 @@ std::string throughput_text(const RecordingForecast& answer, const models::Price
   return text;
 }
 
+nlohmann::ordered_json held_json(const models::RankMemory& held) {
+  return {{"parameters_bytes", held.parameters}, {"gradients_bytes", held.gradients},
+          {"optimizer_bytes", held.optimizer},   {"activations_bytes", held.activations},
+          {"transient_bytes", held.transient},   {"persistent_bytes", held.persistent}};
+}
+
+constexpr const char* kAssumedMemory =
+    "bf16 weights and activations, gradients and Adam's states in fp32 on every replica";
+
+nlohmann::ordered_json memory_json(const replay::RecordedMemory& memory) {
+  nlohmann::ordered_json out{{"dispatcher", memory.dispatcher},
+                             {"assumed", kAssumedMemory},
+                             {"total_bytes", memory.step.max_bytes},
+                             {"limit_bytes", memory.step.limit_bytes},
+                             {"fits", memory.step.fits},
+                             {"stage", memory.step.stage}};
+  out["stages"] = nlohmann::ordered_json::array();
+  for (const models::StageMemory& stage : memory.step.stages) {
+    out["stages"].push_back(held_json(stage.bytes));
+    out["stages"].back().update(
+        {{"total_bytes", stage.bytes.total()}, {"moment", stage.moment}, {"in_flight", stage.in_flight}});
+  }
+  return out;
+}
+
+// What the fullest rank holds, and what it would under the recorded dispatcher.
+std::string memory_text(const RecordingForecast& answer) {
+  const auto gb = [](double bytes) { return fmt::format("{:.3g} GB", bytes * 1e-9); };
+  const models::RankMemory& held = answer.held->step.worst;
+  std::string text = fmt::format(
+      "\nmemory of the fullest rank: {} (parameters {}, gradients {}, optimizer {}, kept activations {}, "
+      "buffers {})",
+      gb(held.total()), gb(held.parameters), gb(held.gradients), gb(held.optimizer), gb(held.activations),
+      gb(held.transient + held.persistent));
+  if (answer.held_as_recorded) {
+    const models::RankMemory& before = answer.held_as_recorded->step.worst;
+    text += fmt::format("; {} as recorded: {} (kept activations {}, buffers {})",
+                        answer.held_as_recorded->dispatcher, gb(before.total()), gb(before.activations),
+                        gb(before.transient + before.persistent));
+  }
+  return text;
+}
+
 nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohmann::ordered_json& inputs,
                                    const models::PriceTable& prices) {
   std::vector<std::string> warnings = answer.warnings;
-  warnings.emplace_back(
-      "peak_memory_bytes is null: a recording of times does not say what a rank held; compare forecasts it");
+  if (!answer.held)
+    warnings.push_back(
+        "peak_memory_bytes is null: a recording of times does not say what a rank held, and the memory "
+        "model needs more: " +
+        answer.not_held);
   auto result = envelope("replay", inputs, warnings);
   result["iteration_us"] = estimate_json(answer.time_us);
   if (answer.measured_us) result["measured_iteration_us"] = *answer.measured_us;
@@ -190,7 +236,13 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
                                {"bubble_us", rank.bubble.us()},
                                {"host_us", rank.host.us()},
                                {"peak_memory_bytes", nullptr}});
+    if (!answer.held) continue;
+    const models::RankMemory& held = answer.held->of(answer.iteration.topology, static_cast<int>(r));
+    result["ranks"].back()["peak_memory_bytes"] = held.total();
+    result["ranks"].back()["memory"] = held_json(held);
   }
+  if (answer.held) result["memory"] = memory_json(*answer.held);
+  if (answer.held_as_recorded) result["memory_as_recorded"] = memory_json(*answer.held_as_recorded);
   result["ops"] = nlohmann::ordered_json::object();
   for (std::size_t k = 0; k < replay::kStepKinds; ++k) {
     const auto& mean = answer.summary.steps[k];
@@ -342,6 +394,7 @@ RecordingForecast ask(const ReplayOptions& options, const Recordings& recordings
                       nlohmann::ordered_json& inputs) {
   replay::RecordingQuestion question = options.question.question(options.seed);
   question.attribution = true;
+  question.memory = true;
   question.effect_gains = options.explain;
   RecordingForecast answer = ask_recording(recordings, question);
   inputs["cluster"] = answer.cluster.name;
@@ -381,6 +434,7 @@ std::string headline(const RecordingForecast& answer, const replay::Topology& re
         "microbatches",
         o.avg, o.max, o.max_cum, answer.overload->entries);
   }
+  if (answer.held) text += memory_text(answer);
   if (answer.as_recorded) text += "\n" + because(answer);
   text += throughput_text(answer, prices);
   return text + "\n";
