@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/text.h"
 #include "models/workload/architecture_check.h"
@@ -15,7 +17,58 @@ namespace moesim::models {
 namespace {
 
 constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
-                                     "moe_num_experts"};
+                                     "moe_num_experts", "moe_num_primary_experts"};
+
+// Width of a head where the file says none, by what a family's class of transformers takes instead of the
+// quotient.
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 8> kHeadWidths{{{"glm4", 128},
+                                                                                {"glm4_moe", 128},
+                                                                                {"qwen3", 128},
+                                                                                {"gemma", 256},
+                                                                                {"gemma2", 256},
+                                                                                {"gpt_oss", 64},
+                                                                                {"qwen3_next", 256},
+                                                                                {"qwen3_5_moe_text", 256}}};
+// Families whose FFN has two matrices, whatever its activation; and those with three and a squared ReLU.
+constexpr std::array<std::string_view, 9> kUngated{
+    "apertus", "arcee", "nemotron", "nemotron_h", "gpt_neox", "phi", "starcoder2", "falcon", "persimmon"};
+constexpr std::array<std::string_view, 1> kGatedSquare{"bitnet"};
+// Beginnings of families whose output head is the input's table where the file says nothing.
+constexpr std::array<std::string_view, 4> kTied{"gemma", "minicpm", "cohere", "lfm2"};
+// Activations that most families use without a gate.
+constexpr std::array<std::string_view, 4> kUngatedActivations{"xielu", "relu2", "squared_relu",
+                                                              "relu_squared"};
+
+// Width of a head that no key says.
+std::int64_t usual_head_width(const ModelConfig& c, std::int64_t hidden, std::int64_t heads) {
+  const auto known = std::ranges::find(kHeadWidths, c.family(), &decltype(kHeadWidths)::value_type::first);
+  if (known != kHeadWidths.end()) return known->second;
+  if (hidden % heads != 0)
+    c.find({"num_attention_heads", "n_heads"})
+        ->fail(fmt::format("{} heads for {} columns and no width of a head", heads, hidden),
+               "\"head_dim\" where the heads do not divide \"hidden_size\"");
+  return hidden / heads;
+}
+
+// Whether the FFN has two up projections. Throws where its activation alone leaves that open.
+bool is_gated(const ModelConfig& c) {
+  if (std::ranges::find(kUngated, c.family()) != kUngated.end()) return false;
+  if (const auto says = c.find({"use_gated_activation", "gated_mlp"}); says && says->is_boolean())
+    return says->boolean();
+  const auto activation =
+      c.said({"hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"});
+  const bool open =
+      activation && activation->is_string() &&
+      std::ranges::find(kUngatedActivations, activation->string()) != kUngatedActivations.end() &&
+      std::ranges::find(kGatedSquare, c.family()) == kGatedSquare.end();
+  if (open)
+    activation->fail(
+        activation->describe(),
+        fmt::format("\"gated_mlp\": true or false beside it: nothing here says whether an FFN of {} "
+                    "has a gate",
+                    c.family()));
+  return true;
+}
 
 bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_next"); }
 
@@ -23,8 +76,10 @@ bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_nex
 void set_extras(const ModelConfig& c, Attention& a) {
   const std::string& family = c.family();
   a.qkv_bias = a.output_bias = c.flag("attention_bias", false);
-  if (c.flag("qkv_bias", false) || c.flag("use_qkv_bias", false) || family == "qwen2_moe") a.qkv_bias = true;
-  a.qk_norm = c.flag("use_qk_norm", family.starts_with("qwen3") || family == "olmoe");
+  for (const char* key : {"qkv_bias", "use_qkv_bias", "add_qkv_bias"})
+    if (c.flag(key, family == "qwen2_moe")) a.qkv_bias = true;
+  a.output_bias = c.flag("attention_out_bias", a.output_bias);
+  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") || family == "olmoe"));
   a.sinks = family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
   if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") || c.flag("mla_use_output_gate", false))
     a.gate_dim = a.output_dim();
@@ -38,6 +93,8 @@ void set_indexer(const ModelConfig& c, Attention& a) {
   if (a.kind != Attention::Kind::kLatent)
     topk->fail("sparse attention without latent vectors (\"kv_lora_rank\")",
                "DeepSeek-V3.2's: other sparse attention is not modelled here");
+  if (const auto every = c.said({"index_topk_freq"}); every && every->integer(1, kMaxModelSize) > 1)
+    every->fail(every->describe(), "1: layers that share an indexer's choice are not modelled here");
   a.index_topk = topk->integer(1, kMaxModelSize);
   a.index_heads = c.size({"index_n_heads"}, 0, 1);
   a.index_dim = c.size({"index_head_dim"}, 0, 1);
@@ -52,12 +109,16 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     a.kv_rank = c.size({"kv_lora_rank"}, 0, 1);
     a.nope_dim = c.size({"qk_nope_head_dim"}, 0, 1);
     a.rope_dim = c.size({"qk_rope_head_dim"}, 0, 1);
-    a.value_dim = c.size({"v_head_dim"}, 0, 1);
+    // MiniCPM3's class takes the quotient.
+    a.value_dim = c.size({"v_head_dim"}, c.family() == "minicpm3" ? hidden / a.heads : 0, 1);
     // Of nothing beside latent vectors, or sums of these.
     for (const char* key : {"num_key_value_heads", "head_dim", "qk_head_dim"}) c.has({key});
   } else {
-    a.kv_heads = c.size({"num_key_value_heads", "kv_n_heads", "num_attention_groups"}, a.heads, 1);
-    a.head_dim = c.size({"head_dim", "attention_head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
+    a.kv_heads = c.size(
+        {"num_key_value_heads", "kv_n_heads", "num_attention_groups", "multi_query_group_num"}, a.heads, 1);
+    c.flag("multi_query_attention", false);  // says the number of groups
+    static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
+    a.head_dim = c.size(kWidth, c.has(kWidth) ? 0 : usual_head_width(c, hidden, a.heads), 1);
     if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
   }
   set_extras(c, a);
@@ -125,7 +186,7 @@ void set_linear(const ModelConfig& c, Architecture& a) {
     // MiniMax and Ling linear: heads as attention's, all with keys and values of their own.
     l.kind = LinearAttention::Kind::kLightning;
     l.key_heads = l.value_heads = c.size({"num_attention_heads"}, 0, 1);
-    l.key_dim = l.value_dim = c.size({"head_dim"}, std::max<std::int64_t>(1, a.hidden / l.value_heads), 1);
+    l.key_dim = l.value_dim = a.attention.head_dim;
   }
 }
 
@@ -164,6 +225,10 @@ void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string letters = pattern + a.mixers;
   if (letters.find('M') != std::string::npos)
     set_mamba(c, a);
+  else if (c.has({"layer_types"}))  // sizes of a kind that none of them is
+    for (const char* key :
+         {"mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_d_conv", "mamba_n_groups"})
+      c.has({key});
   else if (const auto value = c.said({"mamba_d_state", "mamba_n_heads"}))
     value->fail(value->describe() + " without layers of Mamba",
                 "\"layer_types\" or another list of them: a state space beside attention in one layer is not "
@@ -179,24 +244,30 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   const bool hybrid = !a.pattern.empty();
   const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, 0);
   // A dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
-  a.dense_ffn = c.size({"intermediate_size_mlp"}, inner);
+  a.dense_ffn = c.size({"intermediate_size_mlp", "dense_intermediate_size", "dense_ffn_hidden_size"}, inner);
   // A config without a number of experts is a dense model's (Llama).
   if (!c.said(kExperts)) return;
   a.experts = c.size(kExperts, 0, 1);
-  a.topk = c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
-                   "top_k_experts", "experts_per_token", "n_activated_experts"},
-                  0, 1);
-  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim"}, inner, 1);
+  a.topk =
+      c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
+              "top_k_experts", "experts_per_token", "n_activated_experts", "moe_num_active_primary_experts"},
+             0, 1);
+  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim",
+                         "moe_ffn_hidden_size", "expert_hidden_dim"},
+                        inner, 1);
   if (!hybrid) set_ffns(a, config_ffns(c, a.layers));
   const std::int64_t shared =
       c.size({"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"}, 0);
   a.shared_gate = c.has({"shared_expert_intermediate_size"});
-  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size"},
+  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims",
+                         "shared_intermediate_size"},
                         shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
   if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
   if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
-  a.routing_groups = std::max<std::int64_t>(1, c.size({"n_group", "n_expert_groups", "num_expert_group"}, 1));
-  a.routing_topk_groups = std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups"}, 1));
+  a.routing_groups = std::max<std::int64_t>(
+      1, c.size({"n_group", "n_expert_groups", "num_expert_group", "num_expert_groups"}, 1));
+  a.routing_topk_groups =
+      std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups", "num_limited_groups"}, 1));
   a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
   a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "kimi_k2" || c.family() == "gpt_oss";
   a.expert_bias = c.family() == "gpt_oss";
@@ -237,8 +308,10 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
   a.name = name.empty() ? c.family() : name;
   a.source = node.place().file;
   a.hidden = c.size({"hidden_size", "d_model", "dim"}, 0, 1);
-  a.vocabulary = c.size({"vocab_size"}, 0);
-  a.tied_embeddings = c.flag("tie_word_embeddings", c.family().starts_with("gemma"));
+  a.vocabulary = c.size({"vocab_size", "padded_vocab_size"}, 0);
+  a.tied_embeddings = c.flag("tie_word_embeddings", std::ranges::any_of(kTied, [&](std::string_view family) {
+                               return c.family().starts_with(family);
+                             }));
   if (c.has({"num_attention_heads", "n_heads"})) {
     a.attention = full_attention(c, a.hidden);
   } else {
@@ -259,7 +332,7 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
     a.windowed = {};
   }
   set_experts(c, a);
-  a.gated = a.pattern.empty();  // squared ReLU (Nemotron-H)
+  a.gated = is_gated(c) && a.pattern.empty();  // hybrids of one block a layer: squared ReLU (Nemotron-H)
   a.mtp_layers = mtp_layers(c);
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
   set_counted(c.family(), a);

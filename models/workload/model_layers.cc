@@ -35,10 +35,11 @@ std::string letters_of(const JsonNode& list, std::int64_t layers, const Letters&
   return letters;
 }
 
-// A letter for every number of a list of zeros and ones.
+// A letter for every item of a list of zeros and ones, or of switches.
 std::string letters_of(const JsonNode& list, std::int64_t layers, char zero, char one) {
   std::string letters;
-  for (const std::int64_t item : list.integers(0, 1)) letters += item == 1 ? one : zero;
+  for (const JsonNode& item : list.items())
+    letters += (item.is_boolean() ? item.boolean() : item.integer(0, 1) == 1) ? one : zero;
   if (static_cast<std::int64_t>(letters.size()) < layers)
     list.fail(fmt::format("{} items", letters.size()), fmt::format("one for each of the {} layers", layers));
   letters.resize(static_cast<std::size_t>(layers));
@@ -125,6 +126,7 @@ bool has_windows(const ModelConfig& config) {
     const auto chunk = config.node().find("attention_chunk_size");
     return !chunk || !says_nothing(*chunk);  // Llama4TextConfig's own default is 8192
   }
+  if (config.family() == "smallthinker") return false;  // by its list alone
   if (!config.flag("use_sliding_window", !config.family().starts_with("qwen"))) return false;
   return config.said({"sliding_window", "sliding_window_size"}).has_value();
 }
@@ -153,6 +155,7 @@ std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
                                       {"linear_attention", 'L'},
                                       {"lightning_attention", 'L'},
                                       {"mamba", 'M'}});
+    config.has({"sliding_window_pattern"});  // the same in another way (EXAONE)
     if (const auto all = config.said({"full_attention_interval"});
         all && letters != every(layers, all->integer(1, layers), '*', 'L'))
       all->fail(all->describe(), "what \"layer_types\" says");
@@ -180,14 +183,23 @@ std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
     std::fill(letters.begin() + static_cast<std::ptrdiff_t>(layers / size * size), letters.end(), '*');
     return letters;
   }
-  if (const auto windowed = config.said({"hybrid_layer_pattern"}); windowed && windowed->is_array())
+  if (const auto windowed = config.said({"hybrid_layer_pattern", "sliding_window_layout"});
+      windowed && windowed->is_array())
     return letters_of(*windowed, layers, '*', 'W');
   return has_windows(config) ? windows(config, layers) : std::string(static_cast<std::size_t>(layers), '*');
 }
 
 std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
-  if (const auto types = config.said({"mlp_layer_types"}); types && types->is_array())
-    return letters_of(*types, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}});
+  static constexpr ModelConfig::Keys kLeading{"first_k_dense_replace", "n_dense_layers", "num_dense_layers",
+                                              "moe_layer_start_index", "moe_layer_num_skipped"};
+  const auto whole = config.said({"mlp_layer_types", "is_moe_layer", "moe_layer_layout"});
+  if (whole && whole->is_array()) {
+    // Beside a list of all layers these say it again.
+    config.has(kLeading), config.has({"moe_layer_freq"});
+    if (whole->size() > 0 && whole->items()[0].is_string())
+      return letters_of(*whole, layers, {{"dense", '-'}, {"sparse", 'E'}, {"moe", 'E'}});
+    return letters_of(*whole, layers, '-', 'E');
+  }
   std::string letters(static_cast<std::size_t>(layers), 'E');
   const auto only = [&](auto holds) {
     for (std::int64_t i = 0; i < layers; ++i)
@@ -204,7 +216,10 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
     only([&](std::int64_t i) { return (i + 1) % n == 0; });
   }
   if (const auto frequency = config.said({"moe_layer_freq"})) {
-    if (frequency->is_array()) return letters_of(*frequency, layers, '-', 'E');
+    if (frequency->is_array()) {
+      config.has(kLeading);
+      return letters_of(*frequency, layers, '-', 'E');
+    }
     const std::int64_t n = frequency->integer(1, kMaxModelSize);  // DeepSeek: the first of so many
     only([&](std::int64_t i) { return i % n == 0; });
   }
@@ -213,9 +228,10 @@ std::string config_ffns(const ModelConfig& config, std::int64_t layers) {
                        offset = config.size({"expert_layer_offset"}, 0);
     only([&](std::int64_t i) { return i % n == offset; });
   }
-  const std::int64_t first = config.size({"first_k_dense_replace", "n_dense_layers", "num_dense_layers",
-                                          "moe_layer_start_index", "moe_layer_num_skipped"},
-                                         0),
+  // Dense layers that a class of transformers has where nothing says them.
+  const std::string& family = config.family();
+  const std::int64_t usual = family == "glm_moe_dsa" ? 3 : family == "glm4_moe" ? 1 : 0;
+  const std::int64_t first = config.size(kLeading, std::min(usual, layers)),
                      last = config.size({"moe_layer_end_index"}, layers - 1);
   only([&](std::int64_t i) { return i >= first && i <= last; });
   if (const auto list = config.said({"mlp_only_layers"})) {

@@ -40,17 +40,31 @@ TEST(ModelKeys, OnlyWhatNobodyKnowsIsNamed) {
   const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"), {});
   EXPECT_THAT(nothing.unknown, ::testing::IsEmpty());
   EXPECT_THAT(nothing.irrelevant, ::testing::IsEmpty());
-  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"), {"hidden_size"});
+  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": "a name", "odder": 0.5})"), {"hidden_size"});
   EXPECT_THAT(odd.unknown, ::testing::ElementsAre("odd", "odder"));
 }
 
-// What an unread key of a mixer means nobody can say, but that it means a mixer.
-TEST(ModelKeys, AnUnreadKeyOfAMixerIsRefused) {
-  for (const char* key : {"index_topk_freq", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
-    const std::string text = std::string("{\"") + key + "\": 4}";
-    EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), {}); }), HasSubstr(key));
-    EXPECT_NO_THROW(key_use(config(text), {key}));
-  }
+TEST(ModelKeys, AnUnreadKeyThatMayBringWeightsIsRefusedWhateverItsName) {
+  for (const char* value : {"4", "1", "true", "[1, 2]", "{\"a\": 1}"})
+    for (const char* key : {"odd", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
+      const std::string text = std::string("{\"") + key + "\": " + value + "}";
+      EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), {}); }), HasSubstr(key)) << text;
+      EXPECT_NO_THROW(key_use(config(text), {key})) << text;
+    }
+}
+
+TEST(ModelKeys, AKeyIsNeutralInItsFamilyAlone) {
+  const auto use = [](const std::string& family) {
+    return key_use(config("{\"model_type\": \"" + family + "\", \"moe_capacity\": [64, 64]}"), {});
+  };
+  EXPECT_THAT(use("ernie4_5_moe").irrelevant, ::testing::Contains("moe_capacity"));
+  EXPECT_THAT(moesim::testing::message_of([&] { use("mixtral"); }), HasSubstr("moe_capacity"));
+}
+
+TEST(ModelKeys, AFamilyThatNoKeyTellsIsRefused) {
+  EXPECT_THAT(
+      moesim::testing::message_of([&] { refuse_other_models(config(R"({"model_type": "jetmoe"})")); }),
+      HasSubstr("experts in its attention"));
 }
 
 }  // namespace
