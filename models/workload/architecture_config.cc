@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "models/workload/architecture_check.h"
@@ -15,7 +19,58 @@ namespace moesim::models {
 namespace {
 
 constexpr ModelConfig::Keys kExperts{"num_local_experts", "n_routed_experts", "num_experts",
-                                     "moe_num_experts"};
+                                     "moe_num_experts", "moe_num_primary_experts"};
+
+// Width of a head where the file says none, by what a family's class of transformers takes instead of the
+// quotient.
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 8> kHeadWidths{{{"glm4", 128},
+                                                                                {"glm4_moe", 128},
+                                                                                {"qwen3", 128},
+                                                                                {"gemma", 256},
+                                                                                {"gemma2", 256},
+                                                                                {"gpt_oss", 64},
+                                                                                {"qwen3_next", 256},
+                                                                                {"qwen3_5_moe_text", 256}}};
+// Families whose FFN has two matrices, whatever its activation; and those with three and a squared ReLU.
+constexpr std::array<std::string_view, 9> kUngated{
+    "apertus", "arcee", "nemotron", "nemotron_h", "gpt_neox", "phi", "starcoder2", "falcon", "persimmon"};
+constexpr std::array<std::string_view, 1> kGatedSquare{"bitnet"};
+// Beginnings of families whose output head is the input's table where the file says nothing.
+constexpr std::array<std::string_view, 4> kTied{"gemma", "minicpm", "cohere", "lfm2"};
+// Activations that most families use without a gate.
+constexpr std::array<std::string_view, 4> kUngatedActivations{"xielu", "relu2", "squared_relu",
+                                                              "relu_squared"};
+
+// Width of a head that no key says.
+std::int64_t usual_head_width(const ModelConfig& c, std::int64_t hidden, std::int64_t heads) {
+  const auto known = std::ranges::find(kHeadWidths, c.family(), &decltype(kHeadWidths)::value_type::first);
+  if (known != kHeadWidths.end()) return known->second;
+  if (hidden % heads != 0)
+    c.find({"num_attention_heads", "n_heads"})
+        ->fail(fmt::format("{} heads for {} columns and no width of a head", heads, hidden),
+               "\"head_dim\" where the heads do not divide \"hidden_size\"");
+  return hidden / heads;
+}
+
+// Whether the FFN has two up projections. Throws where its activation alone leaves that open.
+bool is_gated(const ModelConfig& c) {
+  if (std::ranges::find(kUngated, c.family()) != kUngated.end()) return false;
+  if (const auto says = c.find({"use_gated_activation", "gated_mlp"}); says && says->is_boolean())
+    return says->boolean();
+  const auto activation =
+      c.said({"hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"});
+  const bool open =
+      activation && activation->is_string() &&
+      std::ranges::find(kUngatedActivations, activation->string()) != kUngatedActivations.end() &&
+      std::ranges::find(kGatedSquare, c.family()) == kGatedSquare.end();
+  if (open)
+    activation->fail(
+        activation->describe(),
+        fmt::format("\"gated_mlp\": true or false beside it: nothing here says whether an FFN of {} "
+                    "has a gate",
+                    c.family()));
+  return true;
+}
 
 bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_next"); }
 
@@ -23,9 +78,12 @@ bool qwen3_next(const ModelConfig& c) { return c.family().starts_with("qwen3_nex
 void set_extras(const ModelConfig& c, Attention& a) {
   const std::string& family = c.family();
   a.qkv_bias = a.output_bias = c.flag("attention_bias", false);
-  if (c.flag("qkv_bias", false) || c.flag("use_qkv_bias", false) || family == "qwen2_moe") a.qkv_bias = true;
-  a.qk_norm = c.flag("use_qk_norm", family.starts_with("qwen3") || family == "olmoe");
-  a.sinks = family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
+  for (const char* key : {"qkv_bias", "use_qkv_bias", "add_qkv_bias"})
+    if (c.flag(key, family == "qwen2_moe")) a.qkv_bias = true;
+  a.output_bias = c.flag("attention_out_bias", a.output_bias);
+  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") ||
+                                                          family.starts_with("lfm2") || family == "olmoe"));
+  a.sinks = a.sinks || family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
   if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") || c.flag("mla_use_output_gate", false))
     a.gate_dim = a.output_dim();
   else if (c.flag("use_head_wise_attn_gate", false))
@@ -35,9 +93,9 @@ void set_extras(const ModelConfig& c, Attention& a) {
 void set_indexer(const ModelConfig& c, Attention& a) {
   const auto topk = c.said({"index_topk"});
   if (!topk) return;
-  if (a.kind != Attention::Kind::kLatent)
+  if (a.kind != Attention::Kind::kLatent && !c.said({"compress_ratios"}))
     topk->fail("sparse attention without latent vectors (\"kv_lora_rank\")",
-               "DeepSeek-V3.2's: other sparse attention is not modelled here");
+               "DeepSeek-V3.2's or \"compress_ratios\": other sparse attention is not modelled here");
   a.index_topk = topk->integer(1, kMaxModelSize);
   a.index_heads = c.size({"index_n_heads"}, 0, 1);
   a.index_dim = c.size({"index_head_dim"}, 0, 1);
@@ -52,13 +110,28 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     a.kv_rank = c.size({"kv_lora_rank"}, 0, 1);
     a.nope_dim = c.size({"qk_nope_head_dim"}, 0, 1);
     a.rope_dim = c.size({"qk_rope_head_dim"}, 0, 1);
-    a.value_dim = c.size({"v_head_dim"}, 0, 1);
+    // MiniCPM3's class takes the quotient.
+    a.value_dim = c.size({"v_head_dim"}, c.family() == "minicpm3" ? hidden / a.heads : 0, 1);
     // Of nothing beside latent vectors, or sums of these.
     for (const char* key : {"num_key_value_heads", "head_dim", "qk_head_dim"}) c.has({key});
   } else {
-    a.kv_heads = c.size({"num_key_value_heads", "kv_n_heads", "num_attention_groups"}, a.heads, 1);
-    a.head_dim = c.size({"head_dim", "attention_head_dim"}, std::max<std::int64_t>(1, hidden / a.heads), 1);
+    a.kv_heads = c.size(
+        {"num_key_value_heads", "kv_n_heads", "num_attention_groups", "multi_query_group_num"}, a.heads, 1);
+    c.flag("multi_query_attention", false);  // says the number of groups
+    static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
+    a.head_dim = c.size(kWidth, c.has(kWidth) ? 0 : usual_head_width(c, hidden, a.heads), 1);
     if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
+    a.q_rank = c.size({"q_lora_rank"}, 0);
+    a.output_groups = c.size({"o_groups"}, 0);
+    a.output_rank = c.size({"o_lora_rank"}, 0);
+    if (const auto ratios = c.said({"compress_ratios"})) {
+      c.has({"qk_rope_head_dim"});  // a part of a head
+      a.shared_values = a.sinks = true;
+      const std::vector<std::int64_t> all = ratios->integers(0, 1 << 20);
+      for (const std::int64_t ratio : all)
+        (ratio == 4 ? a.compress : a.compress_all) =
+            std::max(ratio, ratio == 4 ? a.compress : a.compress_all);
+    }
   }
   set_extras(c, a);
   set_indexer(c, a);
@@ -96,7 +169,7 @@ void set_windows(const ModelConfig& c, Architecture& a) {
   own.sinks = c.flag("add_swa_attention_sink_bias", own.sinks);
   full.head_dim = c.size({"global_head_dim"}, full.head_dim);
   full.kv_heads = c.size({"num_global_key_value_heads"}, full.kv_heads);
-  full.shared_values = c.flag("attention_k_eq_v", false);
+  full.shared_values = c.flag("attention_k_eq_v", full.shared_values);
   const bool differs = own != full;
   own.window = own.window_every = 0;
   own.chunked = false;
@@ -125,7 +198,7 @@ void set_linear(const ModelConfig& c, Architecture& a) {
     // MiniMax and Ling linear: heads as attention's, all with keys and values of their own.
     l.kind = LinearAttention::Kind::kLightning;
     l.key_heads = l.value_heads = c.size({"num_attention_heads"}, 0, 1);
-    l.key_dim = l.value_dim = c.size({"head_dim"}, std::max<std::int64_t>(1, a.hidden / l.value_heads), 1);
+    l.key_dim = l.value_dim = a.attention.head_dim;
   }
 }
 
@@ -149,11 +222,77 @@ void set_mamba(const ModelConfig& c, Architecture& a) {
   m.groups = c.size({"n_groups", "mamba_num_groups", "mamba_n_groups"}, m.groups, 1);
 }
 
+// LongCat-Flash (arXiv 2509.01322): each layer is two of attention and a dense FFN, with experts that start
+// beside the first FFN and whose output joins after the second. In time they stand one after the other here.
+bool has_shortcut(const ModelConfig& c) { return c.said({"zero_expert_num"}).has_value(); }
+
+void set_shortcut(const ModelConfig& c, Architecture& a) {
+  if (!has_shortcut(c)) return;
+  std::string letters;
+  for (std::int64_t i = 0; i < a.layers; ++i) letters += "*E-*-";
+  set_pattern(a, letters, c.node());
+  a.remarks.push_back(fmt::format("{}: experts beside a dense FFN (a shortcut) are timed one after the other",
+                                  c.node().place().file));
+}
+
+// How residuals flow.
+void set_residual(const ModelConfig& c, Architecture& a) {
+  if (const std::int64_t streams = c.size({"hc_mult"}, 1); streams > 1) {
+    if (streams > 64) c.node().fail(fmt::format("{} residual streams", streams), "at most 64");
+    a.residual.kind = Residual::Kind::kHyper;
+    a.residual.streams = streams;
+  }
+  if (const auto group = c.said({"attn_res_block_size"})) {
+    a.residual.kind = Residual::Kind::kGroups;
+    a.residual.group = group->integer(1, 1 << 20);
+  }
+}
+
+void set_convolution(const ModelConfig& c, Architecture& a) {
+  const auto taps = c.said({"conv_L_cache"});
+  const bool there = a.mixers.find('C') != std::string::npos;
+  if (taps && !there)
+    taps->fail(fmt::format("{} without layers of short convolutions", taps->describe()),
+               "\"layer_types\" with \"conv\"");
+  if (!there) return;
+  a.convolution.taps = c.size({"conv_L_cache"}, c.family().starts_with("lfm2") ? 3 : 0, 1);
+  a.convolution.bias = c.flag("conv_bias", false);
+}
+
+// Layers of different sizes.
+void set_blocks(const ModelConfig& c, Architecture& a) {
+  const auto blocks = config_blocks(c, a.hidden, a.layers);
+  if (!blocks) return;
+  a.mixers = blocks->mixers;
+  a.ffns = blocks->ffns;
+  a.dense_sizes = blocks->sizes;
+  if (!a.dense_sizes.empty()) a.dense_ffn = *std::ranges::max_element(a.dense_sizes);
+  if (blocks->heads_in_group == 0) return;
+  if (a.attention.heads % blocks->heads_in_group != 0)
+    c.node().fail(fmt::format("{} heads in groups of {}", a.attention.heads, blocks->heads_in_group),
+                  "a multiple");
+  a.attention.kv_heads = a.attention.heads / blocks->heads_in_group;
+}
+
+// Inner size of LFM2's dense FFN: two thirds of what is said, up to a multiple, where the file asks for it.
+std::int64_t adjusted_ffn(const ModelConfig& c) {
+  const std::int64_t said = c.size({"block_ff_dim"}, 0);
+  const std::int64_t of = std::max<std::int64_t>(1, c.size({"block_multiple_of"}, 256));
+  const auto times = c.find({"block_ffn_dim_multiplier"});
+  if (said == 0 || !c.flag("block_auto_adjust_ff_dim", true)) return said;
+  const double inner = std::floor(2.0 * static_cast<double>(said) / 3) * (times ? times->number(0, 1024) : 1);
+  return (static_cast<std::int64_t>(inner) + of - 1) / of * of;
+}
+
 // Mixers of all layers and their sizes. Sizes of a kind that no layer has would be a model of another order.
 void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string pattern = config_pattern(c);
   if (pattern.empty()) {
-    a.layers = c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
+    // LongCat-Flash counts its layers, and as num_hidden_layers their halves.
+    a.layers = has_shortcut(c) && c.has({"num_layers"})
+                   ? c.size({"num_layers"}, 0, 1)
+                   : c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
+    if (has_shortcut(c)) c.has({"num_hidden_layers"});
     if (a.layers > 1 << 20) c.node().fail(fmt::format("{} layers", a.layers), "at most 2^20");
     set_mixers(a, config_mixers(c, a.layers));
   } else {
@@ -164,6 +303,10 @@ void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string letters = pattern + a.mixers;
   if (letters.find('M') != std::string::npos)
     set_mamba(c, a);
+  else if (c.has({"layer_types"}))  // sizes of a kind that none of them is
+    for (const char* key :
+         {"mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_d_conv", "mamba_n_groups"})
+      c.has({key});
   else if (const auto value = c.said({"mamba_d_state", "mamba_n_heads"}))
     value->fail(value->describe() + " without layers of Mamba",
                 "\"layer_types\" or another list of them: a state space beside attention in one layer is not "
@@ -177,29 +320,49 @@ void set_layers(const ModelConfig& c, Architecture& a) {
 
 void set_experts(const ModelConfig& c, Architecture& a) {
   const bool hybrid = !a.pattern.empty();
-  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, 0);
+  const std::int64_t adjusted = adjusted_ffn(c);
+  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, adjusted);
   // A dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
-  a.dense_ffn = c.size({"intermediate_size_mlp"}, inner);
+  a.dense_ffn = c.size({"intermediate_size_mlp", "dense_intermediate_size", "dense_ffn_hidden_size"}, inner);
   // A config without a number of experts is a dense model's (Llama).
   if (!c.said(kExperts)) return;
   a.experts = c.size(kExperts, 0, 1);
-  a.topk = c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
-                   "top_k_experts", "experts_per_token", "n_activated_experts"},
-                  0, 1);
-  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim"}, inner, 1);
+  a.topk =
+      c.size({"num_experts_per_tok", "moe_topk", "num_experts_per_token", "moe_top_k", "moe_k",
+              "top_k_experts", "experts_per_token", "n_activated_experts", "moe_num_active_primary_experts"},
+             0, 1);
+  a.expert_ffn = c.size({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_inter_dim",
+                         "moe_ffn_hidden_size", "expert_hidden_dim"},
+                        inner, 1);
   if (!hybrid) set_ffns(a, config_ffns(c, a.layers));
   const std::int64_t shared =
       c.size({"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"}, 0);
   a.shared_gate = c.has({"shared_expert_intermediate_size"});
-  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "shared_intermediate_size"},
+  a.shared_ffn = c.size({"shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims",
+                         "shared_intermediate_size"},
                         shared * c.size({"moe_shared_expert_intermediate_size"}, a.expert_ffn));
   if (c.family().starts_with("llama4") && a.shared_ffn == 0) a.shared_ffn = a.expert_ffn;
   if (c.flag("enable_moe_block", false)) a.shared_ffn = inner;  // Gemma 4: the dense FFN runs beside them
-  a.routing_groups = std::max<std::int64_t>(1, c.size({"n_group", "n_expert_groups", "num_expert_group"}, 1));
-  a.routing_topk_groups = std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups"}, 1));
+  a.routing_groups = std::max<std::int64_t>(
+      1, c.size({"n_group", "n_expert_groups", "num_expert_group", "num_expert_groups"}, 1));
+  a.routing_topk_groups =
+      std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups", "num_limited_groups"}, 1));
   a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
-  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "kimi_k2" || c.family() == "gpt_oss";
+  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "deepseek_v4" ||
+                  c.family() == "kimi_k2" || c.family() == "gpt_oss";
   a.expert_bias = c.family() == "gpt_oss";
+  if (const auto zero = c.said({"zero_expert_num"})) {
+    a.zero_experts = zero->integer(1, kMaxModelSize);
+    const std::int64_t all = a.experts + a.zero_experts;
+    if (a.topk * a.experts % all != 0)
+      zero->fail(
+          fmt::format("top-{} of {} experts with {} that compute nothing", a.topk, a.experts, a.zero_experts),
+          "a whole number of experts that compute in the mean");
+    a.remarks.push_back(
+        fmt::format("{}: of a token's {} experts {} compute in the mean, as a balanced router chooses",
+                    c.node().place().file, a.topk, a.topk * a.experts / all));
+    a.topk = a.topk * a.experts / all;
+  }
 }
 
 // Multi-token prediction: so many modules of so many layers, each of attention and the model's usual FFN.
@@ -237,8 +400,10 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
   a.name = name.empty() ? c.family() : name;
   a.source = node.place().file;
   a.hidden = c.size({"hidden_size", "d_model", "dim"}, 0, 1);
-  a.vocabulary = c.size({"vocab_size"}, 0);
-  a.tied_embeddings = c.flag("tie_word_embeddings", c.family().starts_with("gemma"));
+  a.vocabulary = c.size({"vocab_size", "padded_vocab_size"}, 0);
+  a.tied_embeddings = c.flag("tie_word_embeddings", std::ranges::any_of(kTied, [&](std::string_view family) {
+                               return c.family().starts_with(family);
+                             }));
   if (c.has({"num_attention_heads", "n_heads"})) {
     a.attention = full_attention(c, a.hidden);
   } else {
@@ -246,11 +411,14 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
     a.attention.head_dim = std::max<std::int64_t>(1, a.hidden / a.attention.heads);
   }
   set_layers(c, a);
+  set_residual(c, a);
+  set_convolution(c, a);
+  set_shortcut(c, a);
   set_windows(c, a);
   // Without windowed layers a window says nothing, and without a window these are none.
   const std::string letters = a.pattern + a.mixers;
   const bool windows =
-      letters.empty() ? a.attention.window_every != 1 : letters.find('W') != std::string::npos;
+      letters.empty() ? a.attention.window_every != 1 : letters.find_first_of("WSH") != std::string::npos;
   if (windows && a.attention.window == 0)
     node.fail("windowed layers without a window", "\"sliding_window\" for them");
   if (!windows) {
@@ -259,7 +427,9 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
     a.windowed = {};
   }
   set_experts(c, a);
-  a.gated = a.pattern.empty();  // squared ReLU (Nemotron-H)
+  set_blocks(c, a);
+  a.gated = is_gated(c) && (a.pattern.empty() ||
+                            has_shortcut(c));  // hybrids of one block a layer: squared ReLU (Nemotron-H)
   a.mtp_layers = mtp_layers(c);
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
   set_counted(c.family(), a);

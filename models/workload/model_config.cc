@@ -16,6 +16,22 @@ bool says_nothing(const JsonNode& value) {
                                                  : value.is_string() && value.string().empty();
 }
 
+namespace {
+
+// The number that a key says for all layers at once or one by one.
+std::optional<std::int64_t> one_size(const JsonNode& value) {
+  if (value.is_integer()) return value.integer();
+  if (!value.is_array() || value.size() == 0) return std::nullopt;
+  std::optional<std::int64_t> size;
+  for (const JsonNode& item : value.items()) {
+    if (!item.is_integer() || (size && *size != item.integer())) return std::nullopt;
+    size = item.integer();
+  }
+  return size;
+}
+
+}  // namespace
+
 ModelConfig::ModelConfig(JsonNode node) : node_(std::move(node)) {
   family_ = text("model_type");
   if (family_.empty()) family_ = "hugging-face";
@@ -25,6 +41,11 @@ std::optional<JsonNode> ModelConfig::find(Keys keys) const {
   for (const char* key : keys)
     if (auto value = node_.find(key); value && !value->is_null()) {
       asked_.insert(key);
+      // Another spelling that says the same says nothing more.
+      for (const char* other : keys)
+        if (const auto twin = node_.find(other);
+            twin && one_size(*value) && one_size(*twin) == one_size(*value))
+          asked_.insert(other);
       return value;
     }
   // DBRX nests them.

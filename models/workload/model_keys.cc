@@ -23,29 +23,74 @@ struct Refused {
 // Keys of files on Hugging Face as of 2026-11, by what they bring into a model.
 constexpr std::array kRefused{
     Refused{"lightning_attn", "linear attention of a kind of its own"},
-    Refused{"compress_ratios", "compressed attention"},
-    Refused{"o_lora_rank", "a low-rank output projection"},
-    Refused{"hc_mult", "several residual streams"},
     Refused{"altup_num_inputs", "several residual streams"},
-    Refused{"attn_res_block_size", "attention over the residuals of earlier blocks"},
     Refused{"time_mix_extra_dim", "RWKV layers"},
-    Refused{"conv_L_cache", "layers of short convolutions"},
     Refused{"use_cla", "layers that share keys and values"},
     Refused{"num_kv_shared_layers", "layers that share keys and values"},
     Refused{"hidden_size_per_layer_input", "embeddings of its own for every layer"},
-    Refused{"block_configs", "layers of different sizes"},
-    Refused{"zero_expert_num", "experts that compute nothing"},
     Refused{"num_zero_experts", "experts that compute nothing"},
     Refused{"parallel_attn_mlp_res", "a dense FFN and experts beside each other"},
     Refused{"use_residual", "a dense FFN and experts beside each other"},
 };
-// Unknown keys with these beginnings say something of a mixer that is described otherwise.
-constexpr std::array<std::string_view, 6> kRefusedStarts{"index_",   "linear_attn", "linear_num_",
-                                                         "swa_num_", "kda_",        "gdn_"};
+// Families whose layers no key names.
+constexpr std::array kRefusedFamilies{
+    Refused{"jetmoe", "experts in its attention"},
+    Refused{"switch_transformers", "an encoder and a decoder"},
+};
+
+// Keys that are neutral in one family of models (what "model_type" begins with), whatever they would be in
+// another.
+struct Neutral {
+  std::string_view family, key;
+};
+constexpr std::array kNeutral{
+    Neutral{"kimi_linear", "kda_mode"},  // how the kernel goes through a sequence
+    Neutral{"bailing", "use_rmsnorm"},
+    Neutral{"bailing", "enable_routed_scaling"},
+    Neutral{"deepseek_v4", "hc_sinkhorn_iters"},
+    Neutral{"glm_moe_dsa", "index_share_for_mtp_iteration"},  // of drafts, one after the other
+    Neutral{"glm_moe_dsa", "indexer_rope_interleave"},
+    Neutral{"lfm2", "conv_dim"},
+    Neutral{"lfm2", "conv_dim_out"},
+    Neutral{"lfm2", "conv_use_xavier_init"},
+    Neutral{"lfm2", "block_dim"},
+    Neutral{"lfm2", "block_mlp_init_scale"},
+    Neutral{"lfm2", "block_out_init_scale"},
+    Neutral{"lfm2", "block_use_swiglu"},
+    Neutral{"lfm2", "block_use_xavier_init"},
+    Neutral{"lfm2", "block_norm_eps"},
+    Neutral{"ernie4_5", "moe_capacity"},
+    Neutral{"ernie4_5", "moe_norm_min"},
+    Neutral{"ernie4_5", "moe_use_aux_free"},
+    Neutral{"ernie4_5", "moe_norm_gate_logits"},
+    Neutral{"ernie4_5", "use_correction_bias"},
+    Neutral{"hy_", "moe_router_use_sigmoid"},
+    Neutral{"hy_", "enable_lm_head_fp32"},
+    Neutral{"afmoe", "mup_enabled"},
+    Neutral{"afmoe", "use_grouped_mm"},
+    Neutral{"minimax", "use_gemma_norm"},
+    Neutral{"step3", "norm_expert_weight"},
+    Neutral{"step3", "need_fp32_gate"},
+    Neutral{"step3", "zero_centered"},
+    Neutral{"step3", "use_rope_layers"},
+    Neutral{"step3", "swiglu_limits"},
+    Neutral{"step3", "swiglu_limits_shared"},
+    Neutral{"smallthinker", "moe_enable_early_router"},
+    Neutral{"smallthinker", "moe_primary_router_apply_softmax"},
+    Neutral{"smallthinker", "rope_layout"},
+    Neutral{"smollm3", "no_rope_layer_interval"},
+    Neutral{"cohere", "use_parallel_block"},
+    Neutral{"chatglm", "post_layer_norm"},
+    Neutral{"chatglm", "rmsnorm"},
+    Neutral{"chatglm", "original_rope"},
+    Neutral{"chatglm", "bias_dropout_fusion"},
+    Neutral{"chatglm", "interleaved_qkv"},
+    Neutral{"chatglm", "apply_query_key_layer_scaling"},
+};
 
 // Keys that change neither a size nor a layer: how the model was trained, decodes or is stored. Numerics of
 // the router (scores, scales) take no time of their own.
-constexpr std::array<std::string_view, 131> kIrrelevant{"position_embedding_type",
+constexpr std::array<std::string_view, 185> kIrrelevant{"position_embedding_type",
                                                         "shared_moe_mode",
                                                         "lm_head_bias",
                                                         "dense_list",
@@ -175,18 +220,84 @@ constexpr std::array<std::string_view, 131> kIrrelevant{"position_embedding_type
                                                         "global_view_pos",
                                                         "projector_config",
                                                         "candidate_resolutions",
-                                                        "name_or_path"};
-constexpr std::array<std::string_view, 21> kIrrelevantStarts{
-    "layernorm_",  "activation_", "mlp_hidden_", "begin_suppress_", "rope_",    "vision_",
-    "vit_",        "audio_",      "image_",      "video_",          "_",        "output_",
-    "use_return_", "anyres_",     "im_",         "text_start",      "text_end", "num_media",
-    "min_",        "max_",        "forced_"};
-constexpr std::array<std::string_view, 20> kIrrelevantEnds{
-    "_beta",       "_alpha",       "_token_id", "_token_index",
-    "_dropout",    "_pdrop",       "_eps",      "_epsilon",
-    "_theta",      "_id",          "_penalty",  "_ids",
-    "_tokens",     "_placeholder", "_token",    "_return_sequences",
-    "_ngram_size", "_beam_groups", "_loss",     "_params"};
+                                                        "name_or_path",
+                                                        "top_k",
+                                                        "top_p",
+                                                        "typical_p",
+                                                        "tokenizer_class",
+                                                        "problem_type",
+                                                        "task_specific_params",
+                                                        "pruned_heads",
+                                                        "cross_attention_hidden_size",
+                                                        "is_encoder_decoder",
+                                                        "tie_encoder_decoder",
+                                                        "tf_legacy_loss",
+                                                        "model_type",
+                                                        "model_name",
+                                                        "model_max_length",
+                                                        "seq_length",
+                                                        "n_positions",
+                                                        "n_ctx",
+                                                        "context_length",
+                                                        "num_labels",
+                                                        "bf16",
+                                                        "fp16",
+                                                        "fp32",
+                                                        "attn_implementation",
+                                                        "attention_method",
+                                                        "use_flash_attn",
+                                                        "gradient_checkpointing",
+                                                        "llama_4_scaling",
+                                                        "apply_yarn_scaling",
+                                                        "route_norm",
+                                                        "norm_topk",
+                                                        "moe_norm_topk",
+                                                        "load_balance_coeff",
+                                                        "use_expert_bias",
+                                                        "mla_scale_q_lora",
+                                                        "mla_scale_kv_lora",
+                                                        "finetuning_task",
+                                                        "sep_token",
+                                                        "bad_words_ids",
+                                                        "attention_softmax_in_fp32",
+                                                        "fp32_residual_connection",
+                                                        "scale_emb",
+                                                        "scale_depth",
+                                                        "dim_model_base",
+                                                        "use_bidirectional_attention",
+                                                        "rotary_percent",
+                                                        "rotary_pct",
+                                                        "expert_capacity",
+                                                        "auto_mapping",
+                                                        "zero_expert_type",
+                                                        "moe_impl",
+                                                        "moe_implementation",
+                                                        "mtp_hidden_states_first",
+                                                        "moe_gate",
+                                                        "compression_ratio"};
+constexpr std::array<std::string_view, 29> kIrrelevantStarts{
+    "layernorm_", "activation_", "mlp_hidden_", "begin_suppress_", "rope_",    "vision_",
+    "vit_",       "_",           "output_",     "use_return_",     "anyres_",  "im_",
+    "text_start", "text_end",    "num_media",   "forced_",         "unsloth_", "router_aux_",
+    "router_z_",  "moe_aux_",    "moe_z_",      "tokenizer_",      "torch_",   "initializer_",
+    "min_",       "max_",        "image_",      "video_",          "audio_"};
+constexpr std::array<std::string_view, 37> kIrrelevantEnds{
+    "_beta",           "_alpha",       "_token_id",    "_token_index",
+    "_dropout",        "_pdrop",       "_eps",         "_epsilon",
+    "_theta",          "_id",          "_penalty",     "_ids",
+    "_tokens",         "_placeholder", "_token",       "_return_sequences",
+    "_ngram_size",     "_beam_groups", "_loss",        "_params",
+    "_coef",           "_coeff",       "_std",         "_scaling",
+    "_scaling_factor", "_multiplier",  "_dtype",       "_implementation",
+    "_prob",           "_interleave",  "_interleaved", "_fp32",
+    "_loss_weight",    "_version",     "_expert_bias", "_initializer_range",
+    "_softcapping"};
+
+// Whether what nothing here knows may be a size, a list of layers or a switch that brings weights: anything
+// but a name and a fraction.
+bool may_carry_weights(const JsonNode& value) {
+  return !value.is_string() && (!value.is_number() || value.is_integer());
+}
 
 }  // namespace
 
@@ -194,21 +305,31 @@ void refuse_other_models(const JsonNode& config) {
   for (const Refused& r : kRefused)
     if (const auto value = config.find(r.key); value && !says_nothing(*value))
       value->fail(fmt::format("({})", r.because), "a model without it: such layers are not modelled here");
+  const auto family = config.find("model_type");
+  if (!family || !family->is_string()) return;
+  for (const Refused& r : kRefusedFamilies)
+    if (family->string() == r.key)
+      family->fail(fmt::format("{} ({})", family->describe(), r.because),
+                   "a model without it: such layers are not modelled here");
 }
 
 KeyUse key_use(const JsonNode& config, const std::set<std::string, std::less<>>& asked) {
   KeyUse use;
+  const auto type = config.find("model_type");
+  const std::string family = type && type->is_string() ? type->string() : "";
   for (const std::string& key : config.keys()) {
     const JsonNode value = *config.find(key);
     if (asked.contains(key) || says_nothing(value)) continue;
     const auto starts = [&](auto start) { return key.starts_with(start); };
-    if (std::ranges::any_of(kRefusedStarts, starts))
-      value.fail(fmt::format("({})", value.describe()),
-                 "a model without it: such layers are not modelled here");
     const bool irrelevant =
         std::ranges::find(kIrrelevant, key) != kIrrelevant.end() ||
+        std::ranges::any_of(kNeutral,
+                            [&](const Neutral& n) { return key == n.key && family.starts_with(n.family); }) ||
         std::ranges::any_of(kIrrelevantStarts, starts) ||
         std::ranges::any_of(kIrrelevantEnds, [&](auto end) { return key.ends_with(end); });
+    if (!irrelevant && may_carry_weights(value))
+      value.fail(fmt::format("({})", value.describe()),
+                 "a key that is known here: it may bring weights. Take it out if it brings none");
     (irrelevant ? use.irrelevant : use.unknown).push_back(key);
   }
   return use;

@@ -16,7 +16,7 @@ TEST(ArchitectureJson, ReadsHuggingFace) {
   const Architecture a = Architecture::parse(JsonNode::parse(R"({
     "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_local_experts": 8,
     "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32,
-    "vocab_size": 32000, "something_new": {"nested": true}})",
+    "vocab_size": 32000, "something_new": "a name"})",
                                                              "config.json"));
   const Architecture b = Architecture::load("mixtral-8x7b");
   EXPECT_EQ(a.parameters(), b.parameters());
@@ -93,7 +93,10 @@ TEST(ArchitectureJson, ForeignKeysAreUsedNamedOrRefused) {
     return "";
   };
   EXPECT_THAT(refusal(R"(, "compress_ratios": [4, 128])"), HasSubstr("compress_ratios"));
-  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "conv", "conv", "conv"])"), HasSubstr("'conv'"));
+  EXPECT_THAT(refusal(R"(, "compress_ratios": [4, 128, 64, 0])"), HasSubstr("one ratio beside 0 and 4"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "conv", "conv", "conv"])"),
+              HasSubstr("conv_L_cache"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "odd", "odd", "odd"])"), HasSubstr("'odd'"));
   EXPECT_THAT(refusal(R"(, "index_topk": 64)"), HasSubstr("index_topk"));
   EXPECT_EQ(refusal(R"(, "full_attention_interval": null, "mlp_only_layers": [])"), "");
   EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0])"), HasSubstr("moe_layer_freq"));
@@ -101,9 +104,10 @@ TEST(ArchitectureJson, ForeignKeysAreUsedNamedOrRefused) {
   EXPECT_EQ(read(R"(, "moe_layer_freq": [0, 1, 1, 1])").dense_layers, 1);
   EXPECT_EQ(read(R"(, "moe_topk": [2, 2, 2, 2])").topk, 2);
   EXPECT_TRUE(read(R"(, "rope_theta": 10000, "eos_token_id": 2)").remarks.empty());
-  const Architecture odd = read(R"(, "strange_width": 7)");
+  const Architecture odd = read(R"(, "strange_way": "fast")");
   ASSERT_EQ(odd.remarks.size(), 1u);
-  EXPECT_THAT(odd.remarks[0], HasSubstr("strange_width"));
+  EXPECT_THAT(odd.remarks[0], HasSubstr("strange_way"));
+  EXPECT_THAT(refusal(R"(, "strange_width": 7)"), HasSubstr("strange_width"));
   // A number of layers has no default.
   try {
     Architecture::parse(JsonNode::parse(R"({"hidden_size": 1024, "num_attention_heads": 8})", "config.json"));
@@ -152,9 +156,10 @@ TEST(ArchitectureJson, PatternsAreLayers) {
   EXPECT_EQ(a.moe_layers(), 1);
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "EX"})"),
-      "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), * "
-      "(attention), "
-      "W (windowed), E (experts) or - (dense FFN)");
+      "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), C (short "
+      "convolution), * (attention), W (windowed), I (with shared choice), S and H (compressed), E (experts) "
+      "or - "
+      "(dense FFN)");
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "ME"})"),
       "model.json:1: found Mamba layers without sizes, expected \"mamba\" (or \"mamba_num_heads\") for them");

@@ -18,12 +18,12 @@ JsonNode config(const std::string& text) { return JsonNode::parse(text, "config.
 
 TEST(ModelKeys, AKeyOfAnotherModelIsNamedWithItsLine) {
   try {
-    refuse_other_models(config("{\"hidden_size\": 8,\n \"compress_ratios\": [4, 128]}"));
+    refuse_other_models(config("{\"hidden_size\": 8,\n \"time_mix_extra_dim\": 64}"));
     FAIL() << "it was taken";
   } catch (const InputError& error) {
     EXPECT_EQ(error.place().line, 2);
-    EXPECT_THAT(error.what(), HasSubstr("compress_ratios"));
-    EXPECT_THAT(error.what(), HasSubstr("compressed attention"));
+    EXPECT_THAT(error.what(), HasSubstr("time_mix_extra_dim"));
+    EXPECT_THAT(error.what(), HasSubstr("RWKV"));
   }
 }
 
@@ -40,17 +40,31 @@ TEST(ModelKeys, OnlyWhatNobodyKnowsIsNamed) {
   const KeyUse nothing = key_use(config(R"({"odd": null, "odder": []})"), {});
   EXPECT_THAT(nothing.unknown, ::testing::IsEmpty());
   EXPECT_THAT(nothing.irrelevant, ::testing::IsEmpty());
-  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": 3, "odder": [1]})"), {"hidden_size"});
+  const KeyUse odd = key_use(config(R"({"hidden_size": 8, "odd": "a name", "odder": 0.5})"), {"hidden_size"});
   EXPECT_THAT(odd.unknown, ::testing::ElementsAre("odd", "odder"));
 }
 
-// What an unread key of a mixer means nobody can say, but that it means a mixer.
-TEST(ModelKeys, AnUnreadKeyOfAMixerIsRefused) {
-  for (const char* key : {"index_topk_freq", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
-    const std::string text = std::string("{\"") + key + "\": 4}";
-    EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), {}); }), HasSubstr(key));
-    EXPECT_NO_THROW(key_use(config(text), {key}));
-  }
+TEST(ModelKeys, AnUnreadKeyThatMayBringWeightsIsRefusedWhateverItsName) {
+  for (const char* value : {"4", "1", "true", "[1, 2]", "{\"a\": 1}"})
+    for (const char* key : {"odd", "linear_num_groups", "kda_rank", "swa_num_sinks"}) {
+      const std::string text = std::string("{\"") + key + "\": " + value + "}";
+      EXPECT_THAT(moesim::testing::message_of([&] { key_use(config(text), {}); }), HasSubstr(key)) << text;
+      EXPECT_NO_THROW(key_use(config(text), {key})) << text;
+    }
+}
+
+TEST(ModelKeys, AKeyIsNeutralInItsFamilyAlone) {
+  const auto use = [](const std::string& family) {
+    return key_use(config("{\"model_type\": \"" + family + "\", \"moe_capacity\": [64, 64]}"), {});
+  };
+  EXPECT_THAT(use("ernie4_5_moe").irrelevant, ::testing::Contains("moe_capacity"));
+  EXPECT_THAT(moesim::testing::message_of([&] { use("mixtral"); }), HasSubstr("moe_capacity"));
+}
+
+TEST(ModelKeys, AFamilyThatNoKeyTellsIsRefused) {
+  EXPECT_THAT(
+      moesim::testing::message_of([&] { refuse_other_models(config(R"({"model_type": "jetmoe"})")); }),
+      HasSubstr("experts in its attention"));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(ModelSummary, AFilesModelIsCalledAsTheFileAndNamesItsKeys) {
   std::filesystem::create_directories(folder);
   const char* text = R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
     "num_local_experts": 8, "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "num_hidden_layers": 32, "vocab_size": 32000, "rope_theta": 1e6, "an_odd_key": 3})";
+    "num_hidden_layers": 32, "vocab_size": 32000, "rope_theta": 1e6, "an_odd_key": "odd"})";
   for (const char* file : {"config.json", "mine.json"}) std::ofstream(folder / file) << text;
   const auto whole = model_summary(Architecture::load(folder.string()));
   EXPECT_EQ(whole["name"], "some-model");
