@@ -149,6 +149,11 @@ void QuestionOptions::say_unsaid(std::string_view path, const std::string& text)
   texts_.try_emplace(models::index_of(*models::find_field(path)), text);
 }
 
+std::string QuestionOptions::said(std::string_view path) const {
+  const auto text = texts_.find(models::index_of(*models::find_field(path)));
+  return text == texts_.end() ? "" : text->second;
+}
+
 models::Question question_of_file(const std::string& file, const CommonOptions& common) {
   QuestionOptions options;
   options.take_file(file, std::nullopt);

@@ -46,6 +46,7 @@ class QuestionOptions {
   // Says a field as its flag would; say_unsaid(): unless a flag has.
   void say(std::string_view path, const std::string& text);
   void say_unsaid(std::string_view path, const std::string& text);
+  std::string said(std::string_view path) const;  // empty: nothing
   bool asks_anything() const { return !file_.empty() || !texts_.empty() || !sets_.empty(); }
   // Whether --search was given.
   bool searches() const { return search_; }

@@ -29,6 +29,7 @@
 #include "tools/moesim/show/result_json.h"
 #include "tools/moesim/show/timeline_view.h"
 #include "tools/moesim/show/training_run.h"
+#include "tools/moesim/verbs/compare_machines.h"
 #include "tools/moesim/verbs/verb.h"
 
 namespace moesim::tools {
@@ -56,7 +57,28 @@ std::optional<models::RunPlan> training_of(const Comparison& c, models::RunQuest
       *c.winner());
 }
 
+// What is shown of one machine only.
+void refuse_beside_machines(const CompareOptions& o) {
+  for (const auto& [option, given] : {std::pair{"--detail", !o.detail.empty()},
+                                      {"--timeline", !o.timeline.empty()},
+                                      {"--report", !o.report.empty()},
+                                      {"--arguments", !o.arguments.empty()},
+                                      {"--tokens", !o.tokens.empty()},
+                                      {"--explain", o.explain},
+                                      {"--timing", o.timing != "calibrated"}})
+    if (given) throw InputError(fmt::format("compare: found {} with several clusters, expected one", option));
+  o.anchoring.refuse_measured("several clusters");
+}
+
 int run_compare(const CompareOptions& o, const CommonOptions& common) {
+  if (const std::vector<std::string> clusters = several_clusters(o.scenario.said("cluster"));
+      !clusters.empty()) {
+    refuse_beside_machines(o);
+    models::AnswerOptions options;
+    options.draws = o.draws;
+    options.tolerance = o.anchoring.tolerance();
+    return compare_machines(o.scenario, clusters, options, common);
+  }
   const Question question = o.scenario.question(common);
   const bool flow = o.timing == "flow";
   check_report(o.report);

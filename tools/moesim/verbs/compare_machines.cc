@@ -1,0 +1,148 @@
+#include "tools/moesim/verbs/compare_machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/input_error.h"
+#include "base/text.h"
+#include "models/hardware/cluster.h"
+#include "models/hardware/rental.h"
+#include "tools/moesim/questions/ask.h"
+#include "tools/moesim/questions/plan_question.h"
+#include "tools/moesim/show/comparison.h"
+#include "tools/moesim/show/inputs.h"
+#include "tools/moesim/show/output.h"
+#include "tools/moesim/show/result_json.h"
+
+namespace moesim::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Machine {
+  std::string cluster;  // as it was named
+  std::optional<models::Comparison> compared;
+  std::string error;
+
+  const models::Answer& best() const { return *compared->winner(); }
+  double seconds_per_token() const { return best().seconds() / best().tokens; }
+  std::optional<double> per_million_tokens() const {
+    const models::PriceTable prices = PlanQuestion::prices(*compared->scenario);
+    const models::Cluster& c = *compared->scenario->cluster;
+    if (!prices.has(c.profile.name())) return std::nullopt;
+    return prices.cost(c.profile.name(), best().gpus, c.gpus_per_node, best().seconds()) / best().tokens *
+           1e6;
+  }
+};
+
+Machine asked(QuestionOptions question, const std::string& cluster, const models::AnswerOptions& options,
+              const CommonOptions& common) {
+  Machine m{cluster, std::nullopt, ""};
+  question.say("cluster", cluster);
+  try {
+    m.compared = ask(settle(question.question(common), common).scenario, options);
+    if (!m.compared->winner()) m.error = "no dispatcher has a forecast";
+  } catch (const InputError& error) {
+    m.error = error.what();
+  }
+  return m;
+}
+
+Table machine_table(const std::vector<Machine>& machines) {
+  using Align = Table::Align;
+  Table table({{"cluster", Align::kLeft},
+               {"GPUs"},
+               {"TP"},
+               {"PP"},
+               {"EP"},
+               {"run", Align::kLeft},
+               {"verdict", Align::kLeft},
+               {"time"},
+               {"low"},
+               {"high"},
+               {"tokens/s/GPU"},
+               {"MFU"},
+               {"$ per M tokens"},
+               {"fits"}});
+  for (const Machine& m : machines) {
+    if (!m.error.empty()) continue;
+    const models::Answer& a = m.best();
+    const models::Parallel& p = m.compared->scenario->parallel;
+    const auto price = m.per_million_tokens();
+    table.row({m.compared->scenario->cluster->name, fmt::format("{}", a.gpus), fmt::format("{}", p.tp),
+               fmt::format("{}", p.pp), fmt::format("{}", p.ep), a.dispatcher,
+               std::string(name_of(m.compared->decision.verdict)), format_us(a.time_us.value),
+               format_us(a.time_us.low), format_us(a.time_us.high),
+               fmt::format("{:.0f}", a.tokens_per_s_per_gpu()), fmt::format("{:.0f} %", 100 * a.mfu),
+               price ? fmt::format("{:.3g}", *price) : "-", a.memory.fits ? "yes" : "no"});
+  }
+  return table;
+}
+
+std::string answer_of(const std::vector<Machine>& machines) {
+  const Machine& fastest = machines.front();
+  std::string text =
+      fmt::format("{} is the fastest of {} machines: {} with {}", fastest.cluster, machines.size(),
+                  format_us(fastest.best().time_us.value), fastest.best().dispatcher);
+  const Machine* cheapest = nullptr;
+  for (const Machine& m : machines)
+    if (m.error.empty() && m.per_million_tokens() &&
+        (!cheapest || *m.per_million_tokens() < *cheapest->per_million_tokens()))
+      cheapest = &m;
+  if (cheapest)
+    text += fmt::format("; {} costs least, ${:.3g} per million tokens", cheapest->cluster,
+                        *cheapest->per_million_tokens());
+  return text + ".";
+}
+
+}  // namespace
+
+std::vector<std::string> several_clusters(const std::string& said) {
+  std::vector<std::string> names;
+  if (said.find(',') == std::string::npos || trim(said).starts_with('{')) return names;
+  for (const std::string_view name : split(said, ',')) names.emplace_back(trim(name));
+  return names;
+}
+
+int compare_machines(const QuestionOptions& question, const std::vector<std::string>& clusters,
+                     const models::AnswerOptions& options, const CommonOptions& common) {
+  std::vector<Machine> machines;
+  machines.reserve(clusters.size());
+  for (const std::string& cluster : clusters) machines.push_back(asked(question, cluster, options, common));
+  std::ranges::stable_sort(machines, [](const Machine& a, const Machine& b) {
+    if (a.error.empty() != b.error.empty()) return a.error.empty();
+    return a.error.empty() && a.seconds_per_token() < b.seconds_per_token();
+  });
+  if (!machines.front().error.empty()) throw InputError(machines.front().error);
+  if (common.format == Format::kJson) {
+    ordered_json result = envelope("compare", describe_inputs(common), {});
+    result["answer"] = answer_of(machines);
+    result["machines"] = ordered_json::array();
+    for (const Machine& m : machines) {
+      ordered_json one = m.error.empty() ? comparison_json(*m.compared, Detail::kNone, common)
+                                         : ordered_json{{"error", m.error}};
+      one["cluster_named"] = m.cluster;
+      if (m.error.empty()) one["usd_per_million_tokens"] = or_null(m.per_million_tokens());
+      result["machines"].push_back(std::move(one));
+    }
+    print_json(result);
+    return 0;
+  }
+  const Table table = machine_table(machines);
+  if (common.format == Format::kCsv) {
+    print(table.csv());
+    return 0;
+  }
+  print(answer_of(machines) + "\n\n" + table.text());
+  for (const Machine& m : machines)
+    if (!m.error.empty()) print(fmt::format("{}: {}\n", m.cluster, m.error));
+  return 0;
+}
+
+}  // namespace moesim::tools

@@ -1,0 +1,22 @@
+// `moesim compare --cluster h100,h200,b200`: machines side by side, each with its own best plan and
+// dispatcher.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/answers/answer.h"
+#include "tools/moesim/questions/question_options.h"
+#include "tools/moesim/show/common_options.h"
+
+namespace moesim::tools {
+
+// "h100,h200" as names; empty for one cluster, or one as JSON.
+std::vector<std::string> several_clusters(const std::string& said);
+
+// Asks the question of every cluster and prints a row for each, the fastest per token first; the exit code.
+// Throws InputError where no cluster has an answer; one that has none is a row with the reason.
+int compare_machines(const QuestionOptions& question, const std::vector<std::string>& clusters,
+                     const models::AnswerOptions& options, const CommonOptions& common);
+
+}  // namespace moesim::tools
