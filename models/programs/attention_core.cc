@@ -1,10 +1,40 @@
 #include "models/programs/attention_core.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "models/workload/compressed_attention.h"
 #include "models/workload/parallel.h"
 
 namespace moesim::models {
+
+namespace {
+
+bool is_compressed(LayerKind::Mixer mixer) {
+  return mixer == LayerKind::Mixer::kSelected || mixer == LayerKind::Mixer::kCompressed;
+}
+// Whether the core takes an indexer's choice of tokens.
+bool is_sparse(const Architecture& model, LayerKind::Mixer mixer) {
+  return (mixer == LayerKind::Mixer::kAttention || mixer == LayerKind::Mixer::kShared) &&
+         model.attention.index_topk > 0;
+}
+
+// The window in which a query meets so many keys in the mean (mean_keys()); 0: all.
+std::int64_t window_of(std::int64_t seq, double keys) {
+  const auto s = static_cast<double>(seq);
+  const double open = 1 - 2 * keys / s;
+  if (open <= 0) return 0;
+  return std::max<std::int64_t>(1, std::llround(s * (1 - std::sqrt(open))));
+}
+
+}  // namespace
+
+double keys_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq) {
+  const Attention& a = model.attention;
+  if (mixer == LayerKind::Mixer::kWindowed) return mean_keys(seq, a.window, a.chunked);
+  if (is_compressed(mixer)) return mean_keys(seq, a.window) + compressed_keys(model, mixer, seq);
+  return mean_keys(seq, is_sparse(model, mixer) ? a.index_topk : 0);
+}
 
 AttentionCore attention_core(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq,
                              std::int64_t tp) {
@@ -20,7 +50,8 @@ AttentionCore attention_core(const Architecture& model, LayerKind::Mixer mixer, 
     core.window = model.attention.window;
     core.chunked = model.attention.chunked;
   }
-  if (!has_indexer(model, mixer) || t.index_topk >= seq) return core;
+  if (is_compressed(mixer)) core.window = window_of(seq, keys_of(model, mixer, seq));
+  if (!is_sparse(model, mixer) || t.index_topk >= seq) return core;
   AttentionCore gathered = core;
   gathered.window = t.index_topk;  // all earlier tokens until there are more: as many keys as in a window
   if (latent) {
@@ -43,7 +74,11 @@ AttentionCore index_core(const Architecture& model, std::int64_t seq, bool forwa
   core.kv_heads = 1;
   core.score_dim = t.index_dim;
   core.value_dim = 0;
-  core.window = forward ? 0 : t.index_topk;
+  if (t.compress > 0)
+    core.window =
+        window_of(seq, mean_keys(std::max<std::int64_t>(1, seq / t.compress), forward ? 0 : t.index_topk));
+  else
+    core.window = forward ? 0 : t.index_topk;
   return core;
 }
 

@@ -17,10 +17,14 @@ AttentionCore attention_core(const Architecture& model, LayerKind::Mixer mixer, 
 
 // Whether that layer's kind scores all tokens with an indexer first.
 inline bool has_indexer(const Architecture& model, LayerKind::Mixer mixer) {
-  return mixer == LayerKind::Mixer::kAttention && model.attention.index_topk > 0;
+  return (mixer == LayerKind::Mixer::kAttention && model.attention.index_topk > 0) ||
+         mixer == LayerKind::Mixer::kSelected;
 }
-// The indexer's scores: all earlier tokens forward; backward, which learns the core's weights, the tokens
-// that the core took. All heads on every rank: the scores of a pair are a sum over them.
+// Keys that a query meets in the mean.
+double keys_of(const Architecture& model, LayerKind::Mixer mixer, std::int64_t seq);
+// The indexer's scores: all earlier tokens, or their compressed keys, forward; backward, which learns the
+// core's weights, the tokens that the core took. All heads on every rank: the scores of a pair are a sum over
+// them.
 AttentionCore index_core(const Architecture& model, std::int64_t seq, bool forward);
 
 }  // namespace moesim::models

@@ -1,11 +1,14 @@
 #include "models/programs/layer_program.h"
 
+#include <algorithm>
 #include <map>
 #include <span>
 
 #include "models/programs/attention_core.h"
 #include "models/programs/program_builder.h"
 #include "models/programs/projections.h"
+#include "models/workload/compressed_attention.h"
+#include "models/workload/residual.h"
 #include "models/workload/state_mixer.h"
 
 namespace moesim::models {
@@ -95,13 +98,16 @@ class Writer {
   // The core of attention, one operation of so many launches as its kernels.
   void core(LayerKind::Mixer mixer, bool forward) {
     const AttentionCore core = attention_core(a_, mixer, c_.parallel.seq, tp_);
-    core_of(forward ? "attention" : "attention backward", core, forward, core.gathered);
+    const bool unmeasured = core.gathered || !compressors_of(a_, mixer).empty();
+    core_of(forward ? "attention" : "attention backward", core, forward, unmeasured);
   }
   // All heads of an indexer score every earlier token, and the best are chosen; its backward passes the
   // chosen ones alone, once the core's own weights of them, the target, are computed.
   void index_scores() {
-    core_of("indexer", index_core(a_, c_.parallel.seq, true), true);
-    const auto pairs = static_cast<std::int64_t>(static_cast<double>(all_) * mean_keys(c_.parallel.seq, 0));
+    const AttentionCore scored = index_core(a_, c_.parallel.seq, true);
+    core_of("indexer", scored, true);
+    const auto pairs =
+        static_cast<std::int64_t>(static_cast<double>(all_) * mean_keys(scored.seq, scored.window));
     kernel("choice of tokens", Category::attention, KernelClass::kSelect, pairs * kScoreBytes,
            pairs * kScoreBytes, 2);
   }
@@ -114,6 +120,7 @@ class Writer {
 
   // The scan of a mixer that keeps a state, backward of three times the work.
   void scan(const StateMixer& m, bool forward) {
+    if (m.scan_flops == 0) return;
     const std::int64_t flops = all_ * m.scan_flops / tp_;
     const int id =
         builder_.scan(forward ? "scan" : "scan backward", Category::attention, forward ? flops : 3 * flops);
@@ -166,7 +173,8 @@ class Layer {
         a_(*c.model),
         again_(c.recompute),
         w_(c),
-        router_{"router", a_.experts, a_.hidden, true},
+        residual_(residual_work(a_)),
+        router_{"router", a_.experts + a_.zero_experts, a_.hidden, true},
         to_latent_{"to latent", a_.latent, a_.hidden},
         from_latent_{"from latent", a_.hidden, a_.latent} {}
 
@@ -179,12 +187,14 @@ class Layer {
               2 * w_.H(), 3);
       w_.product(Category::other, w_.T(), mtp(), GemmPass::kForward);
     }
+    read_residual(Category::attention);
     if (!is_attention(kind.mixer)) return state_forward(state_mixer(a_, kind.mixer));
     const Attention& t = attention_of(a_, kind.mixer);
     const Projections p = projections_of(a_, kind.mixer, w_.tp());
     input_norm();
     w_.gather("attention input", Category::attention, w_.H());
     for (const Weight& q : p.gathered) w_.product(Category::attention, w_.all(), q, GemmPass::kForward);
+    compress(kind.mixer, true);
     latent_forward(p);
     positions(t, p, "norm and rotation", 1);
     indexer_forward(p);
@@ -193,9 +203,10 @@ class Layer {
       const std::int64_t value = p.heads * t.output_dim(), gate = p.heads * t.gate_dim;
       w_.rows("output gate", Category::attention, KernelClass::kElementwise, w_.all(), value + gate, value);
     }
+    if (p.out_down.n > 0) w_.product(Category::attention, w_.all(), p.out_down, GemmPass::kForward);
     w_.product(Category::attention, w_.all(), p.out, GemmPass::kForward);
     w_.scatter("attention output", Category::attention, w_.H());
-    w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+    add_residual(Category::attention);
   }
 
   void mixer_backward(const LayerKind& kind) {
@@ -204,6 +215,7 @@ class Layer {
     else
       state_backward(state_mixer(a_, kind.mixer));
     norm_backward(Category::attention);
+    residual_backward(Category::attention);
     if (kind.mtp) {
       w_.backward_of(Category::other, w_.T(), mtp());
       w_.rows("join of the two streams backward", Category::other, KernelClass::kReduce, w_.T(), 4 * w_.H(),
@@ -230,19 +242,22 @@ class Layer {
     w_.backward_of_gathered("FFN input", category, std::span(&first, 1), w_.H());
   }
 
-  void dense_forward() {
+  void dense_forward(std::int64_t inner) {
+    read_residual(Category::other);
     w_.rows("norm", Category::other, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
-    ffn_forward(Category::other, a_.dense_ffn, true);
-    w_.rows("residual", Category::other, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+    ffn_forward(Category::other, inner, true);
+    add_residual(Category::other);
   }
-  void dense_backward() {
+  void dense_backward(std::int64_t inner) {
     if (again_.norms) w_.rows("norm again", Category::other, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
-    if (again_.dense) ffn_forward(Category::other, a_.dense_ffn, false);
-    ffn_backward(Category::other, a_.dense_ffn);
+    if (again_.dense) ffn_forward(Category::other, inner, false);
+    ffn_backward(Category::other, inner);
     w_.rows("norm backward", Category::other, KernelClass::kReduce, w_.T(), 3 * w_.H(), w_.H(), 2);
+    residual_backward(Category::other);
   }
 
   void router_forward() {
+    read_residual(Category::router);
     w_.rows("norm", Category::router, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
     scores();
     if (shared()) ffn_forward(Category::expert, a_.shared_ffn, true);
@@ -254,6 +269,7 @@ class Layer {
               4);
     w_.backward_of(Category::router, w_.T(), router_);
     norm_backward(Category::router);
+    residual_backward(Category::router);
   }
 
   void after_forward() {
@@ -261,8 +277,7 @@ class Layer {
       w_.rows("expert biases", Category::expert, KernelClass::kElementwise, w_.T() * c_.topk, biased(),
               biased(), 2);
     if (a_.latent > 0) w_.product(Category::expert, w_.T(), from_latent_, GemmPass::kForward);
-    w_.rows("residual", Category::unpermute, KernelClass::kElementwise, w_.T(), (shared() ? 3 : 2) * w_.H(),
-            w_.H());
+    add_residual(Category::unpermute, shared() ? w_.H() : 0);
   }
   void after_backward() {
     if (again_.norms) w_.rows("norm again", Category::router, KernelClass::kReduce, w_.T(), w_.H(), w_.H());
@@ -282,8 +297,36 @@ class Layer {
   Weight down(std::int64_t f) const { return {"FFN down", a_.hidden, f}; }
   Weight mtp() const { return {"join", a_.hidden, 2 * a_.hidden}; }
 
-  std::int64_t score_bytes() const { return w_.T() * a_.experts * bytes_of(c_.router); }
+  std::int64_t score_bytes() const { return w_.T() * (a_.experts + a_.zero_experts) * bytes_of(c_.router); }
   std::int64_t biased() const { return w_.up_columns(a_.expert_ffn / c_.parallel.etp) + a_.expert_width(); }
+
+  // The row of a block out of the residual streams, and its output back into them.
+  void read_residual(Category category) {
+    if (residual_.mixed > 0) w_.product(category, w_.T(), mixing(), GemmPass::kForward);
+    if (residual_.read_before > 0)
+      w_.rows("row out of the residuals", category, KernelClass::kReduce, w_.T(), residual_.read_before,
+              residual_.written_before, 3);
+  }
+  void add_residual(Category category, std::int64_t shared = 0) {
+    w_.rows("residual", category, KernelClass::kElementwise, w_.T(), residual_.read_after + shared,
+            residual_.written_after);
+  }
+  // Gradients of all that was read: they are read, added to and written.
+  void residual_backward(Category category) {
+    if (residual_.read_before == 0) return;
+    if (residual_.mixed > 0) w_.backward_of(category, w_.T(), mixing());
+    w_.rows("residuals backward", category, KernelClass::kReduce, w_.T(),
+            2 * (residual_.read_before + residual_.written_after),
+            residual_.read_before + residual_.written_after, 4);
+  }
+  Weight mixing() const { return {"mixing weights", residual_.mixing, residual_.mixed, true}; }
+  // Keys of several tokens each out of what the compressors' products gave.
+  void compress(LayerKind::Mixer mixer, bool forward) {
+    for (const Compressor& c : compressors_of(a_, mixer))
+      w_.rows(forward ? "compression of keys" : "compression of keys backward", Category::attention,
+              KernelClass::kReduce, w_.all(), 2 * c.columns,
+              forward ? std::max<std::int64_t>(1, c.width / c.ratio) : 2 * c.columns, 2);
+  }
 
   void input_norm() { w_.rows("norm", Category::attention, KernelClass::kReduce, w_.T(), w_.H(), w_.H()); }
   void norm_backward(Category category) {
@@ -330,6 +373,7 @@ class Layer {
     recompute_attention(mixer, p);
     w_.gather("attention output gradient", Category::attention, w_.H());
     w_.backward_of(Category::attention, w_.all(), p.out);
+    if (p.out_down.n > 0) w_.backward_of(Category::attention, w_.all(), p.out_down);
     if (t.gate_dim > 0) {
       const std::int64_t value = p.heads * t.output_dim(), gate = p.heads * t.gate_dim;
       w_.rows("output gate backward", Category::attention, KernelClass::kElementwise, w_.all(),
@@ -345,6 +389,7 @@ class Layer {
     }
     for (auto q = p.latent.rbegin(); q != p.latent.rend(); ++q)
       w_.backward_of(Category::attention, w_.all(), *q);
+    compress(mixer, false);
     if (p.latent_columns > 0)
       w_.rows("latent norm backward", Category::attention, KernelClass::kReduce, w_.all(),
               2 * p.latent_columns, p.latent_columns, 2);
@@ -387,7 +432,7 @@ class Layer {
     w_.rows("gated norm", Category::attention, KernelClass::kReduce, w_.all(), 2 * i, i);
     w_.product(Category::attention, w_.all(), state_out(m), GemmPass::kForward);
     w_.scatter("state-space output", Category::attention, w_.H());
-    w_.rows("residual", Category::attention, KernelClass::kElementwise, w_.T(), 2 * w_.H(), w_.H());
+    add_residual(Category::attention);
   }
   void state_backward(const StateMixer& m) {
     const std::int64_t c = rank_share(m.convolved, w_.tp()), i = rank_share(m.inner, w_.tp()),
@@ -413,6 +458,7 @@ class Layer {
   const Architecture& a_;
   const StepRecompute& again_;
   Writer w_;
+  ResidualWork residual_;
   Weight router_, to_latent_, from_latent_;
 };
 
@@ -422,11 +468,11 @@ Program before_experts(const LayerContext& context, const LayerKind& kind) {
   Layer layer(context);
   layer.writer().begin(Pass::kForward);
   if (kind.mixer != LayerKind::Mixer::kNone) layer.mixer_forward(kind);
-  if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_forward();
+  if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_forward(dense_ffn_of(*context.model, kind));
   if (kind.ffn == LayerKind::Ffn::kMoe) layer.router_forward();
   if (context.train) {
     layer.writer().begin(Pass::kBackward);
-    if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_backward();
+    if (kind.ffn == LayerKind::Ffn::kDense) layer.dense_backward(dense_ffn_of(*context.model, kind));
     if (kind.ffn == LayerKind::Ffn::kMoe) layer.router_backward();
     if (kind.mixer != LayerKind::Mixer::kNone) layer.mixer_backward(kind);
   }
@@ -467,6 +513,10 @@ Program head_program(const LayerContext& context) {
   const bool gathered = !context.loss_parallel && w.tp() > 1;
   const std::int64_t own = w.all() * head.n, logits = gathered ? w.all() * V : own;
   w.begin(Pass::kForward);
+  const ResidualWork streams = residual_work(*context.model);
+  if (streams.read_before > 0)
+    w.rows("join of the residuals", Category::loss, KernelClass::kReduce, w.T(), streams.read_before,
+           streams.written_before, 3);
   w.rows("final norm", Category::loss, KernelClass::kReduce, w.T(), w.H(), w.H());
   w.gather("head input", Category::loss, w.H());
   w.product(Category::loss, w.all(), head, GemmPass::kForward);
@@ -486,6 +536,9 @@ Program head_program(const LayerContext& context) {
                own * bytes_of(context.activation), own * bytes_of(context.activation));
     w.backward_of_gathered("head input", Category::loss, std::span(&head, 1), w.H());
     w.rows("final norm backward", Category::loss, KernelClass::kReduce, w.T(), 3 * w.H(), w.H(), 2);
+    if (streams.read_before > 0)
+      w.rows("join of the residuals backward", Category::loss, KernelClass::kReduce, w.T(),
+             streams.read_before + streams.written_before, streams.read_before, 3);
   }
   return w.take();
 }

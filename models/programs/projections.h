@@ -18,9 +18,10 @@ struct Projections {
   };
 
   std::vector<Weight> gathered;  // read the layer's input
-  std::vector<Weight> latent;    // MLA: read the latent vectors
+  std::vector<Weight> latent;    // read latent vectors: MLA's, or queries of low rank
   // An indexer's, whole on every rank. No gradient goes from them to what they read (arXiv 2512.02556).
   std::vector<Weight> index;
+  Weight out_down;  // of a low-rank output (n > 0), its groups as one product of as many weights
   Weight out;
   std::int64_t latent_columns = 0;  // normalised latent vectors
   std::int64_t heads = 1, kv_heads = 1;

@@ -7,6 +7,8 @@
 
 #include "models/programs/attention_core.h"
 #include "models/programs/projections.h"
+#include "models/workload/compressed_attention.h"
+#include "models/workload/residual.h"
 #include "models/workload/state_mixer.h"
 
 namespace moesim::models {
@@ -40,12 +42,15 @@ struct Sizes {
       if (unfused) scores = all * heads * static_cast<double>(p.seq) * kBf16Bytes;
       projected = columns(core.heads, attention_of(a, mixer).output_dim());
       gate = columns(core.heads, attention_of(a, mixer).gate_dim);
+      low_rank =
+          columns(rank_share(attention_of(a, mixer).output_groups, p.tp), attention_of(a, mixer).output_rank);
     }
   }
   double tp, all, tokens, hidden;
   double rows;  // the hidden states of a rank
   // Columns of the core's heads; of the output projection's input and its gate.
   double heads = 0, score = 0, value = 0, keys = 0, values = 0, projected = 0, gate = 0;
+  double low_rank = 0;    // columns of a low-rank output
   double scores = 0;      // bytes of all scores, where they are written
   bool gathered = false;  // a sparse core over the latent vectors
 };
@@ -72,15 +77,19 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   const Attention& t = attention_of(a, mixer);
   const double product = product_bytes(plan), core = plan.fp8_attention && s.scores == 0 ? 1 : kBf16Bytes;
   const bool latent = t.kind == Attention::Kind::kLatent;
-  if (latent) {
+  if (t.q_rank > 0 || latent) {
     const double down = static_cast<double>(t.q_rank + t.kv_rank), rope = static_cast<double>(t.rope_dim);
     kept.add("attention/latent vectors", s.all * (down + rope) * kBf16Bytes);
     if (!again.latent) kept.add("attention/normalised latent vectors", s.all * down * product);
   }
   if (t.qk_norm)
     kept.add("attention/queries and keys before their norm", s.all * (s.score + s.keys) * kBf16Bytes);
-  if (!latent || !again.latent)
-    kept.add("attention/queries, keys, values", s.all * (s.score + s.keys + s.values) * core);
+  // What comes out of latent vectors may be computed again: all of MLA's, the queries of others.
+  const bool up_again = again.latent && (latent || t.q_rank > 0);
+  kept.add("attention/queries, keys, values",
+           up_again && latent ? 0 : s.all * ((up_again ? 0 : s.score) + s.keys + s.values) * core);
+  for (const Compressor& c : compressors_of(a, mixer))
+    kept.add("attention/compressor's input", s.all * static_cast<double>(2 * c.columns) * kBf16Bytes);
   if (has_indexer(a, mixer)) {
     kept.add("attention/indexer's queries and keys",
              s.all * static_cast<double>((t.index_heads + 1) * t.index_dim) * kBf16Bytes);
@@ -91,6 +100,7 @@ void attention(Kept& kept, const Architecture& a, const Sizes& s, const Training
   const bool one = plan.gemm == DType::kBf16 && core == kBf16Bytes && s.gate == 0 && !s.gathered;
   kept.add("attention/gate", s.all * s.gate * kBf16Bytes);
   kept.add("attention/input of the projection", s.all * s.projected * product);
+  kept.add("attention/low-rank output", s.all * s.low_rank * product);
   if (!again.attention) {
     if (!one) kept.add("attention/output of the core", s.all * s.value * core);
     if (s.scores == 0) kept.add("attention/log-sums", s.all * s.heads * 4);
@@ -134,9 +144,13 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
   const StepRecompute& again = plan.recompute;
   Kept kept;
   if (again.full) {
-    kept.add("layer/input", s.rows);
+    kept.add("layer/input", s.rows * static_cast<double>(residual_streams(a)));
+    if (a.residual.group > 0)
+      kept.add("layer/sum of its group", s.rows / static_cast<double>(a.residual.group));
     return kept.take();
   }
+  kept.add("residual/streams",
+           s.tokens * static_cast<double>(blocks_of(kind) * residual_work(a).kept) * kBf16Bytes);
   const double normed = s.tokens * s.hidden * product_bytes(plan);
   if (kind.mtp) kept.add("MTP/joined streams", 3 * s.rows);
   if (kind.mixer != LayerKind::Mixer::kNone) {
@@ -151,10 +165,10 @@ std::vector<KeptTensor> kept_by_layer(const Architecture& a, const Parallel& p, 
   kept.add("norm/input of the FFN's norm", s.rows);
   if (kind.ffn == LayerKind::Ffn::kDense) {
     if (!again.norms) kept.add("norm/output of the FFN's norm", normed);
-    if (!again.dense) ffn(kept, "dense FFN", a, s, plan, a.dense_ffn);
+    if (!again.dense) ffn(kept, "dense FFN", a, s, plan, dense_ffn_of(a, kind));
     return kept.take();
   }
-  kept.add("router/scores", s.tokens * static_cast<double>(a.experts) * 4);
+  kept.add("router/scores", s.tokens * static_cast<double>(a.experts + a.zero_experts) * 4);
   if (a.latent > 0 && !again.moe)
     kept.add("experts/output before the latent projection",
              s.tokens * static_cast<double>(a.latent) * kBf16Bytes);
@@ -238,14 +252,15 @@ double backward_transient(const Architecture& a, const Parallel& p, const Traini
   const Sizes s(a, p, plan, kind.mixer);
   // The gradient of the residual stream; with tensor parallelism also the gathered rows of two products, or
   // a gradient before its all-reduce.
-  const double stream = s.rows + (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0);
+  const double stream = s.rows * static_cast<double>(residual_streams(a)) +
+                        (s.tp > 1 ? (plan.sequence_parallel ? 2 * s.tp : 1) * s.rows : 0);
   double most = 0;
   const auto of_ffn = [&](std::int64_t inner, bool again) {
     // The gradient of the up projection's output; what was kept is freed as backward passes it.
     const double width = static_cast<double>(inner) / s.tp * kBf16Bytes * s.all;
     most = std::max(most, (a.gated ? 2 : 1) * width + (again ? (a.gated ? 3 : 2) * width : 0));
   };
-  if (kind.ffn == LayerKind::Ffn::kDense) of_ffn(a.dense_ffn, plan.recompute.dense);
+  if (kind.ffn == LayerKind::Ffn::kDense) of_ffn(dense_ffn_of(a, kind), plan.recompute.dense);
   if (kind.ffn == LayerKind::Ffn::kMoe && a.shared_ffn > 0)
     of_ffn(a.shared_ffn, plan.recompute.shared || plan.recompute.moe);
   if (is_attention(kind.mixer)) {
@@ -280,7 +295,8 @@ double distinct_weights(const Architecture& a, const Parallel& p, const std::vec
       const Projections of = projections_of(a, kind.mixer, p.tp);
       for (const auto* part : {&of.gathered, &of.latent, &of.index})
         for (const Projections::Weight& w : *part) add(static_cast<double>(w.n), static_cast<double>(w.k));
-      add(static_cast<double>(of.out.n), static_cast<double>(of.out.k));
+      for (const Projections::Weight& w : {of.out_down, of.out})
+        add(static_cast<double>(w.n), static_cast<double>(w.k));
     } else if (kind.mixer != LayerKind::Mixer::kNone) {
       const StateMixer m = state_mixer(a, kind.mixer);
       add(static_cast<double>(m.input) / tp, hidden);
@@ -288,7 +304,7 @@ double distinct_weights(const Architecture& a, const Parallel& p, const std::vec
         add(static_cast<double>(narrow.n) / tp, static_cast<double>(narrow.k));
       add(hidden, static_cast<double>(m.inner) / tp);
     }
-    if (kind.ffn == LayerKind::Ffn::kDense) ffn(a.dense_ffn, tp, hidden);
+    if (kind.ffn == LayerKind::Ffn::kDense) ffn(dense_ffn_of(a, kind), tp, hidden);
     if (kind.ffn == LayerKind::Ffn::kMoe) {
       ffn(a.shared_ffn, tp, hidden);
       ffn(a.expert_ffn, static_cast<double>(p.etp), static_cast<double>(a.expert_width()));

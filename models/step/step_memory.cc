@@ -14,6 +14,7 @@
 #include "models/step/kept_activations.h"
 #include "models/step/parameter_collectives.h"
 #include "models/step/shampoo.h"
+#include "models/workload/residual.h"
 
 namespace moesim::models {
 
@@ -480,11 +481,16 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
                        (kind.ffn == LayerKind::Ffn::kDense ? matrices : 0);
     if (kind.mtp) n.dense += 2 * H * H;
     n.dense += static_cast<double>(mixer_parameters(a, kind.mixer)) / tp;
-    if (kind.ffn == LayerKind::Ffn::kDense) n.dense += matrices * H * static_cast<double>(a.dense_ffn) / tp;
+    // What mixes residual streams is whole on every rank.
+    n.dense += blocks_of(kind) * static_cast<double>(residual_parameters(a));
+    n.dense_tensors += a.residual.kind == Residual::Kind::kPlain ? 0 : 3 * blocks_of(kind);
+    if (kind.ffn == LayerKind::Ffn::kDense)
+      n.dense += matrices * H * static_cast<double>(dense_ffn_of(a, kind)) / tp;
     if (kind.ffn == LayerKind::Ffn::kMoe) {
-      n.dense += H * static_cast<double>(a.experts) + matrices * H * static_cast<double>(a.shared_ffn) / tp +
+      n.dense += H * static_cast<double>(a.experts + a.zero_experts) +
+                 matrices * H * static_cast<double>(a.shared_ffn) / tp +
                  2 * H * static_cast<double>(a.latent);
-      n.router += H * static_cast<double>(a.experts);
+      n.router += H * static_cast<double>(a.experts + a.zero_experts);
       n.dense_tensors += 1 + (a.shared_ffn > 0 ? matrices : 0) + (a.latent > 0 ? 2 : 0);
       n.expert_tensors += matrices;
       const double local = static_cast<double>(std::max<std::int64_t>(1, a.experts / p.ep));
@@ -495,6 +501,7 @@ StageParameters chunk_parameters(const Architecture& a, const Parallel& p, const
   const double table = static_cast<double>(largest_share(a.vocabulary, p.tp)) * H;
   n.dense_tensors += (chunk.embedding ? 1 : 0) + (chunk.head ? 2 : 0);
   if (chunk.embedding) n.dense += table;
+  if (chunk.head) n.dense += static_cast<double>(residual_head_parameters(a));
   if (chunk.head) n.dense += norm + (a.tied_embeddings && chunk.embedding ? 0 : table);
   return n;
 }

@@ -1,6 +1,9 @@
 #include "models/step/training_flops.h"
 
+#include <algorithm>
+
 #include "models/programs/attention_core.h"
+#include "models/workload/residual.h"
 #include "models/workload/state_mixer.h"
 
 namespace moesim::models {
@@ -11,25 +14,25 @@ namespace {
 double flops_of(const Architecture& a, const LayerKind& kind, std::int64_t seq, std::int64_t topk) {
   const double h = static_cast<double>(a.hidden);
   const double matrices = a.gated ? 3 : 2;
-  double weights = (kind.mtp ? 2 * h * h : 0) + static_cast<double>(mixer_parameters(a, kind.mixer)),
+  double weights = (kind.mtp ? 2 * h * h : 0) + static_cast<double>(mixer_parameters(a, kind.mixer)) +
+                   blocks_of(kind) * static_cast<double>(residual_parameters(a)),
          core = 0;
   if (is_attention(kind.mixer)) {
     const Attention& t = attention_of(a, kind.mixer);
-    const bool windowed = kind.mixer == LayerKind::Mixer::kWindowed, sparse = has_indexer(a, kind.mixer);
-    const std::int64_t window = windowed ? a.attention.window : sparse ? t.index_topk : 0;
-    const auto seen = [&](std::int64_t most) {
-      return mean_keys(seq, most, windowed && a.attention.chunked);
-    };
-    core += 2 * seen(window) * static_cast<double>(t.heads * (t.score_dim() + t.output_dim()));
-    if (sparse)
-      core += 2.0 / 3 * (seen(0) + 2 * seen(window)) * static_cast<double>(t.index_heads * t.index_dim);
+    core += 2 * keys_of(a, kind.mixer, seq) * static_cast<double>(t.heads * (t.score_dim() + t.output_dim()));
+    if (has_indexer(a, kind.mixer)) {
+      const std::int64_t scored = std::max<std::int64_t>(1, seq / std::max<std::int64_t>(1, t.compress));
+      core += 2.0 / 3 * (mean_keys(scored, 0) + 2 * mean_keys(scored, t.index_topk)) *
+              static_cast<double>(t.index_heads * t.index_dim);
+    }
   } else if (kind.mixer != LayerKind::Mixer::kNone) {
     core += static_cast<double>(state_mixer(a, kind.mixer).recurrence_flops);
   }
-  if (kind.ffn == LayerKind::Ffn::kDense) weights += matrices * h * static_cast<double>(a.dense_ffn);
+  if (kind.ffn == LayerKind::Ffn::kDense)
+    weights += matrices * h * static_cast<double>(dense_ffn_of(a, kind));
   if (kind.ffn == LayerKind::Ffn::kMoe)
-    weights += h * static_cast<double>(a.experts) + matrices * h * static_cast<double>(a.shared_ffn) +
-               2 * h * static_cast<double>(a.latent) +
+    weights += h * static_cast<double>(a.experts + a.zero_experts) +
+               matrices * h * static_cast<double>(a.shared_ffn) + 2 * h * static_cast<double>(a.latent) +
                static_cast<double>(topk) * static_cast<double>(a.parameters_per_expert());
   return 6 * weights + 3 * core;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "models/workload/layer_stack.h"
+#include "models/workload/residual.h"
 
 namespace moesim::models {
 
@@ -20,9 +21,15 @@ std::int64_t Attention::parameters(std::int64_t hidden) const {
     return queries + hidden * (kv_rank + rope_dim) + kv_rank + kv_rank * heads * (nope_dim + value_dim) +
            heads * value_dim * hidden + gate;
   }
-  const std::int64_t columns = grouped_columns(heads, kv_heads);
-  return hidden * columns + heads * output_dim() * hidden + (qkv_bias ? columns : 0) +
-         (output_bias ? hidden : 0) + (qk_norm ? 2 * head_dim : 0) + (sinks ? heads : 0) + gate;
+  const std::int64_t columns = grouped_columns(heads, kv_heads), queries = heads * head_dim;
+  const std::int64_t input =
+      q_rank > 0 ? hidden * (columns - queries + q_rank) + q_rank * queries + q_rank + kv_heads * head_dim
+                 : hidden * columns;
+  const std::int64_t output = output_groups > 0
+                                  ? output_rank * (heads * output_dim() + output_groups * hidden)
+                                  : heads * output_dim() * hidden;
+  return input + output + (qkv_bias ? columns : 0) + (output_bias ? hidden : 0) +
+         (qk_norm ? 2 * head_dim : 0) + (sinks ? heads : 0) + gate;
 }
 
 // Queries from the latent queries where there are any, one key for all heads with a LayerNorm, a weight per
@@ -45,7 +52,8 @@ std::int64_t Architecture::moe_layers() const {
 }
 
 bool Architecture::has_dense_ffn() const {
-  return pattern.empty() ? moe_layers() < layers : pattern.find('-') != std::string::npos;
+  if (pattern.empty() && ffns.empty()) return moe_layers() < layers;
+  return (pattern + ffns).find('-') != std::string::npos;
 }
 
 std::int64_t Architecture::parameters_per_expert() const {
@@ -57,15 +65,18 @@ namespace {
 
 std::int64_t count_parameters(const Architecture& a, std::int64_t routed_experts) {
   const std::int64_t up = a.gated ? 3 : 2;
-  const std::int64_t router = a.hidden * a.experts + (a.router_bias ? a.experts : 0);
+  const std::int64_t router =
+      a.hidden * (a.experts + a.zero_experts) + (a.router_bias ? a.experts + a.zero_experts : 0);
   const std::int64_t shared =
       up * a.hidden * a.shared_ffn + (a.shared_gate ? a.hidden : 0) + 2 * a.latent * a.hidden;
-  std::int64_t sum = (a.tied_embeddings ? 1 : 2) * a.vocabulary * a.hidden + a.norm_parameters();
+  std::int64_t sum = (a.tied_embeddings ? 1 : 2) * a.vocabulary * a.hidden + a.norm_parameters() +
+                     residual_head_parameters(a);
   for (const LayerKind& layer : layer_stack(a)) {
     if (layer.mtp) break;
+    sum += blocks_of(layer) * residual_parameters(a);
     if (layer.mixer != LayerKind::Mixer::kNone) sum += a.norm_parameters() + mixer_parameters(a, layer.mixer);
     if (layer.ffn != LayerKind::Ffn::kNone) sum += a.norm_parameters();
-    if (layer.ffn == LayerKind::Ffn::kDense) sum += up * a.hidden * a.dense_ffn;
+    if (layer.ffn == LayerKind::Ffn::kDense) sum += up * a.hidden * dense_ffn_of(a, layer);
     if (layer.ffn == LayerKind::Ffn::kMoe)
       sum += router + shared + routed_experts * a.parameters_per_expert();
   }

@@ -24,7 +24,7 @@ struct Attention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;   // kGrouped; equal to heads for MHA
   std::int64_t head_dim = 0;   // kGrouped; width of a query and key head, and of a value head without its own
-  std::int64_t q_rank = 0;     // kLatent; 0: queries are projected directly
+  std::int64_t q_rank = 0;     // 0: queries are projected directly
   std::int64_t kv_rank = 0;    // kLatent
   std::int64_t nope_dim = 0;   // kLatent; width of a query/key head without position
   std::int64_t rope_dim = 0;   // kLatent; width of the shared rotary part
@@ -41,6 +41,11 @@ struct Attention {
   // Sparse attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer of so many heads of so many columns scores
   // all earlier tokens, of which the core takes the best; 0: none. Windowed layers have no indexer.
   std::int64_t index_heads = 0, index_dim = 0, index_topk = 0;
+  // An output projection by way of so many groups of so many columns each (DeepSeek-V4); 0: direct.
+  std::int64_t output_groups = 0, output_rank = 0;
+  // Tokens of which one compressed key is made beside a window (DeepSeek-V4; compressed_attention.h), in
+  // layers whose indexer chooses among these keys and in layers that take all of them; 0: none.
+  std::int64_t compress = 0, compress_all = 0;
 
   // Widths of one head as the score and the value products see them.
   std::int64_t score_dim() const { return kind == Kind::kLatent ? nope_dim + rope_dim : head_dim; }
@@ -85,6 +90,27 @@ struct LinearAttention {
 };
 std::string_view name_of(LinearAttention::Kind kind);  // "lightning", "gated_delta", "kimi_delta"
 
+// Mixing of neighbouring tokens by gates and a short convolution alone (LFM2; short_convolution.h).
+struct ShortConvolution {
+  std::int64_t taps = 0;  // 0: the model has none
+  bool bias = false;
+
+  friend bool operator==(const ShortConvolution&, const ShortConvolution&) = default;
+};
+
+// How blocks read what earlier ones wrote, and where they write (residual.h).
+struct Residual {
+  // One stream to which every block adds; hyper-connections, several streams that every block mixes; or
+  // attention over the sums of earlier groups of layers (Kimi-K3).
+  enum class Kind : std::uint8_t { kPlain, kHyper, kGroups };
+
+  Kind kind = Kind::kPlain;
+  std::int64_t streams = 1;  // kHyper
+  std::int64_t group = 0;    // kGroups: layers of a group
+
+  friend bool operator==(const Residual&, const Residual&) = default;
+};
+
 struct Architecture {
   std::string name;
   std::int64_t hidden = 0;
@@ -102,8 +128,14 @@ struct Architecture {
   std::int64_t dense_layers = 0;  // leading layers without experts (DeepSeek)
   std::int64_t moe_every = 1;     // after these, every so many-th layer holds experts (Llama 4 Maverick: 2)
 
+  // Inner sizes of the dense FFNs in the order of their layers, where they differ; empty: `dense_ffn`.
+  std::vector<std::int64_t> dense_sizes;
+
   std::int64_t experts = 0;  // 0: a dense model
-  std::int64_t topk = 0;
+  std::int64_t topk = 0;     // experts that compute, of a token in the mean
+  // Experts that give a token back as it came (LongCat-Flash, arXiv 2509.01322): columns of the router, which
+  // chooses among all; a choice of one sends no row.
+  std::int64_t zero_experts = 0;
   std::int64_t expert_ffn = 0;  // F of docs/spec.md 1.1
   bool gated = true;            // SwiGLU/GeGLU: two up projections
   bool expert_bias = false;
@@ -117,11 +149,15 @@ struct Architecture {
       0;  // width of the routed experts' rows where it is not `hidden` (LatentMoE); 0: hidden
   Mamba mamba;
   LinearAttention linear;
-  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, L linear attention,
-  // W windowed and * other attention, E experts, - dense FFN. Empty: every layer is a mixer and an FFN.
+  ShortConvolution convolution;
+  Residual residual;
+  // Layers that are one block each (hybrid models), a letter per layer: M Mamba, L linear attention, C short
+  // convolution, W windowed attention, I sparse attention with the choice of the layer before, S and H
+  // attention over compressed keys chosen by an indexer and over all of them, * other attention, E experts, -
+  // dense FFN. Empty: every layer is a mixer and an FFN.
   std::string pattern;
-  // Of these the mixers and the FFNs, a letter per layer. Empty: attention with windows as `window_every`
-  // says; experts as `dense_layers` and `moe_every` say.
+  // Of these the mixers and the FFNs, a letter per layer, a point where there is none. Empty: attention with
+  // windows as `window_every` says; experts as `dense_layers` and `moe_every` say.
   std::string mixers, ffns;
   // What a reader should know of how somebody else's file was understood, a sentence each.
   std::vector<std::string> remarks;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "models/workload/architecture_check.h"
@@ -79,8 +81,9 @@ void set_extras(const ModelConfig& c, Attention& a) {
   for (const char* key : {"qkv_bias", "use_qkv_bias", "add_qkv_bias"})
     if (c.flag(key, family == "qwen2_moe")) a.qkv_bias = true;
   a.output_bias = c.flag("attention_out_bias", a.output_bias);
-  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") || family == "olmoe"));
-  a.sinks = family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
+  a.qk_norm = c.flag("use_qk_norm", c.flag("qk_norm", family.starts_with("qwen3") ||
+                                                          family.starts_with("lfm2") || family == "olmoe"));
+  a.sinks = a.sinks || family == "gpt_oss" || c.flag("add_full_attention_sink_bias", false);
   if (c.flag("attn_output_gate", qwen3_next(c) || family == "afmoe") || c.flag("mla_use_output_gate", false))
     a.gate_dim = a.output_dim();
   else if (c.flag("use_head_wise_attn_gate", false))
@@ -90,11 +93,9 @@ void set_extras(const ModelConfig& c, Attention& a) {
 void set_indexer(const ModelConfig& c, Attention& a) {
   const auto topk = c.said({"index_topk"});
   if (!topk) return;
-  if (a.kind != Attention::Kind::kLatent)
+  if (a.kind != Attention::Kind::kLatent && !c.said({"compress_ratios"}))
     topk->fail("sparse attention without latent vectors (\"kv_lora_rank\")",
-               "DeepSeek-V3.2's: other sparse attention is not modelled here");
-  if (const auto every = c.said({"index_topk_freq"}); every && every->integer(1, kMaxModelSize) > 1)
-    every->fail(every->describe(), "1: layers that share an indexer's choice are not modelled here");
+               "DeepSeek-V3.2's or \"compress_ratios\": other sparse attention is not modelled here");
   a.index_topk = topk->integer(1, kMaxModelSize);
   a.index_heads = c.size({"index_n_heads"}, 0, 1);
   a.index_dim = c.size({"index_head_dim"}, 0, 1);
@@ -120,6 +121,17 @@ Attention full_attention(const ModelConfig& c, std::int64_t hidden) {
     static constexpr ModelConfig::Keys kWidth{"head_dim", "attention_head_dim", "kv_channels"};
     a.head_dim = c.size(kWidth, c.has(kWidth) ? 0 : usual_head_width(c, hidden, a.heads), 1);
     if (const std::int64_t values = c.size({"v_head_dim"}, 0); values != a.head_dim) a.value_dim = values;
+    a.q_rank = c.size({"q_lora_rank"}, 0);
+    a.output_groups = c.size({"o_groups"}, 0);
+    a.output_rank = c.size({"o_lora_rank"}, 0);
+    if (const auto ratios = c.said({"compress_ratios"})) {
+      c.has({"qk_rope_head_dim"});  // a part of a head
+      a.shared_values = a.sinks = true;
+      const std::vector<std::int64_t> all = ratios->integers(0, 1 << 20);
+      for (const std::int64_t ratio : all)
+        (ratio == 4 ? a.compress : a.compress_all) =
+            std::max(ratio, ratio == 4 ? a.compress : a.compress_all);
+    }
   }
   set_extras(c, a);
   set_indexer(c, a);
@@ -157,7 +169,7 @@ void set_windows(const ModelConfig& c, Architecture& a) {
   own.sinks = c.flag("add_swa_attention_sink_bias", own.sinks);
   full.head_dim = c.size({"global_head_dim"}, full.head_dim);
   full.kv_heads = c.size({"num_global_key_value_heads"}, full.kv_heads);
-  full.shared_values = c.flag("attention_k_eq_v", false);
+  full.shared_values = c.flag("attention_k_eq_v", full.shared_values);
   const bool differs = own != full;
   own.window = own.window_every = 0;
   own.chunked = false;
@@ -210,11 +222,77 @@ void set_mamba(const ModelConfig& c, Architecture& a) {
   m.groups = c.size({"n_groups", "mamba_num_groups", "mamba_n_groups"}, m.groups, 1);
 }
 
+// LongCat-Flash (arXiv 2509.01322): each layer is two of attention and a dense FFN, with experts that start
+// beside the first FFN and whose output joins after the second. In time they stand one after the other here.
+bool has_shortcut(const ModelConfig& c) { return c.said({"zero_expert_num"}).has_value(); }
+
+void set_shortcut(const ModelConfig& c, Architecture& a) {
+  if (!has_shortcut(c)) return;
+  std::string letters;
+  for (std::int64_t i = 0; i < a.layers; ++i) letters += "*E-*-";
+  set_pattern(a, letters, c.node());
+  a.remarks.push_back(fmt::format("{}: experts beside a dense FFN (a shortcut) are timed one after the other",
+                                  c.node().place().file));
+}
+
+// How residuals flow.
+void set_residual(const ModelConfig& c, Architecture& a) {
+  if (const std::int64_t streams = c.size({"hc_mult"}, 1); streams > 1) {
+    if (streams > 64) c.node().fail(fmt::format("{} residual streams", streams), "at most 64");
+    a.residual.kind = Residual::Kind::kHyper;
+    a.residual.streams = streams;
+  }
+  if (const auto group = c.said({"attn_res_block_size"})) {
+    a.residual.kind = Residual::Kind::kGroups;
+    a.residual.group = group->integer(1, 1 << 20);
+  }
+}
+
+void set_convolution(const ModelConfig& c, Architecture& a) {
+  const auto taps = c.said({"conv_L_cache"});
+  const bool there = a.mixers.find('C') != std::string::npos;
+  if (taps && !there)
+    taps->fail(fmt::format("{} without layers of short convolutions", taps->describe()),
+               "\"layer_types\" with \"conv\"");
+  if (!there) return;
+  a.convolution.taps = c.size({"conv_L_cache"}, c.family().starts_with("lfm2") ? 3 : 0, 1);
+  a.convolution.bias = c.flag("conv_bias", false);
+}
+
+// Layers of different sizes.
+void set_blocks(const ModelConfig& c, Architecture& a) {
+  const auto blocks = config_blocks(c, a.hidden, a.layers);
+  if (!blocks) return;
+  a.mixers = blocks->mixers;
+  a.ffns = blocks->ffns;
+  a.dense_sizes = blocks->sizes;
+  if (!a.dense_sizes.empty()) a.dense_ffn = *std::ranges::max_element(a.dense_sizes);
+  if (blocks->heads_in_group == 0) return;
+  if (a.attention.heads % blocks->heads_in_group != 0)
+    c.node().fail(fmt::format("{} heads in groups of {}", a.attention.heads, blocks->heads_in_group),
+                  "a multiple");
+  a.attention.kv_heads = a.attention.heads / blocks->heads_in_group;
+}
+
+// Inner size of LFM2's dense FFN: two thirds of what is said, up to a multiple, where the file asks for it.
+std::int64_t adjusted_ffn(const ModelConfig& c) {
+  const std::int64_t said = c.size({"block_ff_dim"}, 0);
+  const std::int64_t of = std::max<std::int64_t>(1, c.size({"block_multiple_of"}, 256));
+  const auto times = c.find({"block_ffn_dim_multiplier"});
+  if (said == 0 || !c.flag("block_auto_adjust_ff_dim", true)) return said;
+  const double inner = std::floor(2.0 * static_cast<double>(said) / 3) * (times ? times->number(0, 1024) : 1);
+  return (static_cast<std::int64_t>(inner) + of - 1) / of * of;
+}
+
 // Mixers of all layers and their sizes. Sizes of a kind that no layer has would be a model of another order.
 void set_layers(const ModelConfig& c, Architecture& a) {
   const std::string pattern = config_pattern(c);
   if (pattern.empty()) {
-    a.layers = c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
+    // LongCat-Flash counts its layers, and as num_hidden_layers their halves.
+    a.layers = has_shortcut(c) && c.has({"num_layers"})
+                   ? c.size({"num_layers"}, 0, 1)
+                   : c.size({"num_hidden_layers", "n_layers", "num_layers"}, 0, 1);
+    if (has_shortcut(c)) c.has({"num_hidden_layers"});
     if (a.layers > 1 << 20) c.node().fail(fmt::format("{} layers", a.layers), "at most 2^20");
     set_mixers(a, config_mixers(c, a.layers));
   } else {
@@ -242,7 +320,8 @@ void set_layers(const ModelConfig& c, Architecture& a) {
 
 void set_experts(const ModelConfig& c, Architecture& a) {
   const bool hybrid = !a.pattern.empty();
-  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, 0);
+  const std::int64_t adjusted = adjusted_ffn(c);
+  const std::int64_t inner = c.size({"intermediate_size", "ffn_hidden_size", "inter_dim"}, adjusted);
   // A dense inner size beside the experts': DeepSeek and Qwen call it intermediate_size, Llama 4 _mlp.
   a.dense_ffn = c.size({"intermediate_size_mlp", "dense_intermediate_size", "dense_ffn_hidden_size"}, inner);
   // A config without a number of experts is a dense model's (Llama).
@@ -269,8 +348,21 @@ void set_experts(const ModelConfig& c, Architecture& a) {
   a.routing_topk_groups =
       std::max<std::int64_t>(1, c.size({"topk_group", "n_limited_groups", "num_limited_groups"}, 1));
   a.latent = c.size({"moe_latent_size", "routed_expert_hidden_size"}, 0);
-  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "kimi_k2" || c.family() == "gpt_oss";
+  a.router_bias = hybrid || c.family() == "deepseek_v3" || c.family() == "deepseek_v4" ||
+                  c.family() == "kimi_k2" || c.family() == "gpt_oss";
   a.expert_bias = c.family() == "gpt_oss";
+  if (const auto zero = c.said({"zero_expert_num"})) {
+    a.zero_experts = zero->integer(1, kMaxModelSize);
+    const std::int64_t all = a.experts + a.zero_experts;
+    if (a.topk * a.experts % all != 0)
+      zero->fail(
+          fmt::format("top-{} of {} experts with {} that compute nothing", a.topk, a.experts, a.zero_experts),
+          "a whole number of experts that compute in the mean");
+    a.remarks.push_back(
+        fmt::format("{}: of a token's {} experts {} compute in the mean, as a balanced router chooses",
+                    c.node().place().file, a.topk, a.topk * a.experts / all));
+    a.topk = a.topk * a.experts / all;
+  }
 }
 
 // Multi-token prediction: so many modules of so many layers, each of attention and the model's usual FFN.
@@ -319,11 +411,14 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
     a.attention.head_dim = std::max<std::int64_t>(1, a.hidden / a.attention.heads);
   }
   set_layers(c, a);
+  set_residual(c, a);
+  set_convolution(c, a);
+  set_shortcut(c, a);
   set_windows(c, a);
   // Without windowed layers a window says nothing, and without a window these are none.
   const std::string letters = a.pattern + a.mixers;
   const bool windows =
-      letters.empty() ? a.attention.window_every != 1 : letters.find('W') != std::string::npos;
+      letters.empty() ? a.attention.window_every != 1 : letters.find_first_of("WSH") != std::string::npos;
   if (windows && a.attention.window == 0)
     node.fail("windowed layers without a window", "\"sliding_window\" for them");
   if (!windows) {
@@ -332,7 +427,9 @@ Architecture parse_config(const JsonNode& node, const std::string& name) {
     a.windowed = {};
   }
   set_experts(c, a);
-  a.gated = is_gated(c) && a.pattern.empty();  // hybrids of one block a layer: squared ReLU (Nemotron-H)
+  set_blocks(c, a);
+  a.gated = is_gated(c) && (a.pattern.empty() ||
+                            has_shortcut(c));  // hybrids of one block a layer: squared ReLU (Nemotron-H)
   a.mtp_layers = mtp_layers(c);
   if (a.mtp_layers > 1 << 20) node.fail(fmt::format("{} layers of prediction", a.mtp_layers), "at most 2^20");
   set_counted(c.family(), a);

@@ -38,6 +38,11 @@ Attention parse_attention(const JsonNode& node, std::int64_t hidden) {
     a.kv_heads = o.integer("kv_heads", a.heads, 1, kMaxSize);
     a.head_dim = o.integer("head_dim", std::max<std::int64_t>(1, hidden / a.heads), 1, kMaxSize);
     a.value_dim = o.integer("value_dim", 0, 0, kMaxSize);
+    a.q_rank = o.integer("q_rank", 0, 0, kMaxSize);
+    a.output_groups = o.integer("output_groups", 0, 0, kMaxSize);
+    a.output_rank = o.integer("output_rank", 0, 0, kMaxSize);
+    a.compress = o.integer("compress", 0, 0, 1 << 20);
+    a.compress_all = o.integer("compress_all", 0, 0, 1 << 20);
     a.shared_values = o.boolean("shared_values", false);
   }
   a.qkv_bias = o.boolean("qkv_bias", false);
@@ -75,6 +80,23 @@ LinearAttention parse_linear(const JsonNode& node) {
   a.gate_rank = o.integer("gate_rank", 0, 0, kMaxSize);
   o.finish();
   return a;
+}
+
+Residual parse_residual(const JsonNode& node) {
+  JsonObject o(node);
+  Residual r;
+  const std::string kind = o.at("kind").string();
+  if (kind == "hyper") {
+    r.kind = Residual::Kind::kHyper;
+    r.streams = o.at("streams").integer(2, 64);
+  } else if (kind == "groups") {
+    r.kind = Residual::Kind::kGroups;
+    r.group = o.at("layers").integer(1, 1 << 20);
+  } else if (kind != "plain") {
+    o.at("kind").fail(in_quotes(kind), "\"plain\", \"hyper\" or \"groups\"");
+  }
+  o.finish();
+  return r;
 }
 
 Architecture parse_own(const JsonNode& node, const std::string& name) {
@@ -124,6 +146,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
     a.attention.head_dim = a.hidden / a.attention.heads;
   }
   a.dense_ffn = o.integer("dense_ffn", a.dense_ffn, 0, kMaxSize);
+  if (const auto sizes = o.find("dense_sizes")) a.dense_sizes = sizes->integers(1, kMaxSize);
   a.dense_layers = o.integer("dense_layers", a.dense_layers, 0, 1 << 20);
   a.moe_every = o.integer("moe_every", a.moe_every, 1, 1 << 20);
   a.gated = o.boolean("gated", a.gated);
@@ -131,6 +154,7 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
   a.router_bias = o.boolean("router_bias", a.router_bias);
   a.shared_ffn = o.integer("shared_ffn", a.shared_ffn, 0, kMaxSize);
   a.shared_gate = o.boolean("shared_gate", a.shared_gate);
+  a.zero_experts = o.integer("zero_experts", a.zero_experts, 0, kMaxSize);
   a.routing_groups = o.integer("routing_groups", a.routing_groups, 1, kMaxSize);
   a.routing_topk_groups = o.integer("routing_topk_groups", a.routing_topk_groups, 1, kMaxSize);
   // A cut of a model is trained without its layers of prediction, unless they are said.
@@ -148,6 +172,13 @@ Architecture parse_own(const JsonNode& node, const std::string& name) {
     a.mamba.rank = m.integer("rank", a.mamba.rank, 0, kMaxSize);
     m.finish();
   }
+  if (const auto convolution = o.find("convolution")) {
+    JsonObject c(*convolution);
+    a.convolution.taps = c.at("taps").integer(1, kMaxSize);
+    a.convolution.bias = c.boolean("bias", false);
+    c.finish();
+  }
+  if (const auto residual = o.find("residual")) a.residual = parse_residual(*residual);
   set_pattern(a, o.string("pattern", a.pattern), node);
   a.mixers = o.string("mixers", a.mixers);
   a.ffns = o.string("ffns", a.ffns);

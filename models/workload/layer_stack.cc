@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/input_error.h"
+#include "models/workload/compressed_attention.h"
 #include "models/workload/state_mixer.h"
 
 namespace moesim::models {
@@ -19,6 +20,10 @@ LayerKind::Mixer mixer_of(char letter) {
          : letter == 'W' ? kWindowed
          : letter == 'M' ? kMamba
          : letter == 'L' ? kLinear
+         : letter == 'I' ? kShared
+         : letter == 'S' ? kSelected
+         : letter == 'H' ? kCompressed
+         : letter == 'C' ? kConvolution
                          : kNone;
 }
 
@@ -32,9 +37,14 @@ LayerKind::Ffn ffn_of(char letter) {
 std::int64_t mixer_parameters(const Architecture& model, LayerKind::Mixer mixer) {
   if (mixer == LayerKind::Mixer::kNone) return 0;
   if (is_attention(mixer)) {
-    const std::int64_t indexer =
-        mixer == LayerKind::Mixer::kAttention ? model.attention.indexer_parameters(model.hidden) : 0;
-    return attention_of(model, mixer).parameters(model.hidden) + indexer;
+    const Attention& a = model.attention;
+    std::int64_t sum = attention_of(model, mixer).parameters(model.hidden);
+    if (mixer == LayerKind::Mixer::kAttention) sum += a.indexer_parameters(model.hidden);
+    // Its keys come from the compressor.
+    if (mixer == LayerKind::Mixer::kSelected)
+      sum += a.indexer_parameters(model.hidden) - model.hidden * a.index_dim - 2 * a.index_dim;
+    for (const Compressor& c : compressors_of(model, mixer)) sum += c.parameters(model.hidden);
+    return sum;
   }
   return state_mixer(model, mixer).parameters(model.hidden);
 }
@@ -42,17 +52,26 @@ std::int64_t mixer_parameters(const Architecture& model, LayerKind::Mixer mixer)
 std::vector<LayerKind> layer_stack(const Architecture& model) {
   std::vector<LayerKind> stack;
   const Attention& a = model.attention;
-  for (const char c : model.pattern) stack.push_back({mixer_of(c), ffn_of(c), false});
+  std::size_t dense = 0;  // dense FFNs so far
+  const auto add = [&](LayerKind kind) {
+    if (kind.ffn == LayerKind::Ffn::kDense && !model.dense_sizes.empty())
+      kind.dense_ffn = model.dense_sizes[dense++ % model.dense_sizes.size()];
+    stack.push_back(kind);
+  };
+  for (const char c : model.pattern) add({mixer_of(c), ffn_of(c), false});
   for (std::int64_t layer = 0; model.pattern.empty() && layer < model.layers; ++layer) {
     LayerKind kind;
     const bool windowed = a.window > 0 && (a.window_every == 0 || (layer + 1) % a.window_every != 0);
     kind.mixer = windowed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention;
     if (!model.mixers.empty()) kind.mixer = mixer_of(model.mixers[static_cast<std::size_t>(layer)]);
     kind.ffn = model.is_moe_layer(layer) ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense;
-    stack.push_back(kind);
+    if (!model.ffns.empty()) kind.ffn = ffn_of(model.ffns[static_cast<std::size_t>(layer)]);
+    add(kind);
   }
+  // Prediction beside compressed keys sees a window alone (DeepSeek-V4).
+  const bool compressed = a.compress > 0 || a.compress_all > 0;
   for (std::int64_t layer = 0; layer < model.mtp_layers; ++layer)
-    stack.push_back({LayerKind::Mixer::kAttention,
+    stack.push_back({compressed ? LayerKind::Mixer::kWindowed : LayerKind::Mixer::kAttention,
                      model.experts > 0 ? LayerKind::Ffn::kMoe : LayerKind::Ffn::kDense, true});
   return stack;
 }

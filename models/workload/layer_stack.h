@@ -13,22 +13,44 @@
 namespace moesim::models {
 
 struct LayerKind {
-  enum class Mixer : std::uint8_t { kNone, kAttention, kWindowed, kMamba, kLinear };
+  // kShared: sparse attention with the choice of an earlier layer's indexer. kSelected, kCompressed:
+  // attention over compressed keys, of an indexer's choice or all of them.
+  enum class Mixer : std::uint8_t {
+    kNone,
+    kAttention,
+    kWindowed,
+    kMamba,
+    kLinear,
+    kShared,
+    kSelected,
+    kCompressed,
+    kConvolution
+  };
   enum class Ffn : std::uint8_t { kNone, kDense, kMoe };
   Mixer mixer = Mixer::kAttention;
   Ffn ffn = Ffn::kDense;
   bool mtp =
       false;  // a multi-token-prediction layer: joins two streams with a 2H -> H product, own head pass
+  std::int64_t dense_ffn = 0;  // inner size of its dense FFN where the model's differ; 0: as the model's
 
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
 // Whether the mixer is attention with a softmax, whose sizes attention_of() gives.
 inline bool is_attention(LayerKind::Mixer mixer) {
-  return mixer == LayerKind::Mixer::kAttention || mixer == LayerKind::Mixer::kWindowed;
+  using enum LayerKind::Mixer;
+  return mixer == kAttention || mixer == kWindowed || mixer == kShared || mixer == kSelected ||
+         mixer == kCompressed;
+}
+inline std::int64_t dense_ffn_of(const Architecture& model, const LayerKind& kind) {
+  return kind.dense_ffn > 0 ? kind.dense_ffn : model.dense_ffn;
 }
 inline const Attention& attention_of(const Architecture& model, LayerKind::Mixer mixer) {
   return mixer == LayerKind::Mixer::kWindowed ? model.windowed_attention() : model.attention;
+}
+// Blocks of a layer: its mixer and its FFN.
+inline int blocks_of(const LayerKind& kind) {
+  return (kind.mixer != LayerKind::Mixer::kNone) + (kind.ffn != LayerKind::Ffn::kNone);
 }
 // Elements of all weights of a mixer, without the layer's norm.
 std::int64_t mixer_parameters(const Architecture& model, LayerKind::Mixer mixer);

@@ -13,7 +13,7 @@ namespace {
 struct Alias {
   std::string_view letters, model;
 };
-constexpr std::array<Alias, 36> kAliases{{
+constexpr std::array<Alias, 42> kAliases{{
     {"moonlight", "moonlight-16b-a3b"},
     {"moonlight16b", "moonlight-16b-a3b"},
     {"mixtral8x7b", "mixtral-8x7b"},
@@ -59,6 +59,44 @@ constexpr std::array<Alias, 36> kAliases{{
      R"({"name": "llama-3-405b", "hidden": 16384, "layers": 126, "dense_layers": 126, "dense_ffn": 53248,
          "experts": 0, "topk": 0, "expert_ffn": 0, "vocabulary": 128256,
          "attention": {"heads": 128, "kv_heads": 8, "head_dim": 128}})"},
+    // deepseek-ai/DeepSeek-V4-Flash and -Pro
+    {"deepseekv4flash",
+     R"({"name": "deepseek-v4-flash", "hidden": 4096, "layers": 43, "vocabulary": 129280, "experts": 256, "topk": 6,
+         "expert_ffn": 2048, "shared_ffn": 2048, "router_bias": true, "mtp_layers": 1,
+         "mixers": "WWSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHS",
+         "residual": {"kind": "hyper", "streams": 4},
+         "attention": {"heads": 64, "kv_heads": 1, "head_dim": 512, "shared_values": true, "sinks": true,
+         "q_rank": 1024, "output_groups": 8, "output_rank": 1024, "window": 128, "compress": 4,
+         "compress_all": 128, "index_heads": 64, "index_dim": 128, "index_topk": 512}})"},
+    {"deepseekv4pro",
+     R"({"name": "deepseek-v4-pro", "hidden": 7168, "layers": 61, "vocabulary": 129280, "experts": 384, "topk": 6,
+         "expert_ffn": 3072, "shared_ffn": 3072, "router_bias": true, "mtp_layers": 1,
+         "mixers": "HHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHSHS",
+         "residual": {"kind": "hyper", "streams": 4},
+         "attention": {"heads": 128, "kv_heads": 1, "head_dim": 512, "shared_values": true, "sinks": true,
+         "q_rank": 1536, "output_groups": 16, "output_rank": 1024, "window": 128, "compress": 4,
+         "compress_all": 128, "index_heads": 64, "index_dim": 128, "index_topk": 1024}})"},
+    // zai-org/GLM-5.2
+    {"glm52",
+     R"({"name": "glm-5.2", "hidden": 6144, "layers": 78, "vocabulary": 154880, "experts": 256, "topk": 8,
+         "expert_ffn": 2048, "shared_ffn": 2048, "dense_layers": 3, "dense_ffn": 12288, "mtp_layers": 1,
+         "mixers": "***III*III*III*III*III*III*III*III*III*III*III*III*III*III*III*III*III*III*III",
+         "embedding_active": false, "head_active": false,
+         "attention": {"kind": "latent", "heads": 64, "q_rank": 2048, "kv_rank": 512, "nope_dim": 192,
+         "rope_dim": 64, "value_dim": 256, "index_heads": 32, "index_dim": 128, "index_topk": 2048}})"},
+    // moonshotai/Kimi-K3
+    {"kimik3",
+     R"({"name": "kimi-k3", "hidden": 7168, "layers": 93, "vocabulary": 163840, "experts": 896, "topk": 16,
+         "expert_ffn": 3072, "shared_ffn": 6144, "latent": 3584, "dense_layers": 1, "dense_ffn": 33792,
+         "mixers": "LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL*LLL**",
+         "residual": {"kind": "groups", "layers": 12},
+         "linear_attention": {"kind": "kimi_delta", "key_heads": 96, "value_heads": 96, "key_dim": 128,
+         "value_dim": 128, "conv": 4},
+         "attention": {"kind": "latent", "heads": 96, "q_rank": 1536, "kv_rank": 512, "nope_dim": 128,
+         "rope_dim": 64, "value_dim": 128, "gate_dim": 128}})"},
+    // nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B has the columns, layers and total of Nemotron 3 Nano.
+    {"nemotron35lightning", "nemotron-3-nano"},
+    {"nemotron35lightning30ba3b", "nemotron-3-nano"},
     // arXiv 2505.11432, table 2. One shared expert: with it the sizes give 352 B parameters (341 B without)
     // and the 282 GFLOP a token of the published MFU (219 without).
     {"internal352b",

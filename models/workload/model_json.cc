@@ -28,6 +28,13 @@ ordered_json attention_object(const Attention& t) {
     attention["head_dim"] = t.head_dim;
     if (t.value_dim > 0) attention["value_dim"] = t.value_dim;
     if (t.shared_values) attention["shared_values"] = true;
+    if (t.q_rank > 0) attention["q_rank"] = t.q_rank;
+  }
+  if (t.output_groups > 0)
+    attention.update({{"output_groups", t.output_groups}, {"output_rank", t.output_rank}});
+  if (t.compress > 0 || t.compress_all > 0) {
+    attention["compress"] = t.compress;
+    attention["compress_all"] = t.compress_all;
   }
   if (t.gate_dim > 0) attention["gate_dim"] = t.gate_dim;
   if (t.chunked) attention["chunked"] = true;
@@ -78,6 +85,14 @@ ordered_json model_object(const Architecture& a) {
                                   {"value_heads", l.value_heads}, {"key_dim", l.key_dim},
                                   {"value_dim", l.value_dim},     {"conv", l.conv},
                                   {"gate_rank", l.gate_rank}};
+  if (!a.dense_sizes.empty()) object["dense_sizes"] = a.dense_sizes;
+  if (a.zero_experts > 0) object["zero_experts"] = a.zero_experts;
+  if (a.convolution.taps > 0)
+    object["convolution"] = {{"taps", a.convolution.taps}, {"bias", a.convolution.bias}};
+  if (a.residual.kind == Residual::Kind::kHyper)
+    object["residual"] = {{"kind", "hyper"}, {"streams", a.residual.streams}};
+  if (a.residual.kind == Residual::Kind::kGroups)
+    object["residual"] = {{"kind", "groups"}, {"layers", a.residual.group}};
   if (!a.mixers.empty()) object["mixers"] = a.mixers;
   if (!a.ffns.empty()) object["ffns"] = a.ffns;
   return object;

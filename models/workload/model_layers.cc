@@ -14,6 +14,9 @@ namespace moesim::models {
 
 namespace {
 
+// Tokens of a compressed key whose layer has an indexer.
+constexpr std::int64_t kChosenRatio = 4;
+
 using Letters = std::map<std::string_view, char>;
 
 // One letter for each name of a list. Lists may go on with the layers of multi-token prediction.
@@ -142,7 +145,57 @@ std::string config_pattern(const ModelConfig& config) {
                     {{"mamba", 'M'}, {"moe", 'E'}, {"attention", '*'}, {"mlp", '-'}});
 }
 
-std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
+namespace {
+
+// Layers of DeepSeek-V4 by the tokens of a compressed key: none, four with an indexer, more without. The list
+// goes on with the layers of prediction.
+std::string compressed_mixers(const JsonNode& ratios, std::int64_t layers) {
+  std::string letters;
+  std::int64_t all = 0;
+  for (const std::int64_t ratio : ratios.integers(0, 1 << 20)) {
+    if (static_cast<std::int64_t>(letters.size()) == layers) break;
+    if (ratio != 0 && ratio != kChosenRatio && all != 0 && ratio != all)
+      ratios.fail(fmt::format("with {} and {}", all, ratio), "one ratio beside 0 and 4");
+    if (ratio != 0 && ratio != kChosenRatio) all = ratio;
+    letters += ratio == 0 ? 'W' : ratio == kChosenRatio ? 'S' : 'H';
+  }
+  if (static_cast<std::int64_t>(letters.size()) < layers)
+    ratios.fail(fmt::format("{} items", letters.size()),
+                fmt::format("one for each of the {} layers", layers));
+  return letters;
+}
+
+// Layers of sparse attention that take the choice of an earlier one's indexer (GLM-5.2; DeepSeek's index
+// cache): by a list, or all but every so many-th from a place on.
+void share_choices(const ModelConfig& config, std::string& letters) {
+  const auto layers = static_cast<std::int64_t>(letters.size());
+  const auto every = config.said({"index_topk_freq"});
+  const auto offset = config.find({"index_skip_topk_offset"});
+  std::string shared;
+  if (const auto types = config.said({"indexer_types"}); types && types->is_array()) {
+    shared = letters_of(*types, layers, {{"full", '*'}, {"shared", 'I'}});
+  } else if (const auto pattern = config.said({"index_topk_pattern"}); pattern && pattern->is_string()) {
+    shared = pattern->string();
+    if (static_cast<std::int64_t>(shared.size()) < layers ||
+        shared.find_first_not_of("FS") != std::string::npos)
+      pattern->fail(pattern->describe(), "a letter F (own indexer) or S (shared choice) for each layer");
+    for (char& letter : shared) letter = letter == 'F' ? '*' : 'I';
+  } else if (every && every->integer(1, layers) > 1) {
+    if (!offset) every->fail(every->describe(), "\"index_skip_topk_offset\" or \"indexer_types\" beside it");
+    for (std::int64_t i = 0; i < layers; ++i)
+      shared +=
+          std::max<std::int64_t>(0, i - offset->integer(0, layers) + 1) % every->integer() == 0 ? '*' : 'I';
+  }
+  for (std::size_t i = 0; i < letters.size() && !shared.empty(); ++i)
+    if (letters[i] == '*' && shared[i] == 'I') letters[i] = 'I';
+  if (const std::size_t first = letters.find_first_of("*I");
+      first != std::string::npos && letters[first] == 'I')
+    config.node().fail("a shared choice before any indexer",
+                       "the first layer of sparse attention with its own");
+}
+
+std::string mixers_by_kind(const ModelConfig& config, std::int64_t layers) {
+  if (const auto ratios = config.said({"compress_ratios"})) return compressed_mixers(*ratios, layers);
   if (const auto types = config.said({"layer_types"}); types && types->is_array()) {
     std::string letters = letters_of(*types, layers,
                                      {{"full_attention", '*'},
@@ -154,11 +207,19 @@ std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
                                       {"chunked_attention", 'W'},
                                       {"linear_attention", 'L'},
                                       {"lightning_attention", 'L'},
+                                      {"conv", 'C'},
                                       {"mamba", 'M'}});
+    config.has({"full_attn_idxs"});
     config.has({"sliding_window_pattern"});  // the same in another way (EXAONE)
     if (const auto all = config.said({"full_attention_interval"});
         all && letters != every(layers, all->integer(1, layers), '*', 'L'))
       all->fail(all->describe(), "what \"layer_types\" says");
+    return letters;
+  }
+  if (const auto list = config.said({"full_attn_idxs"})) {  // LFM2
+    std::string letters(static_cast<std::size_t>(layers), 'C');
+    for (const std::int64_t place : places_of(*list, 0, layers))
+      letters[static_cast<std::size_t>(place)] = '*';
     return letters;
   }
   if (const auto types = config.said({"attn_type_list"})) return letters_of(*types, layers, 'L', '*');
@@ -187,6 +248,69 @@ std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
       windowed && windowed->is_array())
     return letters_of(*windowed, layers, '*', 'W');
   return has_windows(config) ? windows(config, layers) : std::string(static_cast<std::size_t>(layers), '*');
+}
+
+}  // namespace
+
+std::string config_mixers(const ModelConfig& config, std::int64_t layers) {
+  std::string letters = mixers_by_kind(config, layers);
+  if (config.said({"index_topk"})) share_choices(config, letters);
+  return letters;
+}
+
+namespace {
+
+// A part of a block: whether it is there. Throws InputError for what nothing here describes.
+bool part_is_there(const JsonNode& block, const char* part, std::initializer_list<std::string_view> read) {
+  const auto node = block.find(part);
+  if (!node || !node->is_object())
+    block.fail(fmt::format("no \"{}\"", part), "an object for it in every block");
+  for (const std::string& key : node->keys()) {
+    const JsonNode value = *node->find(key);
+    if (key != "no_op" && std::ranges::find(read, key) == read.end() && !says_nothing(value) &&
+        !value.is_string())
+      value.fail(fmt::format("({})", value.describe()),
+                 "a block without it: such blocks are not modelled here");
+  }
+  const auto none = node->find("no_op");
+  return !none || says_nothing(*none);
+}
+
+}  // namespace
+
+std::optional<ConfigBlocks> config_blocks(const ModelConfig& config, std::int64_t hidden,
+                                          std::int64_t layers) {
+  const auto list = config.said({"block_configs"});
+  if (!list) return std::nullopt;
+  ConfigBlocks blocks;
+  for (const JsonNode& block : list->items()) {
+    const bool mixes = part_is_there(block, "attention", {"n_heads_in_group", "num_key_value_heads"});
+    blocks.mixers += mixes ? '*' : '.';
+    if (const auto group = block.find("attention")->find("n_heads_in_group");
+        mixes && group && !group->is_null()) {
+      const std::int64_t heads = group->integer(1, kMaxModelSize);
+      if (blocks.heads_in_group > 0 && blocks.heads_in_group != heads)
+        group->fail(fmt::format("{} after {}", heads, blocks.heads_in_group), "the same in all layers");
+      blocks.heads_in_group = heads;
+    }
+    const bool ffn = part_is_there(block, "ffn", {"ffn_mult", "intermediate_size"});
+    blocks.ffns += ffn ? '-' : '.';
+    if (!ffn) continue;
+    const JsonNode part = *block.find("ffn");
+    if (const auto size = part.find("intermediate_size"); size && !size->is_null()) {
+      blocks.sizes.push_back(size->integer(1, kMaxModelSize));
+      continue;
+    }
+    const auto times = part.find("ffn_mult");
+    if (!times || !times->is_number()) part.fail("no \"ffn_mult\"", "the size of the FFN");
+    // DeciLM's: two thirds, up to a multiple of 256.
+    const double inner = 2.0 / 3 * times->number(0, 1024) * static_cast<double>(hidden);
+    blocks.sizes.push_back(std::max<std::int64_t>(1, (static_cast<std::int64_t>(inner) + 255) / 256) * 256);
+  }
+  if (static_cast<std::int64_t>(blocks.mixers.size()) != layers)
+    list->fail(fmt::format("{} blocks", blocks.mixers.size()),
+               fmt::format("one for each of the {} layers", layers));
+  return blocks;
 }
 
 std::string config_ffns(const ModelConfig& config, std::int64_t layers) {

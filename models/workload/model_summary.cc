@@ -28,10 +28,15 @@ std::string kind_of(const LayerKind& layer, const Architecture& model) {
   using enum LayerKind::Mixer;
   if (layer.mixer == kWindowed) add(model.attention.chunked ? "chunked attention" : "windowed attention");
   if (layer.mixer == kAttention) add(model.attention.index_topk > 0 ? "sparse attention" : "attention");
+  if (layer.mixer == kShared) add("sparse attention of a shared choice");
+  if (layer.mixer == kSelected) add("sparse compressed attention");
+  if (layer.mixer == kCompressed) add("compressed attention");
+  if (layer.mixer == kConvolution) add("short convolution");
   if (layer.mixer == kMamba) add(model.mamba.rank > 0 ? "Mamba-1" : "Mamba");
   if (layer.mixer == kLinear) add(linear_name(model.linear.kind));
   if (layer.ffn == LayerKind::Ffn::kMoe) add("experts");
   if (layer.ffn == LayerKind::Ffn::kDense) add("dense FFN");
+  if (layer.dense_ffn > 0) text += fmt::format(" of {}", layer.dense_ffn);
   return (layer.mtp ? "MTP: " : "") + text;
 }
 
@@ -102,7 +107,15 @@ std::string attention_text(const Architecture& model) {
   if (model.windowed.heads > 0)
     text +=
         fmt::format(" with {} heads, {} of keys and values", model.windowed.heads, model.windowed.kv_heads);
-  if (a.index_topk > 0) text += fmt::format(", {} tokens of an indexer's choice", a.index_topk);
+  if (a.compress_all > 0) text += fmt::format(", a key of {} tokens", a.compress_all);
+  if (a.index_topk > 0)
+    text += a.compress > 0
+                ? fmt::format(", {} keys of {} tokens of an indexer's choice", a.index_topk, a.compress)
+                : fmt::format(", {} tokens of an indexer's choice", a.index_topk);
+  if (model.residual.kind == Residual::Kind::kHyper)
+    text += fmt::format("; {} residual streams", model.residual.streams);
+  if (model.residual.kind == Residual::Kind::kGroups)
+    text += fmt::format("; residuals of groups of {} layers", model.residual.group);
   return text;
 }
 
@@ -111,6 +124,7 @@ std::string experts_text(const Architecture& model) {
   std::string text = fmt::format("{} experts of {}, top-{}", model.experts, model.expert_ffn, model.topk);
   if (model.shared_ffn > 0) text += fmt::format(", shared {}", model.shared_ffn);
   if (model.latent > 0) text += fmt::format(", {} wide", model.latent);
+  if (model.zero_experts > 0) text += fmt::format(", {} that compute nothing", model.zero_experts);
   return text;
 }
 

@@ -27,7 +27,8 @@ void check_recompute(const Scenario& s) {
         fmt::format("training.recompute: found {} with model {}, which has no {}; expected a part of it",
                     name, m.name, what));
   };
-  if (r.latent && m.attention.kind != Attention::Kind::kLatent) refuse("mla_up_proj", "latent projections");
+  if (r.latent && m.attention.kind != Attention::Kind::kLatent && m.attention.q_rank == 0)
+    refuse("mla_up_proj", "latent projections");
   if (r.shared && m.shared_ffn == 0) refuse("shared_experts", "shared experts");
   if (r.dense && !m.has_dense_ffn()) refuse("mlp", "dense FFN");
   if (m.experts == 0 && (r.moe || r.activation)) refuse(r.moe ? "moe" : "moe_act", "experts");
@@ -133,7 +134,11 @@ void check_dense(Scenario& s) {
     throw InputError(
         fmt::format("model {}: found no experts with {}, expected a mixture of experts", s.model.name, what));
   };
-  if (s.scope == Scenario::Scope::kLayer) fail("scope layer, which is a MoE layer's");
+  if (s.scope == Scenario::Scope::kLayer)
+    throw InputError(
+        fmt::format("model {}: found no experts with scope layer, which is a MoE layer's, expected a "
+                    "mixture of experts, or --scope step, which answers dense models",
+                    s.model.name));
   for (const auto& [path, what] :
        {std::pair{"parallel.ep", "expert parallelism"}, {"parallel.etp", "expert parallelism"}})
     if ((std::string_view(path) == "parallel.ep" ? s.parallel.ep : s.parallel.etp) > 1) fail(what);

@@ -24,13 +24,18 @@ double widest_row(const Architecture& m) {
     heads = std::max(heads, n(a->heads + 2 * a->kv_heads) *
                                 n(a->score_dim() + a->output_dim() + a->nope_dim + a->gate_dim));
   for (const auto& [mixer, there] : {std::pair(LayerKind::Mixer::kMamba, m.mamba.heads > 0),
-                                     std::pair(LayerKind::Mixer::kLinear, m.linear.value_heads > 0)})
+                                     std::pair(LayerKind::Mixer::kLinear, m.linear.value_heads > 0),
+                                     std::pair(LayerKind::Mixer::kConvolution, m.convolution.taps > 0)})
     if (there) {
       const StateMixer s = state_mixer(m, mixer);
       states = std::max(states, n(s.input) + n(s.state) + n(s.between));
     }
-  return std::max({3 * n(m.hidden), 3 * n(m.dense_ffn), 3 * n(m.expert_ffn), 3 * n(m.shared_ffn),
-                   n(m.vocabulary), n(m.experts), heads, n(t.index_heads * t.index_dim),
+  double dense = n(m.dense_ffn);
+  for (const std::int64_t size : m.dense_sizes) dense = std::max(dense, n(size));
+  const double streams = n(2 * (2 + m.residual.streams) * m.hidden);
+  return std::max({3 * n(m.hidden), streams, 3 * dense, n(t.output_groups * t.output_rank),
+                   n(4 * (t.head_dim + t.index_dim)), 3 * n(m.expert_ffn), 3 * n(m.shared_ffn),
+                   n(m.vocabulary), n(m.experts + m.zero_experts), heads, n(t.index_heads * t.index_dim),
                    n(t.q_rank + t.kv_rank + t.rope_dim), states});
 }
 

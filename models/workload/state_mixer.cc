@@ -1,6 +1,7 @@
 #include "models/workload/state_mixer.h"
 
 #include "base/check.h"
+#include "models/workload/short_convolution.h"
 
 namespace moesim::models {
 
@@ -116,6 +117,7 @@ std::int64_t StateMixer::parameters(std::int64_t hidden) const {
 StateMixer state_mixer(const Architecture& model, LayerKind::Mixer mixer) {
   if (mixer == LayerKind::Mixer::kMamba)
     return model.mamba.rank > 0 ? mamba1(model.mamba) : mamba2(model.mamba);
+  if (mixer == LayerKind::Mixer::kConvolution) return short_convolution(model);
   check(mixer == LayerKind::Mixer::kLinear, "a mixer that keeps a state");
   return model.linear.kind == LinearAttention::Kind::kLightning ? lightning(model.linear)
                                                                 : delta(model.linear);

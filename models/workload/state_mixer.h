@@ -1,5 +1,6 @@
-// Mixers that keep a state instead of keys and values: state-space models and linear attention. One
-// description of their weights, their work and what they keep, for counts, programs, FLOPs and memory.
+// Mixers that keep a state instead of keys and values: state-space models, linear attention, short
+// convolutions. One description of their weights, their work and what they keep, for counts, programs, FLOPs
+// and memory.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct StateMixer {
   std::int64_t scales = 0;      // weights of no product: decays, biases, norms
   std::int64_t state = 0;       // elements of the states of all heads
 
-  // Per token: the scan as its kernels compute it, chunk by chunk, and the bare recurrence.
+  // Per token; 0: no scan. The scan as its kernels compute it, chunk by chunk, and the bare recurrence.
   std::int64_t scan_flops = 0;
   std::int64_t recurrence_flops = 0;
   std::int64_t scanned = 0;  // columns that the scan reads
@@ -37,7 +38,7 @@ struct StateMixer {
   std::int64_t parameters(std::int64_t hidden) const;
 };
 
-// `mixer` is kMamba or kLinear.
+// `mixer` is kMamba, kLinear or kConvolution.
 StateMixer state_mixer(const Architecture& model, LayerKind::Mixer mixer);
 
 }  // namespace moesim::models

@@ -93,7 +93,10 @@ TEST(ArchitectureJson, ForeignKeysAreUsedNamedOrRefused) {
     return "";
   };
   EXPECT_THAT(refusal(R"(, "compress_ratios": [4, 128])"), HasSubstr("compress_ratios"));
-  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "conv", "conv", "conv"])"), HasSubstr("'conv'"));
+  EXPECT_THAT(refusal(R"(, "compress_ratios": [4, 128, 64, 0])"), HasSubstr("one ratio beside 0 and 4"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "conv", "conv", "conv"])"),
+              HasSubstr("conv_L_cache"));
+  EXPECT_THAT(refusal(R"(, "layer_types": ["full_attention", "odd", "odd", "odd"])"), HasSubstr("'odd'"));
   EXPECT_THAT(refusal(R"(, "index_topk": 64)"), HasSubstr("index_topk"));
   EXPECT_EQ(refusal(R"(, "full_attention_interval": null, "mlp_only_layers": [])"), "");
   EXPECT_THAT(refusal(R"(, "moe_layer_freq": [0, 1, 0])"), HasSubstr("moe_layer_freq"));
@@ -153,9 +156,10 @@ TEST(ArchitectureJson, PatternsAreLayers) {
   EXPECT_EQ(a.moe_layers(), 1);
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "EX"})"),
-      "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), * "
-      "(attention), "
-      "W (windowed), E (experts) or - (dense FFN)");
+      "model.json:1: found layer pattern letter 'X', expected M (Mamba), L (linear attention), C (short "
+      "convolution), * (attention), W (windowed), I (with shared choice), S and H (compressed), E (experts) "
+      "or - "
+      "(dense FFN)");
   EXPECT_EQ(
       architecture_error(R"({"hidden": 16, "expert_ffn": 32, "experts": 8, "topk": 2, "pattern": "ME"})"),
       "model.json:1: found Mamba layers without sizes, expected \"mamba\" (or \"mamba_num_heads\") for them");

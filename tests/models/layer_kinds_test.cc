@@ -8,11 +8,14 @@
 
 #include "base/json_reader.h"
 #include "models/answers/answer.h"
+#include "models/programs/attention_core.h"
 #include "models/programs/layer_program.h"
+#include "models/programs/projections.h"
 #include "models/step/kept_activations.h"
 #include "models/step/step_memory.h"
 #include "models/step/training_flops.h"
 #include "models/workload/layer_stack.h"
+#include "models/workload/residual.h"
 #include "tests/models/layers.h"
 #include "tests/models/small_job.h"
 
@@ -43,6 +46,17 @@ const std::map<std::string, const char*>& kinds() {
                      "mamba_d_head": 32, "mamba_d_state": 32, "mamba_n_groups": 4)"},
       {"sparse", R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
                     "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16)"},
+      {"shared choice",
+       R"(, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+                    "v_head_dim": 32, "index_topk": 256, "index_n_heads": 4, "index_head_dim": 16,
+                    "index_topk_freq": 4, "index_skip_topk_offset": 1)"},
+      {"compressed",
+       R"(, "compress_ratios": [4, 128, 0, 4], "q_lora_rank": 64, "o_lora_rank": 32, "o_groups": 4,
+                    "sliding_window": 128, "index_topk": 64, "index_n_heads": 4, "index_head_dim": 16)"},
+      {"short convolution",
+       R"(, "layer_types": ["conv", "conv", "conv", "full_attention"], "conv_L_cache": 3)"},
+      {"streams", R"(, "hc_mult": 4)"},
+      {"groups", R"(, "attn_res_block_size": 2)"},
   };
   return all;
 }
@@ -79,6 +93,10 @@ TEST(LayerKinds, AreReadFromTheirOwnKeys) {
   for (const char* kind : {"gated delta", "kimi delta", "lightning"})
     EXPECT_EQ(mixers(kind), three(Mixer::kLinear)) << kind;
   for (const char* kind : {"mamba-1", "mamba-2"}) EXPECT_EQ(mixers(kind), three(Mixer::kMamba)) << kind;
+  EXPECT_EQ(mixers("short convolution"), three(Mixer::kConvolution));
+  using enum Mixer;
+  EXPECT_EQ(mixers("shared choice"), (std::vector<Mixer>{kAttention, kShared, kShared, kShared}));
+  EXPECT_EQ(mixers("compressed"), (std::vector<Mixer>{kSelected, kCompressed, kWindowed, kSelected}));
   for (const auto& [kind, keys] : kinds()) {
     const Architecture a = model_of(kind);
     EXPECT_TRUE(a.unknown_keys.empty()) << kind << ": " << a.unknown_keys.front();
@@ -116,12 +134,16 @@ TEST(LayerKinds, ProductsMeetTheMixersWeights) {
         if (op.kind == OpKind::kGemm) forward += static_cast<double>(op.n * op.k);
       for (const Op& op : p.backward())
         if (op.kind == OpKind::kGemm) backward += static_cast<double>(op.n * op.k);
-      const auto weights = static_cast<double>(mixer_parameters(a, layer.mixer));
+      const ResidualWork residual = residual_work(a);
+      const auto weights =
+          static_cast<double>(mixer_parameters(a, layer.mixer) + residual.mixed * residual.mixing);
       EXPECT_NEAR(forward / weights, 1, 0.05) << kind;
       EXPECT_LE(forward, weights) << kind;
       // An indexer's products hand no gradient on.
-      const auto indexer =
-          static_cast<double>(a.attention.index_topk > 0 ? a.attention.indexer_parameters(256) - 32 : 0);
+      double indexer = 0;
+      if (is_attention(layer.mixer))
+        for (const Projections::Weight& w : projections_of(a, layer.mixer, 1).index)
+          indexer += static_cast<double>(w.n * w.k);
       EXPECT_DOUBLE_EQ(backward, 2 * forward - indexer) << kind;
     }
   }
@@ -221,6 +243,75 @@ TEST(LayerKinds, KeptActivationsByHand) {
   EXPECT_DOUBLE_EQ(kept("lightning"), 64 * 2 * (norms + 4 * inner + 3 * inner + 2 * inner));
   // 512 channels: gate and values; convolved, steps, their three vectors; the output twice.
   EXPECT_DOUBLE_EQ(kept("mamba-1"), 64 * 2 * (norms + 1024 + (1024 + 16 + 32) + 1024));
+}
+
+// By hand: 8 heads of 32 columns, 4 of keys that are the values; a window of 128 and keys of 4 or 128 tokens.
+TEST(LayerKinds, CompressedAttentionByHand) {
+  const Architecture a = model_of("compressed");
+  // Queries down and up with a norm, keys with a norm, four groups of output, a logit a head.
+  const std::int64_t attention = 256 * 64 + 64 + 64 * 256 + 256 * 128 + 128 + 256 * 32 + 4 * 32 * 256 + 8;
+  EXPECT_EQ(mixer_parameters(a, Mixer::kWindowed), attention);
+  EXPECT_EQ(mixer_parameters(a, Mixer::kCompressed), attention + 2 * 256 * 32 + 128 * 32 + 32);
+  const std::int64_t indexer = 64 * 64 + 256 * 4,
+                     compressors = 2 * 256 * 64 + 4 * 64 + 32 + 2 * 256 * 32 + 4 * 32 + 16;
+  EXPECT_EQ(mixer_parameters(a, Mixer::kSelected), attention + indexer + compressors);
+  const double window = 128 - 128.0 * 128 / 2 / 1024;
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kWindowed, 1024), window);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kCompressed, 1024), window + 1024 / 128 / 2);
+  EXPECT_DOUBLE_EQ(keys_of(a, Mixer::kSelected, 1024), window + 64 - 64.0 * 64 / 2 / 256);
+  // The core is priced over a window of as many keys.
+  for (const Mixer mixer : {Mixer::kCompressed, Mixer::kSelected})
+    EXPECT_NEAR(mean_keys(1024, attention_core(a, mixer, 1024, 1).window), keys_of(a, mixer, 1024), 1);
+}
+
+TEST(LayerKinds, ResidualsByHand) {
+  const Architecture plain = model_of("attention"), streams = model_of("streams"),
+                     groups = model_of("groups");
+  // Eight blocks and the head.
+  EXPECT_EQ(streams.parameters() - plain.parameters(), 8 * (24 * 4 * 256 + 24 + 3) + 4 * 4 * 256 + 4 + 1);
+  EXPECT_EQ(groups.parameters() - plain.parameters(), 9 * 2 * 256);
+  TrainingPlan plan;
+  Parallel p;
+  p.seq = 64;
+  const LayerKind layer{Mixer::kAttention, LayerKind::Ffn::kDense, false};
+  const auto kept = [&](const Architecture& a) { return bytes_of(kept_by_layer(a, p, plan, layer)); };
+  EXPECT_DOUBLE_EQ(kept(streams) - kept(plain), 64 * 2 * 2 * 5 * 256);
+  EXPECT_DOUBLE_EQ(kept(groups) - kept(plain), 64 * 2 * 2 * 256);
+  plan.recompute.full = true;
+  EXPECT_DOUBLE_EQ(kept(streams), 4 * kept(plain));
+}
+
+TEST(LayerKinds, ShortConvolutionsByHand) {
+  const Architecture a = model_of("short convolution");
+  EXPECT_EQ(mixer_parameters(a, Mixer::kConvolution), 4 * 256 * 256 + 3 * 256);
+  Architecture without = a;
+  without.mixers = "CCC.";
+  EXPECT_EQ(a.parameters() - without.parameters(), 256 + mixer_parameters(a, Mixer::kAttention));
+}
+
+// The router's columns alone; rows go to the experts that compute.
+TEST(LayerKinds, ExpertsThatComputeNothingAreColumnsOfTheRouter) {
+  Architecture a = model_of("attention");
+  const auto plain = a.parameters();
+  a.zero_experts = 4;
+  EXPECT_EQ(a.parameters() - plain, 4 * 4 * 256);
+}
+
+// Dense FFNs of their own sizes, and a layer without attention.
+TEST(LayerKinds, LayersOfDifferentSizesAddUp) {
+  Architecture a = Architecture::parse(JsonNode::parse(
+      R"({"hidden": 64, "layers": 3, "experts": 0, "topk": 0, "expert_ffn": 0, "mixers": "*.*", "ffns": "--.",
+          "dense_ffn": 256, "dense_sizes": [128, 256], "vocabulary": 100,
+          "attention": {"heads": 4, "kv_heads": 2, "head_dim": 16}})",
+      "model.json"));
+  const std::int64_t attention = 64 * (64 + 64) + 64 * 64;
+  EXPECT_EQ(a.parameters(), 2 * 100 * 64 + 64 + 2 * (attention + 64) + 3 * 64 * (128 + 256) + 2 * 64);
+  Chunk all;
+  all.layers = layer_stack(a);
+  all.embedding = all.head = true;
+  EXPECT_NEAR(chunk_parameters(a, Parallel{}, all).dense, static_cast<double>(a.parameters()), 3 * 64);
+  EXPECT_DOUBLE_EQ(training_flops_per_token(a, 64, 0),
+                   6.0 * (100 * 64 + 2 * attention + 3 * 64 * 384) + 3 * 2 * (2 * 32.0 * 4 * 32));
 }
 
 // DeepSeek-V3.2 is V3 with an indexer: dearer while sequences are short, far cheaper at 131,072 tokens.

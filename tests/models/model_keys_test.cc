@@ -18,12 +18,12 @@ JsonNode config(const std::string& text) { return JsonNode::parse(text, "config.
 
 TEST(ModelKeys, AKeyOfAnotherModelIsNamedWithItsLine) {
   try {
-    refuse_other_models(config("{\"hidden_size\": 8,\n \"compress_ratios\": [4, 128]}"));
+    refuse_other_models(config("{\"hidden_size\": 8,\n \"time_mix_extra_dim\": 64}"));
     FAIL() << "it was taken";
   } catch (const InputError& error) {
     EXPECT_EQ(error.place().line, 2);
-    EXPECT_THAT(error.what(), HasSubstr("compress_ratios"));
-    EXPECT_THAT(error.what(), HasSubstr("compressed attention"));
+    EXPECT_THAT(error.what(), HasSubstr("time_mix_extra_dim"));
+    EXPECT_THAT(error.what(), HasSubstr("RWKV"));
   }
 }
 

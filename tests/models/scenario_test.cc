@@ -217,7 +217,7 @@ TEST(Resolve, ADenseModelHasNothingOfExperts) {
             "model small: found no experts with expert parallelism, expected a mixture of experts");
   EXPECT_EQ(dense([](Scenario& s) { s.scope = Scenario::Scope::kLayer; }),
             "model small: found no experts with scope layer, which is a MoE layer's, expected a mixture of "
-            "experts");
+            "experts, or --scope step, which answers dense models");
   EXPECT_EQ(dense([](Scenario& s) { s.routing = RoutingSpec::parse("zipf:1"); }),
             "model small: found no experts with a routing, expected a mixture of experts");
   Scenario s = small_job();

@@ -1,0 +1,202 @@
+// The newest open models with experts: what their files say, against what is published of them, and the list
+// in docs/models.md.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "models/step/step_memory.h"
+#include "models/workload/architecture.h"
+#include "models/workload/layer_stack.h"
+#include "models/workload/model_summary.h"
+
+namespace moesim::models {
+namespace {
+
+Architecture model(const std::string& config) {
+  return Architecture::parse(JsonNode::parse(config, "config.json"));
+}
+
+// So many of a text, with commas.
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += (i > 0 ? ", " : "") + text;
+  return all;
+}
+
+// The sizes of the config.json files on Hugging Face.
+std::string deepseek_v4(const std::string& sizes, const std::string& ratios) {
+  return R"({"model_type": "deepseek_v4", "vocab_size": 129280, "num_key_value_heads": 1, "head_dim": 512,
+    "qk_rope_head_dim": 64, "o_lora_rank": 1024, "n_shared_experts": 1, "num_experts_per_tok": 6,
+    "sliding_window": 128, "hc_mult": 4, "hc_sinkhorn_iters": 20, "index_head_dim": 128, "index_n_heads": 64,
+    "num_nextn_predict_layers": 1, "tie_word_embeddings": false, )" +
+         sizes + R"(, "compress_ratios": [)" + ratios + "]}";
+}
+std::string deepseek_v4_flash() {
+  return deepseek_v4(R"("hidden_size": 4096, "moe_intermediate_size": 2048, "num_hidden_layers": 43,
+    "num_attention_heads": 64, "q_lora_rank": 1024, "o_groups": 8, "n_routed_experts": 256, "index_topk": 512)",
+                     "0, 0, " + repeated("4, 128", 20) + ", 4, 0");
+}
+std::string deepseek_v4_pro() {
+  return deepseek_v4(R"("hidden_size": 7168, "moe_intermediate_size": 3072, "num_hidden_layers": 61,
+    "num_attention_heads": 128, "q_lora_rank": 1536, "o_groups": 16, "n_routed_experts": 384, "index_topk": 1024)",
+                     "128, 128, " + repeated("4, 128", 29) + ", 4, 0");
+}
+std::string glm_5_2() {
+  return R"({"model_type": "glm_moe_dsa", "vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 78, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8, "kv_lora_rank": 512,
+    "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "index_topk": 2048,
+    "index_head_dim": 128, "index_n_heads": 32, "index_topk_freq": 4, "index_skip_topk_offset": 3,
+    "index_share_for_mtp_iteration": true, "first_k_dense_replace": 3, "moe_layer_freq": 1,
+    "num_nextn_predict_layers": 1})";
+}
+std::string kimi_k3() {
+  std::string kda, full;
+  for (int layer = 1; layer <= 93; ++layer) {
+    std::string& list = layer % 4 == 0 || layer == 93 ? full : kda;
+    list += (list.empty() ? "" : ", ") + std::to_string(layer);
+  }
+  return R"({"model_type": "kimi_linear", "hidden_size": 7168, "intermediate_size": 33792, "num_hidden_layers": 93,
+    "num_attention_heads": 96, "num_key_value_heads": 96, "q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_output_gate": true,
+    "num_experts": 896, "num_experts_per_token": 16, "num_shared_experts": 2, "moe_intermediate_size": 3072,
+    "routed_expert_hidden_size": 3584, "first_k_dense_replace": 1, "moe_layer_freq": 1, "vocab_size": 163840,
+    "attn_res_block_size": 12, "hidden_act": "situ", "linear_attn_config": {"num_heads": 96, "head_dim": 128,
+    "short_conv_kernel_size": 4, "use_full_rank_gate": true, "kda_layers": [)" +
+         kda + R"(], "full_attn_layers": [)" + full + "]}}";
+}
+std::string longcat_flash() {
+  return R"({"vocab_size": 131072, "hidden_size": 6144, "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048,
+    "num_layers": 28, "num_attention_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "qk_nope_head_dim": 128, "n_routed_experts": 512, "zero_expert_num": 256, "moe_topk": 12})";
+}
+std::string lfm2_8b() {
+  return R"({"model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
+    "moe_intermediate_size": 1792, "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "conv_L_cache": 3, "num_dense_layers": 2, "num_experts_per_tok": 4, "num_experts": 32, "layer_types": [)" +
+         repeated(R"("conv", "conv", "conv", "full_attention")", 6) + "]}";
+}
+
+struct Published {
+  const char* name;
+  std::string config;
+  double total, rounded, active;  // billions; half a unit of the last digit of the total
+  const char* needs;
+};
+// Of the newest open models, by what layers they need beyond attention and experts.
+std::vector<Published> newest() {
+  return {{"DeepSeek-V4-Pro", deepseek_v4_pro(), 1600, 50, 49, "compressed attention, hyper-connections"},
+          {"DeepSeek-V4-Flash", deepseek_v4_flash(), 284, 0.5, 13, "compressed attention, hyper-connections"},
+          {"Kimi-K3", kimi_k3(), 2800, 50, 104, "Kimi delta attention, residuals of groups, latent experts"},
+          {"GLM-5.2", glm_5_2(), 744, 0.5, 40, "sparse attention with a shared choice"},
+          {"LongCat-Flash", longcat_flash(), 562, 0.5, 27, "experts that compute nothing, a shortcut"},
+          {"LFM2-8B-A1B", lfm2_8b(), 8.3, 0.05, 1.56, "short convolutions"}};  // its card: "1.5B"
+}
+// Others, by their files.
+struct Other {
+  const char *name, *file, *needs;
+};
+constexpr std::array<Other, 4> kOthers{
+    {{"Nemotron-3-Ultra", "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "Mamba-2, latent experts"},
+     {"MiniMax-M2.5", "MiniMaxAI--MiniMax-M2.5", "nothing else"},
+     {"Qwen3.5-122B-A10B", "Qwen--Qwen3.5-122B-A10B", "gated DeltaNet"},
+     {"Step-3.7-Flash", "stepfun-ai--Step-3.7-Flash", "windows with heads of their own"}}};
+
+TEST(PublishedModels, TheNewestAreCountedAsPublished) {
+  for (const Published& p : newest()) {
+    const Architecture a = model(p.config);
+    EXPECT_NEAR(static_cast<double>(a.parameters()) * 1e-9, p.total, std::max(p.rounded, 0.01 * p.total))
+        << p.name;
+    // With or without the table of input embeddings, of which a token reads one row.
+    const double met = static_cast<double>(a.active_parameters()) * 1e-9,
+                 table = static_cast<double>(a.vocabulary * a.hidden) * 1e-9;
+    EXPECT_TRUE(std::abs(met / p.active - 1) < 0.03 || std::abs((met - table) / p.active - 1) < 0.03)
+        << p.name << ": " << met << " or " << met - table;
+  }
+}
+
+// What their names stand for is what their files say.
+TEST(PublishedModels, NamesMeanTheFiles) {
+  for (const Published& p : newest()) {
+    if (p.name == std::string("LongCat-Flash") || p.name == std::string("LFM2-8B-A1B")) continue;
+    const Architecture said = model(p.config), named = Architecture::load(p.name);
+    EXPECT_EQ(said.parameters(), named.parameters()) << p.name;
+    EXPECT_EQ(said.active_parameters(), named.active_parameters()) << p.name;
+    EXPECT_EQ(layer_stack(said), layer_stack(named)) << p.name;
+  }
+}
+
+// The checkpoint of GLM-5.2 holds 753,329,921,024 weights, its layer of prediction with an indexer included.
+TEST(PublishedModels, GlmsCheckpointIsMetToAThousandth) {
+  const Architecture a = model(glm_5_2());
+  Chunk all;
+  all.layers = layer_stack(a);
+  all.embedding = all.head = true;
+  const StageParameters held = chunk_parameters(a, Parallel{}, all);
+  EXPECT_NEAR((held.dense + held.experts) / 753329921024.0, 1, 1e-3);
+  int indexers = 0;
+  for (const LayerKind& kind : all.layers) indexers += kind.mixer == LayerKind::Mixer::kAttention;
+  EXPECT_EQ(indexers, 22);
+}
+
+std::string docs() {
+  std::ifstream file(std::string(MOESIM_SOURCE_DIR) + "/docs/models.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+// A row of the list in docs/models.md.
+std::string row_of(const char* name, const Architecture& a, const char* needs) {
+  return fmt::format("| {} | {:.4g} B, {:.3g} B | {} | yes |", name,
+                     static_cast<double>(a.parameters()) * 1e-9,
+                     static_cast<double>(a.active_parameters()) * 1e-9, needs);
+}
+
+// The list of docs/models.md is what moesim says.
+TEST(PublishedModels, TheListInTheDocsIsTrue) {
+  const std::string page = docs();
+  for (const Published& p : newest()) {
+    const std::string row = row_of(p.name, model(p.config), p.needs);
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+}
+
+TEST(PublishedModels, TheListsOtherRowsAreTrue) {
+  const std::string folder = std::string(MOESIM_DATA_DIR) + "/foreign/configs/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no model files under " << folder;
+  const std::string page = docs();
+  for (const Other& other : kOthers) {
+    const std::string row =
+        row_of(other.name, Architecture::load(folder + other.file + "_config.json"), other.needs);
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+}
+
+// NVIDIA's Puzzle: a layer without attention, FFNs of 1, 2 and 2.625 times two thirds of the columns.
+TEST(PublishedModels, BlocksOfDifferentSizesAreRead) {
+  const std::string start = R"({"model_type": "nemotron-nas", "hidden_size": 1024, "num_hidden_layers": 3,
+    "num_attention_heads": 16, "vocab_size": 1000, "hidden_act": "silu", "block_configs": [)";
+  const std::string there = R"({"attention": {"n_heads_in_group": 8, "no_op": false}, "ffn": {"ffn_mult": )";
+  const Architecture a =
+      model(start + there + "2.0}}, " + R"({"attention": {"no_op": true}, "ffn": {"ffn_mult": 1.0}}, )" +
+            there + "2.625}}]}");
+  EXPECT_EQ(a.mixers, "*.*");
+  EXPECT_EQ(a.dense_sizes, (std::vector<std::int64_t>{1536, 768, 1792}));
+  EXPECT_EQ(a.attention.kv_heads, 2);
+  EXPECT_TRUE(a.gated);
+  const std::int64_t attention = 1024 * (1024 + 2 * 128) + 1024 * 1024;
+  EXPECT_EQ(a.parameters(),
+            2 * 1000 * 1024 + 1024 + 2 * (attention + 1024) + 3 * 1024 + 3 * 1024 * (1536 + 768 + 1792));
+}
+
+}  // namespace
+}  // namespace moesim::models
