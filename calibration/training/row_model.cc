@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
 #include "base/input_error.h"
+#include "base/json_reader.h"
 #include "base/text.h"
 #include "models/workload/architecture.h"
 #include "models/workload/model_aliases.h"
@@ -17,6 +19,38 @@ namespace moesim::calibration {
 namespace {
 
 using nlohmann::json;
+
+// The inner size of an expert with which a model has so many parameters, and as many active ones as are named
+// beside them ("about 250B total, 15.95B active"): a multiple of 128 that meets both within 2 %. 0: none
+// does.
+std::int64_t expert_width_of(const json& model, double total, double active) {
+  constexpr std::int64_t kStep = 128, kMost = 1 << 16;
+  for (std::int64_t width = kStep; width <= kMost; width += kStep) {
+    json sized = model;
+    sized["expert_ffn"] = width;
+    const models::Architecture a = models::Architecture::parse(JsonNode::from_json(sized, ""));
+    const auto off = [](std::int64_t count, double billions) {
+      return std::abs(static_cast<double>(count) * 1e-9 / billions - 1);
+    };
+    if (off(a.parameters(), total) < 0.02 && off(a.active_parameters(), active) < 0.02) return width;
+  }
+  return 0;
+}
+
+// "80B" before a word: 80; 0 without one.
+double billions_before(const std::string& name, std::string_view word) {
+  const std::size_t at = name.find(word);
+  if (at == std::string::npos) return 0;
+  const std::vector<std::string_view> words = split(std::string_view(name).substr(0, at), ' ');
+  for (auto w = words.rbegin(); w != words.rend(); ++w) {
+    std::string_view text = *w;
+    if (text.empty()) continue;
+    if (text.front() == '(') text.remove_prefix(1);
+    if (text.back() != 'B') return 0;
+    return parse_number(text.substr(0, text.size() - 1)).value_or(0);
+  }
+  return 0;
+}
 
 // "GRUG MoE d5120 L48 e256 top8 i1280 + shared 5120": width, layers, experts, top-k, width of an expert, of
 // the shared expert; "dense 8192": one leading layer with an FFN of that width.
@@ -38,13 +72,22 @@ std::optional<json> model_of_sizes(const std::string& name, std::vector<std::str
     if (before == "dense") read("dense_ffn", "");
     before = word;
   }
-  for (const char* key : {"hidden", "layers", "experts", "topk", "expert_ffn"})
+  for (const char* key : {"hidden", "layers", "experts", "topk"})
     if (!model.contains(key)) return std::nullopt;
+  const double total = billions_before(name, "total"), active = billions_before(name, "active");
+  if (!model.contains("expert_ffn") && (total <= 0 || active <= 0)) return std::nullopt;
   const std::int64_t heads = model["hidden"].get<std::int64_t>() / kHead;
   if (heads == 0 || model["hidden"] != heads * kHead) return std::nullopt;
   if (model.contains("dense_ffn")) model["dense_layers"] = 1;
   const std::int64_t keys = heads % 4 == 0 ? heads / 4 : heads;
   model["attention"] = {{"heads", heads}, {"kv_heads", keys}, {"head_dim", kHead}};
+  if (!model.contains("expert_ffn")) {
+    const std::int64_t width = expert_width_of(model, total, active);
+    if (width == 0) return std::nullopt;
+    model["expert_ffn"] = width;
+    assumptions.push_back(fmt::format(
+        "experts of {}, with which it has {:g} B parameters, {:g} B of them active", width, total, active));
+  }
   assumptions.push_back(fmt::format("{} heads of {} with {} for keys and values, a vocabulary of {}", heads,
                                     kHead, keys, kVocabulary));
   return model;
@@ -67,6 +110,14 @@ std::optional<json> row_model(const std::string& name, std::string_view source,
   // Table 2 there: no shared experts, every layer the same.
   if (model.is_string() && source.find("2505.11432") != std::string_view::npos)
     change({{"vocabulary", 65536}, {"shared_ffn", 0}, {"dense_layers", 0}});
+  // "DeepSeek-V3 style MoE cut to 12 layers"
+  if (const std::size_t cut = name.find("cut to "); cut != std::string::npos) {
+    const std::vector<std::string_view> words = split(std::string_view(name).substr(cut), ' ');
+    const auto count =
+        words.size() > 3 && words[3].starts_with("layers") ? parse_int(words[2]) : std::nullopt;
+    if (!count || *count < 1) return std::nullopt;
+    change({{"layers", *count}});
+  }
   if (name.find("without MTP") != std::string::npos) change({{"mtp_layers", 0}});
   return model;
 }

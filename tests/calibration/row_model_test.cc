@@ -45,6 +45,27 @@ TEST(RowModel, SizesInANameAreTheModel) {
   EXPECT_FALSE(row_model("GRUG MoE d5120 L48 e256", "", assumptions));
 }
 
+TEST(RowModel, TheWidthOfAnExpertFollowsFromBothCounts) {
+  std::vector<std::string> assumptions;
+  const std::string name =
+      "GRUG-like MoE d5120 L48 e128 top4 (about 250B total, 15.95B active) + shared 5120";
+  const auto named = row_model(name, "", assumptions);
+  ASSERT_TRUE(named);
+  const auto a = models::Architecture::parse(JsonNode::from_json(*named, ""));
+  EXPECT_NEAR(static_cast<double>(a.parameters()), 250e9, 5e9);
+  EXPECT_NEAR(static_cast<double>(a.active_parameters()), 15.95e9, 0.32e9);
+  EXPECT_EQ(assumptions.size(), 2u);
+  // Counts that no width meets, and one alone.
+  EXPECT_FALSE(row_model("MoE d5120 L48 e128 top4 (250B total, 80B active)", "", assumptions));
+  EXPECT_FALSE(row_model("MoE d5120 L48 e128 top4 (15.95B active)", "", assumptions));
+}
+
+TEST(RowModel, ACutSaysItsLayers) {
+  EXPECT_EQ(model("DeepSeek-V3 style MoE cut to 12 layers").layers, 12);
+  EXPECT_EQ(model("DeepSeek-V3 style MoE cut to 12 layers").experts, 256);
+  EXPECT_EQ(model("DeepSeek-V3 cut to some layers").layers, 0);
+}
+
 TEST(RowModel, MegaScalesTableHasNoSharedExpertsAndNoDenseLayers) {
   const auto here = model("DeepSeekMoE-16B"), there = model("DeepSeekMoE-16B", "arXiv 2505.11432 table 3");
   EXPECT_GT(here.shared_ffn, 0);
