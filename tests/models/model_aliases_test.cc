@@ -25,7 +25,8 @@ TEST(ModelAliases, RemarksMayFollowInATableAndNothingOnTheCommandLine) {
 
 TEST(ModelAliases, ALaterModelIsAnotherModel) {
   for (const NameMatch match : {NameMatch::kWhole, NameMatch::kRemark})
-    for (const char* name : {"DeepSeek-V3.2", "Kimi K2.5", "Qwen3.5-35B-A3B", "DeepSeekV4 Flash"})
+    for (const char* name :
+         {"DeepSeek-V3.2", "Kimi K2.5", "Qwen3.5-35B-A3B", "DeepSeek-V4.1 Flash", "GLM-5.3"})
       EXPECT_EQ(model_called(name, match), std::nullopt) << name;
 }
 

@@ -383,8 +383,8 @@ void write_hybrid(const Scenario& s, Arguments& out) {
                       : a.windowed.heads > 0       ? "windowed layers with heads of their own"
                       : a.attention.value_dim > 0 && a.attention.kind == Attention::Kind::kGrouped
                           ? "values of another width than keys"
-                      : a.residual != Residual{} ? "several residual streams"
-                      : a.zero_experts > 0       ? "experts that compute nothing"
+                      : a.residual != models::Residual{} ? "several residual streams"
+                      : a.zero_experts > 0               ? "experts that compute nothing"
                       : a.attention.q_rank > 0 && a.attention.kind == Attention::Kind::kGrouped
                           ? "queries of low rank"
                       : a.convolution.taps > 0 ? "short convolutions"
