@@ -10,6 +10,7 @@
 
 #include "base/input_error.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/rental.h"
 #include "tools/moesim/questions/ask.h"
