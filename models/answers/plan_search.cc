@@ -232,15 +232,29 @@ class BranchAndBound {
     std::vector<PlanChoice> seeds;
     for (const std::shared_ptr<const Scenario>& seed : o_.seeds) seeds.push_back(space_.nearest(*seed));
     try_all(seeds);
-    bound_nodes();
-    while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
-      round();
-    const bool ended = open_.empty() || open_.begin()->bound >= kEnough * best();
-    if (std::isfinite(best()))
+    group_nodes();
+    // Where the forecasts are too few for all groups, every so many of them; more of them until a plan fits.
+    const std::size_t room = static_cast<std::size_t>(std::max<std::int64_t>(1, o_.most / 2));
+    const std::size_t step = std::max<std::size_t>(1, (groups_.size() + room - 1) / room);
+    std::size_t bounded = 0;
+    for (std::size_t from = 0; from < step && (from == 0 || best_.empty()); ++from) {
+      std::vector<std::size_t> chosen;
+      for (std::size_t g = from; g < groups_.size(); g += step) chosen.push_back(g);
+      bound(chosen);
+      bounded += chosen.size();
+      while (!open_.empty() && open_.begin()->bound < kEnough * best() && (used_ < o_.most || best_.empty()))
+        round();
+    }
+    std::int64_t left = 0;  // nodes without a bound
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (!groups_[g].bounded) left += static_cast<std::int64_t>(groups_[g].members.size());
+    const bool ended = left == 0 && (open_.empty() || open_.begin()->bound >= kEnough * best());
+    if (std::isfinite(best()) && left == 0)
       result_.gap = open_.empty() ? 0 : std::max(0.0, 1 - open_.begin()->bound / best());
     (ended ? result_.slower : result_.skipped) += static_cast<std::int64_t>(space_.below() * open_.size());
+    result_.skipped += static_cast<std::int64_t>(space_.below()) * left;
     result_.method = fmt::format("branch and bound over {} kinds of layers, the most promising plans first{}",
-                                 groups_, ended ? "" : fmt::format("; it ended after {} forecasts", used_));
+                                 bounded, ended ? "" : fmt::format("; it ended after {} forecasts", used_));
   }
 
   // The tried ones, fastest first.
@@ -299,8 +313,13 @@ class BranchAndBound {
     if (o_.progress) o_.progress(std::min(used_, o_.most), o_.most);
   }
 
-  // Nodes whose layers are the same are bounded by one of them.
-  void bound_nodes() {
+  // Nodes whose layers are the same, which one of them bounds.
+  struct Group {
+    std::vector<std::size_t> members;
+    bool bounded = false;
+  };
+
+  void group_nodes() {
     nodes_ = space_.nodes();
     std::vector<char> too_large(space_.plans().size());
     search_.each(too_large.size(), [&](std::size_t p) {
@@ -315,32 +334,38 @@ class BranchAndBound {
       else
         alike[space_.layer_key(nodes_[i])].push_back(i);
     }
-    std::vector<std::size_t> first;
-    // The cheapest of those with enough microbatches that the first and last, beside which no other runs, are
-    // few; or the one with most of them.
+    for (auto& [key, members] : alike) groups_.push_back({std::move(members)});
+  }
+
+  // The cheapest of those with enough microbatches that the first and last, beside which no other runs, are
+  // few; or the one with most of them.
+  std::size_t cheapest(const std::vector<std::size_t>& members) const {
     constexpr std::int64_t kEnoughMicrobatches = 16;
-    const auto cost = [&](std::size_t i) {
+    return *std::ranges::min_element(members, {}, [&](std::size_t i) {
       const Parallel& p = space_.parallel(nodes_[i]);
       return p.microbatches >= kEnoughMicrobatches ? std::pair(0, p.microbatches * p.vpp * p.pp)
                                                    : std::pair(1, -p.microbatches);
-    };
-    for (const auto& [key, members] : alike) first.push_back(*std::ranges::min_element(members, {}, cost));
-    std::vector<Search::LayerSeconds> seconds(first.size());
-    search_.each(first.size(), [&](std::size_t k) {
-      seconds[k] = search_.layer_seconds(space_.without_overlap(nodes_[first[k]]));
     });
-    used_ += static_cast<std::int64_t>(first.size());
-    std::size_t k = 0;
-    for (const auto& [key, members] : alike) {
+  }
+
+  void bound(const std::vector<std::size_t>& groups) {
+    std::vector<Search::LayerSeconds> seconds(groups.size());
+    search_.each(groups.size(), [&](std::size_t k) {
+      seconds[k] =
+          search_.layer_seconds(space_.without_overlap(nodes_[cheapest(groups_[groups[k]].members)]));
+    });
+    used_ += static_cast<std::int64_t>(groups.size());
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      Group& group = groups_[groups[k]];
+      group.bounded = true;
       if (const std::string& rule = seconds[k].rule; !rule.empty()) {
-        const auto illegal = static_cast<std::int64_t>(members.size() * space_.below());
+        const auto illegal = static_cast<std::int64_t>(group.members.size() * space_.below());
         result_.illegal += illegal, result_.rules[rule] += illegal;
       } else {
-        for (const std::size_t i : members) open_.insert({search_.bound(nodes_[i], seconds[k]), i, false});
+        for (const std::size_t i : group.members)
+          open_.insert({search_.bound(nodes_[i], seconds[k]), i, false});
       }
-      ++k;
     }
-    groups_ = static_cast<std::int64_t>(alike.size());
     tell();
   }
 
@@ -413,7 +438,8 @@ class BranchAndBound {
   std::set<Node> open_;
   std::map<PlanChoice, Outcome> tried_;
   std::multiset<double> best_;
-  std::int64_t used_ = 0, groups_ = 0;
+  std::vector<Group> groups_;
+  std::int64_t used_ = 0;
 };
 
 // The fastest `top`, answered with a routing of their own for every layer: more are asked than are kept,

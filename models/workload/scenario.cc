@@ -370,7 +370,8 @@ void Scenario::resolve() {
   if (shard > 0 && p.edp() > 1 && p.edp() % std::min(p.edp(), shard) != 0)
     throw InputError(fmt::format(
         "sharding: found shard={}, expected one that divides the {} replicas of an expert", shard, p.edp()));
-  if (shard > 0 && p.ep > 1 && !mesh.given && (shard * p.cp * p.tp) % (p.ep * p.etp) != 0 &&
+  if (shard > 0 && p.ep > 1 && !all_dispatchers && !mesh.given &&
+      (shard * p.cp * p.tp) % (p.ep * p.etp) != 0 &&
       std::any_of(dispatchers.begin(), dispatchers.end(),
                   [](const DispatcherSpec& d) { return d.name.starts_with("torchtitan"); }))
     throw InputError(

@@ -131,7 +131,10 @@ class Samples(ScratchTest):
         self.assertGreaterEqual(len(refused), 6, refused)  # the bends do bend
 
     def test_an_allgather_recording_does_not_say_who_routed_what(self):
-        done = self.replay("allgather-balanced", "--dispatcher", "alltoall")
+        beside = self.replay("allgather-balanced", "--dispatcher", "alltoall")
+        self.assertEqual(beside.returncode, 0, beside.stderr)
+        self.assertIn("dispatching.json", beside.stdout)  # the file that lies beside it does
+        done = self.replay("allgather-balanced", "--dispatcher", "alltoall", "--routing", "as-recorded")
         self.assertEqual(done.returncode, 2)
         self.assertIn("expected --routing", done.stderr)
         skewed = os.path.join(self.job("alltoall-zipf1.2"), "dispatching.json")
