@@ -265,6 +265,7 @@ class BranchAndBound {
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<PlanChoice> choices;
+    choices.reserve(order.size());
     for (auto& [seconds, choice] : order) choices.push_back(std::move(choice));
     return choices;
   }
