@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
+#include "base/input_error.h"
 #include "base/text.h"
 #include "models/answers/plan_search.h"
 #include "models/hardware/cluster.h"
@@ -219,7 +221,14 @@ PlanSpace::PlanSpace(const Scenario& scenario, const PlanSearchOptions& o)
     : base_(scenario), parallel_(o.parallel) {
   plans_ = o.parallel ? ParallelPlans(base_, o.keep_given).all() : std::vector<Parallel>{base_.parallel};
   const FrameworkRecipe recipe = FrameworkRecipe::find(base_.recipe.empty() ? "megatron-lm" : base_.recipe);
-  for (const Kind& kind : kinds()) axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
+  for (const Kind& kind : kinds()) {
+    axes_.push_back({kind.path, kind.name, values_of(kind, base_, o, recipe)});
+    if (axes_.back().values.empty())
+      throw InputError(fmt::format("plan search: found no {} left to choose from, expected one", kind.name));
+  }
+  check(axes_[kRecompute].path == "training.recompute" && axes_[kSchedule].path == "training.schedule" &&
+            axes_[kOverlap].path == "training.overlap" && axes_[kLaunch].path == "training.launch",
+        "the axes stand in the order of kinds()");
 }
 
 std::int64_t PlanSpace::size() const {

@@ -197,6 +197,7 @@ class Run {
            "its dispatch kernel was never measured on this machine; --dispatcher takes it nevertheless",
            false});
       o.seeds = {best.scenario};
+      o.dispatcher = true;  // also where that one was to stay
     }
   }
 

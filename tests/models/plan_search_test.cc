@@ -166,5 +166,12 @@ TEST(PlanSearch, NamesARuleWhereNothingIsLegal) {
             "dispatcher torchtitan-local: it is for ep 1: every rank holds all experts");
 }
 
+TEST(PlanSearch, RefusesASpaceWithoutADispatcher) {
+  PlanSearchOptions o = options(false, true, false);
+  o.without = {"alltoall", "allgather", "flex-deepep", "flex-hybridep"};
+  EXPECT_THAT(moesim::testing::message_of([&] { search_plans(testing::small_job(), o); }),
+              HasSubstr("found no dispatchers left to choose from"));
+}
+
 }  // namespace
 }  // namespace moesim::models
