@@ -121,9 +121,9 @@ class Search {
     return outcome;
   }
 
-  // What a layer's passes take of a microbatch, with a balanced routing, which no other is faster than: of
-  // the critical stage without what other stages, the host and the optimizer add. 0 where the plan is
-  // illegal.
+  // What a layer's passes take of a microbatch, with a balanced routing, which none that drops no rows is
+  // faster than: of the critical stage without what other stages, the host and the optimizer add. 0 where the
+  // plan is illegal.
   struct LayerSeconds {
     double computing = 0, exchanging = 0;
     double head = 0;   // of embedding and head, where the critical stage has them
@@ -132,7 +132,9 @@ class Search {
   LayerSeconds layer_seconds(const PlanChoice& node) const {
     try {
       Scenario s = scenario_of(node);
-      s.routing = {};
+      s.routing.shared = true;
+      // A capacity drops rows of a skewed routing, so that the balanced one is no bound there.
+      if (!s.dispatchers.front().options.contains("capacity_factor")) s.routing = {};
       const StepForecaster forecaster(s, s.dispatchers.front());
       const Forecast f = forecaster.forecast(pricers_.of(s));
       const Parallel& p = s.parallel;
