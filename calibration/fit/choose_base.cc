@@ -110,17 +110,9 @@ std::vector<BaseEvidence> evidence_of(const std::vector<models::Profile>& candid
 }
 
 Measurements renamed(Measurements rows, const std::string& gpu) {
-  const auto each = [&](auto& list) {
+  rows.each_list([&](auto& list) {
     for (auto& row : list) row.origin.gpu = gpu;
-  };
-  each(rows.collectives);
-  each(rows.gemms);
-  each(rows.grouped);
-  each(rows.ffns);
-  each(rows.dispatches);
-  each(rows.kernels);
-  each(rows.machine);
-  each(rows.exposed_calls);
+  });
   return rows;
 }
 

@@ -380,10 +380,9 @@ void check_without(std::vector<Row> Measurements::*member, const Measurements& h
 // Whole publications: everything is fitted without the rows of one, which are forecast.
 void each_source(const Measurements& all, CheckReport& report) {
   std::set<std::string> publications;
-  const auto note = [&](const auto& rows) {
+  all.each_list([&](const auto& rows) {
     for (const auto& row : rows) publications.insert(publication_of(row.origin.source));
-  };
-  note(all.collectives), note(all.gemms), note(all.grouped), note(all.ffns), note(all.dispatches);
+  });
   for (const std::string& publication : publications) {
     Measurements held, rest;
     split_by_source(all.collectives, publication, held.collectives, rest.collectives);

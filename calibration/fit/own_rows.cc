@@ -169,7 +169,7 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
       return std::find_if(fitted.begin(), fitted.end(),
                           [&](const models::NetworkProfile& one) { return one.name == name; });
     };
-    // Laws that somebody else measured.
+    // Rows whose law was measured on another machine.
     std::vector<Row> usable;
     std::copy_if(rows.begin(), rows.end(), std::back_inserter(usable),
                  [&](const Row& row) { return named(models::kLineRate)->laws.contains(law_of(row)); });
@@ -191,7 +191,7 @@ void between(std::vector<Row> Measurements::*member, const Measurements& all, bo
           candidate.laws[law].derived = true;
           candidate.laws[law].rows = 0;
         }
-      // The machine has its own ports, whoever's laws it takes.
+      // Laws come from the candidate, ports from the machine.
       candidate.ports_per_node = base.ports_per_node;
       candidate.line_rate = base.line_rate;
       candidate.gpus_per_node = base.gpus_per_node;

@@ -190,7 +190,7 @@ Measurements import_google_benchmark(std::string_view json, const std::string& f
     if (with_median.contains(name) ? aggregate != "median" : !aggregate.empty()) continue;
     const std::size_t before = result.size();
     const BenchRow bench(node, bench_name(name));
-    // What a cache holds is reported: forecasts are of memory.
+    // Forecasts price memory, so rows of a warm cache are reported and left out.
     if (const auto cache = bench.name().values.find("cache"); cache != bench.name().values.end()) {
       if (cache->second != "warm" && cache->second != "cold") bench.fail("cache:warm or cache:cold");
       if (cache->second == "warm") continue;

@@ -287,8 +287,9 @@ const std::vector<std::string>& Measurements::machine_numbers() {
 }
 
 std::size_t Measurements::size() const {
-  return collectives.size() + gemms.size() + grouped.size() + ffns.size() + dispatches.size() +
-         kernels.size() + machine.size() + exposed_calls.size();
+  std::size_t rows = 0;
+  each_list([&](const auto& list) { rows += list.size(); });
+  return rows;
 }
 
 void Measurements::append(Measurements other) {

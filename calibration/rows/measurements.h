@@ -111,6 +111,29 @@ struct Measurements {
 
   std::size_t size() const;
   void append(Measurements other);
+
+  // Calls `list` with every list of rows, whatever is measured in it.
+  template <class List>
+  void each_list(List&& list) const {
+    lists(*this, list);
+  }
+  template <class List>
+  void each_list(List&& list) {
+    lists(*this, list);
+  }
+
+ private:
+  template <class Self, class List>
+  static void lists(Self& self, List& list) {
+    list(self.collectives);
+    list(self.gemms);
+    list(self.grouped);
+    list(self.ffns);
+    list(self.dispatches);
+    list(self.kernels);
+    list(self.machine);
+    list(self.exposed_calls);
+  }
 };
 
 // A CSV table of one of the layouts of the published data set, recognised by its columns; a table of

@@ -123,7 +123,7 @@ TEST(GoogleBenchmark, ReadsMediansAndSkipsWhatAMachineLacks) {
   EXPECT_THROW(gather("nodes:1/ranks:7.5"), InputError);
 }
 
-// What a cache holds is reported by the bench and is no row of memory.
+// The bench reports a warm cache, which is no row of memory.
 TEST(GoogleBenchmark, WarmRowsAreLeftOut) {
   const auto rows = [](const std::string& cache) {
     const std::string name = R"({"name": "kernel/class:copy/bytes:1024/launches:1)";

@@ -26,16 +26,7 @@ __global__ void fill_normal(T* data, std::size_t count, unsigned seed) {
     data[i] = T(normal_of((static_cast<unsigned long long>(seed) << 40) + i));
 }
 
-__global__ void hold_sm(long long nanoseconds) {
-#ifdef __CUDACC__
-  long long start = 0, now = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  while (now - start < nanoseconds);
-#else
-  (void)nanoseconds;  // the virtual GPU knows how long this takes
-#endif
-}
+__global__ void hold_sm(long long nanoseconds) { spin(nanoseconds); }
 
 // ---- the check of products ----
 

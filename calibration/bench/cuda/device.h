@@ -1,4 +1,4 @@
-// What all GPU benches share: inputs, a stopwatch on the GPU, checks of whole results, a list of cases.
+// GPU benches share this: inputs, a stopwatch on the GPU, checks of whole results, a list of cases.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -41,6 +41,18 @@ class Rotation {
  private:
   std::vector<Buffer> all_;
 };
+
+// Keeps a thread busy. The virtual GPU knows by the kernel how long that takes.
+__device__ inline void spin(long long nanoseconds) {
+#ifdef __CUDACC__
+  long long start = 0, now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  while (now - start < nanoseconds);
+#else
+  (void)nanoseconds;
+#endif
+}
 
 // Whether so much memory is free; else the case is reported as skipped.
 bool has_room(benchmark::State* state, std::size_t bytes);

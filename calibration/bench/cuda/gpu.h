@@ -50,8 +50,8 @@ void launch(void (*kernel)(Parameters...), std::size_t blocks, unsigned threads,
   require(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "kernel");
 }
 
-// Of the current GPU, by its place on the PCI bus: NVML counts GPUs that CUDA_VISIBLE_DEVICES hides. Zeros
-// where the management library is not there.
+// Clocks and power of the current GPU, found by its place on the PCI bus, since NVML also counts GPUs that
+// CUDA_VISIBLE_DEVICES hides. Zeros where the management library is missing.
 struct Condition {
   double sm_mhz = 0, most_sm_mhz = 0, memory_mhz = 0, watts = 0, celsius = 0;
 };

@@ -123,16 +123,7 @@ void nccl_single_rank(benchmark::State& state) {
 }
 
 // Holds an SM for a while: a block takes all of its shared memory.
-__global__ void hold_sms(long long nanoseconds, int) {
-#ifdef __CUDACC__
-  long long start = 0, now = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  while (now - start < nanoseconds);
-#else
-  (void)nanoseconds;
-#endif
-}
+__global__ void hold_sms(long long nanoseconds, int) { spin(nanoseconds); }
 
 enum class Timed { kProduct, kCopy };
 enum class Beside { kNothing, kOther, kSms };

@@ -137,12 +137,12 @@ replay::RecordingForecast ask_recording(const Recordings& recordings, const repl
 
 double tokens_per_s(const models::Forecast& forecast) { return forecast.tokens / forecast.seconds(); }
 
-std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& answer,
+std::optional<double> cost_per_million_tokens(const models::Forecast& forecast,
+                                              const models::Cluster& cluster,
                                               const models::PriceTable& prices) {
-  if (answer.tokens == 0 || !prices.given()) return std::nullopt;
-  return prices.cost(answer.cluster.profile.name(), answer.gpus, answer.cluster.gpus_per_node,
-                     answer.seconds()) /
-         answer.tokens * 1e6;
+  if (forecast.tokens == 0 || !prices.given()) return std::nullopt;
+  return prices.cost(cluster.profile.name(), forecast.gpus, cluster.gpus_per_node, forecast.seconds()) /
+         forecast.tokens * 1e6;
 }
 
 }  // namespace moesim::tools

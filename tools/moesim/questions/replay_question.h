@@ -53,7 +53,8 @@ replay::RecordingForecast ask_recording(const Recordings& recordings, const repl
 double tokens_per_s(const models::Forecast& forecast);  // all GPUs together
 
 // In the currency of the prices; empty without prices, or where the tokens are unknown.
-std::optional<double> cost_per_million_tokens(const replay::RecordingForecast& answer,
+std::optional<double> cost_per_million_tokens(const models::Forecast& forecast,
+                                              const models::Cluster& cluster,
                                               const models::PriceTable& prices);
 
 }  // namespace moesim::tools

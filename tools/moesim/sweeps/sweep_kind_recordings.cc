@@ -129,7 +129,7 @@ class RecordingAsker : public SweepAsker {
       last_folder_ = folder;
     }
     const replay::RecordingForecast answer = ask_recording(*last_, question.question(seed_));
-    return {{cells_of(columns_, {answer, cost_per_million_tokens(answer, prices_)})}};
+    return {{cells_of(columns_, {answer, cost_per_million_tokens(answer, answer.cluster, prices_)})}};
   }
 
  private:

@@ -107,16 +107,9 @@ RowsByPlace by_place(const Measurements& rows) {
 
 std::set<std::string> gpus_of(const Measurements& rows) {
   std::set<std::string> gpus;
-  const auto each = [&](const auto& list) {
+  rows.each_list([&](const auto& list) {
     for (const auto& row : list) gpus.insert(row.origin.gpu);
-  };
-  each(rows.collectives);
-  each(rows.gemms);
-  each(rows.grouped);
-  each(rows.ffns);
-  each(rows.dispatches);
-  each(rows.kernels);
-  each(rows.machine);
+  });
   return gpus;
 }
 
@@ -132,7 +125,8 @@ std::vector<calibration::BaseEvidence> profile_evidence(const Measurements& rows
       candidates.push_back(built_in(device));
   if (candidates.empty())
     throw InputError("found rows of " + *gpus_of(rows).begin() +
-                     ", which has no built-in profile to move, expected a GPU's (calibrate fit makes a profile of rows alone)");
+                     ", which has no built-in profile to move, expected a GPU's (calibrate fit makes a "
+                     "profile of rows alone)");
   return calibration::evidence_of(candidates, rows);
 }
 

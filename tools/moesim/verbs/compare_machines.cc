@@ -15,6 +15,7 @@
 #include "models/hardware/rental.h"
 #include "tools/moesim/questions/ask.h"
 #include "tools/moesim/questions/plan_question.h"
+#include "tools/moesim/questions/replay_question.h"
 #include "tools/moesim/show/comparison.h"
 #include "tools/moesim/show/inputs.h"
 #include "tools/moesim/show/output.h"
@@ -36,9 +37,7 @@ struct Machine {
   std::optional<double> per_million_tokens() const {
     const models::PriceTable prices = PlanQuestion::prices(*compared->scenario);
     const models::Cluster& c = *compared->scenario->cluster;
-    if (!prices.has(c.profile.name())) return std::nullopt;
-    return prices.cost(c.profile.name(), best().gpus, c.gpus_per_node, best().seconds()) / best().tokens *
-           1e6;
+    return prices.has(c.profile.name()) ? cost_per_million_tokens(best(), c, prices) : std::nullopt;
   }
 };
 

@@ -146,7 +146,7 @@ std::string because(const RecordingForecast& answer) {
 std::string throughput_text(const RecordingForecast& answer, const models::PriceTable& prices) {
   if (answer.tokens == 0) return "";
   std::string text = fmt::format("\n{:.0f} tokens/s", tokens_per_s(answer));
-  const auto cost = cost_per_million_tokens(answer, prices);
+  const auto cost = cost_per_million_tokens(answer, answer.cluster, prices);
   text += cost ? fmt::format(", {:.4g} {} per million tokens", *cost, prices.currency)
                : ", no price (--prices '{\"gpu_hour\": 2.5}' gives the cost per million tokens)";
   if (const auto& before = answer.before) {
@@ -216,7 +216,7 @@ nlohmann::ordered_json result_json(const RecordingForecast& answer, const nlohma
   result["microbatches"] = answer.microbatches;
   result["topology"] = answer.iteration.topology.str();
   if (answer.tokens > 0) result["tokens_per_s"] = tokens_per_s(answer);
-  if (const auto cost = cost_per_million_tokens(answer, prices))
+  if (const auto cost = cost_per_million_tokens(answer, answer.cluster, prices))
     result["cost_per_million_tokens"] = {{"value", *cost}, {"currency", prices.currency}};
   if (const auto& before = answer.before) {
     result["before"] = {{"iteration_us", before->time_us.value}, {"what", before->what}};
@@ -335,7 +335,7 @@ Table rank_table(const RecordingForecast& answer, const models::PriceTable& pric
                {"measured ms"},
                {"tokens/s"},
                {"cost per million tokens"}});
-  const auto cost = cost_per_million_tokens(answer, prices);
+  const auto cost = cost_per_million_tokens(answer, answer.cluster, prices);
   const std::vector<std::string> iteration{
       ms(answer.time_us.value),
       ms(answer.time_us.low),
