@@ -366,7 +366,8 @@ void check_without(std::vector<Row> Measurements::*member, const Measurements& h
     (groups[{device, between ? machine_of(row.origin) : nullptr, between}].*member).push_back(row);
   }
   for (const auto& [key, rows] : groups) {
-    const auto& [device, machine, between] = key;
+    const auto& [device, machine, across_network] = key;
+    const bool between = across_network;  // clang-16 captures no structured binding
     const Profile& profile = between ? without.profile_on(*device, machine) : without.profile(*device);
     Measurements known;
     std::ranges::copy_if((rows.*member), std::back_inserter(known.*member),
