@@ -40,6 +40,8 @@ struct Skip {
 };
 
 constexpr std::string_view kLayerTime = "forward_backward_ms";
+// Routing of rows that say "natural" without a load: the one imbalance of training that was published.
+constexpr const char* kNaturalRouting = "measured:deepseek-v3";
 
 // Of "12 (by the launcher example)"; 0 where there is none.
 std::int64_t leading_integer(const std::string& text) {
@@ -100,6 +102,7 @@ class Reader {
     take_data_parallel(s, gpus);
     if (!s.gave("parallel.micro_batch")) row.assumptions.push_back("microbatches of 1");
     if (s.model.experts > 0) finish_dispatcher(row);
+    take_natural_routing(row);
     s.resolve();
     row.recompute_known = s.origin_of("training.recompute").kind == models::Origin::Kind::kFile;
     if (with_ != RowsWith::kPlan) measure(row, gpus, s.batch.sequences);
@@ -219,11 +222,22 @@ class Reader {
                              : graphs == "full_iteration" ? "graphs"
                                                           : "partial-graphs");
     if (leading_integer(text("fsdp")) > 1) say("training.sharding", "fsdp");
+    if (with_ == RowsWith::kPlan && text("routing").starts_with("natural"))
+      throw Skip{"routing as it came: how imbalanced it was is not stated"};
+  }
+
+  // A load for rows that only say that their routing was natural: as it was measured elsewhere, unless a
+  // capacity bounds what an expert computes or the recipe knows better.
+  void take_natural_routing(TrainingRow& row) const {
     const std::string routing = text("routing");
-    if (routing.starts_with("natural")) {
-      if (with_ == RowsWith::kPlan) throw Skip{"routing as it came: how imbalanced it was is not stated"};
-      row.assumptions.push_back("balanced routing, where the run's was natural");
+    if (!routing.starts_with("natural") || row.scenario.gave("routing")) return;
+    if (routing.find("capacity") != std::string::npos &&
+        routing.find(fmt::format("no drops ({})", row.backend)) == std::string::npos) {
+      row.assumptions.push_back("balanced routing, where the run's was natural up to a capacity");
+      return;
     }
+    set("routing", kNaturalRouting, row.scenario);
+    row.assumptions.push_back(fmt::format("routing {}, where the run's was natural", kNaturalRouting));
   }
 
   void say_memory() {

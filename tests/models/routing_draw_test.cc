@@ -108,7 +108,7 @@ TEST(RoutingSpec, EveryNameSaysWhatItMeans) {
   for (const std::string& name : RoutingSpec::names())
     EXPECT_GT(RoutingSpec::about(name).size(), 20U) << name;
   EXPECT_THAT(RoutingSpec::about("zipf"), HasSubstr("(zipf:1; 0 to 20)"));
-  EXPECT_THAT(RoutingSpec::about("qwen3-30b"), HasSubstr("as gini with 0.2"));
+  EXPECT_THAT(RoutingSpec::about("measured:qwen3-30b"), HasSubstr("as gini with 0.2"));
 }
 
 // Popularity falls with the place to the given power: expert k of four gets 1 / k of 25 / 12 parts.
