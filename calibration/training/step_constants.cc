@@ -181,6 +181,7 @@ std::vector<Refit> leave_out_sources(std::vector<TrainingRow>& rows,
                                      const std::function<void(std::int64_t, std::int64_t)>& progress) {
   std::set<std::string> publications;
   for (const TrainingRow& row : rows) publications.insert(publication_of(row.source));
+  for (TrainingRow& row : rows) row.left_out = publication_of(row.source);
   const std::vector<TrainingRow> given = rows;
   std::vector<Refit> refits;
   std::int64_t done = 0;

@@ -564,6 +564,7 @@ models::Answer doubted(const TrainingRow& row, models::Answer forecast) {
 models::Answer forecast_of(TrainingRow& row, int draws) {
   models::AnswerOptions options;
   options.draws = draws;
+  options.without = row.left_out;
   models::Answer forecast = models::answer(row.scenario, options).answers.front();
   const std::string more = forecast.memory.recompute_that_fits;
   if (may_fit(row, forecast.memory) || more.empty()) return doubted(row, std::move(forecast));

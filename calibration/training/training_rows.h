@@ -42,6 +42,7 @@ struct TrainingRow {
   std::vector<std::string> assumptions;       // what the row does not state
   MeasuredMemory memory;
   bool framework_known = true;   // by a recipe; otherwise the interval is as wide as the recipes differ
+  std::string left_out;          // publication from whose rows nothing was learnt for this forecast
   bool recompute_known = false;  // by the row; otherwise its recipe's where that fits the memory
 };
 

@@ -17,6 +17,7 @@
 #include "models/answers/answer.h"
 #include "models/answers/doubt.h"
 #include "models/answers/priced_draws.h"
+#include "models/answers/published_steps.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
 #include "models/workload/fields.h"
@@ -30,7 +31,7 @@ constexpr std::size_t kKept = 256;  // draws of an anchored answer
 constexpr double kRunSigma =
     0.01;  // of a run from one to the next: repeats of the data set's sources agree as well
 constexpr double kLayerSigma =
-    0.1;  // of a layer alone, common to all dispatchers, where a step has kStepSigma
+    0.1;  // of a layer alone, common to all dispatchers, where a step has step_sigma()
 // By what one dispatcher's time is off by itself beside its draws, which hold most of it (doubt.h).
 constexpr double kOwnSigma = 0.03;
 constexpr double kExplained = 3;  // standard deviations within which a run is explained
@@ -40,7 +41,7 @@ struct Sigmas {
 };
 
 Sigmas sigmas_of(const Scenario& s) {
-  return {s.scope == Scenario::Scope::kStep ? kStepSigma : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
+  return {s.scope == Scenario::Scope::kStep ? step_sigma(s) : kLayerSigma, std::hypot(kOwnSigma, kRunSigma)};
 }
 
 struct Spread {
@@ -289,7 +290,7 @@ std::vector<Anchor::Suspect> suspects_of(const Scenario& scenario, const Measure
     }
   }
   const auto away = [&](const Anchor::Suspect& one) { return std::abs(std::log(one.us / measured.us)); };
-  std::erase_if(found, [&](const Anchor::Suspect& one) { return away(one) > 2 * kStepSigma; });
+  std::erase_if(found, [&](const Anchor::Suspect& one) { return away(one) > 2 * step_sigma(scenario); });
   std::ranges::stable_sort(found, {}, away);
   return found;
 }

@@ -14,6 +14,7 @@
 #include "models/answers/fitting_change.h"
 #include "models/answers/invariants.h"
 #include "models/answers/priced_draws.h"
+#include "models/answers/published_steps.h"
 #include "models/dispatchers/parts/balanced.h"
 #include "models/hardware/cluster.h"
 #include "models/hardware/network.h"
@@ -251,7 +252,7 @@ class Answering {
     const double waiting = a.breakdown_us[static_cast<std::size_t>(sim::Category::host_sync)];
     const double exchanges = a.breakdown_us[static_cast<std::size_t>(sim::Category::dispatch)] +
                              a.breakdown_us[static_cast<std::size_t>(sim::Category::combine)];
-    add_doubt(a, {s_.scope == Scenario::Scope::kStep ? kStepSigma : 0, a.dispatcher,
+    add_doubt(a, {s_.scope == Scenario::Scope::kStep ? step_sigma(s_, o_.without) : 0, a.dispatcher,
                   waiting / a.time_us.value * share_of_launches(programs), exchanges / a.time_us.value});
     a.balance = balance_of(spec, programs);
     if (o_.trace) a.memory_over_time = memory_over_time(a);

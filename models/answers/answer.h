@@ -119,6 +119,7 @@ struct AnswerOptions {
   // comparison. Where either is given there are as many draws as it takes.
   std::vector<Measured> measured = {};
   const Anchor* anchor = nullptr;
+  std::string without = {};          // publication whose steps count as not known (step_sigma)
   PriceCache* prices = nullptr;      // null: made for this answer
   RoutingCache* routings = nullptr;  // null: drawn for this answer
 };

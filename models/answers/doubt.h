@@ -8,10 +8,6 @@
 
 namespace moesim::models {
 
-// Published steps scatter by this standard deviation (natural logarithm) around forecasts of known prices:
-// frameworks and versions differ, and the model leaves things out. Measured by `moesim validate --training`
-// (docs/validation.md).
-inline constexpr double kStepSigma = 0.15;
 // By what a dispatcher's launches may be off (natural logarithm). Of a layer alone: ratios between
 // two dispatchers in twelve layers that the host bounds are off by 1.5 times (root mean square), by 2.5 times
 // at worst (marin-community/marin #3666). Of a step: from host-bound steps of three dispatchers on EFA

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
+#include "models/answers/published_steps.h"
 #include "models/answers/shares.h"
 #include "models/hardware/gpu_family.h"
 #include "models/hardware/hardware.h"
@@ -26,10 +27,10 @@ namespace {
 
 constexpr double kDay = 86400;
 
-// Probability that a value with a log-normal factor of kStepSigma on each draw is at most `most`. One draw is
+// Probability that a value with a log-normal factor of `sigma` on each draw is at most `most`. One draw is
 // added that knows nothing.
-double probability_below(double most, const std::vector<double>& draws, double value) {
-  const auto below = [&](double one) { return normal_below(std::log(most / one) / kStepSigma); };
+double probability_below(double most, const std::vector<double>& draws, double value, double sigma) {
+  const auto below = [&](double one) { return normal_below(std::log(most / one) / sigma); };
   if (draws.empty()) return below(value);
   double sum = 0.5;
   for (const double one : draws) sum += below(one);
@@ -405,10 +406,11 @@ RunPlan judge_run(const RunQuestion& q, std::shared_ptr<const Scenario> scenario
   const double per_day = 24 * (q.prices.per_hour(cluster.profile.name(), run.gpus, cluster.gpus_per_node) +
                                mw * 1e3 * q.kwh_price);
   run.cost = scaled(run.days, per_day);
+  const double sigma = step_sigma(*scenario);
   if (q.deadline_days > 0)
-    run.deadline_probability = probability_below(q.deadline_days, run.days_draws, run.days.value);
+    run.deadline_probability = probability_below(q.deadline_days, run.days_draws, run.days.value, sigma);
   if (q.budget > 0)
-    run.budget_probability = probability_below(q.budget / per_day, run.days_draws, run.days.value);
+    run.budget_probability = probability_below(q.budget / per_day, run.days_draws, run.days.value, sigma);
   run.meets = run.deadline_probability >= Decision::kSure && run.budget_probability >= Decision::kSure;
   run.scenario = std::move(scenario);
   run.answer = std::move(answer);

@@ -43,7 +43,7 @@ inline std::vector<FieldSample> samples_of(const Field& field) {
         same("all"),
         {"allgather,alltoall:capacity_factor=1.25:pad", {"allgather", "alltoall:capacity_factor=1.25:pad"}}}},
       {"routing",
-       {same("balanced"), same("zipf:1.2"), same("deepseek-v2-lite"),
+       {same("balanced"), same("zipf:1.2"), same("measured:deepseek-v2-lite"),
         object(R"({"name": "gini", "target": 0.3})"), object(R"({"path": "routing-without-a-slash"})")}},
       {"placement", {same("balanced"), same("balanced:slots=72"), object("[0, 1, 1, 2]")}},
       {"mesh",

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "models/answers/doubt.h"
 #include "models/answers/plan_search.h"
+#include "models/answers/published_steps.h"
 #include "models/hardware/rental_list.h"
 #include "models/step/step_forecast.h"
 #include "models/workload/fields.h"
@@ -316,7 +317,7 @@ ordered_json assumptions_json(const RunQuestion& q, const RunAnswer& a, const st
           "the best interval (Daly, FGCS 22, 2006)");
   }
   if (q.deadline_days > 0 || q.budget > 0)
-    add("error of the step", fmt::format("{:.0f} %", 100 * models::kStepSigma),
+    add("error of the step", fmt::format("{:.0f} %", 100 * models::step_sigma(*best.scenario)),
         "how far published steps are from their forecast (docs/validation.md)");
   return all;
 }
