@@ -43,10 +43,9 @@ TEST(GemmEdges, AreAsHighAsTheyWereMeasured) {
     if (!model)
       model = std::make_unique<models::GemmModel>(models::Profile::load(std::string(device->profile)),
                                                   models::Clocks::kBurst);
-    const auto law = [&](double rows) {
-      return model->seconds(
-          {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)},
-          dtype_of(dtype));
+    const auto columns = static_cast<std::int64_t>(n), depth = static_cast<std::int64_t>(k);
+    const auto law = [&, type = dtype_of(dtype)](double rows) {
+      return model->seconds({static_cast<std::int64_t>(rows), columns, depth}, type);
     };
     Steps& steps = all[{gpu, dtype, m}];
     steps.measured.push_back(after->second / before);

@@ -168,7 +168,8 @@ TEST(Laws, FindWhatIsWrongAndMakeItSmall) {
   };
   const Ran ran = run(4000, 1, "better nic.bandwidth", wrong);
   ASSERT_EQ(ran.broken.size(), 1u);
-  const auto& [name, broken] = *ran.broken.begin();
+  const std::string& name = ran.broken.begin()->first;
+  const auto& broken = ran.broken.begin()->second;
   const Case small = shrunk(broken.one, [&](const Case& one) {
     return !check(named(name), one, broken.draw, wrong).value_or("").empty();
   });

@@ -94,7 +94,7 @@ TEST(LayerKinds, AreReadFromTheirOwnKeys) {
     EXPECT_EQ(mixers(kind), three(Mixer::kLinear)) << kind;
   for (const char* kind : {"mamba-1", "mamba-2"}) EXPECT_EQ(mixers(kind), three(Mixer::kMamba)) << kind;
   EXPECT_EQ(mixers("short convolution"), three(Mixer::kConvolution));
-  using enum Mixer;
+  using enum LayerKind::Mixer;
   EXPECT_EQ(mixers("shared choice"), (std::vector<Mixer>{kAttention, kShared, kShared, kShared}));
   EXPECT_EQ(mixers("compressed"), (std::vector<Mixer>{kSelected, kCompressed, kWindowed, kSelected}));
   for (const auto& [kind, keys] : kinds()) {
