@@ -7,6 +7,7 @@
 
 #include "base/json_reader.h"
 #include "models/hardware/embedded_profiles.h"
+#include "models/recipes/framework_recipe.h"
 #include "models/workload/layer_stack.h"
 
 namespace moesim::models {
@@ -66,6 +67,17 @@ bool holds(const std::vector<std::string>& publications, std::string_view withou
   return std::ranges::any_of(publications, [&](const std::string& one) { return one != without; });
 }
 
+// That of a recipe which says its own; of any other without published steps kOtherRecipe.
+double recipe_sigma(const std::string& id, std::string_view without) {
+  if (id.empty()) return 0;
+  if (const double own = FrameworkRecipe::find(id).spread; own > 0) return own;
+  const std::string name = id.substr(0, id.find('@'));
+  const bool known = std::ranges::any_of(published_steps().recipes, [&](const PublishedRecipe& one) {
+    return one.recipe == name && holds(one.publications, without);
+  });
+  return known ? 0 : kOtherRecipe;
+}
+
 }  // namespace
 
 const PublishedSteps& published_steps() {
@@ -90,12 +102,7 @@ double step_sigma(const Scenario& s, std::string_view without) {
   for (const PublishedModel& one : published_steps().models)
     if (model > 0 && holds(one.publications, without))
       model = std::min(model, difference_of_layers(s.model, one.model));
-  double recipe = 0;
-  if (const std::string name = s.recipe.substr(0, s.recipe.find('@')); !name.empty())
-    recipe = std::ranges::none_of(published_steps().recipes, [&](const PublishedRecipe& one) {
-      return one.recipe == name && holds(one.publications, without);
-    });
-  return std::hypot(kKnown, kOtherRecipe * recipe, kOtherModel * model);
+  return std::hypot(kKnown, recipe_sigma(s.recipe, without), kOtherModel * model);
 }
 
 }  // namespace moesim::models

@@ -145,6 +145,7 @@ FrameworkRecipe FrameworkRecipe::parse(const JsonNode& node, std::span<const Fra
   r.version = o.string("version", "");
   r.about = o.at("about").string();
   r.trains = o.boolean("trains", true);
+  r.spread = o.number("spread", 0, 0, 2);
   r.holds_one_microbatch = o.boolean("holds_one_microbatch", false);
   if (const auto written = o.find("written")) r.written = texts_of(*written);
   for (const JsonNode& line : o.at("lines").items()) r.lines.push_back(line_of(line));

@@ -64,6 +64,8 @@ struct FrameworkRecipe {
   // Communication hides behind other operations of the same microbatch: the time of that is taken for the
   // overlap of two, and the memory holds one.
   bool holds_one_microbatch = false;
+  // Standard deviation of log(measured / forecast) of its steps beside that of tuned ones; 0: none of its own.
+  double spread = 0;
   bool trains = true;  // a recipe that an unknown framework may be like (spread_of_unknown)
   // The first line that holds and sets a path decides; lines of a file that extends another come first.
   std::vector<RecipeLine> lines;
