@@ -15,7 +15,8 @@ inline constexpr int kRoutingDraws = 3;
 // Returns one or more equally likely lists of M_e, one per local expert.
 //   balanced: token t takes experts (t + i * ceil(E / K)) mod E, i < K (few tokens: spread over the stride);
 //   power_law_a: expert loads are drawn with density x^-a between 1 and 0.8 T (0.01 and 2 with fewer
-//     rows than experts), scaled to T*K rows, rounded, no expert above T; with EP the rank with most rows is timed.
+//     rows than experts), scaled to T*K rows, rounded, no expert above T; with EP the rank with most rows is
+//     timed.
 // Facts from the collector of the rows (ai-dynamo/aiconfigurator, collector). Throws InputError for another
 // routing name.
 std::vector<std::vector<std::int64_t>> expert_rows(const FfnRow& row);
