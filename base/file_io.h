@@ -63,7 +63,7 @@ void sync_folder_of(const std::filesystem::path& path);
 // Throws InputError where write_file() would refuse `path` whatever its content, so that this is known before
 // the work.
 void check_writable(const std::filesystem::path& path);
-// The same for a file that is written piece by piece, which a device cannot be. Returns `path`, or the target
+// Likewise for a file that is written piece by piece, which a device cannot be. Returns `path`, or the target
 // of a link.
 std::filesystem::path regular_file_to_write(const std::filesystem::path& path);
 

@@ -11,7 +11,7 @@ namespace moesim {
 // characters and replaces bytes that are not UTF-8.
 std::string json_text(const nlohmann::ordered_json& json, int indent = 2);
 
-// The same on one line, without a line end.
+// Likewise on one line, without a line end.
 std::string json_line(const nlohmann::ordered_json& json);
 
 }  // namespace moesim

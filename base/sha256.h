@@ -25,7 +25,7 @@ class Sha256 {
 
 // Returns 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view data);
-// The same for a file of any size, read piece by piece. Throws InputError where it cannot be read.
+// Likewise for a file of any size, read piece by piece. Throws InputError where it cannot be read.
 std::string sha256_hex_of_file(const std::filesystem::path& path);
 
 }  // namespace moesim

@@ -18,7 +18,7 @@ std::size_t first_not_utf8(std::string_view text);
 // control characters to keep.
 std::string printable(std::string_view text, std::string_view kept = {});
 
-// The same with line ends and tabs as spaces, so that a message stays on one line.
+// Likewise with line ends and tabs as spaces, so that a message stays on one line.
 std::string one_line(std::string_view text);
 
 // Returns the first `limit` bytes, without a partial character, and "..." where the text is longer.

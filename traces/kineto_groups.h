@@ -18,7 +18,7 @@ struct ParallelPlan {
   std::int64_t stage_of(std::int64_t rank) const { return rank / (tp * ep * expert_dp); }
 };
 
-// What traces show of a group: members, description, and whether all-to-alls ran on it.
+// A group as seen in traces: members, description, and whether all-to-alls ran on it.
 struct SeenGroup {
   std::vector<std::int64_t> ranks;
   std::string description;

@@ -38,7 +38,7 @@ struct KinetoReadOptions {
 // clocks, for ranks that differ in their calls on a process group, and for sizes that do not divide.
 Recording read_kineto(const std::filesystem::path& path, const KinetoReadOptions& options = {});
 
-// The same for Chakra execution traces in JSON (scan_chakra), one file per rank named "NAME.<rank>.json". The
+// Likewise for Chakra execution traces in JSON (scan_chakra), one file per rank named "NAME.<rank>.json". The
 // ranks of a process group are its callers, so files of all ranks are needed. `step` and `iterations` as
 // there.
 Recording read_chakra(const std::filesystem::path& path, const KinetoReadOptions& options = {});

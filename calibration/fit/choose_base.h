@@ -20,7 +20,7 @@ struct BaseEvidence {
 std::vector<BaseEvidence> evidence_of(const std::vector<models::NetworkProfile>& candidates,
                                       const Measurements& rows,
                                       const std::function<const models::Profile&(const Device&)>& profile_of);
-// The same for GPU profiles: rows count as if they were of the candidate's GPU.
+// Likewise for GPU profiles: rows count as if they were of the candidate's GPU.
 std::vector<BaseEvidence> evidence_of(const std::vector<models::Profile>& candidates,
                                       const Measurements& rows);
 

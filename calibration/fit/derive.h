@@ -17,10 +17,10 @@ void derive_missing(models::Profile& profile, const models::Profile& relative,
 
 // Converts a size curve to other links. `share`: share of a link's rate that collectives reach.
 //
-// The same chip with slower links (H800 is an H100): its own copying and the links work in parallel, T^p =
-// own^p + link^p with p = 4, where the link part is first removed from the relative's time. A different chip
-// also copies at another rate: the large-message time of every knot then scales with the ratio of the link
-// rates.
+// A chip that differs only in slower links (H800 is an H100): its own copying and the links work in parallel,
+// T^p = own^p + link^p with p = 4, where the link part is first removed from the relative's time. A different
+// chip also copies at another rate: the large-message time of every knot then scales with the ratio of the
+// link rates.
 models::ParameterSet on_other_links(const models::ParameterSet& set, const models::DeviceLimits& from,
                                     const models::DeviceLimits& to, double wire_factor, double share);
 

@@ -24,7 +24,7 @@ struct CurvePoint {
   double seconds;
 };
 
-// The same from points (which may include derived rank counts); `scatter`: log standard deviation of the rows
+// Likewise from points (which may include derived rank counts); `scatter`: log standard deviation of the rows
 // behind them.
 models::ParameterSet curve_through(const std::vector<CurvePoint>& points, double scatter);
 
@@ -41,7 +41,7 @@ struct NetworkRow {
   const CollectiveRow* row;
   double weight;
 };
-// The same for rows of several machines, with all parameters of the law: each stays near its value in `prior`
+// Likewise for rows of several machines, with all parameters of the law: each stays near its value in `prior`
 // (or near common figures) as far as the rows allow.
 models::ParameterSet fit_networks_law(sim::CollectiveOp op, const std::vector<NetworkRow>& rows,
                                       const models::ParameterSet* prior);

@@ -56,7 +56,7 @@ struct TrainingTable {
   std::vector<SkippedRow> skipped;
 };
 
-// What a row must state besides its plan.
+// Requirements on a row besides its plan.
 enum class RowsWith : std::uint8_t {
   kTime,         // a step time or a rate
   kTimeOrLimit,  // either, or that it ran out of memory: measured_s is then infinite

@@ -27,7 +27,7 @@ std::string exchanges_of(std::string_view dispatcher);
 // ratios between dispatchers that nothing else explains (moesim validate --decisions).
 inline constexpr double kExchangeSigma = 0.15;
 inline constexpr double kArmSigma = 0.03;
-// The same for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
+// Likewise for a framework that is not known, where a dispatcher may be integrated well or badly: ratios
 // between dispatchers of levanter, MaxText and verl, one of which its authors call immature.
 inline constexpr double kStrangerArmSigma = 0.09;
 // Log standard deviation by which a dispatch kernel without a published measurement on the machine is slower

@@ -18,7 +18,7 @@ std::string impossible(const Scenario& scenario, const Answer& answer);
 // carry at most their capacity.
 std::string impossible(const Forecast& forecast);
 
-// The same for a time with its interval, the memory of a job, and a decision between `answers` answers.
+// Likewise for a time with its interval, the memory of a job, and a decision between `answers` answers.
 std::string impossible(const Estimate& time_us);
 std::string impossible(const StepMemory& memory);
 std::string impossible(const Decision& decision, std::size_t answers);

@@ -62,7 +62,7 @@ class CollectiveModel {
   // receives. Law of docs/spec.md 1.3: the larger of sent and received bytes bounds a member; across domains
   // its domain's ports do as well.
   void all_to_all_v(const GroupShape& shape, std::span<const double> bytes, std::span<double> out) const;
-  // The same from row counts of `bytes_per_row` each. The return exchange uses the transposed matrix and
+  // Likewise from row counts of `bytes_per_row` each. The return exchange uses the transposed matrix and
   // takes as long: a member receives there what it sends here.
   void all_to_all_v(const GroupShape& shape, std::span<const std::uint32_t> rows, double bytes_per_row,
                     std::span<double> out) const;

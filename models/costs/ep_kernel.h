@@ -45,8 +45,8 @@ class EpKernelModel {
   EpKernelModel(const Profile& profile, const std::string& key, double nic_bandwidth,
                 double scaleup_bandwidth = 0);
   double seconds(const EpKernelCall& call) const;
-  // The same law for given wire bytes of one rank instead of even routing: bytes through its NVLink ports and
-  // through its network port, each the larger of sent and received. `sms` as in EpKernelCall.
+  // Applies the law to given wire bytes of one rank instead of even routing: bytes through its NVLink ports
+  // and through its network port, each the larger of sent and received. `sms` as in EpKernelCall.
   double seconds(double tokens, int ranks, double nvlink_bytes, double network_bytes, double sms = 0) const;
 
  private:

@@ -20,7 +20,7 @@ inline double kernel_doubt(const DomainRange& measured_ranks, const DomainRange&
          kPerTokenOctave * octaves_outside(measured_tokens, tokens);
 }
 
-// The same from the ranges of a law; a quantity without a range adds nothing.
+// Likewise from the ranges of a law; a quantity without a range adds nothing.
 inline double kernel_doubt(const ParameterSet& law, double ranks, double tokens) {
   const auto range = [&](std::string_view quantity, double value) {
     const DomainRange* measured = law.range(quantity);

@@ -1,5 +1,5 @@
-// How a framework runs the operations of a program: kernels launched per operation, host time of a launch,
-// bytes moved beyond the compulsory ones, type of the products.
+// A framework's way to run the operations of a program: kernels launched per operation, host time of a
+// launch, bytes moved beyond the compulsory ones, type of the products.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class TrainingProducts {
 
   // Returns seconds of y[m,n] = x[m,k] W[k,n], of its dgrad or its wgrad.
   double dense(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
-  // The same in bf16 whatever the recipe (router, head, attention projections of a first or last layer).
+  // Likewise in bf16 whatever the recipe (router, head, attention projections of a first or last layer).
   double plain(std::int64_t m, std::int64_t n, std::int64_t k, GemmPass pass) const;
   // Returns seconds of one product over all local experts; rows[e] is the rows of expert e.
   double grouped(std::span<const std::int64_t> rows, std::int64_t n, std::int64_t k, GemmPass pass,

@@ -44,7 +44,7 @@ enum class GemmPass : std::uint8_t { kForward, kDgrad, kWgrad };
 // Returns the product that a pass computes, from the forward shape.
 GemmShape turned(GemmShape forward, GemmPass pass);
 
-// How the products of several experts are launched.
+// Launching of the products of several experts.
 enum class GemmBackend : std::uint8_t {
   kDense,    // one weight for all rows: no grouping, whatever the number of experts
   kGrouped,  // one kernel over all experts (CUTLASS / cuBLAS grouped): waves are shared, empty experts cost

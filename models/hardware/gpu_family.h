@@ -10,7 +10,7 @@
 namespace moesim::models {
 
 struct GpuFamily {
-  // How dispatch kernels measured only on the relative apply to this GPU.
+  // Use of dispatch kernels that were measured only on the relative.
   enum class Kernels : std::uint8_t { kNone, kSame, kDerived };
 
   std::string profile;     // "h200-sxm"

@@ -41,7 +41,7 @@ class ProgramBuilder {
                  std::int64_t piece);
   int reduce_scatter(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                      std::int64_t piece);
-  // The same with pieces of rows[rank] * row_bytes that are equal within each group.
+  // Likewise with pieces of rows[rank] * row_bytes that are equal within each group.
   int all_gather_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,
                       std::span<const std::int64_t> rows, std::int64_t row_bytes);
   int reduce_scatter_rows(GroupKind group, std::string_view name, sim::Category category, DType dtype,

@@ -35,7 +35,7 @@ struct ScenarioPath {
 // it comes from a file, else `origin`. Other parts of an object stay. Throws InputError naming the path for a
 // value of another kind or out of range, and where the object to set a part of is missing.
 void set(Scenario& scenario, const ScenarioPath& path, const JsonNode& value, const Origin& origin);
-// The same for a value from the program.
+// Likewise for a value from the program.
 void set(Scenario& scenario, const ScenarioPath& path, const nlohmann::json& value, const Origin& origin);
 
 // Returns the value of a resolved scenario at a path, in SI units; null where it has none.
@@ -60,7 +60,7 @@ struct PathValue {
 // value of `baseline` (resolved). Text that starts with { or [ is JSON. Throws InputError naming the path,
 // the text found and the expected unit.
 PathValue parse_value(const ScenarioPath& path, std::string_view text, const Scenario* baseline = nullptr);
-// The same for a number in SI units; counts are rounded.
+// Likewise for a number in SI units; counts are rounded.
 PathValue value_of(const ScenarioPath& path, double number);
 
 // Splits "path=value" at the first '='. Throws InputError naming `option` where there is none.

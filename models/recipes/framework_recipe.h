@@ -49,7 +49,7 @@ struct RecipeLine {
   bool holds(const RecipeFacts& facts) const;
 };
 
-// What a framework can run; an empty list: unknown.
+// Capabilities of a framework; an empty list: unknown.
 struct RecipeRuns {
   std::vector<std::string> dispatchers, schedules, launches;
 };

@@ -28,7 +28,7 @@ struct ExpertPlacement {
 // Throws InputError otherwise.
 ExpertPlacement balanced_placement(const std::vector<std::int64_t>& totals, int ranks, int slots);
 
-// The same with the experts of a group on one node, as DeepSeek's EPLB does: groups go to the nodes by load,
+// Likewise with the experts of a group on one node, as DeepSeek's EPLB does: groups go to the nodes by load,
 // equally many to each, then copies and experts within every node. Equals balanced_placement() where the
 // nodes do not divide the groups, ranks and slots. Slots are in rank order, ranks in node order.
 ExpertPlacement hierarchical_placement(const std::vector<std::int64_t>& totals, int ranks, int slots,

@@ -30,7 +30,7 @@ struct JobPlan {
 // Returns the memory of every stage under a dispatcher, and whether it fits.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
                      const JobRouting& routing);
-// The same for a dense model.
+// Likewise for a dense model.
 StepMemory memory_of(const Scenario& scenario, const JobPlan& plan);
 // Returns the bytes that one forward pass of each chunk keeps on the busiest rank.
 std::vector<double> kept_by_pass(const Scenario& scenario, const JobPlan& plan,

@@ -56,7 +56,7 @@ class StepForecaster {
   LayerWork layer_work(const LayerKind& kind, bool beside = false) const;
   // Returns the seconds of one step on another profile of the same kind of cluster.
   double seconds(const Cluster& cluster) const;
-  // The same with prices made for the plan's recipe.
+  // Likewise with prices made for the plan's recipe.
   double seconds(const ProgramPricer& pricer) const;
 
   const Program& moe_program() const { return programs_->first()->program; }
@@ -70,7 +70,7 @@ class StepForecaster {
   struct Timed;
   class Draws;
 
-  // Of several classes of dispatch groups, chooses the one whose layers take longest.
+  // Chooses the class of dispatch groups whose layers take longest.
   void choose_programs();
   StepPasses::Options passes_options(bool faults, const Contention* contention) const;
   // `faults`: false for the healthy machine. `contention`: null: none. `report`: collects prices outside of

@@ -34,7 +34,7 @@ struct StepOverload {
 // Draws the routing of as many replicas and microbatches as is cheap, then repeats from the start.
 StepOverload overload_of_step(const Scenario& scenario, const JobPlan& plan, const LayerPrograms& programs,
                               const JobRouting& routing);
-// The same for one layer and microbatch.
+// Likewise for one layer and microbatch.
 StepOverload overload_of_layer(const Scenario& scenario, const LayerPrograms& programs);
 
 // Cost of logging at the end of a step: consecutive all-reduces while nothing else runs.

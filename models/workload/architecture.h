@@ -161,7 +161,7 @@ struct Architecture {
   // For layers of a mixer and an FFN: their letters, one per layer, a point for none. Empty: attention with
   // windows by `window_every`; experts by `dense_layers` and `moe_every`.
   std::string mixers, ffns;
-  // How a third-party file was interpreted, one sentence each.
+  // Notes on the interpretation of a third-party file, one sentence each.
   std::vector<std::string> remarks;
   std::string source;  // where it came from: "built-in", or the file
   // Keys of a third-party file: known not to change sizes or layers, and unknown.

@@ -75,7 +75,7 @@ std::size_t index_of(const Field& field);
 // Reads one field and records it as given, with `origin`, or with the line of `value` where it comes from a
 // file. Messages name the place of `value` where it has one.
 void set_field(const Field& field, Scenario& scenario, const JsonNode& value, const Origin* origin = nullptr);
-// The same from command-line text: "8", "true", "zipf:1.2", or JSON that begins with { or [.
+// Likewise from command-line text: "8", "true", "zipf:1.2", or JSON that begins with { or [.
 void set_field(const Field& field, Scenario& scenario, std::string_view text, const Origin* origin = nullptr);
 
 // Convert a text or a number in SI units to the JSON of a type, "100GBps" to 1e11. Throw InputError naming

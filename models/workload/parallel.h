@@ -40,7 +40,7 @@ struct Parallel {
   std::int64_t edp() const { return tp * cp * dp / (etp * ep); }
   // Ranks that share the state of a dense parameter under data parallelism.
   std::int64_t data_ranks() const { return dp * cp / mesh_ep; }
-  // The same for an expert's parameters.
+  // Likewise for an expert's parameters.
   std::int64_t expert_data_ranks() const { return mesh_ep > 1 ? data_ranks() : edp(); }
   std::int64_t dispatch_ranks() const { return etp * ep; }
   // Tokens on one rank at MoE entry, with sequence parallelism (rounded up where it does not divide).

@@ -48,7 +48,7 @@ class Placement {
     // Returns the number of consecutive members that share a domain, where the group consists of equal such
     // blocks; 0: it does not.
     int block() const;
-    // The same for members that share a node, where a domain spans several; 0: no domain does, or blocks are
+    // Likewise for members that share a node, where a domain spans several; 0: no domain does, or blocks are
     // unequal.
     int block_in_node() const;
   };

@@ -32,7 +32,7 @@ class LayerModel {
   // Returns microseconds on the expert rank when every launch takes the host `launch_us`: operations start
   // after their launch and the previous operation; a synchronisation blocks the host.
   double segment_us(Pass pass, std::size_t segment, Part part, int expert_rank, double launch_us) const;
-  // The same for the part that is equal for all dispatchers, without its calls: norms, attention and router
+  // Likewise for the part that is equal for all dispatchers, without its calls: norms, attention and router
   // of a layer; the embedding at the model's start; norm, output head and loss at its end.
   enum class Dense : std::uint8_t { layer, embedding, head };
   double dense_us(Dense part, Pass pass, double launch_us) const;

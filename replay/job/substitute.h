@@ -55,7 +55,7 @@ LayerSegments layer_segments(const CleanJob& job, const LayerModel& model);
 // form, for the mean segments.
 CleanJob substituted(const CleanJob& job, const LayerModel& recorded, const LayerModel& wanted,
                      const models::Cluster& cluster);
-// The same where layers and microbatches have their own routings: `recorded` is the job under the routing of
+// Likewise where layers and microbatches have their own routings: `recorded` is the job under the routing of
 // `job`, whose dispatcher stays. Sets CleanJob::by_microbatch.
 void route_layers(CleanJob& job, const LayerModel& recorded, const RoutedLayers& routed,
                   const models::DispatcherSpec& dispatcher, const models::Cluster& cluster);

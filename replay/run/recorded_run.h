@@ -15,7 +15,7 @@ namespace moesim::replay {
 // InputError when a rank of the topology was not recorded: in a realistic recording no rank can stand for
 // another.
 std::vector<RankPlan> recorded_plans(const RecordedJob& job, int gpus_per_node);
-// The same where ranks are missing: each copies a recorded one, of the same stage and expert rank where there
+// Likewise where ranks are missing: each copies a recorded one, of the same stage and expert rank where there
 // is one. Between stages that were not recorded, or that do not match, sends and receives keep their recorded
 // time. `warnings` lists what was filled from what.
 std::vector<RankPlan> plans_by_symmetry(const RecordedJob& job, int gpus_per_node,

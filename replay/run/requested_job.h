@@ -60,7 +60,7 @@ ModelledJob modelled_job(const CleanJob& recorded, const traces::NamedTopology& 
 RequestedJob requested_job(const CleanJob& recorded, const traces::NamedTopology& named,
                            const JobRequest& request);
 
-// The same job under a drawn profile, and with drawn splits of rows where the recording does not contain
+// Draws of that job under a drawn profile, and with drawn splits of rows where the recording does not contain
 // them; empty where the request changes nothing. `recorded` and `named` must outlive it.
 JobDraw drawn_jobs(const CleanJob& recorded, const traces::NamedTopology& named, const JobRequest& request);
 

@@ -57,7 +57,7 @@ struct CollectiveShape {
   std::size_t members() const { return ranks.size(); }
 };
 
-// How a collective moves its bytes as messages or flows.
+// The algorithm by which a collective moves its bytes as messages or flows.
 enum class Algorithm : std::uint8_t {
   ring,          // g-1 steps to the next member (all_reduce: twice that)
   tree,          // up and down a binary tree

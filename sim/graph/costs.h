@@ -8,7 +8,7 @@
 
 namespace moesim::sim {
 
-// How a collective becomes flows (timing `flow`).
+// Conversion of a collective to flows (timing `flow`).
 struct FlowPlan {
   Algorithm algorithm = Algorithm::ring;
   Time launch;              // from the last arrival to the first byte, once per collective

@@ -8,7 +8,7 @@
 
 namespace moesim::models {
 
-// How a chunk gets its zero rows: F.pad, or concatenation with rows of zeros.
+// Source of a chunk's zero rows: F.pad, or concatenation with rows of zeros.
 enum class Padding : std::uint8_t { kPad, kConcatenate };
 Padding padding_option(DispatcherOptions& options);  // option pad_with
 

@@ -36,7 +36,7 @@ struct MegablocksFigures {
   std::vector<std::int64_t> splits;                  // [W][W]
 };
 
-// How the compute step processes the received rows.
+// Processing of the received rows in the compute step.
 struct MegablocksCompute {
   std::vector<std::int64_t> rows;  // M_e, [W][E_pr]
   GemmBackend backend = GemmBackend::kGrouped;

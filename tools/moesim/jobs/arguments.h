@@ -27,7 +27,7 @@ enum class JobFramework : std::uint8_t { kMegatron, kTorchtitan, kDeepSpeed, kNe
 JobFramework framework_named(std::string_view name);
 std::string_view name_of(JobFramework framework);
 
-// How an argument was used.
+// The use of an argument.
 enum class ArgumentUse : std::uint8_t {
   kUsed,
   kApproximated,  // modelled partly or approximately
@@ -74,7 +74,7 @@ struct JobArguments {
 // Returns the arguments of a resolved scenario with one dispatcher (none for a dense model). Throws
 // InputError for other scenarios.
 JobArguments arguments_of(const models::Scenario& scenario, JobFramework framework);
-// The same in the syntax of the framework's files: "--name value" lines, TOML, JSON, YAML.
+// Likewise in the syntax of the framework's files: "--name value" lines, TOML, JSON, YAML.
 std::string arguments_text(const Arguments& arguments, JobFramework framework);
 
 // Typed access to the settings of a job; records which were read and builds the scenario.

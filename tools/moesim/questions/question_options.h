@@ -28,7 +28,7 @@ class QuestionOptions {
   // Declares the file and the options, in the groups of the table; this object must outlive parsing. `sets`:
   // with --set; false where the verb has its own.
   void declare(CLI::App& app, bool sets = true);
-  // The same without the file, which take_file() sets.
+  // Likewise without the file, which take_file() sets.
   void declare_fields(CLI::App& app, bool sets = true);
   // `framework`: the framework of the file's arguments; nullopt: a scenario, or recognised by name and
   // content. `words`: arguments of a script, or instead of a file.

@@ -10,7 +10,7 @@ namespace moesim::tools {
 
 // Returns {"command": [...], "seed": n, "files": files read so far, by path: {"sha256": ...}}.
 nlohmann::ordered_json describe_inputs(const CommonOptions& options);
-// The same with the complete "scenario", and "settings": every setting that differs from its default, with
+// Likewise with the complete "scenario", and "settings": every setting that differs from its default, with
 // its origin.
 nlohmann::ordered_json describe_inputs(const CommonOptions& options, const models::Scenario& scenario);
 // Returns that "files" object.

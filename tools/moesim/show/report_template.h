@@ -8,7 +8,7 @@ namespace moesim::tools {
 // Returns one HTML page with a marker for the data; empty in a build without Node.
 std::string_view report_template();
 
-// The same for the page of `moesim serve`, and the Content-Security-Policy that allows only its script.
+// Likewise for the page of `moesim serve`, and the Content-Security-Policy that allows only its script.
 std::string_view live_template();
 std::string_view live_policy();
 

@@ -24,7 +24,7 @@ double bytes_sent(const sim::CollectiveShape& shape, std::size_t member);
 // matrices, other collectives are spread evenly over their members; rows add up to the bytes that ranks send.
 TrafficMatrix traffic_matrix(const models::Answer& forecast);
 
-// The same for all collectives of a graph.
+// Likewise for all collectives of a graph.
 TrafficMatrix traffic_matrix(std::string title, const sim::TaskGraph& graph);
 
 }  // namespace moesim::tools

@@ -19,7 +19,7 @@ class SweepExchange {
 
   // Returns the next block to compute; nullopt when there is none. Waits until one may be dealt out.
   std::optional<std::uint64_t> take();
-  // The same without waiting.
+  // Likewise without waiting.
   std::optional<std::uint64_t> take_now();
   // Returns a block that was not computed: take() deals it out again before all others.
   void again(std::uint64_t block);

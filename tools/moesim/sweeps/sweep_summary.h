@@ -11,7 +11,7 @@
 
 namespace moesim::tools {
 
-// How to summarise a table: the column that scores a row, and the columns to show.
+// Rules for summarising a table: the column that scores a row, and the columns to show.
 struct SummaryShape {
   std::string many;                 // plural of a point: "scenarios"
   std::string answered;             // column that is empty where there is no answer

@@ -84,7 +84,7 @@ class SweepTable {
   // cells of the result columns; missing ones at the end are empty.
   SweepRow write(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                  const Cells& found, const std::string& error = "") const;
-  // The same for a point without any answer.
+  // Likewise for a point without any answer.
   SweepRow write_error(std::string& out, std::uint64_t index, const std::vector<PathValue>& values,
                        const std::string& error) const;
 
