@@ -99,8 +99,8 @@ bool is_fused_pair(std::span<const Operation> operations, std::size_t index) {
   const Operation& receive = operations[index + 1];
   const bool opposite = (send.name == "send_forward" && receive.name == "recv_backward") ||
                         (send.name == "send_backward" && receive.name == "recv_forward");
-  // Stamps are late, durations exact: of two consecutive calls the second is stamped after the first by its
-  // full duration, unless its duration is the first's.
+  // Stamps are late, durations exact. Two separate calls are stamped at least the second's duration apart;
+  // closer stamps belong to one fused call.
   constexpr double kRoundedMs = 0.011, kLateMs = 5.0;
   const double apart = std::abs(send.timestamp.value() - receive.timestamp.value());
   return opposite && !send.timestamp.is_placeholder() &&

@@ -154,7 +154,7 @@ ForwardRows rows_of(const RankRecording& rank, const Operation& forward) {
     const auto& role = roles[i];
     if (!role) continue;
     if (role->counts) {
-      // some of the experts' counts travel in an all-to-all
+      // an all-to-all of counts covers only some of the experts
       if (role->kind != CommKind::all_gather) continue;
       ++rows.count_gathers;
       rows.experts = sub.shape.dims()[0];

@@ -178,7 +178,7 @@ class Predictor {
     const ParameterSet* set = profile_.find(out.law);
     double sigma = set ? kernel_sigma(*set, *call) : 0;
     if (!set) {
-      // The same kernel with other elements: the law counts bytes.
+      // Falls back to the kernel with other elements: the law counts bytes.
       const std::string prefix = "ep/" + row.kernel + "@";
       for (const auto& [key, other] : profile_.sets())
         if (!set && key.starts_with(prefix)) {
@@ -240,7 +240,7 @@ class Predictor {
 
   std::vector<std::string> ffn_keys(const FfnRow& row, models::DType dtype) const {
     auto keys = law_keys(row);
-    // The same backend under another name in another release, then any kernel of the element type.
+    // Falls back to the backend's name in another release, then to any kernel of the element type.
     const std::string prefix = "ffn/" + std::string(models::name_of(dtype)) + "@";
     for (const char* part : {"moe_torch_flow", "triton", "cutlass", "trtllm"})
       for (const auto& [key, set] : profile_.sets())

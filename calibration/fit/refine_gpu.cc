@@ -243,7 +243,7 @@ class GpuRefining : public Refining {
       if (const ParameterSet* law = base_.find(key)) {
         one.before = *law;
       } else {
-        // The same kernel with other elements: the law counts bytes.
+        // Falls back to the kernel with other elements: the law counts bytes.
         const std::string prefix = key.substr(0, key.find('@') + 1);
         for (const auto& [other, set] : base_.sets())
           if (other.starts_with(prefix) && !other.ends_with(models::kNetworkLaw)) {

@@ -42,7 +42,7 @@ const Generation kAmpere{{"bf16"}};
 const Generation kHopper{{"bf16", "fp8", "fp8_block"}};
 // FlashAttention-4 and cuDNN 9 compute a share of the exponentials on the ordinary units.
 const Generation kBlackwell{{"bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"}, 1.3, 0.25, 1.8e-6};
-// The same peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
+// Equal peak at 1,400 W where B200, GB200 and B300 have 1,000 to 1,200 W.
 const Generation kBlackwell1400W{kBlackwell.precisions, 1.2, 0.25, 1.8e-6};
 const Generation kCdna3{{"bf16", "fp8", "fp8_block"}};
 const Generation kCdna4{{"bf16", "fp8", "fp8_block", "mxfp8"}, 1, 0, 1.8e-6};

@@ -31,7 +31,7 @@ struct Forge {
 
   int matrices() const { return f.gated ? 3 : 2; }
   std::int64_t expert_bytes() const { return matrices() * f.H * f.F * bytes_of(layer.weight); }
-  // Of all local experts of a rank.
+  // Weights of all local experts of a rank.
   PerRank weights() const { return b.uniform(f.E_l * expert_bytes()); }
   PerRank received() const { return b.scaled(f.computed, f.w); }
   // Returns the rows of each rank's e-th expert.

@@ -159,7 +159,7 @@ class Parts {
   fs::path unfinished() const { return folder_ / "unfinished"; }
 
   void finish() {
-    // Of benchmarks that a filter ran twice the first counts.
+    // The first run counts where a filter ran a benchmark twice.
     const fs::path file = folder_ / fmt::format("part-{:04}.json", ++last_);
     fs::rename(unfinished(), file);
     take(file);

@@ -158,7 +158,7 @@ std::vector<Case> decisions_of(TrainingTable& table, int draws, const Progress& 
   return cases;
 }
 
-// How often the forecast's winner was the measured one, by its probability.
+// Frequency with which the forecast's winner was the measured one, by its probability.
 struct Bin {
   double from = 0, to = 0, said = 0;
   int right = 0, count = 0;
